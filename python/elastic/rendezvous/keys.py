@@ -92,7 +92,7 @@ def read_values(given: Mapping[str, str], origin: str, backend: str, is_ours: bo
         is_host=_truth(given["is_host"], f"{origin}: is_host") if "is_host" in given else None,
         rank=_rank(given["rank"], f"{origin}: rank") if "rank" in given else None,
         store_type=_store_type(given.get("store_type", "tcp"), origin),
-        voters=_voters(given.get("voters", "3" if "witness" in given else "auto"), origin),
+        voters=_voters(given.get("voters", "5" if "witness" in given else "auto"), origin),
         witness=_witness(given, origin),
         voter_ports=port_range(given.get("voter_port_range", ""), f"{origin}: voter_port_range"),
         parameters=given,

@@ -9,8 +9,7 @@ import secrets
 import signal
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from contextlib import contextmanager
 
 import pytest
 from elastic import _C, observe
@@ -22,7 +21,6 @@ from support.launching import (
     free_endpoint,
     launch,
     launcher_command,
-    marked,
 )
 from support.succession import Nodes, Place, job, replicated_job, witness_endpoint
 
@@ -51,22 +49,6 @@ def running_job(count: int, conf: str, **environ: str) -> Iterator[Counted]:
         lost = "any one host" if count == 3 else "any two hosts"
         nodes.await_log("127.0.0.1", f"survives the loss of {lost}")
         yield nodes
-
-
-def lose(nodes: Nodes, *addresses: str) -> None:
-    """The hosts disappear at the same moment: none of them outlives another one by a message."""
-    marks = {f"NODE={address}".encode() for address in addresses}
-    pids = []
-    for pid in marked(nodes.job._environ):
-        with suppress(OSError):
-            if marks & set(Path("/proc", str(pid), "environ").read_bytes().split(b"\0")):
-                pids.append(pid)
-    for number in (signal.SIGSTOP, signal.SIGKILL):
-        for pid in pids:
-            with suppress(ProcessLookupError):  # it ended with its guardian
-                os.kill(pid, number)
-    for address in addresses:
-        nodes.processes[address].wait(DEADLINE_S)
 
 
 def counted_place(nodes: Nodes, address: str) -> tuple[int, int, int]:
@@ -103,7 +85,7 @@ def test_the_survivor_of_three_goes_on(survivor: str, store_grace: int) -> None:
         # A failure that was charged, so that there is a counter to be kept.
         os.kill(nodes.first["127.0.0.2"].pid, signal.SIGKILL)
         assert {counted_place(nodes, one) for one in nodes.processes} == {(1, 3, 1)}
-        lose(nodes, *(one for one in nodes.processes if one != survivor))
+        nodes.kill(*(one for one in nodes.processes if one != survivor))
         voter = nodes.await_log(survivor, HINT)[1]
         if store_grace == 6:
             nodes.await_log(survivor, "waits for a coordinator, or an override, for 1 min 40 s")
@@ -123,7 +105,7 @@ def test_the_survivor_of_three_goes_on(survivor: str, store_grace: int) -> None:
 
 def test_two_survivors_of_five_go_on_together() -> None:
     with running_job(5, "store_grace=20,override_timeout=1000") as nodes:
-        lose(nodes, "127.0.0.1", "127.0.0.2", "127.0.0.4")
+        nodes.kill("127.0.0.1", "127.0.0.2", "127.0.0.4")
         # A collective breaks: it is explained by the lost hosts, and not charged.
         os.kill(nodes.first["127.0.0.3"].pid, signal.SIGKILL)
         voter = nodes.await_log("127.0.0.5", HINT)[1]
@@ -142,7 +124,7 @@ def test_with_a_token_the_command_needs_it() -> None:
     needs_openssl()
     secret = secrets.token_hex(32)
     with running_job(3, "store_grace=100", ELASTIC_TOKEN=secret) as nodes:
-        lose(nodes, "127.0.0.1", "127.0.0.2")
+        nodes.kill("127.0.0.1", "127.0.0.2")
         voter = nodes.await_log("127.0.0.3", HINT)[1]
         without = override(voter)
         assert without.returncode == 1
@@ -156,7 +138,7 @@ def test_with_a_token_the_command_needs_it() -> None:
 
 def test_without_an_override_the_survivor_ends_after_the_timeout() -> None:
     with running_job(3, "store_grace=5,override_timeout=3") as nodes:
-        lose(nodes, "127.0.0.1", "127.0.0.2")
+        nodes.kill("127.0.0.1", "127.0.0.2")
         nodes.await_log("127.0.0.3", "waits for a coordinator, or an override, for 3 s")
         assert nodes.processes["127.0.0.3"].wait(DEADLINE_S) == _C.EXIT_COORDINATOR_LOST
         assert "was not reached for 8 s" in nodes.log("127.0.0.3")
@@ -164,7 +146,7 @@ def test_without_an_override_the_survivor_ends_after_the_timeout() -> None:
 
 def test_a_node_that_waits_for_an_override_ends_by_sigterm() -> None:
     with running_job(3, "store_grace=5,override_timeout=1000") as nodes:
-        lose(nodes, "127.0.0.2", "127.0.0.3")
+        nodes.kill("127.0.0.2", "127.0.0.3")
         nodes.await_log("127.0.0.1", "waits for a coordinator, or an override, for 16 min 40 s")
         nodes.stop("127.0.0.1")
         assert nodes.processes["127.0.0.1"].wait(DEADLINE_S) == 128 + signal.SIGTERM

@@ -158,6 +158,21 @@ def test_two_nodes_and_a_witness_with_a_token_survive_the_loss_of_the_coordinato
         nodes.stop("127.0.0.2")
 
 
+def test_with_a_witness_as_the_fifth_voter_four_hosts_survive_the_loss_of_two_at_once() -> None:
+    address = witness_endpoint()
+    with listening("--witness", "--bind", address), job(free_endpoint(), nodes="1:4") as started:
+        nodes = Nodes(started, conf=f"witness={address}")
+        hosts = [f"127.0.0.{number}" for number in (1, 2, 3, 4)]
+        for number in (1, 2, 3, 4):
+            nodes.start(number)
+        nodes.places(*hosts)
+        nodes.await_log(hosts[0], "survives the loss of any two hosts")
+        nodes.kill(*hosts[:2])  # the coordinator's and another one
+        after = nodes.places(*hosts[2:])
+        assert {(place.world_size, place.round) for place in after.values()} == {(2, 1)}
+        nodes.stop(*hosts[2:])
+
+
 def test_a_witness_votes_for_the_next_job_of_an_id() -> None:
     address = witness_endpoint()
     with listening("--witness", "--bind", address):

@@ -78,15 +78,22 @@ class Nodes:
         self.logs[address] = self.logs.get(address, "") + stderr.read()
         return self.logs[address]
 
-    def kill(self, address: str) -> None:
-        """SIGKILL for every process of the node at once: its host is gone."""
-        mark = f"NODE={address}".encode()
-        node = self.processes[address]
+    def kill(self, *addresses: str) -> None:
+        """The hosts of the nodes are gone, at the same moment: none of them outlives another one by
+        a message.
+        """
+        marks = {f"NODE={address}".encode() for address in addresses}
+        pids = []
         for pid in marked(self.job._environ):
-            with suppress(OSError):  # it ends with its guardian
-                if mark in Path("/proc", str(pid), "environ").read_bytes().split(b"\0"):
-                    os.kill(pid, signal.SIGKILL)
-        node.wait(DEADLINE_S)
+            with suppress(OSError):
+                if marks & set(Path("/proc", str(pid), "environ").read_bytes().split(b"\0")):
+                    pids.append(pid)
+        for number in (signal.SIGSTOP, signal.SIGKILL):
+            for pid in pids:
+                with suppress(ProcessLookupError):  # it ended with its guardian
+                    os.kill(pid, number)
+        for address in addresses:
+            self.processes[address].wait(DEADLINE_S)
 
     def stop(self, *addresses: str) -> None:
         for address in addresses:
