@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ from support.rendezvous_nodes import etcd_server
 
 pytest_plugins = ["support.retrying"]
 HERE = Path(__file__).parent
+collect_ignore_glob = [] if importlib.util.find_spec("torch") else ["with_torch/*"]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -471,6 +471,10 @@ void Session::on_message(const session::ServerMessage& message) {
           if constexpr (std::is_constructible_v<RendezvousAction, decltype(one)>) {
             feed(Machine::Received{one});
           }
+          if constexpr (std::is_same_v<std::decay_t<decltype(one)>, rdzv::Resumed>) {
+            // The coordinator knows the round now.
+            if (auto progress = kept_.after_resumed(loop_->now())) link_->send(*progress);
+          }
         },
         message);
   }
@@ -498,8 +502,6 @@ void Session::deliver(const RendezvousAction& action) {
           voter_.round_started(*one.record);
         } else if constexpr (std::is_same_v<std::decay_t<decltype(one)>, rdzv::Closed>) {
           voter_.job_ended();
-        } else if constexpr (std::is_same_v<std::decay_t<decltype(one)>, rdzv::Resumed>) {
-          if (auto progress = kept_.after_resumed(loop_->now())) link_->send(*progress);
         }
       },
       action);

@@ -7,14 +7,14 @@ import watch_it_recover
 
 from support.launching import Job, free_endpoint, launch
 from support.paths import EXAMPLES
-from support.scenes import CI_SCENES, check_scene, watch
+from support.scenes import CI_SCENE, check_scene, watch
 from support.sums import check_sums
 
 pytest.importorskip("torch")
 pytestmark = pytest.mark.timeout(400)
 
 # test_succession.py tests the loss of the coordinator, in less time.
-SCENES = [s for s in watch_it_recover.SCENES if not s.startswith("lose-") and s not in CI_SCENES]
+SCENES = [s for s in watch_it_recover.SCENES if not s.startswith("lose-") and s != CI_SCENE]
 
 
 @pytest.mark.parametrize("scene", SCENES)

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+from elastic import observe
 
 from support.coordinators import listening
 from support.hanging import idle_seconds
@@ -231,7 +232,13 @@ def test_hang_that_began_before_the_coordinator_was_lost_is_found(
         for number in (1, 2, 3):
             nodes.start(number)
         assert any(REPLICATED in line for line in coordinator.stderr)
-        request_stacks(endpoint, 3)
+        # The ranks have reported their last step, and send nothing of their own afterwards.
+        with observe.connect(endpoint, "hangs") as seen:
+            reached: dict[str, int] = {}
+            while (reached.get("ranks"), reached.get("slowest_step")) != (3, 3):
+                snapshot = seen.next(DEADLINE_S)
+                assert snapshot is not None
+                reached = snapshot["progress"] or {}
         coordinator.kill()
         done = job.finish()
     for node in done:

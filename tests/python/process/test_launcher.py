@@ -23,7 +23,14 @@ from elastic.multiprocessing import ChildFailedError, DefaultLogsSpecs, Std
 
 from support import launch_functions
 from support.function_jobs import config
-from support.launching import DEADLINE_S, Process, assert_all_ended, clean_environment, free_port
+from support.launching import (
+    DEADLINE_S,
+    Process,
+    assert_all_ended,
+    clean_environment,
+    free_port,
+    run_program,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -265,7 +272,6 @@ def test_copies_of_a_process_end_with_it(number: signal.Signals, tmp_path: Path)
         text=True,
     ) as process:
         try:
-            assert process.stdout is not None
             assert [process.stdout.readline() for _ in range(2)] == ["ready\n"] * 2
             process.send_signal(number)
             stdout, stderr = process.communicate(timeout=DEADLINE_S)
@@ -381,18 +387,8 @@ def test_functions_of_main_are_launched_from_a_file_and_without_one(
     script = tmp_path / "main_script.py"
     script.write_text(PROGRAM)
     words = {"stdin": ["-"], "-c": ["-c", PROGRAM]}.get(how, [str(script), how])
-    environ = clean_environment()
-    done = subprocess.run(
-        [sys.executable, *words],
-        input=PROGRAM if how == "stdin" else None,
-        env=environ,
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE_S,
-        check=False,
-    )
+    done = run_program([sys.executable, *words], input=PROGRAM if how == "stdin" else None)
     assert (done.stdout, done.returncode) == ("{0: 9, 1: 10}\n", 0), done.stderr
-    assert_all_ended(environ)
 
 
 STOPPED = """
@@ -416,13 +412,8 @@ if __name__ == "__main__":
 def test_a_signal_stops_the_functions_and_is_raised(tmp_path: Path) -> None:
     script = tmp_path / "stopped.py"
     script.write_text(STOPPED)
-    environ = clean_environment()
-    done = subprocess.run(
-        [sys.executable, str(script)],
-        env=environ, capture_output=True, text=True, timeout=DEADLINE_S, check=False,
-    )  # fmt: skip
+    done = run_program([sys.executable, str(script)])
     assert (done.stdout, done.returncode) == ("SIGTERM True\n", 0), done.stderr
-    assert_all_ended(environ)
 
 
 def test_record_passes_the_childs_error_to_the_parent(
@@ -455,18 +446,8 @@ def test_importing_elastic_loads_none_of_it() -> None:
         "import sys, elastic; "
         "print([m for m in sys.modules if m.startswith(('elastic.', 'multiprocessing'))])"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = run_program([sys.executable, "-c", code], check=True)
     assert done.stdout.strip() == "['elastic._lazy']"
-
-
-def test_packages_that_need_more_are_loaded_as_attributes_of_elastic() -> None:
-    code = (
-        "import sys, elastic; assert 'elastic.rendezvous' not in sys.modules; "
-        "print(elastic.rendezvous.__name__, elastic.torch.__name__, "
-        "elastic.rendezvous.RendezvousParameters.__name__)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["elastic.rendezvous", "elastic.torch", "RendezvousParameters"]
 
 
 def test_an_ignored_signal_stays_ignored() -> None:

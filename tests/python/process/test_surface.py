@@ -11,10 +11,7 @@ import pkgutil
 import re
 import signal
 import socket
-import subprocess
 import sys
-import threading
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -29,8 +26,9 @@ from elastic.utils.data import CyclingIterator
 from elastic.utils.distributed import get_free_port
 from elastic.utils.store import barrier, store_timeout, synchronize
 
-from support.launching import DEADLINE_S, free_endpoint
+from support.launching import DEADLINE_S, free_endpoint, run_program
 from support.paths import ROOT
+from support.waiting import together
 
 PAGE = ROOT / "docs" / "migrating-from-torchrun.md"
 
@@ -140,22 +138,6 @@ def test_names_of_entry_points_and_static_addresses() -> None:
     for endpoint in ("h", ""):
         with pytest.raises(ValueError, match=r"port|host"):
             _get_addr_and_port(RendezvousParameters("static", endpoint, "j", 1, 1))
-
-
-def test_torch_is_imported_for_its_own_names_only_when_they_are_used() -> None:
-    pytest.importorskip("torch")
-    program = """
-import sys
-from elastic.timer import debug_info_logging
-from elastic.utils import data, distributed
-assert "torch" not in sys.modules
-sampler = data.ElasticDistributedSampler(range(10), num_replicas=2, rank=1, start_index=4)
-print(list(sampler.__iter__()).__len__(), distributed.create_c10d_store.__name__)
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=False
-    )
-    assert done.stdout == "3 create_c10d_store\n", done.stderr
 
 
 def test_static_handlers_have_torchs_arguments() -> None:
@@ -299,21 +281,8 @@ def test_a_worker_that_exceeds_its_timer_is_killed(caplog: pytest.LogCaptureFixt
 
 def test_a_timer_needs_a_client() -> None:
     code = "from elastic import timer\nwith timer.expires(1): pass"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    done = run_program([sys.executable, "-c", code])
     assert "RuntimeError: no timer client" in done.stderr
-
-
-def together(count: int, call: Callable[[int], Any]) -> list[Any]:
-    results: dict[int, Any] = {}
-    threads = [
-        threading.Thread(target=lambda rank=rank: results.update({rank: call(rank)}))
-        for rank in range(count)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(DEADLINE_S)
-    return [results[rank] for rank in range(count)]
 
 
 def test_ranks_exchange_values_over_a_store() -> None:
@@ -323,7 +292,8 @@ def test_ranks_exchange_values_over_a_store() -> None:
             store = StoreClient(server.host, server.port)
             return synchronize(store, b"%d" % rank, rank, 3, "exchange/")
 
-        assert together(3, call) == [[b"0", b"1", b"2"]] * 3
+        ranks = [functools.partial(call, rank) for rank in range(3)]
+        assert together(*ranks) == [[b"0", b"1", b"2"]] * 3
         store = StoreClient(server.host, server.port, timeout=7)
         with store_timeout(store, 2):
             assert store.timeout == 2

@@ -77,7 +77,6 @@ def test_every_hook_runs_in_the_order_of_torch(tmp_path: Path) -> None:
 
 
 def test_the_order_is_that_of_torch(tmp_path: Path) -> None:
-    pytest.importorskip("torch")
     from torch.distributed.elastic.agent.server import api, local_elastic_agent
     from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs as TorchsLogsSpecs
     from torch.distributed.elastic.rendezvous import registry

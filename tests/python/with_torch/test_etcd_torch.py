@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("torch")
 pytest.importorskip("etcd3gw")
 if shutil.which("etcd") is None:
     pytest.skip("etcd is not installed (Debian: etcd-server)", allow_module_level=True)
@@ -29,6 +28,7 @@ from elastic.rendezvous.etcd_server import EtcdServer, stop_etcd
 from elastic.rendezvous.etcd_store import EtcdStore
 
 from support.launching import DEADLINE_S
+from support.waiting import together
 
 
 @pytest.fixture(scope="module")
@@ -106,20 +106,6 @@ def test_a_wait_for_a_key_begins_at_the_revision_of_its_own_read() -> None:
 
 def barrier(server: EtcdServer, run_id: str) -> EtcdRendezvous:
     return EtcdRendezvous(server.get_client(), "/prefix/", run_id, 2, 2, DEADLINE_S, 1)
-
-
-def together(*calls: Any) -> list[Any]:
-    results: dict[int, Any] = {}
-
-    def run(number: int) -> None:
-        results[number] = calls[number]()
-
-    threads = [threading.Thread(target=run, args=(number,)) for number in range(len(calls))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(DEADLINE_S)
-    return [results[number] for number in range(len(calls))]
 
 
 def test_nodes_meet_by_torchs_classes(server: EtcdServer) -> None:

@@ -9,43 +9,73 @@ from pathlib import Path
 import pytest
 from elastic import StoreServer
 
-from support.launching import DEADLINE_S, Job, assert_all_ended, clean_environment, free_endpoint
+from support.launching import (
+    DEADLINE_S,
+    Job,
+    assert_all_ended,
+    clean_environment,
+    free_endpoint,
+    run_program,
+)
 from support.paths import EXAMPLES
 from support.plug_ins import options, plug_in
 
 
 def test_a_plugged_in_handler_drives_the_command(tmp_path: Path) -> None:
-    pytest.importorskip("torch")
     path = plug_in(tmp_path)
     with (
         StoreServer("127.0.0.1", 0) as server,
-        Job(options(server), [str(EXAMPLES / "all_reduce.py")]) as nodes,
+        Job(options(server, "--nproc-per-node=1"), [str(EXAMPLES / "all_reduce.py")]) as nodes,
     ):
         for _ in range(2):
             nodes.start(PYTHONPATH=path)
-        done = nodes.finish()
-    assert [node.returncode for node in done] == [0, 0], [node.stderr for node in done]
+        done = nodes.succeed()
     printed = sorted(line for node in done for line in node.stdout.splitlines())
-    assert printed == [f"rank {rank} of 4: sum 6" for rank in range(4)]
+    assert printed == [f"rank {rank} of 2: sum 1" for rank in range(2)]
 
 
-def test_the_torch_handler_is_registered_whichever_module_is_imported_first() -> None:
-    pytest.importorskip("torch")
-    for first in ("elastic.torch", "torch.distributed.elastic.rendezvous", "elastic.run"):
-        code = (
-            f"import {first}\nfrom torch.distributed.elastic.rendezvous import "
-            "rendezvous_handler_registry as known\nassert 'elastic' in known._registry"
-        )
-        subprocess.run([sys.executable, "-W", "error::UserWarning", "-c", code], check=True)
+REGISTERED = """
+from torch.distributed.elastic.rendezvous import rendezvous_handler_registry as known
+assert 'elastic' in known._registry
+"""
+
+# test_stock_torchrun_meets_at_elastics_rendezvous imports torch's module first.
+ELASTIC_TORCH_FIRST = """
+import sys, elastic
+assert "elastic.rendezvous" not in sys.modules
+print(elastic.rendezvous.RendezvousParameters.__name__, elastic.torch.__name__)
+"""
+ELASTIC_RUN_FIRST = """
+import sys
+import elastic.run
+from elastic.timer import debug_info_logging
+from elastic.utils import data, distributed
+assert "torch" not in sys.modules
+sampler = data.ElasticDistributedSampler(range(10), num_replicas=2, rank=1, start_index=4)
+print(len(list(sampler)), distributed.create_c10d_store.__name__)
+"""
+
+
+@pytest.mark.parametrize(
+    ("first", "printed"),
+    [
+        (ELASTIC_TORCH_FIRST, "RendezvousParameters elastic.torch\n"),
+        (ELASTIC_RUN_FIRST, "3 create_c10d_store\n"),
+    ],
+)
+def test_torch_is_imported_when_it_is_used_and_has_the_handler_then(
+    first: str, printed: str
+) -> None:
+    done = run_program([sys.executable, "-W", "error::UserWarning", "-c", first + REGISTERED])
+    assert (done.returncode, done.stdout) == (0, printed), done.stderr
 
 
 def test_stock_torchrun_meets_at_elastics_rendezvous() -> None:
-    pytest.importorskip("torch")
     endpoint = free_endpoint()
     environ = clean_environment()
     nodes = [
         subprocess.Popen(
-            [sys.executable, "-m", "torch.distributed.run", "--nnodes=2", "--nproc-per-node=2",
+            [sys.executable, "-m", "torch.distributed.run", "--nnodes=2", "--nproc-per-node=1",
              "--rdzv-backend=elastic", f"--rdzv-endpoint={endpoint}", "--rdzv-id=stock",
              "--local-addr=127.0.0.1", str(EXAMPLES / "all_reduce.py")],
             env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
@@ -55,5 +85,5 @@ def test_stock_torchrun_meets_at_elastics_rendezvous() -> None:
     results = [node.communicate(timeout=DEADLINE_S) for node in nodes]
     assert [node.returncode for node in nodes] == [0, 0], results
     printed = sorted(line for out, _ in results for line in out.splitlines())
-    assert printed == [f"rank {rank} of 4: sum 6" for rank in range(4)]
+    assert printed == [f"rank {rank} of 2: sum 1" for rank in range(2)]
     assert_all_ended(environ)

@@ -6,25 +6,21 @@ import pytest
 
 from support.launching import Job, free_endpoint
 from support.paths import EXAMPLES
-from support.scenes import CI_SCENES, check_scene
+from support.scenes import CI_SCENE, check_scene
 from support.sums import check_sums
-
-pytest.importorskip("torch")
 
 
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize("scene", CI_SCENES)
-def test_training_between_hosts_recovers(scene: str) -> None:
-    check_scene(scene)
+def test_training_between_hosts_recovers() -> None:
+    check_scene(CI_SCENE)
 
 
 def test_two_nodes_see_the_sum_with_given_ranks() -> None:
     address, _, port = free_endpoint().rpartition(":")
-    words = ["--nnodes=2", "--nproc-per-node=2", f"--master-addr={address}"]
-    words += [f"--master-port={port}"]
+    words = ["--nnodes=2", f"--master-addr={address}", f"--master-port={port}"]
     with Job(words, [str(EXAMPLES / "all_reduce.py")]) as job:
         job.start("--node-rank=1")
         job.start("--node-rank=0")
-        first, second = check_sums(job, 2)
-        assert "rank 0 of 4" in second.stdout
-        assert "rank 3 of 4" in first.stdout
+        first, second = check_sums(job, 1)
+        assert "rank 0 of 2" in second.stdout
+        assert "rank 1 of 2" in first.stdout

@@ -5,28 +5,23 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
-import pytest
-
 from support.launching import Job, free_endpoint
 from support.paths import STUBS
-
-pytest.importorskip("torch")
 
 WORKER = str(STUBS / "stub_gloo_node.py")
 
 
-@pytest.mark.parametrize("disable", ["0", "1"], ids=["agent's store", "rank 0's store"])
-def test_process_group_forms_after_a_restart_and_a_move_of_rank_0(
-    tmp_path: Path, disable: str
+def test_process_group_forms_over_rank_0s_store_after_a_restart_and_a_move_of_rank_0(
+    tmp_path: Path,
 ) -> None:
+    """Over the agent's store it forms again in test_many_nodes.py."""
     go = tmp_path / "go"
     options = ["--nnodes=1:2", "--rdzv-backend=c10d", f"--rdzv-endpoint={free_endpoint()}"]
     options += ["--rdzv-id=job", "--max-restarts=1", "--shutdown-timeout=5"]
-    variable = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": disable}
+    variable = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
     with Job(options, [WORKER, str(go)]) as nodes:
         stays = nodes.start("--node-rank=1", "--rdzv-conf=is_host=true", **variable)
         leaves = nodes.start("--node-rank=0", "--rdzv-conf=is_host=false", **variable)
-        assert stays.stdout is not None
         assert stays.stdout.readline() == "sum 2 in round 0\n"
         assert stays.stdout.readline() == "sum 2 in round 1\n"
         leaves.send_signal(signal.SIGTERM)

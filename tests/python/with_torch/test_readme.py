@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from support.installing import INSTALL_LIBRARY
-from support.launching import DEADLINE_S, free_endpoint
+from support.launching import DEADLINE_S, free_endpoint, run_program
 from support.paths import ROOT
 from support.readme import check_accuracy, run, shell_commands, snippets
 
@@ -118,7 +118,7 @@ def test_report_of_a_failure_is_that_of_the_readme(tmp_path: Path) -> None:
         'raise ValueError("loss is nan at step 1200")\n'
     )
     command = [sys.executable, "-m", "elastic", "--standalone", "--nproc-per-node=2", "train.py"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=DEADLINE_S)
+    done = run_program(command, cwd=tmp_path)
     assert done.returncode == 1
 
     def without_variable_parts(text: str) -> str:

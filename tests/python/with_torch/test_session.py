@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
+import torch.distributed as dist
 
 from support.launching import launch
-
-dist = pytest.importorskip("torch.distributed")
 
 
 def test_torchs_store_is_not_used_as_a_coordinator() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import pickle
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,9 +13,10 @@ from elastic.launcher import LaunchConfig, elastic_launch
 from elastic.multiprocessing import ChildFailedError, ProcessFailure, SignalException
 from elastic.rendezvous import errors
 
+from support.launching import run_program
+
 
 def torchs(module: str) -> Any:
-    pytest.importorskip("torch")
     import importlib
 
     return importlib.import_module(f"torch.distributed.elastic.{module}")
@@ -54,15 +54,12 @@ def test_torchs_record_finds_the_root_cause(
 
 
 def test_torch_starts_without_a_traceback_if_the_extension_cannot_be_loaded() -> None:
-    pytest.importorskip("torch")
     program = (
         "import sys; sys.modules['elastic._C'] = None\n"
         "from torch.distributed.elastic.rendezvous import rendezvous_handler_registry as known\n"
         "assert 'elastic' in known._registry"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=False
-    )
+    done = run_program([sys.executable, "-c", program])
     assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr
 
 

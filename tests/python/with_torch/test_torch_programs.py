@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -15,12 +14,11 @@ from elastic.launcher import elastic_launch
 
 from support import launch_functions
 from support.function_jobs import config
-from support.launching import DEADLINE_S, assert_all_ended, clean_environment, free_port, launch
+from support.launching import clean_environment, free_port, launch, run_program
 from support.paths import ROOT
 
 
 def test_an_exception_that_torch_recorded_is_in_the_report_and_passed_on(tmp_path: Path) -> None:
-    pytest.importorskip("torch")
     script = tmp_path / "fail.py"
     script.write_text(
         "from torch.distributed.elastic.multiprocessing.errors import record\n"
@@ -38,7 +36,6 @@ def test_an_exception_that_torch_recorded_is_in_the_report_and_passed_on(tmp_pat
 
 
 def test_probe_counts_in_a_real_interpreter() -> None:
-    pytest.importorskip("torch")
     expected = devices.visible_gpus(None, devices.nvml_devices)
     count = devices.worker_count("auto", dict(os.environ), sys.executable)
     assert count == (expected or devices.usable_cpus())
@@ -64,18 +61,9 @@ def test_accelerate_launches_by_the_documented_command(tmp_path: Path) -> None:
     found = re.search(r"^python (-m elastic.torchrun .*) train.py$", page.read_text(), re.MULTILINE)
     assert found is not None
     (tmp_path / "train.py").write_text(ACCELERATED)
-    environ = clean_environment()
-    done = subprocess.run(
-        [sys.executable, *found[1].split(), f"--main_process_port={free_port()}", "train.py"],
-        cwd=tmp_path,
-        env=environ,
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE_S,
-        check=False,
-    )
+    words = [*found[1].split(), f"--main_process_port={free_port()}", "train.py"]
+    done = run_program([sys.executable, *words], cwd=tmp_path)
     assert sorted(done.stdout.splitlines()) == ["rank 0 of 2", "rank 1 of 2"], done.stderr
-    assert_all_ended(environ)
 
 
 USER = """
@@ -95,7 +83,6 @@ print(sys.argv[1:], __name__, launch.__module__)
 
 
 def test_a_program_that_imports_torchs_launcher_gets_elastics(tmp_path: Path) -> None:
-    pytest.importorskip("torch")
     folder = tmp_path / "user"
     folder.mkdir()
     (folder / "__init__.py").touch()
@@ -103,10 +90,7 @@ def test_a_program_that_imports_torchs_launcher_gets_elastics(tmp_path: Path) ->
     late = "import torch.distributed.launcher, elastic.torchrun as t; t.install(); t.install()\n"
     (tmp_path / "late.py").write_text(late + USER)
     for words in (["-m", "elastic.torchrun", "user", "-x", "1"], ["late.py", "-x", "1"]):
-        done = subprocess.run(
-            [sys.executable, *words], cwd=tmp_path, env=clean_environment(), text=True,
-            capture_output=True, timeout=DEADLINE_S, check=False,
-        )  # fmt: skip
+        done = run_program([sys.executable, *words], cwd=tmp_path)
         assert done.stdout == "['-x', '1'] __main__ elastic.launch\n", done.stderr
 
 
@@ -129,21 +113,16 @@ run(args)
 
 
 def test_a_program_that_copies_the_options_of_torchs_parser_runs(tmp_path: Path) -> None:
-    pytest.importorskip("torch")
     (tmp_path / "tune.py").write_text(PARSER_USER)
     recipe = "import os, sys; os.write(1, f\"{os.environ['RANK']} {sys.argv[1:]}\\n\".encode())"
     (tmp_path / "recipe.py").write_text(recipe)
     words = ["elastic.torchrun", "tune", "--nproc_per_node", "2", "recipe", "--config", "x"]
-    done = subprocess.run(
-        [sys.executable, "-m", *words], cwd=tmp_path, env=clean_environment(), text=True,
-        capture_output=True, timeout=DEADLINE_S, check=False,
-    )  # fmt: skip
+    done = run_program([sys.executable, "-m", *words], cwd=tmp_path)
     lines = sorted(done.stdout.splitlines())
     assert lines == ["0 ['--config', 'x']", "1 ['--config', 'x']"], done.stderr
 
 
 def test_torchs_worker_server_runs_while_the_main_function_does(tmp_path: Path) -> None:
-    pytest.importorskip("torch")
     socket_path, error_file = str(tmp_path / "socket"), tmp_path / "error.json"
     code = f"""
 import os
@@ -156,22 +135,20 @@ def main():
 
 main()
 """
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False,
-        env=clean_environment(
+    done = run_program(
+        [sys.executable, "-c", code],
+        environ=clean_environment(
             TORCH_WORKER_SERVER_SOCKET=socket_path, TORCHELASTIC_ERROR_FILE=str(error_file)
         ),
-    )  # fmt: skip
+    )
     assert done.stdout == "True\n", done.stderr
     assert "ValueError: broken" in json.loads(error_file.read_text())["message"]["message"]
 
 
 def test_ranks_of_functions_reduce_with_torch() -> None:
-    pytest.importorskip("torch")
     assert elastic_launch(config(3), launch_functions.all_reduce)() == dict.fromkeys(range(3), 3.0)
 
 
 def test_ranks_of_forked_functions_reduce_with_torch() -> None:
-    pytest.importorskip("torch")
     launched = elastic_launch(config(3, preload=["torch"]), launch_functions.all_reduce)
     assert launched() == dict.fromkeys(range(3), 3.0)

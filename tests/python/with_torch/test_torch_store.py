@@ -4,48 +4,60 @@ from __future__ import annotations
 
 import datetime
 import gc
-import subprocess
 import sys
 from collections.abc import Iterator
 
+import elastic
+import elastic.torch
 import pytest
+import torch.distributed as dist
 
-dist = pytest.importorskip("torch.distributed", reason="needs torch")
+from support.launching import run_program
 
-import elastic  # noqa: E402
-import elastic.torch  # noqa: E402
-
-TIMEOUT_S = 110.0  # each worker imports torch
-
-WORKER = """
+# Ranks as processes of one interpreter, which imports torch once.
+RANKS = """
 import datetime, os, sys
 import torch
 import torch.distributed as dist
 import elastic, elastic.torch
 
-port, rank, world_size = map(int, sys.argv[1:])
-dist.init_process_group(
-    "gloo",
-    store=elastic.torch.Store(elastic.StoreClient("127.0.0.1", port)),
-    rank=rank,
-    world_size=world_size,
-    timeout=datetime.timedelta(seconds=240),
-)
-total = torch.tensor([rank + 1.0])
-dist.all_reduce(total)
-assert total.item() == world_size * (world_size + 1) / 2, total
-evens = dist.new_group(list(range(0, world_size, 2)))
-if rank % 2 == 0:
-    part = torch.tensor([float(rank)])
-    dist.all_reduce(part, group=evens)
-    assert part.item() == sum(range(0, world_size, 2)), part
-names = [None] * world_size
-dist.all_gather_object(names, f"rank {rank}")
-assert names == [f"rank {other}" for other in range(world_size)]
-dist.barrier()
-dist.destroy_process_group()
-print("done", flush=True)
-os._exit(0)  # a thread of gloo may still need the interpreter
+from support.launching import run_program
+
+port, world_size = map(int, sys.argv[1:])
+
+def run(rank):
+    dist.init_process_group(
+        "gloo",
+        store=elastic.torch.Store(elastic.StoreClient("127.0.0.1", port)),
+        rank=rank,
+        world_size=world_size,
+        timeout=datetime.timedelta(seconds=240),
+    )
+    total = torch.tensor([rank + 1.0])
+    dist.all_reduce(total)
+    assert total.item() == world_size * (world_size + 1) / 2, total
+    evens = dist.new_group(list(range(0, world_size, 2)))
+    if rank % 2 == 0:
+        part = torch.tensor([float(rank)])
+        dist.all_reduce(part, group=evens)
+        assert part.item() == sum(range(0, world_size, 2)), part
+    names = [None] * world_size
+    dist.all_gather_object(names, f"rank {rank}")
+    assert names == [f"rank {other}" for other in range(world_size)]
+    dist.barrier()
+    dist.destroy_process_group()
+    print("done", flush=True)
+
+for rank in range(world_size):
+    if os.fork() == 0:
+        code = 1
+        try:
+            run(rank)
+            code = 0
+        finally:
+            os._exit(code)  # a thread of gloo may still need the interpreter
+for rank in range(world_size):
+    assert os.wait()[1] == 0
 """
 
 
@@ -62,24 +74,9 @@ def store(port: int) -> Iterator[elastic.torch.Store]:
     store.close()
 
 
-@pytest.mark.parametrize("world_size", [4])
-def test_gloo_groups_form_over_the_store(port: int, world_size: int) -> None:
-    workers = [
-        subprocess.Popen(
-            [sys.executable, "-c", WORKER, str(port), str(rank), str(world_size)],
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(world_size)
-    ]
-    try:
-        outputs = [worker.communicate(timeout=TIMEOUT_S)[0] for worker in workers]
-    finally:
-        for worker in workers:
-            worker.kill()
-            worker.wait()
-    assert [worker.returncode for worker in workers] == [0] * world_size
-    assert outputs == ["done\n"] * world_size
+def test_gloo_groups_form_over_the_store(port: int) -> None:
+    ranks = run_program([sys.executable, "-c", RANKS, str(port), "4"])
+    assert (ranks.returncode, ranks.stdout) == (0, "done\n" * 4), ranks.stderr
 
 
 def test_prefix_store_supports_every_call_and_keeps_the_store_alive(port: int) -> None:

@@ -14,8 +14,6 @@ import pytest
 
 from support.launching import clean_environment, launch
 
-pytest.importorskip("torch")
-
 SCRIPT = """
 import os, sys
 if __name__ == "__main__":  # not in a spawned process

@@ -1,0 +1,58 @@
+"""The main job: real torch trains on real digits, loses a worker, and ends as if it had not.
+
+Also modules that compute with torch at import, which a template does not fork.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from support.launching import DEADLINE_S, clean_environment, launched
+from support.paths import EXAMPLES
+from support.warm_template import Template
+
+
+def digits(*options: str, directory: Path, kill: bool) -> list[str]:
+    """The output of the training, with one worker killed after the first epoch."""
+    directory.mkdir()
+    with launched(
+        "--standalone", "--nproc-per-node=2", "--max-restarts=1", *options,
+        str(EXAMPLES / "train_digits.py"), "--epochs=3", f"--checkpoint={directory / 'digits.pt'}",
+        f"--pid-dir={directory}", f"--delay-per-step={0.1 if kill else 0}",
+    ) as job:  # fmt: skip
+        lines = [job.stdout.readline()]
+        if kill:
+            os.kill(int((directory / "rank1.pid").read_text()), signal.SIGKILL)
+        stdout, stderr = job.communicate(timeout=DEADLINE_S)
+    assert job.returncode == 0, stderr
+    lines += stdout.splitlines(keepends=True)
+    if kill:
+        assert "killed by signal 9 (SIGKILL); restarting, 0 of 1 restarts left" in stderr
+        (continuing,) = [line for line in lines if line.startswith("continuing with epoch")]
+        lines.remove(continuing)
+    return lines
+
+
+def test_training_that_loses_a_worker_ends_as_undisturbed_training(tmp_path: Path) -> None:
+    pytest.importorskip("sklearn")
+    calm = digits(directory=tmp_path / "calm", kill=False)
+    assert float(calm[-1].split()[2]) > 0.9, calm
+    for options in ([], ["--warm"]):
+        disturbed = digits(*options, directory=tmp_path / f"killed{options}", kill=True)
+        assert sorted(set(disturbed)) == sorted(calm), options
+
+
+def test_computing_import_is_found_by_the_trial(tmp_path: Path) -> None:
+    (tmp_path / "computing.py").write_text(
+        "import torch\nx = torch.ones(8, requires_grad=True)\nx.sum().backward()\n"
+        "torch.set_num_threads(4)\ny = torch.ones(512, 512) @ torch.ones(512, 512)\n"
+    )
+    (tmp_path / "script.py").touch()
+    with Template("computing", ["script.py"], clean_environment(), tmp_path) as template:
+        message = template.receive()
+        assert message.kind == "unfit"
+        assert message.text.startswith("the import of computing left a thread")
