@@ -479,10 +479,10 @@ Status check(FieldReader* reader, std::uint8_t kind, std::uint16_t peer_version)
 Status check_versions(std::uint16_t oldest, std::uint16_t newest) {
   if (oldest > newest) return violation("the hello of a session is malformed");
   if (oldest > kVersion || newest < kOldestVersion) {
-    return Status(StatusCode::kFailedPrecondition,
-                  "the peer uses version " + range_text(oldest, newest) +
-                      " of the session protocol, this process " +
-                      range_text(kOldestVersion, kVersion));
+    return Status(StatusCode::kFailedPrecondition, "the peer uses version " +
+                                                       range_text(oldest, newest) +
+                                                       " of the session protocol, this process " +
+                                                       range_text(kOldestVersion, kVersion));
   }
   return {};
 }

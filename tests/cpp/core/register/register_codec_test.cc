@@ -20,7 +20,8 @@ KnownRecord known() {
   const Voter a = {{1, 2}, "10.0.0.1:9"};
   const Voter b = {{3, 4}, "10.0.0.2:9"};
   const Voter c = {{5, 6}, ""};
-  return {{kEncodedLineage, {3, 12}, b, {a, b, c}, {a}, {2, 9, true, std::string("\0member", 7)}}, true};
+  return {{kEncodedLineage, {3, 12}, b, {a, b, c}, {a}, {2, 9, true, std::string("\0member", 7)}},
+          true};
 }
 
 std::vector<Message> every_message() {

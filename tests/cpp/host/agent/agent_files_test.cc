@@ -41,10 +41,10 @@ extern "C" int mkdir(const char* path, mode_t mode) noexcept {
 namespace elastic {
 namespace {
 
-using ::testing::IsEmpty;
 using support::RunningAgent;
 using support::ScratchDir;
 using support::shell;
+using ::testing::IsEmpty;
 using Kind = AgentEvent::Kind;
 
 class AgentFiles : public ::testing::Test {

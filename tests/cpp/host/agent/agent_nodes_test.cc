@@ -21,14 +21,14 @@ namespace {
 using std::chrono::hours;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
-using ::testing::EndsWith;
 using support::Fifo;
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
 using support::RunningAgent;
 using support::ScratchDir;
 using support::shell;
 using support::stub_worker;
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using Kind = AgentEvent::Kind;
 
 class AgentNodes : public ::testing::Test {

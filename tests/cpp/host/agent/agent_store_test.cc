@@ -14,11 +14,11 @@
 namespace elastic {
 namespace {
 
-using ::testing::HasSubstr;
 using support::options_of;
 using support::run;
 using support::RunningAgent;
 using support::stub_worker;
+using ::testing::HasSubstr;
 using Kind = AgentEvent::Kind;
 
 std::unique_ptr<StoreClient> client_of(const RoundInfo& round) {

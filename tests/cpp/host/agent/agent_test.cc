@@ -17,21 +17,21 @@ namespace {
 
 using std::chrono::hours;
 using std::chrono::milliseconds;
-using ::testing::ElementsAre;
-using ::testing::EndsWith;
 using support::Fifo;
 using support::generous_deadline;
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
 using support::options_of;
 using support::read_all;
 using support::run;
 using support::RunningAgent;
 using support::ScratchDir;
 using support::shell;
-using ::testing::StartsWith;
 using support::stub_worker;
 using support::worker;
+using ::testing::ElementsAre;
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::StartsWith;
 using Kind = AgentEvent::Kind;
 
 std::vector<std::string> lines_of(const std::string& text) {

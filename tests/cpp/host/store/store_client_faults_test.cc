@@ -23,7 +23,8 @@ using support::ScriptedServer;
 
 constexpr Duration kTimeout = milliseconds(50);
 
-Result<std::unique_ptr<StoreClient>> connect_client(std::uint16_t port, Duration timeout = seconds(60)) {
+Result<std::unique_ptr<StoreClient>> connect_client(std::uint16_t port,
+                                                    Duration timeout = seconds(60)) {
   StoreClientOptions options;
   options.port = port;
   options.timeout = timeout;

@@ -23,9 +23,9 @@
 namespace elastic::host {
 namespace {
 
-using ::testing::ElementsAre;
 using support::generous_deadline;
 using support::ScratchDir;
+using ::testing::ElementsAre;
 
 // A tee on a separate loop whose console is a pipe that the test reads.
 class TeeTest : public ::testing::Test {
