@@ -326,6 +326,11 @@ void AgentRunner::continue_group(std::shared_ptr<const RoundInfo> round,
     drain_.worker_ended(worker.local_rank);
   }
   if (!supervisor_->running()) return;  // all have ended: the policy has their exits
+  const bool are_all_running = std::all_of(kept.begin(), kept.end(), [](const auto& worker) {
+    return worker.state == ObservedWorkerState::kRunning;
+  });
+  // One that ended while it waited is a failure of this round, and may still be examined.
+  if (are_all_running) inquiry_.continue_round();
   std::vector<std::vector<std::string>> env;
   for (std::size_t local_rank = 0; local_rank < kept.size(); ++local_rank) {
     env.push_back(next_variables(local_rank));
