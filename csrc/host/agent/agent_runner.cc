@@ -37,6 +37,9 @@ Duration sample_interval(Duration hang_timeout) {
   return std::clamp(hang_timeout / 10, kShortest, kLongest);
 }
 
+// No packet leaves the host.
+constexpr Duration kOwnReachTimeout = std::chrono::seconds(2);
+
 // Changes of workers within this time are reported to observers together.
 constexpr Duration kWatchDelay = std::chrono::milliseconds(5);
 
@@ -390,9 +393,17 @@ void AgentRunner::start_workers(const Status& files) {
 // not name the hosts. A store at the endpoint's port needs no test: the session reaches it.
 void AgentRunner::begin_probe() {
   probe_.cancel();
-  const bool is_remote = options_.share_store && round_->group_rank != 0;
-  if (!is_remote || is_endpoint_port(round_->master_port)) return;
+  if (!options_.share_store || is_endpoint_port(round_->master_port)) return;
   if (options_.reach_timeout <= Duration::zero()) return;
+  if (round_->group_rank == 0) {  // its workers may need no process group
+    const Duration limit = std::min(options_.reach_timeout, kOwnReachTimeout);
+    probe_.begin(round_->master_addr, round_->master_port, limit, [this](const std::string& why) {
+      report_message(AgentEvent::Kind::kNotice,
+                     host_name_ + " does not reach the workers' store, which is on this host (is " +
+                         "its interface up?): " + why);
+    });
+    return;
+  }
   probe_.begin(round_->master_addr, round_->master_port, options_.reach_timeout,
                [this](const std::string& why) {
                  for (const ObservedWorker& worker : workers_) {
