@@ -23,9 +23,9 @@
 namespace elastic::host {
 namespace {
 
-using ::testing::ElementsAre;
 using support::generous_deadline;
 using support::ScratchDir;
+using ::testing::ElementsAre;
 
 // A tee on a separate loop whose console is a pipe that the test reads.
 class TeeTest : public ::testing::Test {
@@ -223,7 +223,7 @@ TEST_F(TeeTest, AFilterDecidesAboutWholeLines) {
     got += piece.size();
   }
   EXPECT_EQ(done.wait_for(std::chrono::seconds(60)), std::future_status::ready);
-  EXPECT_EQ(testing::read_all(dir_ / "filtered"), "loss=1\n" + line + "\n");
+  EXPECT_EQ(support::read_all(dir_ / "filtered"), "loss=1\n" + line + "\n");
 }
 
 // A file that stays unread until its writer pauses would miss the writes after the pause.
