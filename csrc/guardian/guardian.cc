@@ -270,10 +270,10 @@ bool Guardian::handle(const Request& request, std::string_view payload) {
     return true;
   }
   if (sweeping_) return false;
-  if (std::holds_alternative<CancelStartsRequest>(request)) {
-    cancel_starts();
+  if (const auto* wanted = std::get_if<SweepRequest>(&request)) {
+    sweep(wanted->reports_leftovers);
   } else {
-    sweep();
+    cancel_starts();
   }
   return true;
 }
@@ -353,7 +353,7 @@ void Guardian::cancel_starts() {
   cancel_forks();
 }
 
-void Guardian::sweep() {
+void Guardian::sweep(bool reports_leftovers) {
   now_ = os::monotonic_now();
   collect_exits(&workers_);
   for (Worker& worker : workers_) {
@@ -361,6 +361,7 @@ void Guardian::sweep() {
     worker.killed = !worker.ended;
   }
   stop_forks();
+  if (reports_leftovers) report_leftovers();
   sweeping_ = true;
 }
 

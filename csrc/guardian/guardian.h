@@ -44,7 +44,8 @@ class Guardian {
   void execute(const StartRequest& request, int stream);
   void signal(const SignalRequest& request);
   void cancel_starts();
-  void sweep();
+  void sweep(bool reports_leftovers);
+  void report_leftovers();
   void agent_lost();
 
   void collect_messages();

@@ -80,6 +80,9 @@ void AgentPolicy::leave_bad_node(const WorkerExited& event, Context* context) {
 }
 
 void AgentPolicy::add_evidence(const FailureFound& event, Context* context) {
+  for (WorkerExited& exited : kept_exits_) {  // reported in the next round
+    if (exited.local_rank == event.local_rank) exited.facts = event.facts;
+  }
   if (!participant_.has_workers()) return;
   WorkerFailure failure = take_failure(event.local_rank, event.pid);
   update_failure(&failure, event.exit, event.facts);

@@ -45,11 +45,9 @@ constexpr PolicyTable make_table() {
   }
   table[index_of(State::kUnknown)].fill({Step::kIgnore, State::kUnknown});
 
-  for (const State state : {State::kInit, State::kHealthy}) {
-    at(state, Input::kFailureFound) = {Step::kIgnore, state};
-  }
+  at(State::kHealthy, Input::kFailureFound) = {Step::kIgnore, State::kHealthy};
   for (const State state :
-       {State::kUnhealthy, State::kStopped, State::kSucceeded, State::kFailed}) {
+       {State::kInit, State::kUnhealthy, State::kStopped, State::kSucceeded, State::kFailed}) {
     at(state, Input::kFailureFound) = {Step::kAddEvidence, state};
   }
 

@@ -153,7 +153,9 @@ template <typename Visitor>
 void fields(Visitor&, CancelStartsRequest&) {}
 
 template <typename Visitor>
-void fields(Visitor&, SweepRequest&) {}
+void fields(Visitor& v, SweepRequest& request) {
+  v.flag(request.reports_leftovers);
+}
 
 template <typename Visitor>
 void fields(Visitor& v, WatchRequest& request) {
@@ -229,6 +231,13 @@ void fields(Visitor& v, KillSentEvent& event) {
 
 template <typename Visitor>
 void fields(Visitor&, SweptEvent&) {}
+
+template <typename Visitor>
+void fields(Visitor& v, LeftoverEvent& event) {
+  v.number(event.count);
+  v.number(event.pid);
+  v.text(event.command);
+}
 
 template <typename Visitor>
 void fields(Visitor& v, TemplateEvent& event) {

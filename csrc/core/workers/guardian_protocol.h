@@ -96,7 +96,9 @@ struct CancelStartsRequest {};
 
 // Kills and reaps every descendant of the guardian, except helpers and the processes below them.
 // The guardian sends KillSentEvent, and SweptEvent when no process is left.
-struct SweepRequest {};
+struct SweepRequest {
+  bool reports_leftovers = false;  // sends a LeftoverEvent, if there are such processes
+};
 
 // Reads the workers' pages this often while a worker reports steps, and sends a ProgressEvent when
 // something has changed. Zero, as at the start: never.
@@ -180,6 +182,13 @@ struct KillSentEvent {
 
 struct SweptEvent {};
 
+// Processes that have outlived all workers, when a sweep begins; its SIGKILL follows.
+struct LeftoverEvent {
+  std::uint32_t count = 0;  // without their own children
+  int pid = 0;              // of one of them
+  std::string_view command;
+};
+
 enum class TemplateNews : std::uint8_t {
   kImporting,  // text: the module
   kReady,      // it forks workers from now on
@@ -237,7 +246,7 @@ struct StacksDoneEvent {};
 
 using Event = std::variant<HelloEvent, StartedEvent, NotStartedEvent, ExitedEvent, KillSentEvent,
                            SweptEvent, TemplateEvent, ProgressEvent, StacksEvent, StacksDoneEvent,
-                           drain::StopStepEvent, MarkEvent>;
+                           drain::StopStepEvent, MarkEvent, LeftoverEvent>;
 
 // Appends a start request for a command of the public interface. The caller checks that the frame
 // fits kFrameBytesMax, and the other limits (contains_nul, kListItemsMax).

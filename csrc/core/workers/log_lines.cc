@@ -59,8 +59,8 @@ void LineSplitter::feed(std::string_view bytes, const Sink& sink) {
     }
     bytes.remove_prefix(end + 1);
   }
-  while (partial_.size() > kLineBytesMax) {
-    pass_on(whole_characters(std::string_view(partial_).substr(0, kLineBytesMax)), sink);
+  while (partial_.size() > line_bytes_max_) {
+    pass_on(whole_characters(std::string_view(partial_).substr(0, line_bytes_max_)), sink);
   }
 }
 

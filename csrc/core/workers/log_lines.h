@@ -17,10 +17,14 @@ class LineSplitter {
  public:
   // The text of a line, and its terminator: '\n' or '\r'.
   using Sink = std::function<void(std::string_view text, char terminator)>;
-  // A longer line is passed on in pieces, each as a line that ends between two characters.
+  // A longer line is passed on in pieces, each as a line that ends between two characters. The
+  // default; an unfinished line needs so much memory.
   static constexpr std::size_t kLineBytesMax = 64 * 1024;
   // Begins the rest of a line whose beginning was passed on, by pause() or because it is long.
   static constexpr std::string_view kContinuation = "\xE2\x80\xA6";  // "…"
+
+  explicit LineSplitter(std::size_t line_bytes_max = kLineBytesMax)
+      : line_bytes_max_(line_bytes_max) {}
 
   void feed(std::string_view bytes, const Sink& sink);
   // The stream has paused: passes on an unfinished line, such as a prompt. A progress bar keeps its
@@ -37,6 +41,7 @@ class LineSplitter {
   void pass_on(std::size_t size, const Sink& sink);
   void end_line(std::string_view tail, char terminator, const Sink& sink);
 
+  std::size_t line_bytes_max_;
   std::string partial_;             // the beginning of a line
   bool return_is_pending_ = false;  // "\r" was the last byte: "\n" may follow
   bool is_redrawing_ = false;       // the last line ended with "\r"

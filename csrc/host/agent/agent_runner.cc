@@ -37,6 +37,9 @@ Duration sample_interval(Duration hang_timeout) {
   return std::clamp(hang_timeout / 10, kShortest, kLongest);
 }
 
+// No packet leaves the host.
+constexpr Duration kOwnReachTimeout = std::chrono::seconds(2);
+
 // Changes of workers within this time are reported to observers together.
 constexpr Duration kWatchDelay = std::chrono::milliseconds(5);
 
@@ -326,6 +329,11 @@ void AgentRunner::continue_group(std::shared_ptr<const RoundInfo> round,
     drain_.worker_ended(worker.local_rank);
   }
   if (!supervisor_->running()) return;  // all have ended: the policy has their exits
+  const bool are_all_running = std::all_of(kept.begin(), kept.end(), [](const auto& worker) {
+    return worker.state == ObservedWorkerState::kRunning;
+  });
+  // One that ended while it waited is a failure of this round, and may still be examined.
+  if (are_all_running) inquiry_.continue_round();
   std::vector<std::vector<std::string>> env;
   for (std::size_t local_rank = 0; local_rank < kept.size(); ++local_rank) {
     env.push_back(next_variables(local_rank));
@@ -385,9 +393,17 @@ void AgentRunner::start_workers(const Status& files) {
 // not name the hosts. A store at the endpoint's port needs no test: the session reaches it.
 void AgentRunner::begin_probe() {
   probe_.cancel();
-  const bool is_remote = options_.share_store && round_->group_rank != 0;
-  if (!is_remote || is_endpoint_port(round_->master_port)) return;
+  if (!options_.share_store || is_endpoint_port(round_->master_port)) return;
   if (options_.reach_timeout <= Duration::zero()) return;
+  if (round_->group_rank == 0) {  // its workers may need no process group
+    const Duration limit = std::min(options_.reach_timeout, kOwnReachTimeout);
+    probe_.begin(round_->master_addr, round_->master_port, limit, [this](const std::string& why) {
+      report_message(AgentEvent::Kind::kNotice,
+                     host_name_ + " does not reach the workers' store, which is on this host (is " +
+                         "its interface up?): " + why);
+    });
+    return;
+  }
   probe_.begin(round_->master_addr, round_->master_port, options_.reach_timeout,
                [this](const std::string& why) {
                  for (const ObservedWorker& worker : workers_) {

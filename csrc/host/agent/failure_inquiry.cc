@@ -36,8 +36,17 @@ FailureInquiry::FailureInquiry(os::EventLoop* loop, WorkerOutput* output, Output
 FailureInquiry::~FailureInquiry() = default;
 
 void FailureInquiry::begin_round(std::size_t workers) {
-  ++round_;
   workers_.assign(workers, Worker{});
+  reset();
+}
+
+void FailureInquiry::continue_round() {
+  reset();
+  if (capture_ != nullptr) capture_->continue_round();
+}
+
+void FailureInquiry::reset() {
+  ++round_;
   stopped_at_.reset();
   examines_stopped_ = false;
   pending_ = 0;

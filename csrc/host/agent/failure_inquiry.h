@@ -34,6 +34,8 @@ class FailureInquiry {
   ~FailureInquiry();
 
   void begin_round(std::size_t workers);
+  // The same workers take part in another round. What they printed before is no cause in it.
+  void continue_round();
   void worker_started(int local_rank, int pid);
   // What is known now about a worker that failed.
   core::FailureFacts facts_now(int local_rank, const WorkerExit& exit);
@@ -53,6 +55,7 @@ class FailureInquiry {
   core::FailureFacts make_facts(int local_rank, const WorkerExit& exit,
                                 const FailureFindings& findings);
   void examine(int local_rank, int pid, const WorkerExit& exit);
+  void reset();
   void conclude();
 
   os::EventLoop* const loop_;

@@ -67,6 +67,7 @@ enum class Found : std::uint8_t { kMore, kSome, kNothing, kEnd };
 struct OutputCapture::Stream {
   std::uint64_t round = 0;
   bool is_terminal = false;
+  bool is_hidden = false;  // nothing is copied
   std::mutex mutex;
   // Guarded by mutex.
   os::UniqueFd reader;
@@ -86,7 +87,7 @@ struct OutputCapture::Stream {
     const std::string_view read(bytes, static_cast<std::size_t>(got));
     tail.append(read);
     note_traceback(read.size());
-    unwritten += read;
+    if (!is_hidden) unwritten += read;
     return read.size() == sizeof bytes ? Found::kMore : Found::kSome;
   }
 
@@ -324,20 +325,48 @@ std::vector<WorkerStream> OutputCapture::begin_round(const std::vector<WorkerTem
   std::vector<WorkerStream> taken(workers.size());
   streams_.assign(workers.size(), nullptr);
   for (std::size_t i = 0; i < workers.size(); ++i) {
-    if (!takes_stderr_ || workers[i].stderr_target != StreamTarget::kInherit) continue;
+    const bool is_hidden = workers[i].stderr_target == StreamTarget::kDiscard;
+    const bool is_inherited = workers[i].stderr_target == StreamTarget::kInherit && takes_stderr_;
+    if (!is_hidden && !is_inherited) continue;
     if (!start_thread()) break;
-    Result<os::StreamChannel> channel = os::open_channel_like(STDERR_FILENO);
+    Result<os::StreamChannel> channel =
+        is_hidden ? os::open_pipe_channel() : os::open_channel_like(STDERR_FILENO);
     if (!channel.ok()) break;  // no descriptor or terminal left: the other workers inherit
     auto stream = std::make_shared<Stream>();
     stream->round = round_;
     stream->is_terminal = channel->is_terminal;
+    stream->is_hidden = is_hidden;
     stream->reader = std::move(channel->reader);
     if (!relay_->add(stream)) break;
     streams_[i] = std::move(stream);
     taken[i].descriptor = std::move(channel->writer);
-    taken[i].is_stdout = takes_stdout_ && workers[i].stdout_target == StreamTarget::kInherit;
+    taken[i].is_stdout =
+        !is_hidden && takes_stdout_ && workers[i].stdout_target == StreamTarget::kInherit;
   }
   return taken;
+}
+
+// REQUIRES: its mutex is held.
+void OutputCapture::read_available(Stream* stream) {
+  std::size_t got = 0;
+  Found found = Found::kSome;
+  while (stream->reader.valid() && got < kTailReadBytesMax &&
+         (found == Found::kSome || found == Found::kMore)) {
+    found = stream->read_some();
+    got += kReadBytes;
+  }
+}
+
+void OutputCapture::continue_round() {
+  for (const auto& stream : streams_) {
+    if (stream == nullptr) continue;
+    const std::lock_guard lock(stream->mutex);
+    read_available(stream.get());
+    stream->tail = {};
+    stream->traceback_at.reset();
+    stream->last_traceback_at.reset();
+  }
+  if (relay_ != nullptr) relay_->wake();
 }
 
 OutputCapture::Tail OutputCapture::tail(int local_rank) {
@@ -345,11 +374,7 @@ OutputCapture::Tail OutputCapture::tail(int local_rank) {
   if (index >= streams_.size() || streams_[index] == nullptr) return {};
   Stream& stream = *streams_[index];
   const std::lock_guard lock(stream.mutex);
-  Found found = Found::kSome;
-  while (stream.reader.valid() && stream.unwritten.size() < kTailReadBytesMax &&
-         (found == Found::kSome || found == Found::kMore)) {
-    found = stream.read_some();
-  }
+  read_available(&stream);
   relay_->wake();
   return {core::last_lines(stream.tail.bytes(), kReportLines, core::OutputTail::kBytesMax),
           stream.traceback_at};

@@ -6,7 +6,8 @@
 // A worker that inherits stderr gets a channel instead: a pseudo-terminal if the launcher's stderr
 // is a terminal, else a pipe. A thread copies the bytes as they arrive. It does not read while the
 // console accepts nothing, so that a worker waits for a slow console as without capture. If stdout
-// is inherited too and is the same file, both use the same channel, which keeps their order.
+// is inherited too and is the same file, both use the same channel, which keeps their order. The
+// stderr of a worker that is not shown is read as well, for the last lines.
 //
 // Loop thread only. No call blocks, except the destructor, for a second at most.
 
@@ -35,8 +36,11 @@ class OutputCapture {
   ~OutputCapture();
 
   // Opens the channels of a round, one for each worker. The descriptor is invalid if the worker's
-  // stderr is not inherited, or if the system has no channel left: then it inherits.
+  // stderr goes to a file, or if the system has no channel left: then the worker has what its
+  // template says.
   std::vector<WorkerStream> begin_round(const std::vector<WorkerTemplate>& workers);
+  // The workers of the round take part in another one: what they printed so far is forgotten.
+  void continue_round();
   // What has arrived so far from a worker in the current round.
   struct Tail {
     std::string lines;  // the last ones
@@ -55,6 +59,7 @@ class OutputCapture {
   struct Stream;
 
   bool start_thread();
+  static void read_available(Stream* stream);
   void check_progress();
   void conclude();
 

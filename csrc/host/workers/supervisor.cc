@@ -15,6 +15,7 @@
 #include <variant>
 #include <vector>
 
+#include "core/base/utf8.h"
 #include "core/workers/guardian_protocol.h"
 #include "core/workers/warm_template.h"
 #include "core/workers/worker_group.h"
@@ -38,6 +39,8 @@
 
 namespace elastic::host {
 namespace {
+
+constexpr std::size_t kCommandBytesMax = 200;
 
 constexpr std::size_t kChannelReadBytes = 64 << 10;
 
@@ -173,6 +176,7 @@ class Supervisor::Impl final : public os::EventLoop::FdHandler {
                       start_timeout_ / 2);
     if (!requests.ok()) return requests.status();
     start_orders_ = std::move(*requests);
+    has_succeeded_ = true;
     step(group_event::Start{static_cast<int>(commands.size()), start_timeout_});
     return {};
   }
@@ -268,11 +272,12 @@ class Supervisor::Impl final : public os::EventLoop::FdHandler {
     guardian::append_request(&unsent_.bytes, guardian::CancelStartsRequest{});
   }
   void act(const group_action::Sweep&) {
-    guardian::append_request(&unsent_.bytes, guardian::SweepRequest{});
+    guardian::append_request(&unsent_.bytes, guardian::SweepRequest{has_succeeded_});
   }
   void act(const group_action::Emit& action) {
     WorkerEvent event = action.event;
     if (event.kind == WorkerEvent::Kind::kGroupEnded) start_orders_.clear();
+    if (event.kind == WorkerEvent::Kind::kExited && !event.exit.succeeded()) has_succeeded_ = false;
     if (event.kind == WorkerEvent::Kind::kStuck && !event.kill_sent) {
       return kill_silent_guardian(event);
     }
@@ -334,6 +339,17 @@ class Supervisor::Impl final : public os::EventLoop::FdHandler {
   }
   void on_event(const guardian::KillSentEvent& event) {
     step(group_event::KillSent{event.refused_pid, event.found_all});
+  }
+  void on_event(const guardian::LeftoverEvent& event) {
+    WorkerEvent notice;
+    notice.kind = WorkerEvent::Kind::kNotice;
+    notice.message = "the workers have succeeded, and " +
+                     (event.count == 1 ? std::string("a process that they left running is killed")
+                                       : std::to_string(event.count) +
+                                             " processes that they left running are killed, one") +
+                     ": pid " + std::to_string(event.pid) + " (" +
+                     core::to_printable(event.command, core::Lines::kOne, kCommandBytesMax) + ")";
+    sink_(notice);
   }
   void on_event(const guardian::SweptEvent&) { step(group_event::Swept{}); }
   void on_event(const guardian::TemplateEvent& event) { on_template(template_.on(event)); }
@@ -434,6 +450,9 @@ class Supervisor::Impl final : public os::EventLoop::FdHandler {
 
   bool connected_ = true;  // false: the guardian has ended, reported or not
   bool greeted_ = false;
+  // No worker of the generation has ended otherwise. After a failure processes are left behind as a
+  // rule.
+  bool has_succeeded_ = false;
   bool broken_ = false;                   // the guardian violated the protocol
   std::vector<StartOrder> start_orders_;  // of the generation
   Outbox unsent_;

@@ -24,6 +24,8 @@ constexpr std::size_t kPendingMax = 1024 * 1024;
 constexpr Duration kStallTimeout = std::chrono::seconds(10);
 constexpr Duration kTimeResolution = std::chrono::milliseconds(1);
 constexpr std::size_t kPrefixesMax = 256;
+// A filter decides about each part of a longer line.
+constexpr std::size_t kFilteredLineBytesMax = 1024 * 1024;
 // Removes the rest of a progress bar from the row that the next line is written to.
 constexpr std::string_view kEraseRow = "\x1B[K";
 
@@ -47,7 +49,7 @@ struct Tee::Merged {
   std::size_t streams = 0;  // that are still followed
 };
 
-// The lines that match are written to the file in pieces, like those for the console.
+// The lines that match are written to the file as a whole, once each has ended.
 struct Tee::Filtered {
   std::shared_ptr<const LineFilter> filter;
   os::UniqueFd file;
@@ -80,8 +82,9 @@ struct Tee::Stream {
   core::LinePrefix prefix;
   core::LineSplitter lines;
   Instant last_read;
-  std::shared_ptr<Merged> merged;      // null: lines are not merged
-  std::shared_ptr<Filtered> filtered;  // null: none
+  std::shared_ptr<Merged> merged;                         // null: lines are not merged
+  std::shared_ptr<Filtered> filtered;                     // null: none
+  core::LineSplitter whole_lines{kFilteredLineBytesMax};  // for the filter
 };
 
 Result<std::unique_ptr<Tee>> Tee::create(os::EventLoop* loop,
@@ -175,8 +178,12 @@ void Tee::on_bytes(os::LogTail::FileId file, std::string_view bytes) {
   Stream& stream = *streams_.at(file);
   if (stream.console < 0 && stream.filtered == nullptr) return;
   stream.last_read = loop_->now();
+  if (stream.filtered != nullptr) {
+    stream.whole_lines.feed(bytes, filter_for(&stream));
+    stream.filtered->write_lines();
+  }
+  if (stream.console < 0) return;
   stream.lines.feed(bytes, sink_for(&stream));
-  if (stream.filtered != nullptr) stream.filtered->write_lines();
   push_later();
 }
 
@@ -186,7 +193,7 @@ void Tee::push_later() {
   loop_->defer([this, alive = std::weak_ptr<bool>(exists_)] {
     if (alive.expired()) return;
     is_push_scheduled_ = false;
-    push_lines(nullptr);
+    push_lines();
     arm_pauses();
     if (writer_->pending_bytes() <= kPendingMax) return;
     tail_->pause();
@@ -196,12 +203,16 @@ void Tee::push_later() {
 
 void Tee::on_closed(os::LogTail::FileId file) {
   Stream& stream = *streams_.at(file);
+  if (stream.filtered != nullptr) {
+    stream.whole_lines.flush(filter_for(&stream));
+    stream.filtered->write_lines();
+  }
   stream.lines.flush(sink_for(&stream));
   if (Merged* merged = stream.merged.get()) {
     merged->merger.remove_worker(stream.local_rank);
     if (--merged->streams == 0) merged->merger.flush(merged_sink(merged));
   }
-  push_lines(&stream);
+  push_lines();
   streams_.erase(file);
   check_finished();
 }
@@ -221,6 +232,16 @@ core::LineSplitter::Sink Tee::sink_for(Stream* stream) {
   };
 }
 
+core::LineSplitter::Sink Tee::filter_for(Stream* stream) {
+  return [this, stream](std::string_view text, char) {
+    Filtered& filtered = *stream->filtered;
+    if (!filtered.matches(text)) return;
+    stream->prefix.append_to(&filtered.lines,
+                             stream->prefix.has_time() ? time_text() : std::string_view());
+    filtered.lines.append(text).push_back('\n');
+  };
+}
+
 core::LineMerger::Sink Tee::merged_sink(Merged* merged) {
   return [this, merged](const std::vector<int>& local_ranks, std::string_view text) {
     if (merged->prefixes.size() >= kPrefixesMax) merged->prefixes.clear();
@@ -233,12 +254,6 @@ core::LineMerger::Sink Tee::merged_sink(Merged* merged) {
 }
 
 void Tee::add_line(Stream* stream, std::string_view text, char terminator) {
-  if (Filtered* filtered = stream->filtered.get(); filtered != nullptr && filtered->matches(text)) {
-    stream->prefix.append_to(&filtered->lines,
-                             stream->prefix.has_time() ? time_text() : std::string_view());
-    filtered->lines.append(text).push_back('\n');
-  }
-  if (stream->console < 0) return;
   if (Merged* merged = stream->merged.get(); merged != nullptr && terminator == '\n') {
     merged->merger.feed(stream->local_rank, text, loop_->now(), merged_sink(merged));
   } else {
@@ -264,13 +279,12 @@ std::string_view Tee::time_text() {
   return time_;
 }
 
-void Tee::push_lines(Stream* stream) {
+void Tee::push_lines() {
   for (auto& [number, console] : consoles_) {
     if (console.lines.empty()) continue;
     writer_->push(number, console.lines);
     console.lines.clear();
   }
-  if (stream != nullptr && stream->filtered != nullptr) stream->filtered->write_lines();
 }
 
 void Tee::check_pauses() {
@@ -278,13 +292,12 @@ void Tee::check_pauses() {
   for (const auto& [file, stream] : streams_) {
     if (stream->lines.has_unfinished_line() && now - stream->last_read >= round_->line_pause) {
       stream->lines.pause(sink_for(stream.get()));
-      push_lines(stream.get());
     }
     if (Merged* merged = stream->merged.get()) {
       merged->merger.advance(now, merged_sink(merged));
     }
   }
-  push_lines(nullptr);
+  push_lines();
   arm_pauses();
 }
 

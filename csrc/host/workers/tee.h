@@ -88,11 +88,12 @@ class Tee final : private os::LogTail::Observer {
   Result<os::LogTail::FileId> open(const TeeStream& wanted);
   void on_progress();
   core::LineSplitter::Sink sink_for(Stream* stream);
+  core::LineSplitter::Sink filter_for(Stream* stream);
   core::LineMerger::Sink merged_sink(Merged* merged);
   void add_line(Stream* stream, std::string_view text, char terminator);
   void append(int console, const core::LinePrefix& prefix, std::string_view text, char terminator);
   std::string_view time_text();
-  void push_lines(Stream* stream);
+  void push_lines();
   void push_later();
   void check_pauses();
   void arm_pauses();

@@ -97,7 +97,8 @@ struct WorkerEvent {
                     // uninterruptible wait); `message` names it, local_rank and pid are those of
                     // the first such worker. kGroupEnded may follow later
     kGuardianLost,  // the guardian died; the last event. `message` has the known details
-    kNotice,        // about the template process: `message` is one sentence for the log
+    kNotice,        // about the template process, or processes that the workers left running:
+                    // `message` is one sentence for the log
   };
   Kind kind = Kind::kStarted;
   std::uint32_t generation = 0;  // counts start() calls, from 1

@@ -61,6 +61,13 @@ Result<StreamChannel> open_pipe() {
   return channel;
 }
 
+Result<StreamChannel> not_blocking(Result<StreamChannel> channel) {
+  if (channel.ok() && ::fcntl(channel->reader.get(), F_SETFL, O_NONBLOCK) != 0) {
+    return posix_error("cannot prepare a worker's output", errno);
+  }
+  return channel;
+}
+
 }  // namespace
 
 bool is_inherited(int fd) {
@@ -82,12 +89,11 @@ bool is_null_device(int fd) {
 }
 
 Result<StreamChannel> open_channel_like(int fd) {
-  Result<StreamChannel> channel = ::isatty(fd) == 1 ? open_terminal_like(fd) : open_pipe();
-  if (channel.ok() && ::fcntl(channel->reader.get(), F_SETFL, O_NONBLOCK) != 0) {
-    return posix_error("cannot prepare a worker's output", errno);
-  }
-  return channel;
+  if (::isatty(fd) != 1) return open_pipe_channel();
+  return not_blocking(open_terminal_like(fd));
 }
+
+Result<StreamChannel> open_pipe_channel() { return not_blocking(open_pipe()); }
 
 void copy_window_size(int fd, int reader) {
   winsize wanted{};

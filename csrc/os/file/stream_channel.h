@@ -23,6 +23,7 @@ bool is_null_device(int fd);
 // A pseudo-terminal if `fd` is a terminal, else a pipe. The pseudo-terminal has the settings and
 // the window size of `fd`, except that it does not convert line ends, because `fd` does.
 Result<StreamChannel> open_channel_like(int fd);
+Result<StreamChannel> open_pipe_channel();
 
 // Sets the pseudo-terminal of `reader` to the window size of the terminal `fd`.
 void copy_window_size(int fd, int reader);

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import logging
-import os
 import signal
-import threading
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from types import FrameType
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
-from elastic import _environment
+from elastic.multiprocessing import signals
 from elastic.multiprocessing.errors.evidence import ProcessFailure
 from elastic.multiprocessing.errors.signal_exception import SignalException
 from elastic.multiprocessing.logs import Std
@@ -36,33 +32,9 @@ __all__ = [
     "to_map",
 ]
 
-logger = logging.getLogger(__name__)
-
 T = TypeVar("T")
 
-
-def _terminate_process_handler(signum: int, frame: FrameType | None) -> NoReturn:
-    """The handler of the process that has started others: an exception where it waits for them."""
-    received = signal.Signals(signum)
-    raise SignalException(f"Process {os.getpid()} got signal: {received}", received)
-
-
-def _handle_signals() -> None:
-    """Installs that handler, as torch does whenever processes are started."""
-    if threading.current_thread() is not threading.main_thread():
-        logger.warning(
-            "processes are started outside the main thread, where no signal can be handled: stop "
-            "them yourself when this process is asked to end"
-        )
-        return
-    chosen = _environment.get("TORCHELASTIC_SIGNALS_TO_HANDLE", "SIGTERM,SIGINT,SIGHUP,SIGQUIT")
-    for name in chosen.split(","):
-        try:
-            signal.signal(getattr(signal, name.strip()), _terminate_process_handler)
-        except (AttributeError, ValueError, OSError):
-            logger.warning("TORCHELASTIC_SIGNALS_TO_HANDLE: cannot handle %s", name.strip())
-        else:
-            logger.info("Registered signal handler for %s", name)
+_terminate_process_handler = signals._terminate_process_handler
 
 
 def start_processes(

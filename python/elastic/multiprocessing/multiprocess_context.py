@@ -14,22 +14,13 @@ from typing import Any
 
 from elastic import _environment
 from elastic._host import binding
+from elastic.multiprocessing import signals
 from elastic.multiprocessing.errors.child_failed_error import record
 from elastic.multiprocessing.errors.error_handler import get_error_handler
 from elastic.multiprocessing.errors.evidence import ProcessFailure
 from elastic.multiprocessing.logs_specs import LogsSpecs
 from elastic.multiprocessing.process_context import PContext, RunProcsResult
 from elastic.multiprocessing.redirects import redirect
-
-
-def _forget_signal_handlers() -> None:
-    """Those of the process that a forked child is a copy of."""
-    from elastic.multiprocessing import api
-
-    for number in signal.valid_signals():
-        if signal.getsignal(number) is api._terminate_process_handler:
-            is_interrupt = number == signal.SIGINT
-            signal.signal(number, signal.default_int_handler if is_interrupt else signal.SIG_DFL)
 
 
 def _run(
@@ -42,7 +33,7 @@ def _run(
     answer: Connection,
 ) -> None:
     """Runs in the child: sends the return value, and waits until it was received."""
-    _forget_signal_handlers()
+    signals.forget()
     _environment.update(env)
     if cpus:
         os.sched_setaffinity(0, cpus)

@@ -16,6 +16,7 @@ from multiprocessing import connection
 from typing import Any, TextIO
 
 from elastic._data import data, field
+from elastic.multiprocessing import signals
 from elastic.multiprocessing.errors.evidence import ProcessFailure
 from elastic.multiprocessing.logs_specs import LogsSpecs, destinations
 from elastic.multiprocessing.tail_log import TailLog, contains_any
@@ -93,9 +94,7 @@ class PContext(ABC):
 
         In the main thread signals then raise SignalException.
         """
-        from elastic.multiprocessing import api
-
-        api._handle_signals()
+        signals.handle()
         PContext._launch(self)
 
     def _launch(self) -> None:

@@ -135,3 +135,20 @@ def test_reachable_store_and_a_test_that_is_off(hosts: list[namespaces.Host]) ->
                 nodes.start(f"--node-rank={rank}", on=host.command)
             done = nodes.succeed()
         assert not [node for node in done if "does not reach" in node.stderr]
+
+
+def test_a_host_that_does_not_reach_itself_is_named(tmp_path: Path) -> None:
+    """The loopback interface of a new network namespace is down."""
+    if reason := namespaces.why_not():
+        pytest.skip(reason)
+    go = tmp_path / "go"
+    script = f"while ! test -e {go}; do sleep 0.05; done"
+    with Job(["--reach-timeout=0.1", "--no-python"], ["sh", "-c", script]) as job:
+        node = job.start(on=lambda *words: ["unshare", "--net", *words])
+        assert node.stderr is not None
+        line = node.stderr.readline()
+        go.touch()
+        (done,) = job.finish()
+    assert "does not reach the workers' store, which is on this host" in line
+    assert "cannot connect to 127.0.0.1:" in line
+    assert done.returncode == 0

@@ -99,6 +99,21 @@ def test_spare_succeeds_with_the_job(tmp_path: Path) -> None:
     assert done[2].stdout == ""
 
 
+def test_a_second_job_at_the_endpoint_is_refused(tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    options = ["--nnodes=2", "--rdzv-backend=c10d", f"--rdzv-endpoint={free_endpoint()}"]
+    script = f"echo $RANK; while ! test -e {go}; do sleep 0.05; done"
+    with Job([*options, "--no-python"], ["sh", "-c", script]) as nodes:
+        nodes.start_nodes(2, lines=1)
+        other = launch(*options, "--no-python", "sh", "-c", "exit 0")
+        go.touch()
+        done = nodes.finish()
+    assert other.returncode == 76
+    assert "all 2 nodes of the job run sh (" in other.stderr
+    assert "give each job its own --rdzv-id" in other.stderr
+    assert [node.returncode for node in done] == [0, 0], [node.stderr for node in done]
+
+
 def test_stopped_node_does_not_end_the_others(tmp_path: Path) -> None:
     go = tmp_path / "go"
     script = f"echo world $WORLD_SIZE; while ! test -e {go}; do sleep 0.05; done"

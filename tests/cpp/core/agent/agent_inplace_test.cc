@@ -145,6 +145,12 @@ TEST(AgentInPlace, TheEndOfTheJobStopsWorkersThatAreCutOrWait) {
   }
 }
 
+TEST(AgentInPlace, EvidenceOfAWorkerThatEndedWhileItWaitedCountsInTheNextRound) {
+  KeepingFixture agent;
+  agent.kept().exit(0, exited(1)).evidence(0, exited(1), 1, "OSError: disk full").round(2);
+  EXPECT_EQ(std::get<rdzv::Failed>(agent.sent()).failure.evidence->error, "OSError: disk full");
+}
+
 TEST(AgentInPlace, AStopRequestStopsWorkersThatWait) {
   KeepingFixture agent;
   EXPECT_THAT(agent.kept().stop().words(), ElementsAre("leave", "stop 15 30", "report stopping"));

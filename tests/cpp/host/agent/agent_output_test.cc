@@ -147,6 +147,18 @@ TEST(AgentOutput, MegabyteBeforeSigkillIsPassedOnWhole) {
   EXPECT_TRUE(result.failures[0].stderr_tail.ends_with("\nlast"));
 }
 
+TEST(AgentOutput, AFailureReportHasTheLinesOfAWorkerThatIsNotShown) {
+  const ScratchDir dir;
+  const os::UniqueFd file = open_file(dir / "log");
+  WorkerTemplate hidden = shell("echo out; test -t 2 || echo broken >&2; exit 3");
+  hidden.stdout_target = hidden.stderr_target = StreamTarget::kDiscard;
+  const AgentResult result =
+      run_with(file.get(), file.get(), options_of({hidden, shell("echo shown; sleep 1000")}));
+  EXPECT_EQ(read_all(dir / "log"), "shown\n");
+  ASSERT_EQ(result.failures.size(), 1u);
+  EXPECT_EQ(result.failures[0].stderr_tail, "broken");
+}
+
 TEST(AgentOutput, WorkerWaitsForASlowConsole) {
   Pipe pipe;
   {

@@ -207,6 +207,25 @@ TEST_F(TeeTest, CopiesTheLinesOfAFilterToItsFile) {
   EXPECT_EQ(text.str(), "[4]:loss=1\n[4]:last warning\n");
 }
 
+TEST_F(TeeTest, AFilterDecidesAboutWholeLines) {
+  const auto filter = std::make_shared<const LineFilter>(LineFilter{{"loss"}, dir_ / "filtered"});
+  begin("", false, std::chrono::milliseconds(1));
+  follow("a", 0, filter);
+  append("a", "lo");
+  EXPECT_EQ(next_line(), "lo");
+  const std::string line = "loss" + std::string(300'000, 'x');
+  append("a", "ss=1\n" + line + "\n");
+  auto done = finish();
+  EXPECT_EQ(next_line(), "\xE2\x80\xA6ss=1");
+  for (std::size_t got = 0; got < line.size();) {
+    const std::string piece = next_line();
+    ASSERT_NE(piece, "");
+    got += piece.size();
+  }
+  EXPECT_EQ(done.wait_for(std::chrono::seconds(60)), std::future_status::ready);
+  EXPECT_EQ(support::read_all(dir_ / "filtered"), "loss=1\n" + line + "\n");
+}
+
 // A file that stays unread until its writer pauses would miss the writes after the pause.
 TEST_F(TeeTest, ReadsAFileThatGrowsInBursts) {
   follow("a", "");

@@ -422,6 +422,19 @@ TEST_F(Stop, ExitIsReportedWhileAGrandchildHoldsTheOutput) {
   EXPECT_TRUE(output_.wait_for_end());
 }
 
+TEST_F(Stop, AProcessThatOutlivesWorkersIsNamedIfTheyHaveSucceeded) {
+  group_.start({stub({"daemon", "0"})});
+  EXPECT_THAT(
+      group_.wait_for(Kind::kNotice).message,
+      ::testing::AllOf(::testing::HasSubstr("a process that they left running is killed: pid "),
+                       ::testing::HasSubstr(" daemon 0)")));
+  group_.wait_for_gone();
+  group_.passed.clear();
+  group_.start({stub({"daemon", "7"})});
+  group_.wait_for_gone();
+  for (const WorkerEvent& event : group_.passed) EXPECT_NE(event.kind, Kind::kNotice);
+}
+
 TEST_F(Stop, NextGenerationStartsOnlyWhenThePreviousOneHasEnded) {
   start({stub({"pause"})});
   EXPECT_EQ(group_->start({stub({"exit", "0"})}).code(), StatusCode::kFailedPrecondition);
