@@ -78,7 +78,8 @@ class Cluster:
         self._size = 0
 
     def _start_coordinator(self) -> subprocess.Popen[bytes]:
-        program = shutil.which("elastic-coordinator")
+        installed = Path(sys.executable).with_name("elastic-coordinator")
+        program = installed if installed.exists() else shutil.which("elastic-coordinator")
         if program is None:
             raise SystemExit("elastic-coordinator is not on the PATH: build it, or use --hosted")
         with (self.folder / "coordinator.log").open("wb") as log:
