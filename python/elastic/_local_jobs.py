@@ -27,6 +27,7 @@ class LocalJob(NamedTuple):
     endpoint: str  # for observe.connect
     pid: int
     run_id: str  # "": unknown before a connection
+    moved_to: str = ""  # where the coordinator is, if that is not at the endpoint
 
 
 def directories(environ: Mapping[str, str]) -> list[str]:
@@ -60,8 +61,8 @@ class Record:
         self._descriptor = -1
         self.write(endpoint)
 
-    def write(self, endpoint: str) -> None:
-        """Replaces the endpoint; readers find the earlier record or the later one."""
+    def write(self, endpoint: str, moved_to: str = "") -> None:
+        """Replaces the record; readers find the earlier one or the later one."""
         import fcntl
         import json
 
@@ -72,7 +73,7 @@ class Record:
             flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
             self._descriptor = os.open(new, flags, 0o600)
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            record = {"job": self._run_id, "endpoint": endpoint}
+            record = {"job": self._run_id, "endpoint": endpoint, "moved_to": moved_to}
             os.write(self._descriptor, json.dumps(record).encode())
             os.rename(new, self._path)
         if former not in (-1, self._descriptor):
@@ -101,7 +102,8 @@ def find(candidates: list[str]) -> list[LocalJob]:
                 elif not _runs(pid):
                     _remove_socket(path)
             elif name.endswith(RECORD) and (record := _read(path)):
-                found.append(LocalJob(record["endpoint"], pid, record["job"]))
+                where = record["endpoint"], pid, record["job"], record["moved_to"]
+                found.append(LocalJob(*where))
     return found
 
 
@@ -188,7 +190,7 @@ def _read(path: str) -> dict[str, str]:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
             except BlockingIOError:
                 record = json.load(file)
-                return {key: str(record[key]) for key in ("job", "endpoint")}
+                return {key: str(record[key]) for key in ("job", "endpoint", "moved_to")}
             os.unlink(path)
     except (OSError, ValueError, KeyError, TypeError):
         pass

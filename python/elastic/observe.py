@@ -191,11 +191,15 @@ def local_jobs(timeout: float = 1.0) -> list[LocalJob]:
     from elastic import _environment
 
     agents: dict[tuple[str, str], list[int]] = {}
+    moved: dict[tuple[str, str], str] = {}
     for agent in _local_jobs.find(_local_jobs.directories(_environment.inherited())):
         agents.setdefault((agent.run_id, agent.endpoint), []).append(agent.pid)
+        if agent.moved_to:
+            moved[agent.run_id, agent.endpoint] = f"{agent.moved_to},{agent.endpoint}"
     with ExitStack() as stack:
         started: list[tuple[LocalJob, Observation | None]] = []
-        for (run_id, endpoint), pids in agents.items():
+        for (run_id, started_at), pids in agents.items():
+            endpoint = moved.get((run_id, started_at), started_at)
             found = LocalJob(run_id, endpoint, tuple(sorted(pids)), None)
             try:
                 job = connect(endpoint, run_id, workers=False, timeout=timeout)

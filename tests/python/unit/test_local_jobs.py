@@ -71,9 +71,9 @@ def test_a_socket_is_found_while_a_process_listens(folder: str) -> None:
 def test_a_record_is_found_while_its_agent_holds_it(folder: str) -> None:
     record = _local_jobs.Record("job", "node0:29400", [folder])
     # The last one: the coordinator has moved.
-    for endpoint in ("node0:29400", "node1:5,node0:29400"):
-        record.write(endpoint)
-        expected = [_local_jobs.LocalJob(endpoint, os.getpid(), "job")]
+    for moved_to in ("", "node1:5"):
+        record.write("node0:29400", moved_to)
+        expected = [_local_jobs.LocalJob("node0:29400", os.getpid(), "job", moved_to)]
         assert _local_jobs.find([folder]) == expected
     record.close()
     assert os.listdir(folder) == []

@@ -338,7 +338,7 @@ class NativeElasticAgent:
         self._log(NOTICE, "%s", event.message)
         if self._record is None or event.coordinator is None or not event.coordinator.address:
             return
-        self._record.write(f"{event.coordinator.address},{join_endpoints(self._endpoints)}")
+        self._record.write(join_endpoints(self._endpoints), event.coordinator.address)
 
     def _supervise(self) -> RunResult:
         with self._recorded(), _C.Agent(self._options) as native:
