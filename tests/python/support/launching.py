@@ -211,13 +211,15 @@ def launched(
 class Job:
     """Agents of one job on this machine, each with its own arguments."""
 
-    def __init__(self, options: Sequence[str], program: Sequence[str]) -> None:
+    def __init__(
+        self, options: Sequence[str], program: Sequence[str], deadline_s: float = DEADLINE_S
+    ) -> None:
         self._options = options
         self._program = program
         self._environ = clean_environment()
         self.nodes: list[Process] = []
         # If a node prints nothing in time, it is killed and its readers get the end of file.
-        self._deadline = threading.Timer(DEADLINE_S, self._kill)
+        self._deadline = threading.Timer(deadline_s, self._kill)
         self._deadline.start()
 
     def start(

@@ -1,0 +1,95 @@
+"""Many changes of members in place: the soak, and a training whose accuracy is known."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from support.launching import DEADLINE_S, Job, Process, clean_environment, free_endpoint
+from support.paths import EXAMPLES, ROOT
+
+pytest.importorskip("torch")
+pytest.importorskip("sklearn")
+
+pytestmark = [pytest.mark.timeout(1800), pytest.mark.alone]
+
+CHANGES = 20
+LIMIT_S = 900.0
+
+
+@pytest.mark.parametrize("words", [(), ("--hosted",)], ids=["separate", "hosted"])
+def test_random_losses_and_joins_leave_the_training_undisturbed(words: list[str]) -> None:
+    command = [sys.executable, "-m", "bench.in_place_soak", f"--changes={CHANGES}", *words]
+    done = subprocess.run(
+        command, cwd=ROOT, env=clean_environment(), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def lines_until(node: Process, word: str) -> list[str]:
+    assert node.stdout is not None
+    seen = []
+    for line in node.stdout:
+        seen.append(line)
+        if word in line:
+            return seen
+    raise AssertionError(("".join(seen), node.communicate()[1]))
+
+
+def accuracy(line: str) -> float:
+    found = re.search(r"accuracy ([0-9.]+)", line)
+    assert found is not None, line
+    return float(found[1])
+
+
+def digits(nnodes: str, delay: float) -> Job:
+    options = [
+        f"--nnodes={nnodes}", "--rdzv-backend=c10d", f"--rdzv-endpoint={free_endpoint()}",
+        "--rdzv-id=digits", "--on-membership-change=inplace", "--max-restarts=1000", "--warm",
+        "--restart-backoff=0",
+    ]  # fmt: skip
+    words = ["--steps=400", f"--delay-per-step={delay}"]
+    return Job(options, [str(EXAMPLES / "train_inplace.py"), *words], deadline_s=LIMIT_S)
+
+
+def test_digits_through_twenty_changes_have_the_accuracy_of_an_undisturbed_run(
+    tmp_path: Path,
+) -> None:
+    with digits("1", 0.0) as nodes:
+        calm = accuracy(lines_until(nodes.start(), "finished")[-1])
+        assert nodes.finish()[0].returncode == 0
+    events = tmp_path / "events"
+    with digits("2", 0.2) as nodes:
+        first = nodes.start("--node-rank=0")
+        nodes.start("--node-rank=1", f"--event-log={events}")
+        lines_until(first, "started with 2 ranks")
+        pid = -1
+        for number in range(CHANGES):
+            # The process of rank 0 stays, which reports the changes.
+            pid = next_worker(events, pid)
+            os.kill(pid, signal.SIGKILL)
+            lines_until(first, f"round {number + 1} ")
+        disturbed = accuracy(lines_until(first, "finished")[-1])
+        done = nodes.finish()
+    assert [node.returncode for node in done] == [0, 0], done
+    assert disturbed == pytest.approx(calm, abs=0.005)
+
+
+def next_worker(events: Path, former: int) -> int:
+    """The newest process of the node that writes this event log, once it is another one."""
+    deadline = time.monotonic() + DEADLINE_S
+    while time.monotonic() < deadline:
+        whole = events.read_text().rpartition("\n")[0]
+        lines = [json.loads(line) for line in whole.splitlines()]
+        started = [one["pid"] for one in lines if one["event"] == "worker_started"]
+        if started and started[-1] != former:
+            return int(started[-1])
+    raise AssertionError(f"no process follows {former}")
