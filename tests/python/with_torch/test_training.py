@@ -40,7 +40,7 @@ def digits(*options: str, directory: Path, kill: bool) -> list[str]:
 def test_training_that_loses_a_worker_ends_as_undisturbed_training(tmp_path: Path) -> None:
     pytest.importorskip("sklearn")
     calm = digits(directory=tmp_path / "calm", kill=False)
-    assert float(calm[-1].split()[2]) > 0.9, calm
+    assert float(calm[-1].split()[2]) > 0.85, calm  # test_readme.py trains to the end
     for options in ([], ["--warm"]):
         disturbed = digits(*options, directory=tmp_path / f"killed{options}", kill=True)
         assert sorted(set(disturbed)) == sorted(calm), options
