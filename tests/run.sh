@@ -113,7 +113,8 @@ run_ctest() { # preset, then arguments for ctest
   local preset=$1
   shift
   mkdir -p "$junit"
-  ELASTIC_SIM_PERCENT=$sim_percent ctest --preset "$preset" -j "$jobs" --no-tests=error \
+  # Many of these tests wait for processes most of their time.
+  ELASTIC_SIM_PERCENT=$sim_percent ctest --preset "$preset" -j "$((2 * jobs))" --no-tests=error \
     --output-junit "$junit/cpp-$preset.xml" "$@" >"build/$preset-tests.log" ||
     { cat "build/$preset-tests.log" && return 1; }
   tail -n 3 "build/$preset-tests.log"

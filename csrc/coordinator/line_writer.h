@@ -17,7 +17,7 @@ class LineWriter {
   LineWriter(const LineWriter&) = delete;
   LineWriter& operator=(const LineWriter&) = delete;
   // Writes the pending lines that the reader accepts within a second. A thread that is blocked in a
-  // write then is left behind.
+  // write then is left behind, with the descriptor.
   ~LineWriter();
 
   // Any thread. Prefixes the time. The pending lines are bounded: further lines are dropped, and

@@ -59,6 +59,7 @@ Duration Rendezvous::takeover_limit() const { return machine_->takeover_limit();
 const RoundRecord& Rendezvous::record() const { return machine_->record(); }
 const std::vector<RoundMember>& Rendezvous::members() const { return machine_->members(); }
 std::vector<NodeStatus> Rendezvous::nodes(Instant now) const { return machine_->nodes(now); }
+bool Rendezvous::has_node(const NodeId& id) const { return machine_->has_node(id); }
 int Rendezvous::members_left() const { return machine_->members_left(); }
 int Rendezvous::waiting_nodes() const { return machine_->waiting_nodes(); }
 int Rendezvous::spare_nodes() const { return machine_->spare_nodes(); }
@@ -146,6 +147,7 @@ void RendezvousMachine::on(const rdzv::Join& event) {
     dismiss_nodes_of_last_job();
     start_generation(event.settings);
   }
+  note_program(event.node, event.settings);
   highest_seen_ = std::max(highest_seen_, event.node.highest_round);
   const auto response = respond(event.node.id, NodeMessage::kJoin);
   if (!response) return;

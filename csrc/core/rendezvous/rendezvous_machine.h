@@ -85,6 +85,7 @@ class RendezvousMachine {
   Status succeed(std::string_view bytes, const RendezvousSuccession& succession, Instant now);
   std::optional<NodeId> timekeeper(Instant now) const;
   std::vector<NodeStatus> nodes(Instant now) const;
+  bool has_node(const NodeId& id) const { return nodes_.contains(id); }
   int members_left() const {
     return round_.tally.finished + round_.tally.unfinished + round_.missing;
   }
@@ -135,6 +136,7 @@ class RendezvousMachine {
   // rendezvous_membership.cc
   Status check_join(const NodeInfo& node, const JobSettings& settings) const;
   Status check_surplus(const NodeInfo& node, const JobSettings& settings) const;
+  void note_program(const NodeInfo& node, const JobSettings& settings);
   Status check_static_rank(const NodeInfo& node, bool has_round = false);
   // While a round is formed the nodes that wait for it learn of the node as well.
   void refuse(const NodeInfo& node, Status fault);
@@ -285,6 +287,7 @@ class RendezvousMachine {
   std::map<std::uint64_t, Instant> seen_marks_;  // of the state that was loaded last
   RendezvousSuccession succession_;              // term 1: this is the job's first coordinator
   std::string refused_;                          // the last node, and why; "": none for this round
+  bool is_one_program_ = true;                   // every node so far named that of the settings
   bool has_resumes_ = false;                     // somebody knew a machine before this one
   bool is_next_job_due_ = false;             // begin_next_job() is called at the end of this step
   Instant growth_from_ = Instant::min();     // the round does not grow before

@@ -138,21 +138,28 @@ Status RendezvousMachine::check_join(const NodeInfo& node, const JobSettings& se
 }
 
 // Two jobs that share an endpoint and an id by mistake: without this the second one would wait as
-// spares of the first, and exit with its success. A node that runs the job's program is a spare,
-// and so is one that may replace a member that is just being lost.
+// spares of the first, or receive its result, and exit with its success. A node that runs the job's
+// program is a spare, and so is one that may replace a member that is just being lost. A job whose
+// nodes run different programs says nothing about one more.
 Status RendezvousMachine::check_surplus(const NodeInfo& node, const JobSettings& settings) const {
   const bool is_full = round_.is_running && settings_.min_nodes == settings_.max_nodes &&
                        round_.size() >= settings_.max_nodes;
-  if (!is_full || is_closed() || node.highest_round > 0 || find(node.id) != nullptr) return {};
+  const bool has_ended = is_closed() && !begins_next_job(node);
+  if ((!is_full && !has_ended) || node.highest_round > 0 || find(node.id) != nullptr) return {};
   const std::string own = value_of(settings.extra, kProgramSetting);
   const std::string expected = value_of(settings_.extra, kProgramSetting);
-  if (own == kNotGiven || expected == kNotGiven || own == expected) return {};
+  if (!is_one_program_ || own == kNotGiven || expected == kNotGiven || own == expected) return {};
   const bool is_any_suspect =
       std::any_of(nodes_.begin(), nodes_.end(), [](const auto& one) { return one.second.suspect; });
   if (is_any_suspect) return {};
-  return invalid("all " + std::to_string(settings_.max_nodes) + " nodes of the job run " +
-                 expected + ", this node has " + own +
+  return invalid("all nodes of the job run " + expected + ", this node has " + own +
                  ": another job uses this endpoint; give each job its own --rdzv-id");
+}
+
+void RendezvousMachine::note_program(const NodeInfo& node, const JobSettings& settings) {
+  const std::string own = value_of(settings.extra, kProgramSetting);
+  if (own != value_of(settings_.extra, kProgramSetting)) is_one_program_ = false;
+  if (refused_.starts_with(node.name + ": ")) refused_.clear();
 }
 
 void RendezvousMachine::refuse(const NodeInfo& node, Status fault) {
@@ -221,6 +228,7 @@ void RendezvousMachine::begin_next_job() {
 
 void RendezvousMachine::start_generation(const JobSettings& settings) {
   settings_ = settings;
+  is_one_program_ = true;
   const std::uint32_t generation = round_.record.generation + 1;
   round_ = {};
   refused_.clear();

@@ -95,6 +95,7 @@ void RendezvousMachine::on(const rdzv::Resume& event) {
   }
   const std::uint64_t held = event.last ? event.last->record.round : 0;
   has_resumes_ = true;
+  note_program(event.node, event.settings);
   highest_seen_ = std::max({highest_seen_, event.node.highest_round, held});
   const std::size_t before = out_->size();
 

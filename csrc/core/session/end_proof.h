@@ -5,15 +5,19 @@
 //
 // An agent and its guardian share one listening socket, the liveness port, which the hello names.
 // The guardian keeps it until no process of the workers is left. So an address that answered while
-// the session was open, and refuses or resets a connection after the session was closed, belongs to
-// an agent that has ended with all of its workers. Everything else proves nothing, and the node has
-// reconnect_grace to resume: no answer, an address that never answered (a firewall, a mapped port),
-// a connection that is accepted (the agent lives, or another process has the port).
+// the session was open, and after the session was closed resets a connection that it had accepted,
+// or refuses two, belongs to an agent that has ended with all of its workers. Everything else
+// proves nothing, and the node has reconnect_grace to resume: no answer, an address that never
+// answered (a firewall, a mapped port), a connection that is accepted (the agent lives, or another
+// process has the port).
 //
-// The proof is false if a firewall begins to reset all connections to the node, the session
-// included. The node could not have resumed within the grace either; it is evicted that much
-// earlier, and joins again as soon as it can. A node behind a forwarder that ends with its sessions
-// is in the same position.
+// One refusal is no proof: a firewall may have begun to reject new connections to the node, which
+// resumes at once by a connection of its own. The second one comes after a fifth of the grace, a
+// second at most.
+//
+// The proof is false if both directions are rejected for that long, and if the address that
+// answered is that of a forwarder which ends with its sessions. The node is evicted earlier than
+// the grace allows, and joins again as soon as it can.
 //
 // Pure; one object for each node.
 
@@ -28,6 +32,7 @@ class EndProof {
     kNone,
     kTest,   // connect to the address, when there is time for it
     kDial,   // connect to it at once, and keep the connection until its end is known
+    kAgain,  // the same, after that time
     kDrop,   // the connection is not needed any more
     kEnded,  // the process of the node has ended
   };
@@ -51,6 +56,9 @@ class EndProof {
   std::string address_;
   Knowledge knowledge_ = Knowledge::kNone;
   bool is_closed_ = false;
+  // Since the session was closed.
+  bool has_answered_ = false;
+  bool was_refused_ = false;
 };
 
 }  // namespace elastic::core

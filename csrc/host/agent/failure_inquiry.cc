@@ -38,10 +38,12 @@ FailureInquiry::~FailureInquiry() = default;
 void FailureInquiry::begin_round(std::size_t workers) {
   workers_.assign(workers, Worker{});
   reset();
+  output_->begin_examination();
 }
 
 void FailureInquiry::continue_round() {
   reset();
+  output_->continue_examination();
   if (capture_ != nullptr) capture_->continue_round();
 }
 
@@ -50,7 +52,6 @@ void FailureInquiry::reset() {
   stopped_at_.reset();
   examines_stopped_ = false;
   pending_ = 0;
-  output_->begin_examination();
 }
 
 void FailureInquiry::worker_started(int local_rank, int pid) {

@@ -96,7 +96,10 @@ class CoordinatorJob {
   // The node of this hello may know a later coordinator.
   void note_term(const session::ClientHello& hello);
   // Asks another node to take the job over; stop() follows.
-  void resign() { feed_(succession::Resign{}); }
+  void resign() {
+    feed_nodes();  // the successor is one whose session is open now
+    feed_(succession::Resign{});
+  }
   bool has_succession() const { return feed_ != nullptr; }
   // Voters keep the record: a state file gives no authority over the job.
   bool is_gated() const { return gate_->is_on(); }

@@ -82,7 +82,8 @@ void CoordinatorJob::remove(SessionPeer* peer) {
     step(rdzv::SessionLost{peer->node, peer->least_grace});
   }
   if (peer->has_joined && !is_over()) {
-    end_proofs_.session_closed(peer->node);
+    const Duration grace = machine_ == nullptr ? Duration{} : machine_->settings().reconnect_grace;
+    end_proofs_.session_closed(peer->node, std::max(grace, peer->least_grace));
   } else {
     end_proofs_.forget(peer->node);
   }

@@ -177,7 +177,7 @@ void CoordinatorJob::displace(const succession::Incumbent& by) {
 bool CoordinatorJob::is_of_another_job(const SessionPeer& peer, const rdzv::Resume& resume) const {
   if (!incumbent_ || term_ == 1 || !resume.last || machine_ == nullptr) return false;
   if (peer.succession && continues(peer.succession->lineage)) return false;
-  return !names_.contains(peer.node);
+  return !machine_->has_node(peer.node);
 }
 
 // Whether this coordinator's lineage is that one, or an operator has begun it in that one's place.

@@ -1,12 +1,14 @@
 #include "host/coordinator/end_proofs.h"
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
 // Theory of operation. An address is tested once. Tests follow each other, so that a thousand nodes
 // that begin together do not have a thousand connections more at once. A connection after the end
 // of a session is made at once; it stays open while the guardian kills the workers, and is closed
-// when the node resumes or is forgotten.
+// when the node resumes or is forgotten. If too many are open, as when all sessions break together,
+// further nodes have their grace.
 
 namespace elastic::host {
 namespace {
@@ -14,6 +16,11 @@ namespace {
 using Step = core::EndProof::Step;
 
 constexpr Duration kTestPace = std::chrono::milliseconds(1);
+constexpr std::size_t kTestsMax = 64;  // at the same time
+constexpr std::size_t kWatchesMax = 512;
+// Between two connections that are refused: a part of the grace.
+constexpr int kAgainPart = 5;
+constexpr Duration kAgainMost = std::chrono::seconds(1);
 // For a connection to be made. A longer one proves nothing in time.
 constexpr Duration kDialLimit = std::chrono::seconds(2);
 
@@ -30,18 +37,42 @@ void EndProofs::session_began(const NodeId& node, os::SocketAddress remote, std:
   follow(node, known.proof.session_began(port == 0 ? "" : remote.text()));
 }
 
-void EndProofs::session_closed(const NodeId& node) {
+void EndProofs::session_closed(const NodeId& node, Duration grace) {
   const auto found = nodes_.find(node);
-  if (found != nodes_.end()) follow(node, found->second.proof.session_closed());
+  if (found == nodes_.end()) return;
+  found->second.grace = grace;
+  follow(node, found->second.proof.session_closed());
+}
+
+void EndProofs::forget(const NodeId& node) {
+  const auto found = nodes_.find(node);
+  if (found == nodes_.end()) return;
+  close(&found->second);
+  nodes_.erase(found);
+}
+
+void EndProofs::close(Node* node) {
+  if (node->watch != nullptr) --num_watches_;
+  node->watch.reset();
+  node->again.reset();
 }
 
 void EndProofs::follow(const NodeId& node, Step step) {
   switch (step) {
     case Step::kNone: break;
-    case Step::kDrop: nodes_[node].watch.reset(); break;
-    case Step::kDial: dial(node); break;
+    case Step::kDrop: close(&nodes_[node]); break;
+    case Step::kDial:
+      if (num_watches_ < kWatchesMax) dial(node);
+      break;
+    case Step::kAgain: {
+      Node& known = nodes_[node];
+      close(&known);
+      known.again = std::make_unique<os::EventLoop::Timer>(loop_, [this, node] { dial(node); });
+      known.again->arm(loop_->now() + std::min(known.grace / kAgainPart, kAgainMost));
+      break;
+    }
     case Step::kTest:
-      nodes_[node].watch.reset();
+      close(&nodes_[node]);
       untested_.push_back(node);
       if (!test_timer_.armed()) test_timer_.arm(loop_->now());
       break;
@@ -53,14 +84,17 @@ void EndProofs::follow(const NodeId& node, Step step) {
 }
 
 void EndProofs::test_next() {
-  const NodeId node = untested_.front();
-  untested_.pop_front();
-  if (nodes_.contains(node)) dial(node);
+  if (num_watches_ < kTestsMax) {
+    const NodeId node = untested_.front();
+    untested_.pop_front();
+    if (nodes_.contains(node)) dial(node);
+  }
   if (!untested_.empty()) test_timer_.arm(loop_->now() + kTestPace);
 }
 
 void EndProofs::dial(const NodeId& node) {
   Node& known = nodes_[node];
+  if (known.watch == nullptr) ++num_watches_;
   known.watch = std::make_unique<os::ListenerWatch>(
       loop_, known.address, kDialLimit,
       [this, node](os::ListenerWatch::Found found) { on_found(node, found); });

@@ -3,6 +3,7 @@
 // Connects to the liveness ports of a job's nodes, as core::EndProof asks, and reports a node whose
 // process has ended. Loop thread only.
 
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -23,25 +24,29 @@ class EndProofs {
 
   // A session of the node has begun; `remote` is its other end. Port 0: the node has none.
   void session_began(const NodeId& node, os::SocketAddress remote, std::uint16_t port);
-  // It ended without a Leave.
-  void session_closed(const NodeId& node);
+  // It ended without a Leave; the node may resume within the grace.
+  void session_closed(const NodeId& node, Duration grace);
   // The node has left, or is lost.
-  void forget(const NodeId& node) { nodes_.erase(node); }
+  void forget(const NodeId& node);
 
  private:
   struct Node {
     core::EndProof proof;
     os::SocketAddress address;
     std::unique_ptr<os::ListenerWatch> watch;
+    Duration grace{};
+    std::unique_ptr<os::EventLoop::Timer> again;
   };
   void follow(const NodeId& node, core::EndProof::Step step);
   void dial(const NodeId& node);
   void on_found(const NodeId& node, os::ListenerWatch::Found found);
   void test_next();
+  void close(Node* node);
 
   os::EventLoop* const loop_;
   const std::function<void(const NodeId&)> ended_;
   std::map<NodeId, Node> nodes_;
+  std::size_t num_watches_ = 0;
   std::deque<NodeId> untested_;
   os::EventLoop::Timer test_timer_;
 };

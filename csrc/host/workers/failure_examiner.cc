@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <utility>
 
@@ -18,6 +19,8 @@ namespace elastic::host {
 namespace {
 
 constexpr off_t kErrorFileBytesMax = 64 * 1024;
+// The times of files are those of the last tick.
+constexpr Duration kFileClock = std::chrono::milliseconds(20);
 constexpr const char* kGpuDevice = "/dev/nvidiactl";
 
 struct FileEnd {
@@ -60,21 +63,29 @@ std::optional<FileEnd> read_stderr_end(const WorkerFiles& files) {
 }  // namespace
 
 void FailureExaminer::begin_round(Instant now) {
+  files_since_ = Instant::min();
   since_ = now;
   if (!oom_counter_) oom_counter_.emplace();
   oom_kills_ = oom_counter_->read();
 }
 
+void FailureExaminer::continue_round(Instant now) {
+  begin_round(now);
+  files_since_ = now - kFileClock;
+}
+
 FailureFindings FailureExaminer::examine(const WorkerFiles& files, bool reads_kernel) {
   FailureFindings found;
   if (!files.error_file.empty()) {
-    if (const auto error = read_end(files.error_file, kErrorFileBytesMax)) {
+    const auto error = read_end(files.error_file, kErrorFileBytesMax);
+    if (error && error->modified >= files_since_) {
       found.reported_at = error->modified;
       found.error_message = core::error_file_message(error->bytes);
     }
   }
   if (!files.stderr_path.empty()) {
-    if (auto end = read_stderr_end(files)) {
+    auto end = read_stderr_end(files);
+    if (end && end->modified >= files_since_) {
       const bool is_traceback = core::is_uncaught_exception(end->bytes);
       if (is_traceback && !found.reported_at) found.reported_at = end->modified;
       found.stderr_bytes = std::move(end->bytes);

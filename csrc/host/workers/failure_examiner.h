@@ -29,6 +29,9 @@ class FailureExaminer {
  public:
   // The round's workers have started: counts from here.
   void begin_round(Instant now);
+  // The workers of the last round take part in another one, with the same files: a file that was
+  // not written since then tells nothing about this round.
+  void continue_round(Instant now);
   // `reads_kernel`: also what the kernel counted and logged since the round began.
   FailureFindings examine(const WorkerFiles& files, bool reads_kernel);
 
@@ -36,6 +39,7 @@ class FailureExaminer {
   std::optional<os::OomCounter> oom_counter_;
   std::optional<std::uint64_t> oom_kills_;  // at the beginning of the round
   Instant since_;
+  Instant files_since_ = Instant::min();
 };
 
 }  // namespace elastic::host

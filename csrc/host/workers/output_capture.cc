@@ -25,7 +25,8 @@
 // When a worker fails, its last lines are needed at once, while the thread may be blocked by the
 // console. So the loop may read a channel, too: it appends the bytes to `unwritten`, which the
 // thread writes before it reads further. Each stream has a lock, held for reading, never for
-// writing.
+// writing. The streams of which nothing is copied are read also while the thread waits for the
+// console.
 //
 // Waking a thread costs the writer several microseconds, more than the write itself. So after a
 // small piece the thread does not wait on the channels for a moment: lines that follow at once are
@@ -77,13 +78,14 @@ struct OutputCapture::Stream {
   std::string unwritten;                     // read and not written yet
   bool is_closing = false;
 
-  // REQUIRES: mutex is held.
-  Found read_some() {
+  // REQUIRES: mutex is held. Adds the number of bytes to `count`.
+  Found read_some(std::size_t* count) {
     char bytes[kReadBytes];
     const ssize_t got = ::read(reader.get(), bytes, sizeof bytes);
     if (got < 0 && errno == EINTR) return Found::kSome;
     if (got < 0 && errno == EAGAIN) return Found::kNothing;
     if (got <= 0) return Found::kEnd;  // EIO: a pseudo-terminal without a writer
+    *count += static_cast<std::size_t>(got);
     const std::string_view read(bytes, static_cast<std::size_t>(got));
     tail.append(read);
     note_traceback(read.size());
@@ -111,13 +113,16 @@ class OutputCapture::Relay {
   static std::shared_ptr<Relay> create(os::EventLoop* replies, std::function<void()> on_drained) {
     auto relay = std::make_shared<Relay>();
     relay->epoll_.reset(::epoll_create1(EPOLL_CLOEXEC));
+    relay->hidden_.reset(::epoll_create1(EPOLL_CLOEXEC));
     relay->wakeup_.reset(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     relay->stop_.reset(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     relay->replies_ = replies;
     relay->on_drained_ = std::move(on_drained);
-    const bool is_open = relay->epoll_.valid() && relay->wakeup_.valid() && relay->stop_.valid() &&
-                         relay->watch(relay->wakeup_.get(), kWakeup) &&
-                         relay->watch(relay->stop_.get(), kWakeup);
+    const bool is_open = relay->epoll_.valid() && relay->hidden_.valid() &&
+                         relay->wakeup_.valid() && relay->stop_.valid() &&
+                         watch(relay->epoll_, relay->hidden_.get(), kHidden) &&
+                         watch(relay->epoll_, relay->wakeup_.get(), kWakeup) &&
+                         watch(relay->epoll_, relay->stop_.get(), kWakeup);
     return is_open ? relay : nullptr;
   }
 
@@ -125,7 +130,7 @@ class OutputCapture::Relay {
   bool add(const std::shared_ptr<Stream>& stream) {
     const std::lock_guard lock(mutex_);
     const std::uint64_t id = ++last_id_;
-    if (!watch(stream->reader.get(), id)) return false;
+    if (!watch(epoll_of(*stream), stream->reader.get(), id)) return false;
     streams_[id] = stream;
     return true;
   }
@@ -159,27 +164,35 @@ class OutputCapture::Relay {
 
  private:
   static constexpr std::uint64_t kWakeup = 0;
+  static constexpr std::uint64_t kHidden = 1;
 
-  bool watch(int fd, std::uint64_t id) {
+  static bool watch(const os::UniqueFd& epoll, int fd, std::uint64_t id) {
     epoll_event event{};
     event.events = EPOLLIN;
     event.data.u64 = id;
-    return ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) == 0;
+    return ::epoll_ctl(epoll.get(), EPOLL_CTL_ADD, fd, &event) == 0;
+  }
+  const os::UniqueFd& epoll_of(const Stream& stream) const {
+    return stream.is_hidden ? hidden_ : epoll_;
   }
   // Not by closing it: a process that the program forked may hold a copy, and its events would come
   // without end.
   void unwatch(Stream* stream) const {
-    ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, stream->reader.get(), nullptr);
+    ::epoll_ctl(epoll_of(*stream).get(), EPOLL_CTL_DEL, stream->reader.get(), nullptr);
     stream->reader.reset();
   }
   std::shared_ptr<Stream> find(std::uint64_t id);
   std::vector<std::uint64_t> all();
+  void remove(std::uint64_t id);
   void serve(std::uint64_t id);
+  void serve_hidden();
+  void serve_hidden(std::uint64_t id, Stream* stream);
   void write_out(std::string_view bytes);
   void check_drained();
   void pause();
 
   os::UniqueFd epoll_;
+  os::UniqueFd hidden_;  // epoll, within the other one: the streams of which nothing is copied
   os::UniqueFd wakeup_;  // eventfd: check every stream
   os::UniqueFd stop_;    // eventfd
   std::atomic<bool> is_stopping_{false};
@@ -189,7 +202,7 @@ class OutputCapture::Relay {
   std::mutex mutex_;
   // Guarded by mutex_.
   std::map<std::uint64_t, std::shared_ptr<Stream>> streams_;  // in the order of their rounds
-  std::uint64_t last_id_ = kWakeup;
+  std::uint64_t last_id_ = kHidden;
   os::EventLoop* replies_ = nullptr;  // null after the owner was destroyed
   std::function<void()> on_drained_;
 
@@ -206,6 +219,8 @@ void OutputCapture::Relay::run() {
     for (int i = 0; i < ready && !is_stopping_; ++i) {
       if (events[i].data.u64 == kWakeup) {
         is_woken = true;
+      } else if (events[i].data.u64 == kHidden) {
+        serve_hidden();
       } else {
         serve(events[i].data.u64);
       }
@@ -245,6 +260,7 @@ std::vector<std::uint64_t> OutputCapture::Relay::all() {
 void OutputCapture::Relay::serve(std::uint64_t id) {
   const std::shared_ptr<Stream> stream = find(id);
   if (stream == nullptr) return;
+  if (stream->is_hidden) return serve_hidden(id, stream.get());
   bool is_closing = false;
   Found found = Found::kSome;
   for (int turn = 0; (turn < kReadsPerTurn || is_closing) && !is_stopping_; ++turn) {
@@ -252,28 +268,60 @@ void OutputCapture::Relay::serve(std::uint64_t id) {
       const std::lock_guard lock(stream->mutex);
       if (!stream->reader.valid()) return;  // discarded
       is_closing = stream->is_closing;
-      found = stream->unwritten.empty() ? stream->read_some() : Found::kMore;
+      found = stream->unwritten.empty() ? stream->read_some(&served_bytes_) : Found::kMore;
       piece_.clear();
       piece_.swap(stream->unwritten);
       if (stream->is_terminal) os::copy_window_size(STDERR_FILENO, stream->reader.get());
     }
     write_out(piece_);
-    served_bytes_ += piece_.size();
     if (found == Found::kEnd || found == Found::kNothing) break;
     if (found == Found::kSome && !is_closing) break;
   }
-  if (found != Found::kEnd && !(found == Found::kNothing && is_closing)) return;
+  if (found == Found::kEnd || (found == Found::kNothing && is_closing)) remove(id);
+}
+
+void OutputCapture::Relay::remove(std::uint64_t id) {
   const std::lock_guard lock(mutex_);
-  const std::lock_guard stream_lock(stream->mutex);
-  unwatch(stream.get());
-  streams_.erase(id);
+  const auto found = streams_.find(id);
+  if (found == streams_.end()) return;
+  const std::lock_guard stream_lock(found->second->mutex);
+  unwatch(found->second.get());
+  streams_.erase(found);
+}
+
+// Also while the console accepts nothing: a worker that is not shown does not wait for it.
+void OutputCapture::Relay::serve_hidden() {
+  epoll_event events[kEventsPerWait];
+  const int ready = ::epoll_wait(hidden_.get(), events, kEventsPerWait, 0);
+  for (int i = 0; i < ready; ++i) {
+    if (const auto stream = find(events[i].data.u64)) {
+      serve_hidden(events[i].data.u64, stream.get());
+    }
+  }
+}
+
+void OutputCapture::Relay::serve_hidden(std::uint64_t id, Stream* stream) {
+  bool is_closing = false;
+  Found found = Found::kMore;
+  {
+    const std::lock_guard lock(stream->mutex);
+    is_closing = stream->is_closing;
+    for (int turn = 0; (turn < kReadsPerTurn || is_closing) && stream->reader.valid() &&
+                       (found == Found::kMore || (found == Found::kSome && is_closing));
+         ++turn) {
+      found = stream->read_some(&served_bytes_);
+    }
+  }
+  if (found == Found::kEnd || (found == Found::kNothing && is_closing)) remove(id);
 }
 
 // After a write error the output is dropped: workers must not be affected.
 void OutputCapture::Relay::write_out(std::string_view bytes) {
   while (!bytes.empty() && !is_stopping_) {
-    pollfd items[] = {{STDERR_FILENO, POLLOUT, 0}, {stop_.get(), POLLIN, 0}};
-    ::poll(items, 2, -1);
+    pollfd items[] = {
+        {STDERR_FILENO, POLLOUT, 0}, {stop_.get(), POLLIN, 0}, {hidden_.get(), POLLIN, 0}};
+    ::poll(items, 3, -1);
+    if (items[2].revents != 0) serve_hidden();
     if (items[0].revents == 0) continue;
     const ssize_t put = ::write(STDERR_FILENO, bytes.data(), os::ConsoleWriter::next_write(bytes));
     if (put < 0 && (errno == EINTR || errno == EAGAIN)) continue;
@@ -351,9 +399,9 @@ void OutputCapture::read_available(Stream* stream) {
   std::size_t got = 0;
   Found found = Found::kSome;
   while (stream->reader.valid() && got < kTailReadBytesMax &&
+         stream->unwritten.size() < kTailReadBytesMax &&
          (found == Found::kSome || found == Found::kMore)) {
-    found = stream->read_some();
-    got += kReadBytes;
+    found = stream->read_some(&got);
   }
 }
 

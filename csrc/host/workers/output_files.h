@@ -35,7 +35,7 @@ class OutputFiles {
   // is no log directory and no temporary one can be created, workers have no error files.
   Result<AttemptFiles> begin_round(const RoundInfo& round);
   // The round's workers have started.
-  void begin_examination() { examiner_.begin_round(loop_->now()); }
+  FailureExaminer& examiner() { return examiner_; }
   FailureFindings examine(const WorkerFiles& files, int local_rank, bool reads_kernel);
   // The round's workers have ended.
   void end_round();

@@ -277,7 +277,10 @@ class Supervisor::Impl final : public os::EventLoop::FdHandler {
   void act(const group_action::Emit& action) {
     WorkerEvent event = action.event;
     if (event.kind == WorkerEvent::Kind::kGroupEnded) start_orders_.clear();
-    if (event.kind == WorkerEvent::Kind::kExited && !event.exit.succeeded()) has_succeeded_ = false;
+    if (event.kind == WorkerEvent::Kind::kExited &&
+        (!event.exit.succeeded() || event.exit.stopped_by_us)) {
+      has_succeeded_ = false;
+    }
     if (event.kind == WorkerEvent::Kind::kStuck && !event.kill_sent) {
       return kill_silent_guardian(event);
     }

@@ -174,7 +174,15 @@ void WorkerOutput::on_opening_timeout() {
 
 void WorkerOutput::begin_examination() {
   if (thread_ == nullptr) return;
-  thread_->post([](OutputFiles& files, const auto&) { files.begin_examination(); });
+  thread_->post(
+      [now = loop_->now()](OutputFiles& files, const auto&) { files.examiner().begin_round(now); });
+}
+
+void WorkerOutput::continue_examination() {
+  if (thread_ == nullptr) return;
+  thread_->post([now = loop_->now()](OutputFiles& files, const auto&) {
+    files.examiner().continue_round(now);
+  });
 }
 
 void WorkerOutput::examine(std::size_t local_rank, bool reads_kernel,

@@ -39,6 +39,8 @@ class WorkerOutput {
   const AttemptFiles& files() const { return attempt_; }
   // The round's workers have started.
   void begin_examination();
+  // The workers of the last round take part in another one, with its files.
+  void continue_examination();
   // Calls `done` from the loop with what the worker and the kernel left behind; never if the file
   // system does not respond.
   void examine(std::size_t local_rank, bool reads_kernel,

@@ -208,8 +208,7 @@ class ELASTIC_EXPORT Rendezvous {
   void step(const RendezvousEvent& event, Instant now, std::vector<RendezvousAction>* actions);
   // The latest time for the next step(Tick{}); an earlier one is allowed. nullopt: none is needed.
   std::optional<Instant> next_deadline() const;
-  // One sentence: the state and what it waits for.
-  std::string describe(Instant now) const;
+  std::string describe(Instant now) const;  // one sentence: the state, and what it waits for
   // Appends the actions that a node needs whose latest round is `known_round`. An agent on a
   // compare-and-set store learns from it what other nodes have decided.
   void remind(const NodeId& node, std::uint64_t known_round, Instant now,
@@ -221,6 +220,7 @@ class ELASTIC_EXPORT Rendezvous {
   const std::vector<RoundMember>& members() const;  // of record(), by node rank
   int members_left() const;  // of record(), without those that have left or were lost
   std::vector<NodeStatus> nodes(Instant now) const;  // all nodes of the job, by id
+  bool has_node(const NodeId& id) const;
   int waiting_nodes() const;  // nodes that a restart would let in; spares are not counted
   int spare_nodes() const;
   const JobResult* result() const;  // null while the job is open
@@ -233,8 +233,8 @@ class ELASTIC_EXPORT Rendezvous {
   // last load; running time limits continue. Fails without any change if the bytes are damaged, of
   // another version, or of a job with other settings.
   Status load(std::string_view bytes, Instant now);
-  // Continues, on a new object, from the state of an earlier coordinator. A newer round with which
-  // a node resumes replaces the stored one. A node that does not resume is lost after store_grace.
+  // Continues, on a new object, an earlier coordinator's state. A newer round with which a node
+  // resumes replaces the stored one. A node that does not resume is lost after store_grace.
   Status restore(std::string_view bytes, Instant now);
   // The same from a record in force: rounds are not delayed, and no node holds a newer one. A node
   // that does not resume is lost after node_timeout and a second.

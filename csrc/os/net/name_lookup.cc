@@ -15,7 +15,7 @@ namespace {
 
 // For one name. If no name server answers, a request keeps its thread for ten seconds or more, and
 // callers ask again each second.
-constexpr int kThreadsMax = 8;
+constexpr int kThreadsMax = 32;
 
 // The threads that resolve each name. A global, because they outlive the lookups.
 class Threads {

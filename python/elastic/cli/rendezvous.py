@@ -48,7 +48,8 @@ def several(
         else {},
     )
     run_id, warnings = _common_run_id(line, backend)
-    if run_id == NO_RUN_ID and backend != "static":
+    # Only a coordinator notices that the members of a round are lost, and so who is one too many.
+    if run_id == NO_RUN_ID and backend == "c10d":
         config = config._replace(program=_program(line))
     master_port = nodes.master_port(line) or 0
     if backend == "static":

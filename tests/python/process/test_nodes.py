@@ -109,7 +109,7 @@ def test_a_second_job_at_the_endpoint_is_refused(tmp_path: Path) -> None:
         go.touch()
         done = nodes.finish()
     assert other.returncode == 76
-    assert "all 2 nodes of the job run sh (" in other.stderr
+    assert "all nodes of the job run sh (" in other.stderr
     assert "give each job its own --rdzv-id" in other.stderr
     assert [node.returncode for node in done] == [0, 0], [node.stderr for node in done]
 

@@ -308,6 +308,7 @@ def test_only_a_job_without_a_run_id_has_the_name_of_its_program() -> None:
     assert program(__file__, "--token=other") != base
     assert program("--rdzv-id=none", __file__, "--token=secret") == base
     assert program("--rdzv-id=job", __file__) == ""
+    assert program("--rdzv-backend=file", "--rdzv-endpoint=/tmp/state", __file__) == ""
 
 
 @pytest.mark.parametrize(

@@ -263,18 +263,37 @@ JobSettings running(const std::string& program, int min_nodes = 2) {
 TEST(Rendezvous, ASurplusNodeWithAnotherProgramIsRefused) {
   Job job(running("train.py 1"));
   job.join("a");
-  job.step(rdzv::Join{job.node("b"), running("train.py 2")});
-  EXPECT_EQ(job.machine().phase(), RendezvousPhase::kRunning)
-      << "nodes of one job may have arguments of their own";
+  job.step(rdzv::Join{job.node("b"), running("train.py 1")});
   const Sent other = job.step(rdzv::Join{job.node("c"), running("tune.py 3")});
   ASSERT_NE(job.action_to<rdzv::Refused>(other, "c"), nullptr);
   EXPECT_EQ(job.action_to<rdzv::Refused>(other, "c")->error.message(),
-            "all 2 nodes of the job run train.py 1, this node has tune.py 3: another job uses "
+            "all nodes of the job run train.py 1, this node has tune.py 3: another job uses "
             "this endpoint; give each job its own --rdzv-id");
   const Sent same = job.step(rdzv::Join{job.node("d"), running("train.py 1")});
   EXPECT_NE(job.action_to<rdzv::Waiting>(same, "d"), nullptr) << "a spare";
   const Sent unknown = job.step(rdzv::Join{job.node("e"), nnodes(2, 2)});
   EXPECT_NE(job.action_to<rdzv::Waiting>(unknown, "e"), nullptr);
+}
+
+TEST(Rendezvous, ANodeWithAnotherProgramDoesNotReceiveTheResult) {
+  Job job(running("train.py 1"));
+  job.join_all({"a", "b"});
+  job.done("a");
+  job.done("b");
+  ASSERT_EQ(job.machine().phase(), RendezvousPhase::kClosed);
+  const Sent other = job.step(rdzv::Join{job.node("c"), running("tune.py 3")});
+  EXPECT_NE(job.action_to<rdzv::Refused>(other, "c"), nullptr);
+  const Sent same = job.step(rdzv::Join{job.node("d"), running("train.py 1")});
+  EXPECT_NE(job.action_to<rdzv::Closed>(same, "d"), nullptr);
+}
+
+TEST(Rendezvous, NodesOfOneJobMayHaveArgumentsOfTheirOwn) {
+  Job job(running("train.py 1"));
+  job.join("a");
+  job.step(rdzv::Join{job.node("b"), running("train.py 2")});
+  EXPECT_EQ(job.machine().phase(), RendezvousPhase::kRunning);
+  const Sent spare = job.step(rdzv::Join{job.node("c"), running("train.py 3")});
+  EXPECT_NE(job.action_to<rdzv::Waiting>(spare, "c"), nullptr);
 }
 
 TEST(Rendezvous, ANodeThatMayReplaceAMemberIsNoSurplus) {

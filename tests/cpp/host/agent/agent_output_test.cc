@@ -150,7 +150,9 @@ TEST(AgentOutput, MegabyteBeforeSigkillIsPassedOnWhole) {
 TEST(AgentOutput, AFailureReportHasTheLinesOfAWorkerThatIsNotShown) {
   const ScratchDir dir;
   const os::UniqueFd file = open_file(dir / "log");
-  WorkerTemplate hidden = shell("echo out; test -t 2 || echo broken >&2; exit 3");
+  WorkerTemplate hidden = shell("until grep -q shown " + (dir / "log") +
+                                "; do sleep 0.01; done; echo out; test -t 2 || echo broken >&2; "
+                                "exit 3");
   hidden.stdout_target = hidden.stderr_target = StreamTarget::kDiscard;
   const AgentResult result =
       run_with(file.get(), file.get(), options_of({hidden, shell("echo shown; sleep 1000")}));

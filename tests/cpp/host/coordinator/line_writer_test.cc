@@ -24,8 +24,8 @@ TEST(LineWriter, EndsThoughTheTerminalIsNotRead) {
   ASSERT_EQ(::unlockpt(screen.get()), 0);
   char name[64];
   ASSERT_EQ(::ptsname_r(screen.get(), name, sizeof name), 0);
-  const os::UniqueFd side(::open(name, O_RDWR | O_NOCTTY | O_CLOEXEC));
-  auto lines = std::make_unique<LineWriter>(side.get());
+  const int side = ::open(name, O_RDWR | O_NOCTTY | O_CLOEXEC);  // not closed: see LineWriter
+  auto lines = std::make_unique<LineWriter>(side);
   for (int i = 0; i < 200; ++i) lines->write(std::string(1000, 'x'));
   auto ended = std::async(std::launch::async, [&] { lines.reset(); });
   const Duration limit = support::generous_deadline() - os::monotonic_now();
