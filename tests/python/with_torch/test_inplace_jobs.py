@@ -61,6 +61,9 @@ with elastic.torch.membership(model, optimizer) as job:
                 until_over = "UNTIL_OVER" in os.environ
                 while not (worker.membership().is_over() if until_over else go.exists()):
                     time.sleep(0.01)
+            if "WAITS_ALONE" in os.environ:
+                while job.world_size == 1 and not worker.membership().is_over():
+                    time.sleep(0.01)
 total = torch.cat([one.detach().flatten() for one in model.state_dict().values()]).double().sum()
 say(f"sum {total:.9f}")
 """
@@ -106,7 +109,7 @@ def test_survivors_go_on_when_a_node_is_lost_and_a_new_one_gets_their_state(
     tmp_path: Path,
 ) -> None:
     with in_place(tmp_path, "1:3", 40) as nodes:
-        nodes.start(f"--result-json={tmp_path / 'result.json'}", PAUSES_AT="20")
+        nodes.start(f"--result-json={tmp_path / 'result.json'}", PAUSES_AT="20", WAITS_ALONE="1")
         nodes.start()
         first, second = nodes.nodes
         before = {pid_of(next_line(first, "begins")), pid_of(next_line(second, "begins"))}

@@ -21,8 +21,6 @@ import torch
 import torch.distributed as dist
 import elastic, elastic.torch
 
-from support.launching import run_program
-
 port, world_size = map(int, sys.argv[1:])
 
 def run(rank):
