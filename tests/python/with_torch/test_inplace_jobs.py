@@ -108,7 +108,7 @@ def losses(folder: Path) -> dict[int, set[str]]:
 def test_survivors_go_on_when_a_node_is_lost_and_a_new_one_gets_their_state(
     tmp_path: Path,
 ) -> None:
-    with in_place(tmp_path, "1:3", 40) as nodes:
+    with in_place(tmp_path, "1:2", 40) as nodes:
         nodes.start(f"--result-json={tmp_path / 'result.json'}", PAUSES_AT="20", WAITS_ALONE="1")
         nodes.start()
         first, second = nodes.nodes
