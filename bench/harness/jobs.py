@@ -118,8 +118,8 @@ def _flag(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
-def free_port() -> int:
-    with socket.create_server((LOOPBACK, 0)) as probe:
+def free_port(host: str = LOOPBACK) -> int:
+    with socket.create_server((host, 0)) as probe:
         return int(probe.getsockname()[1])
 
 

@@ -22,7 +22,6 @@ import os
 import random
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -37,6 +36,7 @@ from bench.in_place_soak.changes import Stamp, faults, members, parse
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from harness import proc
+from harness.jobs import free_port
 
 WORKER = Path(__file__).with_name("worker.py")
 POLL_S = 0.01
@@ -68,7 +68,7 @@ class Cluster:
         self._agents: dict[int, subprocess.Popen[bytes]] = {}
         self._starts: Counter[int] = Counter()
         hosts = [f"127.0.0.{node + 1}" for node in range(nodes if is_hosted else 1)]
-        self._endpoints = ",".join(f"{host}:{_free_port(host)}" for host in hosts)
+        self._endpoints = ",".join(f"{host}:{free_port(host)}" for host in hosts)
         self._coordinator = None if is_hosted else self._start_coordinator()
         self._options = [
             *("--nnodes", f"1:{nodes}", "--rdzv-backend=c10d", "--rdzv-id=soak"),
@@ -327,11 +327,6 @@ def _kill(pids: Sequence[int]) -> None:
     for pid in pids:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-
-
-def _free_port(host: str) -> int:
-    with socket.create_server((host, 0)) as probe:
-        return int(probe.getsockname()[1])
 
 
 def main(argv: Sequence[str] | None = None) -> int:
