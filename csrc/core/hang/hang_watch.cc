@@ -406,7 +406,8 @@ std::string HangWatch::screen(const Collection& found, std::int32_t suspect) con
   }
   for (const hang::StackGroup& group : found.groups) {
     if (text.size() > hang::kScreenBytesMax) break;
-    const bool is_shown = found.purpose != Purpose::kHang || group.ranks.front() == suspect;
+    const bool is_shown = found.purpose != Purpose::kHang || group.ranks.front() == suspect ||
+                          (suspect < 0 && found.groups.size() > 1);
     if (!is_shown || group.text.empty()) continue;
     text += "\nstack of rank " + std::to_string(group.ranks.front()) +
             ", the most recent call first:" + indent_lines(group.text, kStackLinesShown);

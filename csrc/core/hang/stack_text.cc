@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <tuple>
 #include <utility>
 
 // Theory of operation. faulthandler writes one block for each thread, the most recent call first:
@@ -189,8 +190,9 @@ std::vector<hang::StackGroup> group_stacks(const std::vector<WorkerEvidence>& wo
   return groups.take();
 }
 
-// In this order: a rank that is stopped; a rank that waits for no other one; the smallest group.
-// Among equals the one with the fewest steps.
+// In this order: a rank that is stopped; a rank that waits for no other one; the smallest group;
+// the one with the fewest steps. None if that tells nothing apart: of two ranks at different lines,
+// each may be the one that waits for the other, with its device.
 std::int32_t find_suspect(const std::vector<hang::StackGroup>& groups) {
   const auto weight = [](const hang::StackGroup& group) {
     switch (group.kind) {
@@ -201,13 +203,11 @@ std::int32_t find_suspect(const std::vector<hang::StackGroup>& groups) {
     return 2;
   };
   if (groups.size() < 2) return -1;  // all ranks are at the same place
-  const auto first =
-      std::min_element(groups.begin(), groups.end(), [&](const auto& a, const auto& b) {
-        if (weight(a) != weight(b)) return weight(a) < weight(b);
-        if (a.ranks.size() != b.ranks.size()) return a.ranks.size() < b.ranks.size();
-        return a.oldest < b.oldest;
-      });
-  return first->ranks.front();
+  const auto key = [&](const hang::StackGroup& group) {
+    return std::tuple(weight(group), group.ranks.size(), group.oldest);
+  };
+  const auto [first, last] = std::ranges::minmax_element(groups, {}, key);
+  return key(*first) < key(*last) ? first->ranks.front() : -1;
 }
 
 std::string ranks_text(const std::vector<std::int32_t>& ranks) {

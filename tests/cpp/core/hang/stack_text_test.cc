@@ -134,6 +134,17 @@ TEST(StackText, SuspectsNoRankIfAllAreAtTheSamePlace) {
   EXPECT_EQ(find_suspect({}), -1);
 }
 
+// With NCCL a rank waits for the others in any call that needs a result of its device.
+TEST(StackText, SuspectsNoRankIfAllAreAtPlacesOfTheirOwn) {
+  const auto at = [](int line) { return kCurrent + frame("/app/train.py", line, "step"); };
+  const auto in_read = kCurrent + frame("/app/data.py", 41, "read");
+  EXPECT_EQ(find_suspect(group_stacks({worker(0, at(7)), worker(1, in_read)})), -1);
+  EXPECT_EQ(find_suspect(group_stacks({worker(0, at(7)), worker(1, at(7)), worker(2, in_read)})),
+            2);
+  const auto others = {worker(0, in_all_reduce()), worker(1, at(7)), worker(2, in_read)};
+  EXPECT_EQ(find_suspect(group_stacks(others)), 1);
+}
+
 TEST(StackText, DescribesEachWorkerWithAllItsThreads) {
   const std::string thread = kThread + frame("/app/data.py", 41, "load") + "\n";
   const WorkerEvidence silent{.rank = 4, .state = 'S', .wait_channel = "futex_wait"};
