@@ -133,6 +133,18 @@ PyObject* round_is_over(PyObject* /*module*/, PyObject* /*unused*/) {
   return PyBool_FromLong(elastic_worker_round_is_over());
 }
 
+// Without a check for signals: it is called by a thread that is not the main one.
+PyObject* wait_until_over(PyObject* /*module*/, PyObject* argument) {
+  const double seconds = PyFloat_AsDouble(argument);
+  if (seconds == -1.0 && PyErr_Occurred() != nullptr) return nullptr;
+  const auto wait_ms = static_cast<int>(std::clamp<double>(std::ceil(seconds * 1e3), 0, kWaitMs));
+  int is_over = 0;
+  Py_BEGIN_ALLOW_THREADS;
+  is_over = elastic_worker_wait_until_over(wait_ms);
+  Py_END_ALLOW_THREADS;
+  return PyBool_FromLong(is_over);
+}
+
 PyObject* begin_sockets(PyObject* /*module*/, PyObject* /*unused*/) {
   Py_BEGIN_ALLOW_THREADS;
   elastic_worker_begin_sockets();
@@ -239,6 +251,8 @@ PyMethodDef functions[] = {
      "join_membership()\n--\n\nDeclares that this process can take part in another round."},
     {"round_is_over", round_is_over, METH_NOARGS,
      "round_is_over()\n--\n\nWhether the round of this process was cut or left."},
+    {"wait_until_over", wait_until_over, METH_O,
+     "wait_until_over(seconds)\n--\n\nWhether the round is over; waits for it, at most a second."},
     {"begin_sockets", begin_sockets, METH_NOARGS, nullptr},
     {"end_sockets", end_sockets, METH_NOARGS, nullptr},
     {"leave_round", leave_round, METH_NOARGS,

@@ -82,8 +82,8 @@ struct State {
 };
 
 State state;
-int is_over = 0;     // what round_is_over() returns
-uint32_t wakes = 0;  // increases when wait_for_round() has something to return; a futex
+uint32_t is_over = 0;  // what round_is_over() returns; a futex
+uint32_t wakes = 0;    // increases when wait_for_round() has something to return; a futex
 
 // Of the thread only.
 char packet[worker::kRoundHeaderBytes + ELASTIC_WORKER_ROUND_BYTES];
@@ -156,9 +156,25 @@ void cut_sockets() {
   });
 }
 
+void wake_waiters(uint32_t* word) {
+  ::syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
+}
+
+// Waits while the word has this value; negative: without a limit.
+void wait_on(uint32_t* word, uint32_t value, int timeout_ms) {
+  const timespec limit{timeout_ms / 1000, timeout_ms % 1000 * 1000000L};
+  ::syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, timeout_ms < 0 ? nullptr : &limit, nullptr,
+            0);
+}
+
 void wake() {
   __atomic_fetch_add(&wakes, 1, __ATOMIC_SEQ_CST);
-  ::syscall(SYS_futex, &wakes, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
+  wake_waiters(&wakes);
+}
+
+void set_over() {
+  __atomic_store_n(&is_over, 1, __ATOMIC_SEQ_CST);
+  wake_waiters(&is_over);
 }
 
 void report_left() {
@@ -167,7 +183,7 @@ void report_left() {
 }
 
 void end_round() {
-  __atomic_store_n(&is_over, 1, __ATOMIC_RELEASE);
+  set_over();
   if (!state.is_out) cut_sockets();
 }
 
@@ -263,7 +279,7 @@ void leave() {
   state.is_out = true;
   state.depth = 0;
   state.sockets.count = 0;
-  __atomic_store_n(&is_over, 1, __ATOMIC_RELEASE);
+  set_over();
   report_left();
 }
 
@@ -326,7 +342,14 @@ int elastic_worker_join_membership(void) {
   return state.is_member ? 1 : 0;
 }
 
-int elastic_worker_round_is_over(void) { return __atomic_load_n(&is_over, __ATOMIC_ACQUIRE); }
+int elastic_worker_round_is_over(void) {
+  return __atomic_load_n(&is_over, __ATOMIC_ACQUIRE) == 0 ? 0 : 1;
+}
+
+int elastic_worker_wait_until_over(int timeout_ms) {
+  if (elastic_worker_round_is_over() == 0 && timeout_ms != 0) wait_on(&is_over, 0, timeout_ms);
+  return elastic_worker_round_is_over();
+}
 
 void elastic_worker_begin_sockets(void) {
   const Lock lock;
@@ -356,9 +379,7 @@ int elastic_worker_wait_for_round(char* out, size_t size, int timeout_ms) {
   const uint32_t before = __atomic_load_n(&wakes, __ATOMIC_SEQ_CST);
   const int found = take_round(out, size);
   if (found != 0 || timeout_ms == 0) return found;
-  const timespec limit{timeout_ms / 1000, timeout_ms % 1000 * 1000000L};
-  ::syscall(SYS_futex, &wakes, FUTEX_WAIT_PRIVATE, before, timeout_ms < 0 ? nullptr : &limit,
-            nullptr, 0);
+  wait_on(&wakes, before, timeout_ms);
   return take_round(out, size);
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -49,34 +50,68 @@ def _is_on_cpu(tensor: torch.Tensor) -> bool:
     return bool(tensor.device.type == "cpu")
 
 
-def broadcast(state: Any, source: int, is_receiver: bool, device: torch.device) -> Any:
+def broadcast(
+    state: Any,
+    source: int,
+    is_receiver: bool,
+    device: torch.device,
+    wire: torch.device,
+    confirm: Callable[[], None],
+) -> Any:
     """The state that the rank ``source`` passes. All ranks call it; None if not a receiver.
 
-    Tensors of the source that are not on the CPU are put on ``device``.
+    Tensors of the source that are not on the CPU are put on ``device``, if that has room for them.
+    They are sent from ``wire``. ``confirm`` raises an error if what was received may be incomplete.
     """
     tensors: list[torch.Tensor] = []
-    content: list[Any] = [None]
+    content = b""
     if dist.get_rank() == source:
         tree = _take_tensors(state, tensors)
-        content[0] = tree, [(tuple(one.shape), one.dtype, _is_on_cpu(one)) for one in tensors]
-    dist.broadcast_object_list(content, src=source)
-    tree, kinds = content[0]
+        kinds = [(tuple(one.shape), one.dtype, _is_on_cpu(one)) for one in tensors]
+        content = pickle.dumps((tree, kinds))
+    tree, kinds = pickle.loads(_broadcast_bytes(content, source, wire, confirm))
+    place = _place_for(kinds, device) if is_receiver else device
     received: list[torch.Tensor] = []
     for first, last in _buckets([_bytes(shape, dtype) for shape, dtype, _ in kinds]):
         part = kinds[first:last]
         sizes = [_bytes(shape, dtype) for shape, dtype, _ in part]
         if tensors:
-            flat = torch.cat([_as_bytes(one) for one in tensors[first:last]])
+            flat = torch.cat([_as_bytes(one, wire) for one in tensors[first:last]])
         else:
-            flat = torch.empty(sum(sizes), dtype=torch.uint8)
+            flat = torch.empty(sum(sizes), dtype=torch.uint8, device=wire)
         dist.broadcast(flat, src=source)
         if not is_receiver:
             continue
         for (shape, dtype, is_on_cpu), one in zip(part, flat.split(sizes), strict=True):
             # A copy: the part may not be aligned for the type.
             tensor = one.clone().view(dtype).reshape(shape)
-            received.append(tensor if is_on_cpu else tensor.to(device))
+            received.append(tensor.to("cpu" if is_on_cpu else place))
+    confirm()
     return _put_tensors(tree, received) if is_receiver else None
+
+
+def _broadcast_bytes(
+    content: bytes, source: int, wire: torch.device, confirm: Callable[[], None]
+) -> bytes:
+    size = torch.tensor(len(content), device=wire)
+    dist.broadcast(size, src=source)
+    confirm()
+    if dist.get_rank() == source:
+        data = torch.frombuffer(bytearray(content), dtype=torch.uint8).to(wire)
+    else:
+        data = torch.empty(int(size), dtype=torch.uint8, device=wire)
+    dist.broadcast(data, src=source)
+    confirm()
+    return bytes(data.cpu().numpy())
+
+
+# Until everything has been received the device holds the old state, too.
+def _place_for(kinds: Sequence[_Kind], device: torch.device) -> torch.device:
+    if device.type != "cuda":
+        return device
+    total = sum(_bytes(shape, dtype) for shape, dtype, is_on_cpu in kinds if not is_on_cpu)
+    free, _ = torch.cuda.mem_get_info(device)
+    return device if total + 2 * _BUCKET_BYTES < free else torch.device("cpu")
 
 
 def _buckets(sizes: Sequence[int]) -> Iterator[tuple[int, int]]:
@@ -92,5 +127,5 @@ def _bytes(shape: tuple[int, ...], dtype: torch.dtype) -> int:
     return int(torch.Size(shape).numel() * dtype.itemsize)
 
 
-def _as_bytes(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.cpu().contiguous().reshape(-1).view(torch.uint8)
+def _as_bytes(tensor: torch.Tensor, wire: torch.device) -> torch.Tensor:
+    return tensor.to(wire).contiguous().reshape(-1).view(torch.uint8)

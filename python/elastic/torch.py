@@ -12,7 +12,7 @@ delay calls of other threads.
 ``membership``, from ``elastic.torch_membership``, keeps a training's processes when members of the
 job change.
 
-Of elastic's modules only these two, their helper ``_torch_transfer``, ``torch_handler`` and
+Of elastic's modules only these two, their helpers ``_torch_*``, ``torch_handler`` and
 ``rendezvous.etcd_store`` import torch.
 """
 

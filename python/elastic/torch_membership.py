@@ -33,14 +33,16 @@ from torch.distributed import distributed_c10d
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DistributedSampler
 
-from elastic import _environment, _torch_transfer, worker
+from elastic import _environment, _torch_batches, _torch_nccl, _torch_transfer, worker
+from elastic._torch_batches import GlobalBatches
 
 __all__ = ["Change", "GlobalBatches", "Step", "TrainingMembership", "membership"]
 
 # Parts of the messages with which a collective raises RuntimeError when a peer is lost. The notice
 # of the change follows some milliseconds later.
-_SIGNS_OF_LOSS = ("gloo", "connection", "broken pipe", "socket", "timed out", "timeout")
+_SIGNS_OF_LOSS = ("gloo", "nccl", "connection", "broken pipe", "socket", "timed out", "timeout")
 _NOTICE_INTERVAL_S = 0.002
+_CPU = torch.device("cpu")
 _CONNECT_TIMEOUT = timedelta(seconds=2)
 
 
@@ -99,7 +101,7 @@ class Step(int):
 
     def __enter__(self) -> Step:
         self._is_entered = True
-        self._job._updates = 0
+        self._job._begin()
         return self
 
     def __exit__(
@@ -117,42 +119,6 @@ class _Times:
     left: float
     began: float
     round: worker.Round
-
-
-class GlobalBatches:
-    """The samples of each step, for any number of ranks: the batch of all ranks together is fixed.
-
-    Every sample is used once in an epoch, however often members change. ``batch_size`` counts the
-    samples of all ranks; choose a multiple of each possible world size, because ranks with fewer
-    samples would weigh them more. The last samples of an epoch that do not fill a batch are left
-    out. Pass it to :func:`membership` as ``sampler``.
-    """
-
-    def __init__(self, samples: int, batch_size: int, *, seed: int = 0) -> None:
-        if not 0 < batch_size <= samples:
-            raise ValueError(
-                f"the batch size is {batch_size}: expected 1 to {samples}, the number of samples"
-            )
-        self.samples, self.batch_size, self.seed = samples, batch_size, seed
-        self.rank, self.world_size = 0, 1
-        self._epoch = -1
-        self._order = torch.empty(0, dtype=torch.int64)
-
-    def __len__(self) -> int:
-        """Steps of an epoch."""
-        return self.samples // self.batch_size
-
-    def epoch(self, step: int) -> int:
-        return step // len(self)
-
-    def __getitem__(self, step: int) -> torch.Tensor:
-        """The sample numbers of this rank in this step."""
-        if self.epoch(step) != self._epoch:
-            self._epoch = self.epoch(step)
-            generator = torch.Generator().manual_seed(self.seed * 100_003 + self._epoch)
-            self._order = torch.randperm(self.samples, generator=generator)
-        begin = step % len(self) * self.batch_size
-        return self._order[begin : begin + self.batch_size][self.rank :: self.world_size]
 
 
 def membership(
@@ -203,7 +169,8 @@ class TrainingMembership:
         if start < 0:
             raise ValueError(f"the first step is {start}: expected 0 or more")
         self._members = worker.membership()
-        _check(model, optimizer, backend, self._members.supported)
+        is_in_place = self._members.supported
+        _check(model, optimizer, backend, is_in_place)
         self.module = model
         self.optimizer = optimizer
         self.step = start
@@ -221,8 +188,22 @@ class TrainingMembership:
         self._world_size = 0  # of the last round that was formed
         self._has_state = False  # that of the training: from a round that was formed
         self._updates = 0  # of the parameters, in the current step
+        self._buffers: dict[str, torch.Tensor] = {}  # at its beginning, if NCCL may spoil them
+        self._device = _device_of(model)
+        self._nccl: _torch_nccl.Groups | None = None
+        self._uses_nccl = is_in_place and "nccl" in backend
         self._hooks: list[Any] = []
         self._callbacks: list[Callable[[Change | None], object]] = []
+
+    # Whether ranks compare how far they are; else all of them start together.
+    @property
+    def _compares(self) -> bool:
+        return self._uses_nccl or self._backend == "gloo"
+
+    # Where tensors are that ranks exchange.
+    @property
+    def _wire(self) -> torch.device:
+        return self._device if self._uses_nccl and "gloo" not in self._backend else _CPU
 
     # ---- What a script uses.
 
@@ -250,6 +231,16 @@ class TrainingMembership:
         """
         self._callbacks.append(callback)
 
+    def confirm(self) -> None:
+        """Ends the body of a step whose results of NCCL are unfinished, because members change.
+
+        Call it between a collective of the script and the first use of its result, if the script
+        decides something by it: NCCL itself raises no error. ``optimizer.step()`` needs no call.
+        It waits for the device; with gloo it does nothing.
+        """
+        if self._nccl is not None:
+            self._nccl.confirm()
+
     def steps(self, total: int) -> Iterator[Step]:
         """The steps until all ranks have completed ``total``, or ``worker.should_stop`` is true.
 
@@ -261,7 +252,7 @@ class TrainingMembership:
                 self._change(time.monotonic())
             elif self.step < total:
                 step = Step(self.step, self)
-                self._updates = 0
+                self._begin()
                 yield step
                 if not step._is_entered:
                     self._complete(int(step))
@@ -274,6 +265,11 @@ class TrainingMembership:
         optimizers = [one for one in self._also.values() if isinstance(one, torch.optim.Optimizer)]
         for one in (self.optimizer, *optimizers):
             self._hooks.append(one.register_step_post_hook(self._count_update))
+            if self._uses_nccl:
+                self._hooks.append(one.register_step_pre_hook(self._confirm_gradients))
+        if self._uses_nccl:
+            whole = self._timeout or distributed_c10d.default_pg_nccl_timeout
+            self._nccl = _torch_nccl.Groups(self._members, self._device, whole.total_seconds())
         self._form(None)
         return self
 
@@ -283,8 +279,19 @@ class TrainingMembership:
         while self._hooks:
             self._hooks.pop().remove()
         self._leave_group()
+        if self._nccl is not None:
+            self._nccl.close()
 
     # ---- Steps.
+
+    def _begin(self) -> None:
+        self._updates = 0
+        # DistributedDataParallel receives the buffers of another rank in each forward pass.
+        if self._uses_nccl and self._ddp.get("broadcast_buffers", True):
+            self._buffers = {name: one.clone() for name, one in self.module.named_buffers()}
+
+    def _confirm_gradients(self, *_: object) -> None:
+        self.confirm()
 
     def _count_update(self, *_: object) -> None:
         self._updates += 1
@@ -295,10 +302,11 @@ class TrainingMembership:
 
     # A rank that ends early would be missing as the source of those that a change interrupts.
     def _is_ended(self) -> bool:
-        if not dist.is_initialized() or self._backend != "gloo":
+        if not dist.is_initialized() or not self._compares:
             return True
         try:
             dist.barrier()
+            self.confirm()
         except Exception as error:
             if not self._survives(error):
                 raise
@@ -333,6 +341,10 @@ class TrainingMembership:
 
     def _change(self, failed: float) -> None:
         self.module.zero_grad(set_to_none=True)
+        if self._updates == 0 and self._buffers:
+            with torch.no_grad():
+                for name, one in self.module.named_buffers():
+                    one.copy_(self._buffers.get(name, one))
         self._form(self._next_round(failed))
 
     def _next_round(self, failed: float) -> _Times:
@@ -384,9 +396,8 @@ class TrainingMembership:
         store = dist.PrefixStore(f"elastic/round_{self._members.round}", store)
         _forget_group_names()
         self._owns_group = True
-        dist.init_process_group(
-            self._backend, store=store, rank=rank, world_size=world_size, **timeout
-        )
+        init = dist.init_process_group if self._nccl is None else self._nccl.join
+        init(self._backend, store=store, rank=rank, world_size=world_size, **timeout)
 
     # A client of torch's store that cannot connect retries until its timeout, also when its
     # connection is shut down because the round is over.
@@ -412,7 +423,10 @@ class TrainingMembership:
                 self._wrapped.__dict__.pop(name, None)
         self._wrapped = None
         if self._owns_group and dist.is_initialized():
-            dist.destroy_process_group()
+            if self._nccl is not None:
+                self._nccl.leave()
+            else:
+                dist.destroy_process_group()
         self._owns_group = False
 
     # ---- State.
@@ -424,17 +438,22 @@ class TrainingMembership:
         rank, world_size = self.rank, self.world_size
         ranks = [(self._has_state, self.step, self._updates)]
         source = None
-        if self._backend == "gloo":
-            ranks = _gathered(ranks[0], world_size)
+        ddp = self._ddp
+        if self._compares:
+            ranks = _gathered(ranks[0], world_size, self._wire)
+            self.confirm()
             furthest = max(ranks)
-            if any(one != furthest for one in ranks):
+            # With NCCL, what DistributedDataParallel would receive could not be confirmed.
+            is_first = self._uses_nccl and not furthest[0]
+            ddp = {"init_sync": False, **ddp} if self._uses_nccl else ddp
+            if is_first or any(one != furthest for one in ranks):
                 source = ranks.index(furthest)
-                self._transfer(source, ranks[rank] != furthest)
+                self._transfer(source, ranks[rank] != furthest or (is_first and rank != source))
             # An update that was made is not repeated.
             self.step = furthest[1] + (furthest[2] > 0)
             self._updates = 0
-        self._reshard(rank, world_size)
-        self._wrapped = DistributedDataParallel(self.module, **self._ddp)
+        _torch_batches.divide(self._sampler, rank, world_size)
+        self._wrapped = DistributedDataParallel(self.module, **ddp)
         if times is None:
             return None
         return Change(
@@ -454,9 +473,10 @@ class TrainingMembership:
 
     # All ranks take part. Nothing is changed before everything has been received.
     def _transfer(self, source: int, is_receiver: bool) -> None:
-        device = next(self.module.parameters(), torch.empty(0)).device
         own = self._state() if self.rank == source else None
-        received = _torch_transfer.broadcast(own, source, is_receiver, device)
+        received = _torch_transfer.broadcast(
+            own, source, is_receiver, self._device, self._wire, self.confirm
+        )
         if is_receiver:
             self._load(received)
 
@@ -480,17 +500,6 @@ class TrainingMembership:
         self.optimizer.load_state_dict(state["optimizer"])
         for name, one in self._also.items():
             one.load_state_dict(state["also"][name])
-
-    def _reshard(self, rank: int, world_size: int) -> None:
-        sampler = self._sampler
-        if isinstance(sampler, GlobalBatches):
-            sampler.rank, sampler.world_size = rank, world_size
-        elif sampler is not None:
-            sampler.rank, sampler.num_replicas = rank, world_size
-            # torch's ElasticDistributedSampler begins at an index.
-            rest = len(sampler.dataset) - getattr(sampler, "start_index", 0)
-            parts = rest // world_size if sampler.drop_last else -(-rest // world_size)
-            sampler.num_samples, sampler.total_size = parts, parts * world_size
 
 
 # torch names a process group by a counter, and the names are part of the keys by which ranks meet.
@@ -522,14 +531,33 @@ def _check(
             "ZeroRedundancyOptimizer keeps a part of the state on each rank, so members cannot "
             "change in place; use --on-membership-change=restart"
         )
-    if backend != "gloo":
+    if backend not in ("gloo", "nccl", "cpu:gloo,cuda:nccl"):
         raise ValueError(
-            f"the backend is {backend!r}: members change in place with gloo only; use "
+            f"the backend is {backend!r}: members change in place with gloo and with nccl; use "
             "--on-membership-change=restart"
+        )
+    if "nccl" not in backend:
+        return
+    if not _torch_nccl.is_supported():
+        raise ValueError(
+            f"members change in place with nccl from torch 2.6 on, and this is {torch.__version__}:"
+            " use --on-membership-change=restart"
+        )
+    if _device_of(model).type != "cuda":
+        raise ValueError(
+            f"the model is on {_device_of(model)}: move it to this process's GPU before "
+            "elastic.torch.membership, for backend='nccl'"
         )
 
 
-def _gathered(own: tuple[bool, int, int], world_size: int) -> list[tuple[bool, int, int]]:
-    found = [torch.empty(3, dtype=torch.int64) for _ in range(world_size)]
-    dist.all_gather(found, torch.tensor(own, dtype=torch.int64))
-    return [(bool(has_state), int(step), int(updates)) for has_state, step, updates in found]
+def _device_of(model: torch.nn.Module) -> torch.device:
+    return next(model.parameters(), torch.empty(0)).device
+
+
+def _gathered(
+    own: tuple[bool, int, int], world_size: int, device: torch.device
+) -> list[tuple[bool, int, int]]:
+    found = [torch.empty(3, dtype=torch.int64, device=device) for _ in range(world_size)]
+    dist.all_gather(found, torch.tensor(own, dtype=torch.int64, device=device))
+    numbers = torch.stack(found).tolist()
+    return [(bool(has_state), step, updates) for has_state, step, updates in numbers]

@@ -123,6 +123,11 @@ int elastic_worker_join_membership(void);
 // load from memory: call it between steps. 0 in a process that has not joined.
 int elastic_worker_round_is_over(void);
 
+// Waits until round_is_over(), at most timeout_ms; negative: without a limit. Returns what that
+// returns then. For a thread that aborts operations which are not on sockets, as those of NCCL. A
+// signal may end it early.
+int elastic_worker_wait_until_over(int timeout_ms);
+
 // TCP connections (IPv4 or IPv6) that the process makes or accepts between the two calls belong to
 // the round, and so do those of other threads that are made meanwhile. The cut shuts them down
 // (SHUT_RDWR), also while the process is between the two calls; not listening sockets, because gloo

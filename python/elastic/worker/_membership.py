@@ -73,6 +73,13 @@ class Membership:
         """Whether the round is over. No system call: ask between steps."""
         return calls.round_is_over()
 
+    def wait_until_over(self, seconds: float) -> bool:
+        """Waits until the round is over, at most ``seconds`` and one second; whether it is.
+
+        For a thread that ends operations which are not on sockets.
+        """
+        return calls.wait_until_over(seconds)
+
     def sockets(self) -> _Sockets:
         """A context in which the process group is formed.
 

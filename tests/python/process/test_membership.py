@@ -28,8 +28,9 @@ def test_a_process_takes_part_in_the_next_round(start: Start) -> None:
 import os
 assert worker.membership() is job and job.supported and not job.kept and job.round == 0
 print("ready", flush=True)
-while not job.is_over():
+while not job.wait_until_over(1):
     pass
+assert job.is_over()
 assert worker.round() == 0 and not worker.is_restart()
 for _ in range(2):
     found = job.next_round()
@@ -154,6 +155,7 @@ WITHOUT = """
 job = worker.membership()
 with job.sockets():
     job.leave()
+assert not job.wait_until_over(0)
 print(job.supported, job.is_over(), job.kept, job.round)
 try:
     job.next_round()

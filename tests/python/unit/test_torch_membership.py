@@ -32,7 +32,9 @@ def test_what_cannot_continue_in_place_is_rejected(monkeypatch: pytest.MonkeyPat
         elastic.torch.membership(sharded, torch.optim.SGD(sharded.parameters(), lr=1))
     with pytest.raises(ValueError, match="a part of the state on each rank"):
         elastic.torch.membership(model, ZeroRedundancyOptimizer(model.parameters(), lr=1))
-    with pytest.raises(ValueError, match="'nccl': members change in place with gloo only"):
+    with pytest.raises(ValueError, match="'mpi': members change in place with gloo and with nccl"):
+        elastic.torch.membership(model, optimizer, backend="mpi")
+    with pytest.raises(ValueError, match="the model is on cpu: move it to this process's GPU"):
         elastic.torch.membership(model, optimizer, backend="nccl")
 
 

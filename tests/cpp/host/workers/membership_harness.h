@@ -119,7 +119,7 @@ class Gate {
 };
 
 inline void wait_until_over() {
-  while (elastic_worker_round_is_over() == 0) continue;
+  while (elastic_worker_wait_until_over(-1) == 0) continue;
 }
 
 }  // namespace elastic::support

@@ -19,7 +19,9 @@ import torch
 import torch.distributed as dist
 
 STEPS = int(os.environ["STEPS"])
-DATA = torch.randn(64, 4, generator=torch.Generator().manual_seed(1))
+BACKEND = os.environ["BACKEND"]
+DEVICE = torch.device("cuda:0" if "nccl" in BACKEND else "cpu")
+DATA = torch.randn(64, 4, generator=torch.Generator().manual_seed(1)).to(DEVICE)
 LABELS = DATA.square().sum(dim=1, keepdim=True)
 
 
@@ -30,6 +32,7 @@ def say(*words: object) -> None:
 def build() -> tuple[torch.nn.Module, torch.optim.Optimizer, Any]:
     model = torch.nn.Sequential(torch.nn.Linear(4, 16), torch.nn.Tanh(), torch.nn.Linear(16, 1))
     model.register_buffer("hidden", torch.zeros(1), persistent=False)
+    model.to(DEVICE)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.05)
     return model, optimizer, torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
 
@@ -39,7 +42,7 @@ def digest(*states: Any) -> str:
 
     def add(value: Any) -> None:
         if isinstance(value, torch.Tensor):
-            found.update(value.numpy().tobytes())
+            found.update(value.cpu().numpy().tobytes())
         elif isinstance(value, dict):
             for key in value:
                 found.update(repr(key).encode())
@@ -71,7 +74,11 @@ def main() -> None:
     model, optimizer, scheduler = build()
     timeout = float(os.environ["NOTICE_TIMEOUT"])
     job = elastic.torch.membership(
-        model, optimizer, also={"scheduler": scheduler}, notice_timeout=timeout
+        model,
+        optimizer,
+        also={"scheduler": scheduler},
+        backend=BACKEND,
+        notice_timeout=timeout,
     )
     reducers: list[weakref.ref[Any]] = []
     groups: list[Any] = []
@@ -92,7 +99,7 @@ def main() -> None:
                     os._exit(0)
                 if order == "raise":
                     raise ValueError("a bad batch")
-                total = torch.ones(1)
+                total = torch.ones(1, device=DEVICE)
                 dist.all_reduce(total, group=groups[0])
                 assert int(total) == job.world_size
                 optimizer.zero_grad()

@@ -1,0 +1,1 @@
+"""The checks that need a GPU. ``python -m bench.gpu`` runs them."""

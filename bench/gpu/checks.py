@@ -1,0 +1,332 @@
+"""The checks: each starts jobs, and says what it saw."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import signal
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+WORKER = Path(__file__).with_name("worker.py")
+LIMIT_S = 120.0  # of one job
+
+
+class Failed(Exception):
+    """What was seen is not what was expected."""
+
+
+class Skipped(Exception):
+    """The machine lacks something else."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    launcher: Sequence[str]
+    devices: int
+
+    @property
+    def ranks(self) -> int:
+        return max(2, self.devices)
+
+
+class Agent:
+    """A launcher, and the lines of JSON of its workers."""
+
+    def __init__(self, machine: Machine, folder: Path, *words: str, node: str = "0") -> None:
+        environ = {
+            **os.environ,
+            "GPU_CHECK_DIR": str(folder),
+            "GPU_CHECK_NODE": node,
+            "PET_RESTART_BACKOFF": "0",
+            "NCCL_SOCKET_IFNAME": "lo",
+        }
+        self.process = subprocess.Popen(
+            [*machine.launcher, *words],
+            env=environ,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.found: list[dict[str, Any]] = []
+        self._lines: queue.Queue[dict[str, Any] | None] = queue.Queue()
+        self._log: list[str] = []
+        self._readers = [threading.Thread(target=one) for one in (self._read, self._read_log)]
+        for reader in self._readers:
+            reader.start()
+
+    def next(self, *keys: str) -> dict[str, Any]:
+        """The next result that has one of these keys."""
+        while True:
+            try:
+                line = self._lines.get(timeout=LIMIT_S)
+            except queue.Empty:
+                line = None
+            if line is None:
+                raise Failed(f"no result with {' or '.join(keys)}: {self.log[-2000:]}")
+            self.found.append(line)
+            if "wrong" in line:
+                raise Failed(f"wrong sums: {line}")
+            if any(key in line for key in keys):
+                return line
+
+    def end(self, code: int = 0) -> list[dict[str, Any]]:
+        """All results of a job that ends with this code."""
+        try:
+            found = self.process.wait(LIMIT_S)
+        except subprocess.TimeoutExpired:
+            raise Failed(f"the job does not end: {self.log[-2000:]}") from None
+        for reader in self._readers:
+            reader.join()
+        while not self._lines.empty():
+            if (line := self._lines.get()) is not None:
+                self.found.append(line)
+        if found != code:
+            raise Failed(f"exit code {found} instead of {code}: {self.log[-2000:]}")
+        return self.found
+
+    @property
+    def log(self) -> str:
+        return "".join(self._log)
+
+    def kill(self) -> None:
+        """The agent and all its processes, as a power failure does."""
+        for pid in [self.process.pid, *_descendants(self.process.pid)]:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self.process.wait()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            begin = line.find("{")
+            try:
+                self._lines.put(json.loads(line[begin:]))
+            except ValueError:
+                self._log.append(line)
+        self._lines.put(None)
+
+    def _read_log(self) -> None:
+        assert self.process.stderr is not None
+        self._log.extend(self.process.stderr)
+
+
+@contextlib.contextmanager
+def _folder() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="gpu-check-") as name:
+        yield Path(name)
+
+
+@contextlib.contextmanager
+def _running(*agents: Agent) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        for agent in agents:
+            if agent.process.poll() is None:
+                agent.kill()
+
+
+def _one_node(machine: Machine, what: str, *options: str, folder: Path, ranks: int = 0) -> Agent:
+    count = ranks or machine.ranks
+    words = ("--standalone", f"--nproc-per-node={count}", *options, str(WORKER), what)
+    return Agent(machine, folder, *words)
+
+
+def _expect(is_right: bool, what: str) -> None:
+    if not is_right:
+        raise Failed(what)
+
+
+def all_reduce(machine: Machine) -> str:
+    with _folder() as folder:
+        agent = _one_node(machine, "all-reduce", folder=folder)
+        with _running(agent):
+            found = agent.end()
+    _expect(len(found) == machine.ranks and all(one["right"] for one in found), f"sums: {found}")
+    ms = max(one["ms"] for one in found)
+    return f"{machine.ranks} ranks, 64 MiB each: right, {ms:.1f} ms ({found[0]['device']})"
+
+
+def _restart(machine: Machine, *options: str) -> tuple[float, float, list[dict[str, Any]]]:
+    with _folder() as folder:
+        agent = _one_node(machine, "restart", "--max-restarts=1", *options, folder=folder)
+        with _running(agent):
+            found = agent.end()
+        killed = float((folder / "killed").read_text())
+    _expect(all(one["right"] for one in found), f"sums: {found}")
+    new = found[machine.ranks :]
+    _expect(len(new) == machine.ranks, f"{len(new)} new workers instead of {machine.ranks}")
+    began = max(one["began"] for one in new) - killed
+    return began, max(one["at"] for one in new) - killed, found
+
+
+def restart(machine: Machine) -> str:
+    began, reduced, _ = _restart(machine)
+    return (
+        "a rank is killed while the others are in an all-reduce: all have torch imported again "
+        f"after {began:.2f} s, and the sum of the new round after {reduced:.2f} s"
+    )
+
+
+def warm(machine: Machine) -> str:
+    began, reduced, found = _restart(machine, "--warm")
+    _expect(not any(one["had_cuda"] for one in found), "a worker was forked with CUDA in use")
+    return (
+        "the same with --warm: torch imported after "
+        f"{began:.2f} s, the sum after {reduced:.2f} s; no worker was forked with CUDA in use"
+    )
+
+
+def hang(machine: Machine) -> str:
+    ranks = max(3, machine.ranks)  # of two, each may wait for the other
+    with _folder() as folder:
+        options = ("--hang-timeout=5", "--hang-action=restart", "--max-restarts=1")
+        agent = _one_node(machine, "hang", *options, folder=folder, ranks=ranks)
+        with _running(agent):
+            found = agent.end()
+            log = agent.log
+    _expect(len(found) == ranks, f"{len(found)} workers ended instead of {ranks}")
+    named = [line.strip() for line in log.splitlines() if "suspected" in line]
+    _expect(
+        any(f"rank {ranks - 1} " in line and "wait_for_nobody" in line for line in named),
+        f"the suspect was not named: {log[-2000:]}",
+    )
+    others = [line.strip() for line in log.splitlines() if "reduced (" in line]
+    _expect(bool(others), f"the stacks of the others were not shown: {log[-2000:]}")
+    return f"`{named[0]}`; the others, whose kernels wait on the device: `{others[0]}`"
+
+
+def numa(machine: Machine) -> str:
+    nodes = sorted(Path("/sys/devices/system/node").glob("node[0-9]*"))
+    if not nodes:
+        raise Skipped("/sys has no NUMA nodes here")
+    with _folder() as folder:
+        agent = _one_node(
+            machine, "binding", "--numa-binding=node", folder=folder, ranks=machine.devices
+        )
+        with _running(agent):
+            try:
+                found = agent.end()
+            except Failed as failed:
+                if agent.process.returncode == 2:
+                    raise Skipped(agent.log.strip().splitlines()[-1]) from None
+                raise failed
+    cpus = {tuple(one["cpus"]) for one in found}
+    allowed = [_cpus((node / "cpulist").read_text()) for node in nodes]
+    _expect(
+        all(any(set(one) <= node for node in allowed) for one in cpus),
+        f"workers on CPUs of several NUMA nodes: {cpus}",
+    )
+    return f"{len(nodes)} NUMA node(s), {len(found)} workers on {sorted(map(len, cpus))} CPUs"
+
+
+def virtual_local_rank(machine: Machine) -> str:
+    with _folder() as folder:
+        agent = _one_node(
+            machine, "binding", "--virtual-local-rank", folder=folder, ranks=machine.devices
+        )
+        with _running(agent):
+            found = agent.end()
+    _expect(len(found) == machine.devices, f"workers: {found}")
+    _expect(
+        all(one["local_rank"] == 0 and one["count"] == 1 and one["right"] for one in found),
+        f"a worker sees more than one device: {found}",
+    )
+    _expect(
+        len({one["device"] for one in found}) == machine.devices, f"a device is shared: {found}"
+    )
+    return f"{machine.devices} worker(s), each sees one device of its own as device 0"
+
+
+def in_place(machine: Machine) -> str:
+    """Three agents with one worker each; one is killed, another one joins."""
+    with _folder() as folder:
+        with socket.create_server(("127.0.0.1", 0)) as probe:
+            port = probe.getsockname()[1]
+        words = (
+            "--nnodes=1:3", "--nproc-per-node=1", "--rdzv-backend=c10d", "--rdzv-id=gpu",
+            f"--rdzv-endpoint=127.0.0.1:{port}", "--on-membership-change=inplace", "--warm",
+            "--rdzv-conf=last_call_timeout=1", "--max-restarts=0", str(WORKER), "train",
+        )  # fmt: skip
+        count = 3
+
+        def start(number: int) -> Agent:
+            return Agent(Machine(machine.launcher, 0), folder, *words, node=str(number))
+
+        agents = [start(number) for number in range(count)]
+        with contextlib.ExitStack() as stack:
+            for agent in agents:
+                stack.enter_context(_running(agent))
+            pids = [_stepped(agent, count)["pid"] for agent in agents]
+            lost = agents.pop()
+            killed = time.monotonic()
+            lost.kill()
+            after = [_stepped(agent, count - 1) for agent in agents]
+            _expect([one["pid"] for one in after] == pids[:2], "a survivor was restarted, not kept")
+            phases = _phases(agents[0])
+            seconds = max(one["at"] for one in after) - killed
+            new = start(count)
+            stack.enter_context(_running(new))
+            agents.append(new)
+            grown = [_stepped(agent, count) for agent in agents]
+            _expect([one["pid"] for one in grown[:2]] == pids[:2], "a survivor was restarted")
+            (folder / "done").touch()
+            ends = [agent.next("end") for agent in agents]
+            for agent in agents:
+                agent.end()
+    _expect(len({(one["end"], one["sum"]) for one in ends}) == 1, f"ranks differ: {ends}")
+    return (
+        f"one of {count} nodes is killed: the same processes complete a step of DDP after "
+        f"{seconds:.2f} s ({phases}); a new node joins and has the same parameters"
+    )
+
+
+def _stepped(agent: Agent, world: int) -> dict[str, Any]:
+    while (found := agent.next("stepped"))["world"] != world:
+        pass
+    return found
+
+
+def _phases(agent: Agent) -> str:
+    last = [one for one in agent.found if "formed" in one][-1]
+    names = ("out", "waited", "group", "state")
+    return ", ".join(f"{name} {last[name]:.3f} s" for name in names)
+
+
+def _cpus(text: str) -> set[int]:
+    found: set[int] = set()
+    for part in filter(None, text.strip().split(",")):
+        first, _, last = part.partition("-")
+        found |= set(range(int(first), int(last or first) + 1))
+    return found
+
+
+def _descendants(pid: int) -> list[int]:
+    found = []
+    for task in Path(f"/proc/{pid}/task").glob("*"):
+        with contextlib.suppress(OSError):
+            for child in map(int, (task / "children").read_text().split()):
+                found += [child, *_descendants(child)]
+    return found
+
+
+CHECKS: dict[str, tuple[str, Callable[[Machine], str]]] = {
+    "all-reduce": ("NCCL all-reduce", all_reduce),
+    "restart": ("a restart", restart),
+    "warm": ("warm workers", warm),
+    "hang": ("a hang, with the others in a kernel", hang),
+    "in-place": ("members change in place", in_place),
+    "numa": ("`--numa-binding=node`", numa),
+    "virtual-local-rank": ("`--virtual-local-rank`", virtual_local_rank),
+}
