@@ -205,7 +205,6 @@ function showIncidents(job) {
       duration(round.phases.stop),
       duration(round.phases.rendezvous),
       duration(round.phases.first_step),
-      round.rank === null ? "-" : `${round.rank}`,
       round.reason,
     ]),
   );
