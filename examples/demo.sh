@@ -5,6 +5,8 @@
 #   examples/demo.sh --kill-a-worker     kills one worker during training and shows the recovery
 #   examples/demo.sh --watch-it-recover [SCENE ...]
 #                                        the same over several nodes: workers, agents, nodes, hosts
+#   examples/demo.sh --watch-it-grow-and-shrink
+#                                        nodes join, are lost and leave; the other processes go on
 #
 # Creates a virtual environment (.venv-demo, or $ELASTIC_DEMO_VENV), installs this package and what
 # the training needs into it, and trains on handwritten digits with two workers. It uses the PyTorch
@@ -99,6 +101,10 @@ fi
 if [ "${1:-}" = --watch-it-recover ]; then
   shift
   exec "$venv/bin/python" "$root/examples/watch_it_recover.py" "$@"
+fi
+if [ "${1:-}" = --watch-it-grow-and-shrink ]; then
+  shift
+  exec "$venv/bin/python" "$root/examples/watch_it_grow_and_shrink.py" "$@"
 fi
 exec "$venv/bin/elastic-launch" --standalone --nproc-per-node=2 --max-restarts=3 \
   "$root/examples/train_digits.py" "$@"

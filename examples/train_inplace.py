@@ -29,9 +29,11 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--lr", type=float, default=0.1)
     parser.add_argument("--checkpoint", type=Path, help="file to continue from and to write")
     parser.add_argument("--checkpoint-every", type=int, default=100, help="steps")
+    parser.add_argument("--report-every", type=int, default=100, help="steps")
     parser.add_argument(
         "--delay-per-step", type=float, default=0.0, help="seconds; slows the training down"
     )
+    parser.add_argument("--delay-until", type=Path, help="no delay once this file exists")
     return parser.parse_args()
 
 
@@ -55,6 +57,7 @@ def save_checkpoint(path: Path, job: elastic.torch.TrainingMembership) -> None:
 def report(job: elastic.torch.TrainingMembership, change: elastic.torch.Change | None) -> None:
     if job.rank == 0:
         print(change or f"started with {job.world_size} ranks at step {job.step}", flush=True)
+    print(f"rank {job.rank} of {job.world_size}: pid {os.getpid()}, step {job.step}", flush=True)
 
 
 @torch.no_grad()
@@ -89,7 +92,9 @@ def main() -> None:
                 )
                 loss.backward()
                 optimizer.step()
-            if args.delay_per_step > 0:
+                if job.rank == 0 and step % args.report_every == 0:
+                    print(f"step {int(step)}: loss {loss.item():.4f}", flush=True)
+            if args.delay_per_step > 0 and not (args.delay_until and args.delay_until.exists()):
                 time.sleep(args.delay_per_step)
             if args.checkpoint and job.rank == 0 and job.step % args.checkpoint_every == 0:
                 save_checkpoint(args.checkpoint, job)

@@ -26,13 +26,13 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 import namespaces
 
 DEADLINE_S = 120.0
 ACCURACY_MIN = 0.9
-TRAINING = Path(__file__).with_name("train_digits.py")
+EXAMPLES = Path(__file__).parent
 LAUNCHER = (sys.executable, "-m", "elastic")
 COORDINATOR = Path(sys.executable).with_name("elastic-coordinator")
 
@@ -108,6 +108,7 @@ class Stage:
         self._folder = folder
         self._lines: queue.Queue[Line] = queue.Queue()
         self._programs: dict[str, Program] = {}
+        self._stopped: list[Program] = []
         self._started = time.monotonic()
         self._accuracy: float | None = None
         self._port = free_port()
@@ -141,11 +142,17 @@ class Stage:
             *("--rdzv-backend", "c10d", "--rdzv-endpoint", self._endpoint, "--rdzv-id", "digits"),
             *(("--rdzv-conf", conf) if conf else ()),
             *options,
-            # Slow enough that what a scene does comes before the end, also on a busy machine.
-            *(str(TRAINING), "--epochs", "8", "--delay-per-step", "0.05"),
-            *("--checkpoint", str(self._folder / "digits.pt"), "--pid-dir", str(self._folder)),
+            *self.training(self._folder),
         ]
         self._start(name, host.command(*words))
+
+    def training(self, folder: Path) -> list[str]:
+        """The script and its arguments."""
+        return [
+            # Slow enough that what a scene does comes before the end, also on a busy machine.
+            *(str(EXAMPLES / "train_digits.py"), "--epochs", "8", "--delay-per-step", "0.05"),
+            *("--checkpoint", str(folder / "digits.pt"), "--pid-dir", str(folder)),
+        ]
 
     def _start(self, name: str, argv: list[str]) -> None:
         self.log(f"starting {name}")
@@ -157,6 +164,11 @@ class Stage:
         program.process.kill()
         program.process.wait()
         self.log(f"killed {name}, pid {program.process.pid}")
+
+    def stop(self, name: str) -> None:
+        """Sends SIGTERM to one program and does not wait for it."""
+        self._stopped.append(self._programs.pop(name))
+        self._stopped[-1].process.terminate()
 
     def kill_worker(self, rank: int) -> None:
         pid = int((self._folder / f"rank{rank}.pid").read_text())
@@ -171,6 +183,9 @@ class Stage:
 
         Fails if a line matches `unless` first.
         """
+        return self.wait_for_line(pattern, unless).program
+
+    def wait_for_line(self, pattern: str, unless: str = "$^") -> Line:
         wanted, unwanted = re.compile(pattern), re.compile(unless)
         deadline = time.monotonic() + DEADLINE_S
         while True:
@@ -181,7 +196,7 @@ class Stage:
                     code = ended.process.wait()
                     raise Failed(f"{line.program} exited with {code} before {pattern!r}")
             elif wanted.search(line.text):
-                return line.program
+                return line
             elif unwanted.search(line.text):
                 raise Failed(f"{line.program} printed {line.text!r} before {pattern!r}")
 
@@ -210,12 +225,12 @@ class Stage:
         if line.text is not None:
             now = time.monotonic() - self._started
             print(f"{now:6.2f} s  {line.program:<12} {line.text}", flush=True)
-            if found := re.search(r"^finished: accuracy ([0-9.]+)", line.text):
+            if found := re.search(r"^finished: .*accuracy ([0-9.]+)", line.text):
                 self._accuracy = float(found[1])
         return line
 
     def close(self) -> None:
-        for program in self._programs.values():
+        for program in (*self._programs.values(), *self._stopped):
             program.end()
 
 
@@ -353,14 +368,17 @@ SCENES = {
 }
 
 
+SomeStage = TypeVar("SomeStage", bound=Stage)
+
+
 @contextmanager
-def stage_of(why_local: str) -> Iterator[Stage]:
+def stage_of(why_local: str, kind: type[SomeStage]) -> Iterator[SomeStage]:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="digits_")))
         new_host: Callable[[], Host] = ThisMachine
         if not why_local:
             new_host = stack.enter_context(namespaces.Network()).add_host
-        stage = Stage(new_host, folder)
+        stage = kind(new_host, folder)
         stack.callback(stage.close)
         yield stage
 
@@ -383,7 +401,7 @@ def main() -> int:
     failed = 0
     for name in arguments.scenes or SCENES:
         print(f"\n=== {name}: {SCENES[name].__doc__}", flush=True)
-        with stage_of(why_local) as stage:
+        with stage_of(why_local, Stage) as stage:
             try:
                 SCENES[name](stage)
                 print(f"recovered: accuracy {stage.finish()}", flush=True)

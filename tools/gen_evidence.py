@@ -1,4 +1,6 @@
-"""Generates docs/evidence.md and docs/evidence.svg from the stored results of the campaign.
+"""Generates docs/evidence.md and its pictures from the stored results of the campaign.
+
+docs/evidence.svg has every scene, docs/continues.svg is the picture of the README.
 
 python -m bench.faults --launcher ... --runs 2 --json bench/results/faults.json
 python -m bench.soak --minutes 60 --json bench/results/soak.json
@@ -17,12 +19,13 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from bench.faults import picture, report  # noqa: E402
+from bench.faults import headline, picture, report  # noqa: E402
 from bench.faults.launchers import LAUNCHERS, chosen  # noqa: E402
 from bench.faults.scenes import NOT_COVERED, SCENES  # noqa: E402
 
 RESULTS = ROOT / "bench" / "results"
-PAGE, DRAWING = ROOT / "docs" / "evidence.md", ROOT / "docs" / "evidence.svg"
+DOCS = ROOT / "docs"
+PAGE, DRAWING, HEADLINE = DOCS / "evidence.md", DOCS / "evidence.svg", DOCS / "continues.svg"
 
 HEAD = """\
 # Evidence
@@ -89,6 +92,20 @@ NO_RESULTS = """\
 No results are stored yet: this page has only the scenes and the method. Results are added when they
 come from an otherwise idle machine and at least two runs of each scene.
 """
+
+
+def generate(campaign: dict[str, Any] | None, soak: dict[str, Any] | None) -> dict[Path, str]:
+    files = {PAGE: page(campaign, soak)}
+    if campaign is not None:
+        facts, results = campaign["facts"], campaign["results"]
+        machine, launchers = facts["machine"], facts["launchers"]
+        source = f"commit {facts['commit']}, {machine['cpu']}"
+        files[DRAWING] = picture.svg(results, list(launchers), source)
+        versions = {name: launchers[name]["version"] for name in LAUNCHERS if name in launchers}
+        files[HEADLINE] = headline.svg(
+            results, versions, f"{source}, {machine['cores']} cores, PyTorch {machine['torch']}"
+        )
+    return files
 
 
 def page(campaign: dict[str, Any] | None, soak: dict[str, Any] | None) -> str:
@@ -193,12 +210,7 @@ def main() -> int:
     )
     parser.add_argument("--check", action="store_true", help="write nothing: exit 1 on a change")
     given = parser.parse_args()
-    campaign, soak = _stored("faults.json"), _stored("soak.json")
-    files = {PAGE: page(campaign, soak)}
-    if campaign is not None:
-        source = f"commit {campaign['facts']['commit']}, {campaign['facts']['machine']['cpu']}"
-        names = list(campaign["facts"]["launchers"])
-        files[DRAWING] = picture.svg(campaign["results"], names, source)
+    files = generate(_stored("faults.json"), _stored("soak.json"))
     changed = [path for path, text in files.items() if _read(path) != text]
     if not given.check:
         for path in changed:

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 RECOVER, CONTINUE, END = "recover", "continue", "end"
 OK, WRONG, HANG, NOT_APPLICABLE = "ok", "wrong", "hang", "not applicable"
 STEPS = 5  # of every rank, before training counts as going on
+# Why a run in which training did not go on, or not with the members that it should have, is not ok.
+NO_REACTION, ENDED, UNTOUCHED, SUCCESS = (
+    "no reaction before the deadline",
+    "the job ended with",
+    "training went on as if nothing had happened",
+    "an agent reported success",
+)
 
 
 class Stamp(NamedTuple):
@@ -134,18 +141,18 @@ def measure(
     }
     codes = [seen.exits[node].code for node in sorted(survivors(seen)) if node in seen.exits]
     if not reached:
-        found.outcome, found.why = HANG, "no reaction before the deadline"
+        found.outcome, found.why = HANG, NO_REACTION
     elif not is_finished:
         found.outcome, found.why = HANG, "training went on, but the job did not end"
     elif reached not in expected:
         found.why = {
-            END: f"the job ended with {', '.join(map(str, codes))}",
+            END: f"{ENDED} {', '.join(map(str, codes))}",
             RECOVER: "the workers were restarted",
-            CONTINUE: "training went on as if nothing had happened",
+            CONTINUE: UNTOUCHED,
         }[reached]
         found.outcome = WRONG
     elif reached == END and 0 in codes:
-        found.outcome, found.why = WRONG, "an agent reported success"
+        found.outcome, found.why = WRONG, SUCCESS
     elif reached != END and any(codes):
         found.outcome = WRONG
         found.why = f"training went on, but agents exited with {', '.join(map(str, codes))}"
@@ -154,6 +161,11 @@ def measure(
     elif found.culprit == "wrong":
         found.outcome, found.why = WRONG, "another process was named as the first failure"
     return found
+
+
+def has_trained(run: Mapping[str, Any]) -> bool:
+    """Whether training went on after the fault, in a result of a scene that expects that."""
+    return not str(run["why"]).startswith((NO_REACTION, ENDED, UNTOUCHED, SUCCESS))
 
 
 def _old(seen: Observed) -> set[int]:

@@ -271,6 +271,16 @@ bool is_uncaught_exception(std::string_view output) {
   return found.is_of_main_module && !found.error.empty();
 }
 
+bool is_lost_peer(std::string_view error) {
+  // Of the kernel, in gloo's and the store's messages; then NCCL's own.
+  constexpr std::array<std::string_view, 5> kSigns = {
+      "Connection reset by peer", "Connection closed by peer", "Broken pipe",
+      "remote process exited or there was a network error", "ncclRemoteError"};
+  return std::any_of(kSigns.begin(), kSigns.end(), [error](std::string_view sign) {
+    return error.find(sign) != std::string_view::npos;
+  });
+}
+
 std::string error_file_message(std::string_view json) {
   constexpr std::string_view kKey = "\"message\"";
   for (std::size_t at = json.find(kKey); at != std::string_view::npos; at = json.find(kKey, at)) {

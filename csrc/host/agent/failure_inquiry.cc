@@ -109,9 +109,12 @@ core::FailureFacts FailureInquiry::make_facts(int local_rank, const WorkerExit& 
   }
   const Instant ended_at = exit.kind == ExitKind::kUnknown ? loop_->now() : exit.at;
   if (traceback_at && ended_at - *traceback_at > kReportAgeMax) traceback_at.reset();
-  facts.reported_at = earlier_report(traceback_at, findings.reported_at);
   const core::FailureDiagnosis diagnosis =
       core::diagnose(exit, lines, findings.error_message, findings.kernel);
+  // The sockets of a process are closed before its exit is known: what others raise then is
+  // earlier.
+  if (!core::is_lost_peer(diagnosis.error))
+    facts.reported_at = earlier_report(traceback_at, findings.reported_at);
   facts.fingerprint = core::fingerprint_of(exit, diagnosis, lines);
   FailureEvidence& evidence = facts.evidence;
   evidence.host = host_name_;

@@ -104,6 +104,8 @@ def _progress(snapshot: dict[str, Any]) -> list[Fact]:
     progress = snapshot["progress"]
     if progress is None or snapshot["result"] is not None:
         return []
+    if snapshot["hang"]:
+        progress = progress | {"step_seconds": None}  # the recent pace is no longer true
     return [Fact("progress", progress_text(progress))]
 
 

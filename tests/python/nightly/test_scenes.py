@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import watch_it_recover
 
@@ -27,6 +29,19 @@ def test_training_on_localhost_recovers_without_namespaces() -> None:
     output = watch("--local", "replace-rank-0")
     assert "all nodes are on localhost" in output
     assert "recovered: accuracy" in output
+
+
+@pytest.mark.parametrize("words", [(), ("--local",)], ids=["hosts", "localhost"])
+def test_processes_go_on_while_nodes_join_and_leave(words: tuple[str, ...]) -> None:
+    pytest.importorskip("sklearn")
+    output = watch(*words, program="watch_it_grow_and_shrink.py")
+    happened = output[output.index("What happened:") :].splitlines()[1:]
+    pids = [set(re.findall(r"process (\d+) of", line)) for line in happened[:5]]
+    assert [len(one) for one in pids] == [2, 3, 2, 3, 2], output
+    (stayed,) = set.intersection(*pids)
+    assert f"  Process {stayed} of node1 trained from the first step to the last." in happened
+    steps = [int(step) for step in re.findall(r"went on at step (\d+)", output)]
+    assert steps == sorted(steps) and steps[0] > 0, output
 
 
 def test_two_nodes_see_the_sum_by_variables_alone() -> None:

@@ -10,8 +10,8 @@ import signal
 import subprocess
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,11 @@ import pytest
 from support.launching import Job, clean_environment, free_endpoint, launch, launcher_command
 
 pytest.importorskip("aiohttp")
+from aiohttp import web
+from elastic.cli import dashboard
+
 from support import browser
+from support.snapshots import snapshot
 
 WORKER = ["--no-python", "/bin/sh", "-c", "echo $RANK; exec sleep 1000"]
 
@@ -150,3 +154,84 @@ def test_a_browser_shows_the_job_and_a_restart(job: Job, endpoint: str, tmp_path
     with served(endpoint) as url:
         victim = first_job(url)["nodes"][1]["workers"][1]["pid"]
         asyncio.run(look(url))
+
+
+@asynccontextmanager
+async def showing(job: dict[str, Any], profile: Path) -> AsyncIterator[browser.Page]:
+    """A browser at the page of a job that nobody runs."""
+    feed = dashboard.Feed()
+    await feed.publish("job", job)
+    runner = web.AppRunner(dashboard.application(feed, None), shutdown_timeout=1.0)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    try:
+        port = runner.addresses[0][1]
+        async with browser.opened(f"http://127.0.0.1:{port}/", profile) as page:
+            await page.wait_for("document.querySelector('#ranks').children.length > 0")
+            yield page
+            assert page.errors == []
+    finally:
+        await runner.cleanup()
+
+
+HANG = {"idle_seconds": 95.0, "step": 83412, "rank": 1, "place": "in read_bytes (hang.py:26)"}
+
+
+@pytest.mark.skipif(browser.PROGRAM is None, reason="no chromium is installed")
+@pytest.mark.parametrize("ranks", [2, 64, 4096])
+def test_the_page_is_readable_at_each_size(ranks: int, tmp_path: Path) -> None:
+    job = snapshot(ranks, hang=HANG)
+    job["nodes"][-1]["connected"] = False
+
+    async def look() -> None:
+        async with showing(job, tmp_path / "profile") as page:
+            for width, scheme in ((1280, "light"), (420, "dark")):
+                await page.look_like(width, scheme)
+                # Nothing is cut off, and the page has an end.
+                inside = "document.documentElement.scrollWidth <= window.innerWidth"
+                assert await page.evaluate(inside), width
+                assert await page.evaluate("document.body.scrollHeight") < 20 * 900
+                background = await page.evaluate("getComputedStyle(document.body).backgroundColor")
+                assert (
+                    background == {"light": "rgb(252, 252, 253)", "dark": "rgb(17, 17, 19)"}[scheme]
+                )
+            assert await page.evaluate("document.querySelector('#ranks').children.length") == ranks
+            counts = await page.evaluate("document.querySelector('#counts').innerText")
+            assert counts.split() == [str(ranks - 1), "running", "1", "hung"]
+            title = await page.evaluate("document.querySelector('#ranks .hung').title")
+            assert title.startswith("rank 1: hung, pid 1001 on gpu-node-0000")
+            text = await page.evaluate("document.body.innerText")
+            assert "no rank has made progress for 1 min 35 s" in text
+            assert "steps/s" not in text, "the pace of before the hang"
+            # The nodes that are not as usual come first.
+            rows = "document.querySelector('#nodes').tBodies[0].rows"
+            assert await page.evaluate(f"{rows}.length") == min(16, len(job["nodes"]))
+            assert await page.evaluate("document.querySelectorAll('.disconnected').length") == 1
+            assert await page.evaluate("document.querySelector('#all-nodes').hidden") == (
+                len(job["nodes"]) <= 16
+            )
+            await page.evaluate("document.querySelector('#all-nodes').click()")
+            assert await page.evaluate(f"{rows}.length") == len(job["nodes"])
+
+    asyncio.run(look())
+
+
+@pytest.mark.skipif(browser.PROGRAM is None, reason="no chromium is installed")
+def test_the_page_says_how_fast_a_job_trains_and_who_lags(tmp_path: Path) -> None:
+    lagging = {"rank": 9, "node": "gpu-node-0001_701", "step": 83390, "idle_seconds": 12.2}
+    job = snapshot(64, stragglers=[lagging])
+
+    async def look() -> None:
+        async with showing(job, tmp_path / "profile") as page:
+            text = await page.evaluate("document.body.innerText")
+            for part in (
+                "83412, slowest at 83411", "3.11 steps/s", "322 ms", "97.9 %", "8 nodes",
+                "rank 9 on gpu-node-0001_701: at step 83390, no progress for 12.2 s",
+                "54.1 s",  # without training after the failure
+            ):  # fmt: skip
+                assert part in text, part
+            assert (
+                await page.evaluate("document.querySelector('#ranks .straggling').innerText") == "9"
+            )
+
+    asyncio.run(look())

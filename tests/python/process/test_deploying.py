@@ -222,6 +222,21 @@ def test_slurm_job_runs_on_all_nodes(cluster: Cluster) -> None:
     assert not (cluster.out / "scontrol").exists()
 
 
+def test_slurm_job_passes_the_options_of_the_site_to_srun(cluster: Cluster) -> None:
+    batch = sbatch(
+        cluster,
+        srun='#!/bin/sh\nprintf "%s\\n" "$@" >"$OUT/srun"\n',
+        SRUN_OPTIONS="--auto-resume=1 --container-image=digits",
+    )
+    assert_succeeded(batch)
+    passed = (cluster.out / "srun").read_text().split()
+    assert passed[: passed.index("elastic-launch")] == [
+        "--kill-on-bad-exit=0",
+        "--auto-resume=1",
+        "--container-image=digits",
+    ]
+
+
 def test_preempted_slurm_job_is_queued_again(cluster: Cluster) -> None:
     batch = sbatch(cluster, WAIT="1")
     eventually(lambda: len(cluster.places()) == 4)
@@ -304,6 +319,109 @@ def test_kubeflow_train_job_runs_on_all_pods(cluster: Cluster) -> None:
     assert_four_ranks(cluster, "--checkpoint=/checkpoints/digits.pt")
 
 
+def run_on_both(cluster: Cluster, hosts: str, command: list[str], **variables: str) -> None:
+    """Runs one command as two nodes do whose variables are the same."""
+    script = """
+        "$@" & first=$!
+        "$@"; second=$?
+        wait $first && exit $second
+    """
+    assert_succeeded(cluster.start(hosts, script, *command, **variables))
+
+
+def test_kubeflow_pytorch_job_runs_on_all_pods(cluster: Cluster) -> None:
+    job = yaml.safe_load((RECIPES / "kubeflow-pytorchjob.yaml").read_text())
+    worker, policy = job["spec"]["pytorchReplicaSpecs"]["Worker"], job["spec"]["elasticPolicy"]
+    assert policy["minReplicas"] == policy["maxReplicas"] == worker["replicas"] == NODES
+    assert worker["template"]["spec"]["containers"][0]["name"] == "pytorch"
+    first = f"{job['metadata']['name']}-worker-0"
+    variables = {"PET_NNODES": "2:2", "PET_RDZV_BACKEND": policy["rdzvBackend"]}
+    variables["PET_RDZV_ENDPOINT"] = f"{first}:23456"
+    run_on_both(cluster, f"127.0.1.1 {first}", container(worker["template"]), **variables)
+    assert_four_ranks(cluster, "--checkpoint=/checkpoints/digits.pt")
+
+
+def test_volcano_job_runs_on_all_pods(cluster: Cluster) -> None:
+    job = yaml.safe_load((RECIPES / "volcano-job.yaml").read_text())
+    [task] = job["spec"]["tasks"]
+    assert task["replicas"] == job["spec"]["minAvailable"] == NODES
+    command = container(task["template"])
+    assert f"--nnodes={NODES}" in command
+    name = job["metadata"]["name"]
+    run_on_both(cluster, f"127.0.1.1 {name}-{task['name']}-0.{name}", command)
+    assert_four_ranks(cluster, "--checkpoint=/checkpoints/digits.pt")
+
+
+def test_skypilot_job_runs_on_all_nodes(cluster: Cluster) -> None:
+    task = yaml.safe_load((RECIPES / "skypilot.yaml").read_text())
+    _, _, gpus = task["resources"]["accelerators"].partition(":")
+    assert "/checkpoints" in task["file_mounts"]
+    variables = {"SKYPILOT_NUM_NODES": str(task["num_nodes"]), "SKYPILOT_NUM_GPUS_PER_NODE": gpus}
+    variables |= {"SKYPILOT_NODE_IPS": "127.0.1.1\n127.0.1.2", "SKYPILOT_TASK_ID": "sky-1"}
+    run_on_both(cluster, "", ["bash", "-c", task["run"]], **variables)
+    assert_four_ranks(cluster, "--checkpoint=/checkpoints/digits.pt")
+
+
+# ---- Ray: a module that runs each task on a thread.
+
+RAY = """\
+import collections, concurrent.futures
+import ray.util
+threads = concurrent.futures.ThreadPoolExecutor()
+Task = collections.namedtuple("Task", "function")
+Task.options = lambda self, scheduling_strategy: self
+Task.remote = lambda self, *given: threads.submit(self.function, *given)
+remote = lambda **options: Task
+init = lambda: None
+get = lambda some: [one.result() for one in some] if isinstance(some, list) else some.result()
+"""
+RAY_UTIL = """\
+get_node_ip_address = lambda: "127.0.1.1"
+remove_placement_group = lambda group: None
+"""
+RAY_PLACES = """\
+import types
+from ray import threads
+PlacementGroupSchedulingStrategy = lambda group, placement_group_bundle_index: None
+def placement_group(bundles, strategy):
+    assert bundles == [{"CPU": 2, "GPU": 2}] * 2 and strategy == "STRICT_SPREAD"
+    return types.SimpleNamespace(ready=lambda: threads.submit(int))
+"""
+
+
+def ray_job(cluster: Cluster) -> subprocess.Popen[str]:
+    package = cluster.directory / "ray"
+    (package / "util").mkdir(parents=True)
+    (package / "__init__.py").write_text(RAY)
+    for name in ("__init__", "placement_group", "scheduling_strategies"):
+        (package / "util" / f"{name}.py").write_text(RAY_UTIL if name == "__init__" else RAY_PLACES)
+    path = os.pathsep.join([str(cluster.directory), os.environ.get("PYTHONPATH", "")])
+    recipe = str(RECIPES / "ray_nodes.py")
+    return cluster.start("", 'exec "$@"', sys.executable, recipe, PYTHONPATH=path)
+
+
+def test_ray_job_runs_on_all_nodes(cluster: Cluster) -> None:
+    assert_succeeded(ray_job(cluster))
+    assert_four_ranks(cluster, "--checkpoint=/checkpoints/digits.pt")
+
+
+def test_ray_job_is_run_again_after_codes_of_which_another_run_can_succeed(
+    cluster: Cluster,
+) -> None:
+    launcher = cluster.directory / "bin" / "elastic-launch"
+    launcher.write_text('#!/bin/sh\necho >>"$OUT/runs"\nexit $(head -n1 codes)\n')
+    (cluster.directory / "codes").write_text("1\n")
+    job = ray_job(cluster)
+    job.communicate(timeout=DEADLINE_S)
+    assert (job.returncode, (cluster.out / "runs").read_text()) == (1, "\n" * NODES)
+    shutil.rmtree(cluster.directory / "ray")
+    (cluster.directory / "codes").write_text("78\n")
+    job = ray_job(cluster)
+    job.communicate(timeout=DEADLINE_S)
+    assert job.returncode == 78
+    assert len((cluster.out / "runs").read_text()) == NODES * 11
+
+
 def pods() -> Iterator[tuple[str, dict[str, Any]]]:
     """Each specification of a pod in a recipe, with the recipe's name."""
 
@@ -347,6 +465,29 @@ def test_exit_codes_of_a_pod_have_the_actions_of_the_document(name: str) -> None
         if row.startswith("| ") and f"`{action}`" in row
     }
     assert found == document
+
+
+def codes_to_try_again() -> list[int]:
+    row = next(
+        row
+        for row in (ROOT / "docs/deploying.md").read_text().splitlines()
+        if row.startswith("| ") and "`Ignore`" in row
+    )
+    return [int(code) for code in row.split("|")[1].split(",")]
+
+
+def test_exit_codes_of_the_other_recipes_are_those_of_the_document() -> None:
+    again = codes_to_try_again()
+    sky = yaml.safe_load((RECIPES / "skypilot.yaml").read_text())
+    assert sky["resources"]["job_recovery"]["recover_on_exit_codes"] == again
+    [codes] = re.findall(
+        r"^AGAIN = \((.*)\)$", (RECIPES / "ray_nodes.py").read_text(), re.MULTILINE
+    )
+    assert [int(code) for code in codes.split(",")] == again
+    [task] = yaml.safe_load((RECIPES / "volcano-job.yaml").read_text())["spec"]["tasks"]
+    policies = [(one["exitCode"], one["action"]) for one in task["policies"] if "exitCode" in one]
+    assert sorted(code for code, action in policies if action.startswith("Restart")) == again
+    assert sorted(code for code, action in policies if action == "AbortJob") == [2, 72, 76]
 
 
 # ---- The document.

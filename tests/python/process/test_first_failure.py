@@ -24,6 +24,26 @@ def result_of(tmp_path: Path, *words: str) -> dict[str, object]:
     return data
 
 
+def test_an_error_about_a_lost_peer_is_no_first_failure(tmp_path: Path) -> None:
+    """It may be printed before the peer's exit is known: a dying process closes its sockets."""
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import atexit, os, pathlib, signal, threading\n"
+        "raised = pathlib.Path(__file__).with_name('raised')\n"
+        "if os.environ['RANK'] == '0':\n"
+        "    while not raised.exists():\n"
+        "        threading.Event().wait(0.01)\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+        "atexit.register(signal.pause)\n"
+        "atexit.register(raised.touch)  # is called first, after the traceback was printed\n"
+        "raise RuntimeError('[pair.cc:537] Read error: Connection reset by peer')\n"
+    )
+    result = tmp_path / "result.json"
+    launch("--nproc-per-node=2", "--shutdown-timeout=5", f"--result-json={result}", str(script))
+    first = json.loads(result.read_text())["first_failure"]
+    assert (first["rank"], first["how"]) == (0, "killed by signal 9 (SIGKILL)")
+
+
 @pytest.mark.smoke
 def test_the_result_is_written_as_json(tmp_path: Path) -> None:
     done = result_of(tmp_path, "--no-python", "true")

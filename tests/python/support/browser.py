@@ -42,6 +42,13 @@ class Page:
         assert "exceptionDetails" not in got, got
         return got["result"].get("value")
 
+    async def look_like(self, width: int, scheme: str) -> None:
+        """The width of the window, and the colour scheme that its user prefers."""
+        feature = {"name": "prefers-color-scheme", "value": scheme}
+        await self.call("Emulation.setEmulatedMedia", features=[feature])
+        size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+        await self.call("Emulation.setDeviceMetricsOverride", **size)
+
     async def wait_for(self, condition: str) -> None:
         """Waits until the expression is true; it is evaluated after each change of the document."""
         await self.evaluate(

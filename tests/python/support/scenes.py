@@ -1,4 +1,4 @@
-"""The scenes of examples/watch_it_recover.py: training recovers from what happens to its nodes."""
+"""Runs the demonstrations of examples/: training goes on whatever happens to its nodes."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from support.paths import EXAMPLES
 CI_SCENE = "kill-the-host"  # the others run in the nightly
 
 
-def watch(*words: str) -> str:
+def watch(*words: str, program: str = "watch_it_recover.py") -> str:
     done = subprocess.run(
-        [sys.executable, str(EXAMPLES / "watch_it_recover.py"), *words],
+        [sys.executable, str(EXAMPLES / program), *words],
         env=clean_environment(),
         capture_output=True,
         text=True,

@@ -47,6 +47,7 @@ def test_the_text_has_progress_and_counts_many_workers() -> None:
     hung = status_view.text(changed(hang=HANG))
     assert "job job7: HUNG" in hung
     assert "no rank has made progress for 12 s, since step 5; suspect: rank 3, in read" in hung
+    assert "slowest rank at 833\n" in hung, "without the pace, which is of before the hang"
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ def test_readme_has_the_commands_that_are_tested_here() -> None:
         "bash examples/demo.sh",
         "bash examples/demo.sh --kill-a-worker",
         "bash examples/demo.sh --watch-it-recover",
+        "bash examples/demo.sh --watch-it-grow-and-shrink",
         "pip install .",
         "elastic-launch --standalone --nproc-per-node=2 --max-restarts=3 examples/all_reduce.py",
         "elastic-launch --nnodes=2 --nproc-per-node=2 --rdzv-backend=c10d --rdzv-id=sum "
@@ -53,13 +54,13 @@ def test_demo_installs_the_package_and_trains(venv: Path) -> None:
 
 
 def test_command_line_snippet_runs() -> None:
-    output = run(shell_commands()[4].split(), timeout=DEADLINE_S)
+    output = run(shell_commands()[5].split(), timeout=DEADLINE_S)
     assert sorted(output.splitlines()) == [f"rank {rank} of 2: sum 1" for rank in range(2)]
 
 
 def test_the_same_line_on_two_nodes_makes_one_job() -> None:
     with ThreadPoolExecutor() as nodes:
-        command = shell_commands()[5].replace("node0:29400", free_endpoint()).split()
+        command = shell_commands()[6].replace("node0:29400", free_endpoint()).split()
         outputs = list(nodes.map(lambda _: run(command, timeout=DEADLINE_S), range(2)))
     lines = [output.splitlines() for output in outputs]
     assert [len(printed) for printed in lines] == [2, 2]

@@ -1,5 +1,14 @@
 "use strict";
 
+const SENTENCES_MAX = 3; // about stragglers
+const INCIDENTS_MAX = 10; // the latest ones, unless all are wanted
+const NODES_MAX = 16; // those that are not as usual first
+const NUMBERS_MAX = 512; // ranks that have their number in the grid
+const ORDINARY = ["running", "stopped", "succeeded"]; // states that only have a colour
+
+const wanted = { incidents: false, nodes: false }; // all of them
+let latest = null;
+
 // Every text of the job is set as textContent, so that it cannot become markup.
 
 const byId = (id) => document.getElementById(id);
@@ -32,31 +41,78 @@ function stateOf(job) {
 }
 
 function describe(job) {
-  if (job.result) return job.result.message;
+  if (job.result) return `${job.result.message} (exit code ${job.result.exit_code})`;
   if (!job.hang) return job.description;
   const { idle_seconds, step, rank, place } = job.hang;
   const suspect = rank === null ? "" : `; suspect: rank ${rank}${place ? `, ${place}` : ""}`;
   return `no rank has made progress for ${duration(idle_seconds)}, since step ${step}${suspect}`;
 }
 
+// Seconds until the next round made its first step, or was formed; null: there is no next round yet.
+function withoutTraining(round) {
+  if (round.phases.rendezvous === null) return null;
+  return Object.values(round.phases).reduce((sum, seconds) => sum + (seconds ?? 0), 0);
+}
+
+function showNow(job) {
+  const lines = [element("p", describe(job), stateOf(job))];
+  if (!job.result) {
+    for (const one of job.stragglers.slice(0, SENTENCES_MAX)) {
+      const text =
+        `rank ${one.rank} on ${one.node}: at step ${one.step}, no progress for ` +
+        `${duration(one.idle_seconds)} while other ranks advance`;
+      lines.push(element("p", text, "straggling"));
+    }
+    const more = job.stragglers.length - SENTENCES_MAX;
+    if (more > 0) lines.push(element("p", `and ${more} ranks more`, "straggling"));
+  }
+  byId("now").replaceChildren(...lines);
+  byId("state").textContent = stateOf(job);
+  byId("state").className = stateOf(job);
+}
+
+function speed(seconds) {
+  if (!seconds) return "-";
+  const rate = 1 / seconds;
+  return `${rate.toFixed(rate >= 100 ? 0 : rate >= 10 ? 1 : 2)} steps/s`;
+}
+
+function progressFacts(job) {
+  const progress = job.result ? null : job.progress;
+  if (progress === null) return [];
+  const slowest = progress.slowest_step;
+  const behind = slowest !== null && slowest < progress.step ? `, slowest at ${slowest}` : "";
+  const recent = job.hang ? null : progress.step_seconds; // no longer true of a job that hangs
+  return [
+    ["Step", `${progress.step}${behind}`],
+    ["Speed", speed(recent)],
+    ["One step", duration(recent)],
+  ];
+}
+
+function coordinator(job) {
+  const { address, node, term } = job.coordinator;
+  if (address?.startsWith("unix:")) return "in the job's only agent";
+  return `${node ?? "outside the round"}, term ${term}`;
+}
+
 function showSummary(job) {
+  const nodes = job.nodes_in_round === 1 ? "1 node" : `${job.nodes_in_round} nodes`;
   const facts = [
-    ["State", stateOf(job)],
-    ["Round", job.round === null ? "-" : `${job.round}`],
-    ["World size", `${job.world_size} on ${job.nodes_in_round} nodes`],
-    ["Restarts", `${job.restarts} of ${job.settings.max_restarts}`],
-    ["Waiting, spare", `${job.waiting_nodes}, ${job.spare_nodes}`],
+    ...progressFacts(job),
     ["Goodput", job.goodput === null ? "-" : `${(100 * job.goodput).toFixed(1)} %`],
     ["Running", duration(job.running_seconds)],
-    ["Coordinator", `${job.coordinator.node ?? "outside the round"}, term ${job.coordinator.term}`],
-    ["Now", describe(job)],
+    ["Round", job.round === null ? "-" : `${job.round}`],
+    ["World size", `${job.world_size} on ${nodes}`],
+    ["Restarts", `${job.restarts} of ${job.settings.max_restarts}`],
+    ["Membership changes", `${job.membership_changes}`],
+    ["Waiting, spare", `${job.waiting_nodes}, ${job.spare_nodes}`],
+    ["Coordinator", coordinator(job)],
   ];
   byId("summary").replaceChildren(
     ...facts.map(([title, text]) => {
       const pair = element("div");
-      const value = element("dd", text);
-      if (title === "State") value.className = text;
-      pair.append(element("dt", title), value);
+      pair.append(element("dt", title), element("dd", text));
       return pair;
     }),
   );
@@ -111,20 +167,27 @@ function showTimeline(job) {
 }
 
 function showRows(table, rows) {
+  const titles = Array.from(byId(table).tHead.rows[0].cells, (cell) => cell.textContent);
   byId(table).tBodies[0].replaceChildren(
     ...rows.map((cells) => {
       const row = element("tr");
-      for (const cell of cells) {
-        if (typeof cell === "string") row.append(element("td", cell));
-        else {
-          const holder = element("td");
-          holder.append(...cell);
-          row.append(holder);
-        }
-      }
+      cells.forEach((cell, column) => {
+        const holder = element("td");
+        holder.append(...(typeof cell === "string" ? [cell] : cell));
+        holder.dataset.title = titles[column]; // shown where the table is narrow
+        row.append(holder);
+      });
       return row;
     }),
   );
+}
+
+// The rows that are shown, and a button for the others.
+function limited(name, rows, limit) {
+  const button = byId(`all-${name}`);
+  button.hidden = rows.length <= limit;
+  button.textContent = wanted[name] ? `show ${limit} of ${rows.length}` : `show all ${rows.length}`;
+  return wanted[name] ? rows : rows.slice(0, limit);
 }
 
 function showIncidents(job) {
@@ -133,69 +196,115 @@ function showIncidents(job) {
   byId("incidents").hidden = ended.length === 0;
   showRows(
     "incidents",
-    ended.map((round) => [
+    limited("incidents", ended, INCIDENTS_MAX).map((round) => [
       `${round.round}`,
       clock(round.ended),
       round.cause.replaceAll("_", " "),
+      duration(withoutTraining(round)),
       duration(round.phases.detect),
       duration(round.phases.stop),
       duration(round.phases.rendezvous),
       duration(round.phases.first_step),
-      round.rank === null ? "-" : `${round.rank}`,
       round.reason,
     ]),
   );
 }
 
-function chips(job, node) {
-  if (!node.workers) return [element("span", "-")];
-  return node.workers.map((worker) => {
+// The state of each worker of a node, and what else is to be said about it.
+function workersOf(job, node) {
+  return (node.workers ?? []).map((worker) => {
     // The last report of a node may be older than the job's end.
     const isOver = job.result !== null && ["running", "starting"].includes(worker.state);
     const straggler = job.stragglers.find((one) => one.rank === worker.rank);
-    const isSuspect = stateOf(job) === "hung" && job.hang.rank === worker.rank;
     let state = isOver ? "stopped" : worker.state;
-    let text = `${worker.rank}: ${state}`;
-    if (state === "failed") text += ` (${worker.exit_code})`;
-    if (!isOver && isSuspect) {
+    let note = "";
+    if (state === "failed") note = `exit code ${worker.exit_code}`;
+    if (!isOver && stateOf(job) === "hung" && job.hang.rank === worker.rank) {
       state = "hung";
-      text = `${worker.rank}: hung`;
     } else if (!isOver && straggler) {
       state = "straggling";
-      text += `, no progress for ${duration(straggler.idle_seconds)} (step ${straggler.step})`;
+      note = `no progress for ${duration(straggler.idle_seconds)}, at step ${straggler.step}`;
     }
-    const chip = element("span", text, `chip ${state}`);
-    chip.title = `rank ${worker.rank}, pid ${worker.pid}`;
-    return chip;
+    const text = ORDINARY.includes(state) ? `${worker.rank}` : `${worker.rank} ${state}`;
+    const title = [`rank ${worker.rank}: ${state}`, note, `pid ${worker.pid} on ${node.name}`];
+    return { rank: worker.rank, state, text, title: title.filter((part) => part).join(", ") };
+  });
+}
+
+function chip(worker) {
+  const made = element("span", worker.text, `chip ${worker.state}`);
+  made.title = worker.title;
+  return made;
+}
+
+// A cell for each rank. Cells are kept, so that the title under the pointer stays.
+function showRanks(workers) {
+  const grid = byId("ranks");
+  const counts = {};
+  for (const { state } of workers) counts[state] = (counts[state] ?? 0) + 1;
+  const parts = Object.entries(counts).map(([state, count]) =>
+    element("span", `${count} ${state}`, state),
+  );
+  byId("counts").replaceChildren(...(parts.length ? parts : ["not reported"]));
+  grid.className = workers.length > NUMBERS_MAX ? "many" : "";
+  if (grid.children.length !== workers.length) {
+    grid.replaceChildren(...workers.map(() => element("span")));
+  }
+  const sorted = workers.slice().sort((one, other) => one.rank - other.rank);
+  sorted.forEach((worker, index) => {
+    const cell = grid.children[index];
+    const text = workers.length > NUMBERS_MAX ? "" : `${worker.rank}`;
+    if (cell.textContent !== text) cell.textContent = text;
+    if (cell.className !== worker.state) cell.className = worker.state;
+    if (cell.title !== worker.title) cell.title = worker.title;
   });
 }
 
 function showNodes(job) {
+  const nodes = job.nodes.map((node) => {
+    const workers = workersOf(job, node);
+    const isOver = job.result !== null && node.state === "working";
+    const known = isOver ? "stopped" : node.state;
+    const isUsual =
+      node.connected && known === "working" && workers.every(({ state }) => state === "running");
+    return { node, workers, known, isUsual };
+  });
+  showRanks(nodes.flatMap(({ workers }) => workers));
+  const first = [...nodes.filter((one) => !one.isUsual), ...nodes.filter((one) => one.isUsual)];
+  const shown = limited("nodes", nodes.length > NODES_MAX ? first : nodes, NODES_MAX);
   showRows(
     "nodes",
-    job.nodes.map((node) => {
-      const isOver = job.result !== null && node.state === "working";
-      const known = isOver ? "stopped" : node.state;
-      const state = node.connected ? known : `${known}, disconnected`;
-      return [
-        node.rank === null ? "-" : `${node.rank}`,
-        node.name,
-        node.address ?? "-",
-        [element("span", state, node.connected ? known : "disconnected")],
-        `${duration(node.last_beat_seconds)} ago`,
-        chips(job, node),
-      ];
-    }),
+    shown.map(({ node, workers, known }) => [
+      node.rank === null ? "-" : `${node.rank}`,
+      node.name,
+      node.address ?? "-",
+      [
+        node.connected
+          ? element("span", known, known)
+          : element("span", `${known}, disconnected`, "disconnected"),
+      ],
+      `${duration(node.last_beat_seconds)} ago`,
+      workers.length ? workers.map(chip) : "-",
+    ]),
   );
 }
 
 function show(job) {
+  latest = job;
   document.title = `${job.job}: ${stateOf(job)}`;
   byId("job").textContent = `job ${job.job}`;
+  showNow(job);
   showSummary(job);
   showTimeline(job);
   showIncidents(job);
   showNodes(job);
+}
+
+for (const name of Object.keys(wanted)) {
+  byId(`all-${name}`).addEventListener("click", () => {
+    wanted[name] = !wanted[name];
+    show(latest);
+  });
 }
 
 function showLink(text, isLost) {

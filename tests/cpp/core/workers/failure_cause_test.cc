@@ -49,6 +49,21 @@ TEST(LastException, IsTheOneThatEndedTheProcess) {
   EXPECT_EQ(last_exception("no traceback\nKeyError: 1\n"), "");
 }
 
+TEST(LostPeer, IsWhatTheConnectionToAnotherRankReports) {
+  EXPECT_TRUE(is_lost_peer(
+      "RuntimeError: [/gloo/transport/tcp/pair.cc:537] Read error [10.0.0.1]:43912: Connection "
+      "reset by peer. This is typically caused by a remote worker"));
+  EXPECT_TRUE(is_lost_peer("RuntimeError: [pair.cc:553] Connection closed by peer [10.0.0.1]:1"));
+  EXPECT_TRUE(is_lost_peer("torch.distributed.DistNetworkError: failed to send: Broken pipe"));
+  EXPECT_TRUE(
+      is_lost_peer("torch.distributed.DistBackendError: NCCL error: remote process exited or there "
+                   "was a network "
+                   "error, NCCL version 2.27"));
+  EXPECT_FALSE(is_lost_peer("ValueError: loss is nan"));
+  EXPECT_FALSE(is_lost_peer("torch.OutOfMemoryError: CUDA out of memory"));
+  EXPECT_FALSE(is_lost_peer(""));
+}
+
 TEST(LastException, OfTheMainModuleWinsOverLaterOnes) {
   for (const std::string_view later :
        {"Error in atexit._run_exitfuncs:\nTraceback (most recent call last):\n"
