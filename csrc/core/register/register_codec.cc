@@ -111,8 +111,10 @@ void visit(Visitor& v, Voter& voter) {
   v.check(core::is_printable(voter.address, core::Lines::kOne));
 }
 
+enum class Bytes : bool { kLeftOut, kIncluded };
+
 template <typename Visitor>
-void visit(Visitor& v, KnownRecord& known, const LineageId& lineage) {
+void visit(Visitor& v, KnownRecord& known, const LineageId& lineage, Bytes bytes) {
   Record& record = known.record;
   auto visit_voter = [&](Voter& voter) { visit(v, voter); };
   record.lineage = lineage;
@@ -125,20 +127,21 @@ void visit(Visitor& v, KnownRecord& known, const LineageId& lineage) {
   v.number(record.content.generation);
   v.number(record.content.round);
   v.flag(record.content.is_result);
-  v.text(record.content.bytes, kContentBytesMax);
+  record.has_bytes = bytes == Bytes::kIncluded;
+  if (record.has_bytes) v.text(record.content.bytes, kContentBytesMax);
   v.flag(known.is_in_force);
 }
 
 template <typename Visitor>
-void visit(Visitor& v, std::optional<KnownRecord>& known, const LineageId& lineage) {
-  v.maybe(known, [&](KnownRecord& value) { visit(v, value, lineage); });
+void visit(Visitor& v, std::optional<KnownRecord>& known, const LineageId& lineage, Bytes bytes) {
+  v.maybe(known, [&](KnownRecord& value) { visit(v, value, lineage, bytes); });
 }
 
 template <typename Visitor>
 void visit(Visitor& v, Ask& message, const LineageId& lineage) {
   v.number(message.attempt);
   v.number(message.term);
-  visit(v, message.known, lineage);
+  visit(v, message.known, lineage, Bytes::kLeftOut);
 }
 
 template <typename Visitor>
@@ -146,13 +149,13 @@ void visit(Visitor& v, AskReply& message, const LineageId& lineage) {
   v.number(message.attempt);
   v.flag(message.would_promise);
   v.number(message.promised);
-  visit(v, message.accepted, lineage);
+  visit(v, message.accepted, lineage, Bytes::kLeftOut);
 }
 
 template <typename Visitor>
 void visit(Visitor& v, Prepare& message, const LineageId& lineage) {
   v.number(message.term);
-  visit(v, message.known, lineage);
+  visit(v, message.known, lineage, Bytes::kLeftOut);
   visit(v, message.handed_over_by);
 }
 
@@ -161,12 +164,12 @@ void visit(Visitor& v, Promise& message, const LineageId& lineage) {
   v.number(message.term);
   v.flag(message.is_granted);
   v.number(message.promised);
-  visit(v, message.accepted, lineage);
+  visit(v, message.accepted, lineage, Bytes::kLeftOut);
 }
 
 template <typename Visitor>
 void visit(Visitor& v, Accept& message, const LineageId& lineage) {
-  visit(v, message.proposal, lineage);
+  visit(v, message.proposal, lineage, Bytes::kIncluded);
 }
 
 template <typename Visitor>
@@ -185,7 +188,17 @@ void visit(Visitor& v, InForce& message, const LineageId&) {
 template <typename Visitor>
 void visit(Visitor& v, HandOver& message, const LineageId& lineage) {
   v.number(message.term);
-  visit(v, message.known, lineage);
+  visit(v, message.known, lineage, Bytes::kIncluded);
+}
+
+template <typename Visitor>
+void visit(Visitor& v, Fetch& message, const LineageId&) {
+  visit(v, message.newness);
+}
+
+template <typename Visitor>
+void visit(Visitor& v, Fetched& message, const LineageId& lineage) {
+  visit(v, message.accepted, lineage, Bytes::kIncluded);
 }
 
 template <typename Visitor>
@@ -193,7 +206,7 @@ void visit(Visitor& v, VoterState& state) {
   visit(v, state.lineage);
   v.number(state.promised);
   visit(v, state.promised_to);
-  visit(v, state.accepted, state.lineage);
+  visit(v, state.accepted, state.lineage, Bytes::kIncluded);
 }
 
 template <typename Visitor>

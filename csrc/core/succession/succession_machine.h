@@ -171,6 +171,7 @@ class Machine {
   void begin_survey();
   void survey_voters();
   void note_survived(const VoterFrame& frame, const std::optional<reg::KnownRecord>& accepted);
+  void note_fetched(const reg::Record& record);
   void judge_survey();
   void begin_override();
   void answer_override(bool is_done, const std::string& text);
