@@ -26,8 +26,10 @@ constexpr std::size_t kHeadBytes = sizeof kStateMagic + sizeof kFormatVersion;
 constexpr std::size_t kDigestBytes = sizeof(std::uint64_t);
 static_assert(std::variant_size_v<Body> == kMessages);
 
+// Changes nothing of what it visits: a record is megabytes, and is not copied for this.
 class FieldsOut {
  public:
+  static constexpr bool kIsWriter = true;
   explicit FieldsOut(std::string* out) : bytes_(out) {}
 
   void number(std::uint64_t& value) { bytes_.integer(value); }
@@ -52,6 +54,7 @@ class FieldsOut {
 
 class FieldsIn {
  public:
+  static constexpr bool kIsWriter = false;
   explicit FieldsIn(std::string_view bytes) : bytes_(bytes) {}
 
   void number(std::uint64_t& value) {
@@ -117,7 +120,10 @@ template <typename Visitor>
 void visit(Visitor& v, KnownRecord& known, const LineageId& lineage, Bytes bytes) {
   Record& record = known.record;
   auto visit_voter = [&](Voter& voter) { visit(v, voter); };
-  record.lineage = lineage;
+  if constexpr (!Visitor::kIsWriter) {
+    record.lineage = lineage;
+    record.has_bytes = bytes == Bytes::kIncluded;
+  }
   visit(v, record.newness);
   visit(v, record.proposer);
   v.list(record.voters, visit_voter);
@@ -127,8 +133,7 @@ void visit(Visitor& v, KnownRecord& known, const LineageId& lineage, Bytes bytes
   v.number(record.content.generation);
   v.number(record.content.round);
   v.flag(record.content.is_result);
-  record.has_bytes = bytes == Bytes::kIncluded;
-  if (record.has_bytes) v.text(record.content.bytes, kContentBytesMax);
+  if (bytes == Bytes::kIncluded) v.text(record.content.bytes, kContentBytesMax);
   v.flag(known.is_in_force);
 }
 
@@ -233,8 +238,7 @@ std::string encode_message(const Message& message) {
   head.integer(kFormatVersion);
   head.integer(static_cast<std::uint8_t>(message.body.index()));
   FieldsOut fields(&bytes);
-  Message copy = message;
-  visit(fields, copy);
+  visit(fields, const_cast<Message&>(message));
   return bytes;
 }
 
@@ -259,8 +263,7 @@ std::string encode_state(const VoterState& state) {
   head.integer(kStateMagic);
   head.integer(kFormatVersion);
   FieldsOut fields(&bytes);
-  VoterState copy = state;
-  visit(fields, copy);
+  visit(fields, const_cast<VoterState&>(state));
   head.integer(digest(bytes));
   return bytes;
 }

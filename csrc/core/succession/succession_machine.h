@@ -133,7 +133,7 @@ class Machine {
   void receive(const VoterFrame& frame, const OverrideReply& message);
 
   void feed(const reg::Event& event);
-  void execute(const reg::Send& action);
+  void execute(reg::Send& action);
   void execute(const reg::Persist& action);
   void execute(const reg::Elected& action);
   void execute(const reg::Deliver& action);
