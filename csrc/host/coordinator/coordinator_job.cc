@@ -72,6 +72,7 @@ CoordinatorJob::CoordinatorJob(CoordinatorContext* context, std::string id, Succ
       feed_(std::move(feed)),
       gate_(std::in_place, id_),
       nodes_timer_(context->loop, [this] { feed_nodes(); }),
+      proposal_timer_(context->loop, [this] { propose(); }),
       end_proofs_(context->loop,
                   [this](const NodeId& node) {
                     if (machine_ != nullptr && !is_offered()) step(rdzv::ProcessEnded{node});
@@ -390,7 +391,7 @@ void CoordinatorJob::step(const RendezvousEvent& event) {
   machine_->step(event, context_.loop->now(), &actions_);
   gate(std::holds_alternative<rdzv::Tick>(event) ? nullptr : &event);
   execute_all();
-  propose();
+  propose_later();
   arm();
   // A Tick without actions changes nothing that nodes or the state file need.
   const bool is_time = std::holds_alternative<rdzv::Tick>(event);
