@@ -275,8 +275,9 @@ void CoordinatorJob::close_now() {
 
 template <typename Message>
 void CoordinatorJob::send_to_members(const Message& message) {
+  const auto frame = SessionPeer::shared_frame(message);
   for (const auto& [id, peer] : sessions_) {
-    if (peer->has_joined) peer->send(message);
+    if (peer->has_joined) peer->send_shared(frame);
   }
 }
 
@@ -535,7 +536,8 @@ void CoordinatorJob::send_counts() {
   const session::Counts counts{machine_->waiting_nodes(), machine_->spare_nodes()};
   if (counts == counts_) return;
   counts_ = counts;
-  for (const auto& [id, peer] : sessions_) peer->send(counts);
+  const auto frame = SessionPeer::shared_frame(counts);
+  for (const auto& [id, peer] : sessions_) peer->send_shared(frame);
   counts_timer_.arm(context_.loop->now() + interval());
 }
 

@@ -130,8 +130,9 @@ void CoordinatorJob::inform(const succession::Incumbent& incumbent) {
   if (incumbent_ == incumbent) return;
   incumbent_ = incumbent;
   term_ = std::max(term_, incumbent.term);
+  const auto frame = SessionPeer::shared_frame(session::Incumbent{incumbent, false});
   for (const auto& [id, peer] : sessions_) {
-    if (peer->succession) peer->send(session::Incumbent{incumbent, false});
+    if (peer->succession) peer->send_shared(frame);
   }
   observers_.job_changed();
 }
