@@ -26,8 +26,10 @@ constexpr std::size_t kHeadBytes = sizeof kStateMagic + sizeof kFormatVersion;
 constexpr std::size_t kDigestBytes = sizeof(std::uint64_t);
 static_assert(std::variant_size_v<Body> == kMessages);
 
+// Changes nothing of what it visits: a record is megabytes, and is not copied for this.
 class FieldsOut {
  public:
+  static constexpr bool kIsWriter = true;
   explicit FieldsOut(std::string* out) : bytes_(out) {}
 
   void number(std::uint64_t& value) { bytes_.integer(value); }
@@ -52,6 +54,7 @@ class FieldsOut {
 
 class FieldsIn {
  public:
+  static constexpr bool kIsWriter = false;
   explicit FieldsIn(std::string_view bytes) : bytes_(bytes) {}
 
   void number(std::uint64_t& value) {
@@ -111,11 +114,16 @@ void visit(Visitor& v, Voter& voter) {
   v.check(core::is_printable(voter.address, core::Lines::kOne));
 }
 
+enum class Bytes : bool { kLeftOut, kIncluded };
+
 template <typename Visitor>
-void visit(Visitor& v, KnownRecord& known, const LineageId& lineage) {
+void visit(Visitor& v, KnownRecord& known, const LineageId& lineage, Bytes bytes) {
   Record& record = known.record;
   auto visit_voter = [&](Voter& voter) { visit(v, voter); };
-  record.lineage = lineage;
+  if constexpr (!Visitor::kIsWriter) {
+    record.lineage = lineage;
+    record.has_bytes = bytes == Bytes::kIncluded;
+  }
   visit(v, record.newness);
   visit(v, record.proposer);
   v.list(record.voters, visit_voter);
@@ -125,20 +133,20 @@ void visit(Visitor& v, KnownRecord& known, const LineageId& lineage) {
   v.number(record.content.generation);
   v.number(record.content.round);
   v.flag(record.content.is_result);
-  v.text(record.content.bytes, kContentBytesMax);
+  if (bytes == Bytes::kIncluded) v.text(record.content.bytes, kContentBytesMax);
   v.flag(known.is_in_force);
 }
 
 template <typename Visitor>
-void visit(Visitor& v, std::optional<KnownRecord>& known, const LineageId& lineage) {
-  v.maybe(known, [&](KnownRecord& value) { visit(v, value, lineage); });
+void visit(Visitor& v, std::optional<KnownRecord>& known, const LineageId& lineage, Bytes bytes) {
+  v.maybe(known, [&](KnownRecord& value) { visit(v, value, lineage, bytes); });
 }
 
 template <typename Visitor>
 void visit(Visitor& v, Ask& message, const LineageId& lineage) {
   v.number(message.attempt);
   v.number(message.term);
-  visit(v, message.known, lineage);
+  visit(v, message.known, lineage, Bytes::kLeftOut);
 }
 
 template <typename Visitor>
@@ -146,13 +154,13 @@ void visit(Visitor& v, AskReply& message, const LineageId& lineage) {
   v.number(message.attempt);
   v.flag(message.would_promise);
   v.number(message.promised);
-  visit(v, message.accepted, lineage);
+  visit(v, message.accepted, lineage, Bytes::kLeftOut);
 }
 
 template <typename Visitor>
 void visit(Visitor& v, Prepare& message, const LineageId& lineage) {
   v.number(message.term);
-  visit(v, message.known, lineage);
+  visit(v, message.known, lineage, Bytes::kLeftOut);
   visit(v, message.handed_over_by);
 }
 
@@ -161,12 +169,12 @@ void visit(Visitor& v, Promise& message, const LineageId& lineage) {
   v.number(message.term);
   v.flag(message.is_granted);
   v.number(message.promised);
-  visit(v, message.accepted, lineage);
+  visit(v, message.accepted, lineage, Bytes::kLeftOut);
 }
 
 template <typename Visitor>
 void visit(Visitor& v, Accept& message, const LineageId& lineage) {
-  visit(v, message.proposal, lineage);
+  visit(v, message.proposal, lineage, Bytes::kIncluded);
 }
 
 template <typename Visitor>
@@ -185,7 +193,17 @@ void visit(Visitor& v, InForce& message, const LineageId&) {
 template <typename Visitor>
 void visit(Visitor& v, HandOver& message, const LineageId& lineage) {
   v.number(message.term);
-  visit(v, message.known, lineage);
+  visit(v, message.known, lineage, Bytes::kIncluded);
+}
+
+template <typename Visitor>
+void visit(Visitor& v, Fetch& message, const LineageId&) {
+  visit(v, message.newness);
+}
+
+template <typename Visitor>
+void visit(Visitor& v, Fetched& message, const LineageId& lineage) {
+  visit(v, message.accepted, lineage, Bytes::kIncluded);
 }
 
 template <typename Visitor>
@@ -193,7 +211,7 @@ void visit(Visitor& v, VoterState& state) {
   visit(v, state.lineage);
   v.number(state.promised);
   visit(v, state.promised_to);
-  visit(v, state.accepted, state.lineage);
+  visit(v, state.accepted, state.lineage, Bytes::kIncluded);
 }
 
 template <typename Visitor>
@@ -220,8 +238,7 @@ std::string encode_message(const Message& message) {
   head.integer(kFormatVersion);
   head.integer(static_cast<std::uint8_t>(message.body.index()));
   FieldsOut fields(&bytes);
-  Message copy = message;
-  visit(fields, copy);
+  visit(fields, const_cast<Message&>(message));
   return bytes;
 }
 
@@ -246,8 +263,7 @@ std::string encode_state(const VoterState& state) {
   head.integer(kStateMagic);
   head.integer(kFormatVersion);
   FieldsOut fields(&bytes);
-  VoterState copy = state;
-  visit(fields, copy);
+  visit(fields, const_cast<VoterState&>(state));
   head.integer(digest(bytes));
   return bytes;
 }

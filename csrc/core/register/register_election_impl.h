@@ -6,13 +6,18 @@
 // have lost the coordinator too, so that one bad link burns no term. Preparing collects promises
 // for a term of its own. Proposing the newest accepted record again, under that term, decides what
 // the former coordinator left undecided. Voters report the newest record that they accepted; where
-// it is newer than the candidate's, its voters are asked as well.
+// it is newer than the candidate's, its voters are asked as well. A vote names the record without
+// the bytes of its content: the record of a large job takes longer than an attempt if each vote
+// carries it. The winner fetches them, if it lacks them, from a voter that reported the record.
 
 #include <algorithm>
 
 #include "core/register/register_machine.h"
 
 namespace elastic::reg {
+
+// At 1 Gb/s with some copies of a record on their way at once.
+inline constexpr Duration kTimePerByte = std::chrono::nanoseconds(50);
 
 template <typename Rules>
 bool BasicRegister<Rules>::may_stand() const {
@@ -41,6 +46,7 @@ void BasicRegister<Rules>::stand() {
   if (!may_stand() || !has_lost_incumbent()) return;
   if (is_other_candidate_at_work(self_.node)) return schedule_attempt(settings_.election_timeout);
   attempt_base_ = known_;
+  reporters_.clear();
   if (!has(Rule::kAskFirst)) return prepare(promised_ + 1, NodeId{});
   role_ = Role::kAsking;
   ++attempts_;
@@ -57,6 +63,7 @@ void BasicRegister<Rules>::prepare(std::uint64_t term, const NodeId& handed_over
   handed_over_by_ = handed_over_by;
   attempt_at_.reset();
   attempt_ends_ = now_ + settings_.election_timeout;
+  fetches_ = 0;
   promise_to(self_.node, term);
   votes_ = {self_.node, handed_over_by};
   request_votes();
@@ -69,9 +76,9 @@ void BasicRegister<Rules>::request_votes() {
     if (votes_.contains(voter.node)) continue;
     if (role_ == Role::kAsking) {
       const std::uint64_t term = std::max(promised_, highest_promise_) + 1;
-      send(voter, Ask{attempts_, term, *known_});
+      send(voter, Ask{attempts_, term, without_bytes(*known_)});
     } else {
-      send(voter, Prepare{term_, *known_, handed_over_by_});
+      send(voter, Prepare{term_, without_bytes(*known_), handed_over_by_});
     }
   }
   repeat_at_ = now_ + settings_.retry_interval;
@@ -82,7 +89,7 @@ void BasicRegister<Rules>::count(const NodeId& from, const AskReply& message) {
   if (message.attempt != attempts_) return;
   highest_promise_ = std::max(highest_promise_, message.promised);
   if (message.would_promise) votes_.insert(from);
-  consider(message.accepted);
+  consider(from, message.accepted);
 }
 
 template <typename Rules>
@@ -94,15 +101,35 @@ void BasicRegister<Rules>::count(const NodeId& from, const Promise& message) {
   } else if (message.promised >= term_) {
     return give_up_attempt();
   }
-  consider(message.accepted);
+  consider(from, message.accepted);
+}
+
+template <typename Rules>
+void BasicRegister<Rules>::count(const Fetched& message) {
+  const Record& record = message.accepted.record;
+  for (std::optional<KnownRecord>* one : {&known_, &attempt_base_}) {
+    Record& named = (*one)->record;
+    if (!named.has_bytes && named.newness == record.newness) named = record;
+  }
+  judge_votes();
 }
 
 // What a voter has accepted, with its vote.
 template <typename Rules>
-void BasicRegister<Rules>::consider(const std::optional<KnownRecord>& accepted) {
+void BasicRegister<Rules>::consider(const NodeId& from,
+                                    const std::optional<KnownRecord>& accepted) {
   const Newness before = known_->record.newness;
   if (accepted) know(*accepted);
-  if (known_->record.newness != before) {
+  const bool is_new = known_->record.newness != before;
+  if (is_new) {
+    reporters_.clear();
+    fetches_ = 0;
+  }
+  const bool is_reporter = accepted && accepted->record.newness == known_->record.newness;
+  if (is_reporter && std::find(reporters_.begin(), reporters_.end(), from) == reporters_.end()) {
+    reporters_.push_back(from);
+  }
+  if (is_new) {
     const bool is_named = contains(known_->record.voters, self_.node) ||
                           contains(known_->record.previous_voters, self_.node);
     if (role_ == Role::kAsking && !is_named) return give_up_attempt();  // it votes no longer
@@ -116,9 +143,34 @@ void BasicRegister<Rules>::judge_votes() {
   if (!is_elected(votes_)) return;
   if (role_ == Role::kAsking) {
     prepare(std::max(promised_, highest_promise_) + 1, NodeId{});
+  } else if (lacks_bytes()) {
+    if (fetches_ == 0) fetch();
   } else {
     repropose();
   }
+}
+
+template <typename Rules>
+bool BasicRegister<Rules>::lacks_bytes() const {
+  const KnownRecord& newest = has(Rule::kAdoptNewest) ? *known_ : *attempt_base_;
+  return !newest.record.has_bytes;
+}
+
+// From one voter after the other: the record may be large.
+template <typename Rules>
+void BasicRegister<Rules>::fetch() {
+  const Newness newness =
+      has(Rule::kAdoptNewest) ? known_->record.newness : attempt_base_->record.newness;
+  if (!reporters_.empty()) send(reporters_[fetches_ % reporters_.size()], Fetch{newness});
+  if (fetches_++ == 0) attempt_ends_ = now_ + attempt_time();
+  repeat_at_ = now_ + settings_.retry_interval + (attempt_time() - settings_.election_timeout) / 2;
+}
+
+// A record as large as the one that this voter has accepted, sent to each of the other voters.
+template <typename Rules>
+Duration BasicRegister<Rules>::attempt_time() const {
+  const std::size_t bytes = accepted_ ? accepted_->record.content.bytes.size() : 0;
+  return settings_.election_timeout + static_cast<Duration::rep>(bytes) * kTimePerByte;
 }
 
 template <typename Rules>
@@ -132,7 +184,7 @@ bool BasicRegister<Rules>::is_elected(const std::set<NodeId>& votes) const {
 template <typename Rules>
 void BasicRegister<Rules>::repropose() {
   const KnownRecord newest = has(Rule::kAdoptNewest) ? *known_ : *attempt_base_;
-  attempt_ends_ = now_ + settings_.election_timeout;
+  attempt_ends_ = now_ + attempt_time();
   if (!has(Rule::kReproposeFirst)) {
     role_ = Role::kCoordinator;
     attempt_ends_.reset();
@@ -150,6 +202,10 @@ void BasicRegister<Rules>::repropose() {
 
 template <typename Rules>
 void BasicRegister<Rules>::give_up_attempt() {
+  // No voter sent the record. The next attempt begins with what this voter has accepted, and the
+  // votes name the newer record again where it is left.
+  const bool is_out_of_reach = role_ == Role::kPreparing && fetches_ > 0 && lacks_bytes();
+  if (is_out_of_reach && accepted_) known_ = accepted_;
   depose("the attempt failed");
   if (!has_lost_incumbent()) return;
   Duration wait = settings_.election_timeout;
@@ -167,6 +223,7 @@ void BasicRegister<Rules>::stand_for(const NodeId& from, const HandOver& message
   if (!takes_part(message.known.record) || message.term <= promised_) return;
   know(message.known);
   attempt_base_ = known_;
+  reporters_.clear();
   prepare(message.term, from);
 }
 

@@ -36,7 +36,7 @@ struct RegisterSettings {
   bool is_candidate = true;
   // Between the first attempts of two candidates: longer than a round trip.
   Duration candidate_interval = std::chrono::milliseconds(15);
-  // How long a candidate waits for votes before it tries again.
+  // How long a candidate waits for votes before it tries again; longer with a large record.
   Duration election_timeout = std::chrono::milliseconds(150);
   // When a message without a reply is sent again; later repetitions wait longer.
   Duration retry_interval = std::chrono::milliseconds(50);
@@ -156,8 +156,11 @@ class BasicRegister {
   // The coordinator as far as this node knows: the proposer of the newest record.
   const std::optional<Voter>& incumbent() const { return incumbent_; }
   const std::optional<LineageId>& lineage() const { return lineage_; }
-  // The newest record that this node knows of.
+  // The newest record that this node knows of; without bytes while only another node's vote names
+  // it.
   const std::optional<KnownRecord>& known() const { return known_; }
+  // As a voter. Has its bytes.
+  const std::optional<KnownRecord>& accepted() const { return accepted_; }
   // The highest term that this node knows of.
   std::uint64_t highest_term() const {
     const std::uint64_t known = known_ ? known_->record.newness.term : 0;
@@ -199,8 +202,10 @@ class BasicRegister {
   void promise(const NodeId& from, const Prepare& message);
   void accept(const NodeId& from, const Accept& message);
   void learn(const NodeId& from, const InForce& message);
+  void supply(const NodeId& from, const Fetch& message);
   bool may_promise(std::uint64_t term, const NodeId& handed_over_by) const;
   bool is_other_candidate_at_work(const NodeId& candidate) const;
+  std::optional<KnownRecord> vote() const;
   bool takes_part(const Record& record);
   void promise_to(const NodeId& candidate, std::uint64_t term);
   bool accept_here(const KnownRecord& proposal);
@@ -212,13 +217,17 @@ class BasicRegister {
   void prepare(std::uint64_t term, const NodeId& handed_over_by);
   void count(const NodeId& from, const AskReply& message);
   void count(const NodeId& from, const Promise& message);
+  void count(const Fetched& message);
   void stand_for(const NodeId& from, const HandOver& message);
   void judge_votes();
   void repropose();
   void give_up_attempt();
   bool may_stand() const;
   void request_votes();
-  void consider(const std::optional<KnownRecord>& accepted);
+  void fetch();
+  bool lacks_bytes() const;
+  Duration attempt_time() const;
+  void consider(const NodeId& from, const std::optional<KnownRecord>& accepted);
 
   // The coordinator.
   void count(const NodeId& from, const Accepted& message);
@@ -286,6 +295,8 @@ class BasicRegister {
   std::uint64_t highest_promise_ = 0;
   std::set<NodeId> votes_;
   std::optional<KnownRecord> attempt_base_;  // what it knew when the attempt began
+  std::vector<NodeId> reporters_;  // voters whose vote named known_, which lacks its bytes
+  std::size_t fetches_ = 0;
   NodeId handed_over_by_;
 
   // The coordinator.

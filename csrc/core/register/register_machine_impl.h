@@ -187,9 +187,11 @@ void BasicRegister<Rules>::on(const Received& event) {
     case Response::kAccept: return accept(from, std::get<Accept>(message.body));
     case Response::kLearn: return learn(from, std::get<InForce>(message.body));
     case Response::kStand: return stand_for(from, std::get<HandOver>(message.body));
+    case Response::kSupply: return supply(from, std::get<Fetch>(message.body));
     case Response::kCount:
       if (const auto* would = std::get_if<AskReply>(&message.body)) return count(from, *would);
       if (const auto* vote = std::get_if<Promise>(&message.body)) return count(from, *vote);
+      if (const auto* fetched = std::get_if<Fetched>(&message.body)) return count(*fetched);
       return count(from, std::get<Accepted>(message.body));
     case Response::kIgnore: return;
   }
@@ -491,6 +493,7 @@ void BasicRegister<Rules>::repeat_later() {
 template <typename Rules>
 void BasicRegister<Rules>::repeat() {
   repeat_at_.reset();
+  if (role_ == Role::kPreparing && is_elected(votes_) && lacks_bytes()) return fetch();
   if (role_ == Role::kAsking || role_ == Role::kPreparing) return request_votes();
   if (handed_over_to_ && now_ < promised_at_ + settings_.election_timeout) {
     send(*handed_over_to_, HandOver{promised_, *known_});

@@ -26,20 +26,22 @@ enum class Response : std::uint8_t {
   kCount,    // counts the vote; a reply with a later term ends the attempt or the authority
   kLearn,    // the accepted record is in force
   kStand,    // asks for promises at once
+  kSupply,   // sends the record that it has accepted, if that is the one
   kIgnore,
 };
 
-inline constexpr std::size_t kMessages = 8;
+inline constexpr std::size_t kMessages = 10;
 
+// A row for each role.
 inline constexpr std::array<std::array<Response, kMessages>, kRoles> kResponses = [] {
   using enum Response;
   return std::array<std::array<Response, kMessages>, kRoles>{{
-      // Ask    AskReply Prepare   Promise  Accept   Accepted InForce HandOver
-      {kAnswer, kIgnore, kPromise, kIgnore, kAccept, kIgnore, kLearn, kStand},   // follower
-      {kAnswer, kCount, kPromise, kIgnore, kAccept, kIgnore, kLearn, kStand},    // asking
-      {kAnswer, kIgnore, kPromise, kCount, kAccept, kIgnore, kLearn, kStand},    // preparing
-      {kAnswer, kIgnore, kPromise, kIgnore, kAccept, kCount, kLearn, kIgnore},   // reproposing
-      {kAnswer, kIgnore, kPromise, kIgnore, kAccept, kCount, kIgnore, kIgnore},  // coordinator
+      // Ask    AskReply Prepare   Promise  Accept   Accepted InForce HandOver Fetch    Fetched
+      {kAnswer, kIgnore, kPromise, kIgnore, kAccept, kIgnore, kLearn, kStand, kSupply, kIgnore},
+      {kAnswer, kCount, kPromise, kIgnore, kAccept, kIgnore, kLearn, kStand, kSupply, kIgnore},
+      {kAnswer, kIgnore, kPromise, kCount, kAccept, kIgnore, kLearn, kStand, kSupply, kCount},
+      {kAnswer, kIgnore, kPromise, kIgnore, kAccept, kCount, kLearn, kIgnore, kSupply, kIgnore},
+      {kAnswer, kIgnore, kPromise, kIgnore, kAccept, kCount, kIgnore, kIgnore, kSupply, kIgnore},
   }};
 }();
 
@@ -50,9 +52,10 @@ constexpr Response response_to(Role role, std::size_t message) {
 inline constexpr std::array<std::string_view, kRoles> kRoleNames = {
     "follower", "asking", "preparing", "reproposing", "coordinator"};
 inline constexpr std::array<std::string_view, kMessages> kMessageNames = {
-    "Ask", "AskReply", "Prepare", "Promise", "Accept", "Accepted", "InForce", "HandOver"};
-inline constexpr std::array<std::string_view, 7> kResponseNames = {
-    "answer", "promise", "accept", "count", "learn", "stand", "ignore"};
+    "Ask",      "AskReply", "Prepare",  "Promise", "Accept",
+    "Accepted", "InForce",  "HandOver", "Fetch",   "Fetched"};
+inline constexpr std::array<std::string_view, 8> kResponseNames = {
+    "answer", "promise", "accept", "count", "learn", "stand", "supply", "ignore"};
 static_assert(static_cast<std::size_t>(Role::kCoordinator) + 1 == kRoles);
 static_assert(static_cast<std::size_t>(Response::kIgnore) + 1 == kResponseNames.size());
 

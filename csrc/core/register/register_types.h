@@ -63,6 +63,9 @@ struct Record {
   // majority of `voters` suffices (the lineage's first record, or one that was in force before).
   std::vector<Voter> previous_voters;
   Content content;
+  // False in the messages of an election: they name the record, and the winner fetches the bytes of
+  // its content.
+  bool has_bytes = true;
 
   bool operator==(const Record&) const = default;
 };
@@ -85,7 +88,21 @@ struct VoterState {
   bool operator==(const VoterState&) const = default;
 };
 
-// ---- Messages.
+// As the messages of an election name it.
+inline KnownRecord without_bytes(const KnownRecord& known) {
+  const Record& record = known.record;
+  const Content& content = record.content;
+  return {{record.lineage,
+           record.newness,
+           record.proposer,
+           record.voters,
+           record.previous_voters,
+           {content.generation, content.round, content.is_result, {}},
+           false},
+          known.is_in_force};
+}
+
+// ---- Messages. Those of an election have records without bytes.
 
 // A candidate asks whether the voter would promise. No state changes.
 struct Ask {
@@ -150,7 +167,20 @@ struct HandOver {
   bool operator==(const HandOver&) const = default;
 };
 
-using Body = std::variant<Ask, AskReply, Prepare, Promise, Accept, Accepted, InForce, HandOver>;
+// Asks for the record that the voter reported with its vote; not answered if it has another one.
+struct Fetch {
+  Newness newness;
+
+  bool operator==(const Fetch&) const = default;
+};
+struct Fetched {
+  KnownRecord accepted;
+
+  bool operator==(const Fetched&) const = default;
+};
+
+using Body = std::variant<Ask, AskReply, Prepare, Promise, Accept, Accepted, InForce, HandOver,
+                          Fetch, Fetched>;
 
 struct Message {
   LineageId lineage;

@@ -11,7 +11,20 @@ template <typename Rules>
 void BasicRegister<Rules>::answer(const NodeId& from, const Ask& message) {
   if (!takes_part(message.known.record)) return;
   const bool would = !is_other_candidate_at_work(from) && may_promise(message.term, NodeId{});
-  send(from, AskReply{message.attempt, would, promised_, accepted_});
+  send(from, AskReply{message.attempt, would, promised_, vote()});
+}
+
+template <typename Rules>
+void BasicRegister<Rules>::supply(const NodeId& from, const Fetch& message) {
+  if (!accepted_ || accepted_->record.newness != message.newness) return;
+  send(from, Fetched{*accepted_});
+}
+
+// What a vote names.
+template <typename Rules>
+std::optional<KnownRecord> BasicRegister<Rules>::vote() const {
+  if (!accepted_) return std::nullopt;
+  return without_bytes(*accepted_);
 }
 
 template <typename Rules>
@@ -23,7 +36,7 @@ void BasicRegister<Rules>::promise(const NodeId& from, const Prepare& message) {
     promise_to(from, message.term);
   }
   const bool is_granted = message.term == promised_ && from == promised_to_;
-  send(from, Promise{message.term, is_granted, promised_, accepted_});
+  send(from, Promise{message.term, is_granted, promised_, vote()});
 }
 
 // A node has no vote until a record names it.
@@ -48,7 +61,7 @@ bool BasicRegister<Rules>::is_other_candidate_at_work(const NodeId& candidate) c
   const bool was_promised = promised_to_ != NodeId{} && promised_to_ != candidate &&
                             promised_to_ != self_.node &&
                             (!incumbent_ || promised_to_ != incumbent_->node);
-  return was_promised && now_ < promised_at_ + settings_.election_timeout;
+  return was_promised && now_ < promised_at_ + attempt_time();
 }
 
 template <typename Rules>
@@ -138,6 +151,7 @@ void BasicRegister<Rules>::know(const KnownRecord& record) {
     known_ = record;
   } else if (known_->record.newness == record.record.newness) {
     known_->is_in_force |= record.is_in_force;
+    if (!known_->record.has_bytes) known_->record = record.record;
   }
 }
 

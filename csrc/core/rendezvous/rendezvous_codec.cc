@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <type_traits>
 #include <utility>
 
 #include "core/rendezvous/job_timings.h"
@@ -93,20 +94,20 @@ void visit(Visitor& v, RoundState& round) {
 
 }  // namespace
 
-// The part of the machine that is encoded. A loaded state is checked before it is installed.
+// The part of the machine that is encoded. A loaded state is checked before it is installed. What
+// has an entry for each node is written from the machine itself, and not copied for that.
 class RendezvousCodec {
  public:
   explicit RendezvousCodec(const RendezvousMachine& machine)
       : settings(machine.settings_),
+        source(&machine),
         highest_seen(machine.highest_seen_),
-        round(machine.round_),
         arrivals(machine.arrivals_),
         restarts(machine.restarts_),
         membership_changes(machine.membership_changes_),
         holds_growth(machine.holds_growth_),
         former_nodes(machine.former_nodes_),
         marks(machine.marks_) {
-    for (const auto& [id, node] : machine.nodes_) nodes.push_back(node);
     if (machine.result_) result = *machine.result_;
     if (machine.previous_result_) previous_result = *machine.previous_result_;
   }
@@ -117,8 +118,14 @@ class RendezvousCodec {
     visit(v, settings);
     visit_timings(v, settings);
     v.number(highest_seen);
-    visit(v, round);
-    v.list(nodes, kNodesMax + kSparesMax, [&](Node& node) { visit(v, node); });
+    constexpr std::size_t kMax = kNodesMax + kSparesMax;
+    if constexpr (std::is_base_of_v<FieldWriter, Visitor>) {
+      visit(v, const_cast<RoundState&>(source->round_));
+      v.list(source->nodes_, kMax, [&](auto& one) { visit(v, const_cast<Node&>(one.second)); });
+    } else {
+      visit(v, round);
+      v.list(nodes, kMax, [&](Node& node) { visit(v, node); });
+    }
     v.number(arrivals);
     v.number(restarts);
     v.number(membership_changes);
@@ -250,9 +257,10 @@ class RendezvousCodec {
     for (const auto& [id, node] : before) m.liveness_.forget(id);
   }
 
+  const RendezvousMachine* source = nullptr;  // when writing
   std::uint64_t highest_seen = 0;
-  RoundState round;
-  std::vector<Node> nodes;
+  RoundState round;         // that was read
+  std::vector<Node> nodes;  // the same
   std::uint64_t arrivals = 0;
   int restarts = 0;
   int membership_changes = 0;

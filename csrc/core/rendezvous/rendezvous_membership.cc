@@ -140,12 +140,12 @@ Status RendezvousMachine::check_join(const NodeInfo& node, const JobSettings& se
 // Two jobs that share an endpoint and an id by mistake: without this the second one would wait as
 // spares of the first, or receive its result, and exit with its success. A node that runs the job's
 // program is a spare, and so is one that may replace a member that is just being lost. A job whose
-// nodes run different programs says nothing about one more.
+// nodes run different programs says nothing about one more, and neither does a job of one node that
+// takes further ones: their arguments may differ.
 Status RendezvousMachine::check_surplus(const NodeInfo& node, const JobSettings& settings) const {
-  const bool is_full = round_.is_running && settings_.min_nodes == settings_.max_nodes &&
-                       round_.size() >= settings_.max_nodes;
+  const bool has_all = round_.is_running && round_.size() >= std::min(settings_.max_nodes, 2);
   const bool has_ended = is_closed() && !begins_next_job(node);
-  if ((!is_full && !has_ended) || node.highest_round > 0 || find(node.id) != nullptr) return {};
+  if ((!has_all && !has_ended) || node.highest_round > 0 || find(node.id) != nullptr) return {};
   const std::string own = value_of(settings.extra, kProgramSetting);
   const std::string expected = value_of(settings_.extra, kProgramSetting);
   if (!is_one_program_ || own == kNotGiven || expected == kNotGiven || own == expected) return {};

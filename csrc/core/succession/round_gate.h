@@ -58,6 +58,8 @@ class RoundGate {
   // The machine's state, if it has changed in a way that is recorded; at most one proposal is open
   // at a time. Call after each submit() and in_force().
   std::optional<Proposal> take_proposal(const Rendezvous& machine);
+  // take_proposal() would return one.
+  bool has_proposal() const { return is_dirty_ && !open_; }
   // The record with this proposal is in force: appends the actions to send now.
   void in_force(std::uint64_t number, std::vector<RendezvousAction>* actions);
 

@@ -176,6 +176,8 @@ void Machine::receive(const VoterFrame& frame, const reg::Message& message) {
   feed(reg::Received{message});
   const auto* reply = std::get_if<reg::AskReply>(&message.body);
   if (reply != nullptr) note_survived(frame, reply->accepted);
+  const auto* fetched = std::get_if<reg::Fetched>(&message.body);
+  if (fetched != nullptr) note_fetched(fetched->accepted.record);
 }
 
 // The lineage to which this process belongs, or that of the job which it begins.

@@ -133,7 +133,7 @@ class Machine {
   void receive(const VoterFrame& frame, const OverrideReply& message);
 
   void feed(const reg::Event& event);
-  void execute(const reg::Send& action);
+  void execute(reg::Send& action);
   void execute(const reg::Persist& action);
   void execute(const reg::Elected& action);
   void execute(const reg::Deliver& action);
@@ -171,6 +171,7 @@ class Machine {
   void begin_survey();
   void survey_voters();
   void note_survived(const VoterFrame& frame, const std::optional<reg::KnownRecord>& accepted);
+  void note_fetched(const reg::Record& record);
   void judge_survey();
   void begin_override();
   void answer_override(bool is_done, const std::string& text);

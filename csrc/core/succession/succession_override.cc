@@ -113,10 +113,11 @@ void Machine::answer_override(bool is_done, const std::string& text) {
 // ---- The survey.
 
 void Machine::begin_survey() {
-  survey_ = Survey{.ends = add_saturating(now_, kSurveyTimeout),
-                   .next = now_,
-                   .answered = {settings_.self.node},
-                   .newest = *register_.known()};
+  survey_ = Survey{
+      .ends = add_saturating(now_, kSurveyTimeout),
+      .next = now_,
+      .answered = {settings_.self.node},
+      .newest = register_.known()->record.has_bytes ? *register_.known() : *register_.accepted()};
   emit(Log{"an operator's override was received: the other voters of the job are asked for 2 s"});
   survey_voters();
 }
@@ -129,7 +130,8 @@ void Machine::survey_voters() {
   if (now_ < survey_->next) return;
   survey_->next = add_saturating(now_, kSurveyInterval);
   const reg::Record& record = survey_->newest.record;
-  const reg::Ask ask{kSurveyAttempt, register_.highest_term() + 1, survey_->newest};
+  const reg::Ask ask{kSurveyAttempt, register_.highest_term() + 1,
+                     reg::without_bytes(survey_->newest)};
   std::vector<reg::Voter> voters = record.voters;
   voters.insert(voters.end(), record.previous_voters.begin(), record.previous_voters.end());
   std::set<NodeId> asked{settings_.self.node};
@@ -137,6 +139,11 @@ void Machine::survey_voters() {
     if (!asked.insert(voter.node).second) continue;
     send(voter.node, voter.address,
          reg::Message{record.lineage, settings_.self.node, voter.node, ask});
+    if (!record.has_bytes) {
+      send(voter.node, voter.address,
+           reg::Message{record.lineage, settings_.self.node, voter.node,
+                        reg::Fetch{record.newness}});
+    }
     send(voter.node, voter.address, Query{incumbent_ ? incumbent_->term : 0});
     send(voter.node, voter.address, Override{0, true});
   }
@@ -163,8 +170,18 @@ void Machine::note_survived(const VoterFrame& frame,
                              "): they elect a coordinator without an override");
 }
 
+void Machine::note_fetched(const reg::Record& record) {
+  if (!survey_) return;
+  reg::Record& newest = survey_->newest.record;
+  if (!newest.has_bytes && newest.newness == record.newness) newest = record;
+}
+
 void Machine::judge_survey() {
-  if (const std::string fault = override_fault(); !fault.empty()) {
+  std::string fault = override_fault();
+  if (fault.empty() && !survey_->newest.record.has_bytes) {
+    fault = "a voter of the job has a newer record and did not send it within 2 s: try again";
+  }
+  if (!fault.empty()) {
     survey_.reset();
     answer_override(false, fault);
     return;

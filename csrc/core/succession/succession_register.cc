@@ -15,9 +15,9 @@ void Machine::feed(const reg::Event& event) {
   std::move(actions.begin(), actions.end(), std::back_inserter(register_actions_));
   if (std::exchange(is_executing_, true)) return;
   while (!register_actions_.empty()) {
-    const reg::Action action = std::move(register_actions_.front());
+    reg::Action action = std::move(register_actions_.front());
     register_actions_.pop_front();
-    std::visit([this](const auto& one) { execute(one); }, action);
+    std::visit([this](auto& one) { execute(one); }, action);
   }
   is_executing_ = false;
   watch_elected();
@@ -35,8 +35,9 @@ void Machine::watch_elected() {
   follow_until_ = add_saturating(now_, settings_.follow_timeout);
 }
 
-void Machine::execute(const reg::Send& action) {
-  send(action.message.to, action.address, action.message);
+void Machine::execute(reg::Send& action) {
+  const NodeId to = action.message.to;
+  send(to, action.address, std::move(action.message));
 }
 
 void Machine::execute(const reg::Persist&) { emit(Persist{}); }

@@ -72,6 +72,7 @@ CoordinatorJob::CoordinatorJob(CoordinatorContext* context, std::string id, Succ
       feed_(std::move(feed)),
       gate_(std::in_place, id_),
       nodes_timer_(context->loop, [this] { feed_nodes(); }),
+      proposal_timer_(context->loop, [this] { propose(); }),
       end_proofs_(context->loop,
                   [this](const NodeId& node) {
                     if (machine_ != nullptr && !is_offered()) step(rdzv::ProcessEnded{node});
@@ -274,8 +275,9 @@ void CoordinatorJob::close_now() {
 
 template <typename Message>
 void CoordinatorJob::send_to_members(const Message& message) {
+  const auto frame = SessionPeer::shared_frame(message);
   for (const auto& [id, peer] : sessions_) {
-    if (peer->has_joined) peer->send(message);
+    if (peer->has_joined) peer->send_shared(frame);
   }
 }
 
@@ -390,7 +392,7 @@ void CoordinatorJob::step(const RendezvousEvent& event) {
   machine_->step(event, context_.loop->now(), &actions_);
   gate(std::holds_alternative<rdzv::Tick>(event) ? nullptr : &event);
   execute_all();
-  propose();
+  propose_later();
   arm();
   // A Tick without actions changes nothing that nodes or the state file need.
   const bool is_time = std::holds_alternative<rdzv::Tick>(event);
@@ -534,7 +536,8 @@ void CoordinatorJob::send_counts() {
   const session::Counts counts{machine_->waiting_nodes(), machine_->spare_nodes()};
   if (counts == counts_) return;
   counts_ = counts;
-  for (const auto& [id, peer] : sessions_) peer->send(counts);
+  const auto frame = SessionPeer::shared_frame(counts);
+  for (const auto& [id, peer] : sessions_) peer->send_shared(frame);
   counts_timer_.arm(context_.loop->now() + interval());
 }
 

@@ -98,6 +98,7 @@ class CoordinatorJob {
   // Asks another node to take the job over; stop() follows.
   void resign() {
     feed_nodes();  // the successor is one whose session is open now
+    propose();     // what was decided is handed over, too
     feed_(succession::Resign{});
   }
   bool has_succession() const { return feed_ != nullptr; }
@@ -194,6 +195,7 @@ class CoordinatorJob {
   void feed_timings();
   void gate(const RendezvousEvent* event);
   void propose();
+  void propose_later();
   std::string check_record(std::size_t bytes) const;
   void close_unrecorded(const std::string& fault);
   void tick();
@@ -273,6 +275,7 @@ class CoordinatorJob {
   std::string witness_;                             // as last fed
   std::vector<std::string> endpoints_;              // of the first node that named several; sorted
   os::EventLoop::Timer nodes_timer_;
+  os::EventLoop::Timer proposal_timer_;
   EndProofs end_proofs_;
   HangDesk hangs_;
   DrainDesk drain_;

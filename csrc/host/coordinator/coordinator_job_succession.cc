@@ -52,7 +52,7 @@ void CoordinatorJob::turn_on_gate() {
   const std::string fault = check_record(size + size / 4);
   if (!fault.empty()) return log(fault + "; it has one voter now");
   gate_->turn_on(*machine_);
-  propose();
+  propose_later();
 }
 
 void CoordinatorJob::gate(const RendezvousEvent* event) {
@@ -66,6 +66,14 @@ void CoordinatorJob::propose() {
     const std::string fault = check_record(proposal->content.bytes.size());
     if (!fault.empty()) return close_unrecorded(fault);
     feed_(succession::Propose{proposal->number, std::move(proposal->content)});
+  }
+}
+
+// The record has every node: it is encoded in an iteration of its own, and what happens meanwhile
+// is in the same proposal.
+void CoordinatorJob::propose_later() {
+  if (feed_ && (gate_->has_proposal() || !unrecorded_.empty()) && !proposal_timer_.armed()) {
+    proposal_timer_.arm(context_.loop->now() + Duration(1));
   }
 }
 
@@ -102,7 +110,7 @@ void CoordinatorJob::in_force(std::uint64_t number) {
     const Instant sent = *std::exchange(found->second->unanswered_beat, std::nullopt);
     found->second->send(heartbeat_reply(sent));
   }
-  propose();
+  propose_later();
   mark_changed();
 }
 
@@ -122,8 +130,9 @@ void CoordinatorJob::inform(const succession::Incumbent& incumbent) {
   if (incumbent_ == incumbent) return;
   incumbent_ = incumbent;
   term_ = std::max(term_, incumbent.term);
+  const auto frame = SessionPeer::shared_frame(session::Incumbent{incumbent, false});
   for (const auto& [id, peer] : sessions_) {
-    if (peer->succession) peer->send(session::Incumbent{incumbent, false});
+    if (peer->succession) peer->send_shared(frame);
   }
   observers_.job_changed();
 }
@@ -131,6 +140,7 @@ void CoordinatorJob::inform(const succession::Incumbent& incumbent) {
 void CoordinatorJob::stop(const succession::StopCoordinator& stop) {
   timer_.disarm();
   nodes_timer_.disarm();
+  proposal_timer_.disarm();
   for (const auto& [id, peer] : std::exchange(sessions_, {})) {
     peer->job = nullptr;
     if (!peer->succession && !stop.successor) {
@@ -159,6 +169,7 @@ void CoordinatorJob::reject(const Status& why) {
 void CoordinatorJob::displace(const succession::Incumbent& by) {
   timer_.disarm();
   nodes_timer_.disarm();
+  proposal_timer_.disarm();
   const std::string reason =
       "the job runs already, with the coordinator at " + by.address + ", and goes on there";
   for (const auto& [id, peer] : std::exchange(sessions_, {})) {

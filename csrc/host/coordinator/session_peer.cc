@@ -113,11 +113,30 @@ bool SessionPeer::take_magic(std::string_view bytes, std::size_t* used) {
 
 void SessionPeer::send(const session::ServerMessage& message) {
   if (closed() || is_finishing_) return;
+  on_sending();
   std::string& frame = context_.frame;
   frame.clear();
   session::append(&frame, message);
   stream_.write(frame);
   if (frame.capacity() > kFrameKeptBytes) std::string().swap(frame);
+}
+
+void SessionPeer::send_shared(std::shared_ptr<const std::string> frame) {
+  if (closed() || is_finishing_) return;
+  shared_.push_back(std::move(frame));
+  stream_.send_soon();
+}
+
+std::shared_ptr<const std::string> SessionPeer::shared_frame(
+    const session::ServerMessage& message) {
+  auto frame = std::make_shared<std::string>();
+  session::append(frame.get(), message);
+  return frame;
+}
+
+void SessionPeer::on_sending() {
+  if (shared_.empty()) return;
+  for (const auto& frame : std::exchange(shared_, {})) stream_.write(*frame);
 }
 
 void SessionPeer::finish(const Status& error) { end(rdzv::Refused{node, error}); }

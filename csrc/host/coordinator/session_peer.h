@@ -13,6 +13,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "core/base/memory_budget.h"
 #include "core/session/session_wire.h"
@@ -63,6 +64,10 @@ class SessionPeer final : public os::Stream::Handler {
 
   // Sent at the end of the iteration. A session that does not read is closed.
   void send(const session::ServerMessage& message);
+  // The same for a message that many sessions are sent: encoded once, and copied when it is this
+  // session's turn to send, or before its next message.
+  void send_shared(std::shared_ptr<const std::string> frame);
+  static std::shared_ptr<const std::string> shared_frame(const session::ServerMessage& message);
   // The hello was received.
   void accept() {
     pending_.reset();
@@ -77,7 +82,10 @@ class SessionPeer final : public os::Stream::Handler {
   // Sends the final message of a coordinator that ends, followed by the end of the stream.
   void end(const session::ServerMessage& last);
   // Sends at once, as far as the socket accepts it.
-  void flush() { stream_.flush(); }
+  void flush() {
+    on_sending();
+    stream_.flush();
+  }
   Duration round_trip() const { return stream_.round_trip(); }
   bool closed() const { return !stream_.is_open(); }
 
@@ -118,6 +126,7 @@ class SessionPeer final : public os::Stream::Handler {
   std::size_t index = 0;                   // in the service's list
 
   std::size_t on_bytes(std::string_view bytes) override;
+  void on_sending() override;
   void on_secured() override;
   void on_end(os::Stream::End why, int error) override;
   void on_closed() override { context_.on_closed(this); }
@@ -134,6 +143,7 @@ class SessionPeer final : public os::Stream::Handler {
   std::optional<PeerIdentity> identity_;                 // proved with a token
   bool has_magic_ = false;
   bool is_finishing_ = false;
+  std::vector<std::shared_ptr<const std::string>> shared_;  // not written yet
   os::Stream stream_;  // last: its handler uses the other members
 };
 

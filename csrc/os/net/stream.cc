@@ -154,6 +154,7 @@ void Stream::on_ready(std::uint32_t events) {
 }
 
 void Stream::process_pending() {
+  if (is_open()) handler_.on_sending();  // what it writes requests no further processing
   is_processing_requested_ = false;
   if (!is_open()) {
     handler_.on_closed();  // may have destroyed the stream

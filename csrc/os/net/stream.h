@@ -108,6 +108,8 @@ class Stream final : public EventLoop::FdHandler {
     virtual std::size_t on_bytes(std::string_view bytes) = 0;
     // The TLS handshake is complete: the peer knows the key. It precedes on_bytes().
     virtual void on_secured() {}
+    // The stream is about to send: what was announced by send_soon() is written now.
+    virtual void on_sending() {}
     // The turn is complete, and its output was sent as far as the socket accepted it.
     virtual void on_turn_end() {}
     // The stream closed; called once, but not for a call of close(). `error`: an errno, or 0.
@@ -143,6 +145,9 @@ class Stream final : public EventLoop::FdHandler {
   // Queues bytes, which are sent at the end of the iteration. False: the stream is closed, or was
   // closed by this call (a limit).
   bool write(std::string_view bytes);
+  // Calls on_sending() when it is this stream's turn to send, in this iteration or a later one.
+  // What many streams are sent does not fill the buffers of all of them at once.
+  void send_soon() { request_processing(); }
   // Only inside on_bytes() of this stream: appended bytes are sent at the end of the turn.
   std::string* turn_output() { return &group_.turn_output_; }
   // True: on_bytes() should return, because too much is unsent. It is called again with the rest

@@ -25,14 +25,17 @@ KnownRecord known() {
 }
 
 std::vector<Message> every_message() {
-  const std::vector<Body> bodies = {Ask{4, 5, known()},
-                                    AskReply{4, true, 6, known()},
-                                    Prepare{5, known(), {1, 2}},
+  const KnownRecord named = without_bytes(known());
+  const std::vector<Body> bodies = {Ask{4, 5, named},
+                                    AskReply{4, true, 6, named},
+                                    Prepare{5, named, {1, 2}},
                                     Promise{5, true, 5, std::nullopt},
                                     Accept{known()},
                                     Accepted{{3, 12}, true, false, 3},
                                     InForce{{3, 12}},
-                                    HandOver{4, known()}};
+                                    HandOver{4, known()},
+                                    Fetch{{3, 12}},
+                                    Fetched{known()}};
   std::vector<Message> messages;
   for (const Body& body : bodies) messages.push_back({kEncodedLineage, {1, 2}, {3, 4}, body});
   return messages;

@@ -160,6 +160,101 @@ TEST(RegisterMachine, ANodeThatNoRecordNamesHasNoVote) {
   EXPECT_TRUE(four.receive(1, Accept{{record, false}}).empty());
 }
 
+// The record of a large job takes longer than an attempt if each vote carries it.
+class Votes : public testing::Test {
+ protected:
+  // Node 2 has lost the coordinator and lacks the record that node 3 has accepted.
+  void SetUp() override {
+    two.receive(1, Accept{{first, true}});
+    two.step(IncumbentLost{voter(1).node});
+    second.newness.sequence = 2;
+    second.previous_voters = first.voters;
+    second.content = content(2);
+  }
+  std::vector<Ask> ask() {
+    two.now = *two.machine.next_deadline();
+    return sent<Ask>(two.step(Tick{}));
+  }
+  // Returns what follows from the promise.
+  std::vector<Action> win() {
+    const std::vector<Ask> asked = ask();
+    EXPECT_EQ(asked.size(), 2U);
+    two.receive(3, AskReply{asked[0].attempt, true, 1, without_bytes({second, false})});
+    EXPECT_EQ(two.machine.role(), Role::kPreparing);
+    return two.receive(3, Promise{2, true, 2, without_bytes({second, false})});
+  }
+
+  const Record first = {kLineage, {1, 1}, voter(1), {voter(1), voter(2), voter(3)}, {}, content(1)};
+  Record second = first;
+  One two = node(2);
+};
+
+TEST_F(Votes, NameTheRecordWithoutItsBytes) {
+  for (const Ask& asked : ask()) EXPECT_EQ(asked.known, without_bytes({first, true}));
+  One three = node(3);
+  three.receive(1, Accept{{first, true}});
+  three.step(IncumbentLost{voter(1).node});
+  const auto replies = sent<AskReply>(three.receive(2, Ask{1, 2, without_bytes({first, true})}));
+  ASSERT_EQ(replies.size(), 1U);
+  EXPECT_EQ(replies[0].accepted, without_bytes({first, true}));
+  const auto votes =
+      sent<Promise>(three.receive(2, Prepare{2, without_bytes({first, true}), NodeId{}}));
+  ASSERT_EQ(votes.size(), 1U);
+  EXPECT_EQ(votes[0].accepted, without_bytes({first, true}));
+}
+
+TEST_F(Votes, TheWinnerFetchesTheRecordThatItLacks) {
+  const std::vector<Fetch> fetches = sent<Fetch>(win());
+  ASSERT_EQ(fetches, std::vector<Fetch>{{second.newness}});
+  EXPECT_EQ(two.machine.role(), Role::kPreparing);
+  const auto proposed = sent<Accept>(two.receive(3, Fetched{{second, false}}));
+  EXPECT_EQ(two.machine.role(), Role::kReproposing);
+  ASSERT_EQ(proposed.size(), 2U);
+  EXPECT_EQ(proposed[0].proposal.record.content, content(2));
+  EXPECT_EQ(proposed[0].proposal.record.previous_voters, first.voters);
+}
+
+TEST_F(Votes, ALostFetchIsRepeated) {
+  ASSERT_EQ(sent<Fetch>(win()).size(), 1U);
+  two.now = *two.machine.next_deadline();
+  EXPECT_EQ(sent<Fetch>(two.step(Tick{})).size(), 1U);
+}
+
+TEST_F(Votes, ARecordThatIsNotSentIsForgottenWithTheAttempt) {
+  win();
+  while (two.machine.role() == Role::kPreparing) {
+    two.now = *two.machine.next_deadline();
+    two.step(Tick{});
+  }
+  const std::vector<Ask> asked = ask();
+  ASSERT_EQ(asked.size(), 2U);
+  EXPECT_EQ(asked[0].known.record.newness, first.newness);
+  two.receive(3, AskReply{asked[0].attempt, true, 2, std::nullopt});
+  two.receive(3, Promise{3, true, 3, std::nullopt});
+  EXPECT_EQ(two.machine.role(), Role::kReproposing) << "its voter was started again";
+}
+
+TEST_F(Votes, OnlyTheRecordThatWasReportedIsSent) {
+  const auto supplied = sent<Fetched>(two.receive(3, Fetch{first.newness}));
+  ASSERT_EQ(supplied.size(), 1U);
+  EXPECT_EQ(supplied[0].accepted.record, first);
+  EXPECT_TRUE(two.receive(3, Fetch{second.newness}).empty());
+}
+
+TEST_F(Votes, ALargeRecordHasTheTimeThatItsTransferTakes) {
+  Record large = first;
+  large.newness.sequence = 3;
+  large.content.bytes.assign(std::size_t{10} << 20, 'm');
+  two.receive(1, Accept{{large, true}});
+  const std::vector<Ask> asked = ask();
+  two.receive(3, AskReply{asked[0].attempt, true, 1, std::nullopt});
+  two.receive(3, Promise{2, true, 2, std::nullopt});
+  ASSERT_EQ(two.machine.role(), Role::kReproposing);
+  two.now += milliseconds(400);
+  two.step(Tick{});
+  EXPECT_EQ(two.machine.role(), Role::kReproposing);
+}
+
 // What a coordinator does with a voter that answers at its address and accepts nothing.
 class SilentVoter : public testing::Test {
  protected:

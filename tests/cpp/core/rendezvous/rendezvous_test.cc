@@ -254,8 +254,8 @@ TEST(Rendezvous, NodesThatWaitLearnOfOneThatIsRefused) {
   EXPECT_THAT(job.machine().describe(job.now()), Not(HasSubstr("refused"))) << "of that round";
 }
 
-JobSettings running(const std::string& program, int min_nodes = 2) {
-  JobSettings settings = nnodes(min_nodes, 2);
+JobSettings running(const std::string& program, int min_nodes = 2, int max_nodes = 2) {
+  JobSettings settings = nnodes(min_nodes, max_nodes);
   settings.extra = {{"program", program}};
   return settings;
 }
@@ -296,16 +296,29 @@ TEST(Rendezvous, NodesOfOneJobMayHaveArgumentsOfTheirOwn) {
   EXPECT_NE(job.action_to<rdzv::Waiting>(spare, "c"), nullptr);
 }
 
+TEST(Rendezvous, ANodeWithAnotherProgramDoesNotJoinAJobThatTakesFurtherNodes) {
+  Job job(running("train.py 1", 1, 4));
+  job.join_all({"a", "b"});
+  job.run(1min, {"a", "b"});
+  const Sent other = job.step(rdzv::Join{job.node("c"), running("tune.py 3", 1, 4)});
+  EXPECT_NE(job.action_to<rdzv::Refused>(other, "c"), nullptr);
+  EXPECT_EQ(job.join("d").count<rdzv::Refused>(), 0);
+}
+
+TEST(Rendezvous, AJobOfOneNodeTakesANodeWithOtherArguments) {
+  Job job(running("train.py 1", 1, 4));
+  job.join("a");
+  job.run(1min, {"a"});
+  const Sent other = job.step(rdzv::Join{job.node("b"), running("train.py 2", 1, 4)});
+  EXPECT_EQ(other.count<rdzv::Refused>(), 0);
+}
+
 TEST(Rendezvous, ANodeThatMayReplaceAMemberIsNoSurplus) {
   Job lost(running("train.py 1"));
   lost.join_all({"a", "b"});
   lost.cut("b");
   const Sent sent = lost.step(rdzv::Join{lost.node("c"), running("train.py 2")});
   EXPECT_NE(lost.action_to<rdzv::Waiting>(sent, "c"), nullptr);
-  Job range(running("train.py 1", 1));
-  range.join_all({"a", "b"});
-  const Sent spare = range.step(rdzv::Join{range.node("c"), running("train.py 2", 1)});
-  EXPECT_NE(range.action_to<rdzv::Waiting>(spare, "c"), nullptr);
 }
 
 TEST(Rendezvous, TimingsMayDiffer) {

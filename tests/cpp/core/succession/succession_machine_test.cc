@@ -301,11 +301,34 @@ TEST(SuccessionOverride, ContinuesTheNewestRecordOfTheVotersThatAnswer) {
   const auto asked =
       process.receive(kOther, reg::AskReply{0, false, 6, reg::KnownRecord{newer, true}});
   EXPECT_TRUE(replies(asked).empty()) << "two of five are no majority";
-  const auto started = those<StartCoordinator>(process.pass(2s));
+  process.pass(1s);
+  process.receive(kOther, reg::Fetched{{newer, true}});
+  const auto started = those<StartCoordinator>(process.pass(1s));
   ASSERT_EQ(started.size(), 1U);
   EXPECT_EQ(started.front().record.replaces.front(), (Replaced{kLineage, {3, 8}}));
   EXPECT_GT(started.front().term, 3U);
   EXPECT_EQ(process.machine().job_register().known()->record.content.round, 4U);
+}
+
+TEST(SuccessionOverride, BeginsNothingWithoutTheNewestRecordOfTheVotersThatAnswer) {
+  Process process(kSelf);
+  strand(&process);
+  process.receive(kOperator, Override{5});
+  reg::Record newer = record_of_three();
+  newer.newness = {3, 8};
+  newer.voters = {kFormer, kSelf, {{4, 4}, "10.0.0.4:4711"}};
+  process.receive(kOther, reg::AskReply{0, false, 6, reg::KnownRecord{newer, true}});
+  const auto actions = process.pass(2s);
+  const auto is_fetch = [](const Send& one) {
+    const auto frame = decode_frame(one.frame);
+    const auto* message = frame.ok() ? std::get_if<reg::Message>(&frame->body) : nullptr;
+    return message != nullptr && std::holds_alternative<reg::Fetch>(message->body);
+  };
+  const auto all = those<Send>(actions);
+  EXPECT_TRUE(std::any_of(all.begin(), all.end(), is_fetch));
+  ASSERT_EQ(replies(actions).size(), 1U);
+  EXPECT_NE(replies(actions).front().text.find("did not send it"), std::string::npos);
+  EXPECT_TRUE(those<StartCoordinator>(actions).empty());
 }
 
 TEST(SuccessionOverride, NeverVotesInTheFormerLineageAgain) {

@@ -58,7 +58,7 @@ TEST(VoterWire, TheLargestRecordFitsIntoAFrameOfItsConnection) {
   record.content.bytes.assign(reg::kContentBytesMax, 'x');
   ASSERT_EQ(check_record_size(record.content.bytes.size()), "");
   const reg::Message message = {
-      {7, 8}, {1, 2}, {3, 4}, reg::Promise{.accepted = reg::KnownRecord{record, false}}};
+      {7, 8}, {1, 2}, {3, 4}, reg::Fetched{reg::KnownRecord{record, false}}};
   const VoterFrame frame{std::string(kJobIdBytesMax, 'j'), {1, 2}, {3, 4}, message};
   const std::string bytes = encode_frame(frame);
   EXPECT_LE(bytes.size(), kVoterFrameBytesMax);

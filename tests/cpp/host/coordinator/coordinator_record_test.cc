@@ -38,6 +38,7 @@ TEST(CoordinatorRecord, OfAJobThatGrowsBeyondTheLimitClosesTheJobWithTheReason) 
   join(1);
   nodes[0]->expect<rdzv::Round>();
   coordinator->on_succession(succession::TurnOn{});
+  group.advance(std::chrono::milliseconds(1));
   ASSERT_EQ(proposals.size(), 1U) << "the record of one node fits";
   EXPECT_LE(proposals[0].content.bytes.size(), kLimit);
   coordinator->on_succession(succession::InForce{proposals[0].number});

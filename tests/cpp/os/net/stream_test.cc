@@ -216,6 +216,9 @@ struct TurnedStream final : Stream::Handler {
     received += bytes;
     return bytes.size();
   }
+  void on_sending() override {
+    if (!later.empty()) stream.write(std::exchange(later, {}));
+  }
   void on_end(Stream::End, int) override {}
   bool has_sent() const {
     char byte = 0;
@@ -224,6 +227,7 @@ struct TurnedStream final : Stream::Handler {
 
   UniqueFd peer;
   std::string received;
+  std::string later;  // is written when it is the stream's turn to send
   Stream stream;
 };
 
@@ -244,6 +248,25 @@ TEST(StreamGroup, SendsToSomeOfManyStreamsInEachIterationAndToAllInTheEnd) {
     EXPECT_TRUE(loop->turn());
     EXPECT_EQ(num_sent(), expected);
   }
+  EXPECT_FALSE(loop->turn()) << "nothing is left";
+}
+
+TEST(StreamGroup, FillsTheBufferOfAStreamWhenItIsItsTurnToSend) {
+  const auto loop = *EventLoop::create();
+  MemoryBudget budget(64 << 20);
+  StreamGroup group(loop.get(), &budget, {});
+  std::vector<std::unique_ptr<TurnedStream>> all;
+  for (std::size_t i = 0; i < StreamGroup::kSendersPerIteration + 1; ++i) {
+    all.push_back(std::make_unique<TurnedStream>(&group));
+    all.back()->later = "news";
+    all.back()->stream.send_soon();
+  }
+  EXPECT_EQ(budget.used(), 0U);
+  EXPECT_TRUE(loop->turn());
+  EXPECT_TRUE(all.front()->has_sent());
+  EXPECT_EQ(all.back()->later, "news");
+  EXPECT_TRUE(loop->turn());
+  EXPECT_TRUE(all.back()->has_sent());
   EXPECT_FALSE(loop->turn()) << "nothing is left";
 }
 
