@@ -25,7 +25,7 @@ static_assert(index_of(Input::kClosed) + 1 == kParticipantInputs);
 
 using Table = std::array<std::array<ParticipantEdge, kParticipantInputs>, kParticipantStates>;
 
-constexpr Table make_table() {
+constexpr Table make_edges() {
   Table table{};
   const auto at = [&table](State state, Input input) -> ParticipantEdge& {
     return table[index_of(state)][index_of(input)];
@@ -62,12 +62,12 @@ constexpr Table make_table() {
   return table;
 }
 
-constexpr Table kTable = make_table();
+constexpr Table kEdges = make_edges();
 
 }  // namespace
 
 const ParticipantEdge& edge_of(ParticipantState state, ParticipantInput input) {
-  return kTable[index_of(state)][index_of(input)];
+  return kEdges[index_of(state)][index_of(input)];
 }
 
 void Participant::locate(std::string name, std::string address) {

@@ -29,7 +29,7 @@ const char* to_string(rdzv::RestartCause cause) {
 namespace core {
 namespace {
 
-constexpr int kNamesShown = 4;
+constexpr int kNodesShown = 4;
 
 std::string nodes_text(int count) {
   return std::to_string(count) + (count == 1 ? " node" : " nodes");
@@ -52,7 +52,7 @@ std::string RendezvousMachine::names_of(NodePhase phase, int count) const {
   int shown = 0;
   for (const auto& [id, node] : nodes_) {
     if (node.phase != phase) continue;
-    if (shown == kNamesShown) break;
+    if (shown == kNodesShown) break;
     names += (shown++ == 0 ? "" : ", ") + node.info.name;
   }
   if (count > shown) names += " and " + std::to_string(count - shown) + " more";

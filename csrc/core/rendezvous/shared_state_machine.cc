@@ -40,7 +40,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr std::uint32_t kMagic = 0x53445245;  // "ERDS"
+constexpr std::uint32_t kSharedStateMagic = 0x53445245;  // "ERDS"
 constexpr std::uint16_t kFormat = 1;
 constexpr std::size_t kHeaderBytes = 4 + 2 + 16 + 8 + 8;
 
@@ -50,7 +50,7 @@ constexpr BackoffOptions kAfterFailure = {.first = 50ms, .cap = 1s};
 // Written before the machine's bytes.
 void append(const SharedHeader& header, std::string* bytes) {
   ByteWriter writer(bytes);
-  writer.integer(kMagic);
+  writer.integer(kSharedStateMagic);
   writer.integer(header.format);
   writer.integer(header.lineage.high);
   writer.integer(header.lineage.low);
@@ -61,7 +61,7 @@ void append(const SharedHeader& header, std::string* bytes) {
 // nullopt: not a shared state. Of a newer format only the field `format` is valid.
 std::optional<SharedHeader> header_of(std::string_view bytes) {
   ByteReader reader(bytes);
-  const bool is_ours = reader.integer<std::uint32_t>() == kMagic;
+  const bool is_ours = reader.integer<std::uint32_t>() == kSharedStateMagic;
   SharedHeader header;
   header.format = reader.integer<std::uint16_t>();
   header.lineage.high = reader.integer<std::uint64_t>();

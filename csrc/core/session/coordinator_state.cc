@@ -9,7 +9,7 @@
 namespace elastic::core {
 namespace {
 
-constexpr std::uint32_t kMagic = 0x54534345;  // "ECST"
+constexpr std::uint32_t kSnapshotMagic = 0x54534345;  // "ECST"
 constexpr std::uint16_t kVersion = 2;
 constexpr std::size_t kJobsMax = 1 << 20;
 constexpr std::size_t kSecretsMax = 1 << 20;  // far above the nodes of a job, spares included
@@ -39,7 +39,7 @@ void visit(Visitor& v, std::vector<StoredJob>& jobs) {
 std::string encode_jobs(std::vector<StoredJob> jobs) {
   std::string bytes;
   ByteWriter head(&bytes);
-  head.integer(kMagic);
+  head.integer(kSnapshotMagic);
   head.integer(kVersion);
   FieldWriter writer(&bytes);
   visit(writer, jobs);
@@ -49,7 +49,7 @@ std::string encode_jobs(std::vector<StoredJob> jobs) {
 
 Result<std::vector<StoredJob>> decode_jobs(std::string_view bytes) {
   ByteReader head(bytes);
-  const bool is_ours = head.integer<std::uint32_t>() == kMagic;
+  const bool is_ours = head.integer<std::uint32_t>() == kSnapshotMagic;
   const auto version = head.integer<std::uint16_t>();
   if (!is_ours || !head.ok()) {
     return Status(StatusCode::kPeerViolation, "not the state of a coordinator");
@@ -60,7 +60,7 @@ Result<std::vector<StoredJob>> decode_jobs(std::string_view bytes) {
                       " version (format " + std::to_string(version) + ", this one reads " +
                       std::to_string(kVersion) + ")");
   }
-  constexpr std::size_t kHeadBytes = sizeof kMagic + sizeof kVersion;
+  constexpr std::size_t kHeadBytes = sizeof kSnapshotMagic + sizeof kVersion;
   const Status damaged(StatusCode::kPeerViolation, "the state is damaged");
   if (bytes.size() < kHeadBytes + kDigestBytes) return damaged;
   const std::string_view content = bytes.substr(0, bytes.size() - kDigestBytes);

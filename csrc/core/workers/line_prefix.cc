@@ -9,7 +9,7 @@ bool is_name_char(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
 }
 
-std::optional<std::string> value_of(std::string_view name, const PrefixValues& values) {
+std::optional<std::string> variable_value(std::string_view name, const PrefixValues& values) {
   if (name == "role_name") return values.role_name;
   if (name == "rank") return values.rank;
   if (name == "local_rank") return values.local_rank;
@@ -37,7 +37,7 @@ LinePrefix::LinePrefix(std::string_view text, const PrefixValues& values) : part
     while (end < text.size() && is_name_char(text[end])) ++end;
     const bool is_closed = !has_brace || (end < text.size() && text[end] == '}');
     const std::string_view name = is_closed ? text.substr(begin, end - begin) : std::string_view();
-    const std::optional<std::string> value = value_of(name, values);
+    const std::optional<std::string> value = variable_value(name, values);
     const bool is_known = value || name == "time";
     const std::size_t whole = is_known && has_brace ? end + 1 : end;
     if (value) {

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/base/check.h"
+#include "host/base/connection_limits.h"
 #include "os/net/address.h"
 
 // Theory of operation. Each message of a session is one step of the machine, made when it is read.
@@ -35,8 +36,6 @@ std::string outcome_text(const JobResult& result) {
   return result.message.empty() ? text : text + ": " + result.message;
 }
 
-// Detecting the loss, connecting, identifying the server, hello: three round trips and a margin.
-constexpr int kRoundTripsToResume = 6;
 // Joins of many nodes are passed to the succession machine together.
 constexpr Duration kNodesDelay = std::chrono::milliseconds(5);
 // What visits every node is done at most so often for each of them, so that a burst of changes

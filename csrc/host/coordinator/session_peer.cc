@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "host/base/connection_limits.h"
+
 // Theory of operation. The messages that were read are passed to the service one by one. Everything
 // that they cause to be sent, to this session or to others, is collected in the streams and sent
 // once, when all handlers of the iteration have returned. So a heartbeat costs one recv and one
@@ -11,16 +13,10 @@
 namespace elastic::host {
 namespace {
 
-// A buffer of up to this size is kept while it is empty.
-constexpr std::size_t kKeptBytes = 512;
 // A larger reused message buffer is freed.
 constexpr std::size_t kFrameKeptBytes = 64 << 10;
 // The longest frame of a client that has sent no hello; the longest hello of ours fits.
 constexpr std::size_t kHelloBytesMax = 64 << 10;
-// How long a client whose session was ended may take to read the reason and close.
-constexpr Duration kFinishTimeout = std::chrono::seconds(2);
-// Keep-alive probes detect a vanished host after this time, also when nothing is sent to it.
-constexpr Duration kKeepAliveInterval = std::chrono::seconds(5);
 
 }  // namespace
 

@@ -6,16 +6,16 @@
 #include <utility>
 #include <variant>
 
+#include "host/base/connection_limits.h"
 #include "os/loop/random_seed.h"
 
 namespace elastic::host {
 namespace {
 
 constexpr std::size_t kPeersMax = 64;  // the others are closed at once
-constexpr std::size_t kPendingMax = 16;
+constexpr std::size_t kPendingPeersMax = 16;
 constexpr std::size_t kObserverBytesMax = 4 << 20;
 constexpr Duration kHelloTimeout = std::chrono::seconds(5);
-constexpr Duration kAcceptPause = std::chrono::milliseconds(100);
 
 }  // namespace
 
@@ -40,7 +40,7 @@ LocalObservers::LocalObservers(os::EventLoop* loop, os::LocalListener listener, 
       desk_(*desk),
       incarnation_(os::random_seed()),
       listener_(std::move(listener)),
-      pending_(kPendingMax),
+      pending_(kPendingPeersMax),
       pause_(loop, [this] { watch_.modify(EPOLLIN); }) {}
 
 LocalObservers::~LocalObservers() {

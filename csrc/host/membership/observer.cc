@@ -8,6 +8,7 @@
 
 #include "core/base/memory_budget.h"
 #include "core/session/session_wire.h"
+#include "host/base/connection_limits.h"
 #include "host/membership/address_choice.h"
 #include "host/membership/session_attempt.h"
 #include "host/membership/session_link.h"
@@ -27,7 +28,6 @@ namespace elastic {
 namespace {
 
 constexpr std::size_t kUnsentBytesMax = 1 << 20;
-constexpr std::size_t kKeptBytes = 512;
 constexpr int kFollowedMax = 8;  // redirections
 // A vanished coordinator's host is detected within this: the coordinator sends more often.
 constexpr Duration kSilenceMax = std::chrono::seconds(10);
@@ -42,7 +42,7 @@ class Observer::Impl {
         thread_(std::move(thread)),
         budget_(2 * kUnsentBytesMax),
         streams_(&thread_->loop(), &budget_,
-                 {.output_bytes_max = kUnsentBytesMax, .kept_bytes = kKeptBytes}),
+                 {.output_bytes_max = kUnsentBytesMax, .kept_bytes = host::kKeptBytes}),
         silence_timer_(&thread_->loop(), [this] {
           const bool is_local = !options_.socket_path.empty();
           fail({StatusCode::kUnavailable,

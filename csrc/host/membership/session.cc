@@ -5,6 +5,7 @@
 
 #include "core/base/utf8.h"
 #include "elastic/agent.h"
+#include "host/base/connection_limits.h"
 #include "os/loop/random_seed.h"
 #include "os/net/interfaces.h"
 
@@ -29,8 +30,6 @@ constexpr Duration kFinalMessageTimeout = std::chrono::seconds(1);
 
 // A coordinator that reads nothing is replaced or given up before this is full.
 constexpr std::size_t kUnsentBytesMax = 4 << 20;
-// A buffer of up to this size is kept while it is empty.
-constexpr std::size_t kKeptBytes = 512;
 
 std::string endpoint_text(const RendezvousOptions& options) {
   return join_address(options.endpoint_host, options.endpoint_port);

@@ -5,6 +5,7 @@
 
 #include "core/base/duration_text.h"
 #include "core/succession/meeting.h"
+#include "host/base/connection_limits.h"
 #include "host/membership/node_identity.h"
 #include "os/net/address.h"
 
@@ -15,9 +16,6 @@
 
 namespace elastic::host {
 namespace {
-
-// Detecting the loss, connecting, identifying the server, hello: three round trips and a margin.
-constexpr int kRoundTripsToResume = 6;
 
 std::string name_of(SessionVoter::Cause cause) {
   switch (cause) {

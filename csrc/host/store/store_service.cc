@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "host/base/connection_limits.h"
 #include "host/base/memory_return.h"
 #include "host/store/store_peer.h"
 #include "os/loop/random_seed.h"
@@ -29,7 +30,6 @@ constexpr int kAcceptsPerTurn = 64;
 constexpr int kQueueMax = 65536;
 // The approximate memory of a connection without its buffers, including its slot in the loop.
 constexpr std::size_t kConnectionBytes = 256;
-constexpr Duration kAcceptPause = std::chrono::milliseconds(100);
 
 }  // namespace
 

@@ -3,15 +3,12 @@
 #include <algorithm>
 #include <chrono>
 
+#include "host/base/connection_limits.h"
 #include "os/net/tcp_connect.h"
 
 namespace elastic::host {
 namespace {
 
-// How long a rejected peer may take to read the reason.
-constexpr Duration kFinishTimeout = std::chrono::seconds(2);
-// Keep-alive probes find a host that vanished, also when nothing is sent to it.
-constexpr Duration kKeepAliveInterval = std::chrono::seconds(5);
 constexpr char kTlsHandshake = '\x16';  // the first byte of a TLS client
 
 constexpr const char* kSetToken = ": set the same token on all nodes (--token-file)";

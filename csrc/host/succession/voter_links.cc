@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "host/base/connection_limits.h"
 #include "host/succession/voter_link.h"
 #include "os/net/address.h"
 #include "os/net/listener.h"
@@ -16,8 +17,7 @@
 namespace elastic::host {
 namespace {
 
-constexpr int kAcceptsPerTurn = 16;
-constexpr Duration kAcceptPause = std::chrono::milliseconds(100);
+constexpr int kVotersAcceptedPerTurn = 16;
 constexpr std::size_t kWaitingFramesMax = 32;  // of one attempt; the oldest one is dropped
 constexpr Duration kRejectedInterval = std::chrono::seconds(60);
 
@@ -39,7 +39,7 @@ class VoterLinks::Acceptor final : public os::EventLoop::FdHandler {
   std::uint16_t port() const { return listener_.address().port(); }
 
   void on_ready(std::uint32_t) override {
-    for (int i = 0; i < kAcceptsPerTurn; ++i) {
+    for (int i = 0; i < kVotersAcceptedPerTurn; ++i) {
       os::UniqueFd fd;
       const auto status = listener_.accept(&fd);
       if (status == os::Listener::AcceptStatus::kEmpty) return;

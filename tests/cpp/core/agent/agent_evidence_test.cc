@@ -48,8 +48,9 @@ TEST(AgentPolicy, UnhealthyOrdersFailuresByTheirEarliestEvidence) {
 
 TEST(AgentPolicy, ReportsTheSameFailureInSeveralRounds) {
   Fixture agent(5);
-  const auto fail = [&](std::uint64_t round, const std::string& fingerprint) {
-    agent.started(0).started(1).exit(0, exited(3, 7)).evidence(0, exited(3, 7), 7, "", fingerprint);
+  const auto fail = [&](std::uint64_t round, const std::string& fingerprint, int second = 107) {
+    const WorkerExit exit = exited(3, second);
+    agent.started(0).started(1).exit(0, exit).evidence(0, exit, second, "", fingerprint);
     const std::string message = std::get<rdzv::Failed>(agent.sent()).failure.message;
     agent.restart(round).exit(1, stopped(killed(SIGTERM))).gone();
     return message;
@@ -60,9 +61,13 @@ TEST(AgentPolicy, ReportsTheSameFailureInSeveralRounds) {
   EXPECT_THAT(fail(2, "f"),
               StartsWith("exited with code 3; the same failure in 2 rounds in a row"));
   agent.round(3, 2);
-  EXPECT_THAT(fail(3, "f"), HasSubstr("the same failure in 3 rounds in a row, each within "));
+  EXPECT_THAT(fail(3, "f"), HasSubstr("in 3 rounds in a row, each within 7 s of its start"));
   agent.round(4, 3);
-  EXPECT_EQ(fail(4, "other"), "exited with code 3");
+  EXPECT_EQ(fail(4, "other", 102), "exited with code 3");
+  agent.round(5, 4);
+  EXPECT_THAT(fail(5, "other", 102),
+              HasSubstr("in 2 rounds in a row, each within 2 s of its start"))
+      << "the rounds of the other failure do not count";
 }
 
 TEST(AgentPolicy, CodeWithoutARestartEndsTheJob) {

@@ -334,6 +334,18 @@ TEST_F(DrainMachineTest, RoundThatBeginsIsAskedAgain) {
   EXPECT_EQ(take_orders(Order::Kind::kAsk).round, 2U);
 }
 
+TEST_F(DrainMachineTest, MarginIsTheRounds) {
+  const Order refused = propose();
+  reply(0, Reply::Kind::kRefused, refused, 11);
+  EXPECT_EQ(take_orders(Order::Kind::kTentative).step, 11 + 2);
+  step(drain_event::Ended{});
+  begin_round(2);
+  const Order ask = take_orders(Order::Kind::kAsk);
+  reply(0, Reply::Kind::kSteps, ask, 20);
+  reply(1, Reply::Kind::kSteps, ask, 20);
+  EXPECT_EQ(take_orders(Order::Kind::kTentative).step, 20 + 1);
+}
+
 TEST_F(DrainMachineTest, NodeThatResumesReceivesTheOrderAgain) {
   const Order tentative = propose();
   step(drain_event::Began{node(1), 1, 2, "node1"});

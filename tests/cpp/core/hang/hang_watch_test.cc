@@ -347,6 +347,19 @@ TEST_F(HangWatchTest, GapOfTheProcessIsNotCounted) {
   take<hang_action::Ask>();
 }
 
+TEST_F(HangWatchTest, GapOfTheProcessIsNoTimeToResume) {
+  step(hang_event::Began{node(0), 2, "host0", seconds(10)});
+  hang::NodeProgress progress{.round = 2, .reporting = 2, .newest = 3, .oldest = 3};
+  progress.limit = seconds(1);
+  step(hang_event::Progressed{node(0), progress});
+  const Instant begun = now_;
+  now_ += seconds(20);
+  step(hang_event::ClockGap{seconds(20)});
+  wait(hours(1));
+  EXPECT_EQ(now_ - begun, seconds(30));
+  take<hang_action::Ask>();
+}
+
 TEST_F(HangWatchTest, ObserversReceiveTheStacksOfARunningJob) {
   step(hang_event::Requested{7});
   step(hang_event::Requested{8});

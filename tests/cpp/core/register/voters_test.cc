@@ -67,6 +67,12 @@ TEST(Voters, AnUnreachableVoterIsReplaced) {
   EXPECT_THAT(chosen(candidates, current, 1), ElementsAre(1, 3, 4));
 }
 
+TEST(Voters, AnUnreachableHostDoesNotCountForTheirNumber) {
+  std::vector<VoterCandidate> candidates = on_hosts(3);
+  candidates[1].is_reachable = false;
+  EXPECT_THAT(chosen(candidates), ElementsAre(1)) << "two voters would be worse than one";
+}
+
 TEST(Voters, MembersComeBeforeSparesAndSparesBeforeWitnesses) {
   std::vector<VoterCandidate> candidates = on_hosts(4);
   candidates[0].kind = VoterCandidate::Kind::kWitness;

@@ -33,6 +33,20 @@ TEST(RendezvousLoss, AFailedWorkerRestartsAllAndCostsOne) {
 
 // A node behind a slow network needs several round trips to resume. With reconnect_grace alone it
 // was lost while it reconnected.
+TEST(RendezvousLoss, NodesThatHaveStoppedTheirWorkersAreNotMissing) {
+  Job job(with(nnodes(2, 2), [](JobSettings& s) {
+    s.join_timeout = 5s;
+    s.max_restarts = 1;
+  }));
+  job.join_all({"a", "b"});
+  job.fail("a");
+  job.gone("a");
+  job.gone("b");
+  job.run(20s, {"a", "b"});
+  EXPECT_TRUE(job.is_forming());
+  EXPECT_TRUE(job.has_round(job.join_all({"a", "b"}), "a"));
+}
+
 TEST(RendezvousLoss, AMeasuredRoundTripExtendsTheReconnectGrace) {
   Job job(with(budget(1, 2, 3), [](JobSettings& s) { s.reconnect_grace = 50ms; }));
   job.join_all({"a", "b"});

@@ -319,6 +319,20 @@ TEST(WorkerGroupMachine, ProcessesThatCannotBeFoundWithoutProcAreNotReportedAsKi
                           "killed: /proc is not mounted"));
 }
 
+TEST(WorkerGroupMachine, StuckReportNamesNoProcessOfAnEarlierStart) {
+  Machine group;
+  for (const int refused_pid : {77, 0}) {
+    group.feed(Start{1});
+    group.feed(Started{0, 100, group.now});
+    group.feed(exited(0));
+    if (refused_pid > 0) group.feed(KillSent{refused_pid});
+    const std::vector<std::string> stuck = group.wait(kKillTimeout);
+    ASSERT_EQ(stuck.size(), 1u);
+    EXPECT_EQ(stuck[0].find("process 77") != std::string::npos, refused_pid > 0) << stuck[0];
+    group.feed(Swept{});
+  }
+}
+
 TEST(WorkerGroupMachine, StuckReportClaimsSigkillOnlyIfItWasSentAndNamesWhoRefusedIt) {
   Machine group;
   group.feed(Start{1});
