@@ -26,6 +26,8 @@ namespace elastic::core {
 
 using drain::Order;
 
+constexpr const char* kNoMember = "the node is not a member of the round";
+
 void DrainMachine::note_departure(const drain_event::Noticed& event, Instant deadline) {
   const drain::Departure& wanted = *event.notice.departure;
   if (!std::exchange(is_departure_, true)) {
@@ -68,11 +70,10 @@ bool DrainMachine::prepare_departure() {
   if (!is_departure_) return true;
   std::erase_if(leaving_, [this](const NodeId& node) { return !nodes_.contains(node); });
   if (leaving_.empty()) {
-    end_departure("the node is not a member of the round");
+    end_departure(kNoMember);
     return false;
   }
-  announce_once(leaving_names() + " to leave at an agreed step (" + reason_ + "), within " +
-                duration_text(std::max(deadline_ - now_, Duration::zero())));
+  announce_once(leaving_names() + " to leave at an agreed step (" + reason_ + ")");
   if (now_ >= gathers_until_) return true;
   timer_ = gathers_until_;
   return false;
@@ -155,7 +156,7 @@ void DrainMachine::forget_released() {
     return std::find(released_.begin(), released_.end(), node) != released_.end();
   });
   released_.clear();
-  if (is_departure_ && leaving_.empty()) end_departure("");
+  if (is_departure_ && leaving_.empty()) end_departure(kNoMember);
 }
 
 void DrainMachine::give_up_departure(const std::string& why) {
