@@ -153,8 +153,8 @@ py::dict to_dict(const ObservedJob& job) {
 
 PyObserver start(std::string host, std::uint16_t port, std::string run_id, bool workers,
                  bool stacks, std::optional<double> drain, std::string drain_reason,
-                 double connect_timeout, const py::str& token_file, const py::str& token,
-                 const py::str& socket_path) {
+                 std::string drain_node, double connect_timeout, const py::str& token_file,
+                 const py::str& token, const py::str& socket_path) {
   const TokenOptions secret{.file = to_os(token_file), .text = to_os(token)};
   std::string path = to_os(socket_path);
   std::optional<Duration> limit;
@@ -170,6 +170,7 @@ PyObserver start(std::string host, std::uint16_t port, std::string run_id, bool 
                             .stacks = stacks,
                             .drain = limit,
                             .drain_reason = std::move(drain_reason),
+                            .drain_node = std::move(drain_node),
                             .connect_timeout = to_duration(connect_timeout)});
   }();
   return {unwrap(std::move(started), Domain::kRendezvous),
@@ -215,7 +216,7 @@ void bind_observer(py::module_& module) {
                          "A read-only session with a coordinator, which receives a job's state.")
       .def(py::init(&start), py::arg("host"), py::arg("port"), py::kw_only(),
            py::arg("run_id") = "", py::arg("workers") = true, py::arg("stacks") = false,
-           py::arg("drain") = py::none(), py::arg("drain_reason") = "",
+           py::arg("drain") = py::none(), py::arg("drain_reason") = "", py::arg("drain_node") = "",
            py::arg("connect_timeout") = 5.0, py::arg("token_file") = "", py::arg("token") = "",
            py::arg("socket_path") = "",
            "Begins to connect. Without a `run_id` the coordinator must have one job. "

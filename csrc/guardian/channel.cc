@@ -115,7 +115,7 @@ Channel Channel::create() {
   page->bytes = ELASTIC_WORKER_BYTES;
   page->tentative_stop = page->committed_stop = ELASTIC_WORKER_NO_STEP;
   page->step = page->stopped_at = ELASTIC_WORKER_NO_STEP;
-  page->first_step = ELASTIC_WORKER_NO_STEP;
+  page->first_step = page->waits_at = ELASTIC_WORKER_NO_STEP;
   channel.page_.reset(page);
   channel.messages_left_ = kMessagesMax;
   char text[worker::kNameBytesMax];
@@ -153,6 +153,8 @@ std::int64_t Channel::first_step() const {
 
 std::int64_t Channel::stopped_at() const { return load(&page_->stopped_at); }
 
+std::int64_t Channel::waits_at() const { return load(&page_->waits_at); }
+
 void Channel::set_tentative_stop(std::int64_t step) {
   __atomic_store_n(&page_->committed_stop, ELASTIC_WORKER_NO_STEP, __ATOMIC_SEQ_CST);
   __atomic_store_n(&page_->tentative_stop, step, __ATOMIC_SEQ_CST);
@@ -183,6 +185,7 @@ bool Channel::send_round(std::uint64_t round, const std::vector<std::string_view
   // The worker's words: it is in no round, and clears them itself only when it takes this one.
   __atomic_store_n(&page_->step, ELASTIC_WORKER_NO_STEP, __ATOMIC_SEQ_CST);
   __atomic_store_n(&page_->stopped_at, ELASTIC_WORKER_NO_STEP, __ATOMIC_SEQ_CST);
+  __atomic_store_n(&page_->waits_at, ELASTIC_WORKER_NO_STEP, __ATOMIC_SEQ_CST);
   std::string bytes = packet(worker::kNewRound, round);
   for (const std::string_view item : env) bytes.append(item).push_back('\0');
   if (send(bytes)) return true;

@@ -58,6 +58,8 @@ class Channel {
   std::int64_t step() const;
   std::int64_t first_step() const;  // the first that it has reported; negative: none
   std::int64_t stopped_at() const;
+  // The last step at which it waited for the decision, and may still wait; negative: none.
+  std::int64_t waits_at() const;
   // From now on should_stop() waits at this step; negative: it goes on. After this call the worker
   // either reads the new word, or has reported its step before.
   void set_tentative_stop(std::int64_t step);

@@ -22,11 +22,13 @@ std::optional<drain::StopStepEvent> StopSteps::handle(const drain::StopStepReque
       if (worker.takes_part) worker.channel.commit_stop();
     }
     is_committed_ = true;
+    awaited_ = -1;
     is_reached_ = is_ended_ = false;
     return std::nullopt;
   }
   is_committed_ = false;
   const bool is_tentative = request.kind == Order::kTentative;
+  awaited_ = -1;
   for (Worker& worker : *workers) {
     if (!worker.channel.valid()) continue;
     worker.takes_part = is_tentative && !worker.ended && worker.channel.step() >= 0;
@@ -39,6 +41,7 @@ std::optional<drain::StopStepEvent> StopSteps::handle(const drain::StopStepReque
     return worker.takes_part && !worker.ended && worker.channel.step() >= request.step;
   });
   reply.kind = is_passed ? Reply::kRefused : Reply::kAccepted;
+  if (!is_passed && request.reports_waiting) awaited_ = request.step;
   return reply;
 }
 
@@ -62,9 +65,14 @@ std::int64_t StopSteps::stop_step(const Worker& worker) const {
 }
 
 std::optional<drain::StopStepEvent> StopSteps::advance(const std::vector<Worker>& workers) {
-  if (!is_committed_ || is_ended_) return std::nullopt;
   drain::StopStepEvent event;
   event.proposal = proposal_;
+  if (awaited_ >= 0 && all_wait(workers)) {
+    awaited_ = -1;
+    event.kind = Reply::kWaiting;
+    return event;
+  }
+  if (!is_committed_ || is_ended_) return std::nullopt;
   bool has_ended = true;
   for (const Worker& worker : workers) {
     if (!worker.takes_part) continue;
@@ -84,12 +92,21 @@ std::optional<drain::StopStepEvent> StopSteps::advance(const std::vector<Worker>
   return event;
 }
 
+bool StopSteps::all_wait(const std::vector<Worker>& workers) const {
+  return std::all_of(workers.begin(), workers.end(), [this](const Worker& worker) {
+    if (!worker.takes_part) return true;
+    return worker.ended ? worker.succeeded : worker.channel.waits_at() >= awaited_;
+  });
+}
+
 // A committed step stays: a worker that reaches it stops as agreed.
 void StopSteps::withdraw(std::vector<Worker>* workers) {
+  awaited_ = -1;
   if (is_committed_) return;
   for (Worker& worker : *workers) {
     if (!worker.takes_part) continue;
     worker.takes_part = false;
+    if (worker.channel.is_member()) continue;
     worker.channel.set_tentative_stop(ELASTIC_WORKER_NO_STEP);
   }
 }

@@ -16,20 +16,23 @@ class StopSteps {
   // The reply, if the request has one.
   std::optional<drain::StopStepEvent> handle(const drain::StopStepRequest& request,
                                              std::vector<Worker>* workers);
-  // Call after messages and exits of workers. An event if all workers that take part have stopped,
-  // or exited, since the last call.
+  // Call after messages and exits of workers. An event if all workers that take part wait, have
+  // stopped, or exited, since the last call.
   std::optional<drain::StopStepEvent> advance(const std::vector<Worker>& workers);
   // The step at which the worker has stopped; -1: it has not.
   std::int64_t stop_step(const Worker& worker) const;
-  // The round is over: no worker waits for the decision any more.
+  // The round is over: no worker waits for the decision any more. A member of the job is told so by
+  // the cut, and goes on only when it knows that its round is over.
   void withdraw(std::vector<Worker>* workers);
   // The workers of the generation are gone, or in another round.
   void clear();
 
  private:
   drain::StopStepEvent ask(const std::vector<Worker>& workers) const;
+  bool all_wait(const std::vector<Worker>& workers) const;
 
   std::uint64_t proposal_ = 0;
+  std::int64_t awaited_ = -1;  // the tentative step, if it is to be reported that all wait there
   bool is_committed_ = false;
   bool is_reached_ = false;  // reported
   bool is_ended_ = false;    // reported

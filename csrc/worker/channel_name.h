@@ -17,6 +17,7 @@ inline constexpr char kOpened = 'o';         // the owner word was set
 inline constexpr char kReporting = 'p';      // the first step was reported
 inline constexpr char kStacksWritten = 's';  // a request for stacks was answered
 inline constexpr char kStopped = 't';        // should_stop() has returned true
+inline constexpr char kWaiting = 'w';        // should_stop() waits: the word waits_at was set
 inline constexpr char kMember = 'm';         // its process can take part in another round
 inline constexpr char kLeft = 'x';           // the word left_round was set
 

@@ -12,6 +12,8 @@ bool is_attached();
 int own_socket();
 // Sends a message of one byte, without waiting. Async-signal-safe.
 bool notify(char message);
+// Ends the wait of should_stop(), which looks again.
+void wake_stopping_thread();
 // From now on the number of the round is this one, not that of the environment.
 void set_round(std::uint64_t round);
 // In a forked child: forgets the membership, which is its parent's.

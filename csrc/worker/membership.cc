@@ -184,6 +184,7 @@ void report_left() {
 
 void end_round() {
   set_over();
+  worker::wake_stopping_thread();
   if (!state.is_out) cut_sockets();
 }
 
@@ -292,6 +293,7 @@ void begin_round() {
   clear(&page->step);
   clear(&page->stopped_at);
   clear(&page->first_step);
+  clear(&page->waits_at);
   __atomic_store_n(&elastic_worker_is_reporting, 0, __ATOMIC_RELEASE);
   state.round = state.newest;
   state.has_next = state.is_out = false;

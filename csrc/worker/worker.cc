@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <climits>
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
@@ -40,7 +41,7 @@ constexpr elastic_worker_page make_private_page() {
   elastic_worker_page page{};
   page.tentative_stop = page.committed_stop = ELASTIC_WORKER_NO_STEP;
   page.step = page.stopped_at = ELASTIC_WORKER_NO_STEP;
-  page.first_step = ELASTIC_WORKER_NO_STEP;
+  page.first_step = page.waits_at = ELASTIC_WORKER_NO_STEP;
   return page;
 }
 
@@ -160,6 +161,12 @@ bool notify(char message) {
   return is_sent;
 }
 
+void wake_stopping_thread() {
+  elastic_worker_page* const page = elastic_worker_page_in_use;
+  __atomic_fetch_add(&page->stop_sequence, 1, __ATOMIC_SEQ_CST);
+  ::syscall(SYS_futex, &page->stop_sequence, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+}
+
 void set_round(uint64_t round) { set(&given_round, round + 1); }
 
 }  // namespace elastic::worker
@@ -245,6 +252,9 @@ int elastic_worker_wait_for_stop(int64_t step, int timeout_ms) {
   }
   const int64_t tentative = __atomic_load_n(&page->tentative_stop, __ATOMIC_SEQ_CST);
   if (tentative == ELASTIC_WORKER_NO_STEP || step < tentative) return 0;
+  if (elastic_worker_round_is_over() != 0) return 0;
+  __atomic_store_n(&page->waits_at, step, __ATOMIC_SEQ_CST);
+  notify(elastic::worker::kWaiting);
   const timespec limit{timeout_ms / 1000, timeout_ms % 1000 * 1000000L};
   ::syscall(SYS_futex, &page->stop_sequence, FUTEX_WAIT, sequence, &limit, nullptr, 0);
   return -1;

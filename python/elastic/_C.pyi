@@ -1533,7 +1533,7 @@ class Observer:
         ...
     def __exit__(self, *args: object) -> None:
         ...
-    def __init__(self, host: str, port: int, *, run_id: str = '', workers: bool = True, stacks: bool = False, drain: float | None = None, drain_reason: str = '', connect_timeout: float = 5.0, token_file: str = '', token: str = '', socket_path: str = '') -> None:
+    def __init__(self, host: str, port: int, *, run_id: str = '', workers: bool = True, stacks: bool = False, drain: float | None = None, drain_reason: str = '', drain_node: str = '', connect_timeout: float = 5.0, token_file: str = '', token: str = '', socket_path: str = '') -> None:
         """
         Begins to connect. Without a `run_id` the coordinator must have one job. `socket_path`: of a job with one node on this host, instead of host and port.
         """

@@ -118,6 +118,7 @@ def connect(
     stacks: bool = False,
     drain: float | None = None,
     drain_reason: str = "",
+    drain_node: str = "",
     timeout: float = 5.0,
     token_file: str = "",
 ) -> Observation:
@@ -127,7 +128,8 @@ def connect(
     Without a ``run_id`` the coordinator must have one job. ``workers``: with pid and state of each
     rank, which the agents report while such an observer is connected. ``stacks``: request the
     stacks of all workers once. ``drain``: request once that all ranks stop at one step within so
-    many seconds, because of ``drain_reason``. ``token_file``: the file with the token of the job or
+    many seconds, because of ``drain_reason``; ``drain_node``: that only this node leaves at one.
+    ``token_file``: the file with the token of the job or
     of its observers, which only reads; without it the variables are used.
     """
     from elastic import _environment
@@ -147,6 +149,7 @@ def connect(
                 stacks=stacks,
                 drain=drain,
                 drain_reason=drain_reason,
+                drain_node=drain_node,
             )
 
         return Observation([(endpoint, 0)], start_local)
@@ -166,6 +169,7 @@ def connect(
             stacks=stacks,
             drain=drain,
             drain_reason=drain_reason,
+            drain_node=drain_node,
             connect_timeout=limit,
             **secret,
         )

@@ -104,6 +104,7 @@ void AgentPolicy::run(PolicyStep step, const PolicyEvent& event, Context* contex
       break;
     case PolicyStep::kLeave: leave(std::get<StopRequested>(event), context); break;
     case PolicyStep::kLeaveDone: leave_done(context); break;
+    case PolicyStep::kLeaveAtStep: leave_at(std::get<LeaveAtStep>(event).step, context); break;
     case PolicyStep::kKill: kill(std::get<StopRequested>(event), context); break;
     case PolicyStep::kStopUnordered:
       stop_group(failure_grace(),
@@ -418,6 +419,14 @@ void AgentPolicy::leave_done(Context* context) {
          context);
   set_stopped();
   finish(context);
+}
+
+// The others continue without it. Its workers stop by themselves, and save what they need to.
+void AgentPolicy::leave_at(std::int64_t step, Context* context) {
+  deadline_.reset();
+  result_.exit_code = 0;
+  result_.message = "left the job at step " + std::to_string(step) + ", as agreed";
+  update(LeaveRequested{"at step " + std::to_string(step) + ", as agreed"}, context);
 }
 
 void AgentPolicy::kill(const StopRequested& event, Context* context) {

@@ -78,6 +78,11 @@ struct WorkerCapable {
 struct WorkerLeft {
   int local_rank = 0;
 };
+// Every rank of the round waits at this step, where this node leaves the job: its workers were told
+// to stop there.
+struct LeaveAtStep {
+  std::int64_t step = 0;
+};
 // Every worker of the round has ended and nothing of their process groups is left.
 struct GroupGone {};
 struct StopRequested {
@@ -93,8 +98,8 @@ struct PolicyTick {};
 using PolicyEvent =
     std::variant<RendezvousReady, Progress, RendezvousLost, LocalFault, rdzv::Round, rdzv::Restart,
                  rdzv::Evicted, rdzv::Refused, rdzv::TimedOut, rdzv::Closed, WorkerStarted,
-                 WorkerExited, FailureFound, WorkerCapable, WorkerLeft, GroupGone, StopRequested,
-                 SupervisionLost, PolicyTick>;
+                 WorkerExited, FailureFound, WorkerCapable, WorkerLeft, LeaveAtStep, GroupGone,
+                 StopRequested, SupervisionLost, PolicyTick>;
 
 // Send to the rendezvous. A Join lacks its store_port: the owner binds one and fills it in.
 struct Send {
@@ -159,8 +164,9 @@ enum class PolicyInput : std::uint8_t {
   kSupervisionLost,
   kTick,        // the deadline passed
   kCutExpired,  // the same, while the workers leave their round
+  kReleased,    // the node leaves at an agreed step
 };
-inline constexpr std::size_t kPolicyInputs = 28;
+inline constexpr std::size_t kPolicyInputs = 29;
 inline constexpr std::size_t kAgentStates = 7;
 
 // What a transition does.
@@ -190,6 +196,7 @@ enum class PolicyStep : std::uint8_t {
   kFinish,
   kLeave,
   kLeaveDone,
+  kLeaveAtStep,
   kKill,
   kStopUnordered,
   kLose,
@@ -236,6 +243,9 @@ class AgentPolicy {
   std::optional<Instant> next_deadline() const { return deadline_; }
 
   AgentState state() const { return state_; }
+  const NodeId& node() const { return self().id; }
+  // Every worker runs, and can take part in another round.
+  bool can_continue() const { return can_cut(); }
   // What `event` means in the current state.
   PolicyInput classify(const PolicyEvent& event) const;
 
@@ -285,6 +295,7 @@ class AgentPolicy {
   void stop_group(Duration grace, const std::string& why, Context* context);
   void leave(const StopRequested& event, Context* context);
   void leave_done(Context* context);
+  void leave_at(std::int64_t step, Context* context);
   void kill(const StopRequested& event, Context* context);
   void lose(const PolicyEvent& event, Context* context);
   void finish(Context* context);

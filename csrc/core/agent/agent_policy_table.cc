@@ -25,7 +25,7 @@ constexpr std::size_t index_of(AgentState state) { return static_cast<std::size_
 constexpr std::size_t index_of(PolicyInput input) { return static_cast<std::size_t>(input); }
 
 static_assert(index_of(AgentState::kUnknown) + 1 == kAgentStates);
-static_assert(index_of(PolicyInput::kCutExpired) + 1 == kPolicyInputs);
+static_assert(index_of(PolicyInput::kReleased) + 1 == kPolicyInputs);
 
 constexpr PolicyTable make_table() {
   using State = AgentState;
@@ -37,8 +37,8 @@ constexpr PolicyTable make_table() {
   };
   for (std::size_t state = 0; state < kAgentStates; ++state) {
     table[state].fill({Step::kLose, State::kUnknown});
-    for (const Input input :
-         {Input::kStale, Input::kTick, Input::kWorkerCapable, Input::kWorkerLeft}) {
+    for (const Input input : {Input::kStale, Input::kTick, Input::kWorkerCapable,
+                              Input::kWorkerLeft, Input::kReleased}) {
       table[state][index_of(input)] = {Step::kIgnore, static_cast<State>(state)};
     }
     table[state][index_of(Input::kProgress)] = {Step::kReport, static_cast<State>(state)};
@@ -79,6 +79,7 @@ constexpr PolicyTable make_table() {
   at(State::kHealthy, Input::kWorkerFailed) = {Step::kAddFailure, State::kUnhealthy};
   at(State::kHealthy, Input::kNodeBad) = {Step::kLeaveBadNode, State::kFailed};
   at(State::kHealthy, Input::kGroupEnded) = {Step::kSendDone, State::kSucceeded};
+  at(State::kHealthy, Input::kReleased) = {Step::kLeaveAtStep, State::kStopped};
   at(State::kHealthy, Input::kStopRequested) = {Step::kLeave, State::kStopped};
   at(State::kHealthy, Input::kKillRequested) = {Step::kKill, State::kHealthy};
 
@@ -174,6 +175,7 @@ struct AgentPolicy::Reader {
     }
     return PolicyInput::kAllLeft;
   }
+  PolicyInput operator()(const LeaveAtStep&) const { return PolicyInput::kReleased; }
   PolicyInput operator()(const GroupGone&) const {
     if (!policy.has_processes() || !policy.all_ended()) return PolicyInput::kSupervisionLost;
     if (policy.is_waiting()) return PolicyInput::kKeptGone;

@@ -29,6 +29,8 @@
 //
 // What cannot be agreed on before the deadline is given up: the job is closed, and its workers are
 // stopped as by a signal.
+//
+// Nodes that leave a job whose other workers continue: drain_departure.cc.
 
 namespace elastic::core {
 namespace {
@@ -75,6 +77,7 @@ void DrainMachine::on(const drain_event::Began& event) {
     round_ = event.round;
   }
   num_members_ = event.nodes;
+  min_nodes_ = event.min_nodes;
   if (nodes_.empty()) note_takeover(event.resume_limit);
   const auto [found, is_new] = nodes_.try_emplace(event.node);
   found->second.name = event.name;
@@ -84,7 +87,11 @@ void DrainMachine::on(const drain_event::Began& event) {
     case DrainPhase::kProposed:
     case DrainPhase::kCommitted:
     case DrainPhase::kReached:
+    case DrainPhase::kHolding:
       if (!is_new) send(event.node);  // the order may have been lost with the session
+      break;
+    case DrainPhase::kReleased:
+      if (!is_new) send_release();
       break;
     default: break;
   }
@@ -92,8 +99,9 @@ void DrainMachine::on(const drain_event::Began& event) {
 
 void DrainMachine::on(const drain_event::Ended&) {
   if (phase_ == DrainPhase::kOver) return;
+  if (phase_ == DrainPhase::kReleased) forget_released();
   if (phase_ == DrainPhase::kAsking || phase_ == DrainPhase::kProposed ||
-      phase_ == DrainPhase::kAwaitSteps) {
+      phase_ == DrainPhase::kAwaitSteps || phase_ == DrainPhase::kHolding) {
     announce("the round ends before its ranks agreed on a step; asking again in the next round");
   } else if (phase_ == DrainPhase::kCommitted || phase_ == DrainPhase::kReached) {
     announce("the round ends before every rank has stopped at step " + std::to_string(step_) +
@@ -130,7 +138,8 @@ void DrainMachine::on(const drain_event::Left& event) {
     nodes_.erase(found);
   }
   switch (phase_) {
-    case DrainPhase::kProposed: withdraw(); [[fallthrough]];
+    case DrainPhase::kProposed:
+    case DrainPhase::kHolding: withdraw(); [[fallthrough]];
     case DrainPhase::kAsking:
     case DrainPhase::kAwaitSteps:
     case DrainPhase::kAwaitRound:
@@ -160,8 +169,14 @@ void DrainMachine::on(const drain_event::Progressed& event) {
 void DrainMachine::on(const drain_event::Noticed& event) {
   if (event.observer != 0) observers_.push_back(event.observer);
   const Instant deadline = add_saturating(now_, std::max(event.notice.left, Duration::zero()));
+  spares_ = event.spares;
+  if (phase_ == DrainPhase::kOver) return inform(false, "the job has ended");
+  const bool is_departure = event.notice.departure.has_value();
+  if (is_departure && (is_departure_ || phase_ == DrainPhase::kIdle)) {
+    return note_departure(event, deadline);
+  }
+  if (is_departure_) return stop_instead(event.notice, deadline);
   switch (phase_) {
-    case DrainPhase::kOver: inform(false, "the job has ended"); return;
     case DrainPhase::kCommitted:
     case DrainPhase::kReached:
       inform(true, "every rank stops at step " + std::to_string(step_));
@@ -186,6 +201,7 @@ void DrainMachine::on(const drain_event::Replied& event) {
       found != nodes_.end() && reply.round == round_ && reply.proposal == proposal_;
   if (!is_expected) return;
   Node& node = found->second;
+  spares_ = event.spares;
   switch (reply.kind) {
     case Reply::Kind::kSteps:
       if (phase_ != DrainPhase::kAsking) return;
@@ -196,7 +212,18 @@ void DrainMachine::on(const drain_event::Replied& event) {
     case Reply::Kind::kAccepted:
       if (phase_ != DrainPhase::kProposed) return;
       note(node, reply, true);
-      if (all_replied()) commit(step_);
+      if (!all_replied()) break;
+      if (is_departure_) {
+        hold();
+      } else {
+        commit(step_);
+      }
+      break;
+    case Reply::Kind::kWaiting:
+      if (phase_ != DrainPhase::kProposed && phase_ != DrainPhase::kHolding) return;
+      note(node, reply, true);
+      if (phase_ == DrainPhase::kHolding) return check_waiting();
+      if (all_replied() && is_departure_) hold();
       break;
     case Reply::Kind::kRefused:
       if (phase_ != DrainPhase::kProposed) return;
@@ -227,13 +254,18 @@ void DrainMachine::on(const drain_event::Tick&) {
         why = "the ranks on " + unreached_names() + " have not stopped at step " +
               std::to_string(step_) + ": they are slow, or do not call should_stop()";
         break;
+      case DrainPhase::kHolding:
+        why = "not every rank has reached step " + std::to_string(step_);
+        break;
       default: why = "the nodes did not agree on a step"; break;
     }
+    if (is_departure_) return give_up_departure(why + " when the deadline passed");
     return stop_now(why + " when the deadline passed");
   }
   if (!timer_ || now_ < *timer_) return;
   timer_.reset();
   switch (phase_) {
+    case DrainPhase::kAwaitRound: begin(); break;
     case DrainPhase::kProposed: withdraw(); [[fallthrough]];
     case DrainPhase::kAsking:
     case DrainPhase::kAwaitSteps: ask(); break;
@@ -253,7 +285,7 @@ void DrainMachine::note_takeover(Duration resume_limit) {
 }
 
 void DrainMachine::begin() {
-  if (is_complete()) ask();
+  if (is_complete() && prepare_departure()) ask();
 }
 
 void DrainMachine::ask() {
@@ -276,11 +308,17 @@ void DrainMachine::decide() {
   std::int64_t reporting = 0;
   std::int64_t silent = 0;
   bool is_held = false;
+  std::vector<NodeId> released;
   no_stop_before_ = Instant::min();
   for (const auto& [id, node] : nodes_) {
+    if (node.reply.is_committed && is_departure_ && is_leaving(id)) {
+      released.push_back(id);
+      continue;
+    }
     // An earlier coordinator has committed it: all nodes had accepted it.
     if (node.reply.is_committed) {
       no_stop_before_ = add_saturating(now_, kDrainReplyTimeout);  // for the news of its ranks
+      is_departure_ = false;
       return commit(node.reply.held);
     }
     reporting += node.reply.reporting;
@@ -288,12 +326,14 @@ void DrainMachine::decide() {
     newest_ = std::max(newest_, node.reply.newest);
     is_held = is_held || node.reply.held != kNoStep;
   }
+  // By an earlier coordinator: every rank waits at the step.
+  if (!released.empty()) return release(std::move(released));
   if (is_held) withdraw();  // a step of an earlier coordinator, which has not committed it
   const auto silent_until = add_saturating(first_report_.value_or(now_), kDrainSilentGrace);
-  if (reporting == 0 || (silent > 0 && now_ < silent_until)) {
+  if (reporting == 0 || (silent > 0 && (is_departure_ || now_ < silent_until))) {
     phase_ = DrainPhase::kAwaitSteps;
     timer_.reset();
-    if (reporting > 0) timer_ = silent_until;
+    if (reporting > 0 && !is_departure_) timer_ = silent_until;
     announce_once("waiting: " + silent_text());
     return;
   }
@@ -301,7 +341,7 @@ void DrainMachine::decide() {
     announce_once(silent_text() +
                   ": the other ranks agree on a step, and these are stopped by SIGTERM after them");
   }
-  propose();
+  if (check_departure()) propose();
 }
 
 void DrainMachine::propose() {
@@ -391,6 +431,7 @@ void DrainMachine::count(const Node& node, int sign) {
   tally_.replied += node.has_replied ? sign : 0;
   tally_.reached += has_reached ? sign : 0;
   tally_.ended += has_ended ? sign : 0;
+  tally_.waiting += node.reply.kind == Reply::Kind::kWaiting ? sign : 0;
 }
 
 void DrainMachine::note(Node& node, const Reply& reply, bool has_replied) {
@@ -406,6 +447,9 @@ void DrainMachine::forget_nodes() {
 }
 
 std::string DrainMachine::describe() const {
+  if (is_departure_ && phase_ != DrainPhase::kOver) {
+    return leaving_names() + " to leave at an agreed step (" + reason_ + ")";
+  }
   switch (phase_) {
     case DrainPhase::kIdle:
     case DrainPhase::kOver: return "";
@@ -458,6 +502,7 @@ drain::Order DrainMachine::order_of(Order::Kind kind) const {
   order.proposal = proposal_;
   order.step = step_;
   order.notice = {std::max(deadline_ - now_, Duration::zero()), reason_};
+  if (is_departure_) order.notice.departure = {leaving_, stops_job_};
   return order;
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
-// The coordinator's part of an agreed step: stops all ranks of a job at one step after a notice.
+// The coordinator's part of an agreed step: after a notice it stops all ranks of a job at one step,
+// or lets nodes leave at one while the others continue with their workers.
 //
 // Pure: the same calls in the same order give the same actions. Not thread-safe. One object for one
 // job; it runs beside the rendezvous machine, and ends the job through it.
@@ -29,6 +30,7 @@ struct Began {
   std::string name = {};
   // This coordinator has not formed the round: the time in which its nodes resume. Zero: it has.
   Duration resume_limit{};
+  int min_nodes = 1;  // of a round
 };
 // The round is over: its workers are being stopped.
 struct Ended {};
@@ -48,10 +50,12 @@ struct Noticed {
   drain::Notice notice;
   std::uint64_t observer = 0;
   Duration resume_limit{};  // as in Began, if no node of a round is known
+  int spares = 0;           // nodes that wait for the next round
 };
 struct Replied {
   NodeId node;
   drain::Reply reply;
+  int spares = 0;  // as in Noticed
 };
 struct Tick {};
 }  // namespace drain_event
@@ -73,16 +77,18 @@ struct Announce {
 struct Close {
   JobResult result;
 };
-// The answer to an observer: the job stops at a step, or why it does not.
+// The answer to an observer: the job stops at a step, or why it does not; or the nodes leave.
 struct Inform {
   std::uint64_t observer = 0;
   bool is_agreed = false;
   std::string text;
 };
+// The job is to stop after all, so it must not grow: rdzv::HoldGrowth.
+struct HoldGrowth {};
 }  // namespace drain_action
 
 using DrainAction = std::variant<drain_action::Send, drain_action::Announce, drain_action::Close,
-                                 drain_action::Inform>;
+                                 drain_action::Inform, drain_action::HoldGrowth>;
 
 enum class DrainPhase : std::uint8_t {
   kIdle,        // no notice was given
@@ -93,14 +99,19 @@ enum class DrainPhase : std::uint8_t {
   kCommitted,   // the step is agreed
   kReached,     // every rank has stopped; they save their state and exit
   kOver,        // the job was ended, or has ended
+  kHolding,     // nodes leave: the step is agreed, and ranks that reach it wait
+  kReleased,    // every rank waits at it, and the nodes that leave were told so: the round ends
 };
-inline constexpr std::size_t kDrainPhases = 8;
+inline constexpr std::size_t kDrainPhases = 10;
 
 // The time for the nodes to reply.
 inline constexpr Duration kDrainReplyTimeout = std::chrono::seconds(2);
 // How long a rank may stay without a step after the first rank has reported one. Then the other
 // ranks agree without it.
 inline constexpr Duration kDrainSilentGrace = std::chrono::seconds(10);
+// Between a node's signal and the first question: a scheduler that stops the whole job sends it to
+// every node.
+inline constexpr Duration kDrainGatherTime = std::chrono::seconds(1);
 // The shortest time between two questions.
 inline constexpr Duration kDrainAskInterval = std::chrono::milliseconds(100);
 
@@ -131,6 +142,21 @@ class DrainMachine {
   void on(const drain_event::Tick& event);
 
   void begin();
+  // drain_departure.cc
+  void note_departure(const drain_event::Noticed& event, Instant deadline);
+  void stop_instead(const drain::Notice& notice, Instant deadline);
+  bool prepare_departure();
+  bool check_departure();
+  std::string obstacle() const;
+  void hold();
+  void check_waiting();
+  void release(std::vector<NodeId> nodes);
+  void forget_released();
+  void give_up_departure(const std::string& why);
+  void end_departure(const std::string& why);
+  std::string leaving_names() const;
+  bool is_leaving(const NodeId& node) const;
+
   void note_takeover(Duration resume_limit);
   void ask();
   void ask_again();
@@ -149,6 +175,7 @@ class DrainMachine {
     return !nodes_.empty() && nodes_.size() == static_cast<std::size_t>(num_members_);
   }
   bool is_open() const {
+    if (phase_ == DrainPhase::kReleased) return !is_departure_;
     return phase_ != DrainPhase::kIdle && phase_ != DrainPhase::kReached &&
            phase_ != DrainPhase::kOver;
   }
@@ -156,6 +183,7 @@ class DrainMachine {
   std::string silent_text() const;
   drain::Order order_of(drain::Order::Kind kind) const;
   void send(NodeId to);
+  void send_release();
   void send_all(drain::Order::Kind kind);
   void announce(std::string text);
   void announce_once(std::string text);
@@ -168,6 +196,13 @@ class DrainMachine {
   // Of the notice.
   std::string reason_;
   Instant deadline_;
+  bool is_departure_ = false;  // nodes leave, and the job goes on
+  bool stops_job_ = false;     // if they cannot
+  std::vector<NodeId> leaving_;
+  std::vector<NodeId> released_;  // of these: were told to leave
+  Instant gathers_until_;
+  int spares_ = 0;  // as last known
+  int min_nodes_ = 1;
   // A coordinator that has taken over does not know yet whether ranks save their state: it stops
   // none before this.
   Instant no_stop_before_ = Instant::min();
@@ -182,6 +217,7 @@ class DrainMachine {
     std::size_t replied = 0;  // to the current order
     std::size_t reached = 0;  // their ranks have stopped, or have ended
     std::size_t ended = 0;
+    std::size_t waiting = 0;
   };
   Tally tally_;                          // of nodes_
   std::optional<Instant> first_report_;  // when a rank has reported a step

@@ -29,19 +29,30 @@ DrainMember::Answer DrainMember::on(const Order& order) {
   Answer answer;
   const bool is_repeated = order.proposal == proposal_;
   proposal_ = order.proposal;
-  if (has_workers()) answer.request = {order.kind, order.proposal, order.step};
+  const bool is_departure = order.notice.departure.has_value();
+  const auto kind = order.kind == Order::Kind::kRelease ? Order::Kind::kCommit : order.kind;
+  if (has_workers()) answer.request = {kind, order.proposal, order.step, is_departure};
   switch (order.kind) {
     case Order::Kind::kAsk:
       if (!has_workers()) answer.reply = reply_of(Reply::Kind::kSteps);
       break;
     case Order::Kind::kTentative:
       // A worker that waits at the accepted step must not look like one that has passed it.
-      if (is_repeated && held_ == order.step) return {{}, reply_of(Reply::Kind::kAccepted)};
+      if (is_repeated && held_ == order.step) {
+        return {{}, reply_of(is_waiting_ ? Reply::Kind::kWaiting : Reply::Kind::kAccepted)};
+      }
+      is_waiting_ = false;
       held_ = has_workers() ? kNoStep : order.step;
       tentative_ = order.step;
       if (!has_workers()) answer.reply = reply_of(Reply::Kind::kAccepted);
       break;
-    case Order::Kind::kWithdraw: held_ = tentative_ = kNoStep; break;
+    case Order::Kind::kWithdraw:
+      held_ = tentative_ = kNoStep;
+      is_waiting_ = false;
+      break;
+    case Order::Kind::kRelease:
+      if (!is_committed_) answer.leaves_at = order.step;
+      [[fallthrough]];
     case Order::Kind::kCommit:
       held_ = order.step;
       is_committed_ = true;
@@ -58,6 +69,11 @@ DrainMember::Answer DrainMember::on(const drain::StopStepEvent& event) {
   // What follows a commit holds for every later proposal of the round.
   if (is_final ? !is_committed_ : event.proposal != proposal_) return {};
   if (event.kind == Reply::Kind::kAccepted) held_ = tentative_;
+  if (event.kind == Reply::Kind::kWaiting) {
+    if (held_ != tentative_) return {};  // of a step that was refused or withdrawn
+    is_waiting_ = true;
+    return {{}, reply_of(event.kind)};
+  }
   Reply reply = reply_of(event.kind);
   reply.newest = event.newest;
   reply.oldest = event.oldest;

@@ -16,10 +16,12 @@ namespace elastic::core {
 
 class DrainMember {
  public:
-  // At most one of the two.
+  // At most one of the first two.
   struct Answer {
     std::optional<drain::StopStepRequest> request;  // to the guardian
     std::optional<drain::Reply> reply;              // to the coordinator
+    // The node leaves the job at this step: its workers stop there.
+    std::optional<std::int64_t> leaves_at = {};
   };
 
   // ranks: of the workers, by local rank.
@@ -43,6 +45,7 @@ class DrainMember {
   std::uint64_t proposal_ = 0;
   std::int64_t tentative_ = drain::kNoStep;  // of the last proposal
   std::int64_t held_ = drain::kNoStep;       // accepted
+  bool is_waiting_ = false;                  // every worker waits at it
   bool is_committed_ = false;
   std::optional<drain::Reply> final_;  // the last kReached or kEnded
 };

@@ -1,13 +1,16 @@
 #pragma once
 
-// What nodes and their coordinator exchange to stop all ranks of a job at one step.
+// What nodes and their coordinator exchange to stop all ranks of a job at one step, or to let nodes
+// leave at one.
 //
 // Pure.
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "elastic/rendezvous_types.h"
 #include "elastic/time.h"
 
 namespace elastic::drain {
@@ -16,11 +19,22 @@ inline constexpr std::int64_t kNoStep = -1;
 // The ranks that a reply names; num_silent counts all of them.
 inline constexpr std::size_t kSilentRanksMax = 64;
 
+inline constexpr std::size_t kLeavingMax = 1024;
+
+// Nodes leave the job at an agreed step, and the others continue with their workers.
+struct Departure {
+  std::vector<NodeId> nodes;
+  bool stops_job = false;  // if that is not possible, the whole job stops at a step
+
+  bool operator==(const Departure&) const = default;
+};
+
 // The job is to stop at an agreed step. Sent again after each reconnect, because a new coordinator
 // knows nothing of it.
 struct Notice {
-  Duration left{};     // until the job is stopped without an agreed step
-  std::string reason;  // "SIGTERM on node7"
+  Duration left{};                          // until the job is stopped without an agreed step
+  std::string reason;                       // "SIGTERM on node7"
+  std::optional<Departure> departure = {};  // nullopt: the whole job stops
 
   bool operator==(const Notice&) const = default;
 };
@@ -31,7 +45,8 @@ struct Order {
     kAsk,        // report the steps; replaces nothing
     kTentative,  // no rank may pass `step` until it is committed, replaced or withdrawn
     kWithdraw,
-    kCommit,  // every rank stops at `step`
+    kCommit,   // every rank stops at `step`
+    kRelease,  // to a node that leaves: every rank of the round waits at `step`; its own stop there
   };
   Kind kind = Kind::kAsk;
   std::uint64_t round = 0;
@@ -42,7 +57,7 @@ struct Order {
   bool operator==(const Order&) const = default;
 };
 
-inline constexpr std::size_t kOrderKinds = 4;
+inline constexpr std::size_t kOrderKinds = 5;
 
 // From a member to the coordinator.
 struct Reply {
@@ -52,6 +67,7 @@ struct Reply {
     kRefused,   // to kTentative: a rank may have passed the step
     kReached,   // after kCommit: every rank that takes part has stopped, or has finished before
     kEnded,     // and has exited with 0
+    kWaiting,   // to kTentative with a departure: every rank of the node waits at the step
   };
   Kind kind = Kind::kSteps;
   std::uint64_t round = 0;
@@ -70,20 +86,23 @@ struct Reply {
   std::int32_t stopped = 0;
   std::int64_t first_stop = kNoStep;
   std::int64_t last_stop = kNoStep;
+  // kSteps: the workers of the node can take part in another round.
+  bool can_continue = false;
 
   bool operator==(const Reply&) const = default;
 };
 
-inline constexpr std::size_t kReplyKinds = 5;
+inline constexpr std::size_t kReplyKinds = 6;
 
 // From an agent to its guardian: reads the steps in the workers' pages, or writes the step at which
 // the workers stop to the pages of those that report steps. kAsk and kTentative are answered by a
-// StopStepEvent; after kCommit one follows when these workers have stopped, and another one when
-// they have exited with 0.
+// StopStepEvent; after kTentative one follows when all of these workers wait, if that is wanted;
+// after kCommit one when these workers have stopped, and another one when they have exited with 0.
 struct StopStepRequest {
   Order::Kind kind = Order::Kind::kAsk;
   std::uint64_t proposal = 0;
   std::int64_t step = kNoStep;
+  bool reports_waiting = false;
 
   bool operator==(const StopStepRequest&) const = default;
 };

@@ -370,23 +370,39 @@ void fields(Visitor& v, StacksReport& report) {
 }
 
 template <typename Visitor>
-void fields(Visitor& v, drain::Notice& notice) {
+void visit_notice(Visitor& v, drain::Notice& notice) {
   v.duration(notice.left);
   v.text(notice.reason, kMessageBytesMax);
 }
 
+// Behind all other fields of the message.
+template <typename Visitor>
+void visit_departure(Visitor& v, drain::Notice& notice) {
+  v.extension(1, notice.departure, [](auto& inner, drain::Departure& departure) {
+    inner.list(departure.nodes, drain::kLeavingMax, [&](NodeId& node) { visit(inner, node); });
+    inner.flag(departure.stops_job);
+  });
+}
+
+template <typename Visitor>
+void fields(Visitor& v, drain::Notice& notice) {
+  visit_notice(v, notice);
+  visit_departure(v, notice);
+}
+
 template <typename Visitor>
 void fields(Visitor& v, drain::Order& order) {
-  v.choice(order.kind, drain::Order::Kind::kCommit);
+  v.choice(order.kind, drain::Order::Kind::kRelease);
   v.number(order.round);
   v.number(order.proposal);
   v.number(order.step);
-  fields(v, order.notice);
+  visit_notice(v, order.notice);
+  visit_departure(v, order.notice);
 }
 
 template <typename Visitor>
 void fields(Visitor& v, drain::Reply& reply) {
-  v.choice(reply.kind, drain::Reply::Kind::kEnded);
+  v.choice(reply.kind, drain::Reply::Kind::kWaiting);
   v.number(reply.round);
   v.number(reply.proposal);
   v.number(reply.reporting);
@@ -399,6 +415,10 @@ void fields(Visitor& v, drain::Reply& reply) {
   v.number(reply.stopped);
   v.number(reply.first_stop);
   v.number(reply.last_stop);
+  std::optional<bool> can_continue;
+  if (reply.can_continue) can_continue = true;
+  v.extension(1, can_continue, [](auto& inner, bool& flag) { inner.flag(flag); });
+  reply.can_continue = can_continue.value_or(false);
 }
 
 template <typename Visitor>
@@ -408,7 +428,9 @@ void fields(Visitor& v, drain::News& news) {
 
 template <typename Visitor>
 void fields(Visitor& v, RequestDrain& request) {
-  fields(v, request.notice);
+  visit_notice(v, request.notice);
+  v.extension(1, request.node,
+              [](auto& inner, std::string& node) { inner.name(node, kNodeTextBytesMax); });
 }
 
 template <typename Visitor>

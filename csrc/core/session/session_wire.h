@@ -151,10 +151,11 @@ struct ObserverReady {};
 // An observer requests the stacks of all workers of the job.
 struct RequestStacks {};
 
-// An observer requests that all ranks stop at one step. Needs the token of the job, if there is
-// one: that of its observers only reads.
+// An observer requests that all ranks stop at one step, or that a node leaves at one. Needs the
+// token of the job, if there is one: that of its observers only reads.
 struct RequestDrain {
-  drain::Notice notice;
+  drain::Notice notice;                  // without a departure
+  std::optional<std::string> node = {};  // that leaves: its name, its host or its address
 };
 
 // The reply to each piece of TakeOver. After the last one the coordinator of the job runs in this

@@ -172,6 +172,7 @@ void fields(Visitor& v, drain::StopStepRequest& request) {
   v.choice(request.kind, drain::kOrderKinds);
   v.number(request.proposal);
   v.number(request.step);
+  v.flag(request.reports_waiting);
 }
 
 template <typename Visitor>

@@ -23,7 +23,7 @@
 
 namespace elastic::guardian {
 
-inline constexpr std::uint32_t kProtocolVersion = 9;
+inline constexpr std::uint32_t kProtocolVersion = 10;
 
 // The guardian's descriptor of the channel.
 inline constexpr int kChannelDescriptor = 3;

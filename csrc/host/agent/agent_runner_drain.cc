@@ -12,37 +12,52 @@ namespace {
 
 // The coordinator ends the job at the deadline. Without an answer of it this node leaves.
 constexpr Duration kDrainMargin = std::chrono::seconds(5);
+// It does not stop a node that could not leave at an agreed step: that has to leave all the same.
+constexpr Duration kDepartureMargin = std::chrono::milliseconds(500);
 
 }  // namespace
 
 void AgentRunner::request_drain(int signal, Duration limit) {
   const bool has_round = round_ != nullptr && !is_finished_ && membership_ != nullptr;
   const std::string name = core::signal_text(signal);
-  if (!has_round || !membership_->request_drain({limit, name + " on " + host_name_})) {
+  drain::Notice notice{limit, name + " on " + host_name_};
+  const bool leaves_alone = has_round && options_.inplace_grace && round_->group_world_size > 1 &&
+                            !options_.rendezvous.settings.static_ranks;
+  if (leaves_alone) notice.departure = {{policy_.node()}, true};
+  if (!has_round || !membership_->request_drain(notice)) {
     if (has_round) {
       report_message(AgentEvent::Kind::kDrain,
                      "the nodes of this rendezvous cannot agree on a step: stopping now");
     }
     return request_stop(SIGTERM);
   }
-  drain_timer_.arm(add_saturating(add_saturating(loop_->now(), limit), kDrainMargin));
+  const Duration margin = leaves_alone ? kDepartureMargin : kDrainMargin;
+  drain_timer_.arm(add_saturating(add_saturating(loop_->now(), limit), margin));
 }
 
 void AgentRunner::give_up_drain() {
   if (is_finished_ || drain_.is_reached()) return;
   report_message(AgentEvent::Kind::kDrain,
-                 "the coordinator has not stopped the job in time: stopping this node");
+                 options_.inplace_grace
+                     ? "this node could not leave at an agreed step in time: stopping it"
+                     : "the coordinator has not stopped the job in time: stopping this node");
   request_stop(SIGTERM);
 }
 
 void AgentRunner::on_drain_order(const drain::Order& order) { answer_drain(drain_.on(order)); }
 
 void AgentRunner::answer_drain(const core::DrainMember::Answer& answer) {
-  if (answer.reply && membership_ != nullptr) membership_->observe(*answer.reply);
-  if (!answer.request) return;
-  supervisor_->set_stop_step(*answer.request, [this](const drain::StopStepEvent& event) {
-    answer_drain(drain_.on(event));
-  });
+  if (answer.reply && membership_ != nullptr) {
+    drain::Reply reply = *answer.reply;
+    if (reply.kind == drain::Reply::Kind::kSteps) reply.can_continue = policy_.can_continue();
+    membership_->observe(reply);
+  }
+  if (answer.request) {
+    supervisor_->set_stop_step(*answer.request, [this](const drain::StopStepEvent& event) {
+      answer_drain(drain_.on(event));
+    });
+  }
+  if (answer.leaves_at) feed(core::LeaveAtStep{*answer.leaves_at});
 }
 
 }  // namespace elastic::host

@@ -91,7 +91,10 @@ CoordinatorJob::CoordinatorJob(CoordinatorContext* context, std::string id, Succ
                     mark_changed();
                   }}),
       drain_(context->loop, drain_sink()),
-      closing_timer_(context->loop, [this] { close_now(); }) {}
+      closing_timer_(context->loop, [this] { close_now(); }),
+      growth_timer_(context->loop, [this] {
+        if (machine_ != nullptr) hold_growth();
+      }) {}
 
 CoordinatorJob::~CoordinatorJob() { ELASTIC_DEBUG_CHECK(!is_ticking_ && !is_stepping_); }
 
@@ -286,15 +289,20 @@ void CoordinatorJob::judge_progress_after(const Action& action) {
     hangs_.feed(core::hang_event::Began{action.to, action.record->round, name_of(action.to)});
     const std::uint32_t before = std::exchange(drained_generation_, action.record->generation);
     if (before != 0 && before != action.record->generation) drain_.reset();
-    drain_.feed(core::drain_event::Began{action.to, action.record->round, action.record->nodes,
-                                         name_of(action.to)});
+    drain_.feed(core::drain_event::Began{action.to,
+                                         action.record->round,
+                                         action.record->nodes,
+                                         name_of(action.to),
+                                         {},
+                                         machine_->settings().min_nodes});
   } else if constexpr (std::is_same_v<Action, rdzv::Resumed>) {
     // A coordinator that continues from a stored state learns of the round's nodes here.
     if (machine_->phase() == RendezvousPhase::kRunning) {
       hangs_.feed(core::hang_event::Began{action.to, action.round, name_of(action.to),
                                           machine_->takeover_limit()});
       drain_.feed(core::drain_event::Began{action.to, action.round, machine_->members_left(),
-                                           name_of(action.to), machine_->takeover_limit()});
+                                           name_of(action.to), machine_->takeover_limit(),
+                                           machine_->settings().min_nodes});
     }
   } else if constexpr (std::is_same_v<Action, rdzv::Restart> ||
                        std::is_same_v<Action, rdzv::Closed>) {

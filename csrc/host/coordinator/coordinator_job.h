@@ -168,7 +168,11 @@ class CoordinatorJob {
   void close_now();
   void hold_growth();
   void note_done_member(const rdzv::Resume& resume);
-  std::optional<std::string> request_drain(const drain::Notice& notice, std::uint64_t number);
+  std::optional<std::string> request_drain(drain::Notice notice,
+                                           const std::optional<std::string>& node,
+                                           std::uint64_t number);
+  std::vector<NodeId> members_at(const std::string& text) const;
+  int spares() const;
   template <typename Report>
   Status on(SessionPeer* peer, Report& report);  // Failed, Gone, Done
   Status on_message_while_offered(SessionPeer* peer, const session::ClientMessage& message);
@@ -284,6 +288,7 @@ class CoordinatorJob {
   bool is_stepping_ = false;              // the actions of a step are being executed
   bool is_ticking_ = false;               // tick() is running
   os::EventLoop::Timer closing_timer_;
+  os::EventLoop::Timer growth_timer_;  // in a later step
 };
 
 }  // namespace elastic::host

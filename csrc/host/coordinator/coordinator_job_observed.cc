@@ -25,8 +25,10 @@ ObserverDesk::Job CoordinatorJob::observed_job() {
                          }},
           .request_stacks =
               [this](std::uint64_t number) { hangs_.feed(core::hang_event::Requested{number}); },
-          .request_drain = [this](const drain::Notice& notice,
-                                  std::uint64_t number) { return request_drain(notice, number); }};
+          .request_drain =
+              [this](const session::RequestDrain& request, std::uint64_t number) {
+                return request_drain(request.notice, request.node, number);
+              }};
 }
 
 Status CoordinatorJob::on(SessionPeer* peer, session::Workers& workers) {

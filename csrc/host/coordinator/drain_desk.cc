@@ -33,6 +33,8 @@ void DrainDesk::execute(const core::DrainAction& action) {
     sink_.announce(news->text);
   } else if (const auto* closed = std::get_if<core::drain_action::Close>(&action)) {
     sink_.close(closed->result);
+  } else if (std::holds_alternative<core::drain_action::HoldGrowth>(action)) {
+    sink_.hold_growth();
   } else {
     sink_.inform(std::get<core::drain_action::Inform>(action));
   }

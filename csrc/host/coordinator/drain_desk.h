@@ -22,6 +22,7 @@ class DrainDesk {
     std::function<void(const std::string&)> announce;  // to every node, and the log
     std::function<void(const JobResult&)> close;       // the job
     std::function<void(const core::drain_action::Inform&)> inform;
+    std::function<void()> hold_growth;
   };
   DrainDesk(os::EventLoop* loop, Sink sink);
   DrainDesk(const DrainDesk&) = delete;

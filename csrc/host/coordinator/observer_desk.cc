@@ -37,7 +37,7 @@ Status ObserverDesk::on(SessionPeer* peer, const session::RequestDrain& request)
     refused = "this is a token of observers, which only reads: use the token of the job";
   } else {
     drain_asked_[++requests_] = peer;
-    refused = job_.request_drain(request.notice, requests_);
+    refused = job_.request_drain(request, requests_);
   }
   if (!refused) return {};
   std::erase_if(drain_asked_, [peer](const auto& asked) { return asked.second == peer; });

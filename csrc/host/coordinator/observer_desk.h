@@ -26,7 +26,8 @@ class ObserverDesk {
     JobObservers::Source source;
     std::function<void(std::uint64_t)> request_stacks;
     // Returns why it is refused; nullopt: reply() follows.
-    std::function<std::optional<std::string>(const drain::Notice&, std::uint64_t)> request_drain;
+    std::function<std::optional<std::string>(const session::RequestDrain&, std::uint64_t)>
+        request_drain;
   };
 
   ObserverDesk(os::EventLoop* loop, Job job) : loop_(loop), job_(std::move(job)) {}

@@ -73,7 +73,8 @@ DrainDesk::Sink LocalMembership::drain_sink() {
               [this](const JobResult& result) {
                 step(rdzv::Close{node_, result});
               },
-          .inform = [this](const auto& answer) { observers_.reply(answer); }};
+          .inform = [this](const auto& answer) { observers_.reply(answer); },
+          .hold_growth = [] {}};
 }
 
 ObserverDesk::Job LocalMembership::observed_job() {
@@ -88,10 +89,11 @@ ObserverDesk::Job LocalMembership::observed_job() {
                      .watch_workers = [this](bool is_on) { receive(MembershipWatch{is_on}); }},
           .request_stacks =
               [this](std::uint64_t number) { hangs_.feed(core::hang_event::Requested{number}); },
-          .request_drain = [this](const drain::Notice& notice,
+          .request_drain = [this](const session::RequestDrain& request,
                                   std::uint64_t number) -> std::optional<std::string> {
             if (job_.phase() == RendezvousPhase::kClosed) return "no round of the job runs";
-            drain_.feed(core::drain_event::Noticed{notice, number});
+            if (request.node) return "the job has one node, which cannot leave alone";
+            drain_.feed(core::drain_event::Noticed{request.notice, number});
             return std::nullopt;
           }};
 }

@@ -211,7 +211,9 @@ void Observer::Impl::open_session(os::DetachedStream connection) {
   link_->send(hello);
   if (options_.stacks) link_->send(session::RequestStacks{});
   if (options_.drain) {
-    link_->send(session::RequestDrain{{*options_.drain, options_.drain_reason}});
+    session::RequestDrain request{{*options_.drain, options_.drain_reason}};
+    if (!options_.drain_node.empty()) request.node = options_.drain_node;
+    link_->send(request);
   }
 }
 

@@ -147,7 +147,7 @@ struct ObservedJob {
   std::vector<ObservedNode> nodes;  // by id
   std::string stacks;               // one screen, when the reply to ObserverOptions::stacks is here
   std::string drain;             // one sentence, when the reply to ObserverOptions::drain is here
-  bool is_drain_agreed = false;  // every rank stops at one step
+  bool is_drain_agreed = false;  // every rank stops at one step, or the node leaves at one
 };
 
 struct ObserverOptions {
@@ -165,6 +165,9 @@ struct ObserverOptions {
   // the job, and needs its token.
   std::optional<Duration> drain = {};
   std::string drain_reason = {};  // for messages
+  // With `drain`: only the node of this name, or the nodes of this host, leave at a step; the
+  // others continue (docs/in-place.md).
+  std::string drain_node = {};
   Duration connect_timeout = std::chrono::seconds(5);
 };
 

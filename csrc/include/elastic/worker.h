@@ -36,8 +36,8 @@ extern "C" {
 // Of the words that hold a step: no step.
 #define ELASTIC_WORKER_NO_STEP (-1)
 
-// The shared page. Each word has one writer. A reader treats a value of the other side as hints
-// that may be invalid: a worker that writes garbage harms only itself.
+// The shared page. Each word but stop_sequence has one writer. A reader treats a value of the other
+// side as hints that may be invalid: a worker that writes garbage harms only itself.
 typedef struct elastic_worker_page {
   // Constant from before the start of the worker.
   uint64_t magic;
@@ -48,7 +48,9 @@ typedef struct elastic_worker_page {
   // Written by the guardian.
   int64_t tentative_stop;  // a worker that reaches this step waits until it is committed
   int64_t committed_stop;  // every rank stops when it has reached this step
-  uint32_t stop_sequence;  // increases with each change of the two words; a futex
+  // Increases with each change of the two words, and, by the worker, with the end of its round; a
+  // futex.
+  uint32_t stop_sequence;
   uint32_t reserved1;
   uint8_t reserved2[104];
 
@@ -64,6 +66,7 @@ typedef struct elastic_worker_page {
   uint32_t stacks_signal;                      // writes the stacks of all threads; 0: none does
   uint32_t stacks_written;                     // counts the requests that were answered
   int64_t first_step;                          // the first reported one
+  int64_t waits_at;  // the last step at which should_stop() waited for the decision
 } elastic_worker_page;
 
 // The page of this process: never null, and private memory without a channel. Not for direct use.
@@ -170,9 +173,10 @@ static inline void elastic_worker_progress(int64_t step) {
   }
 }
 
-// Reports progress, and returns 1 if the job stops at this step on every rank: save the state and
-// exit with 0. While the ranks agree on the step this call waits: usually some milliseconds, and up
-// to store_grace if the coordinator is lost meanwhile.
+// Reports progress, and returns 1 if the job stops at this step on every rank, or this node leaves
+// it: save the state and exit with 0. While the ranks agree on the step this call waits: usually
+// some milliseconds, and up to store_grace if the coordinator is lost meanwhile. It also waits
+// where other nodes leave, and returns 0 when the round is over.
 static inline int elastic_worker_should_stop(int64_t step) {
   int64_t stop;
   // Sequentially consistent: either the guardian reads this step after it has written the tentative

@@ -1,4 +1,4 @@
-"""``elastic-launch drain``: stops all ranks of a running job at one step."""
+"""``elastic-launch drain``: stops all ranks of a running job, or those of a node, at one step."""
 
 from __future__ import annotations
 
@@ -29,11 +29,20 @@ def parser() -> argparse.ArgumentParser:
     )
     subcommands.add_job(made)
     made.add_argument(
+        "--node",
+        metavar="NODE",
+        default="",
+        help="only this node, or the nodes of this host, leave at the step; the others continue "
+        "with their workers (--on-membership-change=inplace). Returns when every rank has reached "
+        "the step",
+    )
+    made.add_argument(
         "--deadline",
         metavar="SECONDS",
         type=float,
         default=DEFAULT_DRAIN_TIMEOUT_S,
-        help="after this time the workers are stopped without an agreed step (default 60)",
+        help="after this time the workers are stopped without an agreed step (default 60); with "
+        "--node nothing is changed",
     )
     made.add_argument(
         "--timeout",
@@ -66,6 +75,7 @@ def _request(options: argparse.Namespace) -> tuple[bool, str]:
         workers=False,
         drain=options.deadline,
         drain_reason=f"{PROGRAM} drain on {os.uname().nodename}",
+        drain_node=options.node,
         timeout=options.timeout,
         token_file=options.token_file,
     ) as job:

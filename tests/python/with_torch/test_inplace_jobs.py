@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 from collections.abc import Iterator
@@ -12,6 +13,8 @@ from pathlib import Path
 import pytest
 
 from support.launching import Job, Process, clean_environment, free_endpoint, launch
+from support.stopping import EXIT_STOPPED
+from support.waiting import eventually
 
 pytest.importorskip("torch")
 
@@ -172,6 +175,69 @@ def test_a_growing_job_keeps_its_processes(tmp_path: Path) -> None:
     assert pid_of(line) == kept and " of 2 " in line
     assert int(born.split(" at ")[1]) >= 10, born
     assert all(len(one) == 1 for one in losses(tmp_path).values())
+
+
+def assert_no_step_was_repeated_or_left_out(folder: Path) -> None:
+    steps = [int(line.split()[0]) for line in (folder / "losses").read_text().splitlines()]
+    assert steps == list(range(len(steps)))
+
+
+ENDLESS = 10**7
+
+
+@pytest.mark.smoke
+def test_a_node_that_gets_the_signal_leaves_between_two_steps(tmp_path: Path) -> None:
+    """The one with rank 0, the store and the coordinator."""
+    with in_place(tmp_path, "1:2", ENDLESS, "--drain=60") as nodes:
+        nodes.start("--node-rank=0")
+        nodes.start("--node-rank=1")
+        first, second = nodes.nodes
+        next_line(first, "begins rank 0 of 2")
+        kept = pid_of(next_line(second, "begins rank 1 of 2"))
+        first.send_signal(signal.SIGTERM)
+        line = next_line(second, "continues")
+        second.send_signal(signal.SIGTERM)
+        gone, done = nodes.finish()
+    assert gone.returncode == 0, gone.stderr
+    assert done.returncode == EXIT_STOPPED, done.stderr
+    assert pid_of(line) == kept and "rank 0 of 1" in line
+    (step,) = re.findall(r"is to leave at step (\d+), which every rank has reached", done.stderr)
+    assert f" at {step} " in line, "no step was interrupted"
+    assert f"is to leave at step {step}, which every rank has reached" in gone.stderr
+    assert_no_step_was_repeated_or_left_out(tmp_path)
+
+
+def test_a_spare_takes_the_place_of_a_node_that_leaves(tmp_path: Path) -> None:
+    with in_place(tmp_path, "2", ENDLESS, "--drain=60") as nodes:
+        nodes.start("--node-rank=0")
+        nodes.start("--node-rank=1")
+        first, second = nodes.nodes
+        kept = pid_of(next_line(first, "begins rank 0 of 2"))
+        (endpoint,) = (one.partition("=")[2] for one in first.args if "--rdzv-endpoint" in one)
+        name = f"{os.uname().nodename}_{second.pid}"
+
+        def drain(node: str) -> bool:
+            found = launch("drain", endpoint, "--rdzv-id=job", "--node", node)
+            replies.append(found.stdout + found.stderr)
+            return found.returncode == 0
+
+        replies: list[str] = []
+        assert not drain("elsewhere")
+        assert not drain(name)
+        third = nodes.start()
+        eventually(lambda: drain(name))
+        line = next_line(first, "continues")
+        born = next_line(third, "begins")
+        first.send_signal(signal.SIGTERM)  # nobody can take its place
+        done = nodes.finish()
+    assert "no node of the round is elsewhere" in replies[0]
+    assert "the job needs 2 nodes, and 1 would be left" in replies[1]
+    assert [node.returncode for node in done] == [EXIT_STOPPED, 0, EXIT_STOPPED], done
+    assert pid_of(line) == kept and "rank 0 of 2" in line
+    (step,) = re.findall(r"is to leave at step (\d+), which every rank has reached", replies[-1])
+    assert f" at {step} " in line
+    assert born.endswith(f" rank 1 of 2 at {step}"), born
+    assert_no_step_was_repeated_or_left_out(tmp_path)
 
 
 def test_without_the_option_every_process_is_new(tmp_path: Path) -> None:

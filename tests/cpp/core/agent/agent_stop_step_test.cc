@@ -57,6 +57,24 @@ TEST(AgentPolicy, StoppedWorkersAreNotReportedAsSuccess) {
   EXPECT_THAT(alone.wait().words(), ElementsAre("leave", "finish 80"));
 }
 
+// The others continue: its workers are not stopped, and the node is no member any more.
+TEST(AgentPolicy, NodeThatLeavesAtAStepWaitsForItsWorkersAndSucceeds) {
+  Fixture agent;
+  EXPECT_THAT(agent.running(2).quiet().feed(LeaveAtStep{7}).words(), ElementsAre("leave"));
+  EXPECT_EQ(agent.state(), AgentState::kStopped);
+  EXPECT_THAT(agent.restart(1).words(), ElementsAre()) << "of a round that it has left";
+  agent.exit(0, stopped_at(7)).exit(1, stopped_at(7)).quiet();
+  EXPECT_THAT(agent.gone().words(), ElementsAre("finish 0"));
+  EXPECT_EQ(agent.result().message, "left the job at step 7, as agreed");
+}
+
+TEST(AgentPolicy, OrderToLeaveIsTooLateForARoundThatHasFailed) {
+  Fixture agent(1);
+  agent.running(2).exit(0, exited(3)).quiet();
+  EXPECT_THAT(agent.feed(LeaveAtStep{7}).words(), ElementsAre());
+  EXPECT_EQ(agent.state(), AgentState::kUnhealthy);
+}
+
 TEST(AgentPolicy, StopOfAnEarlierRoundIsForgotten) {
   Fixture agent;
   agent.running().exit(0, stopped_at(7)).exit(1, exited(3)).restart(1).gone().quiet();

@@ -78,6 +78,27 @@ TEST_F(DrainMemberTest, RefusedAndWithdrawnStepsAreNotHeld) {
   EXPECT_EQ(member_.on(event(Reply::Kind::kSteps, 5)).reply->held, drain::kNoStep);
 }
 
+// Where a node leaves, its ranks stop only when it is released.
+TEST_F(DrainMemberTest, LeavesOnceWhenItIsReleased) {
+  Order tentative = order(Order::Kind::kTentative, 2, 10);
+  tentative.notice.departure = drain::Departure{};
+  EXPECT_EQ(member_.on(tentative).request,
+            (drain::StopStepRequest{Order::Kind::kTentative, 2, 10, true}));
+  member_.on(event(Reply::Kind::kAccepted, 2));
+  EXPECT_EQ(member_.on(event(Reply::Kind::kWaiting, 2)).reply->kind, Reply::Kind::kWaiting);
+  EXPECT_EQ(member_.on(tentative).reply->kind, Reply::Kind::kWaiting) << "repeated";
+  const auto answer = member_.on(order(Order::Kind::kRelease, 2, 10));
+  EXPECT_EQ(answer.leaves_at, 10);
+  EXPECT_EQ(answer.request, (drain::StopStepRequest{Order::Kind::kCommit, 2, 10}));
+  EXPECT_EQ(member_.on(order(Order::Kind::kRelease, 2, 10)).leaves_at, std::nullopt);
+}
+
+TEST_F(DrainMemberTest, DoesNotWaitAtARefusedStep) {
+  member_.on(order(Order::Kind::kTentative, 2, 10));
+  member_.on(event(Reply::Kind::kRefused, 2));
+  EXPECT_EQ(member_.on(event(Reply::Kind::kWaiting, 2)).reply, std::nullopt);
+}
+
 TEST_F(DrainMemberTest, RepliesForWorkersThatAreGone) {
   member_.on(order(Order::Kind::kTentative, 2, 10));
   member_.on(event(Reply::Kind::kAccepted, 2));

@@ -28,6 +28,7 @@ struct Rank {
   std::int64_t tentative = kNoStep;
   std::int64_t committed = kNoStep;
   std::int64_t stopped_at = kNoStep;
+  std::int64_t waits_at = kNoStep;
   bool takes_part = false;
   bool has_stored = false;  // the tentative word is read next
   bool has_exited = false;
@@ -47,6 +48,8 @@ struct SimNode {
   bool is_committed = false;
   bool is_reached = false;
   bool is_ended = false;
+  std::int64_t awaited = kNoStep;            // reported when every rank waits at it
+  std::optional<std::int64_t> left_at = {};  // the step at which the node has left
   // The session.
   std::deque<Order> orders;
   std::deque<Reply> replies;
@@ -96,6 +99,8 @@ class World {
       } else {
         rank.has_exited = true;  // the state is saved
       }
+    } else {
+      rank.waits_at = rank.step;
     }
   }
 
@@ -122,6 +127,8 @@ class World {
           event.kind = Reply::Kind::kRefused;
         }
       }
+      const bool is_accepted = event.kind == Reply::Kind::kAccepted;
+      if (is_accepted && node.tentative->reports_waiting) node.awaited = node.tentative->step;
       node.events.push_back(event);
       node.tentative.reset();
       return;
@@ -137,12 +144,14 @@ class World {
             if (rank.takes_part) rank.committed = rank.tentative;
           }
           node.is_committed = true;
+          node.awaited = kNoStep;
           node.is_reached = node.is_ended = false;
           return;
         default: break;
       }
       node.is_committed = false;
       const bool is_tentative = request.kind == Order::Kind::kTentative;
+      node.awaited = kNoStep;
       for (Rank& rank : node.ranks) {
         rank.takes_part = is_tentative && !rank.has_exited && rank.step >= 0;
         rank.tentative = rank.takes_part ? request.step : kNoStep;
@@ -171,9 +180,18 @@ class World {
     for (std::size_t i = 0; i < node.ranks.size(); ++i) {
       if (node.ranks[i].has_exited) node.member.worker_ended(static_cast<int>(i));
     }
-    if (!node.is_committed || node.is_ended) return;
     drain::StopStepEvent event;
     event.proposal = node.proposal;
+    if (node.awaited != kNoStep) {
+      for (const Rank& rank : node.ranks) {
+        if (rank.takes_part && !rank.has_exited && rank.waits_at < node.awaited) return;
+      }
+      node.awaited = kNoStep;
+      event.kind = Reply::Kind::kWaiting;
+      node.events.push_back(event);
+      return;
+    }
+    if (!node.is_committed || node.is_ended) return;
     bool has_ended = true;
     for (const Rank& rank : node.ranks) {
       if (!rank.takes_part) continue;
@@ -206,7 +224,10 @@ class World {
   }
   static void answer(SimNode& node, const DrainMember::Answer& answer) {
     if (answer.request) node.requests.push_back(*answer.request);
-    if (answer.reply && node.is_connected) node.replies.push_back(*answer.reply);
+    if (answer.leaves_at) node.left_at = answer.leaves_at;
+    if (!answer.reply || !node.is_connected) return;
+    node.replies.push_back(*answer.reply);
+    node.replies.back().can_continue = answer.reply->kind == Reply::Kind::kSteps;
   }
   void deliver_reply(SimNode& node) {
     if (node.replies.empty()) return;
@@ -225,6 +246,9 @@ class World {
     if (node.is_connected) feed(drain_event::Progressed{node.id, progress});
   }
 
+  void departure(Duration left, const std::vector<NodeId>& nodes, bool stops_job) {
+    feed(drain_event::Noticed{{left, "the test", drain::Departure{nodes, stops_job}}});
+  }
   void notice(Duration left, const std::string& reason) {
     feed(drain_event::Noticed{{left, reason}});
   }
@@ -249,6 +273,7 @@ class World {
     machine_.step(event, now_, &actions);
     for (const DrainAction& action : actions) {
       if (const auto* sent = std::get_if<drain_action::Send>(&action)) {
+        if (sent->order.kind == Order::Kind::kRelease) released_at_ = sent->order.step;
         for (SimNode& node : nodes_) {
           if (node.id == sent->to && node.is_connected) node.orders.push_back(sent->order);
         }
@@ -305,6 +330,7 @@ class World {
   std::uint64_t round_ = 0;
   std::int64_t begin_ = 0;
   std::optional<JobResult> result_;
+  std::optional<std::int64_t> released_at_;  // a node was told to leave at this step
 };
 
 }  // namespace elastic::core::drain_sim

@@ -182,7 +182,8 @@ std::string draw_states() {
       "second stop request",
       "guardian lost",
       "timeout",
-      "workers did not leave"};
+      "workers did not leave",
+      "agreed step"};
   std::string drawn = "stateDiagram-v2\n  [*] --> INIT\n";
   for (std::size_t from = 0; from < core::kAgentStates; ++from) {
     std::map<AgentState, std::vector<std::string>> causes;

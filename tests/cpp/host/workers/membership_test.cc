@@ -71,6 +71,29 @@ TEST(Membership, WorkerLeavesItsRoundAndIsGivenTheNext) {
   EXPECT_EQ(guardian.exit_code(), 0);
 }
 
+// Else the worker would begin another step of a round that is over.
+TEST(Membership, WorkerThatWaitsAtAStepGoesOnWhenItsRoundIsOver) {
+  const Gate gate;
+  Guardian guardian([gate] {
+    if (!join()) return 1;
+    gate.wait();
+    for (int step = 1; step < 9; ++step) {
+      if (elastic_worker_should_stop(step) != 0) return 2;
+      if (elastic_worker_round_is_over() != 0)
+        return step == 3 && next_round() == "A=1,B=," ? 0 : 3;
+    }
+    return 4;
+  });
+  ASSERT_TRUE(guardian.next(Mark::kMember));
+  guardian.channel().set_tentative_stop(3);
+  gate.open();
+  while (guardian.channel().waits_at() != 3) ASSERT_TRUE(guardian.is_quiet());
+  guardian.cut(3);
+  ASSERT_TRUE(guardian.next(Mark::kLeft, 3));
+  ASSERT_TRUE(guardian.give(4));
+  EXPECT_EQ(guardian.exit_code(), 0);
+}
+
 TEST(Membership, CutsOfEarlierRoundsAndRepeatedOnesChangeNothing) {
   Guardian guardian([] {
     if (!join()) return 1;

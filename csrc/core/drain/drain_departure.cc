@@ -1,0 +1,193 @@
+// Nodes that leave the job at an agreed step, while the workers of the others continue in the next
+// round (docs/in-place.md): the part of DrainMachine that differs from the stop of the whole job.
+
+#include <algorithm>
+#include <utility>
+
+#include "core/base/duration_text.h"
+#include "core/drain/drain_machine.h"
+
+// Theory of operation. The nodes agree on a step as for a stop: a tentative one, which every node
+// accepts. It is never committed for the job. A rank that reaches it waits there, between two steps
+// and in no collective; when all ranks of all nodes wait, the nodes that leave are released: their
+// workers stop at the step, and they leave the job. That ends the round for the rendezvous as any
+// leave does. The others are told that the round is over, which ends the wait of their ranks.
+//
+// Until the release nothing is final: the step can be withdrawn, and every rank goes on with it. It
+// is withdrawn if the round ends for another reason, if the whole job is to stop, and at the
+// deadline. After it only the leave, or the loss, of the nodes that were released can follow. A
+// coordinator that takes over between the two finds a node that leaves, and holds the step as
+// committed, only if it was released, and then every rank waits.
+//
+// Notices are sent again after each reconnect, also when their nodes have left long ago: nodes that
+// are not in the round are not waited for.
+
+namespace elastic::core {
+
+using drain::Order;
+
+constexpr const char* kNoMember = "the node is not a member of the round";
+
+void DrainMachine::note_departure(const drain_event::Noticed& event, Instant deadline) {
+  const drain::Departure& wanted = *event.notice.departure;
+  if (!std::exchange(is_departure_, true)) {
+    phase_ = DrainPhase::kAwaitRound;
+    stops_job_ = false;
+    leaving_.clear();
+    released_.clear();
+    announced_.clear();
+    // A rank may wait at a step of an earlier coordinator: its node is asked in any case.
+    deadline_ = add_saturating(now_, kDrainReplyTimeout);
+    gathers_until_ = now_;
+  }
+  for (const NodeId& node : wanted.nodes) {
+    if (!is_leaving(node) && leaving_.size() < drain::kLeavingMax) leaving_.push_back(node);
+  }
+  reason_ = event.notice.reason;
+  deadline_ = std::max(deadline_, deadline);
+  stops_job_ = stops_job_ || wanted.stops_job;
+  if (phase_ != DrainPhase::kAwaitRound) return;
+  if (wanted.stops_job) gathers_until_ = add_saturating(now_, kDrainGatherTime);
+  begin();
+}
+
+// The whole job is to stop, although some of its nodes were only to leave.
+void DrainMachine::stop_instead(const drain::Notice& notice, Instant deadline) {
+  is_departure_ = false;
+  reason_ = notice.reason;
+  deadline_ = deadline;
+  announce("every rank is to stop at an agreed step (" + reason_ + "), within " +
+           duration_text(notice.left));
+  if (phase_ == DrainPhase::kReleased) return;  // the round ends
+  if (phase_ == DrainPhase::kProposed || phase_ == DrainPhase::kHolding) withdraw();
+  phase_ = DrainPhase::kAwaitRound;
+  timer_.reset();
+  begin();
+}
+
+// REQUIRES: is_complete(). Whether the nodes can be asked now.
+bool DrainMachine::prepare_departure() {
+  if (!is_departure_) return true;
+  std::erase_if(leaving_, [this](const NodeId& node) { return !nodes_.contains(node); });
+  if (leaving_.empty()) {
+    end_departure(kNoMember);
+    return false;
+  }
+  announce_once(leaving_names() + " to leave at an agreed step (" + reason_ + ")");
+  if (now_ >= gathers_until_) return true;
+  timer_ = gathers_until_;
+  return false;
+}
+
+// REQUIRES: every rank has reported a step. Whether a step can be proposed.
+bool DrainMachine::check_departure() {
+  if (!is_departure_) return true;
+  const std::string why = obstacle();
+  if (why.empty()) return true;
+  if (!stops_job_) {
+    give_up_departure(why);
+    return false;
+  }
+  is_departure_ = false;
+  announce(why + ": every rank is to stop at an agreed step instead");
+  out_->push_back(drain_action::HoldGrowth{});
+  return true;
+}
+
+std::string DrainMachine::obstacle() const {
+  const std::size_t staying = nodes_.size() - leaving_.size();
+  const auto left = static_cast<int>(staying) + spares_;
+  if (staying == 0) return "no node of the round would be left";
+  if (left < min_nodes_) {
+    return "the job needs " + std::to_string(min_nodes_) + " nodes, and " + std::to_string(left) +
+           " would be left";
+  }
+  for (const auto& [id, node] : nodes_) {
+    if (is_leaving(id) || node.reply.can_continue) continue;
+    return "the workers of " + (node.name.empty() ? "a node" : node.name) +
+           " cannot continue in another round";
+  }
+  return "";
+}
+
+void DrainMachine::hold() {
+  phase_ = DrainPhase::kHolding;
+  timer_.reset();
+  check_waiting();
+}
+
+// Nodes may have come or gone since the step was proposed.
+void DrainMachine::check_waiting() {
+  if (tally_.waiting < nodes_.size()) return;
+  const auto left = static_cast<int>(nodes_.size() - leaving_.size()) + spares_;
+  if (left >= min_nodes_ && leaving_.size() < nodes_.size()) return release(leaving_);
+  withdraw();
+  ask();  // and decide anew
+}
+
+void DrainMachine::release(std::vector<NodeId> nodes) {
+  phase_ = DrainPhase::kReleased;
+  timer_.reset();
+  released_ = std::move(nodes);
+  send_release();
+  if (step_ == drain::kNoStep) return;  // an earlier coordinator has said it
+  const std::size_t staying = nodes_.size() - leaving_.size();
+  const std::string text = leaving_names() + " to leave at step " + std::to_string(step_) +
+                           ", which every rank has reached; the job continues with " +
+                           std::to_string(staying) + (staying == 1 ? " node" : " nodes") +
+                           " of this round";
+  announce(text);
+  inform(true, text);
+}
+
+void DrainMachine::send_release() {
+  Order order = order_of(Order::Kind::kRelease);
+  for (const NodeId& node : released_) {
+    const auto found = nodes_.find(node);
+    if (found == nodes_.end()) continue;
+    if (step_ == drain::kNoStep) order.step = found->second.reply.held;
+    out_->push_back(drain_action::Send{node, order});
+  }
+}
+
+// Their round is over.
+void DrainMachine::forget_released() {
+  std::erase_if(leaving_, [this](const NodeId& node) {
+    return std::find(released_.begin(), released_.end(), node) != released_.end();
+  });
+  released_.clear();
+  if (is_departure_ && leaving_.empty()) end_departure(kNoMember);
+}
+
+void DrainMachine::give_up_departure(const std::string& why) {
+  withdraw();  // also a step of an earlier coordinator
+  announce(leaving_names() + " not to leave at an agreed step: " + why);
+  end_departure(why);
+}
+
+void DrainMachine::end_departure(const std::string& why) {
+  inform(false, why);
+  phase_ = DrainPhase::kIdle;
+  is_departure_ = stops_job_ = false;
+  leaving_.clear();
+  timer_.reset();
+}
+
+// "node7_4711 is", "node7_4711 and 2 more are"
+std::string DrainMachine::leaving_names() const {
+  std::string name = "a node";
+  for (const NodeId& node : leaving_) {
+    const auto found = nodes_.find(node);
+    if (found == nodes_.end() || found->second.name.empty()) continue;
+    name = found->second.name;
+    break;
+  }
+  if (leaving_.size() < 2) return name + " is";
+  return name + " and " + std::to_string(leaving_.size() - 1) + " more are";
+}
+
+bool DrainMachine::is_leaving(const NodeId& node) const {
+  return std::find(leaving_.begin(), leaving_.end(), node) != leaving_.end();
+}
+
+}  // namespace elastic::core
