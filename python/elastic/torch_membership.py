@@ -299,6 +299,7 @@ class TrainingMembership:
     def _complete(self, step: int) -> None:
         self.step = max(self.step, step + 1)
         self._updates = 0
+        self._buffers = {}
 
     # A rank that ends early would be missing as the source of those that a change interrupts.
     def _is_ended(self) -> bool:

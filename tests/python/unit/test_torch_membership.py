@@ -61,6 +61,25 @@ def test_without_a_launcher_one_process_trains(monkeypatch: pytest.MonkeyPatch) 
     assert job.step == 7 and job.last_change is None
 
 
+def test_a_change_between_two_steps_keeps_the_buffers_of_the_complete_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model = torch.nn.BatchNorm1d(1)
+    job = elastic.torch.membership(model, torch.optim.SGD(model.parameters(), lr=1))
+    monkeypatch.setattr(job, "_uses_nccl", True)
+    monkeypatch.setattr(job, "_next_round", lambda failed: None)
+    monkeypatch.setattr(job, "_form", lambda times: None)
+    means = []
+    for is_complete in (False, True):
+        job._begin()
+        model.running_mean.fill_(5)
+        if is_complete:
+            job._complete(0)
+        job._change(0.0)
+        means.append(float(model.running_mean))
+    assert means == [0, 5]
+
+
 def test_batches_use_each_sample_once_for_any_number_of_ranks() -> None:
     batches = elastic.torch.GlobalBatches(25, 6, seed=1)
     assert len(batches) == 4
