@@ -82,8 +82,8 @@ EXEMPT = {
         ", the most recent call first", "the directory for temporary files", " done, waiting for ",
     ),
     "not a message: what other programs print, names of events, and text of exits": (
-        "Traceback (most recent", ", in <module>", "Connection reset by peer…", "can't open file", "a new event needs a column",
-        "…reject…", "set the CPU affinity", "killed by …",
+        "Traceback (most recent", ", in <module>", "can't open file", "a new event needs a column",
+        "Connection reset by peer…", "…reject…", "set the CPU affinity", "killed by …",
     ),
 }  # fmt: skip
 

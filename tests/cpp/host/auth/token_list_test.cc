@@ -84,6 +84,8 @@ TEST_F(TokenListTest, LineWithARunIdIsForThatJobAlone) {
   EXPECT_TRUE(accepts(both, list(kSecret), "a"));
   EXPECT_TRUE(accepts(both, list(kOther), "b"));
   EXPECT_FALSE(accepts(both, list(kOther), "a")) << "the token of job b does not open job a";
+  const TokenList blanks = list(std::string(" c \t ") + kSecret + " \n");
+  EXPECT_TRUE(accepts(blanks, list(kSecret), "c"));
   EXPECT_THAT(std::string(both.client_key("c").status().message()),
               HasSubstr("has no line for job c"));
 }

@@ -99,6 +99,19 @@ TEST_F(VoterLinksTest, CarryFramesInOrderAndRepliesOnTheSameConnection) {
   EXPECT_EQ(coordinator.frames(3)[0], "re: one");
 }
 
+TEST_F(VoterLinksTest, StayOpenLongerThanAGreetingMayTake) {
+  Side voter("job", {}, true);
+  Side coordinator("job");
+  const std::string address = voter.listen();
+  coordinator.send(address, "one");
+  ASSERT_EQ(coordinator.frames(1).size(), 1U);
+  group_.advance(4 * VoterLinkLimits().greeting_timeout);
+  coordinator.send(address, "two");
+  EXPECT_EQ(coordinator.frames(2).back(), "re: two");
+  EXPECT_TRUE(coordinator.losses(0).empty());
+  EXPECT_TRUE(voter.losses(0).empty());
+}
+
 TEST_F(VoterLinksTest, ReportAnAddressThatDoesNotAnswer) {
   const auto unused = os::HeldPort::open("127.0.0.1", 0);
   ASSERT_TRUE(unused.ok());
