@@ -6,13 +6,15 @@
 
 Needs root, iproute2, util-linux and torch; every host is a network namespace. --launcher
 NAME=PATH takes a program of another environment. Runs that the file of --json has already are not
-repeated, so that a campaign can be continued. Prints Markdown; docs/evidence.md explains it.
+repeated, so that a campaign can be continued; SIGINT and SIGTERM end it after the runs that have
+begun. Prints Markdown; docs/evidence.md explains it.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
 import tempfile
 import threading
@@ -58,8 +60,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         for launcher in present
         if not store.has(scene.name, launcher.name, number)
     ]
+    # A run that ends early would leave its job behind: those that have begun are finished.
+    is_stopped = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: is_stopped.set())
     with ThreadPoolExecutor(given.jobs) as pool:
-        for _ in pool.map(lambda task: _one(*task, logs, store), tasks):
+        for _ in pool.map(lambda task: is_stopped.is_set() or _one(*task, logs, store), tasks):
             pass
     names = list(store.facts["launchers"])
     print(report.totals(store.results, names), report.table(store.results, names), sep="\n\n")
