@@ -19,20 +19,22 @@
 // coordinator that takes over between the two finds a node that leaves, and holds the step as
 // committed, only if it was released, and then every rank waits.
 //
-// Notices are sent again after each reconnect, also when their nodes have left long ago: nodes that
-// are not in the round are not waited for.
+// Notices are sent again after each reconnect, also when their nodes have left, or were not let go,
+// long ago. Nodes that are not in the round are not waited for; and a notice without time left
+// begins nothing: it repeats a release, or withdraws a step, of an earlier coordinator.
 
 namespace elastic::core {
 
 using drain::Order;
 
 constexpr const char* kNoMember = "the node is not a member of the round";
+constexpr const char* kExpired = "the time to leave is over";
 
 void DrainMachine::note_departure(const drain_event::Noticed& event, Instant deadline) {
   const drain::Departure& wanted = *event.notice.departure;
   if (!std::exchange(is_departure_, true)) {
     phase_ = DrainPhase::kAwaitRound;
-    stops_job_ = false;
+    stops_job_ = has_time_ = false;
     leaving_.clear();
     released_.clear();
     announced_.clear();
@@ -40,24 +42,32 @@ void DrainMachine::note_departure(const drain_event::Noticed& event, Instant dea
     deadline_ = add_saturating(now_, kDrainReplyTimeout);
     gathers_until_ = now_;
   }
+  bool is_meant = false;
   for (const NodeId& node : wanted.nodes) {
+    // The others of a round that is complete are known.
+    if (phase_ != DrainPhase::kAwaitRound && !nodes_.contains(node)) continue;
+    is_meant = true;
     if (!is_leaving(node) && leaving_.size() < drain::kLeavingMax) leaving_.push_back(node);
   }
-  reason_ = event.notice.reason;
-  deadline_ = std::max(deadline_, deadline);
-  stops_job_ = stops_job_ || wanted.stops_job;
+  if (is_meant && deadline > now_) {
+    has_time_ = true;
+    reason_ = event.notice.reason;
+    deadline_ = std::max(deadline_, deadline);
+    stops_job_ = stops_job_ || wanted.stops_job;
+  }
   if (phase_ != DrainPhase::kAwaitRound) return;
-  if (wanted.stops_job) gathers_until_ = add_saturating(now_, kDrainGatherTime);
+  if (stops_job_) gathers_until_ = add_saturating(now_, kDrainGatherTime);
   begin();
 }
 
 // The whole job is to stop, although some of its nodes were only to leave.
-void DrainMachine::stop_instead(const drain::Notice& notice, Instant deadline) {
+void DrainMachine::stop_instead(const drain_event::Noticed& event, Instant deadline) {
+  if (nodes_.empty() && deadline <= now_) note_takeover(event.resume_limit);
   is_departure_ = false;
-  reason_ = notice.reason;
+  reason_ = event.notice.reason;
   deadline_ = deadline;
   announce("every rank is to stop at an agreed step (" + reason_ + "), within " +
-           duration_text(notice.left));
+           duration_text(event.notice.left));
   if (phase_ == DrainPhase::kReleased) return;  // the round ends
   if (phase_ == DrainPhase::kProposed || phase_ == DrainPhase::kHolding) withdraw();
   phase_ = DrainPhase::kAwaitRound;
@@ -73,7 +83,7 @@ bool DrainMachine::prepare_departure() {
     end_departure(kNoMember);
     return false;
   }
-  announce_once(leaving_names() + " to leave at an agreed step (" + reason_ + ")");
+  if (has_time_) announce_once(leaving_names() + " to leave at an agreed step (" + reason_ + ")");
   if (now_ >= gathers_until_) return true;
   timer_ = gathers_until_;
   return false;
@@ -82,6 +92,11 @@ bool DrainMachine::prepare_departure() {
 // REQUIRES: every rank has reported a step. Whether a step can be proposed.
 bool DrainMachine::check_departure() {
   if (!is_departure_) return true;
+  if (!has_time_) {
+    withdraw();
+    end_departure(kExpired);
+    return false;
+  }
   const std::string why = obstacle();
   if (why.empty()) return true;
   if (!stops_job_) {
@@ -95,7 +110,7 @@ bool DrainMachine::check_departure() {
 }
 
 std::string DrainMachine::obstacle() const {
-  const std::size_t staying = nodes_.size() - leaving_.size();
+  const std::size_t staying = num_staying();
   const auto left = static_cast<int>(staying) + spares_;
   if (staying == 0) return "no node of the round would be left";
   if (left < min_nodes_) {
@@ -119,8 +134,8 @@ void DrainMachine::hold() {
 // Nodes may have come or gone since the step was proposed.
 void DrainMachine::check_waiting() {
   if (tally_.waiting < nodes_.size()) return;
-  const auto left = static_cast<int>(nodes_.size() - leaving_.size()) + spares_;
-  if (left >= min_nodes_ && leaving_.size() < nodes_.size()) return release(leaving_);
+  const std::size_t staying = num_staying();
+  if (static_cast<int>(staying) + spares_ >= min_nodes_ && staying > 0) return release(leaving_);
   withdraw();
   ask();  // and decide anew
 }
@@ -128,10 +143,11 @@ void DrainMachine::check_waiting() {
 void DrainMachine::release(std::vector<NodeId> nodes) {
   phase_ = DrainPhase::kReleased;
   timer_.reset();
+  deadline_ = add_saturating(now_, kDrainReleaseTimeout);
   released_ = std::move(nodes);
   send_release();
   if (step_ == drain::kNoStep) return;  // an earlier coordinator has said it
-  const std::size_t staying = nodes_.size() - leaving_.size();
+  const std::size_t staying = num_staying();
   const std::string text = leaving_names() + " to leave at step " + std::to_string(step_) +
                            ", which every rank has reached; the job continues with " +
                            std::to_string(staying) + (staying == 1 ? " node" : " nodes") +
@@ -160,17 +176,23 @@ void DrainMachine::forget_released() {
 }
 
 void DrainMachine::give_up_departure(const std::string& why) {
-  withdraw();  // also a step of an earlier coordinator
-  announce(leaving_names() + " not to leave at an agreed step: " + why);
+  deadline_ = now_;  // what the nodes send again later has no time left
+  withdraw();        // also a step of an earlier coordinator
+  if (has_time_) announce(leaving_names() + " not to leave at an agreed step: " + why);
   end_departure(why);
 }
 
 void DrainMachine::end_departure(const std::string& why) {
   inform(false, why);
   phase_ = DrainPhase::kIdle;
-  is_departure_ = stops_job_ = false;
+  is_departure_ = stops_job_ = has_time_ = false;
   leaving_.clear();
   timer_.reset();
+}
+
+std::size_t DrainMachine::num_staying() const {
+  return static_cast<std::size_t>(std::count_if(
+      nodes_.begin(), nodes_.end(), [this](const auto& one) { return !is_leaving(one.first); }));
 }
 
 // "node7_4711 is", "node7_4711 and 2 more are"

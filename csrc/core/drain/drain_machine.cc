@@ -175,15 +175,14 @@ void DrainMachine::on(const drain_event::Noticed& event) {
   if (is_departure && (is_departure_ || phase_ == DrainPhase::kIdle)) {
     return note_departure(event, deadline);
   }
-  if (is_departure_) return stop_instead(event.notice, deadline);
-  switch (phase_) {
-    case DrainPhase::kCommitted:
-    case DrainPhase::kReached:
-      inform(true, "every rank stops at step " + std::to_string(step_));
-      deadline_ = std::min(deadline_, deadline);
-      return;
-    case DrainPhase::kIdle: break;
-    default: deadline_ = std::min(deadline_, deadline); return;
+  if (is_departure_) return stop_instead(event, deadline);
+  if (phase_ == DrainPhase::kCommitted || phase_ == DrainPhase::kReached) {
+    inform(true, "every rank stops at step " + std::to_string(step_));
+  }
+  if (phase_ != DrainPhase::kIdle) {
+    // A node that is to leave, or has left long ago, changes nothing about the stop of the job.
+    if (!is_departure) deadline_ = std::min(deadline_, deadline);
+    return;
   }
   if (nodes_.empty() && deadline <= now_) note_takeover(event.resume_limit);
   reason_ = event.notice.reason;
@@ -253,6 +252,9 @@ void DrainMachine::on(const drain_event::Tick&) {
       case DrainPhase::kCommitted:
         why = "the ranks on " + unreached_names() + " have not stopped at step " +
               std::to_string(step_) + ": they are slow, or do not call should_stop()";
+        break;
+      case DrainPhase::kReleased:
+        why = "it has not left although every rank had reached the step";
         break;
       case DrainPhase::kHolding:
         why = "not every rank has reached step " + std::to_string(step_);
@@ -330,18 +332,20 @@ void DrainMachine::decide() {
   if (!released.empty()) return release(std::move(released));
   if (is_held) withdraw();  // a step of an earlier coordinator, which has not committed it
   const auto silent_until = add_saturating(first_report_.value_or(now_), kDrainSilentGrace);
-  if (reporting == 0 || (silent > 0 && (is_departure_ || now_ < silent_until))) {
+  const bool is_awaited = now_ < silent_until || (is_departure_ && obstacle().empty());
+  if (reporting == 0 || (silent > 0 && is_awaited)) {
     phase_ = DrainPhase::kAwaitSteps;
     timer_.reset();
-    if (reporting > 0 && !is_departure_) timer_ = silent_until;
+    if (reporting > 0 && now_ < silent_until) timer_ = silent_until;
     announce_once("waiting: " + silent_text());
     return;
   }
+  if (!check_departure()) return;
   if (silent > 0) {
     announce_once(silent_text() +
                   ": the other ranks agree on a step, and these are stopped by SIGTERM after them");
   }
-  if (check_departure()) propose();
+  propose();
 }
 
 void DrainMachine::propose() {

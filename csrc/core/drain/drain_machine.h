@@ -112,6 +112,9 @@ inline constexpr Duration kDrainSilentGrace = std::chrono::seconds(10);
 // Between a node's signal and the first question: a scheduler that stops the whole job sends it to
 // every node.
 inline constexpr Duration kDrainGatherTime = std::chrono::seconds(1);
+// For the leave of a node that was told to leave. It follows at once; a lost node is noticed
+// earlier.
+inline constexpr Duration kDrainReleaseTimeout = std::chrono::seconds(60);
 // The shortest time between two questions.
 inline constexpr Duration kDrainAskInterval = std::chrono::milliseconds(100);
 
@@ -144,7 +147,7 @@ class DrainMachine {
   void begin();
   // drain_departure.cc
   void note_departure(const drain_event::Noticed& event, Instant deadline);
-  void stop_instead(const drain::Notice& notice, Instant deadline);
+  void stop_instead(const drain_event::Noticed& event, Instant deadline);
   bool prepare_departure();
   bool check_departure();
   std::string obstacle() const;
@@ -156,6 +159,7 @@ class DrainMachine {
   void end_departure(const std::string& why);
   std::string leaving_names() const;
   bool is_leaving(const NodeId& node) const;
+  std::size_t num_staying() const;
 
   void note_takeover(Duration resume_limit);
   void ask();
@@ -175,7 +179,6 @@ class DrainMachine {
     return !nodes_.empty() && nodes_.size() == static_cast<std::size_t>(num_members_);
   }
   bool is_open() const {
-    if (phase_ == DrainPhase::kReleased) return !is_departure_;
     return phase_ != DrainPhase::kIdle && phase_ != DrainPhase::kReached &&
            phase_ != DrainPhase::kOver;
   }
@@ -198,6 +201,7 @@ class DrainMachine {
   Instant deadline_;
   bool is_departure_ = false;  // nodes leave, and the job goes on
   bool stops_job_ = false;     // if they cannot
+  bool has_time_ = false;      // a notice of them had time left
   std::vector<NodeId> leaving_;
   std::vector<NodeId> released_;  // of these: were told to leave
   Instant gathers_until_;

@@ -429,7 +429,7 @@ void fields(Visitor& v, drain::News& news) {
 template <typename Visitor>
 void fields(Visitor& v, RequestDrain& request) {
   visit_notice(v, request.notice);
-  v.extension(1, request.node,
+  v.extension(core::kRequiredExtension, request.node,
               [](auto& inner, std::string& node) { inner.name(node, kNodeTextBytesMax); });
 }
 

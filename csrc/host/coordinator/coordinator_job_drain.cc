@@ -85,13 +85,16 @@ std::optional<std::string> CoordinatorJob::request_drain(drain::Notice notice,
   return std::nullopt;
 }
 
-// By the name of a node, or by that or the address of its host, which may have several.
+// By the name of a node (HOST_PID, HOST_PID_N), or by that or the address of its host, which may
+// have several.
 std::vector<NodeId> CoordinatorJob::members_at(const std::string& text) const {
   std::vector<NodeId> found;
   if (machine_ == nullptr) return found;
   for (const RoundMember& member : machine_->members()) {
     const bool is_meant =
-        member.name == text || member.address == text || member.name.starts_with(text + "_");
+        member.name == text || member.address == text ||
+        (member.name.starts_with(text + "_") &&
+         member.name.find_first_not_of("0123456789_", text.size()) == std::string::npos);
     if (is_meant && member.fate == MemberFate::kPresent) found.push_back(member.id);
   }
   return found;

@@ -31,7 +31,6 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--node",
         metavar="NODE",
-        default="",
         help="only this node, or the nodes of this host, leave at the step; the others continue "
         "with their workers (--on-membership-change=inplace). Returns when every rank has reached "
         "the step",
@@ -55,7 +54,10 @@ def parser() -> argparse.ArgumentParser:
 
 
 def run(arguments: Sequence[str]) -> int:
-    options = parser().parse_args(arguments)
+    made = parser()
+    options = made.parse_args(arguments)
+    if options.node == "":
+        made.error("--node is empty: give the name of a node or host, as `status` shows it")
     hint = ""
     try:
         hint = local_jobs.locate(options)
@@ -75,7 +77,7 @@ def _request(options: argparse.Namespace) -> tuple[bool, str]:
         workers=False,
         drain=options.deadline,
         drain_reason=f"{PROGRAM} drain on {os.uname().nodename}",
-        drain_node=options.node,
+        drain_node=options.node or "",
         timeout=options.timeout,
         token_file=options.token_file,
     ) as job:

@@ -59,6 +59,7 @@ class DepartureTest : public ::testing::Test {
       for (const DrainAction& action : actions) {
         if (const auto* sent = std::get_if<drain_action::Send>(&action)) {
           note(&seen, name_of(*sent));
+          last_order_ = sent->order;
           answer(*sent, last);
         } else if (const auto* news = std::get_if<drain_action::Announce>(&action)) {
           news_.push_back(news->text);
@@ -94,6 +95,8 @@ class DepartureTest : public ::testing::Test {
   int cannot_continue_ = -1;  // a node
   std::int64_t held_ = kNoStep;
   int released_ = -1;  // a node that an earlier coordinator has told to leave
+  int silent_ = -1;    // a node whose rank reports no step
+  Order last_order_;
 
  private:
   static void note(std::vector<std::string>* seen, const std::string& text) {
@@ -114,7 +117,8 @@ class DepartureTest : public ::testing::Test {
     Reply reply;
     reply.round = sent.order.round;
     reply.proposal = sent.order.proposal;
-    reply.reporting = 1;
+    reply.reporting = index == silent_ ? 0 : 1;
+    reply.num_silent = index == silent_ ? 1 : 0;
     reply.newest = reply.oldest = 10;
     reply.held = held_;
     reply.is_committed = index == released_;
@@ -145,7 +149,7 @@ TEST_F(DepartureTest, NodeIsReleasedWhenEveryRankWaits) {
   EXPECT_EQ(told_,
             "node1 is to leave at step 11, which every rank has reached; the job continues with 2 "
             "nodes of this round");
-  EXPECT_EQ(machine_.next_deadline(), std::nullopt);
+  EXPECT_EQ(machine_.next_deadline(), now_ + kDrainReleaseTimeout);
   step(drain_event::Left{node(1)});
   step(drain_event::Ended{});
   EXPECT_EQ(machine_.phase(), DrainPhase::kIdle);
@@ -256,7 +260,60 @@ TEST_F(DepartureTest, NewCoordinatorWithdrawsAStepThatNobodyWasReleasedAt) {
   held_ = 11;
   leave({1}, false, 0, seconds(0));
   begin_round(1, {0, 1, 2}, seconds(6));
-  EXPECT_THAT(serve(Reply::Kind::kAccepted), ElementsAre("ask", "withdraw", "tentative 11"));
+  EXPECT_THAT(serve(Reply::Kind::kAccepted), ElementsAre("ask", "withdraw"));
+  EXPECT_EQ(machine_.phase(), DrainPhase::kIdle);
+}
+
+TEST_F(DepartureTest, NoticeThatIsRepeatedLaterBeginsNothing) {
+  min_nodes_ = 3;
+  begin_round(1, {0, 1, 2});
+  leave({1}, false, 7);
+  EXPECT_THAT(serve(), ElementsAre("ask", "withdraw", "refused"));
+  EXPECT_EQ(last_order_.notice.left, Duration::zero()) << "which nodes repeat after a reconnect";
+  news_.clear();
+  spares_ = 1;
+  leave({1}, true, 0, seconds(0));
+  EXPECT_THAT(serve(), ElementsAre("ask", "withdraw"));
+  EXPECT_EQ(machine_.phase(), DrainPhase::kIdle);
+  EXPECT_THAT(news_, IsEmpty());
+}
+
+TEST_F(DepartureTest, OldNoticeChangesNothingAboutTheStopOfTheJob) {
+  begin_round(1, {0, 1, 2});
+  step(drain_event::Noticed{{seconds(300), "a signal"}});
+  leave({1}, false, 0, seconds(0));
+  leave({2}, false, 0, seconds(5));
+  wait(seconds(10));
+  EXPECT_THAT(serve(), ElementsAre("ask", "tentative 11", "commit 11"));
+}
+
+TEST_F(DepartureTest, NodeThatIsNoMemberIsNotCounted) {
+  begin_round(1, {0, 1, 2});
+  leave({1});
+  leave({8, 9}, true);
+  EXPECT_THAT(serve(), ElementsAre("ask", "tentative 11", "release 1 at 11"));
+}
+
+TEST_F(DepartureTest, NodeThatDoesNotLeaveHoldsTheOthersForAWhileOnly) {
+  begin_round(1, {0, 1, 2});
+  leave({1});
+  serve();
+  ASSERT_EQ(machine_.phase(), DrainPhase::kReleased);
+  wait(kDrainReleaseTimeout);
+  EXPECT_THAT(serve(), ElementsAre("withdraw"));
+  EXPECT_EQ(machine_.phase(), DrainPhase::kIdle);
+}
+
+TEST_F(DepartureTest, SilentRanksAreNotAwaitedIfTheJobCannotContinue) {
+  cannot_continue_ = silent_ = 2;
+  begin_round(1, {0, 1, 2});
+  leave({1}, true);
+  serve();
+  wait(kDrainGatherTime);
+  EXPECT_THAT(serve(Reply::Kind::kAccepted), ElementsAre("ask"));
+  wait(kDrainSilentGrace);
+  EXPECT_THAT(serve(Reply::Kind::kAccepted),
+              ElementsAre("ask", "hold growth", "tentative 11", "commit 11"));
 }
 
 // ---- Schedules.
