@@ -34,6 +34,7 @@ bool is_sound(const HeldRound& held, int nodes_max, const RoundRecord& current) 
 Status RendezvousMachine::restore(std::string_view bytes, Instant now) {
   const Instant hold_until = round_.at(Timer::kStartHold);
   if (Status fault = load(bytes, now); !fault.ok()) return fault;
+  is_one_program_ = false;  // not known
   round_.is_fresh = has_resumes_ = true;
   arm(Timer::kStartHold, hold_until);
   await_nodes(settings_.store_grace);
@@ -43,6 +44,7 @@ Status RendezvousMachine::restore(std::string_view bytes, Instant now) {
 Status RendezvousMachine::succeed(std::string_view bytes, const RendezvousSuccession& succession,
                                   Instant now) {
   if (Status fault = load(bytes, now); !fault.ok()) return fault;
+  is_one_program_ = false;  // not known
   succession_ = succession;
   round_.is_fresh = has_resumes_ = true;
   arm(Timer::kStartHold, now_);

@@ -272,13 +272,19 @@ bool is_uncaught_exception(std::string_view output) {
 }
 
 bool is_lost_peer(std::string_view error) {
-  // Of the kernel, in gloo's and the store's messages; then NCCL's own.
-  constexpr std::array<std::string_view, 5> kSigns = {
-      "Connection reset by peer", "Connection closed by peer", "Broken pipe",
+  const auto has_one_of = [error](const auto& signs) {
+    return std::any_of(signs.begin(), signs.end(), [error](std::string_view sign) {
+      return error.find(sign) != std::string_view::npos;
+    });
+  };
+  constexpr std::array<std::string_view, 2> kOfNccl = {
       "remote process exited or there was a network error", "ncclRemoteError"};
-  return std::any_of(kSigns.begin(), kSigns.end(), [error](std::string_view sign) {
-    return error.find(sign) != std::string_view::npos;
-  });
+  // The kernel says it about other connections of the script, too.
+  constexpr std::array<std::string_view, 3> kOfTheKernel = {
+      "Connection reset by peer", "Connection closed by peer", "Broken pipe"};
+  constexpr std::array<std::string_view, 5> kTransports = {"gloo", "pair.cc", "TCPStore",
+                                                           "torch.distributed.", "NCCL"};
+  return has_one_of(kOfNccl) || (has_one_of(kOfTheKernel) && has_one_of(kTransports));
 }
 
 std::string error_file_message(std::string_view json) {

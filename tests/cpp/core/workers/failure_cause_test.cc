@@ -60,6 +60,8 @@ TEST(LostPeer, IsWhatTheConnectionToAnotherRankReports) {
                    "was a network "
                    "error, NCCL version 2.27"));
   EXPECT_FALSE(is_lost_peer("ValueError: loss is nan"));
+  EXPECT_FALSE(is_lost_peer("ConnectionResetError: [Errno 104] Connection reset by peer"));
+  EXPECT_FALSE(is_lost_peer("BrokenPipeError: [Errno 32] Broken pipe"));
   EXPECT_FALSE(is_lost_peer("torch.OutOfMemoryError: CUDA out of memory"));
   EXPECT_FALSE(is_lost_peer(""));
 }
