@@ -89,11 +89,17 @@ class Groups:
         if self._members.is_over():
             raise dist.DistBackendError("the round is over: NCCL's operations were aborted")
 
-    def leave(self) -> None:
-        """Destroys all groups, those of the script included."""
+    def leave(self, *, has_failed: bool = False) -> None:
+        """Destroys all groups, those of the script included.
+
+        ``has_failed``: the other ranks may not do the same. Without that their communicators are
+        destroyed together, which waits for all operations.
+        """
         with self._lock:
-            is_aborted = not self._may_abort.is_set() or self._members.is_over()
+            is_aborted = not self._may_abort.is_set() or self._members.is_over() or has_failed
             self._may_abort.clear()
+        if not dist.is_initialized():  # by the script
+            return
         if is_aborted:
             distributed_c10d._abort_process_group()
         else:
@@ -119,7 +125,9 @@ class Groups:
                 self._is_late = not is_over and deadline is not None and deadline < time.monotonic()
                 if is_over or self._is_late:
                     self._may_abort.clear()
-                    _abort()
+                    # The script may be destroying a group. What stays blocked, the launcher ends.
+                    with contextlib.suppress(Exception):
+                        _abort()
 
 
 # As torch's _abort_process_group, but the script's thread may use the groups meanwhile: they stay

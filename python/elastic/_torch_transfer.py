@@ -109,9 +109,10 @@ def _broadcast_bytes(
 def _place_for(kinds: Sequence[_Kind], device: torch.device) -> torch.device:
     if device.type != "cuda":
         return device
-    total = sum(_bytes(shape, dtype) for shape, dtype, is_on_cpu in kinds if not is_on_cpu)
+    sizes = [_bytes(shape, dtype) for shape, dtype, is_on_cpu in kinds if not is_on_cpu]
     free, _ = torch.cuda.mem_get_info(device)
-    return device if total + 2 * _BUCKET_BYTES < free else torch.device("cpu")
+    room = 2 * max([_BUCKET_BYTES, *sizes])  # a bucket, and the copy of a tensor in it
+    return device if sum(sizes) + room < free else torch.device("cpu")
 
 
 def _buckets(sizes: Sequence[int]) -> Iterator[tuple[int, int]]:

@@ -270,36 +270,63 @@ class TrainingMembership:
         if self._uses_nccl:
             whole = self._timeout or distributed_c10d.default_pg_nccl_timeout
             self._nccl = _torch_nccl.Groups(self._members, self._device, whole.total_seconds())
-        self._form(None)
+        try:
+            self._form(None)
+        except BaseException:
+            self._close(has_failed=True)
+            raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
     ) -> None:
+        self._close(has_failed=error is not None)
+
+    def _close(self, *, has_failed: bool) -> None:
         while self._hooks:
             self._hooks.pop().remove()
-        self._leave_group()
-        if self._nccl is not None:
-            self._nccl.close()
+        try:
+            self._leave_group(has_failed=has_failed)
+        finally:
+            if self._nccl is not None:
+                self._nccl.close()
 
     # ---- Steps.
 
     def _begin(self) -> None:
         self._updates = 0
-        # DistributedDataParallel receives the buffers of another rank in each forward pass.
-        if self._uses_nccl and self._ddp.get("broadcast_buffers", True):
+        # DistributedDataParallel and SyncBatchNorm receive them in each forward pass.
+        if self._uses_nccl:
             self._buffers = {name: one.clone() for name, one in self.module.named_buffers()}
 
-    def _confirm_gradients(self, *_: object) -> None:
+    # Before the update. A closure computes the gradients in it.
+    def _confirm_gradients(
+        self, _: object, args: tuple[Any, ...], keywords: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
         self.confirm()
+
+        def confirmed(closure: Callable[[], Any]) -> Callable[[], Any]:
+            def call() -> Any:
+                value = closure()
+                self.confirm()
+                return value
+
+            return call
+
+        if callable(keywords.get("closure")):
+            return args, {**keywords, "closure": confirmed(keywords["closure"])}
+        if len(args) > 1 and callable(args[1]):  # the first one is the optimizer
+            return (args[0], confirmed(args[1]), *args[2:]), keywords
+        return None
 
     def _count_update(self, *_: object) -> None:
         self._updates += 1
 
     def _complete(self, step: int) -> None:
         self.step = max(self.step, step + 1)
+        if self._updates > 0:  # what came before the update is confirmed
+            self._buffers = {}
         self._updates = 0
-        self._buffers = {}
 
     # A rank that ends early would be missing as the source of those that a change interrupts.
     def _is_ended(self) -> bool:
@@ -346,6 +373,10 @@ class TrainingMembership:
             with torch.no_grad():
                 for name, one in self.module.named_buffers():
                     one.copy_(self._buffers.get(name, one))
+        for one in self._also.values():
+            if isinstance(one, torch.amp.GradScaler):
+                # Of gradients that were unscaled in a step whose update was not made.
+                getattr(one, "_per_optimizer_states", {}).clear()
         self._form(self._next_round(failed))
 
     def _next_round(self, failed: float) -> _Times:
@@ -417,17 +448,16 @@ class TrainingMembership:
             store.set_timeout(whole)
             return store, rank, world_size
 
-    def _leave_group(self) -> None:
+    def _leave_group(self, *, has_failed: bool = False) -> None:
         # The hooks of a reducer that still exists would run in each backward.
         if isinstance(self._wrapped, DistributedDataParallel):
             for name in ("reducer", "logger"):
                 self._wrapped.__dict__.pop(name, None)
         self._wrapped = None
-        if self._owns_group and dist.is_initialized():
-            if self._nccl is not None:
-                self._nccl.leave()
-            else:
-                dist.destroy_process_group()
+        if self._owns_group and self._nccl is not None:
+            self._nccl.leave(has_failed=has_failed)
+        elif self._owns_group and dist.is_initialized():
+            dist.destroy_process_group()
         self._owns_group = False
 
     # ---- State.

@@ -70,14 +70,56 @@ def test_a_change_between_two_steps_keeps_the_buffers_of_the_complete_one(
     monkeypatch.setattr(job, "_next_round", lambda failed: None)
     monkeypatch.setattr(job, "_form", lambda times: None)
     means = []
-    for is_complete in (False, True):
+    # A complete body that has made no update may have received buffers that are not confirmed.
+    for is_complete, updates in ((False, 0), (True, 0), (True, 1)):
         job._begin()
         model.running_mean.fill_(5)
+        job._updates = updates
         if is_complete:
             job._complete(0)
         job._change(0.0)
         means.append(float(model.running_mean))
-    assert means == [0, 5]
+    assert means == [0, 0, 5]
+
+
+def test_gradients_are_confirmed_before_the_update_and_in_its_closure(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model = torch.nn.Linear(1, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1)
+    job = elastic.torch.membership(model, optimizer)
+    seen: list[str] = []
+    monkeypatch.setattr(job, "confirm", lambda: seen.append("confirm"))
+    hook = optimizer.register_step_pre_hook(job._confirm_gradients)
+
+    def closure() -> torch.Tensor:
+        seen.append("closure")
+        return torch.zeros(1)
+
+    optimizer.step()
+    assert seen == ["confirm"]
+    for step in (lambda: optimizer.step(closure), lambda: optimizer.step(closure=closure)):
+        seen.clear()
+        assert float(step()) == 0
+        assert seen == ["confirm", "closure", "confirm"]
+    hook.remove()
+
+
+def test_a_change_ends_what_a_scaler_knows_of_the_interrupted_step(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model = torch.nn.Linear(1, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1)
+    scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+    job = elastic.torch.membership(model, optimizer, also={"scaler": scaler})
+    monkeypatch.setattr(job, "_next_round", lambda failed: None)
+    monkeypatch.setattr(job, "_form", lambda times: None)
+    for _ in range(2):
+        optimizer.zero_grad()
+        scaler.scale(model(torch.ones(1))).sum().backward()
+        scaler.unscale_(optimizer)  # raises if the gradients of an earlier step were unscaled
+        assert [float(one.grad) for one in model.parameters()] == [1, 1]
+        job._change(0.0)
 
 
 def test_batches_use_each_sample_once_for_any_number_of_ranks() -> None:
