@@ -137,6 +137,7 @@ def _machine(campaign: dict[str, Any]) -> str:
         f"{min(counts)} to {max(counts)}.\n\n"
         "**Compare outcomes, not durations**: all hosts share these cores, and the load average "
         f"at the start was {machine['load average'].split()[0]}."
+        f"{' ' + facts['note'] if 'note' in facts else ''}"
     )
 
 

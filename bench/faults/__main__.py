@@ -51,6 +51,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     scenes = [BY_NAME[name] for name in given.scene] or list(SCENES)
     store = Store(given.json)
     store.facts = _merged(store.facts, report.facts(launchers))
+    if given.note:
+        store.facts["note"] = given.note
     logs = given.logs or Path(tempfile.mkdtemp(prefix="faults-"))
     present = [launcher for launcher in launchers if _is_there(launcher)]
     tasks = [
@@ -121,8 +123,8 @@ def _is_there(launcher: Launcher) -> bool:
 
 
 def _merged(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
-    """The facts of the newest run, and the launchers of all."""
-    return {**new, "launchers": {**old.get("launchers", {}), **new["launchers"]}}
+    """The facts of the newest run, the launchers of all, and the last note."""
+    return {**old, **new, "launchers": {**old.get("launchers", {}), **new["launchers"]}}
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -139,6 +141,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--runs", type=int, default=1, help="of each scene with each launcher")
     parser.add_argument("--jobs", type=int, default=1, help="runs at the same time")
     parser.add_argument("--json", type=Path, help="results, continued if the file exists")
+    parser.add_argument("--note", help="a sentence about the machine, for the page of the results")
     parser.add_argument("--picture", type=Path, help="the SVG file that is written")
     parser.add_argument("--logs", type=Path, help="directory for the logs of every run")
     parser.add_argument("--list", action="store_true", help="print the scenes")

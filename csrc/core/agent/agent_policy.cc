@@ -432,6 +432,11 @@ void AgentPolicy::leave_at(std::int64_t step, Context* context) {
 void AgentPolicy::kill(const StopRequested& event, Context* context) {
   ++stop_requests_;
   stop_signal_ = event.signal;
+  // It has left at a step, and its workers are not let to end by themselves.
+  if (state_ == AgentState::kStopped && result_.exit_code == 0) {
+    result_.exit_code = kSignalBase + event.signal;
+    result_.message += "; then its workers were stopped by " + signal_text(event.signal);
+  }
   const Duration grace =
       stop_requests_ > 1 ? std::min(stop_grace(), kRepeatedStopGrace) : stop_grace();
   const bool at_once = stop_requests_ > 2 || (stop_requests_ == 2 && grace == stop_grace());

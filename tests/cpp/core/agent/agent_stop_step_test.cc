@@ -68,6 +68,14 @@ TEST(AgentPolicy, NodeThatLeavesAtAStepWaitsForItsWorkersAndSucceeds) {
   EXPECT_EQ(agent.result().message, "left the job at step 7, as agreed");
 }
 
+TEST(AgentPolicy, NodeWhoseWorkersAreKilledWhileTheySaveDoesNotSucceed) {
+  Fixture agent;
+  agent.running(2).feed(LeaveAtStep{7}).quiet();
+  agent.stop().exit(0, stopped_at(7)).exit(1, exited(1)).quiet();
+  EXPECT_THAT(agent.gone().words(), ElementsAre("finish 143"));
+  EXPECT_THAT(agent.result().message, HasSubstr("as agreed; then its workers were stopped by"));
+}
+
 TEST(AgentPolicy, OrderToLeaveIsTooLateForARoundThatHasFailed) {
   Fixture agent(1);
   agent.running(2).exit(0, exited(3)).quiet();
