@@ -6,7 +6,7 @@ script runs unchanged.
 
 from __future__ import annotations
 
-import time
+from time import sleep as _sleep
 
 from elastic import _environment
 
@@ -48,7 +48,7 @@ def round_is_over() -> bool:
 
 
 def wait_until_over(seconds: float, /) -> bool:
-    time.sleep(min(max(seconds, 0), 1))
+    _sleep(min(max(seconds, 0), 1))
     return False
 
 

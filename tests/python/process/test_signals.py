@@ -116,9 +116,11 @@ def test_a_second_signal_shortens_the_grace_and_a_third_kills(repetitions: int) 
         begun = time.monotonic()
         process.send_signal(signal.SIGINT)
         if repetitions > 1:
-            process.send_signal(signal.SIGQUIT)  # handled after SIGINT, also if both are pending
+            process.send_signal(signal.SIGQUIT)  # two pending signals come in either order
         assert "shortens the wait" in process.stderr.readline()
-        assert "SIGINT) again; the workers have 5 s at most" in process.stderr.readline()
+        line = process.stderr.readline()
+        assert ") again; the workers have 5 s at most" in line
+        assert "SIGINT" in line or repetitions > 1
         if repetitions > 1:
             assert "again; killing the workers" in process.stderr.readline()
         _, stderr = process.communicate(timeout=DEADLINE_S)
