@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
-from xml.sax.saxutils import escape
 
-from bench.faults.picture import COLORS, OTHER
+from bench.faults.picture import COLORS, OTHER, LogScale, text_at
 from bench.faults.reduce import NOT_APPLICABLE, has_trained
 from bench.faults.report import Result, by_scene
 
@@ -30,6 +28,7 @@ WIDTH, LEFT, RIGHT, ROW, BAR, GAP = 860, 215, 145, 14, 9, 12
 FIRST_S, LAST_S = 0.01, 120.0
 TICKS = {0.01: "10 ms", 0.1: "100 ms", 1.0: "1 s", 10.0: "10 s", 60.0: "1 min"}
 LINE_CHARACTERS = 130
+_SCALE = LogScale(FIRST_S, LAST_S, LEFT, WIDTH - RIGHT)
 
 
 class Bar(NamedTuple):
@@ -66,7 +65,7 @@ def svg(results: Sequence[Result], versions: Mapping[str, str], source: str) -> 
     body, y = list(_legend(launchers, versions)), 62.0
     for scene, group in found.items():
         shown = [name for name in launchers if name in group]
-        body.append(_text(12, y + ROW * (len(shown) - 1) / 2 + 4, SCENES[scene], "title"))
+        body.append(text_at(12, y + ROW * (len(shown) - 1) / 2 + 4, SCENES[scene], "title"))
         for name in shown:
             body += _row(name, group[name], FAILED.get(scene, "did not recover"), y)
             y += ROW
@@ -74,10 +73,10 @@ def svg(results: Sequence[Result], versions: Mapping[str, str], source: str) -> 
     bottom = y - GAP
     grid = []
     for at, label in TICKS.items():
-        x = _x(at)
+        x = _SCALE.x(at)
         grid.append(f'<line x1="{x:.1f}" x2="{x:.1f}" y1="48" y2="{bottom:.0f}" class="grid"/>')
-        grid.append(_text(x, 42, label, "tick"))
-    notes = [_text(12, bottom + 18 + 14 * n, line, "source")
+        grid.append(text_at(x, 42, label, "tick"))
+    notes = [text_at(12, bottom + 18 + 14 * n, line, "source")
              for n, line in enumerate(_notes(found, versions, source))]  # fmt: skip
     height = bottom + 18 + 14 * len(notes)
     return "\n".join(
@@ -96,24 +95,24 @@ def svg(results: Sequence[Result], versions: Mapping[str, str], source: str) -> 
 
 
 def _legend(launchers: Sequence[str], versions: Mapping[str, str]) -> Iterator[str]:
-    yield _text(12, 18, "Time from the fault to the next training step", "title")
+    yield text_at(12, 18, "Time from the fault to the next training step", "title")
     x = 330.0
     for name in launchers:
         label = f"{TITLES.get(name, name)} {versions[name]}"
         yield f'<rect x="{x:.1f}" y="9" width="10" height="10" rx="2" fill="{_color(name)}"/>'
-        yield _text(x + 15, 18, label, "name")
+        yield text_at(x + 15, 18, label, "name")
         x += 45 + 6.2 * len(label)
 
 
 def _row(launcher: str, found: Bar, failure: str, y: float) -> list[str]:
     if not found.trained:
-        at = _x(LAST_S)
+        at = _SCALE.x(LAST_S)
         mark = f"M{at - 4:.1f} {y - 4:.1f}l8 8m0 -8l-8 8"
         return [
             f'<line x1="{LEFT}" x2="{at - 8:.1f}" y1="{y:.1f}" y2="{y:.1f}" '
             f'stroke="{_color(launcher)}" class="never"/>',
             f'<path d="{mark}" class="cross"/>',
-            _text(at + 9, y + 4, failure, "bad"),
+            text_at(at + 9, y + 4, failure, "bad"),
         ]
     text = "no interruption" if found.seconds is None else duration(found.seconds)
     lost = found.runs - found.trained
@@ -121,11 +120,11 @@ def _row(launcher: str, found: Bar, failure: str, y: float) -> list[str]:
         text += f", {lost} of {found.runs} never"
     if not found.is_clean:
         text += " *"
-    end = _x(found.seconds if found.seconds is not None else FIRST_S)
+    end = _SCALE.x(found.seconds if found.seconds is not None else FIRST_S)
     return [
         f'<rect x="{LEFT}" y="{y - BAR / 2:.1f}" width="{max(2.0, end - LEFT):.1f}" '
         f'height="{BAR}" rx="2" fill="{_color(launcher)}"/>',
-        _text(max(end, LEFT + 2.0) + 6, y + 4, text, "bad" if lost else "value"),
+        text_at(max(end, LEFT + 2.0) + 6, y + 4, text, "bad" if lost else "value"),
     ]
 
 
@@ -174,15 +173,6 @@ def duration(seconds: float) -> str:
 
 def _color(launcher: str) -> str:
     return COLORS.get(launcher, OTHER)
-
-
-def _x(at: float) -> float:
-    scale = (WIDTH - LEFT - RIGHT) / math.log10(LAST_S / FIRST_S)
-    return LEFT + math.log10(min(max(at, FIRST_S), LAST_S) / FIRST_S) * scale
-
-
-def _text(x: float, y: float, text: str, kind: str) -> str:
-    return f'<text x="{x:.1f}" y="{y:.1f}" class="{kind}">{escape(text)}</text>'
 
 
 _STYLE = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 from xml.sax.saxutils import escape
 
 from bench.faults.reduce import NOT_APPLICABLE
@@ -18,10 +18,31 @@ FIRST_S, LAST_S = 0.01, 100.0
 PHASES = (("detected", 0.25), ("stopped", 0.45), ("running", 0.65), ("first_step", 1.0))
 
 
+class LogScale(NamedTuple):
+    """Seconds on a horizontal axis; what is outside of it is at its end."""
+
+    first: float
+    last: float
+    left: float
+    right: float
+
+    def x(self, at: float) -> float:
+        scale = (self.right - self.left) / math.log10(self.last / self.first)
+        return self.left + math.log10(min(max(at, self.first), self.last) / self.first) * scale
+
+
+_SCALE = LogScale(FIRST_S, LAST_S, LEFT, WIDTH - RIGHT)
+
+
+def text_at(x: float, y: float, text: str, kind: str) -> str:
+    """A text of this class of the style."""
+    return f'<text x="{x:.1f}" y="{y:.1f}" class="{kind}">{escape(text)}</text>'
+
+
 def svg(results: Sequence[Result], launchers: Sequence[str], source: str) -> str:
     body, y = [], 40.0
     for scene, found in by_scene(results).items():
-        body.append(_text(12, y + 4, scene, "title"))
+        body.append(text_at(12, y + 4, scene, "title"))
         for launcher in launchers:
             runs = found.get(launcher)
             if runs:
@@ -30,10 +51,10 @@ def svg(results: Sequence[Result], launchers: Sequence[str], source: str) -> str
         y += 8
     grid = []
     for power in range(round(math.log10(FIRST_S)), round(math.log10(LAST_S)) + 1):
-        at = _x(10.0**power)
+        at = _SCALE.x(10.0**power)
         label = f"{10**power} s" if power >= 0 else f"{10 ** (power + 3)} ms"
         grid.append(f'<line x1="{at:.1f}" x2="{at:.1f}" y1="28" y2="{y:.0f}" class="grid"/>')
-        grid.append(_text(at, 22, label, "tick"))
+        grid.append(text_at(at, 22, label, "tick"))
     legend = "after the fault: until it is noticed, workers stopped, new ones run, first step"
     return "\n".join(
         [
@@ -43,8 +64,8 @@ def svg(results: Sequence[Result], launchers: Sequence[str], source: str) -> str
             f"<style>{_STYLE}</style>",
             *grid,
             *body,
-            _text(12, y + 14, legend, "source"),
-            _text(12, y + 30, source, "source"),
+            text_at(12, y + 14, legend, "source"),
+            text_at(12, y + 30, source, "source"),
             "</svg>",
             "",
         ]
@@ -53,16 +74,16 @@ def svg(results: Sequence[Result], launchers: Sequence[str], source: str) -> str
 
 def _row(launcher: str, runs: Sequence[Mapping[str, Any]], y: float) -> list[str]:
     color = COLORS.get(launcher, OTHER)
-    parts = [_text(LEFT - 8, y + 4, launcher, "name")]
+    parts = [text_at(LEFT - 8, y + 4, launcher, "name")]
     begin, end = FIRST_S, FIRST_S
     for phase, opacity in PHASES:
         at = median(runs, phase)
         if at is None:
             continue
         end = max(at, begin)
-        width = max(1.0, _x(end) - _x(begin))
+        width = max(1.0, _SCALE.x(end) - _SCALE.x(begin))
         parts.append(
-            f'<rect x="{_x(begin):.1f}" y="{y - 5:.1f}" width="{width:.1f}" height="11" '
+            f'<rect x="{_SCALE.x(begin):.1f}" y="{y - 5:.1f}" width="{width:.1f}" height="11" '
             f'fill="{color}" fill-opacity="{opacity}"/>'
         )
         begin = end
@@ -71,17 +92,8 @@ def _row(launcher: str, runs: Sequence[Mapping[str, Any]], y: float) -> list[str
     text = verdict
     if kind == "good" and median(runs, "first_step") is None:
         text = "ok, no restart" if not any(run["codes"].get("0") for run in runs) else "ok, ends"
-    parts.append(_text(_x(end) + 6, y + 4, text, kind))
+    parts.append(text_at(_SCALE.x(end) + 6, y + 4, text, kind))
     return parts
-
-
-def _x(at: float) -> float:
-    scale = (WIDTH - LEFT - RIGHT) / math.log10(LAST_S / FIRST_S)
-    return LEFT + math.log10(min(max(at, FIRST_S), LAST_S) / FIRST_S) * scale
-
-
-def _text(x: float, y: float, text: str, kind: str) -> str:
-    return f'<text x="{x:.1f}" y="{y:.1f}" class="{kind}">{escape(text)}</text>'
 
 
 _STYLE = (

@@ -7,7 +7,6 @@ import json
 import os
 import queue
 import signal
-import socket
 import subprocess
 import tempfile
 import threading
@@ -16,6 +15,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from harness import proc
+from harness.jobs import free_port
 
 WORKER = Path(__file__).with_name("worker.py")
 LIMIT_S = 120.0  # of one job
@@ -101,7 +103,7 @@ class Agent:
 
     def kill(self) -> None:
         """The agent and all its processes, as a power failure does."""
-        for pid in [self.process.pid, *_descendants(self.process.pid)]:
+        for pid in [self.process.pid, *proc.descendants(self.process.pid)]:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         self.process.wait()
@@ -252,11 +254,9 @@ def virtual_local_rank(machine: Machine) -> str:
 def in_place(machine: Machine) -> str:
     """Three agents with one worker each; one is killed, another one joins."""
     with _folder() as folder:
-        with socket.create_server(("127.0.0.1", 0)) as probe:
-            port = probe.getsockname()[1]
         words = (
             "--nnodes=1:3", "--nproc-per-node=1", "--rdzv-backend=c10d", "--rdzv-id=gpu",
-            f"--rdzv-endpoint=127.0.0.1:{port}", "--on-membership-change=inplace", "--warm",
+            f"--rdzv-endpoint=127.0.0.1:{free_port()}", "--on-membership-change=inplace", "--warm",
             "--rdzv-conf=last_call_timeout=1", "--max-restarts=0", str(WORKER), "train",
         )  # fmt: skip
         count = 3
@@ -309,15 +309,6 @@ def _cpus(text: str) -> set[int]:
     for part in filter(None, text.strip().split(",")):
         first, _, last = part.partition("-")
         found |= set(range(int(first), int(last or first) + 1))
-    return found
-
-
-def _descendants(pid: int) -> list[int]:
-    found = []
-    for task in Path(f"/proc/{pid}/task").glob("*"):
-        with contextlib.suppress(OSError):
-            for child in map(int, (task / "children").read_text().split()):
-                found += [child, *_descendants(child)]
     return found
 
 

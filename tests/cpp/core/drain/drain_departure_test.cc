@@ -12,7 +12,6 @@
 #include <utility>
 #include <vector>
 
-#include "core/base/rng.h"
 #include "core/drain/drain_machine.h"
 #include "core/drain/drain_world.h"
 
@@ -318,12 +317,9 @@ TEST_F(DepartureTest, SilentRanksAreNotAwaitedIfTheJobCannotContinue) {
 
 // ---- Schedules.
 
-constexpr int kDepartureFaultyTurns = 1200;
-constexpr int kDepartureTurnsMax = 60'000;
-
-class DepartingWorld : private drain_sim::World {
+class DepartingWorld : private drain_sim::RandomSchedule {
  public:
-  explicit DepartingWorld(std::uint64_t seed) : rng_(seed) {
+  explicit DepartingWorld(std::uint64_t seed) : RandomSchedule(seed) {
     nodes_.resize(2 + below(3));
     for (std::size_t i = 0; i < nodes_.size(); ++i) nodes_[i].id = {7, i};
     const std::size_t leaving = 1 + below(nodes_.size() - 1);
@@ -334,8 +330,8 @@ class DepartingWorld : private drain_sim::World {
   // "" if the properties hold: a node leaves only where every rank of the round waits, and no rank
   // waits for ever.
   std::string run() {
-    for (int turn = 0; turn < kDepartureTurnsMax; ++turn) {
-      is_faulty_ = turn < kDepartureFaultyTurns;
+    for (int turn = 0; turn < drain_sim::kScheduleTurnsMax; ++turn) {
+      is_faulty_ = turn < drain_sim::kFaultyTurns;
       one_turn(turn);
       if (const auto step = std::exchange(released_at_, std::nullopt); step && !all_wait(*step)) {
         return "a node was released before every rank waited";
@@ -371,52 +367,10 @@ class DepartingWorld : private drain_sim::World {
     begin_round(begin);
   }
 
-  void one_turn(int turn) {
-    now_ += milliseconds(below(3));
-    SimNode& node = nodes_[below(nodes_.size())];
-    switch (below(is_faulty_ ? 14 : 11)) {
-      case 0:
-      case 1:
-      case 2:
-      case 3: {
-        Rank& rank = node.ranks[below(node.ranks.size())];
-        advance(rank, below(4) == 0);
-        break;
-      }
-      case 4:
-      case 5: guard(node); break;
-      case 6: deliver_order(node); break;
-      case 7: deliver_reply(node); break;
-      case 8: deliver_event(node); break;
-      case 9:
-        if (const auto next = machine_.next_deadline(); next && now_ >= *next) {
-          feed(drain_event::Tick{});
-        }
-        break;
-      case 10: report(node); break;
-      case 11:
-        if (below(10) == 0) break_session(node);
-        break;
-      case 12:
-        if (below(has_notice_ ? 6 : 60) == 0) replace_coordinator();
-        break;
-      case 13:
-        if (below(150) == 0 && !has_left()) fail_round();
-        break;
-    }
-    if (!has_notice_ && (below(100) == 0 || turn == kDepartureFaultyTurns)) give_notice();
-    if (!node.is_connected && below(5) == 0) {
-      resume(node);
-      if (has_notice_) give_notice();
-    }
-    if (!is_faulty_ && below(50) == 0) now_ += milliseconds(100);
-  }
-
-  void give_notice() {
-    has_notice_ = true;
-    departure(seconds(60), leaving_, false);
-  }
-  void fail_round() {
+  void give_notice() override { departure(seconds(60), leaving_, false); }
+  void repeat_notice() override { give_notice(); }
+  bool may_fail() const override { return !has_left(); }
+  void fail_round(SimNode& /*node*/) override {
     feed(drain_event::Ended{});
     renew_round();
   }
@@ -440,12 +394,7 @@ class DepartingWorld : private drain_sim::World {
     return true;
   }
 
-  std::uint64_t below(std::uint64_t limit) { return rng_.next() % limit; }
-
-  Rng rng_;
   std::vector<NodeId> leaving_;
-  bool has_notice_ = false;
-  bool is_faulty_ = true;
 };
 
 TEST(DrainProperty, NodesLeaveOnlyWhereEveryRankWaits) {

@@ -13,7 +13,6 @@
 #include <string>
 #include <vector>
 
-#include "core/base/rng.h"
 #include "core/drain/drain_world.h"
 #include "elastic/agent.h"
 
@@ -26,12 +25,9 @@ using drain_sim::SimNode;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr int kFaultyTurns = 1200;
-constexpr int kScheduleTurnsMax = 60'000;
-
-class RandomWorld : private drain_sim::World {
+class RandomWorld : private drain_sim::RandomSchedule {
  public:
-  explicit RandomWorld(std::uint64_t seed) : rng_(seed) {
+  explicit RandomWorld(std::uint64_t seed) : RandomSchedule(seed) {
     nodes_.resize(1 + below(3));
     for (std::size_t i = 0; i < nodes_.size(); ++i) nodes_[i].id = {7, i};
     renew_round();
@@ -39,8 +35,8 @@ class RandomWorld : private drain_sim::World {
 
   // "" if the properties hold.
   std::string run() {
-    for (int turn = 0; turn < kScheduleTurnsMax && !result_; ++turn) {
-      is_faulty_ = turn < kFaultyTurns;
+    for (int turn = 0; turn < drain_sim::kScheduleTurnsMax && !result_; ++turn) {
+      is_faulty_ = turn < drain_sim::kFaultyTurns;
       one_turn(turn);
       if (std::string fault = check(); !fault.empty()) return fault;
       if (!has_notice_ || result_) continue;
@@ -78,66 +74,15 @@ class RandomWorld : private drain_sim::World {
     begin_round(begin);
   }
 
-  void one_turn(int turn) {
-    now_ += milliseconds(below(3));
-    SimNode& node = nodes_[below(nodes_.size())];
-    switch (below(is_faulty_ ? 14 : 11)) {
-      case 0:
-      case 1:
-      case 2:
-      case 3: {
-        Rank& rank = node.ranks[below(node.ranks.size())];
-        advance(rank, below(4) == 0);
-        break;
-      }
-      case 4:
-      case 5: guard(node); break;
-      case 6: deliver_order(node); break;
-      case 7: deliver_reply(node); break;
-      case 8: deliver_event(node); break;
-      case 9:
-        if (const auto next = machine_.next_deadline(); next && now_ >= *next) {
-          feed(drain_event::Tick{});
-        }
-        break;
-      case 10: report(node); break;
-      case 11:
-        if (below(10) == 0) break_session(node);
-        break;
-      case 12:
-        if (below(has_notice_ ? 6 : 60) == 0) replace_coordinator();
-        break;
-      case 13:
-        if (below(150) == 0) fail_round(node);
-        break;
-    }
-    if (!has_notice_ && (below(100) == 0 || turn == kFaultyTurns)) give_notice();
-    if (!node.is_connected && below(5) == 0) resume_with_notice(node);
-    // The ranks of a synchronous job wait for each other; time passes meanwhile.
-    if (!is_faulty_ && below(50) == 0) now_ += milliseconds(100);
-  }
-
-  void give_notice() {
-    has_notice_ = true;
-    notice(seconds(60), "the test");
-  }
-  void resume_with_notice(SimNode& node) {
-    resume(node);
-    if (has_notice_) notice(seconds(60), "again");
-  }
-  void fail_round(SimNode& node) {
+  void give_notice() override { notice(seconds(60), "the test"); }
+  void repeat_notice() override { notice(seconds(60), "again"); }
+  void fail_round(SimNode& node) override {
     if (below(2) == 0) feed(drain_event::Left{node.id});
     feed(drain_event::Ended{});
     renew_round();
   }
 
   bool is_quiet() const { return stops().empty() && !is_faulty_; }
-
-  std::uint64_t below(std::uint64_t limit) { return rng_.next() % limit; }
-
-  Rng rng_;
-  bool has_notice_ = false;
-  bool is_faulty_ = true;
 };
 
 TEST(DrainProperty, NeverTwoDifferentSteps) {

@@ -13,6 +13,7 @@
 #include <variant>
 #include <vector>
 
+#include "core/base/rng.h"
 #include "core/drain/drain_machine.h"
 #include "core/drain/drain_member.h"
 
@@ -331,6 +332,73 @@ class World {
   std::int64_t begin_ = 0;
   std::optional<JobResult> result_;
   std::optional<std::int64_t> released_at_;  // a node was told to leave at this step
+};
+
+inline constexpr int kFaultyTurns = 1200;
+inline constexpr int kScheduleTurnsMax = 60'000;
+
+// A seeded schedule. Faults end after kFaultyTurns.
+class RandomSchedule : protected World {
+ protected:
+  explicit RandomSchedule(std::uint64_t seed) : rng_(seed) {}
+  virtual ~RandomSchedule() = default;
+
+  virtual void give_notice() = 0;
+  // A session has been resumed, after a notice was given.
+  virtual void repeat_notice() = 0;
+  virtual bool may_fail() const { return true; }
+  virtual void fail_round(SimNode& node) = 0;
+
+  void one_turn(int turn) {
+    now_ += std::chrono::milliseconds(below(3));
+    SimNode& node = nodes_[below(nodes_.size())];
+    switch (below(is_faulty_ ? 14 : 11)) {
+      case 0:
+      case 1:
+      case 2:
+      case 3: {
+        Rank& rank = node.ranks[below(node.ranks.size())];
+        advance(rank, below(4) == 0);
+        break;
+      }
+      case 4:
+      case 5: guard(node); break;
+      case 6: deliver_order(node); break;
+      case 7: deliver_reply(node); break;
+      case 8: deliver_event(node); break;
+      case 9:
+        if (const auto next = machine_.next_deadline(); next && now_ >= *next) {
+          feed(drain_event::Tick{});
+        }
+        break;
+      case 10: report(node); break;
+      case 11:
+        if (below(10) == 0) break_session(node);
+        break;
+      case 12:
+        if (below(has_notice_ ? 6 : 60) == 0) replace_coordinator();
+        break;
+      case 13:
+        if (below(150) == 0 && may_fail()) fail_round(node);
+        break;
+    }
+    if (!has_notice_ && (below(100) == 0 || turn == kFaultyTurns)) {
+      has_notice_ = true;
+      give_notice();
+    }
+    if (!node.is_connected && below(5) == 0) {
+      resume(node);
+      if (has_notice_) repeat_notice();
+    }
+    // The ranks of a synchronous job wait for each other; time passes meanwhile.
+    if (!is_faulty_ && below(50) == 0) now_ += std::chrono::milliseconds(100);
+  }
+
+  std::uint64_t below(std::uint64_t limit) { return rng_.next() % limit; }
+
+  Rng rng_;
+  bool has_notice_ = false;
+  bool is_faulty_ = true;
 };
 
 }  // namespace elastic::core::drain_sim
