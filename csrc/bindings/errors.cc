@@ -105,7 +105,7 @@ void bind_errors(py::module_& module) {
                  {all.rendezvous_error, PyExc_TimeoutError});
   all.rendezvous_unavailable =
       make_class(module, "RendezvousUnavailable",
-                 "The coordinator, or the shared state, could not be reached for too long.",
+                 "The coordinator, or the store that names it, could not be reached for too long.",
                  {all.rendezvous_error, PyExc_ConnectionError});
   all.resource_exhausted =
       make_class(module, "ResourceExhausted",

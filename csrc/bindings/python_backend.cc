@@ -185,7 +185,8 @@ void bind_rendezvous_backends(py::module_& module) {
   auto backend =
       py::class_<Backend, std::shared_ptr<Backend>>(
           module, "RendezvousBackend",
-          "A state that the nodes of a job share, with an atomic compare-and-set. The backends of\n"
+          "A store that keeps the record of a job, with an atomic compare-and-set. The backends "
+          "of\n"
           "elastic are native; any Python object with the same members can be used instead.")
           .def_property_readonly("name", &Backend::name)
           .def("get_state", &get_state,
@@ -205,7 +206,7 @@ void bind_rendezvous_backends(py::module_& module) {
       },
       py::arg("host"), py::arg("port"), py::arg("run_id"), py::kw_only(),
       py::arg("timeout") = to_seconds(store.call_timeout),
-      "The state in one key of a TCPStore server, PyTorch's or elastic's. Connects at the first\n"
+      "A record in one key of a TCPStore server, PyTorch's or elastic's. Connects at the first\n"
       "call.");
   const FileBackendOptions file;
   module.def(
@@ -215,7 +216,22 @@ void bind_rendezvous_backends(py::module_& module) {
       },
       py::arg("path"), py::arg("run_id"), py::kw_only(),
       py::arg("timeout") = to_seconds(file.call_timeout),
-      "The state in the file <path>.<run_id>, which all nodes share.");
+      "A record in the file <path>.<run_id>, which all nodes share.");
+  module.def(
+      "find_coordinator",
+      [](const py::object& store) {
+        const std::shared_ptr<Backend> native = to_backend(store);
+        auto found = [&] {
+          const py::gil_scoped_release release;
+          return find_coordinator(native.get());
+        }();
+        using Found = std::optional<std::string>;
+        if (found.status().code() == StatusCode::kNotFound) return Found();
+        return Found(unwrap(std::move(found), Domain::kRendezvous));
+      },
+      py::arg("store"),
+      "HOST:PORT at which the coordinator of the job in this store accepts sessions; \"\": no\n"
+      "process coordinates it now; None: the store has no record of such a job.");
 }
 
 }  // namespace elastic::bindings

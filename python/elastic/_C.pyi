@@ -7,7 +7,7 @@ from __future__ import annotations
 import collections.abc
 import datetime
 import typing
-__all__: list[str] = ['Agent', 'AgentEvent', 'AgentFirstStep', 'AgentOptions', 'AgentResult', 'AgentRoundEnd', 'AgentState', 'ConfigError', 'CoordinatorInfo', 'CoordinatorMove', 'EXIT_CANNOT_LOG', 'EXIT_CANNOT_SERVE', 'EXIT_CANNOT_START', 'EXIT_COORDINATOR_LOST', 'EXIT_INTERNAL', 'EXIT_JOB_CLOSED', 'EXIT_JOIN_TIMED_OUT', 'EXIT_NODE_LOST', 'EXIT_PARTIAL', 'EXIT_REJECTED', 'EXIT_STOPPED_AT_STEP', 'EXIT_SUPERVISION_LOST', 'EXIT_USAGE', 'ElasticError', 'ExitKind', 'FailureEvidence', 'HangAction', 'JobCause', 'JobOutcome', 'JobResult', 'LossPolicy', 'Observer', 'QueueEmpty', 'REPEATED_STOP_GRACE', 'RendezvousBackend', 'RendezvousClient', 'RendezvousClosed', 'RendezvousError', 'RendezvousOptions', 'RendezvousRound', 'RendezvousTimeout', 'RendezvousUnavailable', 'ResourceExhausted', 'RoundInfo', 'SignalScope', 'StoreClient', 'StoreError', 'StoreProtocolError', 'StoreServer', 'StoreServerStats', 'StoreTimeout', 'StoreUnavailable', 'StreamTarget', 'WorkerAssignment', 'WorkerCommand', 'WorkerEvent', 'WorkerExit', 'WorkerFailure', 'WorkerGroup', 'WorkerTemplate', 'check_token', 'duration_text', 'file_backend', 'host_addresses', 'observer_token', 'override_coordinator', 'store_backend', 'temporary_stem']
+__all__: list[str] = ['Agent', 'AgentEvent', 'AgentFirstStep', 'AgentOptions', 'AgentResult', 'AgentRoundEnd', 'AgentState', 'ConfigError', 'CoordinatorInfo', 'CoordinatorMove', 'EXIT_CANNOT_LOG', 'EXIT_CANNOT_SERVE', 'EXIT_CANNOT_START', 'EXIT_COORDINATOR_LOST', 'EXIT_INTERNAL', 'EXIT_JOB_CLOSED', 'EXIT_JOIN_TIMED_OUT', 'EXIT_NODE_LOST', 'EXIT_PARTIAL', 'EXIT_REJECTED', 'EXIT_STOPPED_AT_STEP', 'EXIT_SUPERVISION_LOST', 'EXIT_USAGE', 'ElasticError', 'ExitKind', 'FailureEvidence', 'HangAction', 'JobCause', 'JobOutcome', 'JobResult', 'LossPolicy', 'Observer', 'QueueEmpty', 'REPEATED_STOP_GRACE', 'RendezvousBackend', 'RendezvousClient', 'RendezvousClosed', 'RendezvousError', 'RendezvousOptions', 'RendezvousRound', 'RendezvousTimeout', 'RendezvousUnavailable', 'ResourceExhausted', 'RoundInfo', 'SignalScope', 'StoreClient', 'StoreError', 'StoreProtocolError', 'StoreServer', 'StoreServerStats', 'StoreTimeout', 'StoreUnavailable', 'StreamTarget', 'WorkerAssignment', 'WorkerCommand', 'WorkerEvent', 'WorkerExit', 'WorkerFailure', 'WorkerGroup', 'WorkerTemplate', 'check_token', 'duration_text', 'file_backend', 'find_coordinator', 'host_addresses', 'observer_token', 'override_coordinator', 'store_backend', 'temporary_stem']
 class ElasticError(Exception):
     """The base class of elastic's errors."""
 
@@ -39,7 +39,7 @@ class RendezvousTimeout(RendezvousError, TimeoutError):
     """No round was complete before the join timeout."""
 
 class RendezvousUnavailable(RendezvousError, ConnectionError):
-    """The coordinator, or the shared state, could not be reached for too long."""
+    """The coordinator, or the store that names it, could not be reached for too long."""
 
 class ResourceExhausted(ElasticError):
     """The system has no file descriptor, process or memory left."""
@@ -525,7 +525,7 @@ class WorkerGroup:
         """
 class RendezvousBackend:
     """
-    A state that the nodes of a job share, with an atomic compare-and-set. The backends of
+    A store that keeps the record of a job, with an atomic compare-and-set. The backends of
     elastic are native; any Python object with the same members can be used instead.
     """
     def __repr__(self) -> str:
@@ -1554,7 +1554,12 @@ def duration_text(seconds: float) -> str:
     """
 def file_backend(path: str, run_id: str, *, timeout: float = 5.0) -> RendezvousBackend:
     """
-    The state in the file <path>.<run_id>, which all nodes share.
+    A record in the file <path>.<run_id>, which all nodes share.
+    """
+def find_coordinator(store: typing.Any) -> str | None:
+    """
+    HOST:PORT at which the coordinator of the job in this store accepts sessions; "": no
+    process coordinates it now; None: the store has no record of such a job.
     """
 def host_addresses() -> list[tuple[str, str]]:
     """
@@ -1570,7 +1575,7 @@ def override_coordinator(host: str, port: int, *, run_id: str, timeout: float = 
     """
 def store_backend(host: str, port: int, run_id: str, *, timeout: float = 5.0) -> RendezvousBackend:
     """
-    The state in one key of a TCPStore server, PyTorch's or elastic's. Connects at the first
+    A record in one key of a TCPStore server, PyTorch's or elastic's. Connects at the first
     call.
     """
 def temporary_stem() -> str:

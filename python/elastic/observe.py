@@ -25,6 +25,7 @@ from elastic.errors import (
 )
 
 SCHEMA = 1
+STORE = "://"  # between a backend and its endpoint
 DEFAULT_PORT = 29400
 # How long a first snapshot waits for the agents' reports about their workers.
 REPORTS_TIMEOUT_S = 1.0
@@ -125,6 +126,8 @@ def connect(
     """Begins to connect to the coordinator at ``HOST[:PORT]``, or to the job at one of a list.
 
     ``unix:PATH`` is the socket of a job with one node on this host (``local_jobs()``).
+    ``BACKEND://ENDPOINT``, as in ``etcd://etcd0:2379`` or ``file:///shared/job``, is the store that
+    keeps the record of the job ``run_id``, and names its coordinator (``find``).
     Without a ``run_id`` the coordinator must have one job. ``workers``: with pid and state of each
     rank, which the agents report while such an observer is connected. ``stacks``: request the
     stacks of all workers once. ``drain``: request once that all ranks stop at one step within so
@@ -153,6 +156,8 @@ def connect(
             )
 
         return Observation([(endpoint, 0)], start_local)
+    if STORE in endpoint:
+        endpoint = find(endpoint, run_id)
     found = split_endpoints(endpoint, "the endpoint", DEFAULT_PORT)
     if any(number == 0 for _, number in found):
         raise ConfigError(f"the endpoint is {endpoint!r}: 0 is no port")
@@ -177,6 +182,26 @@ def connect(
     return Observation(found, start)
 
 
+def find(store: str, run_id: str) -> str:
+    """``HOST:PORT`` of the coordinator of a job whose record a store keeps, as the store says.
+
+    ``store`` is ``BACKEND://ENDPOINT``, the values of ``--rdzv-backend`` and ``--rdzv-endpoint``.
+    Raises RendezvousClosed if the store has no such job, and RendezvousUnavailable if no process
+    coordinates it now or the store cannot be reached.
+    """
+    from elastic.rendezvous import backends
+
+    name, _, endpoint = store.partition(STORE)
+    if not run_id:
+        raise ConfigError(f"{store} may keep several jobs: give the run id (--rdzv-id)")
+    found = _C.find_coordinator(backends.create(name, endpoint, run_id, {}))
+    if found is None:
+        raise RendezvousClosed(f"{store} has no record of a job {run_id}")
+    if not found:
+        raise RendezvousUnavailable(f"no process coordinates the job {run_id} in {store} now")
+    return found
+
+
 class LocalJob(NamedTuple):
     """A job of this user with an agent on this host."""
 
@@ -190,7 +215,7 @@ class LocalJob(NamedTuple):
 def local_jobs(timeout: float = 1.0) -> list[LocalJob]:
     """The jobs of this user whose agents run on this host, ordered by their ids.
 
-    Of jobs without a coordinator only those with one node are found.
+    Those of agents that use the rendezvous handler of a plug-in are not found.
     """
     from elastic import _environment
 
@@ -205,6 +230,9 @@ def local_jobs(timeout: float = 1.0) -> list[LocalJob]:
         for (run_id, started_at), pids in agents.items():
             endpoint = moved.get((run_id, started_at), started_at)
             found = LocalJob(run_id, endpoint, tuple(sorted(pids)), None)
+            if not endpoint:
+                started.append((found._replace(error="no round has begun yet"), None))
+                continue
             try:
                 job = connect(endpoint, run_id, workers=False, timeout=timeout)
                 stack.callback(job.close)

@@ -116,8 +116,8 @@ def config_from_args(args: Namespace) -> tuple[LaunchConfig, Callable[..., Any] 
     backend, endpoint = "c10d", "localhost:0"
     if (node := job.rendezvous) is not None:
         least, most, backend = node.min_nodes, node.max_nodes, node.backend
-        endpoint = "" if node.shared_state == backend else node.shared_state
-        if not node.shared_state:
+        endpoint = "" if node.store == backend else node.store
+        if not node.store:
             endpoint = join_endpoints(node.endpoints)
         if args.rdzv_conf:
             from elastic.rendezvous import keys

@@ -49,9 +49,9 @@ void Rendezvous::step(const RendezvousEvent& event, Instant now,
 }
 std::optional<Instant> Rendezvous::next_deadline() const { return machine_->next_deadline(); }
 std::string Rendezvous::describe(Instant now) const { return machine_->describe(now); }
-void Rendezvous::remind(const NodeId& node, std::uint64_t received_round, Instant now,
-                        std::vector<RendezvousAction>* actions) const {
-  machine_->remind(node, received_round, now, actions);
+bool Rendezvous::has_resumed() const { return machine_->has_resumed(); }
+void Rendezvous::begin_anew(const JobSettings& settings, Instant now) {
+  machine_->begin_anew(settings, now);
 }
 RendezvousPhase Rendezvous::phase() const { return machine_->phase(); }
 const JobSettings& Rendezvous::settings() const { return machine_->settings(); }
@@ -73,9 +73,6 @@ Status Rendezvous::restore(std::string_view bytes, Instant now) {
 Status Rendezvous::succeed(std::string_view bytes, const RendezvousSuccession& succession,
                            Instant now) {
   return machine_->succeed(bytes, succession, now);
-}
-std::optional<NodeId> Rendezvous::timekeeper(Instant now) const {
-  return machine_->timekeeper(now);
 }
 
 namespace core {

@@ -77,15 +77,14 @@ class RendezvousMachine {
   void step(const RendezvousEvent& event, Instant now, std::vector<RendezvousAction>* actions);
   std::optional<Instant> next_deadline() const;
   std::string describe(Instant now) const;
-  void remind(const NodeId& id, std::uint64_t record_activity, Instant now,
-              std::vector<RendezvousAction>* actions) const;
   std::string encode() const;
   Status load(std::string_view bytes, Instant now);
   Status restore(std::string_view bytes, Instant now);
   Status succeed(std::string_view bytes, const RendezvousSuccession& succession, Instant now);
-  std::optional<NodeId> timekeeper(Instant now) const;
   std::vector<NodeStatus> nodes(Instant now) const;
   bool has_node(const NodeId& id) const { return nodes_.contains(id); }
+  bool has_resumed() const;
+  void begin_anew(const JobSettings& settings, Instant now);
   int members_left() const {
     return round_.tally.finished + round_.tally.unfinished + round_.missing;
   }
@@ -197,6 +196,9 @@ class RendezvousMachine {
   int available_nodes() const;
 
   // rendezvous_resume.cc
+  // Appends the actions that a node needs whose latest round is `received`.
+  void remind(const NodeId& id, std::uint64_t received, Instant now,
+              std::vector<RendezvousAction>* actions) const;
   bool answer_closed(const rdzv::Resume& event);
   void restore_round(const rdzv::Resume& event);
   void restore_member(const rdzv::Resume& event);

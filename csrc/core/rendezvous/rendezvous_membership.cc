@@ -482,20 +482,5 @@ bool RendezvousMachine::is_removable() const {
   return is_closed() || (round_.record.round == 0 && round_.is_first);
 }
 
-std::optional<NodeId> RendezvousMachine::timekeeper(Instant now) const {
-  const Node* best = nullptr;
-  const auto precedes = [](const Node& a, const Node& b) {
-    // Members first, by rank; then the others in the order in which they came.
-    if ((a.rank >= 0) != (b.rank >= 0)) return a.rank >= 0;
-    return a.rank >= 0 ? a.rank < b.rank : a.arrival < b.arrival;
-  };
-  for (const auto& [id, node] : nodes_) {
-    if (liveness_.silence(id, now) >= settings_.node_timeout) continue;
-    if (best == nullptr || precedes(node, *best)) best = &node;
-  }
-  if (best == nullptr) return std::nullopt;
-  return best->info.id;
-}
-
 }  // namespace core
 }  // namespace elastic

@@ -54,6 +54,20 @@ Status RendezvousMachine::succeed(std::string_view bytes, const RendezvousSucces
   return {};
 }
 
+bool RendezvousMachine::has_resumed() const {
+  return is_closed() || std::any_of(nodes_.begin(), nodes_.end(),
+                                    [](const auto& one) { return !one.second.is_awaited; });
+}
+
+void RendezvousMachine::begin_anew(const JobSettings& settings, Instant now) {
+  now_ = std::max(now_, now);
+  nodes_.clear();
+  static_rank_owners_.clear();
+  former_nodes_.clear();
+  start_generation(settings);
+  has_resumes_ = false;
+}
+
 // The nodes are known from a stored state and have not resumed yet.
 void RendezvousMachine::await_nodes(Duration limit) {
   for (auto& [id, node] : nodes_) {

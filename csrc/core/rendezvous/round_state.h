@@ -39,8 +39,8 @@ struct Node {
   bool suspect = false;  // its session is closed
   std::uint64_t arrival = 0;     // orders joins; the last arrivals beyond max_nodes become spares
   std::uint64_t done_round = 0;  // the last round that it finished; 0: none
-  std::uint64_t beat = 0;        // counts signs of life, for observers of a shared state
-  SharedInstant deadline;        // joined: its join times out; stopping: it is evicted
+  std::uint64_t beat = 0;  // counts signs of life: a state that was loaded later may have more
+  SharedInstant deadline;  // joined: its join times out; stopping: it is evicted
   // Not encoded:
   bool is_newcomer = false;  // its first Join was sent to this machine, not to an earlier one
   bool is_awaited = false;   // known from a stored state; it has not resumed yet

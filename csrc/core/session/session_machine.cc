@@ -144,9 +144,10 @@ void SessionMachine::on(const Displaced& event) {
 }
 
 void SessionMachine::on(const CoordinatorExpired& event) {
-  if (state() == SessionState::kLost || hold(event.reason)) return;
+  const bool is_lost = event.exit_code == kExitCoordinatorLost;
+  if (state() == SessionState::kLost || (is_lost && hold(event.reason))) return;
   apply(SessionInput::kAuthorityLost, Status(StatusCode::kUnavailable, event.reason),
-        kExitCoordinatorLost);
+        event.exit_code);
 }
 
 void SessionMachine::on(const HeartbeatAcknowledged& event) {

@@ -19,6 +19,7 @@
 #include "core/session/session_connection.h"
 #include "core/session/session_outbox.h"
 #include "core/session/session_table.h"
+#include "elastic/agent.h"
 #include "elastic/rendezvous.h"
 
 namespace elastic::core {
@@ -37,6 +38,7 @@ class SessionMachine {
   struct AttemptFailed {
     Status why;
     std::optional<int> exit_code;
+    bool is_foreign = false;  // the process at the address is no coordinator
   };
   // kPeerViolation before the coordinator's hello means an incompatible version.
   struct ConnectionLost {
@@ -61,9 +63,11 @@ class SessionMachine {
   struct CoordinatorMoved {
     std::string address;
   };
-  // The coordinator in this process has lost its authority, and no other one can be elected.
+  // The coordinator in this process has lost its authority, and no other one can be elected; or the
+  // store that keeps the job's record cannot be used.
   struct CoordinatorExpired {
     std::string reason;
+    int exit_code = kExitCoordinatorLost;
   };
   // This process was stopped for `gap`. Fed before the messages that arrived in that time.
   struct ClockGap {

@@ -47,9 +47,13 @@ struct Timings {
 struct Witnesses {
   std::vector<std::string> addresses;
 };
-// No connection to the address could be opened, or the one that was open has ended.
+// No connection to the address could be opened, or the one that was open has ended. is_refused: the
+// address answers that no coordinator of the job is there; was_closed: and this process's session
+// with it was closed before that.
 struct Unreachable {
   std::string address;
+  bool is_refused = false;
+  bool was_closed = false;
 };
 // The coordinator of this process accepts sessions at `address`. is_first: it was not elected. A
 // former coordinator may have handed the job over without a record: `lineage` and `term` are those
@@ -73,6 +77,7 @@ struct Nodes {
 struct Propose {
   std::uint64_t number = 0;
   reg::Content content;
+  std::uint64_t term = 0;  // of that coordinator; 0: any
 };
 // A client of the coordinator in this process knows a later term of its lineage: the authority has
 // moved on (ClientHello).
@@ -119,6 +124,9 @@ struct StartCoordinator {
   NodeId lost_incumbent = {};
   // False: the job has no record in the register, and its gate stays off (session::TakeOver).
   bool is_recorded = true;
+  // A store keeps the record: the gate is on from the job's first node on. Without a state nothing
+  // was decided yet.
+  bool is_kept = false;
 };
 // The coordinator in this process has no authority any more: it sends `successor` to its sessions
 // where it is known (session::Incumbent with is_elsewhere), ends them (session::Leaving with
@@ -167,8 +175,13 @@ struct Persist {};
 struct Log {
   std::string message;
 };
+// The store that keeps the record cannot be used: the node ends with this exit code (KeptMachine).
+struct KeeperFault {
+  int exit_code = 0;
+  std::string message;
+};
 using Action = std::variant<Send, TurnOn, StartCoordinator, StopCoordinator, InForce, Inform,
                             Follow, MajorityLost, MajorityRegained, AnnounceAtEndpoints, Displaced,
-                            Expired, Persist, Log>;
+                            Expired, Persist, Log, KeeperFault>;
 
 }  // namespace elastic::succession

@@ -24,13 +24,8 @@ void AgentRunner::request_drain(int signal, Duration limit) {
   const bool leaves_alone = has_round && options_.inplace_grace && round_->group_world_size > 1 &&
                             !options_.rendezvous.settings.static_ranks;
   if (leaves_alone) notice.departure = {{policy_.node()}, true};
-  if (!has_round || !membership_->request_drain(notice)) {
-    if (has_round) {
-      report_message(AgentEvent::Kind::kDrain,
-                     "the nodes of this rendezvous cannot agree on a step: stopping now");
-    }
-    return request_stop(SIGTERM);
-  }
+  if (!has_round) return request_stop(SIGTERM);
+  membership_->request_drain(notice);
   const Duration margin = leaves_alone ? kDepartureMargin : kDrainMargin;
   drain_timer_.arm(add_saturating(add_saturating(loop_->now(), limit), margin));
 }

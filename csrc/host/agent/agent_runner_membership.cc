@@ -66,7 +66,7 @@ void AgentRunner::on_membership_event(const MembershipEvent& event) {
 // proof that it has ended.
 void AgentRunner::open_liveness_port() {
   const RendezvousOptions& rendezvous = options_.rendezvous;
-  if (rendezvous.is_single_node() || rendezvous.backend != nullptr) return;
+  if (rendezvous.is_single_node()) return;
   auto port = LivenessPort::open(loop_);
   if (port.ok()) liveness_port_ = *std::move(port);
 }

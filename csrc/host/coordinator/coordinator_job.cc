@@ -69,6 +69,7 @@ CoordinatorJob::CoordinatorJob(CoordinatorContext* context, std::string id, Succ
       timer_(context->loop, [this] { tick(); }),
       counts_timer_(context->loop, [this] { send_counts(); }),
       feed_(std::move(feed)),
+      resumes_timer_(context->loop, [this] { end_wait_for_resumes(); }),
       gate_(std::in_place, id_),
       nodes_timer_(context->loop, [this] { feed_nodes(); }),
       proposal_timer_(context->loop, [this] { propose(); }),
@@ -185,10 +186,14 @@ Status CoordinatorJob::enter(SessionPeer* peer, Entry& entry) {
   }
   if (machine_ == nullptr) {
     const Instant now = context_.loop->now();
-    const Duration hold = std::max(context_.began + kStartHold - now, Duration::zero());
+    // Another coordinator of the id may announce itself; a store that keeps the record has one.
+    const Duration hold =
+        is_kept_ ? Duration::zero() : std::max(context_.began + kStartHold - now, Duration::zero());
     machine_ = std::make_unique<Rendezvous>(entry.settings, now, hold);
     feed_timings();
+    if (is_kept_) turn_on_gate();
   }
+  if (must_wait_for_resumes(entry)) return {};
   note_voter(*peer, entry.node);
   peer->name = names_[peer->node] = entry.node.name;
   if (!std::exchange(peer->has_joined, true) && context_.log) {
@@ -205,6 +210,7 @@ Status CoordinatorJob::enter(SessionPeer* peer, Entry& entry) {
   step(entry);
   if constexpr (std::is_same_v<Entry, rdzv::Resume>) note_done_member(entry);
   send_timings(peer);
+  admit_early_joins();
   return {};
 }
 
@@ -217,6 +223,7 @@ void CoordinatorJob::send_timings(SessionPeer* peer) {
 
 Status CoordinatorJob::on(SessionPeer* peer, rdzv::Leave& leave) {
   leave.node = peer->node;
+  early_joins_.erase(peer->node);
   peer->has_joined = false;
   peer->loopback_join.reset();
   if (machine_ == nullptr) return {};
@@ -519,7 +526,8 @@ void CoordinatorJob::publish_changes() {
     if (!is_over()) is_result_logged_ = false;  // for the next generation
     send_counts();
     // A closed job answers with its result while any session of it is open.
-    if (machine_->is_removable() && (!is_over() || sessions_.empty())) {
+    // What a store keeps is continued by the next job of the id.
+    if (!is_kept_ && machine_->is_removable() && (!is_over() || sessions_.empty())) {
       if (sessions_.empty()) observers_.end("the job has ended: its last node has left");
       machine_.reset();
       feed_ = nullptr;  // its lineage has ended with it

@@ -143,9 +143,16 @@ class CoordinatorJob {
   bool is_over() const {
     return machine_ == nullptr || machine_->phase() == RendezvousPhase::kClosed;
   }
-  bool is_removable() const { return machine_ == nullptr && sessions_.empty(); }
+  bool is_removable() const { return !is_kept_ && machine_ == nullptr && sessions_.empty(); }
+  bool is_kept() const { return is_kept_; }  // a store keeps the record
 
  private:
+  void begin(const succession::StartCoordinator& start, const NodeId& self);
+  bool must_wait_for_resumes(const rdzv::Join& join);
+  bool must_wait_for_resumes(const rdzv::Resume&);
+  void end_wait_for_resumes();
+  void begin_anew(const JobSettings& settings);
+  void admit_early_joins();
   Status on(SessionPeer* peer, session::ClientHello& hello);
   Status on(SessionPeer* peer, session::Heartbeat& beat);
   Status on(SessionPeer* peer, session::FetchMembers& request);
@@ -248,6 +255,13 @@ class CoordinatorJob {
   std::vector<RendezvousAction> actions_;  // scratch
 
   SuccessionFeed feed_;
+  bool is_kept_ = false;  // a store keeps the record, from the job's first node on
+  // Of a job that was continued from a store: until a node of it resumes, joins of others wait.
+  // Their job is the next one if none does in time.
+  bool awaits_resumes_ = false;
+  bool are_resumes_over_ = false;
+  std::map<NodeId, rdzv::Join> early_joins_;
+  os::EventLoop::Timer resumes_timer_;
   std::optional<succession::RoundGate> gate_;  // never empty
   std::string unrecorded_;  // why the job ends as soon as a node has joined; "": it does not
   std::uint64_t term_ = 1;

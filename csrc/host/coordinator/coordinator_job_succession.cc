@@ -4,15 +4,26 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/base/duration_text.h"
 #include "elastic/agent.h"
 #include "host/coordinator/coordinator_job.h"
 #include "host/succession/job_voter.h"
 #include "os/net/address.h"
 
 namespace elastic::host {
+namespace {
+
+constexpr Duration kResumesMargin = std::chrono::milliseconds(10);
+
+}  // namespace
 
 Status CoordinatorJob::succeed(const succession::StartCoordinator& start, const NodeId& self) {
   const succession::JobRecord& record = start.record;
+  is_kept_ = start.is_kept;
+  if (is_kept_ && record.state.empty()) {  // nothing was decided yet
+    begin(start, self);
+    return {};
+  }
   if (Status fault = record.settings.validate(); !fault.ok()) return fault;
   const Instant now = context_.loop->now();
   auto machine = std::make_unique<Rendezvous>(record.settings, now, Duration::zero());
@@ -21,13 +32,7 @@ Status CoordinatorJob::succeed(const succession::StartCoordinator& start, const 
   if (Status fault = machine->succeed(record.state, succession, now); !fault.ok()) return fault;
   machine_ = std::move(machine);
   note_names();
-  term_ = start.term;
-  incumbent_.emplace();
-  incumbent_->lineage = start.lineage;
-  incumbent_->term = start.term;
-  incumbent_->replaces = record.replaces;
-  incumbent_->node = self;
-  incumbent_->address = context_.address;
+  begin(start, self);
   gate_->set_replaces(record.replaces);
   for (const succession::RecordedNode& one : record.nodes) {
     if (one.voter_address.empty()) continue;
@@ -35,6 +40,10 @@ Status CoordinatorJob::succeed(const succession::StartCoordinator& start, const 
     gate_->set_voter_address(one.node, one.voter_address);
   }
   if (start.is_recorded) gate_->turn_on_restored(*machine_);
+  awaits_resumes_ = is_kept_ && !machine_->has_resumed();
+  // Before the machine takes the nodes for lost.
+  const Duration limit = machine_->takeover_limit() - kResumesMargin;
+  if (awaits_resumes_) resumes_timer_.arm(add_saturating(now, limit));
   logged_round_ = machine_->record().round;
   is_result_logged_ = machine_->phase() == RendezvousPhase::kClosed;
   if (context_.log) {
@@ -43,6 +52,57 @@ Status CoordinatorJob::succeed(const succession::StartCoordinator& start, const 
   }
   step(rdzv::Tick{});
   return {};
+}
+
+// A job that has crashed leaves its record. A node of the next one of the id must not be measured
+// by its settings, nor receive its failure.
+bool CoordinatorJob::must_wait_for_resumes(const rdzv::Join& join) {
+  if (!awaits_resumes_) return false;
+  const bool was_decided = machine_->record().round > 0 && machine_->members_left() > 0;
+  if (machine_->has_node(join.node.id) || join.node.highest_round > 0) {
+    awaits_resumes_ = false;
+  } else if (!was_decided || are_resumes_over_) {
+    begin_anew(join.settings);
+  } else if (early_joins_.insert_or_assign(join.node.id, join).second) {
+    const Duration limit = machine_->takeover_limit();
+    execute(rdzv::Waiting{join.node.id, "the nodes of the former job of this id have " +
+                                            core::duration_text(limit) + " to come back"});
+  }
+  return awaits_resumes_;
+}
+
+bool CoordinatorJob::must_wait_for_resumes(const rdzv::Resume&) { return awaits_resumes_ = false; }
+
+void CoordinatorJob::end_wait_for_resumes() {
+  are_resumes_over_ = true;
+  if (!awaits_resumes_ || early_joins_.empty()) return;
+  begin_anew(early_joins_.begin()->second.settings);
+  admit_early_joins();
+}
+
+void CoordinatorJob::begin_anew(const JobSettings& settings) {
+  awaits_resumes_ = false;
+  log("no node of the former job of this id is here: the next one begins");
+  machine_->begin_anew(settings, context_.loop->now());
+  feed_timings();
+}
+
+void CoordinatorJob::admit_early_joins() {
+  if (awaits_resumes_ || early_joins_.empty()) return;
+  for (auto& [id, join] : std::exchange(early_joins_, {})) {
+    const auto found = sessions_.find(id);
+    if (found != sessions_.end()) (void)enter(found->second, join);
+  }
+}
+
+void CoordinatorJob::begin(const succession::StartCoordinator& start, const NodeId& self) {
+  term_ = start.term;
+  incumbent_.emplace();
+  incumbent_->lineage = start.lineage;
+  incumbent_->term = start.term;
+  incumbent_->replaces = start.record.replaces;
+  incumbent_->node = self;
+  incumbent_->address = context_.address;
 }
 
 void CoordinatorJob::turn_on_gate() {
@@ -65,7 +125,8 @@ void CoordinatorJob::propose() {
   if (auto proposal = gate_->take_proposal(*machine_)) {
     const std::string fault = check_record(proposal->content.bytes.size());
     if (!fault.empty()) return close_unrecorded(fault);
-    feed_(succession::Propose{proposal->number, std::move(proposal->content)});
+    feed_(
+        succession::Propose{proposal->number, std::move(proposal->content), is_kept_ ? term_ : 0});
   }
 }
 

@@ -150,6 +150,7 @@ Status CoordinatorService::Impl::greet_coordinator(SessionPeer* peer,
     return {};
   }
   peer->end(session::Incumbent{job->incumbent().value_or(succession::Incumbent{}), false});
+  if (job->is_kept()) return {};  // the store has one job of an id
   if (has_joins && job->has_succession()) {
     job->meet(theirs);
   } else if (!has_joins || meet(job->incumbent(), theirs) == succession::Meeting::kTheirs) {

@@ -192,7 +192,8 @@ Status Hosting::open_service(const std::string& host, std::uint16_t port, bool i
     CoordinatorOptions coordinator;
     coordinator.host = host;
     coordinator.port = port;
-    coordinator.voters = options_.voters;
+    // Where a store keeps the record, that of this agent's job; others have one voter.
+    coordinator.voters = options_.backend == nullptr ? options_.voters : 1;
     coordinator.token = options_.token;
     // This process also needs descriptors for the workers' store, their files and the guardian.
     coordinator.store_limits.descriptors_reserved = os::descriptor_limit() / 4;
@@ -221,7 +222,9 @@ Status Hosting::open_service(const std::string& host, std::uint16_t port, bool i
   port_ = service_->port();
   const bool is_reachable = !os::parse_address(service_->host())->is_loopback();
   if (is_reachable && !options_.token.is_set()) {
-    note_("warning: every process that reaches the coordinator at " + endpoint_ +
+    const std::string where =
+        options_.backend == nullptr ? endpoint_ : join_address(service_->host(), port_);
+    note_("warning: every process that reaches the coordinator at " + where +
           " can join or close this job: set a token on all nodes (--token-file)");
   }
   own_ = *os::look_up(service_->host(), service_->port());

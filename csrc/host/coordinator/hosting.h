@@ -65,6 +65,8 @@ class Hosting {
   bool is_host() const { return service_ != nullptr && !is_standby_; }
   // The coordinator of this agent's own job is the one in this process.
   bool is_serving() const { return is_serving_; }
+  // At which this process reaches the coordinator in it. REQUIRES: is_host()
+  const Addresses& own_addresses() const { return own_; }
   // At which other nodes reach the coordinator of this process, if they reach this process at
   // `published`. REQUIRES: is_host()
   std::string address(const std::string& published) const;

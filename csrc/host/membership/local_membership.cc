@@ -165,9 +165,8 @@ void LocalMembership::observe(const drain::Reply& reply) {
   if (drain_.is_reached()) hangs_.feed(core::hang_event::Ended{});
 }
 
-bool LocalMembership::request_drain(const drain::Notice& notice) {
+void LocalMembership::request_drain(const drain::Notice& notice) {
   drain_.feed(core::drain_event::Noticed{notice});
-  return true;
 }
 
 void LocalMembership::tick() {

@@ -41,7 +41,7 @@ class LocalMembership final : public Membership {
   void observe(const hang::NodeStacks& stacks) override;
   void observe(const hang::RankFinished& finished) override;
   void observe(const drain::Reply& reply) override;
-  bool request_drain(const drain::Notice& notice) override;
+  void request_drain(const drain::Notice& notice) override;
   int waiting_nodes() const override { return job_.waiting_nodes(); }
   void drain(Duration limit, std::function<void()> done) override;
 

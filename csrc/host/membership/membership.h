@@ -4,7 +4,7 @@
 //
 // The agent does not know where the rendezvous runs. With one node the machine runs in the same
 // process (LocalMembership); otherwise it is reached through a session with a coordinator
-// (Session), or runs over a shared compare-and-set state (SharedStateMembership).
+// (Session).
 //
 // A statement is sent once: an implementation repeats it after a broken connection or a lost write
 // until the rendezvous has it, and handles heartbeats, resumes and clocks. Loop thread only; events
@@ -88,17 +88,15 @@ class Membership {
   // FailureReport.at is on this process's clock; an implementation converts it to the clock of the
   // process that runs the machine.
   virtual void send(const NodeStatement& statement) = 0;
-  // For observers; lost if the connection breaks. No effect without a coordinator.
-  virtual void send_workers(const WorkerReport&) {}
-  // Sent at once, or dropped while the rendezvous is not reached. Over a shared state it has no
-  // effect.
-  virtual void observe(const hang::NodeProgress& /*progress*/) {}
-  virtual void observe(const hang::NodeStacks& /*stacks*/) {}
-  virtual void observe(const hang::RankFinished& /*finished*/) {}  // sent again to a successor
-  virtual void observe(const drain::Reply& /*reply*/) {}
-  // Requests that all ranks stop at one step; sent again until the coordinator has it. False: this
-  // membership cannot do that.
-  virtual bool request_drain(const drain::Notice& /*notice*/) { return false; }
+  // For observers; lost if the connection breaks.
+  virtual void send_workers(const WorkerReport& report) = 0;
+  // Sent at once, or dropped while the rendezvous is not reached.
+  virtual void observe(const hang::NodeProgress& progress) = 0;
+  virtual void observe(const hang::NodeStacks& stacks) = 0;
+  virtual void observe(const hang::RankFinished& finished) = 0;  // sent again to a successor
+  virtual void observe(const drain::Reply& reply) = 0;
+  // Requests that all ranks stop at one step; sent again until the coordinator has it.
+  virtual void request_drain(const drain::Notice& notice) = 0;
   // The nodes for which the running round could be restarted, without spares, as last received. No
   // request is sent.
   virtual int waiting_nodes() const = 0;

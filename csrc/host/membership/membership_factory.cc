@@ -4,7 +4,6 @@
 
 #include "host/membership/local_membership.h"
 #include "host/membership/session.h"
-#include "host/membership/shared_state_membership.h"
 
 namespace elastic::host {
 
@@ -21,8 +20,6 @@ Result<std::unique_ptr<Membership>> open_membership(os::EventLoop* loop,
     return std::unique_ptr<Membership>(
         std::make_unique<LocalMembership>(loop, std::move(local), std::move(sink)));
   }
-  if (options.backend != nullptr)
-    return SharedStateMembership::open(loop, options, std::move(sink));
   auto session = Session::open(loop, options, run_id, std::move(sink), liveness_port);
   if (!session.ok()) return session.status();
   return std::unique_ptr<Membership>(*std::move(session));

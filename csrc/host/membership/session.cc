@@ -8,6 +8,7 @@
 #include "host/base/connection_limits.h"
 #include "os/loop/random_seed.h"
 #include "os/net/interfaces.h"
+#include "os/net/tcp_connect.h"
 
 // Theory of operation. Every callback becomes an event of the machine, whose actions are executed
 // at once, in order. Messages are handled one by one, so that the node has received each of them
@@ -28,10 +29,14 @@ constexpr Duration kPaceMin = std::chrono::milliseconds(10);
 // the silence, for which a node that was asked to stop does not wait.
 constexpr Duration kFinalMessageTimeout = std::chrono::seconds(1);
 
+// How long the end waits for a store to take the office back. The next coordinator asks otherwise.
+constexpr Duration kReleaseTimeout = std::chrono::seconds(1);
+
 // A coordinator that reads nothing is replaced or given up before this is full.
 constexpr std::size_t kUnsentBytesMax = 4 << 20;
 
 std::string endpoint_text(const RendezvousOptions& options) {
+  if (options.backend != nullptr) return options.backend->name();
   return join_address(options.endpoint_host, options.endpoint_port);
 }
 
@@ -46,6 +51,14 @@ std::vector<std::string> texts_of(const std::vector<Endpoint>& endpoints) {
   texts.reserve(endpoints.size());
   for (const Endpoint& one : endpoints) texts.push_back(join_address(one.host, one.port));
   return texts;
+}
+
+Status why_none(const RecordKeeper& keeper) { return {StatusCode::kUnavailable, keeper.explain()}; }
+
+// Where a coordinator is looked for, as messages show it.
+std::vector<std::string> places_of(const RendezvousOptions& options) {
+  if (options.backend != nullptr) return {endpoint_text(options)};
+  return texts_of(endpoints_of(options));
 }
 
 }  // namespace
@@ -81,7 +94,7 @@ Session::Session(os::EventLoop* loop, const RendezvousOptions& options, const st
       run_id_(run_id),
       endpoints_(endpoints_of(options)),
       sink_(std::move(sink)),
-      machine_(options.settings, texts_of(endpoints_), os::random_seed()),
+      machine_(options.settings, places_of(options), os::random_seed()),
       secret_{os::random_seed(), os::random_seed()},
       hosting_(
           loop, options, run_id, endpoint_text(options),
@@ -101,7 +114,9 @@ Session::Session(os::EventLoop* loop, const RendezvousOptions& options, const st
                [this](const std::string& message) { notify(MembershipCoordinatorLog{message}); },
            .coordinator = [this](const MembershipCoordinator& now) { notify(now); },
            .lost =
-               [this](const std::string& reason) { feed(Machine::CoordinatorExpired{reason}); }}),
+               [this](int exit_code, const std::string& reason) {
+                 feed(Machine::CoordinatorExpired{reason, exit_code});
+               }}),
       choices_(endpoints_.size()),
       connections_(std::make_shared<Connections>(loop)),
       caller_(loop, endpoints_, run_id,
@@ -110,7 +125,8 @@ Session::Session(os::EventLoop* loop, const RendezvousOptions& options, const st
       stall_watch_(loop, [this](const os::EventLoop::Stall& stall) { on_stall(stall); }),
       timer_(loop, [this] { feed(Machine::Tick{}); }),
       drain_timer_(loop, [this] { finish_drain(); }) {
-  if (SessionVoter::is_enabled(options)) machine_.set_override_timeout(options.override_timeout);
+  const bool has_voters = SessionVoter::is_enabled(options) && options.backend == nullptr;
+  if (has_voters) machine_.set_override_timeout(options.override_timeout);
 }
 
 Session::Connections::Connections(os::EventLoop* loop)
@@ -124,6 +140,7 @@ Session::~Session() {
 
 Status Session::begin() {
   if (options_.local_addr.empty()) {
+    if (options_.backend != nullptr) return open_keeper();
     find_witness();
     return {};
   }
@@ -140,7 +157,9 @@ void Session::local_address_found(const Result<std::vector<os::SocketAddress>>& 
     return;
   }
   local_address_ = found->front().host();
-  find_witness();
+  if (options_.backend == nullptr) return find_witness();
+  const Status status = open_keeper();
+  if (!status.ok()) notify(MembershipLost{kExitInternal, std::string(status.message())});
 }
 
 void Session::find_witness() {
@@ -159,6 +178,18 @@ void Session::find_witness() {
   auto lookup = os::NameLookup::start(loop_, witness.host, witness.port, use);
   if (!lookup.ok()) return use(Result<std::vector<os::SocketAddress>>(lookup.status()));
   witness_lookup_ = *std::move(lookup);
+}
+
+Status Session::open_keeper() {
+  const auto use = [this](const std::string& address) {
+    if (local_address_.empty()) local_address_ = address;
+    if (local_address_.empty()) local_address_ = os::primary_address();
+    if (local_address_.empty()) local_address_ = "127.0.0.1";
+    voter_.set_own_address(local_address_);
+  };
+  if (Status status = voter_.open_keeper(use); !status.ok()) return status;
+  search();
+  return {};
 }
 
 void Session::search() {
@@ -216,7 +247,13 @@ void Session::execute(Machine::Action& action) {
 
 void Session::start_attempt(const Machine::Connect& connect) {
   // Where the coordinator has moved to, or an endpoint.
-  const std::string& address = connect.address;
+  std::string address = connect.address;
+  if (const RecordKeeper* keeper = voter_.keeper(); keeper != nullptr && address.empty()) {
+    address = keeper->coordinator_address();
+    // The attempt begins when the record names a coordinator (CoordinatorMoved).
+    if (address.empty()) return feed(Machine::AttemptDelayed{why_none(*keeper)});
+  }
+  attempted_address_ = address;
   const auto moved = address.empty() ? std::nullopt : os::parse_address_and_port(address);
   attempted_ = connect.endpoint;
   const bool is_listed = connect.endpoint < endpoints_.size();
@@ -246,6 +283,10 @@ void Session::start_attempt(const Machine::Connect& connect) {
               [this, is_moved = moved.has_value(), is_further, may_host, port = endpoint.port,
                index = connect.endpoint](const auto& found) {
                 if (is_moved && found.ok()) {
+                  if (options_.backend != nullptr && hosting_.is_serving()) {
+                    return std::variant<SessionAttempt::Addresses, SessionAttempt::Failure>(
+                        hosting_.own_addresses());
+                  }
                   return std::variant<SessionAttempt::Addresses, SessionAttempt::Failure>(*found);
                 }
                 auto route = is_further ? hosting_.route_further(found, port)
@@ -271,6 +312,13 @@ void Session::attempt_done(std::variant<os::DetachedStream, SessionAttempt::Fail
   retire(std::move(attempt_));
   if (auto* failure = std::get_if<SessionAttempt::Failure>(&outcome)) {
     note_dead_end(peer);
+    if (options_.backend != nullptr) {
+      // Nothing listens there, or something else does: the record is old.
+      if (failure->is_foreign) failure->exit_code.reset();
+      if (failure->is_foreign || os::is_refusal(failure->why)) {
+        voter_.coordinator_absent(attempted_address_, false);
+      }
+    }
     // Something else listens at one address of several: the job may be at the next one.
     const bool is_listed = attempted_ < choices_.size();
     if (is_listed && choices_[attempted_].has_untried()) failure->exit_code.reset();
@@ -301,6 +349,7 @@ void Session::install(os::DetachedStream connection) {
   hosting_.fix_role();
   counts_ = {};
   const bool is_first = !machine_.was_connected();
+  voter_.session_connected();
   feed(Machine::Connected{});
   link_->flush();
   old.reset();
@@ -368,10 +417,9 @@ void Session::observe(const drain::Reply& reply) {
   if (machine_.state() == core::SessionState::kReady) link_->send(reply);
 }
 
-bool Session::request_drain(const drain::Notice& notice) {
+void Session::request_drain(const drain::Notice& notice) {
   kept_.keep(notice, loop_->now());
   if (machine_.state() == core::SessionState::kReady) link_->send(notice);
-  return true;
 }
 
 void Session::send_hello(const Machine::SendHello& greeting) {
@@ -413,6 +461,7 @@ void Session::on_message(const session::ServerMessage& message) {
       join_elsewhere(incumbent->incumbent.address, *incumbent->displaced);
     } else if (incumbent->is_elsewhere) {
       if (is_at_coordinator_) voter_.sent_elsewhere(*incumbent);
+      voter_.coordinator_absent(link_peer_.text(), true);
       if (incumbent->incumbent.address.empty() && last_good_) note_dead_end(last_good_->text());
       feed(Machine::CoordinatorMoved{incumbent->incumbent.address});
     } else {
@@ -498,7 +547,7 @@ void Session::deliver(const RendezvousAction& action) {
       [this](const auto& one) {
         if constexpr (std::is_constructible_v<MembershipEvent, decltype(one)>) notify(one);
         if constexpr (std::is_same_v<std::decay_t<decltype(one)>, rdzv::Round>) {
-          voter_.round_started(*one.record);
+          voter_.round_started(*one.record, one.own.group_rank);
         } else if constexpr (std::is_same_v<std::decay_t<decltype(one)>, rdzv::Closed>) {
           voter_.job_ended();
         }
@@ -560,6 +609,10 @@ void Session::finish_drain() {
   if (hosting_.is_host() && left > Duration::zero() && !std::exchange(is_host_draining_, true)) {
     drain_timer_.arm(drain_deadline_);
     hosting_.drain(left, end_of_host(), [this] { drain_timer_.arm(loop_->now()); });
+  } else if (voter_.keeper() != nullptr && left > Duration::zero() &&
+             !std::exchange(is_record_released_, true)) {
+    drain_timer_.arm(std::min(drain_deadline_, loop_->now() + kReleaseTimeout));
+    voter_.release([this] { drain_timer_.arm(loop_->now()); });
   } else if (const auto done = std::exchange(on_drained_, nullptr)) {
     done();
   }

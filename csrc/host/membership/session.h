@@ -5,7 +5,8 @@
 // Loop thread only. The rules (what is sent first on a new connection, heartbeats, when to give up)
 // are in core/session/session_machine.h; this class connects the machine to sockets, name look-ups
 // and, where this process is the host of the endpoint, to the coordinator
-// (host/coordinator/hosting.h).
+// (host/coordinator/hosting.h). Without an endpoint a store names the coordinator
+// (host/succession/record_keeper.h).
 
 #include <cstdint>
 #include <functional>
@@ -37,7 +38,7 @@ namespace elastic::host {
 class Session final : public Membership {
  public:
   // `loop` outlives the session. `liveness_port`: of this process; 0: none. REQUIRES: options have
-  // an endpoint, settings.validate().ok()
+  // an endpoint or a backend, settings.validate().ok()
   static Result<std::unique_ptr<Session>> open(os::EventLoop* loop,
                                                const RendezvousOptions& options,
                                                const std::string& run_id, Sink sink,
@@ -52,7 +53,7 @@ class Session final : public Membership {
   void observe(const hang::NodeStacks& stacks) override;
   void observe(const hang::RankFinished& finished) override;
   void observe(const drain::Reply& reply) override;
-  bool request_drain(const drain::Notice& notice) override;
+  void request_drain(const drain::Notice& notice) override;
   int waiting_nodes() const override { return counts_.waiting_nodes; }
   void drain(Duration limit, std::function<void()> done) override;
 
@@ -64,6 +65,7 @@ class Session final : public Membership {
   Status begin();
   void local_address_found(const Result<std::vector<os::SocketAddress>>& found);
   void find_witness();
+  Status open_keeper();
   void search();
   void feed(const Machine::Event& event);
   void on_stall(const os::EventLoop::Stall& stall);
@@ -128,6 +130,7 @@ class Session final : public Membership {
   // The address at which the coordinator was last reached: it is dialed without a name look-up.
   std::optional<os::SocketAddress> last_good_;
   std::size_t attempted_ = 0;           // the endpoint of the last attempt
+  std::string attempted_address_;       // where the coordinator was said to be; "": that endpoint
   std::size_t last_good_of_ = 0;        // the endpoint that has this address
   std::size_t num_asked_ = 0;           // endpoints that were tried, the first one of them once
   std::vector<AddressChoice> choices_;  // of each endpoint's addresses
@@ -144,6 +147,7 @@ class Session final : public Membership {
   std::function<void()> on_drained_;
   Instant drain_deadline_;
   bool is_host_draining_ = false;
+  bool is_record_released_ = false;
   os::EventLoop::StallWatch stall_watch_;
   os::EventLoop::Timer timer_;
   os::EventLoop::Timer drain_timer_;

@@ -179,12 +179,12 @@ void SessionAttempt::judge_answer(std::string_view unread) {
                                                 " speaks another protocol and is not a "
                                                 "coordinator: it sent " +
                                                 quote(answer_)),
-         kExitRejected);
+         kExitRejected, true);
   } else if (is_whole && checks.front() == wire::kNotReady) {
     fail(Status(StatusCode::kPeerViolation,
                 peer_ + " is a plain TCPStore, not a coordinator: use another endpoint, or share "
                         "the job's state through that store (--rdzv-backend=tcpstore)"),
-         kExitRejected);
+         kExitRejected, true);
   } else if (is_whole && checks.back() == wire::kNotReady) {
     fail(Status(StatusCode::kPeerViolation,
                 "the coordinator at " + peer_ + " has no token, and this node has one (" +
@@ -233,8 +233,8 @@ void SessionAttempt::hand_over(std::string_view unread) {
   finish(stream_.detach(unread));
 }
 
-void SessionAttempt::fail(Status why, std::optional<int> exit_code) {
-  finish(Failure{std::move(why), exit_code});
+void SessionAttempt::fail(Status why, std::optional<int> exit_code, bool is_foreign) {
+  finish(Failure{std::move(why), exit_code, is_foreign});
 }
 
 void SessionAttempt::finish(std::variant<os::DetachedStream, Failure> outcome) {

@@ -78,7 +78,7 @@ class SessionAttempt final : public os::Stream::Handler {
   void begin_handshake(std::string_view unread);
   Status handshake_error() const;
   void hand_over(std::string_view unread);
-  void fail(Status why, std::optional<int> exit_code = std::nullopt);
+  void fail(Status why, std::optional<int> exit_code = std::nullopt, bool is_foreign = false);
   void finish(std::variant<os::DetachedStream, Failure> outcome);
 
   os::EventLoop* const loop_;

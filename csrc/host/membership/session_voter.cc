@@ -5,6 +5,7 @@
 
 #include "core/base/duration_text.h"
 #include "core/succession/meeting.h"
+#include "elastic/agent.h"
 #include "host/base/connection_limits.h"
 #include "host/membership/node_identity.h"
 #include "os/net/address.h"
@@ -59,6 +60,7 @@ void SessionVoter::open(const NodeInfo& node, const JobSettings& settings,
            .store_grace = settings.store_grace,
            .override_timeout = options_.override_timeout,
            .tokens = std::move(tokens)};
+  if (keeper_ != nullptr) return keeper_->set_node(node.id);
   if (!is_enabled(options_)) return early_.clear();
   auto voter =
       JobVoter::open(loop_, port_, [this](const succession::Action& action) { on_action(action); });
@@ -72,6 +74,35 @@ void SessionVoter::open(const NodeInfo& node, const JobSettings& settings,
     voter_->feed(succession::CoordinatorStarted{hosting_->address(port_.address), true});
   }
   for (succession::Event& event : std::exchange(early_, {})) voter_->feed(std::move(event));
+}
+
+Status SessionVoter::open_keeper(std::function<void(std::string)> address) {
+  auto keeper = RecordKeeper::open(loop_, options_, std::move(address),
+                                   [this](const auto& action) { on_action(action); });
+  if (!keeper.ok()) return keeper.status();
+  keeper_ = keeper->get();
+  voter_ = *std::move(keeper);
+  port_.ports = options_.voter_ports;
+  return {};
+}
+
+void SessionVoter::set_own_address(const std::string& address) {
+  port_.address = address;
+  port_.bind_host = store_host(options_, address);
+}
+
+void SessionVoter::coordinator_absent(const std::string& address, bool says_so) {
+  if (keeper_ != nullptr) feed(succession::Unreachable{address, true, says_so || is_closed_});
+}
+
+void SessionVoter::session_connected() {
+  if (keeper_ != nullptr) feed(succession::IncumbentReturned{});
+}
+
+// It may have been silent for so long that it counted as lost, and answer on the old connection.
+void SessionVoter::session_active(Instant now) {
+  last_active_ = now;
+  if (!is_closed_ && std::exchange(is_lost_, false)) feed(succession::IncumbentReturned{});
 }
 
 void SessionVoter::feed(succession::Event event) {
@@ -90,9 +121,9 @@ void SessionVoter::feed(succession::Event event) {
 std::optional<session::SuccessionHello> SessionVoter::hello() const {
   if (voter_ == nullptr) return std::nullopt;
   session::SuccessionHello hello{.voter_address = voter_->address()};
-  if (const auto& incumbent = voter_->machine().incumbent()) {
+  if (const auto& incumbent = voter_->incumbent()) {
     hello.lineage = incumbent->lineage;
-    hello.is_replicated = incumbent->is_replicated();
+    hello.is_replicated = keeper_ != nullptr || incumbent->is_replicated();
   }
   return hello;
 }
@@ -121,6 +152,7 @@ void SessionVoter::informed(const succession::Incumbent& incumbent) {
 
 // A machine belongs to one lineage: another one begins with the next job.
 void SessionVoter::displaced(const succession::Incumbent& by) {
+  if (keeper_ != nullptr) return;  // the store has one job of an id
   hosting_->displaced();
   loss_timer_.disarm();
   is_closed_ = is_lost_ = false;
@@ -129,13 +161,13 @@ void SessionVoter::displaced(const succession::Incumbent& by) {
   coordinator_.reset();
   early_.clear();
   if (voter_ == nullptr) return;
-  if (const auto& incumbent = voter_->machine().incumbent()) {
+  if (const auto& incumbent = voter_->incumbent()) {
     former_lineages_.insert(incumbent->lineage);
   }
   voter_->restart(by.lineage);
   if (!witness_.empty()) voter_->feed(succession::Witnesses{{witness_}});
   if (!former_lineages_.contains(by.lineage)) return;
-  loop_->defer([retired = std::shared_ptr<JobVoter>(std::move(voter_))] {});
+  loop_->defer([retired = std::shared_ptr<JobSuccession>(std::move(voter_))] {});
 }
 
 void SessionVoter::note_end(Cause cause, Instant at) {
@@ -195,7 +227,7 @@ void SessionVoter::judge_loss() {
     if (loop_->now() < due) return;  // it has answered; a further silence arms the timer again
     note_end(Cause::kSilent, last_active_);
   }
-  if (std::exchange(is_lost_, true) || voter_->machine().is_coordinator()) return;
+  if (std::exchange(is_lost_, true) || voter_->is_coordinator()) return;
   feed(succession::IncumbentLost{});
 }
 
@@ -212,7 +244,7 @@ std::optional<session::TakenOver> SessionVoter::take_over(const session::TakeOve
   auto record = succession::decode_record(std::exchange(taken_, {}));
   if (!record.ok()) return failed(std::string(record.status().message()));
   if (is_ending_) return failed("its agent ends, too");
-  if (hosting_->is_serving() || (voter_ != nullptr && voter_->machine().incumbent())) {
+  if (hosting_->is_serving() || (voter_ != nullptr && voter_->incumbent())) {
     return failed("it belongs to another lineage of the job");
   }
   const succession::StartCoordinator start{.lineage = offer.lineage,
@@ -254,7 +286,9 @@ void SessionVoter::on_action(const succession::Action& action) {
                                         met->by.address + ", and goes on there");
     displaced(met->by);
   } else if (const auto* expired = std::get_if<succession::Expired>(&action)) {
-    sink_.lost(expired->reason);
+    sink_.lost(kExitCoordinatorLost, expired->reason);
+  } else if (const auto* fault = std::get_if<succession::KeeperFault>(&action)) {
+    sink_.lost(fault->exit_code, fault->message);
   } else if (const auto* line = std::get_if<succession::Log>(&action)) {
     if (!has_ended_) sink_.log(line->message);
   } else {
@@ -262,7 +296,8 @@ void SessionVoter::on_action(const succession::Action& action) {
   }
 }
 
-void SessionVoter::round_started(const RoundRecord& record) {
+void SessionVoter::round_started(const RoundRecord& record, int rank) {
+  if (keeper_ != nullptr) keeper_->set_rank(rank);
   round_.nodes = record.nodes;
   round_.min_nodes = options_.settings.min_nodes;
   round_.restarts_left = options_.settings.max_restarts - record.restarts;
@@ -276,17 +311,14 @@ void SessionVoter::set_spares(int spares) {
 // Of a job that has several voters, or was asked to, each change is logged at once.
 void SessionVoter::log_survival(bool is_round) {
   const bool has_others = options_.settings.max_nodes > 1;
-  if (!has_others || has_ended_ || coordinator_ == nullptr || !hosting_->is_serving()) return;
+  if (keeper_ != nullptr || !has_others || has_ended_ || coordinator_ == nullptr ||
+      !hosting_->is_serving())
+    return;
   succession::SurvivalFacts facts = round_;
   facts.wants_voters = is_enabled(options_);
   facts.voters = coordinator_->voters.size();
   facts.host = os::host_name();
-  if (voter_ != nullptr) {
-    facts.unreached = voter_->machine().unreached_voters();
-    facts.unreached_witnesses = voter_->machine().unreached_witnesses();
-    facts.has_witness = voter_->machine().has_witness();
-    facts.lost = std::min(voter_->machine().num_lost_voters(), facts.voters);
-  }
+  if (voter_ != nullptr) voter_->describe(&facts);
   const std::string text = succession::describe_survival(facts);
   const bool is_news = std::exchange(survival_, text) != text;
   was_replicated_ |= facts.voters > 1;

@@ -3,7 +3,8 @@
 // What a session does for the succession of its coordinator: opens the node's voter port, notices
 // that the coordinator is lost, and runs the coordinator when this node is elected.
 //
-// Loop thread only. With voters=1 it runs the coordinator only if it is asked to.
+// Loop thread only. With voters=1 it runs the coordinator only if it is asked to. Where a store
+// keeps the job's record it has no voter port.
 
 #include <deque>
 #include <functional>
@@ -18,7 +19,9 @@
 #include "elastic/rendezvous_options.h"
 #include "host/coordinator/hosting.h"
 #include "host/membership/membership.h"
+#include "host/succession/job_succession.h"
 #include "host/succession/job_voter.h"
+#include "host/succession/record_keeper.h"
 #include "os/loop/event_loop.h"
 
 namespace elastic::host {
@@ -36,13 +39,15 @@ class SessionVoter {
     std::function<void(const std::string& message)> log_detail;
     std::function<void(MembershipCoordinator now)> coordinator;
     // The coordinator in this process has lost its authority for good: the node stops its workers.
-    std::function<void(const std::string& reason)> lost;
+    std::function<void(int exit_code, const std::string& reason)> lost;
   };
 
   // How a node lost its coordinator.
   enum class Cause : std::uint8_t { kClosed, kSilent, kHandedOver };
 
-  static bool is_enabled(const RendezvousOptions& options) { return options.voters != 1; }
+  static bool is_enabled(const RendezvousOptions& options) {
+    return options.voters != 1 || options.backend != nullptr;
+  }
 
   // `hosting` outlives the object.
   SessionVoter(os::EventLoop* loop, const RendezvousOptions& options, std::string run_id,
@@ -56,12 +61,25 @@ class SessionVoter {
   // The address of the job's witness: host:port. Call it before open().
   void set_witness(const std::string& address) { witness_ = address; }
   const std::string& witness() const { return witness_; }
+  // Opens the store that keeps the job's record: `address` receives that of this host
+  // (RecordKeeper). Call it before the first attempt to connect. REQUIRES: options.backend
+  Status open_keeper(std::function<void(std::string)> address);
+  // At which other nodes reach a coordinator of this process. With a store only.
+  void set_own_address(const std::string& address);
+  // The store that keeps the job's record; null: voters do.
+  const RecordKeeper* keeper() const { return keeper_; }
+  // No coordinator of the job is at the address: the process there says so, or none listens.
+  void coordinator_absent(const std::string& address, bool says_so);
+  // A process has answered as a coordinator, perhaps not that of the job.
+  void session_connected();
+  // Gives the office of this process back and calls `done`. REQUIRES: keeper() != nullptr
+  void release(std::function<void()> done) { keeper_->release(std::move(done)); }
   // Before open(): handled by it.
   void feed(succession::Event event);
   std::optional<session::SuccessionHello> hello() const;
 
   // A round begins: the agent that runs the coordinator logs what the job survives.
-  void round_started(const RoundRecord& record);
+  void round_started(const RoundRecord& record, int rank);
   void set_spares(int spares);
 
   // The job's result is known: losses of voters are expected from now on.
@@ -85,7 +103,7 @@ class SessionVoter {
   // The coordinator at the other end names its successor. Of several nodes that it has asked to
   // take the job over, the others stop their coordinators.
   void sent_elsewhere(const session::Incumbent& successor);
-  void session_active(Instant now) { last_active_ = now; }
+  void session_active(Instant now);
   // It ended; the node has reconnect_grace, or the time of some round trips, to resume it.
   void session_closed(const JobSettings& settings, Duration round_trip);
   // A heartbeat has no reply; the coordinator is lost after node_timeout.
@@ -134,7 +152,8 @@ class SessionVoter {
   std::optional<End> end_;
   std::shared_ptr<const CoordinatorInfo> coordinator_;  // as last reported
   os::EventLoop::Timer loss_timer_;
-  std::unique_ptr<JobVoter> voter_;
+  std::unique_ptr<JobSuccession> voter_;
+  RecordKeeper* keeper_ = nullptr;  // voter_, if a store keeps the record
 };
 
 }  // namespace elastic::host

@@ -1,5 +1,6 @@
 #include "host/succession/job_voter.h"
 
+#include <algorithm>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -72,6 +73,13 @@ Result<std::unique_ptr<JobVoter>> JobVoter::open(os::EventLoop* loop, const Opti
 void JobVoter::restart(const reg::LineageId& lineage) {
   settings_.lineage = lineage;
   begin();
+}
+
+void JobVoter::describe(succession::SurvivalFacts* facts) const {
+  facts->unreached = machine_->unreached_voters();
+  facts->unreached_witnesses = machine_->unreached_witnesses();
+  facts->has_witness = machine_->has_witness();
+  facts->lost = std::min(machine_->num_lost_voters(), facts->voters);
 }
 
 void JobVoter::begin() {

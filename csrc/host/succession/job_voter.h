@@ -15,12 +15,13 @@
 #include "core/succession/succession_machine.h"
 #include "elastic/agent_options.h"
 #include "elastic/status.h"
+#include "host/succession/job_succession.h"
 #include "host/succession/voter_links.h"
 #include "os/loop/event_loop.h"
 
 namespace elastic::host {
 
-class JobVoter {
+class JobVoter final : public JobSuccession {
  public:
   struct Options {
     std::string job_id;
@@ -34,24 +35,24 @@ class JobVoter {
     Duration override_timeout{};                    // RendezvousOptions
     std::shared_ptr<TokenSource> tokens = nullptr;  // null: connections are not encrypted
   };
-  // Receives the machine's actions that are not executed here. May feed() further events, and must
-  // not destroy the object.
-  using Sink = std::function<void(const succession::Action&)>;
-
   // `loop` outlives the object. Errors: the port cannot be opened.
   static Result<std::unique_ptr<JobVoter>> open(os::EventLoop* loop, const Options& options,
                                                 Sink sink);
   JobVoter(const JobVoter&) = delete;
   JobVoter& operator=(const JobVoter&) = delete;
-  ~JobVoter();
+  ~JobVoter() override;
 
-  void feed(succession::Event event);
-  // The node's job has dissolved, and it joins the one of this lineage: with a new machine, at the
-  // same port. What was sent to the former one names another lineage, and is ignored.
-  void restart(const reg::LineageId& lineage);
+  void feed(succession::Event event) override;
+  // With a new machine, at the same port. What was sent to the former one names another lineage,
+  // and is ignored.
+  void restart(const reg::LineageId& lineage) override;
+  const std::optional<succession::Incumbent>& incumbent() const override {
+    return machine_->incumbent();
+  }
+  bool is_coordinator() const override { return machine_->is_coordinator(); }
+  const std::string& address() const override { return address_; }
+  void describe(succession::SurvivalFacts* facts) const override;
   const succession::Machine& machine() const { return *machine_; }
-  // The voter port, as other nodes dial it: host:port; "": none.
-  const std::string& address() const { return address_; }
 
  private:
   JobVoter(os::EventLoop* loop, const Options& options, Sink sink);

@@ -197,7 +197,8 @@ inline constexpr Duration kStartHold = std::chrono::seconds(2);
 
 class ELASTIC_EXPORT Rendezvous {
  public:
-  // `start_hold` is the rest of kStartHold since the owner's start; zero over a shared state.
+  // `start_hold` is the rest of kStartHold since the owner's start; zero where a store keeps the
+  // job's record.
   // REQUIRES: settings.validate().ok()
   Rendezvous(JobSettings settings, Instant now, Duration start_hold = kStartHold);
   Rendezvous(Rendezvous&&) noexcept;
@@ -209,10 +210,6 @@ class ELASTIC_EXPORT Rendezvous {
   // The latest time for the next step(Tick{}); an earlier one is allowed. nullopt: none is needed.
   std::optional<Instant> next_deadline() const;
   std::string describe(Instant now) const;  // one sentence: the state, and what it waits for
-  // Appends the actions that a node needs whose latest round is `known_round`. An agent on a
-  // compare-and-set store learns from it what other nodes have decided.
-  void remind(const NodeId& node, std::uint64_t known_round, Instant now,
-              std::vector<RendezvousAction>* actions) const;
   RendezvousPhase phase() const;
   const JobSettings& settings() const;
   // The current round, or the last one while the next is being formed; round 0 before the first.
@@ -228,10 +225,8 @@ class ELASTIC_EXPORT Rendezvous {
   // The state as bytes: versioned; with durations and counters but no instants, so that a process
   // with another clock can continue. What this machine observed about liveness is not included.
   std::string encode() const;
-  // Replaces the state with the stored one. Call it after every read, and after every write with
-  // the returned bytes. A node counts as alive when its heartbeat counter has changed since the
-  // last load; running time limits continue. Fails without any change if the bytes are damaged, of
-  // another version, or of a job with other settings.
+  // Replaces the state with the stored one; running time limits continue. Fails without any change
+  // if the bytes are damaged, of another version, or of a job with other settings.
   Status load(std::string_view bytes, Instant now);
   // Continues, on a new object, an earlier coordinator's state. A newer round with which a node
   // resumes replaces the stored one. A node that does not resume is lost after store_grace.
@@ -239,9 +234,12 @@ class ELASTIC_EXPORT Rendezvous {
   // The same from a record in force: rounds are not delayed, and no node holds a newer one. A node
   // that does not resume is lost after node_timeout and a second.
   Status succeed(std::string_view bytes, const RendezvousSuccession& succession, Instant now);
+  // After restore() or succeed(): a node that was known has come back, or the job is closed.
+  bool has_resumed() const;
+  // No node comes back: the job of the state counts as ended, and the next one of its id begins
+  // here, with these settings. Round numbers go on.
+  void begin_anew(const JobSettings& settings, Instant now);
   Duration takeover_limit() const;  // until such a node is lost; zero: the round was formed here
-  // Compare-and-set stores: the node that evaluates the timers, of the lowest rank that is alive.
-  std::optional<NodeId> timekeeper(Instant now) const;
 
  private:
   std::unique_ptr<core::RendezvousMachine> machine_;

@@ -1,14 +1,16 @@
 #pragma once
 
-// The shared state of agents that have no coordinator: one value with compare-and-set.
+// A store that keeps the record of a job: one value with compare-and-set. The record names the
+// job's coordinator, with which the nodes hold sessions, and has what a successor needs.
 //
 // Implement it over any storage that can replace a value on condition that it has not changed since
-// it was read. The bytes are opaque; no two versions are equal. There is no authentication:
-// restrict write access to the storage.
+// it was read. The bytes are opaque, at most 16 MiB; no two versions are equal. Who can write to
+// the storage decides where the coordinator is: restrict write access.
 //
 // Thread rule: one thread at a time, not always the same one. Calls may block: an agent makes them
-// on a separate thread. If a call takes longer than the job's node_timeout, the other nodes receive
-// no heartbeat and declare this node lost.
+// on a separate thread. The agent that runs the coordinator reads again and again, and writes each
+// decision before it is sent; the others call only while they have no coordinator. A slow store
+// delays rounds, and never heartbeats.
 
 #include <memory>
 #include <optional>
@@ -43,7 +45,7 @@ class ELASTIC_EXPORT RendezvousBackend {
   virtual Result<StoredWrite> set_state(std::string_view bytes,
                                         const std::optional<std::string>& token) = 0;
   // Waits until the version may differ from `token`, or until the deadline; then returns true.
-  // False: this storage has no watch, and the agent polls get_state().
+  // False: this storage has no watch, and the agent that runs the coordinator polls get_state().
   virtual bool wait_for_change(const std::optional<std::string>& token, Instant deadline) {
     (void)token;
     (void)deadline;

@@ -2,8 +2,9 @@
 
 // How a node reaches the rendezvous of its job. Plain values.
 //
-// Set at most one of endpoint_host (a coordinator) and backend (a shared compare-and-set state).
-// With neither, the job has one node and uses no network.
+// Set at most one of endpoint_host (where the coordinator is found) and backend (a store that keeps
+// the job's record, and names the coordinator). With neither, the job has one node and uses no
+// network.
 
 #include <cstdint>
 #include <memory>
@@ -44,7 +45,7 @@ struct RendezvousOptions {
   std::optional<bool> is_host;
 
   // The job's token. With it, sessions with the coordinator are encrypted and authenticated, also
-  // those of a coordinator that this agent hosts. Only with an endpoint.
+  // those of a coordinator that this agent hosts.
   TokenOptions token;
 
   std::shared_ptr<RendezvousBackend> backend;
@@ -58,7 +59,8 @@ struct RendezvousOptions {
   // How many nodes of a job with a coordinator keep its record, so that the job survives the loss
   // of the coordinator's host (docs/high-availability.md): 3 or 5, on different hosts. 0: by the
   // number of hosts; on fewer than three, one. 1: the job ends when its coordinator is lost for
-  // good. Ignored without an endpoint. Use 1 where the workers' store is at the endpoint.
+  // good. Ignored with a backend, which keeps the record. Use 1 where the workers' store is at the
+  // endpoint.
   int voters = 0;
   // A voter on a further machine that runs no node (elastic/witness.h): with it two nodes suffice.
   // The same one on every node; its name is resolved at the start.

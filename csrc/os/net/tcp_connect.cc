@@ -75,6 +75,10 @@ Status finish_connecting(int fd, const SocketAddress& address) {
   return connection_error("cannot connect to " + address.text(), error);
 }
 
+bool is_refusal(const Status& status) {
+  return status.message().ends_with(error_text(ECONNREFUSED));
+}
+
 void expect_liveness(int fd, Duration silence_max) {
   const auto ms = std::chrono::ceil<std::chrono::milliseconds>(silence_max).count();
   set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT,

@@ -23,6 +23,9 @@ int connect_result(int fd);
 // Returns the result: kUnavailable names the address and the cause. Close a failed socket.
 Status finish_connecting(int fd, const SocketAddress& address);
 
+// Whether the peer's host answered that nothing listens there.
+bool is_refusal(const Status& status);
+
 // For a connection with few small messages, such as heartbeats: it breaks if sent bytes are not
 // acknowledged within `silence_max`, and lost segments are repeated at constant intervals if the
 // kernel supports it.

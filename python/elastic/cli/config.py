@@ -19,18 +19,18 @@ if TYPE_CHECKING:
 
 
 class RendezvousConfig(NamedTuple):
-    """How a node finds the others: either endpoint or shared_state is set."""
+    """How a node finds the others: either endpoint or store is set."""
 
     backend: str
     min_nodes: int
     max_nodes: int
-    # The coordinator's host; "": no coordinator.
+    # Where the coordinator listens; "": the store names it.
     endpoint_host: str = ""
     endpoint_port: int = 0
     further_endpoints: tuple[tuple[str, int], ...] = ()  # tried when that one does not answer
     is_host: bool | None = None  # None: decided by the endpoint's address
-    # The address of a shared state, as given, and its backend's parameters; "": no shared state.
-    shared_state: str = ""
+    # The address of the store, as given, and its backend's parameters; "": there is none.
+    store: str = ""
     parameters: Mapping[str, str] = {}
     node_rank: int = -1  # -1: no preferred rank
     topology: str = ""
@@ -51,7 +51,7 @@ class RendezvousConfig(NamedTuple):
 
     def is_handler(self) -> bool:
         """Whether the backend is a rendezvous handler of another distribution."""
-        if not self.shared_state or self.backend in SHARED:
+        if not self.store or self.backend in SHARED:
             return False
         from elastic.rendezvous import registry
 
@@ -60,9 +60,9 @@ class RendezvousConfig(NamedTuple):
     def handler(self, run_id: str, local_addr: str) -> RendezvousHandler:
         from elastic.rendezvous import RendezvousParameters, get_rendezvous_handler
 
-        endpoint = "" if self.shared_state == self.backend else self.shared_state
+        endpoint = "" if self.store == self.backend else self.store
         parameters: dict[str, Any] = dict(self.parameters)
-        if not self.shared_state:
+        if not self.store:
             endpoint = join_endpoints(self.endpoints)
             parameters |= self.timings
             if self.is_host is not None:
@@ -99,10 +99,10 @@ class RendezvousConfig(NamedTuple):
         from elastic import _C
 
         backend = None
-        if self.shared_state:
+        if self.store:
             from elastic.rendezvous import backends
 
-            backend = backends.create(self.backend, self.shared_state, run_id, self.parameters)
+            backend = backends.create(self.backend, self.store, run_id, self.parameters)
         timings: dict[str, Any] = dict(self.timings)
         return _C.RendezvousOptions(
             endpoint_host=self.endpoint_host,

@@ -170,7 +170,7 @@ def voter_ports(line: CommandLine, keys: Keys, backend: str) -> tuple[int, int]:
     ports = port_range(line.text("voter-port-range"), origin)
     if ports == (0, 0):
         return keys.voter_ports
-    if backend != "c10d":
+    if backend == "static":
         raise ConfigError(f"{origin} has no effect with {backend}: its nodes have no voter ports")
     if keys.voter_ports not in ((0, 0), ports):
         raise ConfigError(f"{origin} and voter_port_range in --rdzv-conf differ: give one of them")

@@ -17,10 +17,6 @@ from elastic.multiprocessing.logs import parse_words
 PROGRAM = "elastic-launch"
 ENV_PREFIX = "PET_"
 
-# What has an effect only with some jobs. The agents of plug-ins (a rendezvous handler or log files
-# of another distribution) have nothing native; a job over a shared state has no coordinator.
-NATIVE, COORDINATOR = "the native agent", "a coordinator"
-
 
 class Option(NamedTuple):
     """One option; ``metavar`` is "" for a switch."""
@@ -35,7 +31,9 @@ class Option(NamedTuple):
     # The attribute of torch's namespace: its type, and its default as text; None: None.
     type: Callable[[str], Any] = str
     torch_default: str | None = None
-    needs: str = ""  # NATIVE or COORDINATOR
+    # No effect with the agents of plug-ins (a rendezvous handler or log files of another
+    # distribution).
+    needs_native: bool = False
     # The field of ``_C.AgentOptions`` that gets the value; ``read`` returns None for its default.
     native: str = ""
     read: Callable[[Line, str], Any] | None = None
@@ -86,7 +84,8 @@ _WORKERS = (
         "One process per node imports modules and forks the workers, so that a restart needs no "
         "imports. Workers for which that is not possible are executed as usual (elastic-launch "
         "help warm-workers).",
-        needs=NATIVE, brief="restart without importing torch again: fork workers from one process"),
+        needs_native=True,
+        brief="restart without importing torch again: fork workers from one process"),
     Option("numa-binding", "MODE",
         "Run each worker on the CPUs near the GPU of its local rank: node, those of the same "
         "NUMA node; socket, of the same socket; exclusive, an equal share of the NUMA node's "
@@ -97,7 +96,7 @@ _WORKERS = (
         "The modules that --warm imports, as in torch,numpy; implies --warm. Default: torch "
         "with what a first training step imports, and the installed modules that the script "
         "imports at its top level.",
-        needs=NATIVE),
+        needs_native=True),
     Option("run-path", "",
         "PROGRAM is a script; --module and --no-python are ignored."),
     Option("role", "NAME",
@@ -172,16 +171,16 @@ _NODES = (
     Option("reach-timeout", "SECONDS",
         "Limit in which a node must reach the workers' store on the node of rank 0, while its "
         "workers start; then they count as failed, with both hosts named. 0: not tested.",
-        default="30", native="reach_timeout", read=duration, needs=NATIVE),
+        default="30", native="reach_timeout", read=duration, needs_native=True),
     Option("worker-port-range", "FIRST:LAST",
         "Range of ports for the workers' store, for firewalls.",
-        needs=NATIVE),
+        needs_native=True),
     Option("voter-port-range", "FIRST:LAST",
         "Range of ports at which nodes keep the job's record, for firewalls; two for each agent "
         "of a host (elastic-launch help high-availability)."),
     Option("topology", "TEXT",
         "Sort key such as the name of a rack: nodes with equal texts get adjacent ranks.",
-        needs=NATIVE),
+        needs_native=True),
 )
 
 _FAILURES = (
@@ -193,27 +192,27 @@ _FAILURES = (
         "Delay before a restart if workers fail within 5 s of their start. The first restart is "
         "immediate, the second one in a row has this delay, each further one twice the delay, "
         "up to a minute. 0: no delay.",
-        default="1", native="restart_backoff", read=duration, needs=NATIVE),
+        default="1", native="restart_backoff", read=duration, needs_native=True),
     Option("no-restart-codes", "CODES",
         "Exit codes of a worker after which the job ends, whatever is left of --max-restarts, "
         "as in 3,64-78. 128+N stands for signal N. Default: none.",
-        native="no_restart_codes", read=exit_codes, needs=NATIVE),
+        native="no_restart_codes", read=exit_codes, needs_native=True),
     Option("bad-node-codes", "CODES",
         "Exit codes of a worker that mean that its node is bad: the node leaves the job with "
         "that code, and the others go on with a spare, or without it. Default: none.",
-        native="bad_node_codes", read=exit_codes, needs=NATIVE),
+        native="bad_node_codes", read=exit_codes, needs_native=True),
     Option("on-node-loss", "WHAT",
         "When fewer than MIN nodes remain after a loss: replace waits up to join_timeout for "
         "another node, fail ends the job.",
-        default="replace", choices=("replace", "fail"), needs=NATIVE),
+        default="replace", choices=("replace", "fail"), needs_native=True),
     Option("max-membership-changes", "N",
         "After this number of membership changes the job is not restarted for new nodes. "
         "Default: no limit.",
-        needs=NATIVE),
+        needs_native=True),
     Option("start-timeout", "SECONDS",
         "Limit until a worker's program is executed. A worker that hangs on a mount that does "
         "not respond is killed, and the path is reported.",
-        default="60", native="start_timeout", read=positive_duration, needs=NATIVE),
+        default="60", native="start_timeout", read=positive_duration, needs_native=True),
     Option("shutdown-timeout", "SECONDS",
         "Grace period from SIGTERM to SIGKILL whenever workers are stopped. Default: "
         "TORCH_ELASTIC_SHUTDOWN_TIMEOUT, or 30.",
@@ -221,16 +220,16 @@ _FAILURES = (
     Option("failure-grace", "SECONDS",
         "Grace period when workers are stopped because another worker failed. Default: that of "
         "--shutdown-timeout.",
-        native="failure_grace", read=duration, needs=NATIVE),
+        native="failure_grace", read=duration, needs_native=True),
     Option("on-membership-change", "WHAT",
         "What happens when a node or a worker is lost or a node joins: restart, all workers "
         "start again; inplace, workers of a script that can continue (elastic.torch.membership) "
         "are kept on the nodes that lost none.",
-        default="restart", choices=("restart", "inplace"), needs=NATIVE),
+        default="restart", choices=("restart", "inplace"), needs_native=True),
     Option("inplace-grace", "SECONDS",
         "With --on-membership-change=inplace: the time in which the workers of a node must "
         "leave their collectives; then they are started again, as with restart. Default: 5.",
-        needs=NATIVE),
+        needs_native=True),
     Option("exit-barrier-timeout", "SECONDS",
         "How long a node whose workers all succeeded waits for the other nodes. Default: no "
         "limit.",
@@ -239,7 +238,7 @@ _FAILURES = (
         "Receivers of the signal that begins a stop: group, the workers and their children, or "
         "leader, only the workers. SIGKILL always goes to all of them.",
         default="group", choices=("group", "leader"), native="stop_scope", read=choice,
-        needs=NATIVE),
+        needs_native=True),
     Option("signals-to-handle", "NAMES",
         "Signals to the launcher that stop the workers in an orderly way. A second one shortens "
         "the wait to 5 s, a third kills them. A signal that was ignored at the start (nohup) "
@@ -261,26 +260,26 @@ _FAILURES = (
         "The job hangs when no rank has completed a step for this long; counts once a script "
         "has reported a step (elastic.worker). Default: learned from the pauses between steps, "
         "at least a minute, and only reported.",
-        native="hang_timeout", read=positive_duration, needs=COORDINATOR),
+        native="hang_timeout", read=positive_duration, needs_native=True),
     Option("hang-action", "WHAT",
         "What happens to a job that hangs: report, the stacks of all ranks and the suspected "
         "rank are logged on every node; restart, and that rank counts as failed; fail, and the "
         "job ends.",
         default="report", choices=("report", "restart", "fail"), native="hang_action", read=choice,
-        needs=COORDINATOR, brief="what to do about a hang: report, restart or fail (default {})"),
+        needs_native=True, brief="what to do about a hang: report, restart or fail (default {})"),
     Option("straggler-timeout", "SECONDS",
         "After the first rank of the job has exited with 0, the others have this long to end, "
         "too. Then their stacks are logged on every node, they are stopped, and the job fails "
         "with exit code 81. Default: no limit.",
-        native="straggler_timeout", read=positive_duration, needs=COORDINATOR),
+        native="straggler_timeout", read=positive_duration, needs_native=True),
     Option("stacks-on-failure", "",
         "Before workers are stopped because another one failed or a node was lost, their stacks "
         "are written to stacks.txt of the round in --log-dir, or logged without --log-dir. "
         "Delays the stop, by two seconds at most.",
-        native="stacks_on_failure", read=switch, needs=NATIVE),
+        native="stacks_on_failure", read=switch, needs_native=True),
     Option("auto-progress", "",
         "Reports each step of a torch optimizer as progress, for scripts that report none.",
-        needs=NATIVE),
+        needs_native=True),
     Option("monitor-interval", "SECONDS",
         "Accepted for compatibility, no effect: the launcher is notified of an exit.",
         default="0.1", type=float, torch_default="0.1"),
@@ -305,16 +304,16 @@ _OUTPUT = (
     Option("log-max-bytes", "SIZE",
         "Limit of the size of each stdout.log and stderr.log, as in 500M: a full one is renamed "
         "to stdout.log.1, and so on, and the oldest is removed. Default: no limit.",
-        needs=NATIVE),
+        needs_native=True),
     Option("log-max-files", "N",
         "With --log-max-bytes: how many files of each stream are kept, with the current one.",
-        default="5", needs=NATIVE),
+        default="5", needs_native=True),
     Option("local-ranks-filter", "RANKS",
         "Local ranks whose output is copied to the console, as in 0,3. Default: all.",
         torch_default=""),
     Option("no-stderr-capture", "",
         "Workers inherit the launcher's stderr, and the failure report has no lines from it.",
-        needs=NATIVE),
+        needs_native=True),
     Option("event-log-handler", "NAME",
         "Where events of the job are recorded: null, nowhere, or console, as JSON lines on "
         "stderr.",
@@ -327,7 +326,7 @@ _OUTPUT = (
     Option("merge-lines", "",
         "--tee copies an identical line of several ranks once, with their ranks as a range. A "
         "line waits up to 0.2 s for the other ranks.",
-        needs=NATIVE),
+        needs_native=True),
     Option("logs-specs", "NAME",
         "A plug-in that chooses the log files: the entry point of this name in the group "
         "torchrun.logs_specs. The job then runs as with a rendezvous handler of a plug-in.",

@@ -51,7 +51,7 @@ def _nodes(job: JobConfig) -> Iterator[tuple[str, str]]:
         least, most = config.min_nodes, config.max_nodes
         yield "nodes", str(most) if least == most else f"{least} to {most}"
         yield "rendezvous", f"{config.backend} at {_place(config)}"
-        if not config.shared_state:
+        if not config.store:
             yield "coordinator", _host(config)
         if config.node_rank >= 0:
             kind = "node rank" if config.backend == "static" else "preferred node rank"
@@ -68,8 +68,8 @@ def _nodes(job: JobConfig) -> Iterator[tuple[str, str]]:
 
 
 def _place(config: RendezvousConfig) -> str:
-    if config.shared_state:
-        return config.shared_state
+    if config.store:
+        return config.store
     return join_endpoints(config.endpoints)
 
 

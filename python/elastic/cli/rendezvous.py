@@ -1,7 +1,8 @@
 """The rendezvous configuration of a job of several nodes.
 
 There are two kinds: an endpoint at which a coordinator listens (the backends ``c10d`` and
-``static``), and a state that the nodes share through a backend of ``elastic.rendezvous``.
+``static``), and a store that keeps the job's record and names the coordinator, through a backend
+of ``elastic.rendezvous``.
 """
 
 from __future__ import annotations
@@ -63,8 +64,7 @@ def several(
             endpoint_host=host, endpoint_port=port, further_endpoints=tuple(further)
         )
     else:
-        state = _shared_state(line, backend)
-        config = config._replace(shared_state=state, parameters=dict(keys.parameters))
+        config = config._replace(store=_store(line, backend), parameters=dict(keys.parameters))
     if backend != "static" and "master-addr" in line.values:
         warnings.append(
             (False, f"{line.origin('master-addr')} has no effect with {backend}: MASTER_ADDR "
@@ -139,7 +139,7 @@ def _coordinator_endpoints(line: CommandLine) -> list[tuple[str, int]]:
     return found
 
 
-def _shared_state(line: CommandLine, backend: str) -> str:
+def _store(line: CommandLine, backend: str) -> str:
     endpoint = line.text("rdzv-endpoint").strip()
     if not endpoint and backend in SHARED:
         what = "a file that all nodes see" if backend == "file" else "HOST[:PORT] of the server"

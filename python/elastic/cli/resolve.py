@@ -17,7 +17,7 @@ from elastic._host import devices
 from elastic.cli import command_line, entrypoint, nodes, output
 from elastic.cli.command_line import CommandLine
 from elastic.cli.config import JobConfig, NodeConfig
-from elastic.cli.options import COORDINATOR, NATIVE, OPTIONS, USE_ENV
+from elastic.cli.options import OPTIONS, USE_ENV
 from elastic.cli.values import choice, integer
 from elastic.constants import (
     DEFAULT_DRAIN_TIMEOUT_S,
@@ -115,20 +115,17 @@ def configure(line: CommandLine, environ: Mapping[str, str]) -> JobConfig:
 
 
 def _without_effect(line: CommandLine, node: NodeConfig, logs: LogOptions) -> list[str]:
-    """A warning about options that plug-ins, or jobs over a shared state, do not have."""
-    missing: tuple[str, ...]
+    """A warning about options that the agents of plug-ins do not have."""
     if logs.plug_in:
-        missing, what = (NATIVE, COORDINATOR), f"--logs-specs={logs.plug_in}"
+        what = f"--logs-specs={logs.plug_in}"
     elif node.rendezvous is not None and node.rendezvous.is_handler():
-        missing, what = (NATIVE, COORDINATOR), f"the rendezvous handler {node.rendezvous.backend}"
-    elif node.rendezvous is not None and node.rendezvous.shared_state:
-        missing, what = (COORDINATOR,), f"{node.rendezvous.backend}, which has no coordinator"
+        what = f"the rendezvous handler {node.rendezvous.backend}"
     else:
         return []
     given = [
         line.origin(option.name)
         for option in OPTIONS
-        if option.needs in missing and option.name in line.values
+        if option.needs_native and option.name in line.values
     ]
     if not given:
         return []
@@ -160,8 +157,6 @@ def _with_token(line: CommandLine, environ: Mapping[str, str], node: NodeConfig)
     if node.rendezvous is None:
         note = "the token has no effect: a job of one node uses no network for its rendezvous"
         return node._replace(notes=[*node.notes, (False, note)])
-    if node.rendezvous.shared_state:
-        raise ConfigError(token.not_for(node.rendezvous.backend))
     token.check(found, node.run_id)
     return node._replace(rendezvous=node.rendezvous._replace(token=found))
 

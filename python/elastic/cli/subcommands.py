@@ -49,7 +49,8 @@ def add_job(parser: ArgumentParser) -> None:
         nargs="?",
         default="",
         help="the run id of a job of this host, or HOST[:PORT] of the job's coordinator, or a "
-        "list as in --rdzv-endpoint; without it: the only job of this host",
+        "list as in --rdzv-endpoint, or BACKEND://ENDPOINT of the store that keeps its record "
+        "(with --rdzv-id); without it: the only job of this host",
     )
     parser.add_argument(
         "--rdzv-id",

@@ -1,4 +1,4 @@
-"""States that the nodes of a job share, for a rendezvous without a coordinator.
+"""Stores that keep the record of a job, which names its coordinator.
 
 A backend is any object with ``name``, ``get_state`` and ``set_state`` as below: one of this module,
 a native one from ``create``, or a third-party one, such as torch's.
@@ -28,10 +28,10 @@ HANDLER_ENTRY_POINTS = "torchrun.handlers"
 
 
 class C10dRendezvousBackend(RendezvousBackend):
-    """The state under one key of a store with torch's methods: TCPStore, FileStore, StoreClient.
+    """The record under one key of a store with torch's methods: TCPStore, FileStore, StoreClient.
 
     Use ``create("tcpstore", ...)`` if the store is a server that accepts connections: that backend
-    is native, and sends heartbeats while Python is busy.
+    is native, and answers while Python is busy.
     """
 
     _NOTHING = b"-"  # never stored: not a base64 character

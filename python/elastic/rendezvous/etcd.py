@@ -1,6 +1,6 @@
-"""The shared state in etcd, by its v3 interface (the JSON gateway, through ``etcd3gw``).
+"""A job's record in etcd, by its v3 interface (the JSON gateway, through ``etcd3gw``).
 
-One key holds the state. It is replaced by a transaction that compares the revision at which the key
+One key holds it. It is replaced by a transaction that compares the revision at which the key
 was last written. Its lease is renewed by every write, so that the key of an ended job expires.
 """
 

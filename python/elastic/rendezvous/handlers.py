@@ -1,4 +1,4 @@
-"""elastic's own handlers: with a coordinator, with static ranks, with a shared state.
+"""elastic's own handlers: with an endpoint, with static ranks, with a store that keeps the record.
 
 All of them use one native object, which the first call that needs other nodes starts. Methods
 other than ``next_rendezvous`` return at once, from messages that were received before.
@@ -73,7 +73,7 @@ class RendezvousTimeout:
 
 
 class RendezvousSettings(NamedTuple):
-    """The settings of a handler over a shared state."""
+    """The settings of a handler over a store."""
 
     run_id: str
     min_nodes: int
@@ -102,7 +102,7 @@ class DynamicRendezvousHandler(RendezvousHandler):
         keep_alive_interval: Seconds = 5,
         keep_alive_max_attempt: int = 3,
     ) -> DynamicRendezvousHandler:
-        """A handler over a shared state, with torch's arguments.
+        """A handler over a store that keeps the job's record, with torch's arguments.
 
         ``backend`` is any object with the members of a RendezvousBackend. ``store`` has no effect:
         each round has a new store, served by its rank 0.
@@ -110,6 +110,8 @@ class DynamicRendezvousHandler(RendezvousHandler):
         check_nodes(min_nodes, max_nodes)
         timeout = timeout or RendezvousTimeout()
         interval = as_seconds(keep_alive_interval)
+        secret = token.find("", _environment.inherited())
+        token.check(secret, run_id)
         options = _C.RendezvousOptions(
             backend=backend,
             min_nodes=min_nodes,
@@ -118,6 +120,7 @@ class DynamicRendezvousHandler(RendezvousHandler):
             join_timeout=timeout.join.total_seconds(),
             last_call_timeout=timeout.last_call.total_seconds(),
             node_timeout=interval * keep_alive_max_attempt,
+            **secret,
         )
         settings = RendezvousSettings(
             run_id,
@@ -249,7 +252,7 @@ def as_seconds(value: Seconds) -> float:
 def create_handler(
     store: Any, backend: Any, params: RendezvousParameters
 ) -> DynamicRendezvousHandler:
-    """A handler over a shared state, with the settings of ``params``."""
+    """A handler over a store, with the settings of ``params``."""
     return _handler(params, _keys(params), backend=backend)
 
 
@@ -308,8 +311,6 @@ def check_settings(params: RendezvousParameters) -> None:
 def _handler(params: RendezvousParameters, keys: Keys, **way: Any) -> DynamicRendezvousHandler:
     timings: dict[str, Any] = dict(keys.timings)
     found = token.find(keys.parameters.get("token_file", ""), _environment.inherited())
-    if found and "backend" in way:
-        raise ConfigError(token.not_for(params.backend))
     token.check(found, params.run_id)
     options = _C.RendezvousOptions(
         min_nodes=params.min_nodes,

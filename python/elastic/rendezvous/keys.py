@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from elastic.constants import SHARED
 from elastic.errors import ConfigError
 from elastic.text import is_number, port_range, seconds, split_endpoint
 
@@ -26,7 +27,7 @@ _WITHOUT_EFFECT = {
     "close_timeout": "closing a job is one message",
     "heartbeat_timeout": "no call waits for a heartbeat; a node is lost after node_timeout",
     "read_timeout": "join_timeout limits the attempts to reach the endpoint",
-    "cas_backoff_max_seconds": "agents do not race to write a common state",
+    "cas_backoff_max_seconds": "one agent writes; the others hold sessions with it",
 }
 
 _ETCD = ("protocol", "ssl_cert", "ssl_cert_key", "ca_cert", "cert", "key", "cacert", "etcd_prefix")
@@ -34,6 +35,9 @@ _OTHERS = (
     "timeout", "is_host", "store_type", "rank", "voters", "voter_port_range", "token_file",
     "witness",
 )  # fmt: skip
+
+# Of a job that is found at an endpoint.
+_VOTERS = ("voters", "witness", "override_timeout", "is_host")
 
 KNOWN = (*_TIMINGS, *_KEEP_ALIVE, *_OTHERS, *_WITHOUT_EFFECT, *_ETCD)
 
@@ -73,8 +77,13 @@ def read_values(given: Mapping[str, str], origin: str, backend: str, is_ours: bo
     ]
     if backend not in ("etcd", "etcd-v2") and is_ours:
         notes += [f"{key} in {origin} concerns etcd alone" for key in _ETCD if key in given]
-    has_one_voter = given.get("voters") == "1" or backend != "c10d"
-    if "override_timeout" in given and is_ours and has_one_voter:
+    if backend in SHARED:
+        notes += [
+            f"{key} in {origin} has no effect: with {backend} a store keeps the job's record"
+            for key in _VOTERS
+            if key in given
+        ]
+    elif "override_timeout" in given and is_ours and given.get("voters") == "1":
         notes.append(f"override_timeout in {origin} has no effect with voters=1")
     for key in _WITHOUT_EFFECT:
         if key in given:

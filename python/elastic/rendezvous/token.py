@@ -39,13 +39,6 @@ def check(token: Mapping[str, Any], run_id: str) -> None:
         _C.check_token(run_id, **token)
 
 
-def not_for(backend: str) -> str:
-    return (
-        f"a token cannot protect the rendezvous over {backend}, where every process that can write "
-        "to the shared state is believed: use the c10d backend, or remove the token"
-    )
-
-
 def _of_file(path: str) -> dict[str, str]:
     """A pipe, as in ``--token-file <(command)``, is read once; a file is read again on changes."""
     try:

@@ -102,14 +102,8 @@ struct Job {
     }
     step(resume);
   }
-  void remind_all() {
-    std::vector<RendezvousAction> actions;
-    for (const NodeStatus& one : machine.nodes(now)) {
-      for (const std::uint64_t received : {std::uint64_t{0}, machine.record().round}) {
-        machine.remind(one.id, received, now, &actions);
-      }
-    }
-    machine.timekeeper(now);
+  void describe_all() {
+    machine.nodes(now);
     machine.describe(now);
   }
 
@@ -143,16 +137,16 @@ void use(Job job) {
   Job again(job.settings);
   ELASTIC_CHECK(again.machine.load(once, kBegin).ok());
   ELASTIC_CHECK(again.machine.encode() == once);
-  job.remind_all();
+  job.describe_all();
   for (std::uint8_t kind = 0; kind < 44; ++kind) {
     job.step(kind, kind % kNodes);
-    job.remind_all();
+    job.describe_all();
   }
   for (int turn = 0; turn < 8 && job.machine.next_deadline(); ++turn) {
     job.now = std::max(job.now, std::min(*job.machine.next_deadline(), job.now + 100s));
     job.step(rdzv::Tick{});
   }
-  job.remind_all();
+  job.describe_all();
 }
 
 void run_state(std::string_view bytes, std::uint8_t how, bool is_genuine) {

@@ -1,5 +1,6 @@
-// The invariant: a frame between voters that a decoder accepts can be encoded and decodes to the
-// same frame. The transport's decoder requests more bytes only when that can help.
+// The invariant: a frame between voters, or a record in a store, that a decoder accepts can be
+// encoded and decodes to the same. The transport's decoder requests more bytes only when that can
+// help.
 //
 // The first byte of the input chooses the decoder. Run:
 // voter_decoder_fuzz tests/cpp/fuzz/voter_corpus -max_total_time=60
@@ -13,6 +14,7 @@
 
 #include "core/base/check.h"
 #include "core/register/register_codec.h"
+#include "core/succession/kept_record.h"
 #include "core/succession/voter_greeting.h"
 #include "core/succession/voter_wire.h"
 
@@ -59,10 +61,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::unique_ptr<char[]> exact(new char[size - 1]);
   std::copy(data + 1, data + size, exact.get());
   const std::string_view bytes(exact.get(), size - 1);
-  switch (data[0] % 3) {
+  switch (data[0] % 4) {
     case 0: run(bytes, succession::decode_frame, succession::encode_frame); break;
     case 1: run(bytes, reg::decode_state, reg::encode_state); break;
-    default: run_transport(bytes);
+    case 2: run_transport(bytes); break;
+    default: run(bytes, succession::decode_kept, succession::encode_kept);
   }
   return 0;
 }

@@ -19,7 +19,6 @@ namespace {
 
 constexpr std::pair<const char*, SimMode> kModes[] = {{"standalone", SimMode::kStandalone},
                                                       {"hosted", SimMode::kHosted},
-                                                      {"shared", SimMode::kShared},
                                                       {"stored", SimMode::kStored}};
 
 // The runs that are more than a mode.
@@ -85,7 +84,6 @@ TEST(RendezvousSim, KeepsItsInvariantsWithASeparateCoordinator) {
   sweep_faults("standalone", 1000);
 }
 TEST(RendezvousSim, KeepsItsInvariantsWithTheCoordinatorInAnAgent) { sweep_faults("hosted", 500); }
-TEST(RendezvousSim, KeepsItsInvariantsOverASharedState) { sweep_faults("shared", 150); }
 
 TEST(RendezvousSim, KeepsItsPromisesWithAStoredState) { sweep_faults("stored", 300); }
 
@@ -125,7 +123,7 @@ TEST(RendezvousSim, RegressionSeedsPass) {
 
 TEST(RendezvousSim, SameSeedGivesTheSameRun) {
   for (const char* name :
-       {"standalone", "hosted", "shared", "stored", "stored+timings", kCrashPoints, kTwoJobs}) {
+       {"standalone", "hosted", "stored", "stored+timings", kCrashPoints, kTwoJobs}) {
     const SimReport once = run(name, 7, true);
     EXPECT_EQ(once.trace, run(name, 7, true).trace) << name;
     EXPECT_FALSE(once.trace.empty());

@@ -13,32 +13,24 @@ SimAgent::SimAgent(World* world, SimAgentOptions options)
 
 void SimAgent::start() {
   is_alive_ = true;
-  if (options_.has_session) {
-    session_ = std::make_unique<SimSession>(
-        options_.settings,
-        SimSession::Host{
-            .clock = world_->clock,
-            .seed = world_->dice->next(),
-            .connect =
-                [this](const std::string& address) {
-                  return world_->connect_to ? world_->connect_to(this, address)
-                                            : world_->connect(this);
-                },
-            .later = [this](Duration wait, auto what) { later(wait, std::move(what)); },
-            .now = [this](auto what) { now(std::move(what)); },
-            .deliver = [this](const RendezvousAction& action) { receive(action); },
-            .lost = [this] { lose_coordinator(); },
-            .log_progress = [this](const std::string& what) { log_progress(what); },
-            .succession =
-                world_->succession ? world_->succession(this) : SimSession::Succession{}});
-    session_->set_override_timeout(options_.override_timeout);
-    session_->begin();
-  } else {
-    link_ = world_->connect(this);
-    link_->on_message[static_cast<int>(Side::kAgent)] = [this](const SimLink::Message& message) {
-      now([this, message] { receive(std::get<RendezvousAction>(message)); });
-    };
-  }
+  session_ = std::make_unique<SimSession>(
+      options_.settings,
+      SimSession::Host{
+          .clock = world_->clock,
+          .seed = world_->dice->next(),
+          .connect =
+              [this](const std::string& address) {
+                return world_->connect_to ? world_->connect_to(this, address)
+                                          : world_->connect(this);
+              },
+          .later = [this](Duration wait, auto what) { later(wait, std::move(what)); },
+          .now = [this](auto what) { now(std::move(what)); },
+          .deliver = [this](const RendezvousAction& action) { receive(action); },
+          .lost = [this] { lose_coordinator(); },
+          .log_progress = [this](const std::string& what) { log_progress(what); },
+          .succession = world_->succession ? world_->succession(this) : SimSession::Succession{}});
+  session_->set_override_timeout(options_.override_timeout);
+  session_->begin();
   send(rdzv::Join{options_.info, options_.settings});
 }
 
@@ -70,7 +62,7 @@ void SimAgent::now(std::function<void()> what) {
 }
 
 std::shared_ptr<SimLink> SimAgent::link() const {
-  return session_ != nullptr ? session_->link() : link_;
+  return session_ != nullptr ? session_->link() : nullptr;
 }
 
 void SimAgent::lose_coordinator() {
@@ -78,18 +70,7 @@ void SimAgent::lose_coordinator() {
   stop_workers([this] { finish("coordinator lost"); });
 }
 
-void SimAgent::send(const NodeStatement& statement) {
-  if (session_ != nullptr) {
-    session_->send(statement);
-    return;
-  }
-  std::visit(
-      [this](const auto& one) {
-        log_progress(std::string("sends ") + name_of(RendezvousEvent(one)));
-        link_->send(Side::kAgent, RendezvousEvent(one));
-      },
-      statement);
-}
+void SimAgent::send(const NodeStatement& statement) { session_->send(statement); }
 
 void SimAgent::receive(const RendezvousAction& action) {
   if (is_leaving_) return;
@@ -113,7 +94,6 @@ void SimAgent::obey(const rdzv::Round& action) {
   options_.info.previous_rank = action.own.group_rank;
   failure_.reset();
   phase_ = NodePhase::kWorking;
-  evictions_while_done_ = 0;
   has_workers_ = true;
   round_heard_at_ = world_->clock->now();
   is_stopping_ = false;
@@ -201,11 +181,6 @@ void SimAgent::obey(const rdzv::Evicted& action) {
   log_progress("evicted: " + action.reason);
   ++evictions_;
   options_.info.highest_round = std::max(options_.info.highest_round, action.round);
-  if (session_ == nullptr && phase_ == NodePhase::kDone && ++evictions_while_done_ < 2) {
-    link_->send(Side::kAgent,
-                rdzv::Resume{options_.info, options_.settings, phase_, held_round_, failure_});
-    return;
-  }
   stop_workers([this] { join(); });
 }
 
@@ -239,11 +214,7 @@ void SimAgent::leave() {
 
 // Ends when its final message was acknowledged.
 void SimAgent::drain_and_finish(const std::string& fate) {
-  if (session_ == nullptr) {
-    finish(fate);
-  } else {
-    session_->drain([this, fate] { finish(fate); });
-  }
+  session_->drain([this, fate] { finish(fate); });
 }
 
 void SimAgent::finish(const std::string& fate) {
@@ -252,14 +223,11 @@ void SimAgent::finish(const std::string& fate) {
   is_alive_ = false;
   path_->has_ended = true;
   if (session_ != nullptr) session_->end(is_host_dead_);
-  if (link_ != nullptr) link_->close(Side::kAgent);
-  link_ = nullptr;
 }
 
 void SimAgent::crash(bool is_host_dead) {
   log_progress(is_host_dead ? "its host dies" : "is killed");
   is_host_dead_ = is_host_dead;
-  if (link_ != nullptr && is_host_dead) link_->vanish();
   const bool had_workers = has_workers_;
   has_workers_ = false;
   finish("crashed");

@@ -17,7 +17,6 @@ namespace elastic::test {
 struct SimAgentOptions {
   NodeInfo info;
   JobSettings settings;
-  bool has_session = true;  // with a coordinator; otherwise its link to its replica never breaks
   Duration override_timeout{};
 };
 
@@ -109,7 +108,6 @@ class SimAgent {
   SimAgentOptions options_;
   std::shared_ptr<SimPath> path_ = std::make_shared<SimPath>();
   std::unique_ptr<SimSession> session_;
-  std::shared_ptr<SimLink> link_;  // without a session
   int evictions_ = 0;
   bool is_alive_ = false;
   bool is_paused_ = false;
@@ -118,7 +116,6 @@ class SimAgent {
   Instant paused_at_;
   Duration time_paused_{};
   std::deque<std::function<void()>> while_paused_;
-  int evictions_while_done_ = 0;
 
   rdzv::NodePhase phase_ = rdzv::NodePhase::kJoined;
   std::optional<HeldRound> held_round_;

@@ -1,6 +1,6 @@
 #pragma once
 
-// Makes the decisions of a simulated job: a coordinator, or the agents over a shared state.
+// Makes the decisions of a simulated job.
 
 #include <cstdint>
 #include <functional>

@@ -10,7 +10,6 @@
 
 #include "sim/sim_agent.h"
 #include "sim/sim_coordinator.h"
-#include "sim/sim_shared.h"
 
 namespace elastic::test {
 namespace {
@@ -91,18 +90,14 @@ class World {
       settings_.shrink_delay = settings_.restart_backoff = 0s;  // only the start hold is left
     }
     const auto log_event = [this](const std::string& what) { log_progress("-", what); };
-    if (mode_ == SimMode::kShared) {
-      authority_ = std::make_unique<SimShared>(clock_, &dice_, settings_, log_event);
-    } else {
-      auto coordinator = std::make_unique<SimCoordinator>(clock_, &dice_, settings_, log_event);
-      coordinator_ = coordinator.get();
-      endpoint_->add(coordinator_);
-      if (timings_ == SimTimings::kPerNode) coordinator_->enable_timings();
-      if (mode_ == SimMode::kStored) {
-        coordinator_->store_state_after(dice_.between(Duration(1ms), Duration(1s)));
-      }
-      authority_ = std::move(coordinator);
+    auto coordinator = std::make_unique<SimCoordinator>(clock_, &dice_, settings_, log_event);
+    coordinator_ = coordinator.get();
+    endpoint_->add(coordinator_);
+    if (timings_ == SimTimings::kPerNode) coordinator_->enable_timings();
+    if (mode_ == SimMode::kStored) {
+      coordinator_->store_state_after(dice_.between(Duration(1ms), Duration(1s)));
     }
+    authority_ = std::move(coordinator);
     agent_world_.clock = clock_;
     agent_world_.dice = &dice_;
     agent_world_.connect = [this](SimAgent* agent) { return authority_->connect(agent); };
@@ -192,7 +187,6 @@ class World {
     if (timings_ == SimTimings::kPerNode) draw_timings(&dice_, &options.settings);
     // Crashes in a row can be one outage for a node, and no node may give up.
     if (faults_ == Faults::kCoordinatorCrashes) options.settings.store_grace = 100s;
-    options.has_session = mode_ != SimMode::kShared;
     options.info.id = {dice_.next(), dice_.next()};
     const auto incarnation = agents_.size();
     options.info.name = name_ + std::to_string(machine) + "_" + std::to_string(incarnation) + "_0";
@@ -308,7 +302,7 @@ class World {
   }
 
   void lose_connection(SimAgent* agent, bool silently) {
-    if (mode_ == SimMode::kShared || agent == nullptr || agent->link() == nullptr) return;
+    if (agent == nullptr || agent->link() == nullptr) return;
     log_progress(agent->name(), silently ? "connection is lost silently" : "connection is cut");
     if (silently) {
       agent->link()->vanish();
@@ -455,7 +449,7 @@ class World {
   std::vector<std::string>* trace_;  // null: without a trace
   JobSettings settings_;
   std::unique_ptr<SimAuthority> authority_;
-  SimCoordinator* coordinator_ = nullptr;  // the authority, unless it is a shared state
+  SimCoordinator* coordinator_ = nullptr;  // the authority
   SimAgent::World agent_world_;
   std::vector<std::unique_ptr<SimAgent>> agents_;
   std::vector<int> machines_;  // of each agent

@@ -12,7 +12,6 @@ namespace elastic::test {
 enum class SimMode {
   kStandalone,  // a coordinator on a machine of its own
   kHosted,      // in the process of the first agent, and dying with it
-  kShared,      // none: the agents share a state
   kStored,      // as kStandalone, and it stores its state in a file
   kGuest,       // in the process of an agent of another job
 };

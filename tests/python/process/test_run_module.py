@@ -204,6 +204,6 @@ def test_a_handler_plug_in_that_fails_is_one_sentence(
     made: Callable[[object], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(rendezvous_handler_registry._registry, "broken", made)
-    config = RendezvousConfig("broken", 1, 2, shared_state="broken")
+    config = RendezvousConfig("broken", 1, 2, store="broken")
     with pytest.raises(ElasticError, match=r"the (rendezvous )?plug-in (for )?'broken'"):
         config.handler("id", "")

@@ -161,15 +161,6 @@ def test_faulty_files_end_with_a_sentence(tmp_path: Path) -> None:
         assert f"the token file {path} {sentence}" in done.stderr
 
 
-def test_a_shared_state_cannot_be_protected(tmp_path: Path, token_file: Path) -> None:
-    done = launch(
-        "--nnodes=2", "--rdzv-backend=file", f"--rdzv-endpoint={tmp_path / 'state'}",
-        "--rdzv-id=job", f"--token-file={token_file}", "--no-python", "true",
-    )  # fmt: skip
-    assert done.returncode == _C.EXIT_USAGE
-    assert "a token cannot protect the rendezvous over file" in done.stderr
-
-
 def test_token_is_replaced_while_a_job_runs(token_file: Path, tmp_path: Path) -> None:
     old, new = token_file.read_text().strip(), secrets.token_hex(32)
     own = written(tmp_path / "own", new)

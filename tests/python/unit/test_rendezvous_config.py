@@ -158,7 +158,7 @@ def test_static_has_two_spellings_of_its_endpoint(
 )
 def test_other_backends_share_a_state(words: list[str], backend: str, state: str) -> None:
     got = configure(["--nnodes=2", "--rdzv-id=job", *words]).rendezvous
-    assert (got.backend, got.shared_state, got.endpoint_host) == (backend, state, "")
+    assert (got.backend, got.store, got.endpoint_host) == (backend, state, "")
 
 
 def test_plug_in_receives_its_keys_unchanged() -> None:

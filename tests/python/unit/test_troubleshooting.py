@@ -67,7 +67,7 @@ EXEMPT = {
         "it sent a second greeting", "does not read", "it closed the connection",
         "it speaks another protocol", "announces a value", "has an unknown code",
         "an announced coordinator has no term",
-        "rendezvous state: ", "shared state: ", "the first message of a session",
+        "rendezvous state: ", "the first message of a session",
     ),
     "logged at INFO, or the end of a message that is on the page": (
         "continues from its stored state", "no node of the job is known here", " is complete: ",

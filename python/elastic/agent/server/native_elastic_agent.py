@@ -322,12 +322,15 @@ class NativeElasticAgent:
 
     @contextmanager
     def _recorded(self) -> Iterator[None]:
-        """Lets ``elastic-launch status`` find a job with a coordinator from this host."""
-        if not self._endpoints or not self._endpoints[0][1]:
+        """Lets ``elastic-launch status`` find a job with a coordinator from this host.
+
+        Without an endpoint the address follows with the first round (``_note_coordinator``).
+        """
+        if self._is_alone or (self._endpoints and not self._endpoints[0][1]):
             yield
             return
         folders = _local_jobs.directories(_environment.inherited())
-        endpoint = join_endpoints(self._endpoints)
+        endpoint = join_endpoints(self._endpoints) if self._endpoints else ""
         self._record = _local_jobs.Record(self._group.spec.job_id(), endpoint, folders)
         try:
             yield
@@ -336,9 +339,15 @@ class NativeElasticAgent:
 
     def _coordinator_moved(self, event: _C.AgentEvent) -> None:
         self._log(NOTICE, "%s", event.message)
+        self._note_coordinator(event)
+
+    def _note_coordinator(self, event: _C.AgentEvent) -> None:
         if self._record is None or event.coordinator is None or not event.coordinator.address:
             return
-        self._record.write(join_endpoints(self._endpoints), event.coordinator.address)
+        if self._endpoints:
+            self._record.write(join_endpoints(self._endpoints), event.coordinator.address)
+        else:
+            self._record.write(event.coordinator.address)
 
     def _supervise(self) -> RunResult:
         with self._recorded(), _C.Agent(self._options) as native:
@@ -383,6 +392,8 @@ class NativeElasticAgent:
         elif event.kind == kinds.ROUND_STARTING:
             self._note_killed()
             self._enter(event.round)
+            if not self._endpoints:
+                self._note_coordinator(event)
             self._log(
                 logging.INFO,
                 "starting workers%s%s",

@@ -2,7 +2,7 @@
 
     python stub_rendezvous_node.py WHERE ENDPOINT RUN_ID MIN MAX KEY=VALUE ...
 
-WHERE is a backend's name, or a kind of shared state that this file implements.
+WHERE is a backend's name, or a kind of store that this file implements.
 """
 
 from __future__ import annotations

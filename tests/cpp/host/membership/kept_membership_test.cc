@@ -1,7 +1,5 @@
-// Memberships over a shared state with real threads and time: what an agent receives, and what
-// remains in the store. The rules are tested in core/rendezvous/shared_state_machine_test.cc.
-
-#include "host/membership/shared_state_membership.h"
+// Sessions whose job's record a store keeps, with real threads and time: what an agent receives,
+// and what remains in the store. The rules are tested in core/succession/kept_machine_test.cc.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -16,6 +14,7 @@
 #include "elastic/rendezvous_backends.h"
 #include "elastic/store_server.h"
 #include "host/base/event_queue.h"
+#include "host/membership/membership_factory.h"
 #include "host/membership/memory_backend.h"
 #include "os/file/directory.h"
 #include "os/loop/clock.h"
@@ -29,7 +28,7 @@ using ::elastic::test::MemoryBackend;
 using ::elastic::test::MemoryStore;
 using ::testing::HasSubstr;
 
-JobSettings settings_of(int min_nodes, int max_nodes) {
+JobSettings kept_settings(int min_nodes, int max_nodes) {
   JobSettings settings;
   settings.min_nodes = min_nodes;
   settings.max_nodes = max_nodes;
@@ -42,23 +41,23 @@ JobSettings settings_of(int min_nodes, int max_nodes) {
 }
 
 // One node: a membership with its own loop, and the events that it received.
-class TestNode {
+class KeptNode {
  public:
-  TestNode(std::shared_ptr<RendezvousBackend> backend, JobSettings settings, int number)
+  KeptNode(std::shared_ptr<RendezvousBackend> backend, JobSettings settings, int number)
       : events_(*os::Notifier::create()) {
     options_.backend = std::move(backend);
     options_.settings = std::move(settings);
     info_.id = {7, static_cast<std::uint64_t>(number)};
     info_.name = "node" + std::to_string(number);
     info_.store_port = 29'000;
+    info_.address = "127.0.0.1";
     thread_ = *os::LoopThread::start("seat");
     thread_->call([&] {
-      membership_ = *SharedStateMembership::open(
-          &thread_->loop(), options_,
-          [this](const MembershipEvent& event) { events_.push(event); });
+      membership_ = *open_membership(&thread_->loop(), options_, "job",
+                                     [this](const MembershipEvent& event) { events_.push(event); });
     });
   }
-  ~TestNode() { crash(); }
+  ~KeptNode() { crash(); }
 
   void crash() {
     thread_->call([&] { membership_.reset(); });
@@ -95,9 +94,9 @@ class TestNode {
   std::unique_ptr<Membership> membership_;
 };
 
-using TestNodes = std::vector<std::unique_ptr<TestNode>>;
+using KeptNodes = std::vector<std::unique_ptr<KeptNode>>;
 
-void expect_one_round(const TestNodes& nodes) {
+void expect_one_round(const KeptNodes& nodes) {
   for (const auto& seat : nodes) seat->join();
   std::set<int> ranks;
   for (const auto& seat : nodes) {
@@ -109,80 +108,83 @@ void expect_one_round(const TestNodes& nodes) {
   EXPECT_EQ(ranks.size(), nodes.size());
 }
 
-TEST(SharedStateMembership, DeliversTheAddressBeforeTheRound) {
+TEST(KeptMembership, DeliversTheAddressBeforeTheRound) {
   auto store = std::make_shared<MemoryStore>();
-  TestNodes nodes;
+  KeptNodes nodes;
   for (int i = 0; i < 4; ++i) {
     nodes.push_back(
-        std::make_unique<TestNode>(std::make_shared<MemoryBackend>(store), settings_of(4, 4), i));
+        std::make_unique<KeptNode>(std::make_shared<MemoryBackend>(store), kept_settings(4, 4), i));
     const auto ready = nodes.back()->next<MembershipReady>();
     ASSERT_TRUE(ready.has_value());
-    EXPECT_EQ(ready->address, "10.9.8.7");
+    EXPECT_EQ(ready->address, "127.0.0.1");
   }
   expect_one_round(nodes);
 }
 
-TEST(SharedStateMembership, FormsARoundOverAStoreWithFaults) {
+TEST(KeptMembership, FormsARoundOverAStoreWithFaults) {
   const MemoryBackend::Faults faults = {
       .lost_write = 0.3, .lost_answer = 0.2, .stale_read = 0.2, .failed_call = 0.2};
   auto store = std::make_shared<MemoryStore>();
-  TestNodes nodes;
+  KeptNodes nodes;
   for (int i = 0; i < 6; ++i) {
     const auto seed = static_cast<std::uint64_t>(i);
-    nodes.push_back(std::make_unique<TestNode>(std::make_shared<MemoryBackend>(store, faults, seed),
-                                               settings_of(6, 6), i));
+    nodes.push_back(std::make_unique<KeptNode>(std::make_shared<MemoryBackend>(store, faults, seed),
+                                               kept_settings(6, 6), i));
   }
   expect_one_round(nodes);
 }
 
-TEST(SharedStateMembership, AChangeIsPushedWhereTheStoreCanWatch) {
+TEST(KeptMembership, AChangeIsPushedWhereTheStoreCanWatch) {
   MemoryBackend::Faults watching;
   watching.can_watch = true;
-  JobSettings settings = settings_of(2, 2);
+  JobSettings settings = kept_settings(2, 2);
   settings.node_timeout = 100s;  // only the change can wake a node in time
   auto store = std::make_shared<MemoryStore>();
-  TestNodes nodes;
+  KeptNodes nodes;
   for (int i = 0; i < 2; ++i) {
-    nodes.push_back(std::make_unique<TestNode>(std::make_shared<MemoryBackend>(store, watching, 1),
+    nodes.push_back(std::make_unique<KeptNode>(std::make_shared<MemoryBackend>(store, watching, 1),
                                                settings, i));
   }
   expect_one_round(nodes);
 }
 
-TEST(SharedStateMembership, ANodeThatDiedIsReplacedWithinNodeTimeout) {
+TEST(KeptMembership, AnotherNodeContinuesTheJobOfALostCoordinator) {
   auto store = std::make_shared<MemoryStore>();
-  TestNodes nodes;
-  JobSettings settings = settings_of(2, 3);
+  KeptNodes nodes;
+  JobSettings settings = kept_settings(2, 3);
   settings.last_call_timeout = 60s;  // the first round has all three, however late one joins
   for (int i = 0; i < 3; ++i) {
     nodes.push_back(
-        std::make_unique<TestNode>(std::make_shared<MemoryBackend>(store), settings, i));
+        std::make_unique<KeptNode>(std::make_shared<MemoryBackend>(store), settings, i));
+    ASSERT_TRUE(nodes.back()->next<MembershipReady>().has_value());
   }
   expect_one_round(nodes);
-  nodes[1]->crash();
-  for (const int i : {0, 2}) {
-    TestNode& seat = *nodes[static_cast<std::size_t>(i)];
+  nodes[0]->crash();  // it was the first, and runs the coordinator
+  for (const int i : {1, 2}) {
+    KeptNode& seat = *nodes[static_cast<std::size_t>(i)];
     const auto restart = seat.next<rdzv::Restart>();
     ASSERT_TRUE(restart.has_value());
-    EXPECT_THAT(restart->reason, HasSubstr("node1 was lost"));
+    EXPECT_THAT(restart->reason, HasSubstr("node0 was lost"));
     seat.send(rdzv::Gone{seat.id(), restart->round});
     seat.join();
   }
-  for (const int i : {0, 2}) {
+  for (const int i : {1, 2}) {
     const auto round = nodes[static_cast<std::size_t>(i)]->next<rdzv::Round>();
     ASSERT_TRUE(round.has_value());
     EXPECT_EQ(round->record->nodes, 2);
+    EXPECT_EQ(round->record->round, 2u);
+    EXPECT_EQ(round->record->term, 2u);
   }
 }
 
-TEST(SharedStateMembership, ReportsTheNumberOfWaitingNodes) {
+TEST(KeptMembership, ReportsTheNumberOfWaitingNodes) {
   auto store = std::make_shared<MemoryStore>();
-  JobSettings settings = settings_of(1, 3);
+  JobSettings settings = kept_settings(1, 3);
   settings.settle = 60s;
-  TestNodes nodes;
+  KeptNodes nodes;
   for (int i = 0; i < 3; ++i) {
     nodes.push_back(
-        std::make_unique<TestNode>(std::make_shared<MemoryBackend>(store), settings, i));
+        std::make_unique<KeptNode>(std::make_shared<MemoryBackend>(store), settings, i));
   }
   nodes[0]->join();
   ASSERT_TRUE(nodes[0]->next<rdzv::Round>().has_value());
@@ -192,9 +194,9 @@ TEST(SharedStateMembership, ReportsTheNumberOfWaitingNodes) {
   EXPECT_EQ(nodes[1]->waiting_nodes(), 1);
 }
 
-TEST(SharedStateMembership, AStoreThatWasRestartedEndsTheMembershipWithOneError) {
+TEST(KeptMembership, AStoreThatWasRestartedEndsTheMembershipWithOneError) {
   auto store = std::make_shared<MemoryStore>();
-  TestNode seat(std::make_shared<MemoryBackend>(store), settings_of(1, 1), 0);
+  KeptNode seat(std::make_shared<MemoryBackend>(store), kept_settings(1, 1), 0);
   seat.join();
   ASSERT_TRUE(seat.next<rdzv::Round>().has_value());
   store->empty();
@@ -204,12 +206,12 @@ TEST(SharedStateMembership, AStoreThatWasRestartedEndsTheMembershipWithOneError)
   EXPECT_THAT(lost->message, HasSubstr("the store was restarted"));
 }
 
-TEST(SharedStateMembership, MissingStoreIsLoggedAndEndsTheMembershipAfterStoreGrace) {
+TEST(KeptMembership, MissingStoreIsLoggedAndEndsTheMembershipAfterStoreGrace) {
   auto store = std::make_shared<MemoryStore>();
   auto backend = std::make_shared<MemoryBackend>(store);
-  JobSettings settings = settings_of(1, 1);
+  JobSettings settings = kept_settings(1, 1);
   settings.store_grace = 4s;
-  TestNode seat(backend, settings, 0);
+  KeptNode seat(backend, settings, 0);
   seat.join();
   ASSERT_TRUE(seat.next<rdzv::Round>().has_value());
   backend->is_unreachable = true;
@@ -222,12 +224,12 @@ TEST(SharedStateMembership, MissingStoreIsLoggedAndEndsTheMembershipAfterStoreGr
   EXPECT_TRUE(seat.drain(60s)) << "nothing can be acknowledged any more";
 }
 
-TEST(SharedStateMembership, UnreachableStoreIsAJoinTimeout) {
+TEST(KeptMembership, UnreachableStoreIsAJoinTimeout) {
   auto backend = std::make_shared<MemoryBackend>(std::make_shared<MemoryStore>());
   backend->is_unreachable = true;
-  JobSettings settings = settings_of(1, 1);
+  JobSettings settings = kept_settings(1, 1);
   settings.join_timeout = 100ms;
-  TestNode seat(backend, settings, 0);
+  KeptNode seat(backend, settings, 0);
   const auto lost = seat.next<MembershipLost>();
   ASSERT_TRUE(lost.has_value());
   EXPECT_EQ(lost->exit_code, kExitJoinTimedOut);
@@ -257,14 +259,14 @@ class HangingBackend final : public RendezvousBackend {
   bool is_interrupted_ = false;
 };
 
-TEST(SharedStateMembership, ABackendThatDoesNotReturnIsAJoinThatTimedOut) {
-  JobSettings settings = settings_of(1, 1);
+TEST(KeptMembership, ABackendThatDoesNotReturnIsAJoinThatTimedOut) {
+  JobSettings settings = kept_settings(1, 1);
   settings.join_timeout = 100ms;
-  TestNode seat(std::make_shared<HangingBackend>(), settings, 1);
+  KeptNode seat(std::make_shared<HangingBackend>(), settings, 1);
   const auto lost = seat.next<MembershipLost>();
   ASSERT_TRUE(lost.has_value());
   EXPECT_EQ(lost->exit_code, kExitJoinTimedOut);
-  EXPECT_THAT(lost->message, HasSubstr("hanging rendezvous"));
+  EXPECT_THAT(lost->message, HasSubstr("hanging"));
 }
 
 // From some moment on no call returns, as on a dead network mount; interrupt() has no effect.
@@ -299,13 +301,13 @@ class DeadBackend final : public RendezvousBackend {
   bool is_dead_ = false;
 };
 
-TEST(SharedStateMembership, ACallThatNeverReturnsDoesNotKeepTheNode) {
+TEST(KeptMembership, ACallThatNeverReturnsDoesNotKeepTheNode) {
   const auto backend = std::make_shared<DeadBackend>(std::make_shared<MemoryStore>());
   backend->die();
-  JobSettings settings = settings_of(1, 1);
+  JobSettings settings = kept_settings(1, 1);
   settings.join_timeout = 100ms;
   {
-    TestNode seat(backend, settings, 1);
+    KeptNode seat(backend, settings, 1);
     const auto lost = seat.next<MembershipLost>();
     ASSERT_TRUE(lost.has_value());
     EXPECT_EQ(lost->exit_code, kExitJoinTimedOut);
@@ -314,81 +316,78 @@ TEST(SharedStateMembership, ACallThatNeverReturnsDoesNotKeepTheNode) {
   backend->release();
 }
 
-TEST(SharedStateMembership, ACallThatDoesNotReturnInARoundEndsTheMembershipAfterStoreGrace) {
+TEST(KeptMembership, ACallThatDoesNotReturnInARoundEndsTheMembershipAfterStoreGrace) {
   const auto backend = std::make_shared<DeadBackend>(std::make_shared<MemoryStore>());
-  JobSettings settings = settings_of(1, 1);
+  JobSettings settings = kept_settings(1, 1);
   settings.node_timeout = 100ms;
   settings.store_grace = 100ms;
-  TestNode seat(backend, settings, 1);
+  KeptNode seat(backend, settings, 1);
   seat.join();
   ASSERT_TRUE(seat.next<rdzv::Round>().has_value());
   backend->die();
   const auto lost = seat.next<MembershipLost>();
   ASSERT_TRUE(lost.has_value());
   EXPECT_EQ(lost->exit_code, kExitCoordinatorLost);
-  EXPECT_THAT(lost->message, HasSubstr("has not returned within store_grace"));
+  EXPECT_THAT(lost->message, HasSubstr("a call of the store has not returned"));
   backend->release();
 }
 
-TEST(SharedStateMembership, NodeWithTheResultRemovesItsState) {
+TEST(KeptMembership, NodeWithTheResultRemovesItsState) {
   auto store = std::make_shared<MemoryStore>();
   {
-    TestNode seat(std::make_shared<MemoryBackend>(store), settings_of(1, 1), 0);
+    KeptNode seat(std::make_shared<MemoryBackend>(store), kept_settings(1, 1), 0);
     seat.join();
     ASSERT_TRUE(seat.next<rdzv::Round>().has_value());
     seat.send(rdzv::Done{seat.id(), 1});
     ASSERT_TRUE(seat.next<rdzv::Closed>().has_value());
     EXPECT_TRUE(seat.drain(60s));
   }
-  TestNode next(std::make_shared<MemoryBackend>(store), settings_of(1, 1), 1);
+  KeptNode next(std::make_shared<MemoryBackend>(store), kept_settings(1, 1), 1);
   next.join();
   const auto round = next.next<rdzv::Round>();
   ASSERT_TRUE(round.has_value());
   EXPECT_EQ(round->record->generation, 2u);
 }
 
-TEST(SharedStateMembership, ForeignStateRejectsTheNode) {
+TEST(KeptMembership, ForeignStateEndsTheNode) {
   auto store = std::make_shared<MemoryStore>();
   store->state = StoredState{"gASVCgAAAAAAAA==", "1"};
-  TestNode seat(std::make_shared<MemoryBackend>(store), settings_of(1, 1), 0);
-  ASSERT_TRUE(seat.next<MembershipReady>().has_value());
-  for (int i = 0; i < 2; ++i) {
-    seat.join();
-    const auto refused = seat.next<rdzv::Refused>();
-    ASSERT_TRUE(refused.has_value()) << "every join is answered";
-    EXPECT_THAT(std::string(refused->error.message()), HasSubstr("another value under this key"));
-  }
+  KeptNode seat(std::make_shared<MemoryBackend>(store), kept_settings(1, 1), 0);
+  const auto lost = seat.next<MembershipLost>();
+  ASSERT_TRUE(lost.has_value());
+  EXPECT_EQ(lost->exit_code, kExitRejected);
+  EXPECT_THAT(lost->message, HasSubstr("another value under this key"));
 }
 
-TEST(SharedStateMembership, DrainEndsAtItsLimitWithoutTheStore) {
+TEST(KeptMembership, DrainEndsAtItsLimitWithoutTheStore) {
   auto backend = std::make_shared<MemoryBackend>(std::make_shared<MemoryStore>());
   backend->is_unreachable = true;
-  TestNode seat(backend, settings_of(1, 1), 0);
+  KeptNode seat(backend, kept_settings(1, 1), 0);
   seat.join();
   EXPECT_FALSE(seat.drain(100ms));
 }
 
-TEST(SharedStateMembership, RunsOverAFile) {
+TEST(KeptMembership, RunsOverAFile) {
   auto directory = os::TemporaryDirectory::create();
   ASSERT_TRUE(directory.ok());
-  TestNodes nodes;
+  KeptNodes nodes;
   for (int i = 0; i < 8; ++i) {
-    nodes.push_back(std::make_unique<TestNode>(
+    nodes.push_back(std::make_unique<KeptNode>(
         make_file_backend({.path = directory->path() + "/job", .run_id = "a/b 1"}),
-        settings_of(8, 8), i));
+        kept_settings(8, 8), i));
   }
   expect_one_round(nodes);
   EXPECT_TRUE(std::filesystem::exists(directory->path() + "/job.a%2fb%201"));
 }
 
-TEST(SharedStateMembership, RunsOverAStoreServer) {
+TEST(KeptMembership, RunsOverAStoreServer) {
   auto server = StoreServer::start({});
   ASSERT_TRUE(server.ok());
-  TestNodes nodes;
+  KeptNodes nodes;
   for (int i = 0; i < 8; ++i) {
-    nodes.push_back(std::make_unique<TestNode>(
+    nodes.push_back(std::make_unique<KeptNode>(
         make_store_backend({.host = "127.0.0.1", .port = (*server)->port(), .run_id = "r"}),
-        settings_of(8, 8), i));
+        kept_settings(8, 8), i));
     const auto ready = nodes.back()->next<MembershipReady>();
     ASSERT_TRUE(ready.has_value());
     EXPECT_EQ(ready->address, "127.0.0.1") << "all that use this store are on this host";

@@ -1,0 +1,220 @@
+#pragma once
+
+// One process's part in the succession of its job's coordinator where a store keeps the record:
+// etcd, a file, a TCPStore, or a class of the user. The same events and actions as those of the
+// machine over the voters' register (succession_machine.h).
+//
+// The store decides: one value, replaced by compare-and-set. Whoever finds in it no coordinator
+// claims the office under the next term, starts a coordinator and writes its address; the others
+// read that address and hold sessions with it. What the coordinator decides is stored before it is
+// sent. A node whose session is open makes no call of the store.
+//
+//   machine.step(event, now, &actions);
+//   if (auto call = machine.next_call()) ...           // one at a time, on a thread that may block
+//   machine.read(answer, now, &actions);               // or written(), waited()
+//   if (machine.must_interrupt()) ...                  // a KeeperWait has something to do again
+//
+// Pure: time comes with each call, chance from a seed. Not thread-safe. kept_machine.cc explains
+// the rules.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "core/base/backoff.h"
+#include "core/base/rng.h"
+#include "core/succession/kept_record.h"
+#include "core/succession/succession_events.h"
+#include "elastic/rendezvous_backend.h"
+#include "elastic/status.h"
+#include "elastic/time.h"
+
+namespace elastic::succession {
+
+// ---- Calls of the store.
+
+struct KeeperRead {};
+struct KeeperWrite {
+  std::string bytes;
+  std::optional<std::string> token;  // of the version to replace; nullopt: nothing is there
+};
+// Until the version is another one, or until then.
+struct KeeperWait {
+  std::optional<std::string> token;
+  Instant until;
+};
+using KeeperCall = std::variant<KeeperRead, KeeperWrite, KeeperWait>;
+
+class KeptMachine {
+ public:
+  struct Settings {
+    std::string store;  // its name in messages: "etcd"
+    NodeId self;        // this life of the process
+    Duration node_timeout = std::chrono::seconds(5);
+    Duration store_grace = std::chrono::seconds(60);
+    // How long the end of the office in order may take.
+    Duration handover_timeout = std::chrono::seconds(1);
+  };
+
+  KeptMachine(Settings settings, std::uint64_t seed, Instant now);
+  KeptMachine(const KeptMachine&) = delete;
+  KeptMachine& operator=(const KeptMachine&) = delete;
+
+  void step(const Event& event, Instant now, std::vector<Action>* actions);
+  // This process's node: its id, and its rank in the current round, by which nodes stand in turn;
+  // -1: none.
+  void set_node(const NodeId& node) { node_ = node; }
+  void set_rank(int rank) { rank_ = rank; }
+
+  // What to ask of the store now. The call is pending until it is answered.
+  std::optional<KeeperCall> next_call();
+  void read(const Result<std::optional<StoredState>>& answer, Instant now,
+            std::vector<Action>* actions);
+  void written(const Result<StoredWrite>& answer, Instant now, std::vector<Action>* actions);
+  // `is_watched`: false: the store reports no changes, and is polled from now on.
+  void waited(bool is_watched, Instant now, std::vector<Action>* actions);
+  // The pending call is a wait, and another one is due.
+  bool must_interrupt() const;
+  std::optional<Instant> next_deadline() const;
+
+  const std::optional<Incumbent>& incumbent() const { return incumbent_; }
+  bool is_coordinator() const { return role_ == Role::kStarting || role_ == Role::kCoordinator; }
+  // Where the session of this process finds the coordinator, as far as it knows; "": nowhere yet.
+  // It goes on trying while the coordinator counts as lost.
+  const std::string& address() const { return followed_.address; }
+  // Why there is none, for messages.
+  std::string explain() const;
+  // After Resign: this process holds no office, and no claim of it is pending.
+  bool is_released() const { return !is_coordinator() && pending_ != Pending::kWrite; }
+
+ private:
+  enum class Role : std::uint8_t {
+    kFollower,
+    kStarting,     // the claim is stored; the coordinator of this process has no address yet
+    kCoordinator,  // its address is stored
+  };
+  enum class Pending : std::uint8_t { kNone, kRead, kWrite, kWait };
+  enum class Intent : std::uint8_t { kNone, kClaim, kChallenge };  // of a follower
+  // What tells one office from the next.
+  struct Office {
+    reg::LineageId lineage;
+    std::uint64_t term = 0;
+    std::string address;
+    bool operator==(const Office&) const = default;
+  };
+
+  template <typename Other>
+  void on(const Other&) {}  // of no concern without voters
+  void on(const Informed& event);
+  void on(const IncumbentLost& event);
+  void on(const IncumbentReturned& event);
+  void on(const Unreachable& event);
+  void on(const CoordinatorStarted& event);
+  void on(const CoordinatorFailed& event);
+  void on(const Timings& event);
+  void on(const Propose& event);
+  void on(const LaterTermSeen& event);
+  void on(const Resign& event);
+
+  void begin(Instant now, std::vector<Action>* actions);
+  void end();
+  void end_call();
+  void failed(const Status& why);
+  void reached();
+  void load(const std::optional<StoredState>& stored);
+  void take_office();
+  void leave_office(std::string reason);
+  void settle();
+  void judge();
+  void judge_lost();
+  void judge_outage();
+  void follow();
+  void found();
+  void lose();
+  void give_up(int exit_code, const std::string& why);
+  void store_lost();
+
+  bool needs_coordinator() const;
+  bool must_watch() const;
+  bool is_resigning() const { return stands_from_ == Instant::max(); }
+  bool wants_write() const;
+  KeptRecord wanted();
+  void stand();
+  Duration poll_max() const;
+  Duration answer_time() const;
+  Duration turn();
+  bool is_mine() const { return stored_ && stored_->holder == settings_.self; }
+
+  template <typename One>
+  void emit(One action) {
+    out_->push_back(std::move(action));
+  }
+
+  Settings settings_;  // constant, but for the job's timings
+  Rng rng_;
+  Backoff failures_;
+  Instant now_;
+  std::vector<Action>* out_ = nullptr;
+  NodeId node_;
+  int rank_ = -1;
+
+  // The store, as read last.
+  Pending pending_ = Pending::kNone;
+  Instant pending_since_;
+  Instant wait_until_;
+  bool is_watched_ = true;
+  bool was_read_ = false;
+  bool is_read_due_ = true;  // before anything is written
+  Instant next_read_;        // not before
+  Duration poll_wait_{};
+  Duration slowest_call_{};  // of late
+  std::optional<KeptRecord> stored_;
+  std::optional<std::string> token_;
+  std::uint64_t version_ = 0;  // the newest that was seen of the lineage
+  std::optional<Instant> outage_since_;
+  std::optional<Instant> outage_log_at_;
+  bool is_outage_logged_ = false;
+  std::string outage_;  // why
+  bool has_majority_ = true;
+  bool has_given_up_ = false;
+
+  Role role_ = Role::kFollower;
+  std::optional<Incumbent> incumbent_;
+
+  // As a follower.
+  Intent intent_ = Intent::kNone;
+  bool has_session_ = false;         // with the coordinator of the record
+  bool has_belonged_ = false;        // to the lineage: there was a session
+  bool is_lost_ = false;             // that coordinator cannot be reached
+  bool is_refused_ = false;          // its address answers that it is not there
+  std::optional<Instant> ended_at_;  // that is proved: this node's turn
+  Office followed_;
+  std::optional<Instant> follow_until_;
+  std::optional<Instant> claim_at_;
+  std::optional<Office> idle_;  // an office without an address, for which claim_at_ was set
+  struct Challenge {
+    std::uint64_t number = 0;
+    Instant until;
+  };
+  std::optional<Challenge> challenge_;
+  std::optional<Instant> alive_until_;  // it has answered: not asked again before
+  // It claims no office before: a coordinator could not be started here. max(): this process ends.
+  Instant stands_from_ = Instant::min();
+
+  // As the coordinator.
+  std::uint64_t term_ = 0;
+  std::string address_;  // "": it is being started
+  NodeId former_;        // the node of the coordinator that was lost; zero: it ended in order
+  std::optional<Propose> open_;
+  Instant refresh_at_ = Instant::max();
+  struct Ending {
+    std::string reason;
+    Instant until;
+  };
+  std::optional<Ending> ending_;
+};
+
+}  // namespace elastic::succession

@@ -1,0 +1,209 @@
+"""Several launchers form one job whose record a store keeps: a file, a TCPStore, etcd, or a class
+of another distribution. Each of them can do what a job with an endpoint can.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import signal
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from elastic import StoreServer, observe
+
+from support.launching import DEADLINE_S, Job, launch
+from support.paths import STUBS
+from support.plug_ins import install
+from support.stopping import EXIT_STOPPED, MANY, STUB, stops
+from support.waiting import eventually
+
+RANKS = "echo rank $RANK of $WORLD_SIZE, store $MASTER_PORT"
+# No node gets no CPU for so long, and none waits for another one that is to join.
+CONF = "--rdzv-conf=node_timeout=6,last_call_timeout=100"
+STEPS = """
+import threading
+from elastic import worker
+for step in range(1, 4):
+    worker.progress(step)
+print("three steps", flush=True)
+threading.Event().wait()
+"""
+
+
+class Place:
+    """A store for one job."""
+
+    def __init__(self, backend: str, endpoint: str) -> None:
+        self.run_id = str(uuid.uuid4())
+        self.url = f"{backend}://{endpoint}"
+        self.options = [
+            f"--rdzv-backend={backend}",
+            f"--rdzv-endpoint={endpoint}",
+            f"--rdzv-id={self.run_id}",
+        ]
+
+
+@pytest.fixture(params=["file", "tcpstore", "etcd", "numbered"])
+def place(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Place]:
+    kind: str = request.param
+    if kind == "file":
+        yield Place(kind, str(tmp_path / "state"))
+    elif kind == "tcpstore":
+        with StoreServer() as server:  # test_rendezvous_handlers.py has torch's server, too
+            yield Place(kind, f"127.0.0.1:{server.port}")
+    elif kind == "etcd":
+        yield Place(kind, request.getfixturevalue("etcd"))
+    else:
+        plugged = tmp_path / "plugged"
+        plugged.mkdir()
+        shutil.copy(STUBS / "stub_store_plug_in.py", plugged)
+        path = install(plugged, "elastic.backends", numbered="stub_store_plug_in:make")
+        monkeypatch.setenv("PYTHONPATH", path)
+        monkeypatch.syspath_prepend(str(plugged))
+        yield Place(kind, str(tmp_path / "numbered"))
+
+
+def job(place: Place, nnodes: str, *words: str, script: str = RANKS) -> Job:
+    options = ["--nnodes", nnodes, "--no-python", CONF, *place.options, *words]
+    return Job(options, ["sh", "-c", script])
+
+
+@pytest.mark.smoke
+def test_two_agents_form_a_job_and_remove_their_state(place: Place) -> None:
+    for _ in range(2):  # the second job of this name is another generation
+        with job(place, "2", "--nproc-per-node=2") as nodes:
+            nodes.start()
+            nodes.start()
+            done = nodes.succeed()
+        lines = sorted(line for node in done for line in node.stdout.splitlines())
+        assert [line.split(",")[0] for line in lines] == [f"rank {r} of 4" for r in range(4)]
+        assert len({line.split(",")[1] for line in lines}) == 1
+
+
+def test_a_failed_worker_costs_all_agents_one_restart(place: Place) -> None:
+    script = 'test "$TORCHELASTIC_RESTART_COUNT" = 1 || test $RANK = 0 || exit 9'
+    with job(place, "2", "--max-restarts=1", script=script) as nodes:
+        nodes.start()
+        nodes.start()
+        nodes.succeed()
+
+
+def test_the_budget_ends_all_agents_with_the_same_code_and_cause(place: Place) -> None:
+    with job(place, "2", script="test $RANK = 0 && sleep 1000; exit 9") as nodes:
+        nodes.start()
+        nodes.start()
+        done = nodes.finish()
+    assert [node.returncode for node in done] == [9, 9], [node.stderr for node in done]
+    assert all(re.search(r"rank 1 .*exited with code 9", node.stderr) for node in done)
+
+
+def test_the_job_survives_the_loss_of_either_of_two_nodes(place: Place) -> None:
+    script = 'echo at work in a world of $WORLD_SIZE; test "$WORLD_SIZE" = 1 || sleep 1000'
+    for victim in range(2):  # the first one runs the coordinator; the second job has another one
+        with job(place, "1:2", script=script) as nodes:
+            nodes.start()
+            # It has taken the office before the second node starts.
+            eventually(lambda: coordinator_of(place) != "")
+            nodes.start()
+            for node in nodes.nodes:
+                assert node.stdout.readline() == "at work in a world of 2\n"
+            nodes.nodes[victim].kill()
+            survivor = nodes.nodes[1 - victim]
+            stdout, stderr = survivor.communicate(timeout=DEADLINE_S)
+            assert survivor.returncode == 0, stderr
+            assert stdout == "at work in a world of 1\n"
+            assert ("the coordinator of the job is at" in stderr) == (victim == 0), stderr
+
+
+def coordinator_of(place: Place) -> str:
+    try:
+        return observe.find(place.url, place.run_id)
+    except observe.RendezvousError:
+        return ""
+
+
+def test_the_job_is_handed_over_when_its_first_agent_ends(place: Place) -> None:
+    script = 'echo at work in a world of $WORLD_SIZE; test "$WORLD_SIZE" = 1 || sleep 1000'
+    with job(place, "1:2", script=script) as nodes:
+        nodes.start()
+        eventually(lambda: coordinator_of(place) != "")
+        nodes.start()
+        for node in nodes.nodes:
+            assert node.stdout.readline() == "at work in a world of 2\n"
+        nodes.nodes[0].terminate()
+        done = nodes.finish()
+    assert done[1].returncode == 0, done[1].stderr
+    assert "handed it over" in done[1].stderr
+
+
+def test_status_and_stacks_find_the_job_in_its_store(place: Place, tmp_path: Path) -> None:
+    script = tmp_path / "steps.py"
+    script.write_text(STEPS)
+    with Job(["--nnodes=2", CONF, *place.options], [str(script)]) as nodes:
+        nodes.start_nodes(2, 1)
+        where = (place.url, f"--rdzv-id={place.run_id}")
+        with observe.connect(place.url, place.run_id) as seen:
+            eventually(lambda: ((seen.next() or {})["progress"] or {}).get("step") == 3)
+        shown = json.loads(launch("status", *where, "--json", check=True).stdout)
+        assert (shown["job"], shown["world_size"]) == (place.run_id, 2)
+        assert shown["coordinator"]["address"] == observe.find(place.url, place.run_id)
+        assert shown["progress"]["step"] == 3
+        stacks = launch("stacks", *where, check=True).stdout
+        assert stacks.count("steps.py") == 2, stacks
+        # On this host the job is found by its id.
+        assert json.loads(launch("status", place.run_id, "--json", check=True).stdout)["round"] == 0
+        for node in nodes.nodes:
+            node.send_signal(signal.SIGTERM)
+        nodes.finish()
+
+
+def test_unknown_jobs_are_one_sentence(place: Place) -> None:
+    done = launch("status", place.url, "--rdzv-id=nobody")
+    assert done.returncode == 1
+    assert re.search(r"status: .* has no record of a job nobody", done.stderr), done.stderr
+    done = launch("status", place.url)
+    assert "give the run id (--rdzv-id)" in done.stderr
+
+
+def test_ranks_stop_at_one_step(place: Place, tmp_path: Path) -> None:
+    options = ["--nnodes=2", "--nproc-per-node=2", "--drain=100", CONF, *place.options]
+    with Job(options, [STUB, str(tmp_path), MANY, "1"]) as nodes:
+        nodes.start_nodes(2, 2)
+        nodes.nodes[1].send_signal(signal.SIGTERM)
+        done = nodes.finish()
+    assert {node.returncode for node in done} == {EXIT_STOPPED}, [node.stderr for node in done]
+    assert len(set(stops(tmp_path).values())) == 1
+
+
+def test_a_hang_is_reported(place: Place, tmp_path: Path) -> None:
+    script = tmp_path / "steps.py"
+    script.write_text(STEPS)
+    options = ["--nnodes=2", "--hang-timeout=2", "--hang-action=fail", CONF, *place.options]
+    with Job(options, [str(script)]) as nodes:
+        nodes.start_nodes(2, 1)
+        done = nodes.finish()
+    assert all(node.returncode for node in done)
+    assert any("the job hangs" in node.stderr for node in done), [node.stderr for node in done]
+
+
+def test_a_token_keeps_others_out(place: Place, tmp_path: Path) -> None:
+    secret = tmp_path / "token"
+    secret.touch(mode=0o600)
+    secret.write_text("correct-horse-battery-staple-0123")
+    with job(place, "1:2", f"--token-file={secret}", script="echo runs; cat") as nodes:
+        first = nodes.start()
+        eventually(lambda: coordinator_of(place) != "")
+        refused = launch("status", place.url, f"--rdzv-id={place.run_id}")
+        assert refused.returncode != 0
+        seen = launch(
+            "status", place.url, f"--rdzv-id={place.run_id}", f"--token-file={secret}", "--json"
+        )
+        assert seen.returncode == 0, seen.stderr
+        first.terminate()
+        nodes.finish()
