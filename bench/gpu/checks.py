@@ -251,45 +251,78 @@ def virtual_local_rank(machine: Machine) -> str:
     return f"{machine.devices} worker(s), each sees one device of its own as device 0"
 
 
+IN_PLACE = ("--on-membership-change=inplace", "--warm", "--max-restarts=0")
+
+
+def _nodes_in_place(folder: Path, launcher: Sequence[str], *more: str) -> Callable[[int], Agent]:
+    """Starts one of three agents with one worker each that trains in place."""
+    words = (
+        "--nnodes=1:3", "--nproc-per-node=1", "--rdzv-backend=c10d", "--rdzv-id=gpu",
+        f"--rdzv-endpoint=127.0.0.1:{free_port()}", "--rdzv-conf=last_call_timeout=1", *IN_PLACE,
+        *more, str(WORKER), "train",
+    )  # fmt: skip
+    return lambda number: Agent(Machine(launcher, 0), folder, *words, node=str(number))
+
+
 def in_place(machine: Machine) -> str:
-    """Three agents with one worker each; one is killed, another one joins."""
-    with _folder() as folder:
-        words = (
-            "--nnodes=1:3", "--nproc-per-node=1", "--rdzv-backend=c10d", "--rdzv-id=gpu",
-            f"--rdzv-endpoint=127.0.0.1:{free_port()}", "--on-membership-change=inplace", "--warm",
-            "--rdzv-conf=last_call_timeout=1", "--max-restarts=0", str(WORKER), "train",
-        )  # fmt: skip
-        count = 3
-
-        def start(number: int) -> Agent:
-            return Agent(Machine(machine.launcher, 0), folder, *words, node=str(number))
-
+    """One of three nodes is killed, another one joins."""
+    count = 3
+    with _folder() as folder, contextlib.ExitStack() as stack:
+        start = _nodes_in_place(folder, machine.launcher)
         agents = [start(number) for number in range(count)]
-        with contextlib.ExitStack() as stack:
-            for agent in agents:
-                stack.enter_context(_running(agent))
-            pids = [_stepped(agent, count)["pid"] for agent in agents]
-            lost = agents.pop()
-            killed = time.monotonic()
-            lost.kill()
-            after = [_stepped(agent, count - 1) for agent in agents]
-            _expect([one["pid"] for one in after] == pids[:2], "a survivor was restarted, not kept")
-            phases = _phases(agents[0])
-            seconds = max(one["at"] for one in after) - killed
-            new = start(count)
-            stack.enter_context(_running(new))
-            agents.append(new)
-            grown = [_stepped(agent, count) for agent in agents]
-            _expect([one["pid"] for one in grown[:2]] == pids[:2], "a survivor was restarted")
-            (folder / "done").touch()
-            ends = [agent.next("end") for agent in agents]
-            for agent in agents:
-                agent.end()
-    _expect(len({(one["end"], one["sum"]) for one in ends}) == 1, f"ranks differ: {ends}")
+        for agent in agents:
+            stack.enter_context(_running(agent))
+        pids = [_stepped(agent, count)["pid"] for agent in agents]
+        lost = agents.pop()
+        killed = time.monotonic()
+        lost.kill()
+        after = [_stepped(agent, count - 1) for agent in agents]
+        _expect([one["pid"] for one in after] == pids[:2], "a survivor was restarted, not kept")
+        phases = _phases(agents[0])
+        seconds = max(one["at"] for one in after) - killed
+        new = start(count)
+        stack.enter_context(_running(new))
+        agents.append(new)
+        grown = [_stepped(agent, count) for agent in agents]
+        _expect([one["pid"] for one in grown[:2]] == pids[:2], "a survivor was restarted")
+        _end_alike(agents, folder)
     return (
         f"one of {count} nodes is killed: the same processes complete a step of DDP after "
         f"{seconds:.2f} s ({phases}); a new node joins and has the same parameters"
     )
+
+
+def leave(machine: Machine) -> str:
+    """One of three nodes leaves as planned: between two steps."""
+    count = 3
+    with _folder() as folder, contextlib.ExitStack() as stack:
+        start = _nodes_in_place(folder, machine.launcher, "--drain=60")
+        agents = [start(number) for number in range(count)]
+        for agent in agents:
+            stack.enter_context(_running(agent))
+        pids = [_stepped(agent, count)["pid"] for agent in agents]
+        leaving = agents.pop()
+        told = time.monotonic()
+        leaving.process.send_signal(signal.SIGTERM)
+        leaving.end()
+        after = [_stepped(agent, count - 1) for agent in agents]
+        _expect([one["pid"] for one in after] == pids[:2], "a survivor was restarted, not kept")
+        phases = _phases(agents[0])
+        seconds = max(one["at"] for one in after) - told
+        _end_alike(agents, folder)
+    return (
+        f"one of {count} nodes gets SIGTERM and ends with 0: the same processes complete a step of "
+        f"DDP without it {seconds:.2f} s after the signal ({phases})"
+    )
+
+
+def _end_alike(agents: Sequence[Agent], folder: Path) -> None:
+    """All ranks end at the same step, with the same parameters."""
+    (folder / "done").touch()
+    ends = [agent.next("end") for agent in agents]
+    for agent in agents:
+        agent.end()
+    _expect(len({(one["end"], one["sum"]) for one in ends}) == 1, f"ranks differ: {ends}")
 
 
 def _stepped(agent: Agent, world: int) -> dict[str, Any]:
@@ -318,6 +351,7 @@ CHECKS: dict[str, tuple[str, Callable[[Machine], str]]] = {
     "warm": ("warm workers", warm),
     "hang": ("a hang, with the others in a kernel", hang),
     "in-place": ("members change in place", in_place),
+    "leave": ("a node leaves as planned", leave),
     "numa": ("`--numa-binding=node`", numa),
     "virtual-local-rank": ("`--virtual-local-rank`", virtual_local_rank),
 }
