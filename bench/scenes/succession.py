@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -32,8 +33,10 @@ def succession(plan: Plan) -> Findings:
     findings = Findings()
     worker = plan.programs.built("stamp_worker")
     _host_is_killed(plan, findings, worker)
+    _host_of_two_is_killed(plan, findings, worker, "file")
     if plan.quick:
         return findings
+    _host_of_two_is_killed(plan, findings, worker, "etcd")
     _host_is_told_to_stop(plan, findings, worker)
     _separate_coordinator_is_killed(plan, findings, worker)
     _links_go_down(plan, findings, worker, 3, 1, 1600)
@@ -104,6 +107,41 @@ def _host_is_killed(plan: Plan, findings: Findings, worker: str) -> None:
                 case, "elastic", "ms", (last_ns(made.pipe.next("start", 2)) - begun_ns) / 1e6
             )
     _at_most(findings, case, 300)
+
+
+def _host_of_two_is_killed(plan: Plan, findings: Findings, worker: str, store: str) -> None:
+    case = f"2 nodes, {store} keeps the record, the coordinator's host killed, to the other running"
+    with _store(store) as endpoint:
+        for number in range(plan.times(20)):
+            settings = {"rdzv_backend": store, "rdzv_id": f"bench-{number}"}
+            with _replicated(plan, worker, "1:2", "", **settings) as (made, log):
+                made.endpoint = endpoint
+                _start(made, 1)
+                log.await_events("waiting", 1)  # it has taken the office
+                _start(made, 1, first=2)
+                made.pipe.next("start", 2)
+                time.sleep(PAUSE_S)
+                begun_ns = made.agents[0].kill_all()
+                took = (last_ns(made.pipe.next("start", 1)) - begun_ns) / 1e6
+                findings.add(case, "elastic", "ms", took)
+    _at_most(findings, case, 300)
+
+
+@contextmanager
+def _store(kind: str) -> Iterator[str]:
+    """The endpoint of a store."""
+    with tempfile.TemporaryDirectory(prefix="bench-") as directory:
+        if kind == "file":
+            yield f"{directory}/record"
+            return
+        from elastic.rendezvous.etcd_server import EtcdServer
+
+        server = EtcdServer(data_dir=directory)
+        server.start(stderr=subprocess.DEVNULL)
+        try:
+            yield server.get_endpoint()
+        finally:
+            server.stop()
 
 
 def _host_is_told_to_stop(plan: Plan, findings: Findings, worker: str) -> None:
