@@ -56,7 +56,7 @@ def parser(environ: Mapping[str, str]) -> argparse.ArgumentParser:
             flags = option.flags
             if "-" in option.name:
                 flags.append(f"--{option.attribute}")
-            add(group, option, flags, option.help.replace("%", "%%"), _start_value(option, environ))
+            add(group, option, flags, _start_value(option, environ))
     made.add_argument(
         "--print-completion",
         "--print_completion",
@@ -69,9 +69,8 @@ def parser(environ: Mapping[str, str]) -> argparse.ArgumentParser:
     return made
 
 
-def add(
-    group: argparse._ActionsContainer, option: Option, flags: list[str], about: str, default: Any
-) -> None:
+def add(group: argparse._ActionsContainer, option: Option, flags: list[str], default: Any) -> None:
+    about = option.about.replace("%", "%%")
     if option.is_switch:
         group.add_argument(*flags, action="store_true", default=default, help=about)
         return

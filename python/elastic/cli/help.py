@@ -44,8 +44,7 @@ def full_text() -> str:
     for title, group in GROUPS:
         section = made.add_argument_group(title)
         for option in group:
-            shown = option.help + (f" Default: {option.default}." if option.default else "")
-            arguments.add(section, option, option.flags, shown, None)
+            arguments.add(section, option, option.flags, None)
     return made.format_help()
 
 

@@ -35,6 +35,9 @@ from elastic.agent.server.progress_notes import ProgressNotes
 from elastic.constants import (
     DEFAULT_DRAIN_TIMEOUT_S,
     DEFAULT_LINE_PREFIX,
+    DEFAULT_ROLE,
+    DEFAULT_SHUTDOWN_TIMEOUT_S,
+    DEFAULT_START_TIMEOUT_S,
     LOOPBACK,
     NOTICE,
     START_METHODS,
@@ -77,12 +80,12 @@ class NativeElasticAgent:
         start_method: str = "spawn",
         exit_barrier_timeout: float | None = None,
         log_line_prefix_template: str | None = None,
-        shutdown_timeout: float = 30.0,
+        shutdown_timeout: float = DEFAULT_SHUTDOWN_TIMEOUT_S,
         health_check_server: Any = None,
         uninterruptible_state_timeout: float | None = None,
         *,
         environment: Mapping[str, str] | None = None,
-        start_timeout: float = 60.0,
+        start_timeout: float = DEFAULT_START_TIMEOUT_S,
         rendezvous: _C.RendezvousOptions | None = None,
         become_subreaper: bool = False,
         worker_cpus: Sequence[Sequence[int]] | None = None,
@@ -199,7 +202,7 @@ class NativeElasticAgent:
         self._timeline: Timeline | None = None
         self._round_events: list[_C.AgentEvent] = []
 
-    def get_worker_group(self, role: str = "default") -> WorkerGroup:
+    def get_worker_group(self, role: str = DEFAULT_ROLE) -> WorkerGroup:
         return self._group
 
     def request_drain(
@@ -242,7 +245,7 @@ class NativeElasticAgent:
             except ElasticError:  # the agent is closed
                 return
 
-    def run(self, role: str = "default") -> RunResult:
+    def run(self, role: str = DEFAULT_ROLE) -> RunResult:
         if self._has_run:
             raise RuntimeError("an agent runs once")
         self._has_run = True
