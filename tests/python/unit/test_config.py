@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from elastic import _C
 from elastic._host import devices
-from elastic.cli import command_line, help, options, resolve
+from elastic.cli import arguments, command_line, help, options, resolve
 from elastic.cli.config import JobConfig
 from elastic.errors import ConfigError
 from elastic.multiprocessing import LogOptions, Std
@@ -480,3 +480,22 @@ def test_a_native_setting_has_the_name_and_the_default_of_its_field(script: str)
         if option.default.isdigit():
             assert float(field[1]) == native[option.native] == float(option.default)
     assert "failure_grace" not in native
+
+
+def test_programs_get_the_launchers_grammar(script: str) -> None:
+    """Only the launcher's parser decides where PROGRAM is, also for a parser with more options."""
+    made = arguments.parser({})
+    made.add_argument("--mine", action="store_true")
+    made.add_argument("--size", type=int)
+    for words in (
+        ["-mr3", "--mine", "--size", "2", "--nproc", "4", "x", "--n", "--r", "--", "-r", "1"],
+        ["--mine", "-r=3", "--size=2", "--nproc_per_node=4", "-m", "--", "x", "--n", "--r",
+         "--", "-r", "1"],
+    ):  # fmt: skip
+        args = made.parse_args(words)
+        assert (args.module, args.redirects, args.nproc_per_node) == (True, "3", "4")
+        assert (args.mine, args.size, args.training_script) == (True, 2, "x")
+        assert args.training_script_args == ["--n", "--r", "--", "-r", "1"]
+    with pytest.raises(SystemExit):
+        made.parse_args(["--r", "3", script])  # several options begin so
+    assert made.parse_known_args(["--unknown", script])[1] == ["--unknown"]
