@@ -89,7 +89,7 @@ def parser(environ: Mapping[str, str]) -> argparse.ArgumentParser:
         choices=shells(),
         help="Print a script that completes the options in this shell, and exit.",
     )
-    made.add_argument("training_script", type=str, help="The program, a script as a rule.")
+    made.add_argument("training_script", type=str, help="The program, usually a script.")
     made.add_argument("training_script_args", nargs=argparse.REMAINDER)
     return made
 

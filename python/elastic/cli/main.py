@@ -77,7 +77,7 @@ def exit_status(error: SystemExit) -> int:
 
 
 def _flush_output() -> None:
-    """What subcommands and --help have printed; a reader that is gone changes no exit status."""
+    """Flushes stdout; a closed pipe does not change the exit status."""
     try:
         if sys.stdout is not None:
             sys.stdout.flush()

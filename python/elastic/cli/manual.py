@@ -47,7 +47,7 @@ def contents() -> str:
 
 
 def page(topic: str) -> str:
-    """The text of a page; ``all``: that of ``--help all``."""
+    """The text of a page; ``all``: the text of ``--help all``."""
     if topic == "all":
         from elastic.cli import help
 

@@ -200,7 +200,7 @@ _NODES = (
         more="See [hosts with several networks](#hosts-with-several-networks)."),
     Option("subnet", "CIDR",
         "Network, as `10.1.0.0/16`, that contains the address at which other nodes reach this "
-        "one; otherwise as `--iface`."),
+        "one; otherwise the same as `--iface`."),
     Option("reach-timeout", "SECONDS",
         "How long a node may take to reach the workers' store on the node of rank 0 while its "
         "workers start. After that its workers count as failed, and the message names both hosts. "
@@ -232,8 +232,8 @@ _FAILURES = (
         "job.",
         default="1", native="restart_backoff", read=duration, needs=NATIVE),
     Option("no-restart-codes", "CODES",
-        "Exit codes of a worker after which the job ends, whatever is left of `--max-restarts`, "
-        "as in `3,64-78`. 128+N stands for signal N.",
+        "Exit codes of a worker after which the job ends, even if restarts are left, as in "
+        "`3,64-78`. 128+N stands for signal N.",
         more="All nodes end with that code. For errors that every restart would repeat, such as a "
         "wrong configuration.",
         unset="none", native="no_restart_codes", read=exit_codes, needs=NATIVE),
@@ -291,7 +291,7 @@ _FAILURES = (
     Option("forward-signals", "NAMES",
         "Signals to the launcher, such as `USR1`, that are passed on to the workers, not to their "
         "children, and stop nothing.",
-        more="A worker without a handler for the signal ends by it."),
+        more="The signal kills a worker that has no handler for it."),
     Option("drain", "SECONDS",
         "SIGTERM to any launcher of the job stops all ranks at one step: `should_stop()` of "
         "`elastic.worker` returns True there, the ranks save their state and exit, and the job "
@@ -299,11 +299,11 @@ _FAILURES = (
         "workers are stopped as usual (elastic-launch help preemption).",
         brief="on SIGTERM let all ranks save at one step and exit; then stop them"),
     Option("drain-signal", "NAME",
-        "A signal such as `USR1` that has this effect instead of SIGTERM, for schedulers that "
-        "send it some time before they stop the job. Without `--drain` the limit is "
-        f"{DEFAULT_DRAIN_TIMEOUT_S:g} s."),
+        "A signal such as `USR1` that stops all ranks at one step, instead of SIGTERM, for "
+        "schedulers that send it some time before they stop the job. Without `--drain` the limit "
+        f"is {DEFAULT_DRAIN_TIMEOUT_S:g} s."),
     Option("hang-timeout", "SECONDS",
-        "The job hangs when no rank has completed a step for this long; counts once a script "
+        "The job hangs when no rank has completed a step for this long; applies once a script "
         "has reported a step (`elastic.worker`; elastic-launch help hangs).",
         unset="learned from the pauses between steps, at least a minute, and only reported",
         native="hang_timeout", read=positive_duration, needs=COORDINATOR),
@@ -314,8 +314,8 @@ _FAILURES = (
         default="report", choices=("report", "restart", "fail"), native="hang_action", read=choice,
         needs=COORDINATOR, brief="what to do about a hang: report, restart or fail (default {})"),
     Option("straggler-timeout", "SECONDS",
-        "After the first rank of the job has exited with 0, the others have this long to end, "
-        "too. Then their stacks are logged on every node, they are stopped, and the job fails "
+        "After the first rank of the job has exited with 0, the others have this long to end. "
+        "Then their stacks are logged on every node, they are stopped, and the job fails "
         "with exit code 81.",
         more="See [ranks that run on](hangs.md#ranks-that-run-on).",
         unset="no limit", native="straggler_timeout", read=positive_duration, needs=COORDINATOR),
@@ -355,7 +355,8 @@ _OUTPUT = (
         more="See [limits of log files](#limits-of-log-files).",
         unset="no limit", needs=NATIVE),
     Option("log-max-files", "N",
-        "With `--log-max-bytes`: how many files of each stream are kept, with the current one.",
+        "With `--log-max-bytes`: how many files of each stream are kept, with the current one "
+        "included.",
         default="5", needs=NATIVE),
     Option("local-ranks-filter", "RANKS",
         "Local ranks whose output is copied to the console, as in `0,3`.",

@@ -210,7 +210,7 @@ def _native_settings(
     if both := {*settings["bad_node_codes"]} & {*settings["no_restart_codes"]}:
         raise ConfigError(
             f"{min(both)} is in {line.origin('bad-node-codes')} and in "
-            f"{line.origin('no-restart-codes')}: the job either goes on without the node, or ends"
+            f"{line.origin('no-restart-codes')}: the job either continues without the node, or ends"
         )
     action = settings["hang_action"]
     if action != "report" and "hang_timeout" not in settings:

@@ -286,7 +286,7 @@ def _static_master(config: LaunchConfig) -> tuple[str | None, int | None]:
 
 
 def _get_entrypoint_name(entrypoint: Callable[..., Any] | str | None, args: Sequence[Any]) -> str:
-    """The name of a function or a program; that of the script if the program is this interpreter.
+    """The name of a function or a program, or of the script if the program is this interpreter.
 
     Programs for torch import it.
     """

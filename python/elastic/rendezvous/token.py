@@ -42,7 +42,7 @@ def check(token: Mapping[str, Any], run_id: str) -> None:
 def not_for(backend: str) -> str:
     return (
         f"a token cannot protect the rendezvous over {backend}, where every process that can write "
-        "to the shared state is believed: use the c10d backend, or remove the token"
+        "to the shared state is trusted: use the c10d backend, or remove the token"
     )
 
 

@@ -60,7 +60,7 @@ HANGS_KEPT = 16  # in the result
 # In messages about a restart: after its reason, and before the reason in what the node waits for.
 RESTARTING, CONTINUING, ROUND_ENDED = "; restarting", "; continuing", " has ended ("
 
-# Of a text or a number in an event, which may come from another node: the job goes on.
+# Errors in a text or number of an event, which may come from another node: the job continues.
 _REPORT_ERRORS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
 _SCOPES = {"group": _C.SignalScope.GROUP, "leader": _C.SignalScope.LEADER}
@@ -94,7 +94,7 @@ class NativeElasticAgent:
         warm_template: Sequence[str] = (),
         **settings: Any,
     ) -> None:
-        """``environment`` is the workers' whole environment; None: that of this process.
+        """``environment`` is the workers' whole environment; None: this process's environment.
 
         ``start_method`` is checked and has no other effect: a function is called in a new process
         with its own interpreter, as with spawn.
@@ -139,7 +139,9 @@ class NativeElasticAgent:
             path = _local_jobs.new_path(spec.job_id(), _local_jobs.SOCKET, folders)
             rendezvous = _C.RendezvousOptions(local_addr=address, observer_socket=path)
         elif spec.local_addr:
-            raise ConfigError("with `rendezvous`, that is where the node's address belongs")
+            raise ConfigError(
+                "local_addr cannot be combined with `rendezvous`: set RendezvousOptions.local_addr"
+            )
         elif spec.master_addr:
             settings["reach_timeout"] = 0.0  # the workers connect elsewhere
         logs = log_options(logs_specs)
