@@ -171,6 +171,9 @@ async def page(endpoint: str, profile: Path) -> bytes:
         async with browser.opened(url, profile) as opened:
             await opened.look_like(WIDTH, "light")
             await opened.wait_for("document.querySelector('#ranks .hung') !== null")
+            await opened.evaluate("document.querySelector('#incidents summary').click()")
+            await opened.evaluate("document.querySelector('#collect').click()")
+            await opened.wait_for("!document.querySelector('#stacks-text').hidden")
             height = await opened.evaluate("document.documentElement.offsetHeight")
             clip = {"x": 0, "y": 0, "width": WIDTH, "height": height, "scale": 1}
             shot = await opened.call(

@@ -1,7 +1,7 @@
 """The boundary to code of others: a handler, a callback or a store that a program brought along.
 
 Such code may raise anything. Where the job does not need its result, the error is logged in one
-sentence and the job goes on.
+sentence and the job continues.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def plug_in(name: str, failed: set[str] | None = None) -> Iterator[None]:
             failed.add(name)
         again = "" if failed is None else "; it is not called again"
         logger.warning(
-            "the %s failed, and the job goes on without it: %s%s", name, describe(error), again
+            "the %s failed, and the job continues without it: %s%s", name, describe(error), again
         )
         logger.debug("the %s failed", name, exc_info=True)
 

@@ -29,7 +29,12 @@ TORCHELASTIC_ENABLE_FILE_TIMER = "TORCHELASTIC_ENABLE_FILE_TIMER"
 TORCHELASTIC_HEALTH_CHECK_PORT = "TORCHELASTIC_HEALTH_CHECK_PORT"
 TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT = "TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT"
 TORCHELASTIC_TIMER_FILE = "TORCHELASTIC_TIMER_FILE"  # the path of the timers' pipe
-# How long the ranks may take to agree on a step and reach it, if nothing else is said.
-DEFAULT_DRAIN_TIMEOUT_S = 60.0
-# How long workers may take to leave a round that is over, if nothing else is said.
-DEFAULT_INPLACE_GRACE_S = 5.0
+
+# Defaults of options that programs can set too; the native ones are those of ``_C.AgentOptions``.
+DEFAULT_ROLE = "default"
+DEFAULT_START_TIMEOUT_S = 60.0
+DEFAULT_SHUTDOWN_TIMEOUT_S = 30.0
+DEFAULT_DRAIN_TIMEOUT_S = 60.0  # to agree on a step and to reach it
+DEFAULT_INPLACE_GRACE_S = 5.0  # to leave a round that is over
+DEFAULT_SIGNALS = "SIGTERM,SIGINT,SIGHUP,SIGQUIT"  # that stop the workers
+HANDLER_EXIT_BARRIER_S = 300  # of an agent with a rendezvous handler, as in torch

@@ -395,6 +395,21 @@ def _result(result: _C.JobResult | None) -> dict[str, Any] | None:
         "node": result.node or None,
         "message": result.message,
         "lost": list(result.lost),
+        "evidence": _evidence(result.evidence),
+    }
+
+
+def _evidence(evidence: _C.FailureEvidence | None) -> dict[str, Any] | None:
+    if evidence is None:
+        return None
+    return {
+        "host": evidence.host or None,
+        "time": evidence.time or None,
+        "class": evidence.failure_class,
+        "cause": evidence.cause,
+        "error": evidence.error or None,
+        "hint": evidence.hint or None,
+        "output": evidence.output,
     }
 
 

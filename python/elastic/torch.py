@@ -162,7 +162,7 @@ class Store(dist.Store):
         return clone
 
     def close(self) -> None:
-        """Closes the client. Call it when no process group uses this store any more."""
+        """Closes the client. Call it when no process group uses this store any longer."""
         self._client.close()
         _open_stores.discard(self)
 

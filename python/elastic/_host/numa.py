@@ -21,7 +21,7 @@ def worker_cpus(
     allowed: frozenset[int] | None = None,
     root: str = "/sys",
 ) -> list[list[int]]:
-    """The CPUs of each local rank. ``allowed``: the affinity mask; None: that of this process."""
+    """The CPUs of each local rank. ``allowed``: the affinity mask; None: this process's."""
     if mode not in NUMA_MODES:
         raise ConfigError(f"the NUMA binding is {mode!r}: expected one of {', '.join(NUMA_MODES)}")
     if devices and nproc > len(devices):

@@ -121,7 +121,7 @@ class Template:
         if is_given:
             self._end_unfit(reason)
         self._link.send(link.LEFT_OUT, reason)
-        # This process is not fit any more; the next one in its place does not import the module.
+        # This process is no longer fit; its successor does not import the module.
         state.restore()
         for number in signal.valid_signals():
             if signal.getsignal(number) not in (signal.SIG_DFL, None):

@@ -20,7 +20,7 @@ class Files:
         }
 
     def changed(self) -> str:
-        """The first file that is not the same any more; empty: all are."""
+        """The first file that has changed; "": none has."""
         return next((path for path, state in self._files.items() if _state(path) != state), "")
 
 

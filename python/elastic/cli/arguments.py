@@ -7,9 +7,11 @@ until they are given.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+import sys
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from elastic.cli.grammar import scan
 from elastic.cli.options import GROUPS, PROGRAM, Option, shells
 from elastic.errors import ConfigError
 
@@ -38,13 +40,36 @@ def completion(parser: argparse.ArgumentParser, shell: str) -> str:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Until Python 3.12 argparse rejects an ambiguous abbreviation among the script's arguments."""
+    """Finds PROGRAM by the launcher's grammar; argparse alone also parses what follows it.
+
+    Programs add options of their own, so argparse converts the values and reports the errors.
+    """
 
     def _get_option_tuples(self, option_string: str) -> list[Any]:
-        """The matches of an abbreviation; an ambiguous one matches no option."""
+        """The matches of an abbreviation; the two spellings of an option are one match."""
         found = super()._get_option_tuples(option_string)
-        actions = {id(match[0]) for match in found}  # an option has two spellings
-        return found[:1] if len(actions) == 1 else []
+        return found[:1] if len({id(match[0]) for match in found}) == 1 else found
+
+    def parse_known_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        words = self._divided(sys.argv[1:] if args is None else args)
+        return super().parse_known_args(words, namespace)
+
+    def _divided(self, words: Sequence[str]) -> list[str]:
+        """The words with ``--`` before PROGRAM, if all options before it are known."""
+        by_flag = {flag: action for action in self._actions for flag in action.option_strings}
+        if any(action.nargs not in (None, 0) for action in by_flag.values()):
+            return list(words)
+        known = {flag: Option(flag.lstrip("-").replace("_", "-"), "X" * (action.nargs is None), "")
+                 for flag, action in by_flag.items()}  # fmt: skip
+        by_name = {option.name: option for flag, option in known.items() if flag[:2] == "--"}
+        by_short = {flag[1]: option for flag, option in known.items() if len(flag) == 2}
+        found, position = scan(words, by_name, by_short)
+        is_divided = position > 0 and words[position - 1] == "--"
+        if is_divided or any(len(given.names) != 1 for given in found):
+            return list(words)
+        return [*words[:position], "--", *words[position:]]
 
 
 def parser(environ: Mapping[str, str]) -> argparse.ArgumentParser:
@@ -56,7 +81,7 @@ def parser(environ: Mapping[str, str]) -> argparse.ArgumentParser:
             flags = option.flags
             if "-" in option.name:
                 flags.append(f"--{option.attribute}")
-            add(group, option, flags, option.help.replace("%", "%%"), _start_value(option, environ))
+            add(group, option, flags, _start_value(option, environ))
     made.add_argument(
         "--print-completion",
         "--print_completion",
@@ -64,14 +89,13 @@ def parser(environ: Mapping[str, str]) -> argparse.ArgumentParser:
         choices=shells(),
         help="Print a script that completes the options in this shell, and exit.",
     )
-    made.add_argument("training_script", type=str, help="The program, a script as a rule.")
+    made.add_argument("training_script", type=str, help="The program, usually a script.")
     made.add_argument("training_script_args", nargs=argparse.REMAINDER)
     return made
 
 
-def add(
-    group: argparse._ActionsContainer, option: Option, flags: list[str], about: str, default: Any
-) -> None:
+def add(group: argparse._ActionsContainer, option: Option, flags: list[str], default: Any) -> None:
+    about = option.about.replace("%", "%%")
     if option.is_switch:
         group.add_argument(*flags, action="store_true", default=default, help=about)
         return

@@ -1,8 +1,4 @@
-"""Parses the arguments of a command line and the ``PET_*`` variables.
-
-Options end at PROGRAM: no argument after it is parsed, not even to check whether it could be an
-option. (argparse does check them.)
-"""
+"""Reads the values of options from a command line and from the ``PET_*`` variables."""
 
 from __future__ import annotations
 
@@ -11,9 +7,9 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, NoReturn
 
+from elastic.cli.grammar import Given, scan
 from elastic.cli.options import (
     BY_NAME,
-    BY_SHORT,
     BY_VARIABLE,
     ENV_PREFIX,
     PROGRAM,
@@ -79,46 +75,26 @@ def read(
 def _parse(
     argv: Sequence[str], by_name: Mapping[str, Option]
 ) -> tuple[dict[str, Value], str, tuple[str, ...]]:
+    found, position = scan(argv, by_name)
     values: dict[str, Value] = {}
-    position = 0
-
-    def next_word(flag: str) -> str:
-        nonlocal position
-        if position == len(argv) or _is_option(argv[position]):
-            _refuse(f"{flag} needs a value")
-        position += 1
-        return argv[position - 1]
-
-    while position < len(argv) and _is_option(argv[position]):
-        word = argv[position]
-        position += 1
-        if word == "--":
-            break
-        if word.startswith("--"):
-            flag, equals, text = word.partition("=")
-            name = _full_name(flag, by_name)
-            if name == "help":
-                _print_help(text if equals else "".join(argv[position : position + 1]), equals)
-            if name in TEXTS:
-                needs_value = bool(TEXTS[name])
-                _print_text(name, (text if equals else next_word(flag)) if needs_value else "")
-            option = by_name[name]
-            if option.is_switch and equals:
-                _refuse(f"{flag} takes no value, but was given {text!r}")
-            text = "1" if option.is_switch else text if equals else next_word(flag)
-            values[option.name] = Value(text, f"--{option.name}")
-            continue
-        letters = word[1:]
-        if letters == "h":
-            _print_help("".join(argv[position : position + 1]))
-        while letters:
-            letter, letters = letters[0], letters[1:]
-            option = _short_option(letter, word)
-            text = "1"
-            if not option.is_switch:
-                text = letters.removeprefix("=") if letters else next_word(f"-{letter}")
-                letters = ""
-            values[option.name] = Value(text, f"--{option.name}")
+    for given in found:
+        name = _name(given, by_name)
+        if name == "help":
+            text = (
+                given.text if given.text is not None else "".join(argv[given.end : given.end + 1])
+            )
+            _print_help(text, is_value=given.is_joined)
+        if name in TEXTS and not TEXTS[name]:
+            _print_text(name, "")
+        option = by_name.get(name)
+        is_switch = option is not None and option.is_switch
+        if is_switch and given.is_joined:
+            _refuse(f"{given.flag} takes no value, but was given {given.text!r}")
+        if not is_switch and given.text is None:
+            _refuse(f"{given.flag} needs a value")
+        if name in TEXTS:
+            _print_text(name, given.text or "")
+        values[name] = Value("1" if is_switch else given.text or "", f"--{name}")
     if position == len(argv):
         _refuse(f"the following arguments are required: PROGRAM{_taken(values)}")
     if argv[position][0:1] in _DASHES:
@@ -137,67 +113,24 @@ def _taken(values: Mapping[str, Value]) -> str:
 
 
 def result_file(argv: Sequence[str], environ: Mapping[str, str]) -> str:
-    """The value of ``--result-json``, also of a command line that cannot be parsed; "": none.
-
-    A word after an unknown option is taken for its value, and not for PROGRAM.
-    """
-    found = environ.get(f"{ENV_PREFIX}RESULT_JSON", "")
-    words = list(reversed(argv))
-    while words and _is_option(words[-1]):
-        word = words.pop()
-        if word == "--":
-            break
-        flag, equals, text = word.partition("=")
-        if word.startswith("--"):
-            matches = _matches(flag, BY_NAME)
-            option = BY_NAME.get(matches[0]) if len(matches) == 1 else None
-            has_value = option is None or not option.is_switch
-        else:
-            option = None
-            letters = word[1:]
-            while letters and (known := BY_SHORT.get(letters[0])) and known.is_switch:
-                letters = letters[1:]
-            has_value = len(letters) == 1
-        if has_value and not equals:
-            text = words.pop() if words and not _is_option(words[-1]) else ""
-        if option is not None and option.name == "result-json":
-            found = text
-    return found
+    """The value of ``--result-json``, also of a command line that cannot be parsed; "": none."""
+    texts = [given.text for given in scan(argv, BY_NAME)[0] if given.names == ["result-json"]]
+    return texts[-1] or "" if texts else environ.get(f"{ENV_PREFIX}RESULT_JSON", "")
 
 
-def _is_option(word: str) -> bool:
-    """Whether a word is an option; ``-`` and negative numbers are not."""
-    return len(word) > 1 and word[0] == "-" and not word[1:].isdigit()
-
-
-def _full_name(flag: str, by_name: Mapping[str, Option]) -> str:
-    """The option of a long flag, which may be abbreviated and have underscores for dashes."""
-    matches = _matches(flag, by_name)
-    if len(matches) > 1:
-        _refuse(f"{flag} is ambiguous: it could be {_list(f'--{long}' for long in matches)}")
-    if not matches:
+def _name(given: Given, by_name: Mapping[str, Option]) -> str:
+    """The option of a flag, which may be abbreviated and have underscores for dashes."""
+    flag, names = given.flag, given.names
+    if len(names) > 1:
+        _refuse(f"{flag} is ambiguous: it could be {_list(f'--{long}' for long in names)}")
+    if not names:
         known = [f"--{long}" for long in (*by_name, *TEXTS)]
-        _refuse(f"there is no option {flag}{_did_you_mean(flag, known)}")
-    return matches[0]
+        long = flag if flag.startswith("--") else f"-{flag}"
+        _refuse(f"there is no option {flag}{_did_you_mean(long, known)}")
+    return names[0]
 
 
-def _matches(flag: str, by_name: Mapping[str, Option]) -> list[str]:
-    name = flag[2:].replace("_", "-")
-    known = (*by_name, *TEXTS)
-    return [name] if name in known else [long for long in known if long.startswith(name)]
-
-
-def _short_option(letter: str, word: str) -> Option:
-    if letter == "h":
-        _print_help()
-    if letter not in BY_SHORT:
-        _refuse(
-            f"there is no option {word}{_did_you_mean(f'-{word}', [f'--{n}' for n in BY_NAME])}"
-        )
-    return BY_SHORT[letter]
-
-
-def _print_help(what: str = "", is_value: str = "") -> NoReturn:
+def _print_help(what: str, is_value: bool) -> NoReturn:
     """One screen, or all of it; another word is refused if it is the option's value."""
     from elastic.cli import help
 

@@ -41,8 +41,8 @@ class RendezvousConfig(NamedTuple):
     voter_ports: tuple[int, int] = (0, 0)  # first and last; (0, 0): any
     witness: tuple[str, int] | None = None
     token: Mapping[str, Any] = {}  # token_file or token; empty: sessions are not encrypted
-    # A name of the program and its arguments: a node that is one too many and has another one is
-    # refused, instead of waiting as a spare. "": any may wait.
+    # A name of the program and its arguments: a surplus node with a different name is refused
+    # instead of waiting as a spare. "": any may wait.
     program: str = ""
 
     @property

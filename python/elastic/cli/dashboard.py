@@ -1,7 +1,7 @@
 """``elastic-launch dashboard``: one web page with the state of a running job.
 
-The page receives snapshots as server-sent events. It is read only, has no cookies and loads nothing
-from other sites.
+The page receives snapshots as server-sent events. It changes nothing in the job, has no cookies and
+loads nothing from other sites. On loopback it can request the stacks of the workers.
 """
 
 from __future__ import annotations
@@ -10,12 +10,13 @@ import argparse
 import asyncio
 import json
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from elastic import observe
-from elastic.cli import local_jobs, subcommands
+from elastic.cli import local_jobs, stacks, subcommands
 from elastic.cli.options import PROGRAM
 from elastic.constants import PORT_MAX
 from elastic.errors import ConfigError, RendezvousError
@@ -30,6 +31,9 @@ DEFAULT_BIND = "127.0.0.1:8265"
 RETRY_PAUSE_S = 1.0
 # A snapshot at least this often, so that the times since the last messages stay current.
 KEEP_ALIVE_S = 15.0
+STACKS_TIMEOUT_S = 5.0
+# All pages get the stacks of one request for this long; a coordinator collects them as often.
+STACKS_PAUSE_S = 10.0
 
 _FILES = Path(__file__).parent / "web"
 _TYPES = {
@@ -50,7 +54,7 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog=f"{PROGRAM} dashboard",
         description="Serves a web page with the rounds, incidents, nodes and ranks of a running "
-        "job. It is read only: the job does not notice it.",
+        "job. It cannot change the job; on loopback it can show the stacks of the workers.",
     )
     subcommands.add_job(made)
     made.add_argument(
@@ -107,6 +111,26 @@ class Feed:
         return f"event: {self.kind}\ndata: {json.dumps(self.data)}\n\n".encode()
 
 
+class Stacks:
+    """The stacks of the job's workers, by one request at a time however many pages ask."""
+
+    def __init__(self, fetch: Callable[[], str], clock: Callable[[], float]) -> None:
+        self._fetch, self._clock = fetch, clock
+        self._request: asyncio.Task[str] | None = None
+        self._begun = 0.0
+
+    async def text(self) -> str:
+        """Raises RendezvousError if the job does not reply."""
+        last = self._request
+        if last is None or (last.done() and (last.exception() is not None or self._is_old())):
+            self._begun = self._clock()
+            last = self._request = asyncio.create_task(asyncio.to_thread(self._fetch))
+        return await asyncio.shield(last)
+
+    def _is_old(self) -> bool:
+        return self._clock() - self._begun >= STACKS_PAUSE_S
+
+
 async def observe_job(feed: Feed, endpoint: str, run_id: str, token_file: str) -> None:
     """Follows the job for ever; looks for its coordinator again after it was lost."""
     while True:
@@ -125,8 +149,13 @@ async def observe_job(feed: Feed, endpoint: str, run_id: str, token_file: str) -
         await asyncio.sleep(RETRY_PAUSE_S)
 
 
-def application(feed: Feed, allowed_hosts: frozenset[str] | None) -> web.Application:
-    """``allowed_hosts``: the host names of requests; None: any. See ``check_host``."""
+def application(
+    feed: Feed, allowed_hosts: frozenset[str] | None, job_stacks: Stacks | None = None
+) -> web.Application:
+    """``allowed_hosts``: the host names of requests; None: any. See ``check_host``.
+
+    ``job_stacks``: None: the page cannot request stacks.
+    """
 
     async def check_host(request: web.Request, handler: Any) -> web.StreamResponse:
         """A foreign page whose name was pointed at this address (DNS rebinding) sees nothing."""
@@ -165,18 +194,35 @@ def application(feed: Feed, allowed_hosts: frozenset[str] | None) -> web.Applica
         except (ConnectionError, asyncio.CancelledError):
             return response
 
+    async def collect(request: web.Request) -> web.Response:
+        """A page of another site cannot set the header: its browser would ask here first."""
+        if job_stacks is None:
+            text = f"only on loopback; run {PROGRAM} stacks"
+            return web.Response(text=text, status=403, headers=_HEADERS)
+        if request.headers.get("X-Elastic") != "stacks":
+            raise web.HTTPForbidden(text="not from the page of this dashboard\n")
+        try:
+            return web.Response(text=await job_stacks.text(), headers=_HEADERS)
+        except RendezvousError as error:
+            return web.Response(text=str(error), status=503, headers=_HEADERS)
+
     made = web.Application(middlewares=[web.middleware(check_host)])
     made.router.add_get("/", file)
     made.router.add_get("/status", status)
     made.router.add_get("/events", events)
+    made.router.add_post("/stacks", collect)
     made.router.add_get("/{name}", file)
     return made
 
 
 async def _serve(options: argparse.Namespace, host: str, port: int) -> None:
     feed = Feed()
-    allowed = frozenset({host, "localhost", "127.0.0.1", "::1"}) if is_loopback(host) else None
-    runner = web.AppRunner(application(feed, allowed), access_log=None, shutdown_timeout=1.0)
+    allowed, offered = None, None
+    if is_loopback(host):
+        allowed = frozenset({host, "localhost", "127.0.0.1", "::1"})
+        offered = Stacks(lambda: stacks.fetch(options, STACKS_TIMEOUT_S), time.monotonic)
+    made = application(feed, allowed, offered)
+    runner = web.AppRunner(made, access_log=None, shutdown_timeout=1.0)
     await runner.setup()
     site = web.TCPSite(runner, host, port)
     await site.start()

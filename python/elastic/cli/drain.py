@@ -1,4 +1,4 @@
-"""``elastic-launch drain``: stops all ranks of a running job, or those of a node, at one step."""
+"""``elastic-launch drain``: stops all ranks of a running job, or of one node, at one step."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def parser() -> argparse.ArgumentParser:
         description="Stops all ranks of a running job at one step: should_stop() of "
         "elastic.worker returns True there, the ranks save their state and exit, and the job ends "
         "with exit code 80. Returns when the step is agreed. Needs the token of the job, if it "
-        "has one; that of its observers only reads.",
+        "has one; a token of its observers is not enough.",
     )
     subcommands.add_job(made)
     made.add_argument(
@@ -41,7 +41,7 @@ def parser() -> argparse.ArgumentParser:
         type=float,
         default=DEFAULT_DRAIN_TIMEOUT_S,
         help="after this time the workers are stopped without an agreed step (default 60); with "
-        "--node nothing is changed",
+        "--node the job continues unchanged",
     )
     made.add_argument(
         "--timeout",

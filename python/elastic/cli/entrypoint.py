@@ -14,7 +14,7 @@ from elastic.cli.options import PROGRAM
 from elastic.errors import ConfigError
 from elastic.text import substitutes
 
-STDIN = "-"  # as a script: that of standard input, as in Python
+STDIN = "-"  # as a script: read from standard input, as in Python
 READ_BYTES = 1 << 20
 # Runs a file as ``python -`` runs standard input: modules are found in the current directory.
 RUN_AS_STDIN = (

@@ -44,8 +44,7 @@ def full_text() -> str:
     for title, group in GROUPS:
         section = made.add_argument_group(title)
         for option in group:
-            shown = option.help + (f" Default: {option.default}." if option.default else "")
-            arguments.add(section, option, option.flags, shown, None)
+            arguments.add(section, option, option.flags, None)
     return made.format_help()
 
 
@@ -70,15 +69,15 @@ _MORE = f"""\
 """
 
 _DESCRIPTION = """\
-Starts the workers of a distributed PyTorch job on this node, watches them, and starts all of
-them again, on all nodes, when one fails or the nodes change. In PROGRAM and its arguments
+Starts the workers of a distributed PyTorch job on this node, watches them, and restarts all of
+them, on all nodes, when one fails or the nodes change. In PROGRAM and its arguments
 ${local_rank} stands for each worker's local rank.
 """
 
 _NOTES = f"""\
 Every option can also be given as a variable, PET_ and its name in capitals:
-PET_NPROC_PER_NODE=8, PET_STANDALONE=1. The command line wins. Names may be written with dashes
-or underscores.
+PET_NPROC_PER_NODE=8, PET_STANDALONE=1. The command line takes precedence. Names may have dashes or
+underscores.
 
 Other variables that are read: PYTHON_EXEC (interpreter of the workers), LOGLEVEL (INFO logs each
 change of state), OMP_NUM_THREADS (default for workers: usable CPUs divided by

@@ -45,7 +45,7 @@ def run(arguments: Sequence[str]) -> int:
         os.makedirs(directory, exist_ok=True)
         if os.path.lexists(path) and not _is_ours(path):
             raise ConfigError(
-                f"{path} exists already, and is of another program: choose another directory"
+                f"{path} already exists and belongs to another program: choose another directory"
             )
         _files.replace(path, os.fsencode(SHIM % shlex.quote(sys.executable)))
         os.chmod(path, 0o755)

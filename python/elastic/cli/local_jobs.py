@@ -35,7 +35,7 @@ def locate(options: argparse.Namespace) -> str:
     if found:
         raise RendezvousClosed(f"choose one of the jobs of this host by pid: {_names(found)}")
     if options.endpoint and not is_number(wanted):
-        return f"; nor has this host a job of the id {wanted}: {_names(jobs)}"
+        return f"; and this host has no job with the id {wanted}: {_names(jobs)}"
     if wanted:
         raise RendezvousClosed(f"this host has no job {wanted} of this user: {_names(jobs)}")
     raise RendezvousClosed(NO_JOB)

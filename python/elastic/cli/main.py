@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
 RESOLVE_PAUSE_S = 0.1
 RESOLVE_PAUSE_MAX_S = 5.0
-DEFAULT_START_TIMEOUT_S = 60.0
-BARRIER_TIMEOUT_S = 300.0  # torch's
 EXIT_INTERNAL = 70  # as in elastic._C, whose import may have failed
 
 
@@ -79,7 +77,7 @@ def exit_status(error: SystemExit) -> int:
 
 
 def _flush_output() -> None:
-    """What subcommands and --help have printed; a reader that is gone changes no exit status."""
+    """Flushes stdout; a closed pipe does not change the exit status."""
     try:
         if sys.stdout is not None:
             sys.stdout.flush()
@@ -140,6 +138,8 @@ class Launcher:
     """One run of the command: its console, its signals and its agent."""
 
     def __init__(self, console: Console) -> None:
+        from elastic.constants import DEFAULT_START_TIMEOUT_S
+
         self._console = console
         self._agent: NativeElasticAgent | HandlerElasticAgent | None = None
         self._saved: dict[int, signal._HANDLER] = {}
@@ -318,6 +318,7 @@ class Launcher:
         from elastic.agent.server.api import WorkerSpec
         from elastic.agent.server.handler_elastic_agent import HandlerElasticAgent
         from elastic.cli.config import ONE_NODE
+        from elastic.constants import HANDLER_EXIT_BARRIER_S
         from elastic.multiprocessing.logs_specs import DefaultLogsSpecs, plugged_in
         from elastic.rendezvous.api import shut_down
 
@@ -341,7 +342,7 @@ class Launcher:
         self._agent = HandlerElasticAgent(
             spec,
             specs(logs.log_dir, logs.redirects, logs.tee, logs.local_ranks_filter),
-            exit_barrier_timeout=job.native.get("exit_barrier_timeout", BARRIER_TIMEOUT_S),
+            exit_barrier_timeout=job.native.get("exit_barrier_timeout", HANDLER_EXIT_BARRIER_S),
             log_line_prefix_template=job.line_prefix,
             shutdown_timeout=job.shutdown_timeout,
             environment=job.environment,

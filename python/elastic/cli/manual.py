@@ -18,6 +18,8 @@ PAGES = next((place for place in _PLACES if place.is_dir()), _PLACES[0])
 # A link to another page, which a terminal cannot follow.
 _LINK = re.compile(r"\[([^\]]+)\]\((?:\.\./)?(?:docs/)?([\w-]+)\.md(?:#[\w-]*)?\)")
 
+_COMMENT = re.compile(r"<!--.*?-->\n+")
+
 
 def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
@@ -45,7 +47,7 @@ def contents() -> str:
 
 
 def page(topic: str) -> str:
-    """The text of a page; ``all``: that of ``--help all``."""
+    """The text of a page; ``all``: the text of ``--help all``."""
     if topic == "all":
         from elastic.cli import help
 
@@ -56,7 +58,7 @@ def page(topic: str) -> str:
         hint = f"; did you mean {near[0]}?" if near else ""
         raise ConfigError(f"there is no page {topic!r}{hint} ({PROGRAM} help lists the pages)")
     text = (PAGES / f"{topic}.md").read_text(encoding="utf-8")
-    return _LINK.sub(rf"\1 ({PROGRAM} help \2)", text)
+    return _LINK.sub(rf"\1 ({PROGRAM} help \2)", _COMMENT.sub("", text))
 
 
 def _title(name: str) -> str:

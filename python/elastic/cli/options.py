@@ -1,8 +1,9 @@
 """The launcher's options: one table, from which everything else about an option follows.
 
-The parsers, ``--help``, the ``PET_*`` variables, ``docs/cli.md`` and the settings that go to the
-native agent unchanged are derived from it. Values stay text until ``elastic.cli.resolve`` reads
-them, so that a flag and its variable get the same messages.
+The parser, ``--help``, the ``PET_*`` variables, the tables of ``docs/cli.md`` (by
+``tools/gen_options_page.py``) and the settings that go to the native agent unchanged are derived
+from it. Values stay text until ``elastic.cli.resolve`` reads them, so that a flag and its variable
+get the same messages.
 """
 
 from __future__ import annotations
@@ -11,24 +12,38 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from elastic.cli.values import Line, choice, duration, exit_codes, positive_duration, switch
-from elastic.constants import NUMA_MODES, START_METHODS
+from elastic.constants import (
+    DEFAULT_DRAIN_TIMEOUT_S,
+    DEFAULT_INPLACE_GRACE_S,
+    DEFAULT_LINE_PREFIX,
+    DEFAULT_ROLE,
+    DEFAULT_SHUTDOWN_TIMEOUT_S,
+    DEFAULT_SIGNALS,
+    DEFAULT_START_TIMEOUT_S,
+    NUMA_MODES,
+    START_METHODS,
+)
 from elastic.multiprocessing.logs import parse_words
 
 PROGRAM = "elastic-launch"
 ENV_PREFIX = "PET_"
 
+SAME = "as the default"  # of ``torch_default``
+
 
 class Option(NamedTuple):
-    """One option; ``metavar`` is "" for a switch."""
+    """One option; ``metavar`` is "" for a switch. Texts mark code with backquotes."""
 
     name: str
     metavar: str
     help: str
+    more: str = ""  # what only docs/cli.md has, in Markdown
     default: str = ""
+    unset: str = ""  # in words, what applies without the option if it has no default
     short: str = ""
     brief: str = ""  # the line in the short help, where {} is the default; "": it is not there
     choices: tuple[str, ...] = ()
-    # The attribute of torch's namespace: its type, and its default as text; None: None.
+    # The attribute of torch's namespace: its type, and its default as text, or SAME; None: None.
     type: Callable[[str], Any] = str
     torch_default: str | None = None
     # No effect with the agents of plug-ins (a rendezvous handler or log files of another
@@ -54,7 +69,14 @@ class Option(NamedTuple):
     def attribute_default(self) -> Any:
         if self.is_switch:
             return False
-        return None if self.torch_default is None else self.type(self.torch_default)
+        text = self.default if self.torch_default == SAME else self.torch_default
+        return None if text is None else self.type(text)
+
+    @property
+    def about(self) -> str:
+        """The help with the default, for a terminal."""
+        default = self.default or self.unset
+        return (self.help + (f" Default: {default}." if default else "")).replace("`", "")
 
     @property
     def flags(self) -> list[str]:
@@ -69,16 +91,17 @@ def words(text: str) -> list[str]:
 # fmt: off
 _WORKERS = (
     Option("nproc-per-node", "N",
-        "Workers on this node: a number; gpu or xpu, one per visible device; cpu, one per "
-        "usable CPU (affinity mask and cgroup quota); auto, one per visible accelerator, or as "
-        "cpu without one.",
-        default="1", torch_default="1",
+        "Workers on this node: a number; `gpu` or `xpu`, one per visible device; `cpu`, one per "
+        "usable CPU (affinity mask and cgroup quota); `auto`, one per visible accelerator, or as "
+        "`cpu` without one.",
+        default="1", torch_default=SAME,
         brief="workers on this node: a number, gpu, cpu or auto (default {})"),
     Option("module", "",
-        "PROGRAM is a Python module, as for python -m.",
+        "PROGRAM is a Python module, as for `python -m`.",
         short="m", brief="PROGRAM is a Python module, as for python -m"),
     Option("no-python", "",
         "PROGRAM is an executable and is started without Python.",
+        more="Without a slash it is searched in `PATH`.",
         brief="PROGRAM is an executable, started without Python"),
     Option("warm", "",
         "One process per node imports modules and forks the workers, so that a restart needs no "
@@ -87,97 +110,108 @@ _WORKERS = (
         needs_native=True,
         brief="restart without importing torch again: fork workers from one process"),
     Option("numa-binding", "MODE",
-        "Run each worker on the CPUs near the GPU of its local rank: node, those of the same "
-        "NUMA node; socket, of the same socket; exclusive, an equal share of the NUMA node's "
-        "cores; core-complex, the cores of one last-level cache. Without GPUs the workers are "
+        "Run each worker on the CPUs near the GPU of its local rank: `node`, those of the same "
+        "NUMA node; `socket`, of the same socket; `exclusive`, an equal share of the NUMA node's "
+        "cores; `core-complex`, the cores of one last-level cache. Without GPUs the workers are "
         "spread over the NUMA nodes.",
+        more="See [NUMA binding](#numa-binding).",
         choices=NUMA_MODES, brief="run each worker on the CPUs near its GPU"),
     Option("preload", "MODULES",
-        "The modules that --warm imports, as in torch,numpy; implies --warm. Default: torch "
-        "with what a first training step imports, and the installed modules that the script "
-        "imports at its top level.",
+        "The modules that `--warm` imports, as in `torch,numpy`; implies `--warm`.",
+        unset="torch with what a first training step imports, and the installed modules that the "
+        "script imports at its top level",
         needs_native=True),
     Option("run-path", "",
-        "PROGRAM is a script; --module and --no-python are ignored."),
+        "PROGRAM is a script; `--module` and `--no-python` are ignored."),
     Option("role", "NAME",
-        "Name of the workers in ROLE_NAME and line prefixes.",
-        default="default", torch_default="default"),
+        "Name of the workers in `ROLE_NAME` and line prefixes.",
+        more=f"An empty name means `{DEFAULT_ROLE}`.",
+        default=DEFAULT_ROLE, torch_default=SAME),
     Option("virtual-local-rank", "",
-        "Each worker sees one GPU, as device 0, and has LOCAL_RANK=0."),
+        "Each worker sees one GPU, as device 0, and has `LOCAL_RANK=0`.",
+        more="It gets one entry of `HIP_VISIBLE_DEVICES` or `CUDA_VISIBLE_DEVICES`."),
     Option("start-method", "METHOD",
-        "spawn, fork or forkserver. Accepted for compatibility, no effect: PROGRAM is executed.",
-        default="spawn", choices=START_METHODS, torch_default="spawn"),
+        "`spawn`, `fork` or `forkserver`. Accepted for compatibility, no effect: PROGRAM is "
+        "executed.",
+        default="spawn", choices=START_METHODS, torch_default=SAME),
 )
 
 _NODES = (
     Option("standalone", "",
-        "The job has one node and no other node can join it: --rdzv-backend and --rdzv-endpoint "
-        "are ignored.",
+        "The job has one node and no other node can join it: `--rdzv-backend` and "
+        "`--rdzv-endpoint` are ignored.",
         brief="one node, which no other node can join"),
     Option("nnodes", "N or MIN:MAX",
-        "Number of nodes, or a range within which nodes may join and leave. auto: from Slurm or "
+        "Number of nodes, or a range within which nodes may join and leave. `auto`: from Slurm or "
         "Kubeflow.",
+        more="See [values from a scheduler](#values-from-a-scheduler).",
         default="1", torch_default="1:1",
         brief="number of nodes; with MIN:MAX nodes may join and leave (default {})"),
     Option("rdzv-backend", "NAME",
-        "How the nodes find each other: c10d, at the endpoint, where one of the agents or an "
-        "elastic-coordinator listens; static, the same with a given rank for each node; file or "
-        "etcd, in a state that the nodes share; or the name of a plug-in.",
-        default="static", torch_default="static",
+        "How the nodes find each other: `c10d`, at the endpoint, where one of the agents or an "
+        "elastic-coordinator listens; `static`, the same with a given rank for each node; `file` "
+        "or `etcd`, in a state that the nodes share; or the name of a plug-in.",
+        more="See [several nodes](#several-nodes).",
+        default="static", torch_default=SAME,
         brief="how nodes find each other: static or c10d (default {})"),
     Option("rdzv-endpoint", "HOST[:PORT]",
         "Address of the rendezvous, the same on every node; the default port is 29400. With "
-        "c10d further addresses may follow, separated by commas, at which the job is found when "
-        "the first host is gone. A path for file. auto or auto:PORT: the first node of the "
+        "`c10d` further addresses may follow, separated by commas, at which the job is found when "
+        "the first host is gone. A path for `file`. `auto` or `auto:PORT`: the first node of the "
         "Slurm or Kubernetes job.",
+        more="See [nodes that join later](high-availability.md#nodes-that-join-later).",
         torch_default="",
         brief="with c10d: one of the nodes, the same for all (default port 29400)"),
     Option("rdzv-id", "ID",
-        "The run id: names the job in TORCHELASTIC_RUN_ID and log paths, and separates jobs at "
-        "one endpoint. auto: from the Slurm or Kubernetes job. Default: random on one node, "
-        "none on several.",
+        "The run id: names the job in `TORCHELASTIC_RUN_ID` and log paths, and separates jobs at "
+        "one endpoint. `auto`: from the Slurm or Kubernetes job.",
+        unset="random on one node, none on several",
         torch_default="none", brief="with c10d: name of the job, the same on all nodes"),
     Option("master-addr", "HOST",
-        "With static, the address of node 0, or auto. On one node, the address at which the "
+        "With `static`, the address of node 0, or `auto`. On one node, the address at which the "
         "workers' store listens.",
-        default="127.0.0.1", torch_default="127.0.0.1", brief="with static: the address of node 0"),
+        default="127.0.0.1", torch_default=SAME, brief="with static: the address of node 0"),
     Option("node-rank", "N",
-        "Rank of this node, from 0, with static; otherwise a preferred rank. auto: from Slurm "
-        "or Kubernetes.",
-        default="0", type=int, torch_default="0", brief="with static: rank of this node, from 0"),
+        "Rank of this node, from 0, with `static`; otherwise a preferred rank, used for the first "
+        "assignment. `auto`: from Slurm or Kubernetes.",
+        default="0", type=int, torch_default=SAME, brief="with static: rank of this node, from 0"),
     Option("token-file", "FILE",
         "A file with the job's token, a secret that all nodes and the coordinator share: only "
         "processes that know it can take part, and their sessions are encrypted. Other users "
-        "must not be able to read the file. Default: ELASTIC_TOKEN_FILE, else the token in "
-        "ELASTIC_TOKEN (elastic-launch help security).",
+        "must not be able to read the file (elastic-launch help security).",
+        unset="`ELASTIC_TOKEN_FILE`, else the token in `ELASTIC_TOKEN`",
         brief="encrypt the launchers' traffic, and admit only nodes with this secret"),
     Option("rdzv-conf", "KEY=VALUE,...",
-        "Settings of the rendezvous: join_timeout, last_call_timeout, settle, shrink_delay, "
-        "node_timeout, reconnect_grace, store_grace, is_host, voters (elastic-launch help cli).",
+        "Settings of the rendezvous: `join_timeout`, `last_call_timeout`, `settle`, "
+        "`shrink_delay`, `node_timeout`, `reconnect_grace`, `store_grace`, `is_host`, `voters` "
+        "(elastic-launch help cli).",
         torch_default=""),
     Option("master-port", "PORT",
-        "MASTER_PORT in every round. Default: a free port in each round; with static on several "
-        "nodes 29500.",
+        "`MASTER_PORT` in every round.",
+        unset="a free port in each round; with `static` on several nodes 29500",
         type=int),
     Option("local-addr", "HOST",
-        "Address at which other nodes reach this one. Default: the local address of its "
-        "connection to the endpoint."),
+        "Address at which other nodes reach this one.",
+        unset="the local address of its connection to the endpoint"),
     Option("iface", "NAME",
-        "Network interface, as eth1, that has the address at which other nodes reach this one. "
-        "Workers also get GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME, unless they are set."),
+        "Network interface, as `eth1`, that has the address at which other nodes reach this one. "
+        "Workers also get `GLOO_SOCKET_IFNAME` and `NCCL_SOCKET_IFNAME`, unless they are set.",
+        more="See [hosts with several networks](#hosts-with-several-networks)."),
     Option("subnet", "CIDR",
-        "Network, as 10.1.0.0/16, that contains the address at which other nodes reach this "
-        "one; otherwise as --iface."),
+        "Network, as `10.1.0.0/16`, that contains the address at which other nodes reach this "
+        "one; otherwise the same as `--iface`."),
     Option("reach-timeout", "SECONDS",
-        "Limit in which a node must reach the workers' store on the node of rank 0, while its "
-        "workers start; then they count as failed, with both hosts named. 0: not tested.",
+        "How long a node may take to reach the workers' store on the node of rank 0 while its "
+        "workers start. After that its workers count as failed, and the message names both hosts. "
+        "0: no test.",
+        more="0 is for workers with a network of their own.",
         default="30", native="reach_timeout", read=duration, needs_native=True),
     Option("worker-port-range", "FIRST:LAST",
         "Range of ports for the workers' store, for firewalls.",
         needs_native=True),
     Option("voter-port-range", "FIRST:LAST",
-        "Range of ports at which nodes keep the job's record, for firewalls; two for each agent "
-        "of a host (elastic-launch help high-availability)."),
+        "Range of ports, for firewalls, at which nodes keep the job's record and run its "
+        "coordinator; two for each agent of a host (elastic-launch help high-availability)."),
     Option("topology", "TEXT",
         "Sort key such as the name of a rack: nodes with equal texts get adjacent ranks.",
         needs_native=True),
@@ -185,151 +219,172 @@ _NODES = (
 
 _FAILURES = (
     Option("max-restarts", "N",
-        "How often the workers of all nodes are restarted after a worker failed.",
-        default="0", type=int, torch_default="0",
+        "The restart budget: how often the workers of all nodes are restarted after a worker "
+        "failed.",
+        default="0", type=int, torch_default=SAME,
         brief="restart all workers up to N times after a failure (default {})"),
     Option("restart-backoff", "SECONDS",
         "Delay before a restart if workers fail within 5 s of their start. The first restart is "
         "immediate, the second one in a row has this delay, each further one twice the delay, "
         "up to a minute. 0: no delay.",
+        more="A round that lasted longer resets the delay. The first node's value applies to the "
+        "job.",
         default="1", native="restart_backoff", read=duration, needs_native=True),
     Option("no-restart-codes", "CODES",
-        "Exit codes of a worker after which the job ends, whatever is left of --max-restarts, "
-        "as in 3,64-78. 128+N stands for signal N. Default: none.",
-        native="no_restart_codes", read=exit_codes, needs_native=True),
+        "Exit codes of a worker after which the job ends, even if restarts are left, as in "
+        "`3,64-78`. 128+N stands for signal N.",
+        more="All nodes end with that code. For errors that every restart would repeat, such as a "
+        "wrong configuration.",
+        unset="none", native="no_restart_codes", read=exit_codes, needs_native=True),
     Option("bad-node-codes", "CODES",
-        "Exit codes of a worker that mean that its node is bad: the node leaves the job with "
-        "that code, and the others go on with a spare, or without it. Default: none.",
-        native="bad_node_codes", read=exit_codes, needs_native=True),
+        "Exit codes of a worker that mark its node as bad. The node leaves the job with that "
+        "code; the other nodes continue, with a spare if there is one.",
+        more="A restart is charged only if fewer than MIN nodes are left. A "
+        "[script can test](writing-elastic-scripts.md#let-a-bad-node-leave) its devices this way.",
+        unset="none", native="bad_node_codes", read=exit_codes, needs_native=True),
     Option("on-node-loss", "WHAT",
-        "When fewer than MIN nodes remain after a loss: replace waits up to join_timeout for "
-        "another node, fail ends the job.",
+        "When fewer than MIN nodes remain after a loss: `replace` waits up to `join_timeout` for "
+        "another node, `fail` ends the job.",
         default="replace", choices=("replace", "fail"), needs_native=True),
     Option("max-membership-changes", "N",
-        "After this number of membership changes the job is not restarted for new nodes. "
-        "Default: no limit.",
-        needs_native=True),
+        "After this number of membership changes the job is not restarted for new nodes.",
+        unset="no limit", needs_native=True),
     Option("start-timeout", "SECONDS",
         "Limit until a worker's program is executed. A worker that hangs on a mount that does "
         "not respond is killed, and the path is reported.",
-        default="60", native="start_timeout", read=positive_duration, needs_native=True),
+        default=f"{DEFAULT_START_TIMEOUT_S:g}", native="start_timeout", read=positive_duration,
+        needs_native=True),
     Option("shutdown-timeout", "SECONDS",
-        "Grace period from SIGTERM to SIGKILL whenever workers are stopped. Default: "
-        "TORCH_ELASTIC_SHUTDOWN_TIMEOUT, or 30.",
-        type=float, brief="time from SIGTERM to SIGKILL when workers are stopped (default 30)"),
+        "Grace period from SIGTERM to SIGKILL whenever workers are stopped.",
+        unset=f"`TORCH_ELASTIC_SHUTDOWN_TIMEOUT`, or {DEFAULT_SHUTDOWN_TIMEOUT_S:g}",
+        type=float, brief="time from SIGTERM to SIGKILL when workers are stopped "
+        f"(default {DEFAULT_SHUTDOWN_TIMEOUT_S:g})"),
     Option("failure-grace", "SECONDS",
-        "Grace period when workers are stopped because another worker failed. Default: that of "
-        "--shutdown-timeout.",
-        native="failure_grace", read=duration, needs_native=True),
+        "Grace period when workers are stopped because another worker failed.",
+        more="It may be shorter than `--shutdown-timeout`, because a worker that is blocked in a "
+        "collective cannot handle SIGTERM.",
+        unset="`--shutdown-timeout`", native="failure_grace", read=duration, needs_native=True),
     Option("on-membership-change", "WHAT",
-        "What happens when a node or a worker is lost or a node joins: restart, all workers "
-        "start again; inplace, workers of a script that can continue (elastic.torch.membership) "
-        "are kept on the nodes that lost none.",
+        "What happens when a node or a worker is lost or a node joins: `restart`, all workers "
+        "start again; `inplace`, workers of a script that can continue "
+        "(`elastic.torch.membership`) are kept on the nodes that lost none (elastic-launch help "
+        "in-place).",
         default="restart", choices=("restart", "inplace"), needs_native=True),
     Option("inplace-grace", "SECONDS",
-        "With --on-membership-change=inplace: the time in which the workers of a node must "
-        "leave their collectives; then they are started again, as with restart. Default: 5.",
-        needs_native=True),
+        "With `--on-membership-change=inplace`: the time in which the workers of a node must "
+        "leave their collectives; then they are started again, as with `restart`.",
+        unset=f"{DEFAULT_INPLACE_GRACE_S:g}", needs_native=True),
     Option("exit-barrier-timeout", "SECONDS",
-        "How long a node whose workers all succeeded waits for the other nodes. Default: no "
-        "limit.",
-        native="exit_barrier_timeout", read=duration),
+        "How long a node whose workers all succeeded waits for the other nodes.",
+        unset="no limit", native="exit_barrier_timeout", read=duration),
     Option("stop-scope", "WHO",
-        "Receivers of the signal that begins a stop: group, the workers and their children, or "
-        "leader, only the workers. SIGKILL always goes to all of them.",
+        "Receivers of the signal that begins a stop: `group`, the workers and their children, or "
+        "`leader`, only the workers. SIGKILL always goes to all of them.",
         default="group", choices=("group", "leader"), native="stop_scope", read=choice,
         needs_native=True),
     Option("signals-to-handle", "NAMES",
         "Signals to the launcher that stop the workers in an orderly way. A second one shortens "
-        "the wait to 5 s, a third kills them. A signal that was ignored at the start (nohup) "
+        "the wait to 5 s, a third kills them. A signal that was ignored at the start (`nohup`) "
         "remains ignored.",
-        default="SIGTERM,SIGINT,SIGHUP,SIGQUIT", torch_default="SIGTERM,SIGINT,SIGHUP,SIGQUIT"),
+        default=DEFAULT_SIGNALS, torch_default=SAME),
     Option("forward-signals", "NAMES",
-        "Signals to the launcher, such as USR1, that are passed on to the workers, not to their "
-        "children, and stop nothing."),
+        "Signals to the launcher, such as `USR1`, that are passed on to the workers, not to their "
+        "children, and stop nothing.",
+        more="The signal kills a worker that has no handler for it."),
     Option("drain", "SECONDS",
-        "SIGTERM to any launcher of the job stops all ranks at one step: elastic.worker's "
-        "should_stop() returns True there, the ranks save their state and exit, and the job "
+        "SIGTERM to any launcher of the job stops all ranks at one step: `should_stop()` of "
+        "`elastic.worker` returns True there, the ranks save their state and exit, and the job "
         "ends with exit code 80. Without an agreement after SECONDS, or at a second signal, the "
         "workers are stopped as usual (elastic-launch help preemption).",
         brief="on SIGTERM let all ranks save at one step and exit; then stop them"),
     Option("drain-signal", "NAME",
-        "A signal such as USR1 that has this effect instead of SIGTERM, for schedulers that "
-        "send it some time before they stop the job. Without --drain the limit is 60 s."),
+        "A signal such as `USR1` that stops all ranks at one step, instead of SIGTERM, for "
+        "schedulers that send it some time before they stop the job. Without `--drain` the limit "
+        f"is {DEFAULT_DRAIN_TIMEOUT_S:g} s."),
     Option("hang-timeout", "SECONDS",
-        "The job hangs when no rank has completed a step for this long; counts once a script "
-        "has reported a step (elastic.worker). Default: learned from the pauses between steps, "
-        "at least a minute, and only reported.",
+        "The job hangs when no rank has completed a step for this long; applies once a script "
+        "has reported a step (`elastic.worker`; elastic-launch help hangs).",
+        unset="learned from the pauses between steps, at least a minute, and only reported",
         native="hang_timeout", read=positive_duration, needs_native=True),
     Option("hang-action", "WHAT",
-        "What happens to a job that hangs: report, the stacks of all ranks and the suspected "
-        "rank are logged on every node; restart, and that rank counts as failed; fail, and the "
-        "job ends.",
+        "What happens to a job that hangs: `report`, the stacks of all ranks and the suspected "
+        "rank are logged on every node; `restart`, and that rank counts as failed; `fail`, and "
+        "the job ends.",
         default="report", choices=("report", "restart", "fail"), native="hang_action", read=choice,
         needs_native=True, brief="what to do about a hang: report, restart or fail (default {})"),
     Option("straggler-timeout", "SECONDS",
-        "After the first rank of the job has exited with 0, the others have this long to end, "
-        "too. Then their stacks are logged on every node, they are stopped, and the job fails "
-        "with exit code 81. Default: no limit.",
-        native="straggler_timeout", read=positive_duration, needs_native=True),
+        "After the first rank of the job has exited with 0, the others have this long to end. "
+        "Then their stacks are logged on every node, they are stopped, and the job fails "
+        "with exit code 81.",
+        more="See [ranks that run on](hangs.md#ranks-that-run-on).",
+        unset="no limit", native="straggler_timeout", read=positive_duration, needs_native=True),
     Option("stacks-on-failure", "",
         "Before workers are stopped because another one failed or a node was lost, their stacks "
-        "are written to stacks.txt of the round in --log-dir, or logged without --log-dir. "
+        "are written to `stacks.txt` of the round in `--log-dir`, or logged without `--log-dir`. "
         "Delays the stop, by two seconds at most.",
+        more="See [stacks before a stop](hangs.md#stacks-before-a-stop).",
         native="stacks_on_failure", read=switch, needs_native=True),
     Option("auto-progress", "",
         "Reports each step of a torch optimizer as progress, for scripts that report none.",
         needs_native=True),
     Option("monitor-interval", "SECONDS",
         "Accepted for compatibility, no effect: the launcher is notified of an exit.",
-        default="0.1", type=float, torch_default="0.1"),
+        default="0.1", type=float, torch_default=SAME),
 )
 
 _OUTPUT = (
     Option("log-dir", "DIR",
-        "Log and error files are written to DIR/RUN-ID_RANDOM/attempt_N/LOCAL-RANK/. Without it "
-        "no file remains, except that --redirects creates a temporary directory and prints its "
+        "Log and error files are written to `DIR/RUN-ID_RANDOM/attempt_N/LOCAL-RANK/`. Without it "
+        "no file remains, except that `--redirects` creates a temporary directory and prints its "
         "path.",
         brief="directory for the files of --redirects and --tee"),
     Option("redirects", "WHICH",
-        "Streams that are written to files: 0 none, 1 stdout, 2 stderr, 3 both, or by local "
-        "rank as in 0:3,1:1.",
-        default="0", short="r", torch_default="0",
+        "Streams that are written to files: `0` none, `1` stdout, `2` stderr, `3` both, or by "
+        "local rank as in `0:3,1:1`.",
+        default="0", short="r", torch_default=SAME,
         brief="write to files: 1 stdout, 2 stderr, 3 both; or by rank: 0:3,1:1"),
     Option("tee", "WHICH",
         "Streams that are written to files and copied to the console, line by line with a "
-        "prefix; values as for --redirects.",
-        default="0", short="t", torch_default="0",
+        "prefix; values as for `--redirects`.",
+        default="0", short="t", torch_default=SAME,
         brief="write to files and to the console; values as for --redirects"),
     Option("log-max-bytes", "SIZE",
-        "Limit of the size of each stdout.log and stderr.log, as in 500M: a full one is renamed "
-        "to stdout.log.1, and so on, and the oldest is removed. Default: no limit.",
-        needs_native=True),
+        "Limit of the size of each `stdout.log` and `stderr.log`, as in `500M`: a full one is "
+        "renamed to `stdout.log.1`, and so on, and the oldest is removed.",
+        more="See [limits of log files](#limits-of-log-files).",
+        unset="no limit", needs_native=True),
     Option("log-max-files", "N",
-        "With --log-max-bytes: how many files of each stream are kept, with the current one.",
+        "With `--log-max-bytes`: how many files of each stream are kept, with the current one "
+        "included.",
         default="5", needs_native=True),
     Option("local-ranks-filter", "RANKS",
-        "Local ranks whose output is copied to the console, as in 0,3. Default: all.",
-        torch_default=""),
+        "Local ranks whose output is copied to the console, as in `0,3`.",
+        more="The failure report has the last lines of every rank.",
+        unset="all", torch_default=""),
     Option("no-stderr-capture", "",
         "Workers inherit the launcher's stderr, and the failure report has no lines from it.",
+        more="See [output that is inherited](supervision.md#output-that-is-inherited).",
         needs_native=True),
     Option("event-log-handler", "NAME",
-        "Where events of the job are recorded: null, nowhere, or console, as JSON lines on "
+        "Where events of the job are recorded: `null`, nowhere, or `console`, as JSON lines on "
         "stderr.",
-        default="null", torch_default="null"),
+        default="null", torch_default=SAME),
     Option("log-line-prefix-template", "TEXT",
-        "The prefix of lines that --tee copies, with ${role_name}, ${rank}, ${local_rank}, "
-        "${hostname}, ${round} and ${time}. Default: TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE, "
-        "else [${role_name}${local_rank}]:",
+        "The prefix of lines that `--tee` copies, with `${role_name}`, `${rank}`, "
+        "`${local_rank}`, `${hostname}`, `${round}` and `${time}`.",
+        more="See [lines on the console](#lines-on-the-console).",
+        unset=f"`TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE`, else `{DEFAULT_LINE_PREFIX}`",
         torch_default=""),
     Option("merge-lines", "",
-        "--tee copies an identical line of several ranks once, with their ranks as a range. A "
+        "`--tee` copies an identical line of several ranks once, with their ranks as a range. A "
         "line waits up to 0.2 s for the other ranks.",
         needs_native=True),
     Option("logs-specs", "NAME",
         "A plug-in that chooses the log files: the entry point of this name in the group "
-        "torchrun.logs_specs. The job then runs as with a rendezvous handler of a plug-in.",
+        "`torchrun.logs_specs`. The job then runs without the native agent, as with the "
+        "rendezvous handler of a plug-in.",
+        more="See [several nodes](#several-nodes). A warning lists the given options that have no "
+        "effect then.",
         default="default"),
     Option("event-log", "FILE",
         "Append one JSON line for each transition of this node to FILE (elastic-launch help "
@@ -337,26 +392,29 @@ _OUTPUT = (
         brief="append one JSON line for each event of this node"),
     Option("metrics-port", "PORT",
         "Serve this node's metrics for Prometheus on PORT (needs the package "
-        "prometheus_client)."),
+        "`prometheus_client`)."),
     Option("result-json", "FILE",
         "The result of the job, and the failure report as data, are written to this file at the "
         "end.",
+        more="See [the result as JSON](#the-result-as-json).",
         brief="write the result and the failure report at the end"),
     Option("duplicate-stdout-filters", "WORDS",
         "Lines of stdout that contain one of these words, separated by commas, are also written "
-        "to filtered_stdout.log in the round's log directory. Needs --tee or --redirects.",
+        "to `filtered_stdout.log` in the round's log directory. Needs `--tee` or `--redirects`.",
+        more="In a word `,,` is a comma.",
         type=words, torch_default=""),
     Option("duplicate-stderr-filters", "WORDS",
-        "The same for stderr and filtered_stderr.log.",
+        "The same for stderr and `filtered_stderr.log`.",
         type=words, torch_default=""),
 )
 
 _CHECKS = (
     Option("dry-run", "",
         "Print what would be started and how, and start nothing.",
+        more="All settings are checked.",
         brief="print what would be started, and start nothing"),
     Option("strict", "",
-        "Unknown PET_* variables, and options and variables without effect, are errors instead "
+        "Unknown `PET_*` variables, and options and variables without effect, are errors instead "
         "of warnings."),
 )
 

@@ -115,8 +115,7 @@ def absolute(path: str, origin: str) -> str:
         return os.path.abspath(path)
     except OSError as error:
         raise ConfigError(
-            f"{origin} is {path}, but the current directory does not exist any more: give an "
-            "absolute path"
+            f"{origin} is {path}, but the current directory no longer exists: give an absolute path"
         ) from error
 
 

@@ -15,14 +15,14 @@ EXIT_NOT_DONE = 1
 RISK = """\
 The node at {voter} will run the coordinator of job {job}, without the voters that do not answer.
 Do this only if their hosts are lost for good. If they are alive behind a partition of the network,
-they go on too: then two jobs run from the same checkpoint and write the same files."""
+they continue as well: then two jobs run from the same checkpoint and write the same files."""
 
 
 def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog=f"{PROGRAM} override",
         description="Continues a job that has lost the majority of its voters for good, so that "
-        "no coordinator can be elected: one of the voters that are left runs the coordinator from "
+        "no coordinator can be elected: one of the remaining voters runs the coordinator from "
         "now on, and the other nodes follow it. Refused if the coordinator is not lost, or if a "
         "majority of the voters answers. Needs the token of the job, if it has one "
         "(elastic-launch help high-availability).",
@@ -30,7 +30,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "voter",
         metavar="VOTER_ADDRESS",
-        help="HOST:PORT of the voter port of a node that is left, as its log has it",
+        help="HOST:PORT of the voter port of a remaining node, as shown in its log",
     )
     made.add_argument("--rdzv-id", "--rdzv_id", metavar="ID", required=True, help="the job")
     made.add_argument(

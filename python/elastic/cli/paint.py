@@ -1,4 +1,4 @@
-"""Colours for the launcher's screens on a terminal: the failure report, and that of a hang.
+"""Colours for the launcher's screens on a terminal: the reports of failures and hangs.
 
 The text stays as it is everywhere else, and wherever it is searched or kept.
 """

@@ -60,7 +60,7 @@ def _nodes(job: JobConfig) -> Iterator[tuple[str, str]]:
             yield "topology", config.topology
         for key, value in config.timings.items():
             yield key, duration(value)
-        yield "node address", job.local_addr or "that of its connection to the rendezvous"
+        yield "node address", job.local_addr or "the address of its connection to the rendezvous"
         yield "after a node loss", config.on_node_loss
     first, last = job.native["worker_ports"]
     ports = f"a free one from {first} to {last} in each round" if last else "free in each round"

@@ -44,7 +44,7 @@ def format_report(name: str, result: RunResult, is_output_shown: bool = False) -
         lines += _quote("last lines of its stderr", evidence.output if evidence else "")
         first_at = None
     elif first is None or (job is None and first.started and result.exit_code != first.shell_code):
-        # The exit code is that of the launcher's own reason: a lost coordinator, a signal, ….
+        # The exit code stands for a reason of the launcher: a lost coordinator, a signal, ….
         lines = [f"{name} failed: {result.message}", *_facts(run, ("class", class_of(result)))]
         first_at = None
     else:

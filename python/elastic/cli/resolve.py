@@ -22,15 +22,14 @@ from elastic.cli.values import choice, integer
 from elastic.constants import (
     DEFAULT_DRAIN_TIMEOUT_S,
     DEFAULT_INPLACE_GRACE_S,
+    DEFAULT_ROLE,
+    DEFAULT_SHUTDOWN_TIMEOUT_S,
     NOTICE,
     PORT_MAX,
 )
 from elastic.errors import ConfigError
 from elastic.multiprocessing.logs import LogOptions
 from elastic.text import is_number, seconds
-
-DEFAULT_SHUTDOWN_TIMEOUT_S = 30.0
-DEFAULT_ROLE = "default"
 
 LOG_LEVELS = {"CRITICAL": 50, "FATAL": 50, "ERROR": 40, "WARNING": 30, "WARN": 30,
               "NOTICE": NOTICE, "INFO": 20, "DEBUG": 10, "NOTSET": 0}  # fmt: skip
@@ -206,7 +205,7 @@ def _native_settings(
     if both := {*settings["bad_node_codes"]} & {*settings["no_restart_codes"]}:
         raise ConfigError(
             f"{min(both)} is in {line.origin('bad-node-codes')} and in "
-            f"{line.origin('no-restart-codes')}: the job either goes on without the node, or ends"
+            f"{line.origin('no-restart-codes')}: the job either continues without the node, or ends"
         )
     action = settings["hang_action"]
     if action != "report" and "hang_timeout" not in settings:

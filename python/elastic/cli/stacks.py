@@ -35,26 +35,25 @@ def run(arguments: Sequence[str]) -> int:
     hint = ""
     try:
         hint = local_jobs.locate(options)
-        print(_request(options))
+        print(fetch(options, options.timeout))
         return 0
     except RendezvousError as error:
         return subcommands.report("stacks", error, hint)
 
 
-def _request(options: argparse.Namespace) -> str:
-    deadline = time.monotonic() + options.timeout
+def fetch(job: argparse.Namespace, timeout: float) -> str:
+    """The screen with the stacks of a job, which ``subcommands.add_job`` describes."""
+    deadline = time.monotonic() + timeout
     with observe.connect(
-        options.endpoint,
-        options.rdzv_id,
+        job.endpoint,
+        job.rdzv_id,
         workers=False,
         stacks=True,
-        timeout=options.timeout,
-        token_file=options.token_file,
-    ) as job:
+        timeout=timeout,
+        token_file=job.token_file,
+    ) as observation:
         while (left := deadline - time.monotonic()) > 0:
-            text = job.next_stacks(left)
+            text = observation.next_stacks(left)
             if text:
                 return text
-    raise RendezvousUnavailable(
-        f"{options.endpoint} sent no stacks within {duration(options.timeout)}"
-    )
+    raise RendezvousUnavailable(f"{job.endpoint} sent no stacks within {duration(timeout)}")

@@ -28,7 +28,7 @@ from elastic._data import changed
 from elastic._plug_in import health_check
 from elastic.agent.server.api import WorkerSpec
 from elastic.agent.server.local_elastic_agent import LocalElasticAgent
-from elastic.constants import COORDINATED
+from elastic.constants import COORDINATED, DEFAULT_SHUTDOWN_TIMEOUT_S, DEFAULT_SIGNALS
 from elastic.errors import ConfigError, ElasticError
 from elastic.multiprocessing.errors import ChildFailedError
 from elastic.multiprocessing.errors.signal_exception import SignalException
@@ -85,7 +85,7 @@ class LaunchConfig:
     local_addr: str | None = None
     event_log_handler: str = "null"
     numa_options: Any = None
-    signals_to_handle: str = "SIGTERM,SIGINT,SIGHUP,SIGQUIT"
+    signals_to_handle: str = DEFAULT_SIGNALS
     duplicate_stdout_filters: list[str] | None = None
     duplicate_stderr_filters: list[str] | None = None
     virtual_local_rank: bool = False
@@ -101,7 +101,7 @@ class LaunchConfig:
         if self.logs_specs is None:
             self.logs_specs = DefaultLogsSpecs()
         if self.shutdown_timeout is None:
-            text = _environment.get(SHUTDOWN_TIMEOUT_VARIABLE, "30")
+            text = _environment.get(SHUTDOWN_TIMEOUT_VARIABLE, f"{DEFAULT_SHUTDOWN_TIMEOUT_S}")
             self.shutdown_timeout = seconds(text, SHUTDOWN_TIMEOUT_VARIABLE)
         if self.shutdown_timeout < 0:
             raise ConfigError(f"shutdown_timeout is {self.shutdown_timeout}: expected 0 or more")
@@ -286,7 +286,7 @@ def _static_master(config: LaunchConfig) -> tuple[str | None, int | None]:
 
 
 def _get_entrypoint_name(entrypoint: Callable[..., Any] | str | None, args: Sequence[Any]) -> str:
-    """The name of a function or a program; that of the script if the program is this interpreter.
+    """The name of a function or a program, or of the script if the program is this interpreter.
 
     Programs for torch import it.
     """

@@ -63,7 +63,7 @@ def _run(
 
 
 class MultiprocessContext(PContext):
-    """``start_method`` is that of Python's ``multiprocessing``."""
+    """``start_method``: as in Python's ``multiprocessing``."""
 
     def __init__(
         self,

@@ -10,6 +10,7 @@ from types import FrameType
 from typing import NoReturn
 
 from elastic import _environment
+from elastic.constants import DEFAULT_SIGNALS
 from elastic.multiprocessing.errors.signal_exception import SignalException
 
 logger = logging.getLogger(__name__)
@@ -29,7 +30,7 @@ def handle() -> None:
             "them yourself when this process is asked to end"
         )
         return
-    chosen = _environment.get("TORCHELASTIC_SIGNALS_TO_HANDLE", "SIGTERM,SIGINT,SIGHUP,SIGQUIT")
+    chosen = _environment.get("TORCHELASTIC_SIGNALS_TO_HANDLE", DEFAULT_SIGNALS)
     for name in chosen.split(","):
         try:
             signal.signal(getattr(signal, name.strip()), _terminate_process_handler)

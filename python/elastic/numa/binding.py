@@ -11,8 +11,8 @@ __all__ = ["AffinityMode", "NumaOptions"]
 class AffinityMode(str, Enum):
     """Which CPUs a worker may use, by the NUMA node of the device with its local rank."""
 
-    NODE = "node"  # those of the NUMA node
-    SOCKET = "socket"  # those of all NUMA nodes of the same socket
+    NODE = "node"  # the CPUs of the NUMA node
+    SOCKET = "socket"  # the CPUs of all NUMA nodes of the same socket
     EXCLUSIVE = "exclusive"  # an equal share of the node's cores, which no other worker uses
     CORE_COMPLEX = "core-complex"  # the cores that share one last-level cache of the node
 

@@ -76,7 +76,7 @@ def read_values(given: Mapping[str, str], origin: str, backend: str, is_ours: bo
         if key in given and is_ours
     ]
     if backend not in ("etcd", "etcd-v2") and is_ours:
-        notes += [f"{key} in {origin} concerns etcd alone" for key in _ETCD if key in given]
+        notes += [f"{key} in {origin} applies to etcd only" for key in _ETCD if key in given]
     if backend in SHARED:
         notes += [
             f"{key} in {origin} has no effect: with {backend} a store keeps the job's record"
@@ -154,7 +154,7 @@ def _add_timeout(
         return
     value = seconds(given["timeout"], f"{origin}: timeout", positive=True)
     if backend not in ("static", "etcd"):
-        notes.append(f"timeout in {origin} has no effect with {backend}; there is join_timeout")
+        notes.append(f"timeout in {origin} has no effect with {backend}; use join_timeout")
     elif timings.setdefault("join_timeout", value) != value:
         raise ConfigError(
             f"{origin}: timeout and join_timeout both set the limit for nodes to join; "
@@ -189,7 +189,7 @@ def _witness(given: Mapping[str, str], origin: str) -> tuple[str, int] | None:
         return None
     if given.get("voters") == "1":
         raise ConfigError(
-            f"{origin}: voters=1 means that no other node votes, so witness has no use"
+            f"{origin}: voters=1 means that no other node votes, so witness has no effect"
         )
     host, port = split_endpoint(given["witness"], f"{origin}: witness")
     if not port:

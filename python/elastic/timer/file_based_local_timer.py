@@ -87,8 +87,8 @@ class FileTimerClient(TimerClient):
         line = (request.to_json() + "\n").encode()
         if len(line) > select.PIPE_BUF:  # longer ones are not written atomically
             raise RuntimeError(
-                f"a timer request has at most {select.PIPE_BUF} bytes, but that of scope "
-                f"{request.scope_id[:100]!r} has {len(line)}"
+                f"the timer request of scope {request.scope_id[:100]!r} has {len(line)} bytes: "
+                f"expected at most {select.PIPE_BUF}"
             )
         pipe = self._open()
         try:

@@ -1,4 +1,4 @@
-"""Loggers whose level is that of ``LOGLEVEL``."""
+"""Loggers with the level that ``LOGLEVEL`` names."""
 
 from __future__ import annotations
 

@@ -8,6 +8,7 @@ import json
 import os
 import signal
 import subprocess
+import threading
 import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator, Iterator
@@ -20,13 +21,14 @@ import pytest
 from support.launching import Job, clean_environment, free_endpoint, launch, launcher_command
 
 pytest.importorskip("aiohttp")
-from aiohttp import web
+from aiohttp import test_utils, web
 from elastic.cli import dashboard
+from elastic.errors import RendezvousUnavailable
 
 from support import browser
 from support.snapshots import snapshot
 
-WORKER = ["--no-python", "/bin/sh", "-c", "echo $RANK; exec sleep 1000"]
+WORKER = ["--no-python", "/bin/sh", "-c", "echo $RANK; echo worker $RANK >&2; exec sleep 1000"]
 
 
 @pytest.fixture
@@ -102,6 +104,12 @@ def test_the_page_receives_the_job_and_its_changes(job: Job, endpoint: str) -> N
             if kind == "job" and data["round"] == 1:
                 break
         assert data["rounds"][0]["cause"] == "worker_failed"
+        # The failure that ends the job has the last lines of the worker.
+        os.kill(first_job(url)["nodes"][0]["workers"][0]["pid"], signal.SIGKILL)
+        while data["result"] is None:
+            kind, data = next(stream)
+        evidence = data["result"]["evidence"]
+        assert (evidence["output"], evidence["cause"]) == ("worker 0", "signal")
 
 
 def test_a_foreign_host_name_and_an_unknown_file_are_refused(endpoint: str) -> None:
@@ -137,6 +145,12 @@ def test_a_browser_shows_the_job_and_a_restart(job: Job, endpoint: str, tmp_path
             assert await page.evaluate("document.querySelectorAll('h1 b').length") == 0
             assert await page.evaluate("document.querySelectorAll('#timeline .round').length") == 1
             assert "Incidents\n\nnone" in await page.evaluate(text)
+            # Stacks are collected at a click, and the job goes on.
+            await page.evaluate("document.querySelector('#collect').click()")
+            await page.wait_for("!document.querySelector('#stacks-text').hidden")
+            stacks = await page.evaluate("document.querySelector('#stacks-text').textContent")
+            assert "4 ranks (0-3)" in stacks
+            assert await page.evaluate("document.querySelectorAll('.chip.running').length") == 4
             os.kill(victim, signal.SIGKILL)
             await page.wait_for("document.querySelectorAll('#timeline .round').length === 2")
             await page.wait_for("document.querySelectorAll('.chip.running').length === 4")
@@ -157,9 +171,11 @@ def test_a_browser_shows_the_job_and_a_restart(job: Job, endpoint: str, tmp_path
 
 
 @asynccontextmanager
-async def showing(job: dict[str, Any], profile: Path) -> AsyncIterator[browser.Page]:
+async def showing(
+    job: dict[str, Any], profile: Path, feed: dashboard.Feed | None = None
+) -> AsyncIterator[browser.Page]:
     """A browser at the page of a job that nobody runs."""
-    feed = dashboard.Feed()
+    feed = feed or dashboard.Feed()
     await feed.publish("job", job)
     runner = web.AppRunner(dashboard.application(feed, None), shutdown_timeout=1.0)
     await runner.setup()
@@ -190,12 +206,21 @@ def test_the_page_is_readable_at_each_size(ranks: int, tmp_path: Path) -> None:
                 # Nothing is cut off, and the page has an end.
                 inside = "document.documentElement.scrollWidth <= window.innerWidth"
                 assert await page.evaluate(inside), width
+                height = "document.querySelector('#goodput').getBoundingClientRect().height"
+                assert await page.evaluate(height) > 40
                 assert await page.evaluate("document.body.scrollHeight") < 20 * 900
                 background = await page.evaluate("getComputedStyle(document.body).backgroundColor")
                 assert (
                     background == {"light": "rgb(252, 252, 253)", "dark": "rgb(17, 17, 19)"}[scheme]
                 )
             assert await page.evaluate("document.querySelector('#ranks').children.length") == ranks
+            bars = "[...document.querySelectorAll('#goodput rect')]"
+            shares = await page.evaluate(f"{bars}.map(one => one.textContent.split(': ')[1])")
+            assert len(shares) == 60, "two hours in parts of two minutes"
+            assert shares[0] == "58.3 %", "50 of 120 s until the first step"
+            assert (shares[1], shares[-1]) == ("100.0 %", "20.8 %"), "it hangs since 95 s"
+            text = await page.evaluate("document.querySelector('#goodput-legend').innerText")
+            assert "each 2 min in" in text and "now 97.9 %" in text
             counts = await page.evaluate("document.querySelector('#counts').innerText")
             assert counts.split() == [str(ranks - 1), "running", "1", "hung"]
             title = await page.evaluate("document.querySelector('#ranks .hung').title")
@@ -235,3 +260,82 @@ def test_the_page_says_how_fast_a_job_trains_and_who_lags(tmp_path: Path) -> Non
             )
 
     asyncio.run(look())
+
+
+@pytest.mark.skipif(browser.PROGRAM is None, reason="no chromium is installed")
+def test_the_page_reports_each_failure(tmp_path: Path) -> None:
+    job = snapshot(16)
+    result = {
+        "outcome": "failed", "cause": "worker", "exit_code": 137, "rank": 3,
+        "node": "gpu-node-0000_700", "message": "rank 3 killed by signal 9", "lost": [],
+        "evidence": {"host": "gpu-node-0000", "time": 1e9, "class": "platform",
+                     "cause": "out of memory", "error": None, "hint": "the <b>limit",
+                     "output": "loss 0.25\n<b>Killed"},
+    }  # fmt: skip
+    report = "document.querySelector('#incidents details')"
+
+    async def look() -> None:
+        feed = dashboard.Feed()
+        async with showing(job, tmp_path / "profile", feed) as page:
+            assert await page.evaluate(f"{report}.open") is False
+            await page.evaluate(f"{report}.querySelector('summary').click()")
+            await page.wait_for(f"{report}.open")
+            text = await page.evaluate(f"{report}.innerText")
+            for part in ("Rank\n1", "Exit code\n1", "57 min 30 s", "not sent to observers"):
+                assert part in text, part
+            # It stays open when the job changes.
+            await feed.publish("job", job | {"result": result, "phase": "closed"})
+            await page.wait_for("!document.querySelector('#failure').hidden")
+            assert await page.evaluate(f"{report}.open") is True
+            shown = await page.evaluate("document.querySelector('#failure').innerText")
+            for part in ("platform (out of memory)", "137 (signal 9)", "the <b>limit",
+                         "loss 0.25\n<b>Killed"):  # fmt: skip
+                assert part in shown, part
+            assert await page.evaluate("document.querySelectorAll('#failure b').length") == 0
+            assert await page.evaluate("document.querySelector('#collect').offsetParent") is None
+
+    asyncio.run(look())
+
+
+def test_stacks_are_requested_once_for_all_pages() -> None:
+    now, started, requests = 0.0, threading.Event(), iter(range(9))
+
+    def fetch() -> str:
+        number = next(requests)
+        started.wait(60)
+        if number == 1:
+            raise RendezvousUnavailable("no answer")
+        return f"stacks {number}"
+
+    async def ask() -> None:
+        nonlocal now
+        stacks = dashboard.Stacks(fetch, lambda: now)
+        asked = [asyncio.ensure_future(stacks.text()) for _ in range(3)]
+        await asyncio.sleep(0)
+        started.set()
+        assert await asyncio.gather(*asked) == ["stacks 0"] * 3
+        now = dashboard.STACKS_PAUSE_S - 1
+        assert await stacks.text() == "stacks 0"
+        now += 1
+        with pytest.raises(RendezvousUnavailable):
+            await stacks.text()
+        assert await stacks.text() == "stacks 2", "after an error there is nothing to keep"
+
+    asyncio.run(ask())
+
+
+def test_stacks_are_for_the_page_on_loopback_only() -> None:
+    async def post(stacks: dashboard.Stacks | None, headers: dict[str, str]) -> tuple[int, str]:
+        application = dashboard.application(dashboard.Feed(), None, stacks)
+        async with test_utils.TestClient(test_utils.TestServer(application)) as client:
+            reply = await client.post("/stacks", headers=headers)
+            return reply.status, await reply.text()
+
+    async def ask() -> None:
+        ours, stacks = {"X-Elastic": "stacks"}, dashboard.Stacks(lambda: "all", lambda: 0.0)
+        assert await post(stacks, ours) == (200, "all")
+        assert (await post(stacks, {}))[0] == 403
+        code, text = await post(None, ours)
+        assert code == 403 and "elastic-launch stacks" in text
+
+    asyncio.run(ask())

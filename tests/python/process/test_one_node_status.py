@@ -117,7 +117,8 @@ def test_a_job_of_several_nodes_is_found_by_its_id() -> None:
         unknown = launch("status", "no-such-host.invalid", "--timeout=1")
         assert unknown.returncode == 75
         assert (
-            f"nor has this host a job of the id no-such-host.invalid: {run_id}" in (unknown.stderr)
+            f"and this host has no job with the id no-such-host.invalid: {run_id}"
+            in (unknown.stderr)
             or f"{run_id} (pid" in unknown.stderr
         )
 

@@ -7,6 +7,7 @@ import re
 import signal
 import stat
 import string
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +15,7 @@ from pathlib import Path
 import pytest
 from elastic import _C
 from elastic._host import devices
-from elastic.cli import command_line, help, options, resolve
+from elastic.cli import arguments, command_line, help, options, resolve
 from elastic.cli.config import JobConfig
 from elastic.errors import ConfigError
 from elastic.multiprocessing import LogOptions, Std
@@ -452,17 +453,49 @@ def test_log_directory_is_created_and_absolute(
     assert os.path.isdir(logs.log_dir)
 
 
-def test_every_option_is_documented() -> None:
-    text = (ROOT / "docs" / "cli.md").read_text()
-    assert [option.name for option in options.OPTIONS if f"`--{option.name}" not in text
-            and f"`-{option.short}`, `--{option.name}" not in text] == []  # fmt: skip
+def test_the_tables_of_the_manual_are_those_of_the_options() -> None:
+    command = [sys.executable, str(ROOT / "tools" / "gen_options_page.py"), "--check"]
+    assert subprocess.run(command).returncode == 0, f"run {' '.join(command[:2])}"
+
+
+def test_the_help_marks_no_code_and_ends_with_the_default() -> None:
+    for option in options.OPTIONS:
+        assert option.help.count("`") % 2 == option.more.count("`") % 2 == 0, option.name
+        assert not (option.default and option.unset), option.name
+        assert "Default:" not in option.help, option.name
+    assert "`" not in help.full_text()
+    assert options.BY_NAME["role"].about.endswith("prefixes. Default: default.")
+    assert options.BY_NAME["failure-grace"].about.endswith("failed. Default: --shutdown-timeout.")
 
 
 def test_a_native_setting_has_the_name_and_the_default_of_its_field(script: str) -> None:
     signature = _C.AgentOptions.__init__.__doc__ or ""
     native = configure([script]).native
     for option in options.OPTIONS:
-        if option.native:
-            assert f" {option.native}: " in signature, option.name
-            assert option.read is not None, option.name
-    assert native["start_timeout"] == 60.0 and "failure_grace" not in native
+        if not option.native:
+            continue
+        assert option.read is not None, option.name
+        field = re.search(rf" {option.native}: [^=]*= ([\w.<\[]+)", signature)
+        assert field is not None, option.name
+        if option.default.isdigit():
+            assert float(field[1]) == native[option.native] == float(option.default)
+    assert "failure_grace" not in native
+
+
+def test_programs_get_the_launchers_grammar(script: str) -> None:
+    """Only the launcher's parser decides where PROGRAM is, also for a parser with more options."""
+    made = arguments.parser({})
+    made.add_argument("--mine", action="store_true")
+    made.add_argument("--size", type=int)
+    for words in (
+        ["-mr3", "--mine", "--size", "2", "--nproc", "4", "x", "--n", "--r", "--", "-r", "1"],
+        ["--mine", "-r=3", "--size=2", "--nproc_per_node=4", "-m", "--", "x", "--n", "--r",
+         "--", "-r", "1"],
+    ):  # fmt: skip
+        args = made.parse_args(words)
+        assert (args.module, args.redirects, args.nproc_per_node) == (True, "3", "4")
+        assert (args.mine, args.size, args.training_script) == (True, 2, "x")
+        assert args.training_script_args == ["--n", "--r", "--", "-r", "1"]
+    with pytest.raises(SystemExit):
+        made.parse_args(["--r", "3", script])  # several options begin so
+    assert made.parse_known_args(["--unknown", script])[1] == ["--unknown"]

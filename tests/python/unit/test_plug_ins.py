@@ -1,4 +1,4 @@
-"""Errors of handlers, callbacks and stores that a program brings along: the job goes on."""
+"""Errors of handlers, callbacks and stores that a program brings along: the job continues."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ def test_only_an_error_of_the_plug_in_is_caught(caplog: pytest.LogCaptureFixture
         explode()
     assert failed == {"handler"}
     assert (
-        "the handler failed, and the job goes on without it: Boom: no such server (" in caplog.text
+        "the handler failed, and the job continues without it: Boom: no such server ("
+        in caplog.text
     )
     assert "test_plug_ins.py:" in caplog.text
     for error in (SignalException("received SIGTERM", signal.SIGTERM), KeyboardInterrupt()):

@@ -194,7 +194,7 @@ def test_settings_of_the_rendezvous_become_seconds(conf: str, timings: dict[str,
 def test_torchs_timeout_is_the_join_timeout_where_torch_has_one() -> None:
     assert configure([*STATIC, "--rdzv-conf=timeout=9"]).rendezvous.timings == {"join_timeout": 9.0}
     expected = notes_of([*C10D, "--rdzv-conf=timeout=9"])
-    assert "timeout in --rdzv-conf has no effect with c10d; there is join_timeout" in expected
+    assert "timeout in --rdzv-conf has no effect with c10d; use join_timeout" in expected
 
 
 @pytest.mark.parametrize("key", ["close_timeout", "heartbeat_timeout", "read_timeout"])

@@ -19,8 +19,8 @@ from elastic import _environment
 from elastic.agent.server.api import RunResult, WorkerGroup, WorkerSpec, WorkerState, check
 from elastic.agent.server.guarded_context import by_global_rank
 from elastic.agent.server.handler_elastic_agent import round_variables
-from elastic.agent.server.simple_elastic_agent import DEFAULT_ROLE, SimpleElasticAgent
-from elastic.constants import DEFAULT_LINE_PREFIX
+from elastic.agent.server.simple_elastic_agent import SimpleElasticAgent
+from elastic.constants import DEFAULT_LINE_PREFIX, DEFAULT_ROLE, DEFAULT_SHUTDOWN_TIMEOUT_S
 from elastic.multiprocessing.errors.signal_exception import SignalException
 from elastic.multiprocessing.logs_specs import DefaultLogsSpecs, LogsSpecs
 from elastic.multiprocessing.multiprocess_context import MultiprocessContext
@@ -50,7 +50,7 @@ class ForkingElasticAgent(SimpleElasticAgent):
         spec: WorkerSpec,
         logs_specs: LogsSpecs | None = None,
         log_line_prefix_template: str | None = None,
-        shutdown_timeout: float = 30,
+        shutdown_timeout: float = DEFAULT_SHUTDOWN_TIMEOUT_S,
         environment: Mapping[str, str] | None = None,
     ) -> None:
         check(spec, shutdown_timeout)

@@ -28,8 +28,13 @@ from elastic.agent.server.api import (
     watchdog,
 )
 from elastic.agent.server.guarded_context import GuardedContext, by_global_rank
-from elastic.agent.server.simple_elastic_agent import DEFAULT_ROLE, SimpleElasticAgent
-from elastic.constants import DEFAULT_LINE_PREFIX
+from elastic.agent.server.simple_elastic_agent import SimpleElasticAgent
+from elastic.constants import (
+    DEFAULT_LINE_PREFIX,
+    DEFAULT_ROLE,
+    DEFAULT_SHUTDOWN_TIMEOUT_S,
+    HANDLER_EXIT_BARRIER_S,
+)
 from elastic.errors import ElasticError
 from elastic.multiprocessing.errors.evidence import ProcessFailure
 from elastic.multiprocessing.errors.signal_exception import SignalException
@@ -60,9 +65,9 @@ class HandlerElasticAgent(SimpleElasticAgent):
         spec: WorkerSpec,
         logs_specs: LogsSpecs | None = None,
         start_method: str = "spawn",
-        exit_barrier_timeout: float = 300,
+        exit_barrier_timeout: float = HANDLER_EXIT_BARRIER_S,
         log_line_prefix_template: str | None = None,
-        shutdown_timeout: float = 30,
+        shutdown_timeout: float = DEFAULT_SHUTDOWN_TIMEOUT_S,
         health_check_server: Any = None,
         uninterruptible_state_timeout: float | None = None,
         *,

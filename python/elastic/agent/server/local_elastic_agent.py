@@ -17,9 +17,11 @@ from elastic._data import changed
 from elastic.agent.server.api import RunResult, WorkerGroup, WorkerSpec, virtual_device
 from elastic.agent.server.handler_elastic_agent import HandlerElasticAgent
 from elastic.agent.server.native_elastic_agent import NativeElasticAgent
-from elastic.agent.server.simple_elastic_agent import DEFAULT_ROLE
 from elastic.constants import (
     DEFAULT_DRAIN_TIMEOUT_S,
+    DEFAULT_ROLE,
+    DEFAULT_SHUTDOWN_TIMEOUT_S,
+    HANDLER_EXIT_BARRIER_S,
     TORCHELASTIC_ENABLE_FILE_TIMER,
     TORCHELASTIC_HEALTH_CHECK_PORT,
     TORCHELASTIC_TIMER_FILE,
@@ -69,7 +71,7 @@ class LocalElasticAgent(HandlerElasticAgent):
         start_method: str = "spawn",
         exit_barrier_timeout: float | None = None,
         log_line_prefix_template: str | None = None,
-        shutdown_timeout: float = 30.0,
+        shutdown_timeout: float = DEFAULT_SHUTDOWN_TIMEOUT_S,
         health_check_server: Any = None,
         uninterruptible_state_timeout: float | None = None,
         **more: Any,
@@ -104,7 +106,7 @@ class LocalElasticAgent(HandlerElasticAgent):
             spec,
             logs_specs,
             start_method,
-            300 if exit_barrier_timeout is None else exit_barrier_timeout,
+            HANDLER_EXIT_BARRIER_S if exit_barrier_timeout is None else exit_barrier_timeout,
             log_line_prefix_template,
             shutdown_timeout,
             health_check_server,

@@ -35,6 +35,9 @@ from elastic.agent.server.progress_notes import ProgressNotes
 from elastic.constants import (
     DEFAULT_DRAIN_TIMEOUT_S,
     DEFAULT_LINE_PREFIX,
+    DEFAULT_ROLE,
+    DEFAULT_SHUTDOWN_TIMEOUT_S,
+    DEFAULT_START_TIMEOUT_S,
     LOOPBACK,
     NOTICE,
     START_METHODS,
@@ -57,7 +60,7 @@ HANGS_KEPT = 16  # in the result
 # In messages about a restart: after its reason, and before the reason in what the node waits for.
 RESTARTING, CONTINUING, ROUND_ENDED = "; restarting", "; continuing", " has ended ("
 
-# Of a text or a number in an event, which may come from another node: the job goes on.
+# Errors in a text or number of an event, which may come from another node: the job continues.
 _REPORT_ERRORS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
 _SCOPES = {"group": _C.SignalScope.GROUP, "leader": _C.SignalScope.LEADER}
@@ -77,12 +80,12 @@ class NativeElasticAgent:
         start_method: str = "spawn",
         exit_barrier_timeout: float | None = None,
         log_line_prefix_template: str | None = None,
-        shutdown_timeout: float = 30.0,
+        shutdown_timeout: float = DEFAULT_SHUTDOWN_TIMEOUT_S,
         health_check_server: Any = None,
         uninterruptible_state_timeout: float | None = None,
         *,
         environment: Mapping[str, str] | None = None,
-        start_timeout: float = 60.0,
+        start_timeout: float = DEFAULT_START_TIMEOUT_S,
         rendezvous: _C.RendezvousOptions | None = None,
         become_subreaper: bool = False,
         worker_cpus: Sequence[Sequence[int]] | None = None,
@@ -91,7 +94,7 @@ class NativeElasticAgent:
         warm_template: Sequence[str] = (),
         **settings: Any,
     ) -> None:
-        """``environment`` is the workers' whole environment; None: that of this process.
+        """``environment`` is the workers' whole environment; None: this process's environment.
 
         ``start_method`` is checked and has no other effect: a function is called in a new process
         with its own interpreter, as with spawn.
@@ -136,7 +139,9 @@ class NativeElasticAgent:
             path = _local_jobs.new_path(spec.job_id(), _local_jobs.SOCKET, folders)
             rendezvous = _C.RendezvousOptions(local_addr=address, observer_socket=path)
         elif spec.local_addr:
-            raise ConfigError("with `rendezvous`, that is where the node's address belongs")
+            raise ConfigError(
+                "local_addr cannot be combined with `rendezvous`: set RendezvousOptions.local_addr"
+            )
         elif spec.master_addr:
             settings["reach_timeout"] = 0.0  # the workers connect elsewhere
         logs = log_options(logs_specs)
@@ -199,7 +204,7 @@ class NativeElasticAgent:
         self._timeline: Timeline | None = None
         self._round_events: list[_C.AgentEvent] = []
 
-    def get_worker_group(self, role: str = "default") -> WorkerGroup:
+    def get_worker_group(self, role: str = DEFAULT_ROLE) -> WorkerGroup:
         return self._group
 
     def request_drain(
@@ -242,7 +247,7 @@ class NativeElasticAgent:
             except ElasticError:  # the agent is closed
                 return
 
-    def run(self, role: str = "default") -> RunResult:
+    def run(self, role: str = DEFAULT_ROLE) -> RunResult:
         if self._has_run:
             raise RuntimeError("an agent runs once")
         self._has_run = True

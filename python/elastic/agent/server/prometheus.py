@@ -47,7 +47,7 @@ class PrometheusSink:
         ).labels(*values)
         self._incidents = client.Counter(
             "elastic_incidents",
-            "Rounds that ended and were followed by another one.",
+            "Rounds that ended and were followed by another round.",
             (*names, "cause"),
             registry=registry,
         )

@@ -23,6 +23,8 @@ from elastic._data import changed
 from elastic._plug_in import plug_in
 from elastic.agent.server.api import RunResult, Worker, WorkerGroup, WorkerSpec, WorkerState
 from elastic.agent.server.torch_records import TorchRecords
+from elastic.constants import DEFAULT_ROLE as DEFAULT_ROLE
+from elastic.constants import DEFAULT_SHUTDOWN_TIMEOUT_S, HANDLER_EXIT_BARRIER_S
 from elastic.errors import ConfigError, ElasticError
 from elastic.events import Event
 from elastic.metrics import prof
@@ -31,7 +33,6 @@ from elastic.rendezvous.errors import RendezvousGracefulExitError
 
 logger = logging.getLogger(__name__)
 
-DEFAULT_ROLE = "default"
 
 _ROLE_KEY = "torchelastic/role_info/"
 _RANKS_KEY = "torchelastic/assigned_ranks/"
@@ -54,7 +55,10 @@ class SimpleElasticAgent(ElasticAgent):
     """The loop. ``max_restarts`` is a budget of this agent."""
 
     def __init__(
-        self, spec: WorkerSpec, exit_barrier_timeout: float = 300, shutdown_timeout: float = 30
+        self,
+        spec: WorkerSpec,
+        exit_barrier_timeout: float = HANDLER_EXIT_BARRIER_S,
+        shutdown_timeout: float = DEFAULT_SHUTDOWN_TIMEOUT_S,
     ) -> None:
         if spec.rdzv_handler is None:
             raise ConfigError("the spec has no rendezvous handler")

@@ -49,7 +49,7 @@ class Watchdog:
         if state_timeout is None and (text := environment.get(STATE_TIMEOUT)):
             try:
                 self._state_timeout = seconds(text, STATE_TIMEOUT)
-            except ConfigError as error:  # torch's agent goes on without the check, too
+            except ConfigError as error:  # torch's agent also continues without the check
                 logger.warning("%s; the check is off", error)
         self._health_check: Any = None
         self._stopped = threading.Event()

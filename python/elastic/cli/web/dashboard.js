@@ -4,9 +4,13 @@ const SENTENCES_MAX = 3; // about stragglers
 const INCIDENTS_MAX = 10; // the latest ones, unless all are wanted
 const NODES_MAX = 16; // those that are not as usual first
 const NUMBERS_MAX = 512; // ranks that have their number in the grid
+const ROUNDS_KEPT = 64; // by the coordinator
+const BARS_MAX = 60; // of goodput; each is one of these times, in seconds
+const BAR_SECONDS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 43200, 86400];
 const ORDINARY = ["running", "stopped", "succeeded"]; // states that only have a colour
 
 const wanted = { incidents: false, nodes: false }; // all of them
+const opened = new Set(); // the rounds whose report is open
 let latest = null;
 
 // Every text of the job is set as textContent, so that it cannot become markup.
@@ -96,40 +100,50 @@ function coordinator(job) {
   return `${node ?? "outside the round"}, term ${term}`;
 }
 
+const nodesText = (count) => (count === 1 ? "1 node" : `${count} nodes`);
+
 function showSummary(job) {
-  const nodes = job.nodes_in_round === 1 ? "1 node" : `${job.nodes_in_round} nodes`;
-  const facts = [
+  const pairs = [
     ...progressFacts(job),
-    ["Goodput", job.goodput === null ? "-" : `${(100 * job.goodput).toFixed(1)} %`],
+    ["Goodput", job.goodput === null ? "-" : percent(job.goodput)],
     ["Running", duration(job.running_seconds)],
     ["Round", job.round === null ? "-" : `${job.round}`],
-    ["World size", `${job.world_size} on ${nodes}`],
+    ["World size", `${job.world_size} on ${nodesText(job.nodes_in_round)}`],
     ["Restarts", `${job.restarts} of ${job.settings.max_restarts}`],
     ["Membership changes", `${job.membership_changes}`],
     ["Waiting, spare", `${job.waiting_nodes}, ${job.spare_nodes}`],
     ["Coordinator", coordinator(job)],
   ];
-  byId("summary").replaceChildren(
-    ...facts.map(([title, text]) => {
-      const pair = element("div");
-      pair.append(element("dt", title), element("dd", text));
-      return pair;
-    }),
-  );
+  byId("summary").replaceChildren(...facts(pairs).children);
+}
+
+// The rounds that were formed, the time that they span, and the parts of it in which they trained.
+// Of a job that reports steps a round trains from its first step on.
+function courseOf(job) {
+  const rounds = job.rounds.filter((round) => round.formed !== null);
+  if (rounds.length === 0) return null;
+  const begin = rounds[0].formed;
+  const ends = job.result ? rounds[rounds.length - 1].ended ?? job.time : job.time;
+  const reportsSteps = rounds.some((round) => round.first_step !== null);
+  const hungSince = stateOf(job) === "hung" ? job.time - job.hang.idle_seconds : Infinity;
+  const trained = rounds.map((round) => {
+    const until = round.ended ?? ends;
+    const from = reportsSteps ? round.first_step ?? until : round.formed;
+    return { from, until: Math.max(from, round.ended === null ? Math.min(until, hungSince) : until) };
+  });
+  return { rounds, begin, ends, trained };
 }
 
 // A segment for each round, and one for each time in which nothing was trained: between two rounds,
 // before the first step of a round that reports steps, and while the job hangs.
-function showTimeline(job) {
-  const rounds = job.rounds.filter((round) => round.formed !== null);
+function showTimeline(job, course) {
   const line = byId("timeline");
-  if (rounds.length === 0) {
+  if (course === null) {
     line.replaceChildren();
     byId("span").textContent = "no round yet";
     return;
   }
-  const begin = rounds[0].formed;
-  const ends = job.result ? rounds[rounds.length - 1].ended ?? job.time : job.time;
+  const { rounds, begin, ends, trained } = course;
   const whole = Math.max(ends - begin, 1e-3);
   const segment = (from, to, className, title) => {
     const made = element("div", "", className);
@@ -140,13 +154,12 @@ function showTimeline(job) {
   };
   const segments = [];
   const lost = [];
-  const reportsSteps = rounds.some((round) => round.first_step !== null);
   rounds.forEach((round, index) => {
     const until = round.ended ?? ends;
     const name = `round ${round.round}, ${clock(round.formed)}, ${duration(until - round.formed)}`;
     segments.push(segment(round.formed, until, "round", name));
-    if (reportsSteps) {
-      const stepped = round.first_step ?? until;
+    const stepped = trained[index].from;
+    if (stepped > round.formed) {
       const title = `${duration(stepped - round.formed)} until the first step`;
       lost.push(segment(round.formed, stepped, "start", title));
     }
@@ -164,6 +177,68 @@ function showTimeline(job) {
   }
   line.replaceChildren(...segments, ...lost); // the lost time above the rounds
   byId("span").textContent = `${clock(begin)} to ${clock(ends)}`;
+}
+
+function svg(name, attributes, title = "") {
+  const made = document.createElementNS("http://www.w3.org/2000/svg", name);
+  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+  if (title) {
+    const shown = document.createElementNS("http://www.w3.org/2000/svg", "title");
+    shown.textContent = title;
+    made.append(shown);
+  }
+  return made;
+}
+
+// One of BAR_SECONDS.
+function roundTime(seconds) {
+  if (seconds >= 3600) return `${seconds / 3600} h`;
+  return seconds >= 60 ? `${seconds / 60} min` : duration(seconds);
+}
+
+const percent = (part) => `${(100 * part).toFixed(1)} %`;
+
+// A bar for each part of the time, as high as its share of training, and a line with the goodput of
+// all the time until then. Both come from the times of the rounds; the last point is the job's own
+// goodput.
+function showGoodput(job, course) {
+  const chart = byId("goodput");
+  const legend = byId("goodput-legend");
+  if (course === null || job.began === null || job.goodput === null) {
+    chart.replaceChildren();
+    legend.textContent = "not known yet";
+    return;
+  }
+  const { begin, ends, trained } = course;
+  const whole = Math.max(ends - begin, 1e-3);
+  const trainedIn = (from, to) =>
+    trained.reduce((sum, one) => sum + Math.max(0, Math.min(one.until, to) - Math.max(one.from, from)), 0);
+  const least = whole / BARS_MAX;
+  const wide = BAR_SECONDS.find((one) => one >= least) ?? 86400 * Math.ceil(least / 86400);
+  const bars = [];
+  const points = [];
+  for (let from = begin; from < ends; from += wide) {
+    const to = Math.min(from + wide, ends);
+    if (to - from < 1e-6) break;
+    const share = Math.min(trainedIn(from, to) / (to - from), 1);
+    const title = `${clock(from)} to ${clock(to)}: ${percent(share)}`;
+    const [x, width] = [(100 * (from - begin)) / whole, (100 * (to - from)) / whole];
+    bars.push(svg("rect", { x, width, y: 100 * (1 - share), height: 100 * share }, title));
+    const until = (job.running_seconds - trainedIn(to, ends)) / Math.max(to - job.began, 1e-3);
+    points.push(`${x + width},${100 * (1 - Math.min(Math.max(until, 0), 1))}`);
+  }
+  chart.replaceChildren(...bars, svg("polyline", { points: points.join(" ") }));
+  const parts = [
+    `bars: the share of each ${roundTime(wide)} in which the job trained`,
+    `line: goodput since ${clock(job.began)}, now ${percent(job.goodput)}`,
+  ];
+  const elsewhere = job.running_seconds - trainedIn(begin, ends);
+  if (job.rounds.length >= ROUNDS_KEPT) {
+    parts.push(`the coordinator keeps the latest ${ROUNDS_KEPT} rounds`);
+  } else if (elsewhere < -1) {
+    parts.push(`hangs that ended, ${duration(-elsewhere)} in all, are not in the bars`);
+  }
+  legend.textContent = parts.join("; ");
 }
 
 function showRows(table, rows) {
@@ -190,6 +265,80 @@ function limited(name, rows, limit) {
   return wanted[name] ? rows : rows.slice(0, limit);
 }
 
+// Titles and texts; those without a text are not known.
+function facts(pairs) {
+  const list = element("dl");
+  for (const [title, text] of pairs.filter((pair) => pair[1] !== null && pair[1] !== "")) {
+    const pair = element("div");
+    pair.append(element("dt", title), element("dd", text));
+    list.append(pair);
+  }
+  return list;
+}
+
+const textOf = (number) => (number === null ? null : `${number}`);
+
+function exitText(code) {
+  if (code === null) return null;
+  return code > 128 ? `${code} (signal ${code - 128})` : `${code}`;
+}
+
+// The report of the failure that ended a round. Observers receive no output of workers then.
+function reportOf(job, round) {
+  const made = element("details");
+  made.open = opened.has(round.round);
+  made.addEventListener("toggle", () => {
+    if (made.open) opened.add(round.round);
+    else opened.delete(round.round);
+  });
+  const ran = round.first_step ?? round.formed;
+  const next = job.rounds.find((one) => one.round > round.round);
+  const about = facts([
+    ["Rank", textOf(round.rank)],
+    ["Node", round.node],
+    ["Exit code", exitText(round.exit_code)],
+    ["Trained", ran === null || round.ended === null ? null : duration(round.ended - ran)],
+    ["Size", `${round.world_size} on ${nodesText(round.nodes)}`],
+    ["Next size", next ? `${next.world_size} on ${nodesText(next.nodes)}` : null],
+    ["Restarts", next ? `${next.restarts} of ${job.settings.max_restarts}` : null],
+  ]);
+  made.append(element("summary", round.reason), about);
+  if (round.rank !== null) {
+    const where = round.node === null ? "its node" : round.node;
+    const text = `The output of the worker is not sent to observers: see its log, or the console of ${where}.`;
+    made.append(element("p", text, "note"));
+  }
+  return made;
+}
+
+// The report of the failure that ended the job.
+function showFailure(job) {
+  const holder = byId("failure");
+  const { result } = job;
+  holder.hidden = result === null || result.outcome !== "failed";
+  if (holder.hidden) return;
+  const known = result.evidence ?? { output: "" };
+  const parts = [
+    facts([
+      ["Rank", textOf(result.rank)],
+      ["Node", result.node],
+      ["Host", known.host ?? null],
+      ["Time", known.time ? clock(known.time) : null],
+      ["Exit code", exitText(result.exit_code)],
+      ["Class", known.class ? `${known.class} (${known.cause})` : null],
+      ["Error", known.error ?? null],
+      ["Hint", known.hint ?? null],
+      ["Lost", result.lost.join(", ")],
+    ]),
+  ];
+  if (known.output) {
+    parts.push(element("h3", "Last lines of its stderr"), element("pre", known.output));
+  } else if (result.rank !== null) {
+    parts.push(element("p", "No lines of its stderr were captured.", "note"));
+  }
+  holder.replaceChildren(...parts);
+}
+
 function showIncidents(job) {
   const ended = job.rounds.filter((round) => round.cause !== null).reverse();
   byId("no-incidents").hidden = ended.length > 0;
@@ -205,7 +354,7 @@ function showIncidents(job) {
       duration(round.phases.stop),
       duration(round.phases.rendezvous),
       duration(round.phases.first_step),
-      round.reason,
+      [reportOf(job, round)],
     ]),
   );
 }
@@ -294,11 +443,36 @@ function show(job) {
   document.title = `${job.job}: ${stateOf(job)}`;
   byId("job").textContent = `job ${job.job}`;
   showNow(job);
+  showFailure(job);
   showSummary(job);
-  showTimeline(job);
+  const course = courseOf(job);
+  showTimeline(job, course);
+  showGoodput(job, course);
   showIncidents(job);
   showNodes(job);
+  byId("stacks").hidden = job.result !== null && byId("stacks-text").hidden;
+  byId("collect").hidden = job.result !== null;
 }
+
+// The stacks of all ranks, once for each click.
+async function collectStacks() {
+  const [button, shown] = [byId("collect"), byId("stacks-text")];
+  button.disabled = true;
+  button.textContent = "collecting";
+  let text;
+  try {
+    const reply = await fetch("stacks", { method: "POST", headers: { "X-Elastic": "stacks" } });
+    text = await reply.text();
+  } catch {
+    text = "the dashboard's server does not answer";
+  }
+  shown.textContent = text;
+  shown.hidden = false;
+  button.disabled = false;
+  button.textContent = "collect stacks";
+}
+
+byId("collect").addEventListener("click", collectStacks);
 
 for (const name of Object.keys(wanted)) {
   byId(`all-${name}`).addEventListener("click", () => {

@@ -122,7 +122,7 @@ def examine(failures: Sequence[WorkerFailure], *, keeps_logs: bool) -> dict[int,
 
     Workers that could not be started come first, because that may cause the other failures.
     """
-    # Read once: the differences between failures are those of the clock that the agent used.
+    # Read once, so that failures differ exactly as the agent's clock measured.
     offset = time.time() - time.monotonic()
     found = [_examine(failure, keeps_logs, offset) for failure in failures]
     found.sort(key=lambda failure: (failure.started, failure.time))
