@@ -388,8 +388,11 @@ void AgentPolicy::send_gone(Context* context) {
 }
 
 void AgentPolicy::stop_group(Duration grace, const std::string& why, Context* context) {
-  if (!has_processes() || all_ended() || std::exchange(is_stopping_, true)) return;
+  const bool may_leave_processes = failures_.empty();
+  if (!has_processes() || (all_ended() && !may_leave_processes)) return;
+  if (std::exchange(is_stopping_, true)) return;
   context->act(StopGroup{SIGTERM, grace});
+  if (all_ended()) return;  // it ends the wait for the processes that they left running
   context->report(AgentEvent::Kind::kStopping, state_,
                   why + ", which have " + duration_text(grace));
 }

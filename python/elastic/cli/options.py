@@ -222,6 +222,10 @@ _FAILURES = (
         "Grace period when workers are stopped because another worker failed. Default: that of "
         "--shutdown-timeout.",
         native="failure_grace", read=duration, needs=NATIVE),
+    Option("leftover-grace", "SECONDS",
+        "How long processes that the workers of a node left running, such as an upload, may take "
+        "to end when all of these workers have succeeded. Then they are killed.",
+        default="0", native="leftover_grace", read=duration, needs=NATIVE),
     Option("on-membership-change", "WHAT",
         "What happens when a node or a worker is lost or a node joins: restart, all workers "
         "start again; inplace, workers of a script that can continue (elastic.torch.membership) "
