@@ -46,6 +46,21 @@ TEST(AgentPolicy, UnhealthyOrdersFailuresByTheirEarliestEvidence) {
   EXPECT_EQ(agent.result().failures[1].failed_at, at(4));
 }
 
+// The memory of a large process that is killed is freed for seconds before its exit is known.
+TEST(AgentPolicy, LossOfAPeerIsNoCauseIfAnotherWorkerFailed) {
+  constexpr const char* kLostPeer = "RuntimeError: [pair.cc:5] Connection closed by peer";
+  Fixture agent;
+  agent.running(2).exit(1, exited(1, 5)).evidence(1, exited(1, 5), 5, kLostPeer).quiet();
+  EXPECT_THAT(agent.exit(0, killed(SIGKILL, 7)).words(), ElementsAre("report exited", "failed 1"));
+  EXPECT_EQ(std::get<rdzv::Failed>(agent.sent()).failure.rank, 0);
+  agent.gone().failed(0, "n", 137);
+  EXPECT_EQ(agent.result().failures[0].rank, 0);
+  Fixture late;
+  late.running(2).exit(1, exited(1, 5)).exit(0, killed(SIGKILL, 7)).quiet();
+  EXPECT_THAT(late.evidence(1, exited(1, 5), 5, kLostPeer).words(), ElementsAre("failed 1"));
+  EXPECT_EQ(std::get<rdzv::Failed>(late.sent()).failure.rank, 0) << "found by what is known now";
+}
+
 TEST(AgentPolicy, ReportsTheSameFailureInSeveralRounds) {
   Fixture agent(5);
   const auto fail = [&](std::uint64_t round, const std::string& fingerprint, int second = 107) {
