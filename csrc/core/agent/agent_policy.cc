@@ -483,6 +483,9 @@ std::string AgentPolicy::restart_text(const RoundRecord& record) const {
     text += ", " + std::to_string(settings_.max_restarts - record.restarts) + " of " +
             std::to_string(settings_.max_restarts) + " restarts left";
   }
+  const bool is_input =
+      !failures_.empty() && cause().evidence.failure_class == FailureClass::kUserInput;
+  if (is_input) text += "; the command or the script looks wrong, so a restart may not help";
   return text;
 }
 
