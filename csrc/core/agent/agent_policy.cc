@@ -361,6 +361,15 @@ void AgentPolicy::count_exit(const WorkerExited& event, Context* context) {
                   "rank " + std::to_string(worker.rank) + " " + event.exit.describe() +
                       " after it had stopped at step " + std::to_string(event.exit.stop_step) +
                       ": no restart follows; check what it saved");
+  note_failed_leave("rank " + std::to_string(worker.rank) + " " + event.exit.describe(),
+                    event.exit.shell_code());
+}
+
+// It has left at a step, and success would say that its workers have saved what they needed to.
+void AgentPolicy::note_failed_leave(const std::string& what, int exit_code) {
+  if (state_ != AgentState::kStopped || result_.exit_code != 0) return;
+  result_.exit_code = exit_code;
+  result_.message += "; then " + what;
 }
 
 // It was told to stop at the agreed step and has passed all others: its end is no failure of the
@@ -463,6 +472,7 @@ void AgentPolicy::lose(const PolicyEvent& event, Context* context) {
 }
 
 void AgentPolicy::finish(Context* context) {
+  if (!failures_.empty()) note_failed_leave(describe_failure(cause()), cause().exit_code);
   is_finished_ = true;
   deadline_.reset();
   result_.state = state_;

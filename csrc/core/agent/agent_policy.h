@@ -298,6 +298,7 @@ class AgentPolicy {
   void leave(const StopRequested& event, Context* context);
   void leave_done(Context* context);
   void leave_at(std::int64_t step, Context* context);
+  void note_failed_leave(const std::string& what, int exit_code);
   void kill(const StopRequested& event, Context* context);
   void lose(const PolicyEvent& event, Context* context);
   void finish(Context* context);
