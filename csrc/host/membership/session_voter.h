@@ -16,6 +16,7 @@
 #include "core/succession/succession_machine.h"
 #include "core/succession/survival.h"
 #include "elastic/rendezvous_options.h"
+#include "host/base/settled_line.h"
 #include "host/coordinator/hosting.h"
 #include "host/membership/membership.h"
 #include "host/succession/job_voter.h"
@@ -116,7 +117,7 @@ class SessionVoter {
   std::deque<succession::Event> early_;
   bool was_opened_ = false;
 
-  std::string survival_;             // as last logged
+  std::string survival_;             // as last found
   bool was_replicated_ = false;      // the job had several voters
   succession::SurvivalFacts round_;  // of the current round
   bool is_ending_ = false;
@@ -135,6 +136,7 @@ class SessionVoter {
   std::shared_ptr<const CoordinatorInfo> coordinator_;  // as last reported
   os::EventLoop::Timer loss_timer_;
   std::unique_ptr<JobVoter> voter_;
+  SettledLine survival_line_;
 };
 
 }  // namespace elastic::host
