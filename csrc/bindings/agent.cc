@@ -132,9 +132,9 @@ void bind_options(py::module_& module) {
                   std::optional<double> exit_barrier_timeout, std::uint16_t master_port,
                   std::pair<std::uint16_t, std::uint16_t> worker_ports, bool share_store,
                   bool capture_stderr, double hang_timeout, HangAction hang_action,
-                  double straggler_timeout, bool stacks_on_failure, double reach_timeout,
-                  const py::str& log_dir, std::uint64_t log_bytes_max, int log_files_max,
-                  std::string line_prefix, bool merge_lines,
+                  double straggler_timeout, bool stacks_on_failure, double leftover_grace,
+                  double reach_timeout, const py::str& log_dir, std::uint64_t log_bytes_max,
+                  int log_files_max, std::string line_prefix, bool merge_lines,
                   std::vector<std::string> stdout_filters, std::vector<std::string> stderr_filters,
                   const py::str& guardian_path, bool become_subreaper, double start_timeout,
                   const TextList& warm_template, std::vector<int> no_restart_codes,
@@ -173,6 +173,7 @@ void bind_options(py::module_& module) {
                  options.guardian.guardian_path = to_os(guardian_path);
                  options.guardian.become_subreaper = become_subreaper;
                  options.guardian.start_timeout = to_duration(start_timeout);
+                 options.guardian.leftover_grace = to_duration(leftover_grace);
                  options.warm_template = to_arguments(warm_template);
                  options.no_restart_codes = std::move(no_restart_codes);
                  options.bad_node_codes = std::move(bad_node_codes);
@@ -194,6 +195,7 @@ void bind_options(py::module_& module) {
            py::arg("capture_stderr") = defaults.capture_stderr, py::arg("hang_timeout") = 0.0,
            py::arg("hang_action") = defaults.hang_action, py::arg("straggler_timeout") = 0.0,
            py::arg("stacks_on_failure") = defaults.stacks_on_failure,
+           py::arg("leftover_grace") = to_seconds(defaults.guardian.leftover_grace),
            py::arg("reach_timeout") = to_seconds(defaults.reach_timeout),
            py::arg("log_dir") = defaults.log_dir, py::arg("log_bytes_max") = defaults.log_bytes_max,
            py::arg("log_files_max") = defaults.log_files_max,

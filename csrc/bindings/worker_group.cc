@@ -128,10 +128,12 @@ void bind_worker_group(py::module_& module) {
   const WorkerGroupOptions defaults;
   py::class_<PyWorkerGroup>(module, "WorkerGroup",
                             "The workers of one node: started, supervised and stopped together.")
-      .def(py::init([](const py::str& guardian_path, bool become_subreaper, double start_timeout) {
+      .def(py::init([](const py::str& guardian_path, bool become_subreaper, double start_timeout,
+                       double leftover_grace) {
              const WorkerGroupOptions options{.guardian_path = to_os(guardian_path),
                                               .become_subreaper = become_subreaper,
-                                              .start_timeout = to_duration(start_timeout)};
+                                              .start_timeout = to_duration(start_timeout),
+                                              .leftover_grace = to_duration(leftover_grace)};
              auto group = [&] {
                const py::gil_scoped_release release;
                return WorkerGroup::create(options);
@@ -141,7 +143,8 @@ void bind_worker_group(py::module_& module) {
            }),
            py::kw_only(), py::arg("guardian_path") = defaults.guardian_path,
            py::arg("become_subreaper") = defaults.become_subreaper,
-           py::arg("start_timeout") = to_seconds(defaults.start_timeout))
+           py::arg("start_timeout") = to_seconds(defaults.start_timeout),
+           py::arg("leftover_grace") = to_seconds(defaults.leftover_grace))
       .def(
           "start",
           [](const PyWorkerGroup& self, std::vector<WorkerCommand> commands) {

@@ -162,6 +162,7 @@ void Guardian::wait() {
     flush();
     release_helpers();
     reap_orphans();
+    check_leftovers();
   }
   if (polled_[kChannel].revents != 0) read_requests();
   // If poll failed, the agent's death is detected by the end of the channel.
@@ -272,6 +273,8 @@ bool Guardian::handle(const Request& request, std::string_view payload) {
   if (sweeping_) return false;
   if (const auto* wanted = std::get_if<SweepRequest>(&request)) {
     sweep(wanted->reports_leftovers);
+  } else if (std::holds_alternative<AwaitLeftoversRequest>(request)) {
+    await_leftovers();
   } else {
     cancel_starts();
   }
@@ -355,6 +358,7 @@ void Guardian::cancel_starts() {
 
 void Guardian::sweep(bool reports_leftovers) {
   now_ = os::monotonic_now();
+  awaits_leftovers_ = false;
   collect_exits(&workers_);
   for (Worker& worker : workers_) {
     worker.stopped = worker.stopped || !worker.ended;
@@ -368,6 +372,7 @@ void Guardian::sweep(bool reports_leftovers) {
 // Now helpers are killed, too.
 void Guardian::agent_lost() {
   connected_ = false;
+  awaits_leftovers_ = false;
   unsent_.clear();
   for (Worker& helper : helpers_) workers_.push_back(std::move(helper));
   helpers_.clear();

@@ -46,6 +46,10 @@ class Guardian {
   void cancel_starts();
   void sweep(bool reports_leftovers);
   void report_leftovers();
+  // The processes that have outlived the workers. `command`: the storage of the event's text.
+  LeftoverEvent find_leftovers(std::string* command);
+  void await_leftovers();
+  void check_leftovers();
   void agent_lost();
 
   void collect_messages();
@@ -125,6 +129,8 @@ class Guardian {
   bool must_poll_again_ = false;  // the next poll does not wait
   std::vector<pollfd> polled_;
   std::vector<pid_t> children_;
+
+  bool awaits_leftovers_ = false;  // all workers have ended, and a process that they left has not
 
   // State of the current sweep.
   bool sweeping_ = false;

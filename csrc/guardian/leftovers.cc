@@ -1,4 +1,5 @@
-// The processes that outlive the workers: they are named before the sweep kills them.
+// The processes that outlive the workers: they are named before the sweep kills them, and their end
+// is awaited before it if the agent asks for that.
 
 #include <sys/wait.h>
 #include <unistd.h>
@@ -48,8 +49,31 @@ void Guardian::report_leftovers() {
   const bool is_any_running = std::any_of(workers_.begin(), workers_.end(),
                                           [](const Worker& worker) { return !worker.ended; });
   if (is_any_running || awaits_fork()) return;
-  LeftoverEvent event;
   std::string command;
+  const LeftoverEvent event = find_leftovers(&command);
+  if (event.count > 0) send_event(event);
+}
+
+void Guardian::await_leftovers() {
+  now_ = os::monotonic_now();
+  std::string command;
+  LeftoverEvent event = find_leftovers(&command);
+  event.is_awaited = true;
+  awaits_leftovers_ = event.count > 0;
+  send_event(event);
+}
+
+// When a child has ended. Its own children are ours by then.
+void Guardian::check_leftovers() {
+  if (!awaits_leftovers_) return;
+  std::string command;
+  if (find_leftovers(&command).count > 0) return;
+  awaits_leftovers_ = false;
+  send_event(LeftoverEvent{.is_awaited = true});
+}
+
+LeftoverEvent Guardian::find_leftovers(std::string* command) {
+  LeftoverEvent event;
   // The children of a listed process that is just ending are not listed yet.
   const Instant limit = now_ + kEndingTime;
   bool is_complete = false;
@@ -69,13 +93,13 @@ void Guardian::report_leftovers() {
       if (ends_with_its_parent(words)) continue;
       if (event.count++ > 0) continue;
       event.pid = child;
-      command = std::move(words);
+      *command = std::move(words);
     }
     if (is_complete || os::monotonic_now() >= limit) break;
     ::usleep(kListingPauseUs);
   }
-  event.command = command;
-  if (event.count > 0) send_event(event);
+  event.command = *command;
+  return event;
 }
 
 }  // namespace elastic::guardian

@@ -500,7 +500,7 @@ class WorkerGroup:
         ...
     def __exit__(self, *args: object) -> None:
         ...
-    def __init__(self, *, guardian_path: str = '', become_subreaper: bool = False, start_timeout: float = 60.0) -> None:
+    def __init__(self, *, guardian_path: str = '', become_subreaper: bool = False, start_timeout: float = 60.0, leftover_grace: float = 0.0) -> None:
         ...
     def close(self) -> None:
         """
@@ -1083,7 +1083,7 @@ class AgentOptions:
     """
     The workers of an agent and its settings.
     """
-    def __init__(self, workers: collections.abc.Sequence[WorkerTemplate], *, env: dict[str, str], run_id: str = 'none', role: str = 'default', cwd: str = '', max_restarts: int = 0, restart_backoff: float = 1.0, rendezvous: RendezvousOptions | None = None, stop_grace: float = 30.0, failure_grace: float | None = None, stop_scope: SignalScope = SignalScope.GROUP, exit_barrier_timeout: float | None = None, master_port: int = 0, worker_ports: tuple[int, int] = (0, 0), share_store: bool = True, capture_stderr: bool = True, hang_timeout: float = 0.0, hang_action: HangAction = HangAction.REPORT, straggler_timeout: float = 0.0, stacks_on_failure: bool = False, reach_timeout: float = 30.0, log_dir: str = '', log_bytes_max: int = 0, log_files_max: int = 5, line_prefix: str = '[${role_name}${local_rank}]:', merge_lines: bool = False, stdout_filters: collections.abc.Sequence[str] = [], stderr_filters: collections.abc.Sequence[str] = [], guardian_path: str = '', become_subreaper: bool = False, start_timeout: float = 60.0, warm_template: list[str] = [], no_restart_codes: collections.abc.Sequence[int] = [], bad_node_codes: collections.abc.Sequence[int] = [], inplace_grace: float | None = None) -> None:
+    def __init__(self, workers: collections.abc.Sequence[WorkerTemplate], *, env: dict[str, str], run_id: str = 'none', role: str = 'default', cwd: str = '', max_restarts: int = 0, restart_backoff: float = 1.0, rendezvous: RendezvousOptions | None = None, stop_grace: float = 30.0, failure_grace: float | None = None, stop_scope: SignalScope = SignalScope.GROUP, exit_barrier_timeout: float | None = None, master_port: int = 0, worker_ports: tuple[int, int] = (0, 0), share_store: bool = True, capture_stderr: bool = True, hang_timeout: float = 0.0, hang_action: HangAction = HangAction.REPORT, straggler_timeout: float = 0.0, stacks_on_failure: bool = False, reach_timeout: float = 30.0, log_dir: str = '', log_bytes_max: int = 0, log_files_max: int = 5, line_prefix: str = '[${role_name}${local_rank}]:', merge_lines: bool = False, stdout_filters: collections.abc.Sequence[str] = [], stderr_filters: collections.abc.Sequence[str] = [], guardian_path: str = '', become_subreaper: bool = False, start_timeout: float = 60.0, warm_template: list[str] = [], no_restart_codes: collections.abc.Sequence[int] = [], bad_node_codes: collections.abc.Sequence[int] = [], inplace_grace: float | None = None, leftover_grace: float = 0.0) -> None:
         """
         One WorkerTemplate for each local rank; workers inherit no variables except `env`. `max_restarts` is the budget of the whole job. Without `rendezvous` the job has one node.
         """

@@ -361,6 +361,15 @@ void AgentPolicy::count_exit(const WorkerExited& event, Context* context) {
                   "rank " + std::to_string(worker.rank) + " " + event.exit.describe() +
                       " after it had stopped at step " + std::to_string(event.exit.stop_step) +
                       ": no restart follows; check what it saved");
+  note_failed_leave("rank " + std::to_string(worker.rank) + " " + event.exit.describe(),
+                    event.exit.shell_code());
+}
+
+// It has left at a step, and success would say that its workers have saved what they needed to.
+void AgentPolicy::note_failed_leave(const std::string& what, int exit_code) {
+  if (state_ != AgentState::kStopped || result_.exit_code != 0) return;
+  result_.exit_code = exit_code;
+  result_.message += "; then " + what;
 }
 
 // It was told to stop at the agreed step and has passed all others: its end is no failure of the
@@ -388,8 +397,11 @@ void AgentPolicy::send_gone(Context* context) {
 }
 
 void AgentPolicy::stop_group(Duration grace, const std::string& why, Context* context) {
-  if (!has_processes() || all_ended() || std::exchange(is_stopping_, true)) return;
+  const bool may_leave_processes = failures_.empty();
+  if (!has_processes() || (all_ended() && !may_leave_processes)) return;
+  if (std::exchange(is_stopping_, true)) return;
   context->act(StopGroup{SIGTERM, grace});
+  if (all_ended()) return;  // it ends the wait for the processes that they left running
   context->report(AgentEvent::Kind::kStopping, state_,
                   why + ", which have " + duration_text(grace));
 }
@@ -460,6 +472,7 @@ void AgentPolicy::lose(const PolicyEvent& event, Context* context) {
 }
 
 void AgentPolicy::finish(Context* context) {
+  if (!failures_.empty()) note_failed_leave(describe_failure(cause()), cause().exit_code);
   is_finished_ = true;
   deadline_.reset();
   result_.state = state_;
@@ -480,6 +493,9 @@ std::string AgentPolicy::restart_text(const RoundRecord& record) const {
     text += ", " + std::to_string(settings_.max_restarts - record.restarts) + " of " +
             std::to_string(settings_.max_restarts) + " restarts left";
   }
+  const bool is_input =
+      !failures_.empty() && cause().evidence.failure_class == FailureClass::kUserInput;
+  if (is_input) text += "; the command or the script looks wrong, so a restart may not help";
   return text;
 }
 

@@ -281,6 +281,8 @@ class AgentPolicy {
   WorkerFailure take_failure(int local_rank, int pid);
   void insert_failure(WorkerFailure failure);
   void update_failure(WorkerFailure* failure, const WorkerExit& exit, const FailureFacts& facts);
+  int cause_rank() const;
+  void send_cause_after(int changed, int before, Context* context);
   void send_cause(Context* context);
   void send_failure(const WorkerFailure& failure, Context* context);
   bool means_bad_node(const WorkerExit& exit) const;
@@ -296,6 +298,7 @@ class AgentPolicy {
   void leave(const StopRequested& event, Context* context);
   void leave_done(Context* context);
   void leave_at(std::int64_t step, Context* context);
+  void note_failed_leave(const std::string& what, int exit_code);
   void kill(const StopRequested& event, Context* context);
   void lose(const PolicyEvent& event, Context* context);
   void finish(Context* context);

@@ -8,6 +8,7 @@
 #include "core/agent/agent_policy_context.h"
 #include "core/base/check.h"
 #include "core/base/duration_text.h"
+#include "core/workers/failure_cause.h"
 
 namespace elastic::core {
 namespace {
@@ -43,8 +44,9 @@ WorkerFailure AgentPolicy::failure_of(const WorkerExited& event) {
 }
 
 void AgentPolicy::add_failure(const WorkerExited& event, Context* context) {
+  const int before = cause_rank();
   note_failure(event, context);
-  if (cause().local_rank == event.local_rank) send_cause(context);
+  send_cause_after(event.local_rank, before, context);
   if (context->from == AgentState::kHealthy) await_order(context);
 }
 
@@ -54,8 +56,9 @@ void AgentPolicy::fail_kept(const WorkerExited& event, Context* context) {
   WorkerFailure failure = failure_of(event);
   if (failure.exit_code == 0) failure.exit_code = 1;
   failure.message += " while it waited for the round";
+  const int before = cause_rank();
   insert_failure(std::move(failure));
-  if (cause().local_rank == event.local_rank) send_cause(context);
+  send_cause_after(event.local_rank, before, context);
   await_order(context);
 }
 
@@ -84,10 +87,11 @@ void AgentPolicy::add_evidence(const FailureFound& event, Context* context) {
     if (exited.local_rank == event.local_rank) exited.facts = event.facts;
   }
   if (!participant_.has_workers()) return;
+  const int before = cause_rank();
   WorkerFailure failure = take_failure(event.local_rank, event.pid);
   update_failure(&failure, event.exit, event.facts);
   insert_failure(std::move(failure));
-  if (cause().local_rank == event.local_rank) send_cause(context);
+  send_cause_after(event.local_rank, before, context);
 }
 
 // The known failure of this worker, which is taken out of the list, or a new one.
@@ -127,11 +131,24 @@ void AgentPolicy::update_failure(WorkerFailure* failure, const WorkerExit& exit,
   failure->message += repetition_of(*failure);
 }
 
+// By time; but that a peer was lost follows the failure of the peer, whose exit may be known later:
+// a process that is killed closes its connections before its memory is freed.
 void AgentPolicy::insert_failure(WorkerFailure failure) {
+  const auto place_of = [](const WorkerFailure& one) {
+    return std::pair(is_lost_peer(one.evidence.error), one.failed_at);
+  };
   const auto later = std::upper_bound(
       failures_.begin(), failures_.end(), failure,
-      [](const WorkerFailure& a, const WorkerFailure& b) { return a.failed_at < b.failed_at; });
+      [&](const WorkerFailure& a, const WorkerFailure& b) { return place_of(a) < place_of(b); });
   failures_.insert(later, std::move(failure));
+}
+
+int AgentPolicy::cause_rank() const { return failures_.empty() ? -1 : cause().local_rank; }
+
+// More is known about one failure: about the cause, or that another one is the cause.
+void AgentPolicy::send_cause_after(int changed, int before, Context* context) {
+  const int now = cause_rank();
+  if (now == changed || now != before) send_cause(context);
 }
 
 void AgentPolicy::send_cause(Context* context) {
@@ -207,7 +224,7 @@ void AgentPolicy::send_failure(const WorkerFailure& failure, Context* context) {
 }
 
 // A failure that would occur in every round takes precedence over one that may be transient;
-// otherwise the earliest failure is the cause.
+// otherwise the first failure is the cause.
 const WorkerFailure& AgentPolicy::cause() const {
   ELASTIC_CHECK(!failures_.empty());
   for (const WorkerFailure& failure : failures_) {

@@ -63,6 +63,8 @@ bool Rendezvous::has_node(const NodeId& id) const { return machine_->has_node(id
 int Rendezvous::members_left() const { return machine_->members_left(); }
 int Rendezvous::waiting_nodes() const { return machine_->waiting_nodes(); }
 int Rendezvous::spare_nodes() const { return machine_->spare_nodes(); }
+int Rendezvous::joined_nodes() const { return machine_->joined_nodes(); }
+void Rendezvous::set_neighbours(std::string text) { machine_->set_neighbours(std::move(text)); }
 const JobResult* Rendezvous::result() const { return machine_->result(); }
 bool Rendezvous::is_removable() const { return machine_->is_removable(); }
 std::string Rendezvous::encode() const { return machine_->encode(); }

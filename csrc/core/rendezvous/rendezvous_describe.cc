@@ -72,6 +72,8 @@ RendezvousMachine::Description RendezvousMachine::describe_state(Instant now,
     case RendezvousPhase::kForming: {
       Description forming = describe_forming(now, with_names);
       if (!refused_.empty()) forming.text += "; refused " + refused_;
+      const bool is_short = round_.tally.joined < settings_.min_nodes;
+      if (is_short && !neighbours_.empty()) forming.text += "; " + neighbours_;
       return forming;
     }
   }

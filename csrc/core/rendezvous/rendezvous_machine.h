@@ -90,6 +90,8 @@ class RendezvousMachine {
   }
   int waiting_nodes() const;
   int spare_nodes() const;
+  int joined_nodes() const { return round_.tally.joined; }
+  void set_neighbours(std::string text) { neighbours_ = std::move(text); }
   bool is_removable() const;
 
   RendezvousPhase phase() const {
@@ -289,6 +291,7 @@ class RendezvousMachine {
   std::map<std::uint64_t, Instant> seen_marks_;  // of the state that was loaded last
   RendezvousSuccession succession_;              // term 1: this is the job's first coordinator
   std::string refused_;                          // the last node, and why; "": none for this round
+  std::string neighbours_;                       // as set_neighbours()
   bool is_one_program_ = true;                   // every node so far named that of the settings
   bool has_resumes_ = false;                     // somebody knew a machine before this one
   bool is_next_job_due_ = false;             // begin_next_job() is called at the end of this step

@@ -5,6 +5,7 @@
 
 #include "core/base/check.h"
 #include "core/rendezvous/rendezvous_machine.h"
+#include "core/workers/failure_cause.h"
 
 namespace elastic {
 namespace {
@@ -355,7 +356,7 @@ void RendezvousMachine::fail(Node& node, const FailureReport& failure) {
   if (round_.end.failure) {
     const bool is_update =
         round_.end.failed_node == node.info.name && round_.end.failure->rank == failure.rank;
-    if (!is_update && round_.end.failure->at <= at) return;
+    if (!is_update && !precedes(failure, at, *round_.end.failure)) return;
     if (is_update) at = std::min(at, round_.end.failure->at);
   }
   round_.end.failure = failure;

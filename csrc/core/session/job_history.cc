@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/session/observer_fields.h"
+#include "core/workers/failure_cause.h"
 
 namespace elastic::core {
 
@@ -13,18 +14,29 @@ ObservedRound* JobHistory::current(std::uint64_t round) {
 
 void JobHistory::worker_failed(const std::string& node, const rdzv::Failed& event) {
   ObservedRound* const round = current(event.round);
-  if (round == nullptr || (round->failed && *round->failed <= event.failure.at)) return;
-  round->failed = event.failure.at;
+  if (round == nullptr) return;
+  const bool is_known = round->failed.has_value();
+  const bool is_update = is_known && round->node == node && round->rank == event.failure.rank;
+  if (is_known && !is_update && !precedes(event.failure, event.failure.at, failure_)) return;
+  failure_ = event.failure;
+  if (is_update) failure_.at = std::min(failure_.at, *round->failed);
+  round->failed = failure_.at;
   round->node = node;
   round->rank = event.failure.rank;
   round->exit_code = event.failure.exit_code;
+  if (round->cause == rdzv::RestartCause::kWorkerFailed) round->reason = describe_failure(*round);
+}
+
+std::string JobHistory::describe_failure(const ObservedRound& round) const {
+  return "rank " + std::to_string(round.rank) + " on " + round.node + " " + failure_.message;
 }
 
 void JobHistory::round_ends(const rdzv::Restart& action, Instant now) {
   ObservedRound* const round = current(action.round);
   if (round == nullptr || round->cause) return;
   round->cause = action.cause;
-  round->reason = action.reason;
+  const bool is_failure = action.cause == rdzv::RestartCause::kWorkerFailed && round->failed;
+  round->reason = is_failure ? describe_failure(*round) : action.reason;
   end_current(now);
 }
 

@@ -16,7 +16,8 @@ namespace elastic::core {
 
 class JobHistory {
  public:
-  // A node reported a failed worker of the current round. The earliest evidence is kept.
+  // A node reported a failed worker of the current round. The one that failed first is kept, and is
+  // the reason of the round's end if it ends by a failure.
   void worker_failed(const std::string& node, const rdzv::Failed& event);
   // The round ends. Further messages about the same round are ignored.
   void round_ends(const rdzv::Restart& action, Instant now);
@@ -38,11 +39,13 @@ class JobHistory {
 
  private:
   ObservedRound* current(std::uint64_t round);
+  std::string describe_failure(const ObservedRound& round) const;
   void end_current(Instant now);
   // Of the current round.
   Duration ran(Instant now) const;
 
   std::vector<ObservedRound> rounds_;
+  FailureReport failure_;  // that is kept, if the current round has one
   std::optional<Instant> began_;
   Instant running_since_;              // of the current round, while it runs
   Duration ran_{};                     // of the rounds that ended

@@ -307,6 +307,14 @@ std::string error_file_message(std::string_view json) {
   return "";
 }
 
+bool precedes(const FailureReport& failure, Instant at, const FailureReport& known) {
+  const auto is_consequence = [](const FailureReport& one) {
+    return one.evidence && is_lost_peer(one.evidence->error);
+  };
+  const bool follows = is_consequence(failure);
+  return follows == is_consequence(known) ? at < known.at : !follows;
+}
+
 FailureDiagnosis diagnose(const WorkerExit& exit, std::string_view output,
                           std::string_view error_message, const KernelEvidence& kernel) {
   FailureDiagnosis found;

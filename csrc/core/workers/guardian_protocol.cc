@@ -158,6 +158,9 @@ void fields(Visitor& v, SweepRequest& request) {
 }
 
 template <typename Visitor>
+void fields(Visitor&, AwaitLeftoversRequest&) {}
+
+template <typename Visitor>
 void fields(Visitor& v, WatchRequest& request) {
   v.duration(request.interval);
 }
@@ -235,6 +238,7 @@ void fields(Visitor&, SweptEvent&) {}
 
 template <typename Visitor>
 void fields(Visitor& v, LeftoverEvent& event) {
+  v.flag(event.is_awaited);
   v.number(event.count);
   v.number(event.pid);
   v.text(event.command);

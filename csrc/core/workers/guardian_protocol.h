@@ -23,7 +23,7 @@
 
 namespace elastic::guardian {
 
-inline constexpr std::uint32_t kProtocolVersion = 10;
+inline constexpr std::uint32_t kProtocolVersion = 11;
 
 // The guardian's descriptor of the channel.
 inline constexpr int kChannelDescriptor = 3;
@@ -100,6 +100,10 @@ struct SweepRequest {
   bool reports_leftovers = false;  // sends a LeftoverEvent, if there are such processes
 };
 
+// Every worker has ended: sends a LeftoverEvent for the processes that they left running, and one
+// with a count of 0 when the last of them has ended, or if there is none.
+struct AwaitLeftoversRequest {};
+
 // Reads the workers' pages this often while a worker reports steps, and sends a ProgressEvent when
 // something has changed. Zero, as at the start: never.
 struct WatchRequest {
@@ -127,9 +131,9 @@ struct ContinueRequest {
       env;  // "NAME=value"; together at most kRoundEnvBytesMax, with a NUL each
 };
 
-using Request =
-    std::variant<StartRequest, SignalRequest, CancelStartsRequest, SweepRequest, WatchRequest,
-                 StacksRequest, drain::StopStepRequest, CutRequest, ContinueRequest>;
+using Request = std::variant<StartRequest, SignalRequest, CancelStartsRequest, SweepRequest,
+                             WatchRequest, StacksRequest, drain::StopStepRequest, CutRequest,
+                             ContinueRequest, AwaitLeftoversRequest>;
 
 // The first event of every guardian.
 struct HelloEvent {
@@ -182,8 +186,10 @@ struct KillSentEvent {
 
 struct SweptEvent {};
 
-// Processes that have outlived all workers, when a sweep begins; its SIGKILL follows.
+// Processes that have outlived all workers: when a sweep begins, whose SIGKILL follows, or while
+// their end is awaited.
 struct LeftoverEvent {
+  bool is_awaited = false;
   std::uint32_t count = 0;  // without their own children
   int pid = 0;              // of one of them
   std::string_view command;

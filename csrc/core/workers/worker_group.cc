@@ -11,7 +11,11 @@
 // last process. Only then can a new generation begin, so two generations never overlap.
 //
 //   kIdle -Start-> kRunning -Stop-> kStopping -deadline, last end-> kSweeping -Swept-> kIdle
-//                      \----------------- last end -------------------/
+//                      |\---------------- last end -------------------/
+//                      \-last end-> kLeftovers -none is left, deadline, Stop-> kSweeping
+//
+// If all workers have succeeded, processes that they left running may have a grace period of their
+// own to end by themselves (kLeftovers): they would be killed by the sweep.
 //
 // A start has a deadline: a worker that has not executed its program by then is blocked in the
 // kernel, usually on an unresponsive mount. Its start is cancelled and fails like any other.
@@ -42,35 +46,38 @@ bool is_temporary(const WorkerExit& exit) {
 }  // namespace
 
 static_assert(kGroupStateCount == static_cast<std::size_t>(GroupState::kLost) + 1);
-static_assert(kGroupEventCount == 9, "a new event needs a column in every row");
+static_assert(kGroupEventCount == 10, "a new event needs a column in every row");
 
 constexpr GroupTable kGroupTable = {{
-    // Start    Stop        Forward  Started   Ended    KillSent  Swept    Tick     GuardianLost
+    // Start, Stop, Forward, Started, Ended, LeftoversGone, KillSent, Swept, Tick, GuardianLost
     {kBegin, kIgnore, kIgnore, kProtocolError, kProtocolError, kProtocolError, kProtocolError,
-     kIgnore, kGuardianLost},  // kIdle
-    {kRefuse, kSignalAll, kForward, kRunning, kEnded, kProtocolError, kProtocolError, kExpire,
-     kGuardianLost},  // kRunning
-    {kRefuse, kShorten, kForward, kRunning, kEnded, kProtocolError, kProtocolError, kExpire,
-     kGuardianLost},  // kStopping
-    {kRefuse, kIgnore, kIgnore, kRunning, kEnded, kNoteKill, kGone, kExpire,
+     kProtocolError, kIgnore, kGuardianLost},  // kIdle
+    {kRefuse, kSignalAll, kForward, kRunning, kEnded, kProtocolError, kProtocolError,
+     kProtocolError, kExpire, kGuardianLost},  // kRunning
+    {kRefuse, kShorten, kForward, kRunning, kEnded, kProtocolError, kProtocolError, kProtocolError,
+     kExpire, kGuardianLost},  // kStopping
+    {kRefuse, kSweep, kForward, kProtocolError, kProtocolError, kSweep, kProtocolError,
+     kProtocolError, kExpire, kGuardianLost},  // kLeftovers
+    {kRefuse, kIgnore, kIgnore, kRunning, kEnded, kIgnore, kNoteKill, kGone, kExpire,
      kGuardianLost},  // kSweeping
-    {kRefuse, kIgnore, kIgnore, kRunning, kEnded, kNoteKill, kGone, kIgnore,
-     kGuardianLost},                                                                    // kStuck
-    {kRefuse, kIgnore, kIgnore, kIgnore, kIgnore, kIgnore, kIgnore, kIgnore, kIgnore},  // kLost
+    {kRefuse, kIgnore, kIgnore, kRunning, kEnded, kIgnore, kNoteKill, kGone, kIgnore,
+     kGuardianLost},  // kStuck
+    {kRefuse, kIgnore, kIgnore, kIgnore, kIgnore, kIgnore, kIgnore, kIgnore, kIgnore,
+     kIgnore},  // kLost
 }};
 // A missing row would be filled with zeros (kIgnore), which the last column detects.
 static_assert(kGroupTable[kGroupStateCount - 2][kGroupEventCount - 1] == kGuardianLost);
 
 const char* to_string(GroupState state) {
-  constexpr std::array<const char*, kGroupStateCount> kNames = {"idle",     "running", "stopping",
-                                                                "sweeping", "stuck",   "lost"};
+  constexpr std::array<const char*, kGroupStateCount> kNames = {
+      "idle", "running", "stopping", "leftovers", "sweeping", "stuck", "lost"};
   return kNames[static_cast<std::size_t>(state)];
 }
 
 const char* to_string(GroupReaction reaction) {
   constexpr std::array<const char*, static_cast<std::size_t>(kProtocolError) + 1> kNames = {
-      "ignore", "reject",      "begin", "signal all", "shorten", "forward",       "running",
-      "ended",  "record kill", "gone",  "expire",     "fail",    "protocol error"};
+      "ignore", "reject", "begin",       "signal all", "shorten", "forward", "running",
+      "ended",  "sweep",  "record kill", "gone",       "expire",  "fail",    "protocol error"};
   return kNames[static_cast<std::size_t>(reaction)];
 }
 
@@ -90,6 +97,7 @@ bool WorkerGroupMachine::step(const GroupEvent& event, Instant now, std::vector<
     }
     case kRunning: worker_started(std::get<group_event::Started>(event), out); return true;
     case kEnded: worker_ended(std::get<group_event::Ended>(event), now, out); return true;
+    case kSweep: sweep(now, out); return true;
     case kNoteKill: {
       const auto& sent = std::get<group_event::KillSent>(event);
       kill_sent_ = true;
@@ -120,6 +128,8 @@ void WorkerGroupMachine::begin(const group_event::Start& event, Instant now,
   kill_sent_ = false;
   refused_pid_ = 0;
   found_all_ = true;
+  leftover_grace_ = event.leftover_grace;
+  has_succeeded_ = true;
   if (event.timeout != Duration::max()) deadline_ = add_saturating(now, event.timeout);
   out->emplace_back(group_action::StartAll{});
 }
@@ -175,7 +185,15 @@ void WorkerGroupMachine::worker_ended(const group_event::Ended& event, Instant n
   if (!began) leave_starting();
   end_worker(event.local_rank, event.exit, event.at, out);
   const bool sweeps = state_ == GroupState::kSweeping || state_ == GroupState::kStuck;
-  if (ended_ == workers_.size() && !sweeps) sweep(now, out);
+  if (ended_ == workers_.size() && !sweeps) last_ended(now, out);
+}
+
+void WorkerGroupMachine::last_ended(Instant now, std::vector<GroupAction>* out) {
+  const bool may_wait = state_ == GroupState::kRunning && has_succeeded_;
+  if (!may_wait || leftover_grace_ <= Duration::zero()) return sweep(now, out);
+  state_ = GroupState::kLeftovers;
+  deadline_ = add_saturating(now, leftover_grace_);
+  out->emplace_back(group_action::AwaitLeftovers{});
 }
 
 void WorkerGroupMachine::end_worker(int local_rank, const WorkerExit& exit, Instant at,
@@ -183,6 +201,7 @@ void WorkerGroupMachine::end_worker(int local_rank, const WorkerExit& exit, Inst
   Worker& worker = workers_[static_cast<std::size_t>(local_rank)];
   worker.phase = Phase::kEnded;
   ++ended_;
+  has_succeeded_ = has_succeeded_ && exit.succeeded() && !exit.stopped_by_us;
   WorkerEvent emitted = make_event(WorkerEvent::Kind::kExited, at);
   emitted.local_rank = local_rank;
   emitted.pid = worker.pid;
@@ -236,7 +255,7 @@ std::optional<Instant> WorkerGroupMachine::next_deadline() const {
 void WorkerGroupMachine::sweep(Instant now, std::vector<GroupAction>* out) {
   state_ = GroupState::kSweeping;
   deadline_ = add_saturating(now, kKillTimeout);
-  out->emplace_back(group_action::Sweep{});
+  out->emplace_back(group_action::Sweep{has_succeeded_ && ended_ == workers_.size()});
 }
 
 void WorkerGroupMachine::gone(Instant now, std::vector<GroupAction>* out) {
@@ -258,7 +277,7 @@ void WorkerGroupMachine::leave_starting() {
 void WorkerGroupMachine::expire(Instant now, std::vector<GroupAction>* out) {
   if (state_ == GroupState::kRunning) retry(now, out);
   if (!deadline_ || now < *deadline_) return;
-  if (state_ == GroupState::kStopping) return sweep(now, out);
+  if (state_ == GroupState::kStopping || state_ == GroupState::kLeftovers) return sweep(now, out);
   if (state_ == GroupState::kRunning) {
     const bool some_hang = std::any_of(workers_.begin(), workers_.end(), [](const Worker& one) {
       return one.phase == Phase::kStarting;

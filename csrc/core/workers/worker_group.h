@@ -28,14 +28,15 @@ inline constexpr Duration kRetryPauseMax = std::chrono::seconds(2);
 inline constexpr Duration kKillTimeout = std::chrono::seconds(10);
 
 enum class GroupState : std::uint8_t {
-  kIdle,      // no generation
-  kRunning,   // started, and no stop was requested
-  kStopping,  // signalled; SIGKILL follows at the deadline
-  kSweeping,  // SIGKILL was sent to all processes; waiting until the last one is reaped
-  kStuck,     // as kSweeping, for longer than kKillTimeout
-  kLost,      // the guardian has ended; final
+  kIdle,       // no generation
+  kRunning,    // started, and no stop was requested
+  kStopping,   // signalled; SIGKILL follows at the deadline
+  kLeftovers,  // every worker has succeeded; waiting until the processes that they left have ended
+  kSweeping,   // SIGKILL was sent to all processes; waiting until the last one is reaped
+  kStuck,      // as kSweeping, for longer than kKillTimeout
+  kLost,       // the guardian has ended; final
 };
-inline constexpr std::size_t kGroupStateCount = 6;
+inline constexpr std::size_t kGroupStateCount = 7;
 
 // The events of a group, from its owner and from the guardian. Their order is that of the table's
 // columns.
@@ -43,6 +44,7 @@ namespace group_event {
 struct Start {
   int workers = 0;
   Duration timeout = Duration::max();  // until every worker must have executed its program
+  Duration leftover_grace{};           // for the processes that workers which succeeded have left
 };
 struct Stop {
   int signal = 0;
@@ -64,6 +66,7 @@ struct Ended {
   Instant at;
   WorkerExit exit;
 };
+struct LeftoversGone {};  // or there is none
 struct KillSent {
   int refused_pid = 0;    // a process that the guardian may not signal; 0: none
   bool found_all = true;  // false: no /proc, so processes may be left that got no signal
@@ -75,9 +78,10 @@ struct GuardianLost {
 };
 }  // namespace group_event
 
-using GroupEvent = std::variant<group_event::Start, group_event::Stop, group_event::Forward,
-                                group_event::Started, group_event::Ended, group_event::KillSent,
-                                group_event::Swept, group_event::Tick, group_event::GuardianLost>;
+using GroupEvent =
+    std::variant<group_event::Start, group_event::Stop, group_event::Forward, group_event::Started,
+                 group_event::Ended, group_event::LeftoversGone, group_event::KillSent,
+                 group_event::Swept, group_event::Tick, group_event::GuardianLost>;
 inline constexpr std::size_t kGroupEventCount = std::variant_size_v<GroupEvent>;
 
 // The actions that the owner executes, in order.
@@ -89,8 +93,12 @@ struct StartAgain {  // sends the start request of one worker again
 struct Signal {
   guardian::SignalRequest request;
 };
-struct CancelStarts {};  // sends a request to cancel the starts that have not succeeded yet
-struct Sweep {};         // sends a sweep request
+struct CancelStarts {};    // sends a request to cancel the starts that have not succeeded yet
+struct AwaitLeftovers {};  // sends a request to report when no process of the workers is left
+struct Sweep {             // sends a sweep request
+  bool reports_leftovers = false;  // all workers have succeeded: after a failure there are some as
+                                   // a rule
+};
 struct Emit {
   WorkerEvent event;
 };
@@ -98,9 +106,10 @@ struct CloseLink {};  // closes the link after an invalid event of the guardian;
                       // GuardianLost when the guardian has ended
 }  // namespace group_action
 
-using GroupAction = std::variant<group_action::StartAll, group_action::StartAgain,
-                                 group_action::Signal, group_action::CancelStarts,
-                                 group_action::Sweep, group_action::Emit, group_action::CloseLink>;
+using GroupAction =
+    std::variant<group_action::StartAll, group_action::StartAgain, group_action::Signal,
+                 group_action::CancelStarts, group_action::AwaitLeftovers, group_action::Sweep,
+                 group_action::Emit, group_action::CloseLink>;
 
 // The reaction to an event in a state. docs/supervision.md shows the table.
 enum class GroupReaction : std::uint8_t {
@@ -111,7 +120,8 @@ enum class GroupReaction : std::uint8_t {
   kShorten,        // bring the deadline forward
   kForward,        // forward the signal
   kRunning,        // one worker has started
-  kEnded,          // one worker ended; the last one begins the sweep
+  kEnded,          // one worker ended; the last one begins the sweep, or the wait for leftovers
+  kSweep,          // begin the sweep
   kNoteKill,       // SIGKILL was sent
   kGone,           // the generation has ended
   kExpire,         // check the deadline
@@ -151,6 +161,7 @@ class WorkerGroupMachine {
   void shorten(const group_event::Stop& event, Instant now, std::vector<GroupAction>* out);
   void worker_started(const group_event::Started& event, std::vector<GroupAction>* out);
   void worker_ended(const group_event::Ended& event, Instant now, std::vector<GroupAction>* out);
+  void last_ended(Instant now, std::vector<GroupAction>* out);
   void gone(Instant now, std::vector<GroupAction>* out);
   void expire(Instant now, std::vector<GroupAction>* out);
   void sweep(Instant now, std::vector<GroupAction>* out);
@@ -175,6 +186,8 @@ class WorkerGroupMachine {
   std::optional<Instant> retry_at_;  // of the delayed starts
   Duration retry_pause_ = kRetryPauseFirst;
   bool may_retry_ = true;  // the start timeout has not passed
+  Duration leftover_grace_{};
+  bool has_succeeded_ = true;  // no worker of the generation has ended otherwise
   bool delay_told_ = false;
   bool kill_sent_ = false;
   int refused_pid_ = 0;

@@ -403,6 +403,9 @@ void CoordinatorJob::tick() {
 void CoordinatorJob::step(const RendezvousEvent& event) {
   if (is_offered()) return;
   actions_.clear();
+  if (machine_->phase() == RendezvousPhase::kForming) {
+    machine_->set_neighbours(context_.describe_neighbours(*this));
+  }
   machine_->step(event, context_.loop->now(), &actions_);
   gate(std::holds_alternative<rdzv::Tick>(event) ? nullptr : &event);
   execute_all();

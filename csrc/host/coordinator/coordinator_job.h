@@ -43,6 +43,8 @@ struct CoordinatorContext {
   std::function<void(std::string_view)> log;  // may be empty
   std::function<void()> reset_store;
   std::function<void()> process_received;  // handles messages that were read and not yet handled
+  // What waits at this coordinator for other jobs, as Rendezvous::set_neighbours() takes it.
+  std::function<std::string(const class CoordinatorJob&)> describe_neighbours;
   std::function<void(class CoordinatorJob*)> on_changed;  // once until settle()
   // The job runs at the successor now; nullopt: no member has taken it over. May end the job.
   std::function<void(class CoordinatorJob*, const std::optional<succession::StopCoordinator>&)>

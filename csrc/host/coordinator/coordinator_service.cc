@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/base/utf8.h"
 #include "core/session/coordinator_state.h"
 #include "host/coordinator/coordinator_service_impl.h"
 #include "host/coordinator/coordinator_tokens.h"
@@ -30,6 +31,9 @@ constexpr std::size_t kObserversMax = 64;
 // Jobs of one address that are allowed in any case.
 constexpr std::size_t kJobsOfAddressMin = 16;
 constexpr Duration kStateDelay = std::chrono::milliseconds(100);
+// A coordinator of more jobs is shared by jobs that do not know of each other.
+constexpr std::size_t kNeighboursMax = 4;
+constexpr std::size_t kJobIdShown = 64;
 // The state of the largest possible job; a larger file is not a state file.
 constexpr std::size_t kStateBytesMax = std::size_t{1} << 30;
 
@@ -79,6 +83,7 @@ CoordinatorService::Impl::Impl(os::EventLoop* loop, const CoordinatorOptions& op
   context_.log = options_.log;
   context_.reset_store = [this] { store_->reset(); };
   context_.process_received = [this] { sessions_.streams.process_received(); };
+  context_.describe_neighbours = [this](const auto& job) { return describe_neighbours(job); };
   context_.on_changed = [this](CoordinatorJob* job) { mark_changed(job); };
   context_.on_handed_over = [this](CoordinatorJob* job, const auto& stop) {
     if (stop) {
@@ -341,6 +346,27 @@ bool CoordinatorService::Impl::remove_idle_job(const std::string& beginner) {
   remove_job(id, why);
   voters_.close(id);
   return true;
+}
+
+// A node with a mistyped id waits for others as those of the job wait for it. With tokens the jobs
+// have nothing to do with each other.
+std::string CoordinatorService::Impl::describe_neighbours(const CoordinatorJob& of) const {
+  if (context_.needs_token || jobs_.size() > kNeighboursMax) return "";
+  std::string text;
+  int waiting = 0;
+  for (const auto& [id, job] : jobs_) {
+    const Rendezvous* const machine = job->machine();
+    if (job.get() == &of || machine == nullptr) continue;
+    const int nodes = machine->joined_nodes();
+    if (machine->phase() != RendezvousPhase::kForming || nodes == 0) continue;
+    waiting += nodes;
+    text += (text.empty() ? "" : ", ") + std::to_string(nodes) +
+            (nodes == 1 ? " node of job " : " nodes of job ") +
+            core::to_printable(id, core::Lines::kOne, kJobIdShown);
+  }
+  if (waiting == 0) return "";
+  return text + (waiting == 1 ? " waits" : " wait") +
+         " here, too (is --rdzv-id the same on every node?)";
 }
 
 void CoordinatorService::Impl::on_stall(const os::EventLoop::Stall& stall) {

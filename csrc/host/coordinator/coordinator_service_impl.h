@@ -62,6 +62,7 @@ class CoordinatorService::Impl {
   Status greet_coordinator(SessionPeer* peer, const session::ClientHello& hello);
   Status greet_observer(SessionPeer* peer, const session::ClientHello& hello);
   CoordinatorJob* find_observed_job(const std::string& id);
+  std::string describe_neighbours(const CoordinatorJob& of) const;
   bool has_nodes() const { return peers_.size() > num_observers_; }
   void log_fault(const std::string& message);
   Result<CoordinatorJob*> find_or_add_job(const std::string& id, const std::string& beginner);

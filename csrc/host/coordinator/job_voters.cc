@@ -27,24 +27,26 @@ SuccessionFeed JobVoters::open(const std::string& job, const std::string& addres
                               });
   if (!voter.ok()) return {};
   JobVoter* const raw = voter->get();
-  jobs_[job] = {*std::move(voter), ""};
+  auto survival = std::make_unique<SettledLine>(loop_, [this, job](const std::string& text) {
+    if (log_) log_("job " + job + ": " + text);
+  });
+  jobs_[job] = {*std::move(voter), std::move(survival)};
   raw->feed(succession::CoordinatorStarted{address, true});
   return [raw](succession::Event event) { raw->feed(std::move(event)); };
 }
 
 void JobVoters::log_survival(const std::string& job) {
   const auto found = jobs_.find(job);
-  if (found == jobs_.end() || !log_) return;
+  if (found == jobs_.end()) return;
   const succession::Machine& machine = found->second.voter->machine();
   const auto& incumbent = machine.incumbent();
-  const std::string text =
+  found->second.survival->set(
       succession::describe_survival({.voters = incumbent ? incumbent->voters.size() : 0,
                                      .lost = incumbent ? machine.num_lost_voters() : 0,
                                      .host = incumbent ? host_of(incumbent->address) : "",
                                      .unreached = machine.unreached_voters(),
                                      .has_witness = machine.has_witness(),
-                                     .unreached_witnesses = machine.unreached_witnesses()});
-  if (std::exchange(found->second.survival, text) != text) log_("job " + job + ": " + text);
+                                     .unreached_witnesses = machine.unreached_witnesses()}));
 }
 
 }  // namespace elastic::host

@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "core/succession/succession_machine.h"
+#include "host/base/settled_line.h"
 #include "host/coordinator/coordinator_service.h"
 #include "host/succession/job_voter.h"
 #include "os/loop/event_loop.h"
@@ -35,13 +36,13 @@ class JobVoters {
   // A machine for the job, whose coordinator listens at this address. Empty: the job has one voter.
   SuccessionFeed open(const std::string& job, const std::string& address);
   void close(const std::string& job) { jobs_.erase(job); }
-  // Logs what the job survives, when that has changed.
+  // Logs what the job survives, when that has changed and settled.
   void log_survival(const std::string& job);
 
  private:
   struct Job {
     std::unique_ptr<JobVoter> voter;
-    std::string survival;  // as last logged
+    std::unique_ptr<SettledLine> survival;
   };
 
   os::EventLoop* const loop_;

@@ -45,7 +45,10 @@ SessionVoter::SessionVoter(os::EventLoop* loop, const RendezvousOptions& options
       run_id_(std::move(run_id)),
       hosting_(hosting),
       sink_(std::move(sink)),
-      loss_timer_(loop, [this] { judge_loss(); }) {}
+      loss_timer_(loop, [this] { judge_loss(); }),
+      survival_line_(loop, [this](const std::string& text) {
+        if (!has_ended_ && hosting_->is_serving()) sink_.log(text);
+      }) {}
 
 void SessionVoter::open(const NodeInfo& node, const JobSettings& settings,
                         std::shared_ptr<TokenSource> tokens) {
@@ -308,7 +311,7 @@ void SessionVoter::set_spares(int spares) {
   if (std::exchange(round_.spares, spares) != spares) log_survival(false);
 }
 
-// Of a job that has several voters, or was asked to, each change is logged at once.
+// Of a job that has several voters, or was asked to, each change is logged.
 void SessionVoter::log_survival(bool is_round) {
   const bool has_others = options_.settings.max_nodes > 1;
   if (keeper_ != nullptr || !has_others || has_ended_ || coordinator_ == nullptr ||
@@ -323,7 +326,7 @@ void SessionVoter::log_survival(bool is_round) {
   const bool is_news = std::exchange(survival_, text) != text;
   was_replicated_ |= facts.voters > 1;
   if (is_news && (was_replicated_ || options_.voters > 1)) {
-    sink_.log(text);
+    survival_line_.set(text);
   } else if (is_round) {
     sink_.log_detail(text);
   }

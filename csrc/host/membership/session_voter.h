@@ -17,6 +17,7 @@
 #include "core/succession/succession_machine.h"
 #include "core/succession/survival.h"
 #include "elastic/rendezvous_options.h"
+#include "host/base/settled_line.h"
 #include "host/coordinator/hosting.h"
 #include "host/membership/membership.h"
 #include "host/succession/job_succession.h"
@@ -134,7 +135,7 @@ class SessionVoter {
   std::deque<succession::Event> early_;
   bool was_opened_ = false;
 
-  std::string survival_;             // as last logged
+  std::string survival_;             // as last found
   bool was_replicated_ = false;      // the job had several voters
   succession::SurvivalFacts round_;  // of the current round
   bool is_ending_ = false;
@@ -154,6 +155,7 @@ class SessionVoter {
   os::EventLoop::Timer loss_timer_;
   std::unique_ptr<JobSuccession> voter_;
   RecordKeeper* keeper_ = nullptr;  // voter_, if a store keeps the record
+  SettledLine survival_line_;
 };
 
 }  // namespace elastic::host

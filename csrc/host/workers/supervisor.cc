@@ -15,6 +15,7 @@
 #include <variant>
 #include <vector>
 
+#include "core/base/duration_text.h"
 #include "core/base/utf8.h"
 #include "core/workers/guardian_protocol.h"
 #include "core/workers/warm_template.h"
@@ -120,6 +121,7 @@ class Supervisor::Impl final : public os::EventLoop::FdHandler {
        const WorkerGroupOptions& options, Sink sink)
       : loop_(loop),
         start_timeout_(options.start_timeout),
+        leftover_grace_(options.leftover_grace),
         template_command_(options.warm_template),
         template_(!options.warm_template.argv.empty()),
         guardian_(std::move(helper)),
@@ -176,8 +178,7 @@ class Supervisor::Impl final : public os::EventLoop::FdHandler {
                       start_timeout_ / 2);
     if (!requests.ok()) return requests.status();
     start_orders_ = std::move(*requests);
-    has_succeeded_ = true;
-    step(group_event::Start{static_cast<int>(commands.size()), start_timeout_});
+    step(group_event::Start{static_cast<int>(commands.size()), start_timeout_, leftover_grace_});
     return {};
   }
 
@@ -271,16 +272,15 @@ class Supervisor::Impl final : public os::EventLoop::FdHandler {
   void act(const group_action::CancelStarts&) {
     guardian::append_request(&unsent_.bytes, guardian::CancelStartsRequest{});
   }
-  void act(const group_action::Sweep&) {
-    guardian::append_request(&unsent_.bytes, guardian::SweepRequest{has_succeeded_});
+  void act(const group_action::AwaitLeftovers&) {
+    guardian::append_request(&unsent_.bytes, guardian::AwaitLeftoversRequest{});
+  }
+  void act(const group_action::Sweep& action) {
+    guardian::append_request(&unsent_.bytes, guardian::SweepRequest{action.reports_leftovers});
   }
   void act(const group_action::Emit& action) {
     WorkerEvent event = action.event;
     if (event.kind == WorkerEvent::Kind::kGroupEnded) start_orders_.clear();
-    if (event.kind == WorkerEvent::Kind::kExited &&
-        (!event.exit.succeeded() || event.exit.stopped_by_us)) {
-      has_succeeded_ = false;
-    }
     if (event.kind == WorkerEvent::Kind::kStuck && !event.kill_sent) {
       return kill_silent_guardian(event);
     }
@@ -344,14 +344,21 @@ class Supervisor::Impl final : public os::EventLoop::FdHandler {
     step(group_event::KillSent{event.refused_pid, event.found_all});
   }
   void on_event(const guardian::LeftoverEvent& event) {
+    if (event.is_awaited && event.count == 0) return step(group_event::LeftoversGone{});
+    if (event.is_awaited && machine_.state() != GroupState::kLeftovers) return;
+    const std::string others =
+        event.count > 1 ? " and " + std::to_string(event.count - 1) + " more" : "";
+    const std::string what =
+        event.is_awaited
+            ? "waiting up to " + core::duration_text(leftover_grace_) + " for processes"
+            : "killing processes";
     WorkerEvent notice;
     notice.kind = WorkerEvent::Kind::kNotice;
-    notice.message = "the workers have succeeded, and " +
-                     (event.count == 1 ? std::string("a process that they left running is killed")
-                                       : std::to_string(event.count) +
-                                             " processes that they left running are killed, one") +
-                     ": pid " + std::to_string(event.pid) + " (" +
-                     core::to_printable(event.command, core::Lines::kOne, kCommandBytesMax) + ")";
+    notice.at = loop_->now();
+    notice.message = "the workers have succeeded; " + what + " that they left running: pid " +
+                     std::to_string(event.pid) + " (" +
+                     core::to_printable(event.command, core::Lines::kOne, kCommandBytesMax) + ")" +
+                     others;
     sink_(notice);
   }
   void on_event(const guardian::SweptEvent&) { step(group_event::Swept{}); }
@@ -442,6 +449,7 @@ class Supervisor::Impl final : public os::EventLoop::FdHandler {
 
   os::EventLoop* const loop_;
   const Duration start_timeout_;
+  const Duration leftover_grace_;
   const WorkerCommand template_command_;
   WarmTemplate template_;
   os::Helper guardian_;
@@ -453,9 +461,6 @@ class Supervisor::Impl final : public os::EventLoop::FdHandler {
 
   bool connected_ = true;  // false: the guardian has ended, reported or not
   bool greeted_ = false;
-  // No worker of the generation has ended otherwise. After a failure processes are left behind as a
-  // rule.
-  bool has_succeeded_ = false;
   bool broken_ = false;                   // the guardian violated the protocol
   std::vector<StartOrder> start_orders_;  // of the generation
   Outbox unsent_;

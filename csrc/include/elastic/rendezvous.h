@@ -220,6 +220,10 @@ class ELASTIC_EXPORT Rendezvous {
   bool has_node(const NodeId& id) const;
   int waiting_nodes() const;  // nodes that a restart would let in; spares are not counted
   int spare_nodes() const;
+  int joined_nodes() const;  // nodes that wait for the next round, spares included
+  // One phrase for the messages to nodes that wait for further ones: what else waits at the same
+  // coordinator; "": nothing. Not part of the state.
+  void set_neighbours(std::string text);
   const JobResult* result() const;  // null while the job is open
   bool is_removable() const;        // no node is left and no action is pending
   // The state as bytes: versioned; with durations and counters but no instants, so that a process

@@ -147,7 +147,7 @@ struct RoundMember {
 // Who has to act on a failure.
 enum class FailureClass : std::uint8_t {
   kUserWorker,      // the training program
-  kUserInput,       // the command line or the script: it would fail in every round
+  kUserInput,       // the command line or the script: a restart usually fails in the same way
   kPlatform,        // the machine: memory, GPU, a signal from outside
   kInfrastructure,  // nodes, network, coordinator
 };

@@ -127,6 +127,10 @@ struct WorkerGroupOptions {
   // directory, output file or program is on a mount that does not respond) is killed and reported
   // as kNotStarted.
   Duration start_timeout = std::chrono::seconds(60);
+  // How long processes that the workers left running (an upload in the background) may take to end
+  // by themselves, if all workers have succeeded. kGroupEnded follows then; stop() ends the wait.
+  // Zero: they are killed at once.
+  Duration leftover_grace{};
   // The template process of Python workers (docs/warm-workers.md): it imports modules, and then
   // forks the workers, instead of the guardian executing them. Empty argv: there is none.
   WorkerCommand warm_template;
@@ -145,7 +149,8 @@ class ELASTIC_EXPORT WorkerGroup {
   Status start(std::vector<WorkerCommand> commands);
   // Sends `signal` (and SIGCONT), then SIGKILL to all remaining processes when `grace` is over: one
   // deadline for the group. A second call can only shorten it. SIGKILL, or a grace of zero, kills
-  // at once. Processes that the workers left behind are killed when the last worker has ended.
+  // at once. Processes that the workers left behind are killed when the last worker has ended, or
+  // after leftover_grace.
   void stop(int signal, Duration grace, SignalScope scope = SignalScope::kGroup);
   // Sends a signal to every worker, or to one, without stopping the group.
   void forward(int signal, SignalScope scope = SignalScope::kGroup,

@@ -264,6 +264,11 @@ _FAILURES = (
         more="It may be shorter than `--shutdown-timeout`, because a worker that is blocked in a "
         "collective cannot handle SIGTERM.",
         unset="`--shutdown-timeout`", native="failure_grace", read=duration, needs_native=True),
+    Option("leftover-grace", "SECONDS",
+        "How long processes that the workers of a node left running, such as an upload, may take "
+        "to end when all of these workers have succeeded. Then they are killed.",
+        more="A stop or a restart ends the wait. See [supervision](supervision.md#stopping).",
+        default="0", native="leftover_grace", read=duration, needs_native=True),
     Option("on-membership-change", "WHAT",
         "What happens when a node or a worker is lost or a node joins: `restart`, all workers "
         "start again; `inplace`, workers of a script that can continue "

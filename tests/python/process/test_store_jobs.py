@@ -207,3 +207,27 @@ def test_a_token_keeps_others_out(place: Place, tmp_path: Path) -> None:
         assert seen.returncode == 0, seen.stderr
         first.terminate()
         nodes.finish()
+
+
+def test_a_start_that_failed_does_not_bind_its_id(place: Place) -> None:
+    alone = launch(
+        *("--nnodes=2", "--rdzv-conf=join_timeout=1", *place.options, "--no-python", "true")
+    )
+    assert alone.returncode == 75, alone.stderr
+    with job(place, "1", "--max-restarts=3") as nodes:
+        nodes.start()
+        nodes.succeed()
+
+
+def test_a_job_that_was_killed_does_not_bind_its_id(tmp_path: Path) -> None:
+    place = Place("file", str(tmp_path / "record"))
+    conf = "--rdzv-conf=node_timeout=1,last_call_timeout=100"
+    with job(place, "2", conf, script="echo runs; cat") as nodes:
+        nodes.start_nodes(2, 1)
+        for node in nodes.nodes:
+            node.kill()
+    with job(place, "1", conf, "--max-restarts=3") as nodes:
+        nodes.start()
+        (done,) = nodes.succeed()
+    assert "the nodes of the former job of this id have" in done.stderr
+    assert "rank 0 of 1" in done.stdout

@@ -203,6 +203,11 @@ def test_the_start_timeout_has_an_option_and_a_variable(script: str) -> None:
     assert configure(["--start-timeout=5", script]).native["start_timeout"] == 5.0
 
 
+def test_the_grace_of_leftover_processes_is_off_by_default(script: str) -> None:
+    assert configure([script]).native["leftover_grace"] == 0.0
+    assert configure(["--leftover-grace=90", script]).native["leftover_grace"] == 90.0
+
+
 def test_the_shutdown_timeout_has_a_variable_of_torch(script: str) -> None:
     environ = {"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "5"}
     assert configure([script], environ).shutdown_timeout == 5.0

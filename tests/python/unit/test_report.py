@@ -82,7 +82,7 @@ def test_the_earliest_exit_is_the_cause() -> None:
 def test_an_error_that_was_reported_earlier_than_the_first_exit_is_the_cause() -> None:
     late = failure(0, ago=1.0, failed_at=NOW - 3.0)
     before = time.time() - time.monotonic()
-    found = examine(failure(1, ago=2.0), late)
+    found = examine(late, failure(1, ago=2.0))
     after = time.time() - time.monotonic()
     assert [one.rank for one in found] == [0, 1]
     # Two clocks are read one after the other.
@@ -340,3 +340,12 @@ def test_a_lost_node_is_a_cause_without_a_rank() -> None:
     assert (
         text.splitlines()[0] == "train.py failed: node host3_8_0 was lost, and 2 nodes are too few"
     )
+
+
+def test_a_consequence_that_is_known_earlier_is_not_the_root_cause() -> None:
+    """The agent sorts them: a peer that was killed may end after a rank that has lost it."""
+    killed, lost_peer = failure(0, ago=1.0, signum=9), failure(1, ago=3.0)
+    found = examine(killed, lost_peer)
+    assert [one.rank for one in found] == [0, 1]
+    error = ChildFailedError("train.py", {one.rank: one for one in reversed(found)})
+    assert error.get_first_failure()[0] == 0

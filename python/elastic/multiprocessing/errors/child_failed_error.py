@@ -40,7 +40,10 @@ class ChildFailedError(_Base):
     def get_first_failure(self) -> tuple[int, ProcessFailure]:
         """The global rank of the root cause, and its failure."""
         # A failure of torch's own class has only full seconds.
-        times = {rank: getattr(one, "time", one.timestamp) for rank, one in self.failures.items()}
+        times = {
+            rank: (getattr(one, "is_consequence", False), getattr(one, "time", one.timestamp))
+            for rank, one in self.failures.items()
+        }
         rank = min(times, key=lambda rank: times[rank])
         return rank, self.failures[rank]
 

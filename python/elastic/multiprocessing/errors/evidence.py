@@ -6,6 +6,7 @@ cause an exception; unreadable content is omitted.
 
 from __future__ import annotations
 
+import itertools
 import os
 import time
 from collections.abc import Mapping, Sequence
@@ -48,6 +49,7 @@ class ProcessFailure(_Base):
     shell_code: int = field(init=False)
     how: str = field(init=False)  # "killed by signal 9 (SIGKILL)"
     started: bool = field(default=True, init=False)
+    is_consequence: bool = field(default=False, init=False)  # of another failure, known later
     traceback: str = field(default="", init=False)
     stderr_tail: tuple[str, ...] = field(default=(), init=False)
     log_dir: str = field(default="", init=False)  # "": its output is in no permanent file
@@ -118,14 +120,16 @@ def _signal_name(number: int) -> str:
 
 
 def examine(failures: Sequence[WorkerFailure], *, keeps_logs: bool) -> dict[int, ProcessFailure]:
-    """The failures by rank, in the order of the evidence.
+    """The failures by rank, in the order of the agent: by time, and consequences last.
 
     Workers that could not be started come first, because that may cause the other failures.
     """
     # Read once, so that failures differ exactly as the agent's clock measured.
     offset = time.time() - time.monotonic()
     found = [_examine(failure, keeps_logs, offset) for failure in failures]
-    found.sort(key=lambda failure: (failure.started, failure.time))
+    found.sort(key=lambda failure: failure.started)
+    for earlier, failure in itertools.pairwise(found):
+        failure.is_consequence = earlier.is_consequence or failure.time < earlier.time
     return {failure.rank: failure for failure in found}
 
 

@@ -13,6 +13,7 @@ namespace {
 
 using namespace agent_policy_test;
 using ::testing::ElementsAre;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::StartsWith;
@@ -44,6 +45,32 @@ TEST(AgentPolicy, UnhealthyOrdersFailuresByTheirEarliestEvidence) {
   EXPECT_EQ(agent.result().failures[0].rank, 1);
   EXPECT_EQ(agent.result().failures[0].failed_at, at(2));
   EXPECT_EQ(agent.result().failures[1].failed_at, at(4));
+}
+
+// The memory of a large process that is killed is freed for seconds before its exit is known.
+TEST(AgentPolicy, LossOfAPeerIsNoCauseIfAnotherWorkerFailed) {
+  constexpr const char* kLostPeer = "RuntimeError: [pair.cc:5] Connection closed by peer";
+  Fixture agent;
+  agent.running(2).exit(1, exited(1, 5)).evidence(1, exited(1, 5), 5, kLostPeer).quiet();
+  EXPECT_THAT(agent.exit(0, killed(SIGKILL, 7)).words(), ElementsAre("report exited", "failed 1"));
+  EXPECT_EQ(std::get<rdzv::Failed>(agent.sent()).failure.rank, 0);
+  agent.gone().failed(0, "n", 137);
+  EXPECT_EQ(agent.result().failures[0].rank, 0);
+  Fixture late;
+  late.running(2).exit(1, exited(1, 5)).exit(0, killed(SIGKILL, 7)).quiet();
+  EXPECT_THAT(late.evidence(1, exited(1, 5), 5, kLostPeer).words(), ElementsAre("failed 1"));
+  EXPECT_EQ(std::get<rdzv::Failed>(late.sent()).failure.rank, 0) << "found by what is known now";
+}
+
+TEST(AgentPolicy, RestartThatMayNotHelpSaysSo) {
+  FailureFacts facts;
+  facts.evidence.failure_class = FailureClass::kUserInput;
+  Fixture agent(2);
+  agent.running().feed(WorkerExited{0, 1000, exited(1), facts}).restart(1);
+  agent.exit(1, stopped(killed(SIGTERM))).gone().quiet();
+  EXPECT_THAT(agent.round(2, 1).words(), ElementsAre("report restarting", "start"));
+  EXPECT_THAT(agent.message(), EndsWith("; restarting, 1 of 2 restarts left; the command or the "
+                                        "script looks wrong, so a restart may not help"));
 }
 
 TEST(AgentPolicy, ReportsTheSameFailureInSeveralRounds) {

@@ -133,6 +133,13 @@ TEST(AgentPolicy, HealthySendsDoneWhenAllProcessesOfDoneWorkersHaveEnded) {
   EXPECT_EQ(agent.state(), AgentState::kSucceeded);
 }
 
+TEST(AgentPolicy, HealthyEndsTheWaitForProcessesOfDoneWorkersWhenTheRoundIsOver) {
+  Fixture agent;
+  agent.running().exit(0, exited(0)).exit(1, exited(0)).quiet();
+  EXPECT_THAT(agent.restart(1).words(), ElementsAre("stop 15 5."));
+  EXPECT_THAT(agent.gone().words(), ElementsAre("gone 1", "join 1"));
+}
+
 TEST(AgentPolicy, HealthyReportsAFailedWorkerAndDoesNotStopTheOthers) {
   Fixture agent;
   EXPECT_THAT(agent.running().quiet().exit(1, exited(3, 7)).words(),

@@ -76,6 +76,18 @@ TEST(AgentPolicy, NodeWhoseWorkersAreKilledWhileTheySaveDoesNotSucceed) {
   EXPECT_THAT(agent.result().message, HasSubstr("as agreed; then its workers were stopped by"));
 }
 
+TEST(AgentPolicy, NodeWhoseWorkerFailsAfterItHasLeftDoesNotSucceed) {
+  WorkerExit not_saved = stopped_at(7);
+  not_saved.code = 5;
+  for (const WorkerExit& exit : {not_saved, exited(5)}) {
+    Fixture agent;
+    agent.running(2).feed(LeaveAtStep{7}).exit(0, stopped_at(7)).exit(1, exit).quiet();
+    EXPECT_THAT(agent.gone().words(), ElementsAre("finish 5"));
+    EXPECT_THAT(agent.result().message,
+                HasSubstr("left the job at step 7, as agreed; then rank 1"));
+  }
+}
+
 TEST(AgentPolicy, OrderToLeaveIsTooLateForARoundThatHasFailed) {
   Fixture agent(1);
   agent.running(2).exit(0, exited(3)).quiet();

@@ -125,12 +125,17 @@ class Job {
   Sent leave(const std::string& name) { return step(rdzv::Leave{id(name), "SIGTERM"}); }
   Sent cut(const std::string& name) { return step(rdzv::SessionLost{id(name)}); }
   Sent end(const std::string& name) { return step(rdzv::ProcessEnded{id(name)}); }
-  Sent fail(const std::string& name, int exit_code = 1, Duration age = 0s) {
+  Sent fail(const std::string& name, int exit_code = 1, Duration age = 0s,
+            const std::string& error = "") {
     FailureReport failure;
     if (shares_.contains(id(name))) failure.rank = share(name).own.base_rank;
     failure.exit_code = exit_code;
     failure.message = "exited with code " + std::to_string(exit_code);
     failure.at = now_ - age;
+    if (!error.empty()) {
+      failure.evidence = FailureEvidence{};
+      failure.evidence->error = error;
+    }
     return step(rdzv::Failed{id(name), round(), failure});
   }
   // Reports that the workers have ended, and joins again.

@@ -165,6 +165,20 @@ TEST(RendezvousLoss, SpentBudgetClosesTheJobWithTheEarliestCause) {
   EXPECT_EQ(job.result().message, "rank 1 on b exited with code 7; no restart is allowed");
 }
 
+// A process that is killed closes its connections before its exit is known.
+TEST(RendezvousLoss, LossOfAPeerIsNoCauseIfAWorkerOfAnotherNodeFailed) {
+  constexpr const char* kLostPeer = "RuntimeError: [pair.cc:5] Connection closed by peer";
+  Job job(budget(2, 3, 0));
+  job.join_all({"a", "b", "c"});
+  job.fail("a", 1, 0s, kLostPeer);
+  job.pass(1s);
+  job.fail("b", 137);
+  job.fail("c", 1, 2s, kLostPeer);
+  for (const char* name : {"a", "b", "c"}) job.gone(name);
+  EXPECT_EQ(job.result().exit_code, 137);
+  EXPECT_EQ(job.result().node, "b");
+}
+
 TEST(RendezvousLoss, TheVerdictWaitsForSlowWorkersNoLongerThanNodeTimeout) {
   Job job(budget(2, 3, 0));
   job.join_all({"a", "b", "c"});

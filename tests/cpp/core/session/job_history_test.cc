@@ -27,6 +27,13 @@ rdzv::Failed failed(std::uint64_t round, int rank, int second) {
   return {{}, round, {0, rank, 137, "killed by signal 9", at(second)}};
 }
 
+rdzv::Failed lost_peer(std::uint64_t round, int rank, int second) {
+  rdzv::Failed event = failed(round, rank, second);
+  event.failure.evidence = FailureEvidence{};
+  event.failure.evidence->error = "RuntimeError: [pair.cc:5] Connection closed by peer";
+  return event;
+}
+
 TEST(JobHistory, ARestartHasItsCauseItsTimesAndTheEarliestFailure) {
   JobHistory history;
   history.update(RendezvousPhase::kRunning, round_of(1), at(10));
@@ -47,12 +54,24 @@ TEST(JobHistory, ARestartHasItsCauseItsTimesAndTheEarliestFailure) {
   EXPECT_EQ(first.ended, at(24));
   EXPECT_EQ(first.stopped, at(27));
   EXPECT_EQ(first.cause, rdzv::RestartCause::kWorkerFailed);
-  EXPECT_EQ(first.reason, "rank 0 failed");
+  EXPECT_EQ(first.reason, "rank 0 on node0 killed by signal 9");
   EXPECT_EQ(first.node, "node0");
   EXPECT_EQ(first.rank, 0);
   EXPECT_EQ(first.exit_code, 137);
   EXPECT_EQ(history.rounds()[1].formed, at(30));
   EXPECT_EQ(history.rounds()[1].ended, std::nullopt);
+}
+
+TEST(JobHistory, TheReasonIsTheFailureThatIsNamed) {
+  JobHistory history;
+  history.update(RendezvousPhase::kRunning, round_of(1), at(10));
+  history.worker_failed("node1", lost_peer(1, 3, 20));
+  history.round_ends({{}, 1, rdzv::RestartCause::kWorkerFailed, "rank 3 failed", {}}, at(21));
+  history.worker_failed("node0", failed(1, 0, 22));
+  history.worker_failed("node2", lost_peer(1, 5, 19));
+  EXPECT_EQ(history.rounds()[0].rank, 0) << "the others lost their peer";
+  EXPECT_EQ(history.rounds()[0].failed, at(22));
+  EXPECT_EQ(history.rounds()[0].reason, "rank 0 on node0 killed by signal 9");
 }
 
 TEST(JobHistory, OnlyTheTimeInWhichARoundRunsCounts) {

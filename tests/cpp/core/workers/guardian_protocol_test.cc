@@ -152,7 +152,8 @@ TEST(GuardianProtocol, EventsAreDecodedAsEncoded) {
   const auto killed = round_trip(KillSentEvent{77, false});
   EXPECT_EQ(killed.refused_pid, 77);
   EXPECT_FALSE(killed.found_all);
-  const LeftoverEvent leftover = round_trip(LeftoverEvent{2, 78, "sleep 9"});
+  const LeftoverEvent leftover = round_trip(LeftoverEvent{true, 2, 78, "sleep 9"});
+  EXPECT_TRUE(leftover.is_awaited);
   EXPECT_EQ(leftover.count, 2u);
   EXPECT_EQ(leftover.pid, 78);
   round_trip(SweptEvent{});

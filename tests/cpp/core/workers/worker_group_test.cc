@@ -33,6 +33,7 @@ std::string describe(const GroupAction& action) {
              (id == guardian::kEveryWorker ? "" : " to " + std::to_string(id));
     }
     std::string operator()(const group_action::CancelStarts&) const { return "cancel starts"; }
+    std::string operator()(const group_action::AwaitLeftovers&) const { return "await leftovers"; }
     std::string operator()(const group_action::Sweep&) const { return "sweep"; }
     std::string operator()(const group_action::CloseLink&) const { return "abandon"; }
     std::string operator()(const group_action::Emit& emit) const {
@@ -98,9 +99,15 @@ class Machine {
       feed(GuardianLost{"x"});
       return;
     }
-    feed(Start{2});
+    feed(Start{2, Duration::max(), seconds(60)});
     feed(Started{0, 100, now});
     if (state == GroupState::kRunning) return;
+    if (state == GroupState::kLeftovers) {
+      feed(Started{1, 101, now});
+      feed(exited(0));
+      feed(exited(1));
+      return;
+    }
     feed(Stop{SIGTERM, seconds(30), SignalScope::kGroup});
     if (state == GroupState::kStopping) return;
     wait(seconds(30));
@@ -137,6 +144,7 @@ std::vector<Edge> edges() {
       {S::kIdle, "forward", usr1, {}, S::kIdle},
       {S::kIdle, "started", second, {"abandon"}, S::kIdle},
       {S::kIdle, "ended", exited(0), {"abandon"}, S::kIdle},
+      {S::kIdle, "leftovers gone", LeftoversGone{}, {"abandon"}, S::kIdle},
       {S::kIdle, "kill sent", KillSent{}, {"abandon"}, S::kIdle},
       {S::kIdle, "swept", Swept{}, {"abandon"}, S::kIdle},
       {S::kIdle, "tick", Tick{}, {}, S::kIdle},
@@ -147,6 +155,7 @@ std::vector<Edge> edges() {
       {S::kRunning, "forward", usr1, {"signal 10 leaders"}, S::kRunning},
       {S::kRunning, "started", second, {"started 1"}, S::kRunning},
       {S::kRunning, "ended", exited(0), {"exited 0"}, S::kRunning},
+      {S::kRunning, "leftovers gone", LeftoversGone{}, {"abandon"}, S::kRunning},
       {S::kRunning, "kill sent", KillSent{}, {"abandon"}, S::kRunning},
       {S::kRunning, "swept", Swept{}, {"abandon"}, S::kRunning},
       {S::kRunning, "tick", Tick{}, {}, S::kRunning},
@@ -157,16 +166,29 @@ std::vector<Edge> edges() {
       {S::kStopping, "forward", usr1, {"signal 10 leaders"}, S::kStopping},
       {S::kStopping, "started", second, {"started 1"}, S::kStopping},
       {S::kStopping, "ended", exited(0), {"exited 0"}, S::kStopping},
+      {S::kStopping, "leftovers gone", LeftoversGone{}, {"abandon"}, S::kStopping},
       {S::kStopping, "kill sent", KillSent{}, {"abandon"}, S::kStopping},
       {S::kStopping, "swept", Swept{}, {"abandon"}, S::kStopping},
       {S::kStopping, "tick", Tick{}, {}, S::kStopping},
       {S::kStopping, "lost", GuardianLost{"x"}, {"lost: x"}, S::kLost},
+
+      {S::kLeftovers, "start", Start{2}, {}, S::kLeftovers},
+      {S::kLeftovers, "stop", stop, {"sweep"}, S::kSweeping},
+      {S::kLeftovers, "forward", usr1, {"signal 10 leaders"}, S::kLeftovers},
+      {S::kLeftovers, "started", second, {"abandon"}, S::kLeftovers},
+      {S::kLeftovers, "ended", exited(0), {"abandon"}, S::kLeftovers},
+      {S::kLeftovers, "leftovers gone", LeftoversGone{}, {"sweep"}, S::kSweeping},
+      {S::kLeftovers, "kill sent", KillSent{}, {"abandon"}, S::kLeftovers},
+      {S::kLeftovers, "swept", Swept{}, {"abandon"}, S::kLeftovers},
+      {S::kLeftovers, "tick", Tick{}, {}, S::kLeftovers},
+      {S::kLeftovers, "lost", GuardianLost{"x"}, {"lost: x"}, S::kLost},
 
       {S::kSweeping, "start", Start{2}, {}, S::kSweeping},
       {S::kSweeping, "stop", stop, {}, S::kSweeping},
       {S::kSweeping, "forward", usr1, {}, S::kSweeping},
       {S::kSweeping, "started", second, {"started 1"}, S::kSweeping},
       {S::kSweeping, "ended", exited(0), {"exited 0"}, S::kSweeping},
+      {S::kSweeping, "leftovers gone", LeftoversGone{}, {}, S::kSweeping},
       {S::kSweeping, "kill sent", KillSent{}, {}, S::kSweeping},
       {S::kSweeping, "swept", Swept{}, {"abandon"}, S::kSweeping},  // worker 0 has not ended
       {S::kSweeping, "tick", Tick{}, {}, S::kSweeping},
@@ -177,6 +199,7 @@ std::vector<Edge> edges() {
       {S::kStuck, "forward", usr1, {}, S::kStuck},
       {S::kStuck, "started", second, {"started 1"}, S::kStuck},
       {S::kStuck, "ended", exited(0), {"exited 0"}, S::kStuck},
+      {S::kStuck, "leftovers gone", LeftoversGone{}, {}, S::kStuck},
       {S::kStuck, "kill sent", KillSent{}, {}, S::kStuck},
       {S::kStuck, "swept", Swept{}, {"abandon"}, S::kStuck},
       {S::kStuck, "tick", Tick{}, {}, S::kStuck},
@@ -187,6 +210,7 @@ std::vector<Edge> edges() {
       {S::kLost, "forward", usr1, {}, S::kLost},
       {S::kLost, "started", second, {}, S::kLost},
       {S::kLost, "ended", exited(0), {}, S::kLost},
+      {S::kLost, "leftovers gone", LeftoversGone{}, {}, S::kLost},
       {S::kLost, "kill sent", KillSent{}, {}, S::kLost},
       {S::kLost, "swept", Swept{}, {}, S::kLost},
       {S::kLost, "tick", Tick{}, {}, S::kLost},
@@ -317,6 +341,37 @@ TEST(WorkerGroupMachine, ProcessesThatCannotBeFoundWithoutProcAreNotReportedAsKi
   EXPECT_THAT(group.wait(kKillTimeout),
               ElementsAre("stuck: processes that the workers left behind cannot be found and "
                           "killed: /proc is not mounted"));
+}
+
+// --- Processes that workers which have succeeded leave running
+// -------------------------------------
+
+TEST(WorkerGroupMachine, LeftoversAreSweptWhenTheirGraceIsOver) {
+  Machine group;
+  group.feed(Start{1, seconds(60), seconds(20)});
+  group.feed(Started{0, 100, group.now});
+  EXPECT_THAT(group.feed(exited(0)), ElementsAre("exited 0", "await leftovers"));
+  EXPECT_THAT(group.wait(seconds(20) - Duration(1)), IsEmpty());
+  EXPECT_THAT(group.wait(Duration(1)), ElementsAre("sweep"));
+  EXPECT_EQ(group.machine.next_deadline(), group.now + kKillTimeout)
+      << "the time to be killed begins now";
+  EXPECT_THAT(group.feed(Swept{}), ElementsAre("gone"));
+}
+
+TEST(WorkerGroupMachine, LeftoversAreAwaitedOnlyIfAllWorkersHaveSucceeded) {
+  for (const bool fails : {true, false}) {
+    Machine group;
+    group.feed(Start{2, seconds(60), seconds(20)});
+    group.feed(Started{0, 100, group.now});
+    group.feed(Started{1, 101, group.now});
+    group.feed(exited(0, fails ? 3 : 0));
+    if (!fails) group.feed(Stop{SIGTERM, seconds(30), SignalScope::kGroup});
+    EXPECT_THAT(group.feed(exited(1)), ElementsAre("exited 1", "sweep"));
+  }
+  Machine group;
+  group.feed(Start{1, seconds(60)});
+  group.feed(Started{0, 100, group.now});
+  EXPECT_THAT(group.feed(exited(0)), ElementsAre("exited 0", "sweep")) << "without a grace period";
 }
 
 TEST(WorkerGroupMachine, StuckReportNamesNoProcessOfAnEarlierStart) {
@@ -461,7 +516,9 @@ TEST(WorkerGroupMachine, InvariantsHoldForRandomEvents) {
       const std::size_t index = workers.empty() ? 0 : random() % workers.size();
       const auto rank = static_cast<int>(index);
       switch (random() % 8) {
-        case 0: event = Start{1 + static_cast<int>(random() % 3)}; break;
+        case 0:
+          event = Start{1 + static_cast<int>(random() % 3), Duration::max(), seconds(random() % 2)};
+          break;
         case 1: event = Stop{SIGTERM, seconds(1 + random() % 9), SignalScope::kGroup}; break;
         case 2: event = Forward{SIGUSR1, SignalScope::kGroup}; break;
         case 3:

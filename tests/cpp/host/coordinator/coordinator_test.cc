@@ -19,6 +19,7 @@ namespace {
 
 using std::chrono::seconds;
 using testing::HasSubstr;
+using testing::Not;
 
 TEST_F(TurnedCoordinatorTest, ThreeNodesFormARoundAndEachReceivesIt) {
   start();
@@ -203,6 +204,24 @@ TEST_F(TurnedCoordinatorTest, JobsAreIndependent) {
   }
   for (const auto& node : nodes) EXPECT_EQ(node->expect<rdzv::Round>().record->nodes, 1);
   EXPECT_EQ(coordinator->stats().jobs, 20u);
+}
+
+TEST_F(TurnedCoordinatorTest, NodesThatWaitLearnOfNodesThatWaitForAnotherJob) {
+  start();
+  const auto right = connect(1, "1111");
+  right->join(nnodes(2, 2));
+  EXPECT_THAT(right->expect<rdzv::Waiting>().message, Not(HasSubstr("job")));
+  const auto wrong = connect(2, "2222");
+  wrong->join(nnodes(2, 2));
+  EXPECT_THAT(wrong->expect<rdzv::Waiting>().message,
+              HasSubstr("; 1 node of job 1111 waits here, too (is --rdzv-id the same"));
+  EXPECT_THAT(right->expect<rdzv::Waiting>().message, HasSubstr("; 1 node of job 2222 waits here"))
+      << "with the next message";
+  wrong->expect<rdzv::Waiting>();  // sent at the same time
+  const auto other = connect(3, "1111");
+  other->join(nnodes(2, 2));
+  EXPECT_EQ(right->expect<rdzv::Round>().record->nodes, 2);
+  EXPECT_THAT(wrong->expect<rdzv::Waiting>().message, Not(HasSubstr("1111"))) << "which runs";
 }
 
 TEST_F(TurnedCoordinatorTest, PortServesTheUsersStore) {

@@ -426,13 +426,39 @@ TEST_F(Stop, AProcessThatOutlivesWorkersIsNamedIfTheyHaveSucceeded) {
   group_.start({stub({"daemon", "0"})});
   EXPECT_THAT(
       group_.wait_for(Kind::kNotice).message,
-      ::testing::AllOf(::testing::HasSubstr("a process that they left running is killed: pid "),
+      ::testing::AllOf(::testing::HasSubstr("; killing processes that they left running: pid "),
                        ::testing::HasSubstr(" daemon 0)")));
   group_.wait_for_gone();
   group_.passed.clear();
   group_.start({stub({"daemon", "7"})});
   group_.wait_for_gone();
   for (const WorkerEvent& event : group_.passed) EXPECT_NE(event.kind, Kind::kNotice);
+}
+
+// The pid in "…; waiting up to 1 h for processes that they left running: pid 77 (…)".
+int pid_in(const std::string& message) {
+  EXPECT_THAT(message, ::testing::HasSubstr("; waiting up to 1 h for processes"));
+  return std::stoi(message.substr(message.find(": pid ") + 6));
+}
+
+TEST(Leftovers, AreAwaitedUntilTheLastOneHasEnded) {
+  Group group({.leftover_grace = std::chrono::hours(1)});
+  group.start({stub({"daemon", "0"})});
+  ASSERT_EQ(::kill(pid_in(group.wait_for(Kind::kNotice).message), SIGKILL), 0);
+  group.passed.clear();
+  group.wait_for_gone();
+  EXPECT_THAT(group.passed, ::testing::IsEmpty()) << "nothing was killed";
+  EXPECT_TRUE(group.run(stub({"exit", "0"})).succeeded()) << "nothing is left, nothing is awaited";
+}
+
+TEST(Leftovers, AreKilledByAStopAndAfterAFailure) {
+  Group group({.leftover_grace = std::chrono::hours(1)});
+  group.start({stub({"daemon", "0"}), stub({"daemon", "0"})});
+  EXPECT_THAT(group.wait_for(Kind::kNotice).message, ::testing::HasSubstr(" 0) and 1 more"));
+  group->stop(SIGTERM, std::chrono::hours(1));
+  EXPECT_THAT(group.wait_for(Kind::kNotice).message, ::testing::HasSubstr("; killing processes"));
+  group.wait_for_gone();
+  EXPECT_EQ(group.run(stub({"daemon", "7"})).code, 7);
 }
 
 TEST_F(Stop, NextGenerationStartsOnlyWhenThePreviousOneHasEnded) {
