@@ -271,6 +271,8 @@ class TrainingMembership:
             whole = self._timeout or distributed_c10d.default_pg_nccl_timeout
             self._nccl = _torch_nccl.Groups(self._members, self._device, whole.total_seconds())
         try:
+            if self._members.awaits_round:
+                self._members.next_round()
             self._form(None)
         except BaseException:
             self._close(has_failed=True)

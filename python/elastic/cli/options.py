@@ -231,6 +231,11 @@ _FAILURES = (
         "With --on-membership-change=inplace: the time in which the workers of a node must "
         "leave their collectives; then they are started again, as with restart. Default: 5.",
         needs=NATIVE),
+    Option("inplace-prepare", "SECONDS",
+        "With --on-membership-change=inplace: start the workers before this node joins, and join "
+        "when they wait in elastic.torch.membership, after this time without them. The script "
+        "must not use a rank before. Default: the workers start with the round.",
+        needs=NATIVE),
     Option("exit-barrier-timeout", "SECONDS",
         "How long a node whose workers all succeeded waits for the other nodes. Default: no "
         "limit.",
