@@ -93,6 +93,7 @@ PYTHON_IMPORTS: dict[str, tuple[str, ...]] = {
     "_torch_batches": (),
     "_torch_nccl": ("_environment", "worker"),
     "_torch_transfer": (),
+    "_torch_trial": ("_torch_transfer",),
     "constants": (),
     "errors": ("_C",),
     "torch": ("_C", "_lazy", "errors", "torch_membership"),
@@ -103,6 +104,7 @@ PYTHON_IMPORTS: dict[str, tuple[str, ...]] = {
         "_torch_batches",
         "_torch_nccl",
         "_torch_transfer",
+        "_torch_trial",
         "worker",
     ),
     "text": ("_C", "constants", "errors"),
@@ -442,6 +444,7 @@ TORCH_ADAPTERS = (
     "python/elastic/_torch_batches.py",
     "python/elastic/_torch_nccl.py",
     "python/elastic/_torch_transfer.py",
+    "python/elastic/_torch_trial.py",
     "python/elastic/rendezvous/etcd_store.py",
 )
 

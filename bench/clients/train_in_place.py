@@ -17,6 +17,7 @@ STEP_S = 0.005
 
 
 def main() -> None:
+    torch.set_num_threads(1)  # a machine may have fewer cores than ranks, whose steps would be slow
     model = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.ReLU(), torch.nn.Linear(256, 8))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     batch = torch.randn(32, 64)

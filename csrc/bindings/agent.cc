@@ -124,62 +124,64 @@ void bind_options(py::module_& module) {
       .value("RESTART", HangAction::kRestart)
       .value("FAIL", HangAction::kFail);
   py::class_<AgentOptions>(module, "AgentOptions", "The workers of an agent and its settings.")
-      .def(py::init(
-               [](std::vector<WorkerTemplate> workers, const TextDict& env, std::string run_id,
-                  std::string role, const py::str& cwd, int max_restarts, double restart_backoff,
-                  std::optional<RendezvousOptions> rendezvous, double stop_grace,
-                  std::optional<double> failure_grace, SignalScope stop_scope,
-                  std::optional<double> exit_barrier_timeout, std::uint16_t master_port,
-                  std::pair<std::uint16_t, std::uint16_t> worker_ports, bool share_store,
-                  bool capture_stderr, double hang_timeout, HangAction hang_action,
-                  double straggler_timeout, bool stacks_on_failure, double leftover_grace,
-                  double reach_timeout, const py::str& log_dir, std::uint64_t log_bytes_max,
-                  int log_files_max, std::string line_prefix, bool merge_lines,
-                  std::vector<std::string> stdout_filters, std::vector<std::string> stderr_filters,
-                  const py::str& guardian_path, bool become_subreaper, double start_timeout,
-                  const TextList& warm_template, std::vector<int> no_restart_codes,
-                  std::vector<int> bad_node_codes, std::optional<double> inplace_grace) {
-                 AgentOptions options;
-                 options.run_id = std::move(run_id);
-                 options.role = std::move(role);
-                 options.workers = std::move(workers);
-                 options.env = to_environment(env);
-                 options.cwd = to_os(cwd);
-                 if (rendezvous) options.rendezvous = *std::move(rendezvous);
-                 options.rendezvous.settings.max_restarts = max_restarts;
-                 options.rendezvous.settings.restart_backoff = to_duration(restart_backoff);
-                 options.stop_grace = to_duration(stop_grace);
-                 if (failure_grace) options.failure_grace = to_duration(*failure_grace);
-                 options.stop_scope = stop_scope;
-                 if (exit_barrier_timeout) {
-                   options.exit_barrier_timeout = to_duration(*exit_barrier_timeout);
-                 }
-                 options.master_port = master_port;
-                 options.worker_ports = {worker_ports.first, worker_ports.second};
-                 options.share_store = share_store;
-                 options.capture_stderr = capture_stderr;
-                 options.hang_timeout = to_duration(hang_timeout);
-                 options.hang_action = hang_action;
-                 options.straggler_timeout = to_duration(straggler_timeout);
-                 options.stacks_on_failure = stacks_on_failure;
-                 options.reach_timeout = to_duration(reach_timeout);
-                 options.log_dir = to_os(log_dir);
-                 options.log_bytes_max = log_bytes_max;
-                 options.log_files_max = log_files_max;
-                 options.line_prefix = std::move(line_prefix);
-                 options.merge_lines = merge_lines;
-                 options.stdout_filters = std::move(stdout_filters);
-                 options.stderr_filters = std::move(stderr_filters);
-                 options.guardian.guardian_path = to_os(guardian_path);
-                 options.guardian.become_subreaper = become_subreaper;
-                 options.guardian.start_timeout = to_duration(start_timeout);
-                 options.guardian.leftover_grace = to_duration(leftover_grace);
-                 options.warm_template = to_arguments(warm_template);
-                 options.no_restart_codes = std::move(no_restart_codes);
-                 options.bad_node_codes = std::move(bad_node_codes);
-                 if (inplace_grace) options.inplace_grace = to_duration(*inplace_grace);
-                 return options;
-               }),
+      .def(py::init([](std::vector<WorkerTemplate> workers, const TextDict& env, std::string run_id,
+                       std::string role, const py::str& cwd, int max_restarts,
+                       double restart_backoff, std::optional<RendezvousOptions> rendezvous,
+                       double stop_grace, std::optional<double> failure_grace,
+                       SignalScope stop_scope, std::optional<double> exit_barrier_timeout,
+                       std::uint16_t master_port,
+                       std::pair<std::uint16_t, std::uint16_t> worker_ports, bool share_store,
+                       bool capture_stderr, double hang_timeout, HangAction hang_action,
+                       double straggler_timeout, bool stacks_on_failure, double leftover_grace,
+                       double reach_timeout, const py::str& log_dir, std::uint64_t log_bytes_max,
+                       int log_files_max, std::string line_prefix, bool merge_lines,
+                       std::vector<std::string> stdout_filters,
+                       std::vector<std::string> stderr_filters, const py::str& guardian_path,
+                       bool become_subreaper, double start_timeout, const TextList& warm_template,
+                       std::vector<int> no_restart_codes, std::vector<int> bad_node_codes,
+                       std::optional<double> inplace_grace, std::optional<double> inplace_prepare) {
+             AgentOptions options;
+             options.run_id = std::move(run_id);
+             options.role = std::move(role);
+             options.workers = std::move(workers);
+             options.env = to_environment(env);
+             options.cwd = to_os(cwd);
+             if (rendezvous) options.rendezvous = *std::move(rendezvous);
+             options.rendezvous.settings.max_restarts = max_restarts;
+             options.rendezvous.settings.restart_backoff = to_duration(restart_backoff);
+             options.stop_grace = to_duration(stop_grace);
+             if (failure_grace) options.failure_grace = to_duration(*failure_grace);
+             options.stop_scope = stop_scope;
+             if (exit_barrier_timeout) {
+               options.exit_barrier_timeout = to_duration(*exit_barrier_timeout);
+             }
+             options.master_port = master_port;
+             options.worker_ports = {worker_ports.first, worker_ports.second};
+             options.share_store = share_store;
+             options.capture_stderr = capture_stderr;
+             options.hang_timeout = to_duration(hang_timeout);
+             options.hang_action = hang_action;
+             options.straggler_timeout = to_duration(straggler_timeout);
+             options.stacks_on_failure = stacks_on_failure;
+             options.reach_timeout = to_duration(reach_timeout);
+             options.log_dir = to_os(log_dir);
+             options.log_bytes_max = log_bytes_max;
+             options.log_files_max = log_files_max;
+             options.line_prefix = std::move(line_prefix);
+             options.merge_lines = merge_lines;
+             options.stdout_filters = std::move(stdout_filters);
+             options.stderr_filters = std::move(stderr_filters);
+             options.guardian.guardian_path = to_os(guardian_path);
+             options.guardian.become_subreaper = become_subreaper;
+             options.guardian.start_timeout = to_duration(start_timeout);
+             options.guardian.leftover_grace = to_duration(leftover_grace);
+             options.warm_template = to_arguments(warm_template);
+             options.no_restart_codes = std::move(no_restart_codes);
+             options.bad_node_codes = std::move(bad_node_codes);
+             if (inplace_grace) options.inplace_grace = to_duration(*inplace_grace);
+             if (inplace_prepare) options.inplace_prepare = to_duration(*inplace_prepare);
+             return options;
+           }),
            py::arg("workers"), py::kw_only(), py::arg("env"), py::arg("run_id") = defaults.run_id,
            py::arg("role") = defaults.role, py::arg("cwd") = defaults.cwd,
            py::arg("max_restarts") = defaults.rendezvous.settings.max_restarts,
@@ -208,6 +210,7 @@ void bind_options(py::module_& module) {
            py::arg("start_timeout") = to_seconds(defaults.guardian.start_timeout),
            py::arg("warm_template") = py::list(), py::arg("no_restart_codes") = py::list(),
            py::arg("bad_node_codes") = py::list(), py::arg("inplace_grace") = py::none(),
+           py::arg("inplace_prepare") = py::none(),
            "One WorkerTemplate for each local rank; workers inherit no variables except `env`. "
            "`max_restarts` is the budget of the whole job. Without `rendezvous` the job has one "
            "node.")

@@ -176,6 +176,10 @@ bool Channel::has_left(std::uint64_t round) const {
   return is_member_ && load(&page_->left_round) == round + 1;
 }
 
+bool Channel::waits_for_first_round() const {
+  return is_member_ && load(&page_->left_round) == ELASTIC_WORKER_NO_ROUND;
+}
+
 bool Channel::send_cut(std::uint64_t round) { return send(packet(worker::kCut, round)); }
 
 bool Channel::send_round(std::uint64_t round, const std::vector<std::string_view>& env) {

@@ -70,6 +70,8 @@ class Channel {
   bool is_member() const { return is_member_; }
   // Whether it has left this round.
   bool has_left(std::uint64_t round) const;
+  // Whether it waits for its first round.
+  bool waits_for_first_round() const;
   // Notifies the worker that the round is over. False: it cannot be notified.
   bool send_cut(std::uint64_t round);
   // Resets what belongs to a round, and gives the worker another one. False, and the worker finds

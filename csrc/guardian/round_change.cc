@@ -43,6 +43,10 @@ std::vector<MarkEvent> RoundChange::advance(std::vector<Worker>* workers, Instan
       worker.cut_sent = 0;
       marks.push_back({worker.id, Mark::kMember, now});
     }
+    if (worker.given == 0 && channel.waits_for_first_round() &&
+        std::exchange(worker.left, ELASTIC_WORKER_NO_ROUND) != ELASTIC_WORKER_NO_ROUND) {
+      marks.push_back({worker.id, Mark::kLeft, now});
+    }
     if (cut_ == 0 || cut_ < worker.given || worker.left == cut_) continue;
     if (channel.has_left(cut_ - 1)) {
       worker.left = cut_;

@@ -69,9 +69,10 @@ struct State {
   pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
   bool has_thread = false;
   bool is_member = false;
-  bool is_gone = false;  // no packet will come
-  bool is_out = false;   // in no round
-  uint64_t round = 0;    // of this process, or the last one that was taken back
+  bool is_gone = false;      // no packet will come
+  bool is_out = false;       // in no round
+  bool is_awaiting = false;  // in no round before the first one, which was not received yet
+  uint64_t round = 0;        // of this process, or the last one that was taken back
   uint64_t newest = 0;
   bool has_next = false;  // `newest` was received and not begun
   size_t next_bytes = 0;
@@ -178,7 +179,8 @@ void set_over() {
 }
 
 void report_left() {
-  __atomic_store_n(&elastic_worker_page_in_use->left_round, state.round + 1, __ATOMIC_SEQ_CST);
+  const uint64_t left = state.is_awaiting ? ELASTIC_WORKER_NO_ROUND : state.round + 1;
+  __atomic_store_n(&elastic_worker_page_in_use->left_round, left, __ATOMIC_SEQ_CST);
   worker::notify(worker::kLeft);
 }
 
@@ -197,7 +199,9 @@ void on_cut(uint64_t round) {
 }
 
 void on_round(uint64_t round, const char* variables, size_t bytes) {
-  if (round <= state.newest || bytes == 0) return;
+  const bool is_newer = round > state.newest || state.is_awaiting;
+  if (!is_newer || bytes == 0) return;
+  state.is_awaiting = false;
   state.newest = round;
   state.has_next = true;
   state.next_bytes = bytes;
@@ -321,7 +325,7 @@ namespace elastic::worker {
 void detach_membership() {
   const pthread_mutex_t unlocked = PTHREAD_MUTEX_INITIALIZER;
   state.mutex = unlocked;  // a thread of the parent may have had it
-  state.has_thread = state.is_member = state.is_gone = false;
+  state.has_thread = state.is_member = state.is_gone = state.is_awaiting = false;
   state.is_out = state.has_next = false;
   state.depth = 0;
   is_over = 0;
@@ -337,6 +341,8 @@ int elastic_worker_join_membership(void) {
   if (state.is_member) return 1;
   if (!state.has_thread) {
     state.round = state.newest = elastic_worker_round();
+    const char* const awaits = std::getenv("ELASTIC_AWAITS_ROUND");
+    state.is_awaiting = awaits != nullptr && std::strcmp(awaits, "1") == 0;
     if (!start_thread()) return 0;
     state.has_thread = true;
   }

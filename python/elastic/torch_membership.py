@@ -33,7 +33,7 @@ from torch.distributed import distributed_c10d
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DistributedSampler
 
-from elastic import _environment, _torch_batches, _torch_nccl, _torch_transfer, worker
+from elastic import _environment, _torch_batches, _torch_nccl, _torch_transfer, _torch_trial, worker
 from elastic._torch_batches import GlobalBatches
 
 __all__ = ["Change", "GlobalBatches", "Step", "TrainingMembership", "membership"]
@@ -271,6 +271,10 @@ class TrainingMembership:
             whole = self._timeout or distributed_c10d.default_pg_nccl_timeout
             self._nccl = _torch_nccl.Groups(self._members, self._device, whole.total_seconds())
         try:
+            if self._members.awaits_round:
+                if not self._uses_nccl:
+                    _torch_trial.try_round()
+                self._members.next_round()
             self._form(None)
         except BaseException:
             self._close(has_failed=True)

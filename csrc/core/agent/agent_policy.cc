@@ -32,6 +32,12 @@
 // in the usual stop. One that ends while it waits fails in the next round, unless it is the last:
 // then that round starts new ones.
 //
+// With an inplace_prepare the workers are started before this node joins, so that no other node
+// waits for their imports. When all of them wait for their first round they are a group that is
+// kept, without a round before it, and the node joins. Any doubt on the way ends in a stop; then
+// the node joins, and starts them with its round. No event of a worker is reported before the
+// round: it has no rank.
+//
 // Otherwise only GroupGone ends a round here. The exit of every worker is not enough to start the
 // next one: processes that they left behind may still hold a port or a device. The result is fixed
 // when it is received, and reported when all processes have ended. Until then the failures of the
@@ -72,6 +78,17 @@ void AgentPolicy::run(PolicyStep step, const PolicyEvent& event, Context* contex
     case PolicyStep::kIgnore: break;
     case PolicyStep::kReport: report_progress(std::get<Progress>(event), context); break;
     case PolicyStep::kJoin: join(event, context); break;
+    case PolicyStep::kPrepareGroup: prepare_group(std::get<RendezvousReady>(event), context); break;
+    case PolicyStep::kJoinPrepared: join_prepared(context); break;
+    case PolicyStep::kNotePreparedExit:
+      note_prepared_exit(std::get<WorkerExited>(event), context);
+      break;
+    case PolicyStep::kAbandonPrepared:
+      abandon_prepared(
+          "the workers did not wait for their round within " + duration_text(*inplace_prepare_),
+          context);
+      break;
+    case PolicyStep::kJoinUnprepared: join_unprepared(context); break;
     case PolicyStep::kStartGroup: start_group(std::get<rdzv::Round>(event), context); break;
     case PolicyStep::kContinueGroup: continue_group(std::get<rdzv::Round>(event), context); break;
     case PolicyStep::kCutWorkers: cut_workers(event, context); break;
@@ -277,6 +294,7 @@ void AgentPolicy::end(const PolicyEvent& event, Context* context) {
     result_.message = fault->message;
     update(LeaveRequested{fault->message}, context);
     update(WorkersGone{}, context);
+    is_preparing_ = false;  // none was started
   } else if (const auto* lost = std::get_if<RendezvousLost>(&event)) {
     result_.exit_code = lost->exit_code;
     result_.message = lost->message;
@@ -344,6 +362,7 @@ void AgentPolicy::count_started(const WorkerStarted& event, Context* context) {
 
 void AgentPolicy::count_exit(const WorkerExited& event, Context* context) {
   ++ended_;
+  if (round_ == nullptr) return;
   if (event.exit.succeeded() || has_stopped_at_step(event.exit)) {
     stop_step_ = std::max(stop_step_, event.exit.stop_step);
   }
@@ -481,7 +500,7 @@ void AgentPolicy::finish(Context* context) {
 }
 
 bool AgentPolicy::all_ended() const {
-  return round_ != nullptr && ended_ + kept_exits_.size() == round_->workers.size();
+  return ended_ + kept_exits_.size() == static_cast<std::size_t>(self().local_world_size);
 }
 
 std::string AgentPolicy::restart_text(const RoundRecord& record) const {

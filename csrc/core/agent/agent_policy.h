@@ -108,11 +108,13 @@ struct Send {
 struct StartGroup {
   std::shared_ptr<const RoundInfo> round;
 };
+// Start the workers before this node joins. They wait for their first round.
+struct PrepareGroup {};
 // Tell the running workers to leave the collectives of their round, which is over.
 struct CutGroup {
   std::uint64_t round = 0;
 };
-// The workers that have left their round take part in this one.
+// The workers that have left their round, or wait for their first one, take part in this one.
 struct ContinueGroup {
   std::shared_ptr<const RoundInfo> round;
   std::string reason;  // why the last round ended
@@ -131,12 +133,13 @@ struct Report {
 struct Finish {
   AgentResult result;
 };
-using PolicyAction =
-    std::variant<Send, StartGroup, CutGroup, ContinueGroup, StopGroup, Report, Finish>;
+using PolicyAction = std::variant<Send, StartGroup, PrepareGroup, CutGroup, ContinueGroup,
+                                  StopGroup, Report, Finish>;
 
 // What an event means, given the policy's data: the columns of the transition table.
 enum class PolicyInput : std::uint8_t {
   kReady,
+  kReadyToPrepare,  // and the workers are started before this node joins
   kProgress,
   kRound,            // a new round
   kRoundForKept,     // a new round, and the workers of the last one wait for it
@@ -154,7 +157,9 @@ enum class PolicyInput : std::uint8_t {
   kFailureFound,
   kWorkerCapable,
   kWorkerLeft,
-  kAllLeft,          // the last worker has left the round that was cut
+  kAllLeft,          // the last worker has left the round that was cut, or waits for its first one
+  kPreparedExit,     // a worker ended before this node had joined
+  kPreparedGone,     // the last one did
   kKeptExit,         // a worker ended while it waited for the next round
   kKeptGone,         // the last one did
   kGroupEnded,       // and no order to join again was received
@@ -163,10 +168,10 @@ enum class PolicyInput : std::uint8_t {
   kKillRequested,    // a stop request when the outcome is fixed: only shortens the grace period
   kSupervisionLost,
   kTick,        // the deadline passed
-  kCutExpired,  // the same, while the workers leave their round
+  kCutExpired,  // the same, while the workers leave their round, or are prepared
   kReleased,    // the node leaves at an agreed step
 };
-inline constexpr std::size_t kPolicyInputs = 29;
+inline constexpr std::size_t kPolicyInputs = 32;
 inline constexpr std::size_t kAgentStates = 7;
 
 // What a transition does.
@@ -174,6 +179,11 @@ enum class PolicyStep : std::uint8_t {
   kIgnore,
   kReport,
   kJoin,
+  kPrepareGroup,
+  kJoinPrepared,
+  kNotePreparedExit,
+  kAbandonPrepared,
+  kJoinUnprepared,
   kStartGroup,
   kContinueGroup,
   kStopWorkers,
@@ -222,6 +232,10 @@ struct AgentPolicyOptions {
   std::optional<Duration> exit_barrier_timeout;
   // How long the workers may take to leave a round that is over; nullopt: they are stopped.
   std::optional<Duration> inplace_grace = {};
+  // The workers are started before this node joins, and it joins when all of them wait for their
+  // first round; after this time they are stopped, and start with the round. nullopt: they always
+  // do. REQUIRES: inplace_grace
+  std::optional<Duration> inplace_prepare = {};
   std::vector<int> no_restart_codes = {};  // see AgentOptions
   std::vector<int> bad_node_codes = {};    // likewise
 };
@@ -232,6 +246,7 @@ class AgentPolicy {
       : settings_(options.settings),
         exit_barrier_timeout_(options.exit_barrier_timeout),
         inplace_grace_(options.inplace_grace),
+        inplace_prepare_(options.inplace_prepare),
         no_restart_codes_(options.no_restart_codes),
         bad_node_codes_(options.bad_node_codes),
         participant_(options.node, options.settings) {}
@@ -293,6 +308,11 @@ class AgentPolicy {
   void send_done(Context* context);
   void send_gone(Context* context);
   void request_join(Context* context);
+  void prepare_group(const RendezvousReady& event, Context* context);
+  void join_prepared(Context* context);
+  void note_prepared_exit(const WorkerExited& event, Context* context);
+  void abandon_prepared(const std::string& why, Context* context);
+  void join_unprepared(Context* context);
   void update(const ParticipantEvent& event, Context* context);
   void stop_group(Duration grace, const std::string& why, Context* context);
   void leave(const StopRequested& event, Context* context);
@@ -304,7 +324,7 @@ class AgentPolicy {
   void finish(Context* context);
   bool all_ended() const;
   // Whether processes of this node's workers exist, or may.
-  bool has_processes() const { return participant_.has_workers() || is_kept_; }
+  bool has_processes() const { return participant_.has_workers() || is_kept_ || is_preparing_; }
   // Whether the workers have left their round and wait for the next one.
   bool is_waiting() const { return is_kept_ && state_ == AgentState::kInit; }
   bool can_cut() const;
@@ -323,6 +343,7 @@ class AgentPolicy {
   const JobSettings settings_;
   const std::optional<Duration> exit_barrier_timeout_;
   const std::optional<Duration> inplace_grace_;
+  const std::optional<Duration> inplace_prepare_;
   const std::vector<int> no_restart_codes_;
   const std::vector<int> bad_node_codes_;
 
@@ -342,8 +363,9 @@ class AgentPolicy {
   std::vector<bool> capable_;  // by local rank: can continue in another round
   std::vector<bool> left_;     // likewise: has left the round that was cut
   bool is_cutting_ = false;
-  Duration cut_grace_{};  // of the stop that follows, if they do not leave
-  bool is_kept_ = false;  // the workers have left their round, and wait for the next one
+  Duration cut_grace_{};       // of the stop that follows, if they do not leave
+  bool is_kept_ = false;       // the workers have left their round, and wait for the next one
+  bool is_preparing_ = false;  // the workers were started without a round, before the first join
   std::vector<WorkerExited> kept_exits_;  // of those that ended meanwhile
   std::vector<WorkerFailure> failures_;
   std::int64_t stop_step_ = -1;  // at which a worker was told to stop, and has exited

@@ -52,6 +52,7 @@ constexpr PolicyTable make_table() {
   }
 
   at(State::kInit, Input::kReady) = {Step::kJoin, State::kInit};
+  at(State::kInit, Input::kReadyToPrepare) = {Step::kPrepareGroup, State::kInit};
   at(State::kInit, Input::kRound) = {Step::kStartGroup, State::kHealthy};
   at(State::kInit, Input::kStopOrderedIdle) = {Step::kJoin, State::kInit};
   at(State::kInit, Input::kSuccess) = {Step::kEnd, State::kSucceeded};
@@ -62,6 +63,13 @@ constexpr PolicyTable make_table() {
   at(State::kInit, Input::kRoundForKept) = {Step::kContinueGroup, State::kHealthy};
   at(State::kInit, Input::kKeptExit) = {Step::kNoteKeptExit, State::kInit};
   at(State::kInit, Input::kKeptGone) = {Step::kDropKept, State::kInit};
+
+  // Workers that were started before this node joins.
+  at(State::kInit, Input::kWorkerLeft) = {Step::kCountLeft, State::kInit};
+  at(State::kInit, Input::kAllLeft) = {Step::kJoinPrepared, State::kInit};
+  at(State::kInit, Input::kPreparedExit) = {Step::kNotePreparedExit, State::kInit};
+  at(State::kInit, Input::kCutExpired) = {Step::kAbandonPrepared, State::kInit};
+  at(State::kInit, Input::kPreparedGone) = {Step::kJoinUnprepared, State::kInit};
 
   for (const State state : {State::kHealthy, State::kUnhealthy}) {
     at(state, Input::kWorkerCapable) = {Step::kCountCapable, state};
@@ -136,7 +144,9 @@ const PolicyEdge& edge_of(AgentState state, PolicyInput input) {
 struct AgentPolicy::Reader {
   const AgentPolicy& policy;
 
-  PolicyInput operator()(const RendezvousReady&) const { return PolicyInput::kReady; }
+  PolicyInput operator()(const RendezvousReady&) const {
+    return policy.inplace_prepare_ ? PolicyInput::kReadyToPrepare : PolicyInput::kReady;
+  }
   PolicyInput operator()(const Progress&) const { return PolicyInput::kProgress; }
   PolicyInput operator()(const RendezvousLost&) const { return PolicyInput::kEnd; }
   PolicyInput operator()(const LocalFault&) const { return PolicyInput::kEnd; }
@@ -155,9 +165,15 @@ struct AgentPolicy::Reader {
     const bool is_success = closed.result->outcome == JobOutcome::kSucceeded;
     return is_success ? PolicyInput::kSuccess : PolicyInput::kEnd;
   }
-  PolicyInput operator()(const WorkerStarted&) const { return PolicyInput::kWorkerStarted; }
+  PolicyInput operator()(const WorkerStarted&) const {
+    return policy.round_ == nullptr ? PolicyInput::kStale : PolicyInput::kWorkerStarted;
+  }
   PolicyInput operator()(const WorkerExited& exited) const {
     if (policy.is_waiting()) return PolicyInput::kKeptExit;
+    if (policy.round_ == nullptr) {  // a failure without a rank is none of the job
+      const bool is_init = policy.state_ == AgentState::kInit;
+      return is_init ? PolicyInput::kPreparedExit : PolicyInput::kWorkerStopped;
+    }
     if (exited.exit.succeeded()) return PolicyInput::kWorkerDone;
     if (exited.exit.stopped_by_us) return PolicyInput::kWorkerStopped;
     if (AgentPolicy::has_stopped_at_step(exited.exit)) return PolicyInput::kWorkerDone;
@@ -166,7 +182,8 @@ struct AgentPolicy::Reader {
   PolicyInput operator()(const FailureFound&) const { return PolicyInput::kFailureFound; }
   PolicyInput operator()(const WorkerCapable&) const { return PolicyInput::kWorkerCapable; }
   PolicyInput operator()(const WorkerLeft& left) const {
-    if (!policy.is_cutting_) return PolicyInput::kStale;
+    if (!policy.is_cutting_ && !policy.is_preparing_) return PolicyInput::kStale;
+    if (policy.is_preparing_ && policy.is_stopping_) return PolicyInput::kStale;
     const std::vector<bool>& known = policy.left_;
     for (std::size_t i = 0; i < known.size(); ++i) {
       if (!known[i] && i != static_cast<std::size_t>(left.local_rank)) {
@@ -179,6 +196,9 @@ struct AgentPolicy::Reader {
   PolicyInput operator()(const GroupGone&) const {
     if (!policy.has_processes() || !policy.all_ended()) return PolicyInput::kSupervisionLost;
     if (policy.is_waiting()) return PolicyInput::kKeptGone;
+    if (policy.is_preparing_ && policy.state_ == AgentState::kInit) {
+      return PolicyInput::kPreparedGone;
+    }
     return policy.participant_.must_rejoin() ? PolicyInput::kGroupGoneToJoin
                                              : PolicyInput::kGroupEnded;
   }
@@ -195,7 +215,8 @@ struct AgentPolicy::Reader {
   }
   PolicyInput operator()(const SupervisionLost&) const { return PolicyInput::kSupervisionLost; }
   PolicyInput operator()(const PolicyTick&) const {
-    return policy.is_cutting_ ? PolicyInput::kCutExpired : PolicyInput::kTick;
+    return policy.is_cutting_ || policy.is_preparing_ ? PolicyInput::kCutExpired
+                                                      : PolicyInput::kTick;
   }
 
   PolicyInput ordered() const {

@@ -228,7 +228,7 @@ enum class Mark : std::uint8_t {
   kOpened,     // a process has opened it
   kFirstStep,  // the first step of the round was reported
   kMember,     // the worker can take part in another round
-  kLeft,       // it has left the round of the last CutRequest
+  kLeft,       // it has left the round of the last CutRequest, or waits for its first round
 };
 inline constexpr std::size_t kMarkCount = 4;
 

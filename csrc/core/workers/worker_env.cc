@@ -1,5 +1,7 @@
 #include "core/workers/worker_env.h"
 
+#include <algorithm>
+#include <iterator>
 #include <string_view>
 #include <unordered_map>
 
@@ -47,8 +49,45 @@ std::vector<std::string> rank_variables(const JobConstants& job, const RoundInfo
   };
   if (job.changes_in_place) {
     variables.push_back(variable("ELASTIC_ON_MEMBERSHIP_CHANGE", "inplace"));
+    variables.push_back(variable("ELASTIC_AWAITS_ROUND", "0"));
   }
   return variables;
+}
+
+std::vector<std::string> unranked_variables(const JobConstants& job, int local_rank,
+                                            std::size_t workers, const std::string& error_file) {
+  return {
+      variable("LOCAL_RANK", local_rank),
+      variable("LOCAL_WORLD_SIZE", static_cast<long long>(workers)),
+      variable("ROLE_NAME", job.role),
+      variable("TORCHELASTIC_MAX_RESTARTS", job.max_restarts),
+      variable("TORCHELASTIC_RUN_ID", job.run_id),
+      variable("TORCHELASTIC_ERROR_FILE", error_file),
+      variable("ELASTIC_ON_MEMBERSHIP_CHANGE", "inplace"),
+      variable("ELASTIC_AWAITS_ROUND", "1"),
+  };
+}
+
+std::vector<std::string> without_ranks(const std::vector<std::string>& environment) {
+  constexpr std::string_view kRanks[] = {"RANK",
+                                         "GROUP_RANK",
+                                         "ROLE_RANK",
+                                         "MASTER_ADDR",
+                                         "WORLD_SIZE",
+                                         "GROUP_WORLD_SIZE",
+                                         "ROLE_WORLD_SIZE",
+                                         "MASTER_PORT",
+                                         "TORCHELASTIC_RESTART_COUNT",
+                                         "TORCHELASTIC_USE_AGENT_STORE",
+                                         "ELASTIC_ROUND"};
+  std::vector<std::string> kept;
+  for (const std::string& entry : environment) {
+    const std::string_view name = std::string_view(entry).substr(0, entry.find('='));
+    if (std::find(std::begin(kRanks), std::end(kRanks), name) == std::end(kRanks)) {
+      kept.push_back(entry);
+    }
+  }
+  return kept;
 }
 
 std::vector<std::string> merge_environment(

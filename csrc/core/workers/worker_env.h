@@ -3,6 +3,7 @@
 // The environment of a worker: the one place where its rank variables are computed, so that
 // launchers in C++ and in Python cannot differ.
 
+#include <cstddef>
 #include <initializer_list>
 #include <string>
 #include <vector>
@@ -24,6 +25,13 @@ struct JobConstants {
 // may write its error. REQUIRES: local_rank is one of round.workers.
 std::vector<std::string> rank_variables(const JobConstants& job, const RoundInfo& round,
                                         int local_rank, const std::string& error_file);
+
+// The variables of a worker that is started before its first round, and gets the others with it.
+std::vector<std::string> unranked_variables(const JobConstants& job, int local_rank,
+                                            std::size_t workers, const std::string& error_file);
+
+// The entries without those of a rank and a round: a launcher may have inherited some.
+std::vector<std::string> without_ranks(const std::vector<std::string>& environment);
 
 // Merges the lists: each name occurs once, at the position of its first entry and with the value of
 // its last one; later lists override earlier ones. Entries without "=" are dropped.

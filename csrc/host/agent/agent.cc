@@ -29,6 +29,9 @@ Status validate(const AgentOptions& options) {
   if (options.inplace_grace && *options.inplace_grace <= Duration::zero()) {
     return invalid("inplace_grace must be greater than 0");
   }
+  if (options.inplace_prepare && *options.inplace_prepare <= Duration::zero()) {
+    return invalid("inplace_prepare must be greater than 0");
+  }
   if (options.exit_barrier_timeout && *options.exit_barrier_timeout < Duration::zero()) {
     return invalid("exit_barrier_timeout cannot be negative");
   }

@@ -37,13 +37,8 @@ Duration sample_interval(Duration hang_timeout) {
   return std::clamp(hang_timeout / 10, kShortest, kLongest);
 }
 
-// No packet leaves the host.
-constexpr Duration kOwnReachTimeout = std::chrono::seconds(2);
-
 // Changes of workers within this time are reported to observers together.
 constexpr Duration kWatchDelay = std::chrono::milliseconds(5);
-
-const std::string kNullDevice = "/dev/null";
 
 NodeInfo describe_node(const AgentOptions& options) {
   NodeInfo node = make_node(options.rendezvous);
@@ -57,6 +52,12 @@ NodeInfo describe_node(const AgentOptions& options) {
   node.stop_grace = with_cut(options.stop_grace);
   node.failure_grace = with_cut(options.failure_grace.value_or(options.stop_grace));
   return node;
+}
+
+// A job of one node gets no others.
+std::optional<Duration> prepare_timeout(const AgentOptions& options) {
+  if (!options.inplace_grace || options.rendezvous.is_single_node()) return std::nullopt;
+  return options.inplace_prepare;
 }
 
 // The template imports and never computes, and the workers set their number of threads themselves.
@@ -110,6 +111,7 @@ AgentRunner::AgentRunner(os::EventLoop* loop, const AgentOptions& options, Sink 
                .settings = options.rendezvous.settings,
                .exit_barrier_timeout = options.exit_barrier_timeout,
                .inplace_grace = options.inplace_grace,
+               .inplace_prepare = prepare_timeout(options),
                .no_restart_codes = options.no_restart_codes,
                .bad_node_codes = options.bad_node_codes}),
       store_(loop, {.fixed_port = fixed_port_of(options),
@@ -230,8 +232,8 @@ void AgentRunner::worker_changed(int local_rank, ObservedWorkerState state, int 
 
 void AgentRunner::send_workers() {
   if (!is_watched_ || membership_ == nullptr) return;
-  membership_->send_workers(
-      {.round = round_ == nullptr ? 0 : round_->round, .host = host_name_, .workers = workers_});
+  if (round_ == nullptr) return membership_->send_workers({.round = 0, .host = host_name_});
+  membership_->send_workers({.round = round_->round, .host = host_name_, .workers = workers_});
 }
 
 void AgentRunner::on_mark(const guardian::MarkEvent& mark) {
@@ -242,6 +244,7 @@ void AgentRunner::on_mark(const guardian::MarkEvent& mark) {
     case guardian::Mark::kLeft: marks_.ended(mark.step); return feed(core::WorkerLeft{local_rank});
     case guardian::Mark::kFirstStep: break;
   }
+  if (round_ == nullptr) return;
   auto first = marks_.reported(mark.step, store_.first_client(), store_.last_key());
   if (!first) return;
   AgentEvent event;
@@ -277,6 +280,8 @@ void AgentRunner::execute(core::PolicyAction action) {
     send(std::move(send_action->statement));
   } else if (auto* start = std::get_if<core::StartGroup>(&action)) {
     start_group(std::move(start->round));
+  } else if (std::holds_alternative<core::PrepareGroup>(action)) {
+    prepare_group();
   } else if (auto* next = std::get_if<core::ContinueGroup>(&action)) {
     continue_group(std::move(next->round), next->reason);
   } else if (const auto* cut = std::get_if<core::CutGroup>(&action)) {
@@ -308,174 +313,6 @@ Result<std::uint16_t> AgentRunner::port_for_next_round() {
   const RendezvousOptions& rendezvous = options_.rendezvous;
   if (rendezvous.settings.static_ranks && rendezvous.node_rank != 0) return std::uint16_t{0};
   return store_.prepare(bind_host_);
-}
-
-void AgentRunner::start_group(std::shared_ptr<const RoundInfo> round) {
-  adopt_round(std::move(round));
-  is_opening_files_ = true;
-  output_.begin_round(round_, [this](const Status& files) { start_workers(files); });
-}
-
-// The files of the workers remain those of the round in which they were started.
-void AgentRunner::continue_group(std::shared_ptr<const RoundInfo> round,
-                                 const std::string& reason) {
-  const std::vector<ObservedWorker> kept = workers_;
-  adopt_round(std::move(round));
-  report_starting(output_.files().directory);
-  is_stop_for_failure_ = is_stop_for_loss_ = false;
-  for (const ObservedWorker& worker : kept) {
-    if (worker.state == ObservedWorkerState::kRunning) continue;
-    worker_changed(worker.local_rank, worker.state, worker.pid, worker.exit_code);
-    drain_.worker_ended(worker.local_rank);
-  }
-  if (!supervisor_->running()) return;  // all have ended: the policy has their exits
-  const bool are_all_running = std::all_of(kept.begin(), kept.end(), [](const auto& worker) {
-    return worker.state == ObservedWorkerState::kRunning;
-  });
-  // One that ended while it waited is a failure of this round, and may still be examined.
-  if (are_all_running) inquiry_.continue_round();
-  std::vector<std::vector<std::string>> env;
-  for (std::size_t local_rank = 0; local_rank < kept.size(); ++local_rank) {
-    env.push_back(next_variables(local_rank));
-    env.back().push_back("ELASTIC_MEMBERSHIP_CHANGE=" + reason);
-  }
-  const Status status = supervisor_->continue_round(shown_round(round_->round), env);
-  if (!status.ok()) return feed(core::SupervisionLost{std::string(status.message())});
-  for (const ObservedWorker& worker : kept) {
-    if (worker.state != ObservedWorkerState::kRunning) continue;
-    worker_changed(worker.local_rank, worker.state, worker.pid, 0);
-    feed(core::WorkerStarted{worker.local_rank, worker.pid, loop_->now()});
-  }
-  begin_probe();
-}
-
-void AgentRunner::adopt_round(std::shared_ptr<const RoundInfo> round) {
-  round_ = std::move(round);
-  killed_ = {};
-  has_sent_finish_ = false;
-  stacks_.clear();
-  may_hold_stop_ = options_.stacks_on_failure;
-  workers_.clear();
-  std::vector<std::int32_t> ranks;
-  for (const WorkerAssignment& worker : round_->workers) {
-    workers_.push_back({.local_rank = worker.local_rank, .rank = worker.rank});
-    ranks.push_back(worker.rank);
-  }
-  drain_.begin_round(round_->round, std::move(ranks));
-  marks_.begin_round();
-  if (is_watched_) watch_timer_.arm(loop_->now() + kWatchDelay);
-  store_.begin_round(round_->group_rank == 0 && !is_store_at_endpoint_);
-}
-
-void AgentRunner::start_workers(const Status& files) {
-  is_opening_files_ = false;
-  if (!files.ok()) {
-    feed(core::LocalFault{kExitCannotLog, std::string(files.message())});
-    return;
-  }
-  report_starting(output_.files().directory);
-  std::vector<WorkerCommand> commands;
-  commands.reserve(options_.workers.size());
-  for (std::size_t local_rank = 0; local_rank < options_.workers.size(); ++local_rank) {
-    commands.push_back(command_of(local_rank));
-  }
-  std::vector<WorkerStream> streams;
-  if (capture_) streams = capture_->begin_round(options_.workers);
-  is_stop_for_failure_ = false;
-  is_stop_for_loss_ = false;
-  inquiry_.begin_round(options_.workers.size());
-  const Status status = supervisor_->start(std::move(commands), std::move(streams));
-  if (!status.ok()) feed(core::SupervisionLost{std::string(status.message())});
-  begin_probe();
-}
-
-// The workers find out themselves with the timeout of their process group, after minutes, and do
-// not name the hosts. A store at the endpoint's port needs no test: the session reaches it.
-void AgentRunner::begin_probe() {
-  probe_.cancel();
-  if (!options_.share_store || is_endpoint_port(round_->master_port)) return;
-  if (options_.reach_timeout <= Duration::zero()) return;
-  if (round_->group_rank == 0) {  // its workers may need no process group
-    const Duration limit = std::min(options_.reach_timeout, kOwnReachTimeout);
-    probe_.begin(round_->master_addr, round_->master_port, limit, [this](const std::string& why) {
-      report_message(AgentEvent::Kind::kNotice,
-                     host_name_ + " does not reach the workers' store, which is on this host (is " +
-                         "its interface up?): " + why);
-    });
-    return;
-  }
-  probe_.begin(round_->master_addr, round_->master_port, options_.reach_timeout,
-               [this](const std::string& why) {
-                 for (const ObservedWorker& worker : workers_) {
-                   if (worker.state != ObservedWorkerState::kRunning) continue;
-                   const std::string text = host_name_ + " does not reach the workers' store of " +
-                                            "the round on the node of rank 0: " + why;
-                   return kill_worker(
-                       {.local_rank = worker.local_rank, .verdict = text, .is_unreachable = true});
-                 }
-               });
-}
-
-void AgentRunner::report_starting(const std::string& log_dir) {
-  AgentEvent starting;
-  starting.kind = AgentEvent::Kind::kRoundStarting;
-  starting.state = policy_.state();
-  starting.at = loop_->now();
-  starting.log_dir = log_dir;
-  starting.coordinator = coordinator_;
-  report(std::move(starting));
-}
-
-// Reports to the policy that the workers of the round ended, although none was started.
-void AgentRunner::cancel_start() {
-  is_opening_files_ = false;
-  output_.cancel_round();
-  report_starting("");  // every round of this node is reported
-  WorkerExit exit;
-  exit.stopped_by_us = true;
-  exit.at = loop_->now();
-  for (const WorkerAssignment& worker : round_->workers) {
-    feed(core::WorkerExited{worker.local_rank, -1, exit});
-  }
-  feed(core::GroupGone{});
-}
-
-std::vector<std::string> AgentRunner::rank_variables(std::size_t local_rank) const {
-  const core::JobConstants job{.run_id = options_.run_id,
-                               .role = options_.role,
-                               .max_restarts = options_.rendezvous.settings.max_restarts,
-                               .share_store = options_.share_store,
-                               .changes_in_place = options_.inplace_grace.has_value()};
-  return core::rank_variables(job, *round_, static_cast<int>(local_rank),
-                              output_.files().workers[local_rank].error_file);
-}
-
-// As at a start, the variables of the worker's template come before those of the round.
-std::vector<std::string> AgentRunner::next_variables(std::size_t local_rank) const {
-  const std::vector<std::string> ranks = rank_variables(local_rank);
-  const auto name_of = [](const std::string& entry) { return entry.substr(0, entry.find('=')); };
-  std::vector<std::string> own;
-  for (const std::string& entry : options_.workers[local_rank].env) {
-    const auto is_same = [&](const std::string& one) { return name_of(one) == name_of(entry); };
-    if (std::any_of(ranks.begin(), ranks.end(), is_same)) own.push_back(entry);
-  }
-  return core::merge_environment({&ranks, &own});
-}
-
-WorkerCommand AgentRunner::command_of(std::size_t local_rank) const {
-  const WorkerTemplate& worker = options_.workers[local_rank];
-  const WorkerFiles& files = output_.files().workers[local_rank];
-  const auto path_of = [](StreamTarget target, const std::string& file, const std::string& pipe) {
-    return target == StreamTarget::kDiscard ? kNullDevice : pipe.empty() ? file : pipe;
-  };
-  const std::vector<std::string> ranks = rank_variables(local_rank);
-  return {.argv = worker.argv,
-          .env = core::merge_environment({&options_.env, &ranks, &worker.env}),
-          .cwd = options_.cwd,
-          .stdout_path = path_of(worker.stdout_target, files.stdout_path, files.stdout_pipe),
-          .stderr_path = path_of(worker.stderr_target, files.stderr_path, files.stderr_pipe),
-          .cpus = worker.cpus,
-          .has_channel = true};
 }
 
 void AgentRunner::report(AgentEvent event) {

@@ -80,6 +80,7 @@ class AgentRunner {
   void send(NodeStatement statement);
   bool is_endpoint_port(std::uint16_t port) const;
   Result<std::uint16_t> port_for_next_round();
+  void prepare_group();
   void start_group(std::shared_ptr<const RoundInfo> round);
   void continue_group(std::shared_ptr<const RoundInfo> round, const std::string& reason);
   void adopt_round(std::shared_ptr<const RoundInfo> round);

@@ -76,6 +76,21 @@ Status OutputFiles::create_pipes(std::uint64_t round, AttemptFiles* attempt) {
   return {};
 }
 
+TeeRound OutputFiles::shown_as(const RoundInfo& round) const {
+  TeeRound shown;
+  shown.prefix = options_->line_prefix;
+  shown.values.role_name = options_->role;
+  shown.values.hostname = os::host_name();
+  shown.values.round = round.round == 0 ? "?" : std::to_string(shown_round(round.round));
+  shown.merges_lines = options_->merge_lines;
+  for (const WorkerAssignment& worker : round.workers) shown.ranks[worker.local_rank] = worker.rank;
+  return shown;
+}
+
+void OutputFiles::continue_round(const RoundInfo& round) {
+  if (tee_) tee_->continue_round(shown_as(round));
+}
+
 Status OutputFiles::follow(const RoundInfo& round, const AttemptFiles& attempt) {
   if (!is_followed(*options_)) return {};
   if (!tee_) {
@@ -83,14 +98,7 @@ Status OutputFiles::follow(const RoundInfo& round, const AttemptFiles& attempt) 
     if (!tee.ok()) return tee.status();
     tee_ = *std::move(tee);
   }
-  TeeRound shown;
-  shown.prefix = options_->line_prefix;
-  shown.values.role_name = options_->role;
-  shown.values.hostname = os::host_name();
-  shown.values.round = std::to_string(shown_round(round.round));
-  shown.merges_lines = options_->merge_lines;
-  for (const WorkerAssignment& worker : round.workers) shown.ranks[worker.local_rank] = worker.rank;
-  tee_->begin_round(std::move(shown));
+  tee_->begin_round(shown_as(round));
   const auto filter_of = [&](const std::vector<std::string>& words, const char* name) {
     if (words.empty()) return std::shared_ptr<const LineFilter>();
     return std::make_shared<const LineFilter>(LineFilter{words, attempt.directory + name});

@@ -34,6 +34,8 @@ class OutputFiles {
   // Creates the files of a round and begins to copy those of kTee streams to the console. If there
   // is no log directory and no temporary one can be created, workers have no error files.
   Result<AttemptFiles> begin_round(const RoundInfo& round);
+  // The same workers take part in this round: their lines have its prefix, their files remain.
+  void continue_round(const RoundInfo& round);
   // The round's workers have started.
   FailureExaminer& examiner() { return examiner_; }
   FailureFindings examine(const WorkerFiles& files, int local_rank, bool reads_kernel);
@@ -46,6 +48,7 @@ class OutputFiles {
  private:
   Result<AttemptFiles> create_files(std::uint64_t round);
   Status create_pipes(std::uint64_t round, AttemptFiles* attempt);
+  TeeRound shown_as(const RoundInfo& round) const;
   Status follow(const RoundInfo& round, const AttemptFiles& attempt);
   Status follow(TeeStream stream, StreamTarget target, int console);
 

@@ -43,7 +43,8 @@ Result<RunFiles> RunFiles::create(const std::string& log_dir, const std::string&
 Result<AttemptFiles> RunFiles::begin_round(std::uint64_t round,
                                            const std::vector<WorkerTemplate>& workers) {
   AttemptFiles attempt;
-  attempt.directory = directory_ + "/attempt_" + std::to_string(shown_round(round));
+  attempt.directory =
+      directory_ + (round == 0 ? "/prepared" : "/attempt_" + std::to_string(shown_round(round)));
   Status status = os::make_directory(attempt.directory);
   for (std::size_t local_rank = 0; status.ok() && local_rank < workers.size(); ++local_rank) {
     const std::string directory = attempt.directory + "/" + std::to_string(local_rank);

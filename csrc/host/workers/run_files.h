@@ -38,7 +38,8 @@ class RunFiles {
   // which is removed with the object.
   static Result<RunFiles> create(const std::string& log_dir, const std::string& run_id);
 
-  // Creates the directories and empty log files of a round: attempt_<shown_round(round)>.
+  // Creates the directories and empty log files of a round: attempt_<shown_round(round)>; 0:
+  // prepared, of workers that were started before their first round.
   Result<AttemptFiles> begin_round(std::uint64_t round, const std::vector<WorkerTemplate>& workers);
 
  private:

@@ -33,9 +33,10 @@ core::LinePrefix prefix_of(const TeeRound& round, const std::vector<int>& local_
   std::vector<int> ranks;
   for (const int local_rank : local_ranks) ranks.push_back(round.ranks.at(local_rank));
   std::sort(ranks.begin(), ranks.end());
+  const bool has_ranks = ranks.front() >= 0;  // before their first round workers have none
   core::PrefixValues values = round.values;
   values.local_rank = core::ranges_text(local_ranks);
-  values.rank = core::ranges_text(ranks);
+  values.rank = has_ranks ? core::ranges_text(ranks) : "?";
   return {round.prefix, values};
 }
 
@@ -113,6 +114,17 @@ void Tee::begin_round(TeeRound round) {
   round_ = std::make_shared<const TeeRound>(std::move(round));
   merged_.clear();
   filtered_.clear();
+}
+
+void Tee::continue_round(TeeRound round) {
+  round_ = std::make_shared<const TeeRound>(std::move(round));
+  for (const auto& [file, stream] : streams_) {
+    if (round_->ranks.count(stream->local_rank) == 0) continue;
+    stream->prefix = prefix_of(*round_, {stream->local_rank});
+    if (stream->merged == nullptr) continue;
+    stream->merged->round = round_;
+    stream->merged->prefixes.clear();
+  }
 }
 
 Result<os::LogTail::FileId> Tee::open(const TeeStream& wanted) {

@@ -67,6 +67,9 @@ class Tee final : private os::LogTail::Observer {
 
   // Applies to the files that are followed from now on.
   void begin_round(TeeRound round);
+  // Applies to the files that are followed, with the same local ranks: to lines that are read from
+  // now on.
+  void continue_round(TeeRound round);
   // Copies the existing file, and all bytes that are appended to it.
   Status follow(const TeeStream& stream);
   // Reads what the worker has written to its pipes so far.

@@ -123,6 +123,13 @@ void WorkerOutput::cancel_round() {
   is_cancelled_ = is_opening_;
 }
 
+void WorkerOutput::continue_round(std::shared_ptr<const RoundInfo> round) {
+  if (thread_ == nullptr) return;
+  thread_->post([round = std::move(round)](OutputFiles& files, const auto&) {
+    files.continue_round(*round);
+  });
+}
+
 void WorkerOutput::open_next() {
   if (thread_ == nullptr) {
     auto thread = FileThread::start(loop_, options_, report_);

@@ -35,6 +35,8 @@ class WorkerOutput {
   // system does not respond within the start timeout of the workers, the result is an error.
   void begin_round(std::shared_ptr<const RoundInfo> round, std::function<void(Status)> opened);
   void cancel_round();
+  // The workers of the last round take part in this one: their lines have its prefix.
+  void continue_round(std::shared_ptr<const RoundInfo> round);
   // The files of the last round that was opened.
   const AttemptFiles& files() const { return attempt_; }
   // The round's workers have started.

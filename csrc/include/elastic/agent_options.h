@@ -56,6 +56,12 @@ struct AgentOptions {
   // instead of being started in it. Otherwise they are stopped. Part of a node's time to stop its
   // workers. nullopt: the end of a round stops all workers.
   std::optional<Duration> inplace_grace;
+  // The workers are started before this node joins, without a rank, and wait for their first round
+  // (ELASTIC_AWAITS_ROUND=1, elastic/worker.h). The node joins when all of them wait, so that no
+  // kept worker of another node waits for their imports. After this time, or if one ends, they are
+  // stopped, and start with the round. nullopt: they always do. Needs inplace_grace, and has no
+  // effect in a job of one node.
+  std::optional<Duration> inplace_prepare;
   // Receivers of the signal that begins the grace period; SIGKILL at its end goes to all processes.
   SignalScope stop_scope = SignalScope::kGroup;
   // Exit barrier: how long this node waits for the result of the job when its own workers have

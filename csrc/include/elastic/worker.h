@@ -35,6 +35,7 @@ extern "C" {
 #define ELASTIC_WORKER_SECTION_BYTES 64
 // Of the words that hold a step: no step.
 #define ELASTIC_WORKER_NO_STEP (-1)
+#define ELASTIC_WORKER_NO_ROUND UINT64_MAX
 
 // The shared page. Each word but stop_sequence has one writer. A reader treats a value of the other
 // side as hints that may be invalid: a worker that writes garbage harms only itself.
@@ -55,10 +56,12 @@ typedef struct elastic_worker_page {
   uint8_t reserved2[104];
 
   // Written by the worker.
-  int64_t owner;        // 0, then the process that opened the channel, by its own pid namespace
-  int64_t step;         // the last reported one
-  int64_t stopped_at;   // the step at which should_stop() has returned true
-  uint64_t left_round;  // the round that the worker has left, plus 1; 0: none
+  int64_t owner;       // 0, then the process that opened the channel, by its own pid namespace
+  int64_t step;        // the last reported one
+  int64_t stopped_at;  // the step at which should_stop() has returned true
+  // The round that the worker has left, plus 1; 0: none; ELASTIC_WORKER_NO_ROUND: it waits for its
+  // first one.
+  uint64_t left_round;
   uint32_t section_sequence;  // odd while the next four fields change
   uint32_t section_depth;     // 0: in no section
   int64_t section_limit_ms;   // how long the section may take; 0: as any other time
@@ -111,6 +114,9 @@ int elastic_worker_is_restart(void);
 // gets an error at once. A cut for an earlier round than the process's own is ignored. The launcher
 // waits a few seconds (inplace_grace) until every process has left the round; after that it stops
 // all of them, and starts new ones.
+//
+// A process with ELASTIC_AWAITS_ROUND=1 was started before its first round (--inplace-prepare): it
+// calls elastic_worker_wait_for_round() before it connects, and has no rank until then.
 //
 // The step, its words for an agreed stop, and the first report belong to a round: after a change
 // they begin again. A forked child is no member: there the functions have no effect.

@@ -279,6 +279,12 @@ _FAILURES = (
         "With `--on-membership-change=inplace`: the time in which the workers of a node must "
         "leave their collectives; then they are started again, as with `restart`.",
         unset=f"{DEFAULT_INPLACE_GRACE_S:g}", needs_native=True),
+    Option("inplace-prepare", "SECONDS",
+        "With `--on-membership-change=inplace`: start the workers before this node joins, and join "
+        "when they wait in `elastic.torch.membership`, after this time without them. The script "
+        "must not use a rank before.",
+        unset="off: the workers start with the round",
+        more="See [a node joins](in-place.md#a-node-joins).", needs_native=True),
     Option("exit-barrier-timeout", "SECONDS",
         "How long a node whose workers all succeeded waits for the other nodes.",
         unset="no limit", native="exit_barrier_timeout", read=duration),

@@ -92,6 +92,9 @@ def _failures(job: JobConfig) -> Iterator[tuple[str, str]]:
     yield "failure grace", duration(native.get("failure_grace", job.shutdown_timeout))
     if native["inplace_grace"] is not None:
         yield "when the members change", f"in place, within {duration(native['inplace_grace'])}"
+    if native["inplace_prepare"] is not None:
+        limit = duration(native["inplace_prepare"])
+        yield "before this node joins", f"the workers start, and may take {limit}"
     yield "start timeout", duration(native["start_timeout"])
     if "exit_barrier_timeout" in native:
         yield "exit barrier", duration(native["exit_barrier_timeout"])

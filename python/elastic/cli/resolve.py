@@ -214,7 +214,8 @@ def _native_settings(
             "only reports"
         )
     return settings | {
-        "inplace_grace": _inplace_grace(line),
+        "inplace_grace": _inplace_time(line, "inplace-grace", DEFAULT_INPLACE_GRACE_S),
+        "inplace_prepare": _inplace_time(line, "inplace-prepare", None),
         "worker_ports": node.worker_ports,
         "share_store": environ.get("TORCH_DISABLE_SHARE_RDZV_TCP_STORE") != "1",
         "capture_stderr": not line.switch("no-stderr-capture"),
@@ -230,14 +231,14 @@ def _shutdown_timeout(line: CommandLine, environ: Mapping[str, str]) -> float:
     return DEFAULT_SHUTDOWN_TIMEOUT_S
 
 
-def _inplace_grace(line: CommandLine) -> float | None:
-    grace = line.origin("inplace-grace")
+def _inplace_time(line: CommandLine, name: str, default: float | None) -> float | None:
+    is_given = name in line.values
     if choice(line, "on-membership-change") == "inplace":
-        if "inplace-grace" not in line.values:
-            return DEFAULT_INPLACE_GRACE_S
-        return seconds(line.text("inplace-grace"), grace, positive=True)
-    if "inplace-grace" in line.values:
-        raise ConfigError(f"{grace} has no effect without --on-membership-change=inplace")
+        return seconds(line.text(name), line.origin(name), positive=True) if is_given else default
+    if is_given:
+        raise ConfigError(
+            f"{line.origin(name)} has no effect without --on-membership-change=inplace"
+        )
     return None
 
 

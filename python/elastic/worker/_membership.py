@@ -47,8 +47,8 @@ class Membership:
     def __init__(self) -> None:
         self._is_wanted = _environment.get("ELASTIC_ON_MEMBERSHIP_CHANGE") == "inplace"
         self._is_kept = False
-        if self._is_wanted:
-            calls.join_membership()
+        is_prepared = _environment.get("ELASTIC_AWAITS_ROUND") == "1"
+        self._awaits_round = self._is_wanted and calls.join_membership() and is_prepared
 
     @property
     def supported(self) -> bool:
@@ -68,6 +68,15 @@ class Membership:
     def kept(self) -> bool:
         """Whether this process has taken part in an earlier round."""
         return self._is_kept
+
+    @property
+    def awaits_round(self) -> bool:
+        """Whether this process was started before its first round (``--inplace-prepare``).
+
+        It has no rank: call ``next_round()`` when everything is done that needs none. False from
+        then on.
+        """
+        return self._awaits_round
 
     def is_over(self) -> bool:
         """Whether the round is over. No system call: ask between steps."""
@@ -111,7 +120,8 @@ class Membership:
             raise TimeoutError(f"the next round has not begun within {timeout} s")
         items = (item.partition(b"=") for item in variables.split(b"\0") if item)
         _environment.update({os.fsdecode(name): os.fsdecode(text) for name, _, text in items})
-        self._is_kept = True
+        self._is_kept = not self._awaits_round
+        self._awaits_round = False
         return current_round()
 
 

@@ -473,6 +473,18 @@ def test_the_help_marks_no_code_and_ends_with_the_default() -> None:
     assert options.BY_NAME["failure-grace"].about.endswith("failed. Default: --shutdown-timeout.")
 
 
+def test_times_of_changes_in_place_need_these_changes(script: str) -> None:
+    in_place = "--on-membership-change=inplace"
+    for name, default in (("inplace-grace", 5.0), ("inplace-prepare", None)):
+        field = name.replace("-", "_")
+        assert configure([script]).native[field] is None
+        assert configure([in_place, script]).native[field] == default
+        assert configure([in_place, f"--{name}=7", script]).native[field] == 7.0
+        for words in ([f"--{name}=7"], [in_place, f"--{name}=0"]):
+            with pytest.raises(ConfigError, match=name):
+                configure([*words, script])
+
+
 def test_a_native_setting_has_the_name_and_the_default_of_its_field(script: str) -> None:
     signature = _C.AgentOptions.__init__.__doc__ or ""
     native = configure([script]).native

@@ -7,7 +7,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import elastic.torch  # noqa: E402
-from elastic import worker  # noqa: E402
+from elastic import _torch_trial, worker  # noqa: E402
 
 
 class InPlace:
@@ -36,6 +36,20 @@ def test_what_cannot_continue_in_place_is_rejected(monkeypatch: pytest.MonkeyPat
         elastic.torch.membership(model, optimizer, backend="mpi")
     with pytest.raises(ValueError, match="the model is on cpu: move it to this process's GPU"):
         elastic.torch.membership(model, optimizer, backend="nccl")
+
+
+def test_a_trial_round_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    make_step, ends = _torch_trial._step, []
+    monkeypatch.setattr(_torch_trial, "_step", lambda: ends.append(make_step()))
+    numbers = torch.random.get_rng_state()
+    with torch.no_grad():
+        _torch_trial.try_round()
+    assert ends == [None], "its step has succeeded"
+    assert not torch.distributed.is_initialized()
+    assert torch.equal(torch.random.get_rng_state(), numbers)
+    monkeypatch.setattr(_torch_trial, "_step", lambda: 1 / 0)
+    _torch_trial.try_round()  # no error: the round itself shows what does not work
+    assert not torch.distributed.is_initialized()
 
 
 def test_without_a_launcher_one_process_trains(monkeypatch: pytest.MonkeyPatch) -> None:

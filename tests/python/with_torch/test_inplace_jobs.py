@@ -28,7 +28,7 @@ from pathlib import Path
 
 folder, steps = Path(sys.argv[1]), int(sys.argv[2])
 go = folder / "go"
-torch.manual_seed(0 if os.environ["ELASTIC_ROUND"] == "0" else 1 + os.getpid())
+torch.manual_seed(0 if os.environ.get("ELASTIC_ROUND") == "0" else 1 + os.getpid())
 inputs = torch.linspace(-1, 1, 64).reshape(16, 4)
 model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.BatchNorm1d(8), torch.nn.Linear(8, 1))
 optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
@@ -45,7 +45,12 @@ def changed(change):
     else:
         say("continues", "rank", job.rank, "of", job.world_size, "at", job.step, change)
 
-with elastic.torch.membership(model, optimizer) as job:
+job = elastic.torch.membership(model, optimizer)
+if worker.membership().awaits_round:
+    say("is built", [name for name in ("RANK", "MASTER_ADDR") if name in os.environ])
+    while not go.exists():
+        time.sleep(0.01)
+with job:
     job.on_change(changed)
     changed(None)
     for step in job.steps(steps):
@@ -174,6 +179,29 @@ def test_a_growing_job_keeps_its_processes(tmp_path: Path) -> None:
     assert [node.returncode for node in done] == [0, 0], done
     assert pid_of(line) == kept and " of 2 " in line
     assert int(born.split(" at ")[1]) >= 10, born
+    assert all(len(one) == 1 for one in losses(tmp_path).values())
+
+
+@pytest.mark.smoke
+def test_a_node_whose_workers_are_prepared_joins_when_they_wait(tmp_path: Path) -> None:
+    with in_place(tmp_path, "1:2", 30, "--rdzv-conf=last_call_timeout=0") as nodes:
+        nodes.start(PAUSES_AT="10", UNTIL_OVER="1")
+        (first,) = nodes.nodes
+        kept = pid_of(next_line(first, "begins"))
+        next_line(first, "pauses")
+        second = nodes.start("--inplace-prepare=600")
+        built = next_line(second, "is built")
+        (tmp_path / "go").touch()
+        line = next_line(first, "continues")
+        born = next_line(second, "begins")
+        done = nodes.finish()
+    assert [node.returncode for node in done] == [0, 0], done
+    assert built.endswith(" is built []"), "the process comes before its rank"
+    assert pid_of(line) == kept and " of 2 " in line
+    assert pid_of(born) == pid_of(built)
+    assert int(born.split(" at ")[1]) >= 10, born
+    sums = [re.findall(r"sum (\S+)", node.stdout) for node in done]
+    assert sums[0] == sums[1] and len(sums[0]) == 1, "the new process has the survivor's state"
     assert all(len(one) == 1 for one in losses(tmp_path).values())
 
 

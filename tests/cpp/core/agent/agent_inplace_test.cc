@@ -197,7 +197,7 @@ TEST(AgentInPlace, WorkersThatAllEndWhileTheyWaitAreStartedInTheNextRound) {
 // workers beside others, continues only those that have left, and ends with none of them.
 class RandomNode {
  public:
-  explicit RandomNode(unsigned seed) : random_(seed) {}
+  explicit RandomNode(unsigned seed) : random_(seed), policy_(options(seed % 2 == 0)) {}
 
   void run() {
     feed(RendezvousReady{"n", "10.0.0.1"});
@@ -307,6 +307,10 @@ class RandomNode {
     for (int i = 0; i < 2; ++i) policy_.step(WorkerStarted{i, 1000 + i, {}}, now_, &ignored_);
     for (int i = 0; i < 2; ++i) policy_.step(WorkerCapable{i}, now_, &ignored_);
   }
+  void on(const PrepareGroup&) {
+    workers_.assign(2, Phase::kRunning);
+    is_cut_ = true;  // they may leave the round that they are not in
+  }
   void on(const ContinueGroup& next) {
     ++continued_;
     EXPECT_EQ(next.round->round, round_);
@@ -333,17 +337,18 @@ class RandomNode {
     exit_code_ = finish.result.exit_code;
   }
 
-  static AgentPolicyOptions options() {
+  static AgentPolicyOptions options(bool is_prepared) {
     AgentPolicyOptions options;
     options.node.id = {1, 2};
     options.node.local_world_size = 2;
     options.node.stop_grace = options.node.failure_grace = seconds(15);
     options.inplace_grace = seconds(5);
+    if (is_prepared) options.inplace_prepare = seconds(20);
     return options;
   }
 
   std::mt19937 random_;
-  AgentPolicy policy_{options()};
+  AgentPolicy policy_;
   Instant now_ = at(100);
   std::uint64_t round_ = 0;
   bool is_joining_ = false;

@@ -56,8 +56,9 @@ class Fixture {
   static constexpr int kBadNodeCode = 90;
 
   explicit Fixture(int max_restarts = 0, std::optional<Duration> barrier = std::nullopt,
-                   std::optional<Duration> inplace_grace = std::nullopt)
-      : policy_(options_of(max_restarts, barrier, inplace_grace)) {}
+                   std::optional<Duration> inplace_grace = std::nullopt,
+                   std::optional<Duration> inplace_prepare = std::nullopt)
+      : policy_(options_of(max_restarts, barrier, inplace_grace, inplace_prepare)) {}
 
   Fixture& feed(const PolicyEvent& event) {
     std::vector<PolicyAction> actions;
@@ -150,7 +151,8 @@ class Fixture {
   static constexpr NodeId kSelf{1, 2};
 
   static AgentPolicyOptions options_of(int max_restarts, std::optional<Duration> barrier,
-                                       std::optional<Duration> inplace_grace) {
+                                       std::optional<Duration> inplace_grace,
+                                       std::optional<Duration> inplace_prepare) {
     AgentPolicyOptions options;
     options.node.id = kSelf;
     options.node.local_world_size = 2;
@@ -159,6 +161,7 @@ class Fixture {
     options.settings.max_restarts = max_restarts;
     options.exit_barrier_timeout = barrier;
     options.inplace_grace = inplace_grace;
+    options.inplace_prepare = inplace_prepare;
     options.node.stop_grace += inplace_grace.value_or(Duration::zero());
     options.node.failure_grace += inplace_grace.value_or(Duration::zero());
     options.no_restart_codes = {kNoRestartCode};
@@ -171,6 +174,8 @@ class Fixture {
       sent_ = std::move(send->statement);
     } else if (std::holds_alternative<StartGroup>(action)) {
       words_.emplace_back("start");
+    } else if (std::holds_alternative<PrepareGroup>(action)) {
+      words_.emplace_back("prepare");
     } else if (const auto* cut = std::get_if<CutGroup>(&action)) {
       words_.push_back("cut " + std::to_string(cut->round));
     } else if (const auto* next = std::get_if<ContinueGroup>(&action)) {

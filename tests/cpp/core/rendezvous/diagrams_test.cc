@@ -156,6 +156,7 @@ std::string draw_round() {
 std::string draw_states() {
   static constexpr std::array<std::string_view, core::kPolicyInputs> kNames = {
       "rendezvous ready",
+      "rendezvous ready, workers first",
       "progress",
       "round",
       "round",
@@ -174,6 +175,8 @@ std::string draw_states() {
       "worker can continue",
       "worker left the round",
       "workers left the round",
+      "prepared worker ended",
+      "prepared workers ended",
       "waiting worker ended",
       "waiting workers ended",
       "workers ended",

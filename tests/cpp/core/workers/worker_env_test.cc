@@ -32,6 +32,18 @@ TEST(WorkerEnv, HoldsEveryRankVariableOfAHeterogeneousRound) {
                            "TORCHELASTIC_ERROR_FILE=/logs/1/error.json", "ELASTIC_ROUND=6"));
 }
 
+TEST(WorkerEnv, WorkersWithoutARoundHaveNoRank) {
+  const JobConstants job{.run_id = "job/1", .role = "a", .max_restarts = 3};
+  EXPECT_THAT(
+      unranked_variables(job, 1, 2, "/logs/1/error.json"),
+      UnorderedElementsAre("LOCAL_RANK=1", "LOCAL_WORLD_SIZE=2", "ROLE_NAME=a",
+                           "TORCHELASTIC_MAX_RESTARTS=3", "TORCHELASTIC_RUN_ID=job/1",
+                           "TORCHELASTIC_ERROR_FILE=/logs/1/error.json",
+                           "ELASTIC_ON_MEMBERSHIP_CHANGE=inplace", "ELASTIC_AWAITS_ROUND=1"));
+  EXPECT_THAT(without_ranks({"RANK=3", "A=1", "MASTER_ADDR=m", "RANKS=4", "ELASTIC_ROUND=1"}),
+              ElementsAre("A=1", "RANKS=4"));
+}
+
 TEST(WorkerEnv, TellsWorkersThatRank0HostsTheStore) {
   RoundInfo round;
   round.workers.resize(1);

@@ -171,6 +171,29 @@ TEST(Membership, RoundThatIsCutBeforeItsBeginIsLeftToo) {
   EXPECT_EQ(guardian.exit_code(), 0);
 }
 
+// A worker that was started before its first round, which has number 0.
+TEST(Membership, WorkerWaitsForItsFirstRound) {
+  Guardian guardian([] {
+    ::setenv("ELASTIC_AWAITS_ROUND", "1", 1);
+    if (elastic_worker_open() != 1 || elastic_worker_join_membership() != 1) return 1;
+    if (elastic_worker_round_is_over() != 0) return 2;
+    if (next_round() != "A=1,B=," || elastic_worker_round() != 0) return 3;
+    if (elastic_worker_round_is_over() != 0) return 4;
+    elastic_worker_progress(7);
+    wait_until_over();
+    return next_round() == "C=2," && elastic_worker_round() == 1 ? 0 : 5;
+  });
+  ASSERT_TRUE(guardian.next(Mark::kMember));
+  ASSERT_TRUE(guardian.next(Mark::kLeft));
+  EXPECT_TRUE(guardian.is_quiet()) << "reported once";
+  ASSERT_TRUE(guardian.give(0));
+  while (!guardian.channel().is_reporting()) ASSERT_TRUE(guardian.is_quiet());
+  guardian.cut(0);
+  ASSERT_TRUE(guardian.next(Mark::kLeft, 7));
+  ASSERT_TRUE(guardian.give(1, {"C=2"}));
+  EXPECT_EQ(guardian.exit_code(), 0);
+}
+
 TEST(Membership, BufferThatIsTooSmallTakesNothing) {
   Guardian guardian([] {
     if (!join()) return 1;

@@ -167,6 +167,20 @@ class TeeMergeTest : public InVirtualTime, public TeeTest {
   }
 };
 
+// Workers that were started before their first round have no rank in it.
+TEST_F(TeeTest, LinesHaveTheRanksOfTheRoundThatTheirWorkersAreIn) {
+  const auto round_of = [](std::map<int, int> ranks) {
+    return TeeRound{.prefix = "[${rank}]", .values = {}, .ranks = std::move(ranks)};
+  };
+  thread_->call([&] { tee_->begin_round(round_of({{0, -1}})); });
+  follow("a", 0);
+  append("a", "early\n");
+  EXPECT_EQ(next_line(), "[?]early");
+  thread_->call([&] { tee_->continue_round(round_of({{0, 3}})); });
+  append("a", "late\n");
+  EXPECT_EQ(next_line(), "[3]late");
+}
+
 // It merges what comes within 200 ms.
 TEST_F(TeeMergeTest, MergesALineOfTwoWorkers) {
   append("a", "ready\nonly a\n");
