@@ -259,6 +259,8 @@ class AgentPolicy {
 
   AgentState state() const { return state_; }
   const NodeId& node() const { return self().id; }
+  // Whether processes of this node's workers exist, or may.
+  bool has_processes() const { return participant_.has_workers() || is_kept_ || is_preparing_; }
   // Every worker runs, and can take part in another round.
   bool can_continue() const { return can_cut(); }
   // What `event` means in the current state.
@@ -323,8 +325,6 @@ class AgentPolicy {
   void lose(const PolicyEvent& event, Context* context);
   void finish(Context* context);
   bool all_ended() const;
-  // Whether processes of this node's workers exist, or may.
-  bool has_processes() const { return participant_.has_workers() || is_kept_ || is_preparing_; }
   // Whether the workers have left their round and wait for the next one.
   bool is_waiting() const { return is_kept_ && state_ == AgentState::kInit; }
   bool can_cut() const;

@@ -42,6 +42,7 @@ void DrainMachine::note_departure(const drain_event::Noticed& event, Instant dea
     deadline_ = add_saturating(now_, kDrainReplyTimeout);
     gathers_until_ = now_;
   }
+  if (event.observer == 0 && is_given_up(event.notice)) deadline = now_;
   bool is_meant = false;
   for (const NodeId& node : wanted.nodes) {
     // The others of a round that is complete are known.
@@ -97,6 +98,10 @@ bool DrainMachine::check_departure() {
     end_departure(kExpired);
     return false;
   }
+  if (have_leaving_finished()) {
+    give_up_departure("its workers have finished");
+    return false;
+  }
   const std::string why = obstacle();
   if (why.empty()) return true;
   if (!stops_job_) {
@@ -125,17 +130,27 @@ std::string DrainMachine::obstacle() const {
   return "";
 }
 
+// Nothing of a node without workers is to be stopped at a step. REQUIRES: the nodes have reported
+// their steps.
+bool DrainMachine::have_leaving_finished() const {
+  return std::all_of(leaving_.begin(), leaving_.end(), [this](const NodeId& id) {
+    const auto found = nodes_.find(id);
+    return found == nodes_.end() ||
+           (found->second.reply.reporting == 0 && found->second.reply.num_silent == 0);
+  });
+}
+
 void DrainMachine::hold() {
   phase_ = DrainPhase::kHolding;
   timer_.reset();
   check_waiting();
 }
 
-// Nodes may have come or gone since the step was proposed.
+// Since the step was proposed nodes may have come or gone, and workers may have finished, which
+// cannot continue in another round.
 void DrainMachine::check_waiting() {
   if (tally_.waiting < nodes_.size()) return;
-  const std::size_t staying = num_staying();
-  if (static_cast<int>(staying) + spares_ >= min_nodes_ && staying > 0) return release(leaving_);
+  if (obstacle().empty()) return release(leaving_);
   withdraw();
   ask();  // and decide anew
 }
@@ -175,7 +190,20 @@ void DrainMachine::forget_released() {
   if (is_departure_ && leaving_.empty()) end_departure(kNoMember);
 }
 
+// A node that was not connected then repeats the notice with the rest of its time.
+bool DrainMachine::is_given_up(const drain::Notice& notice) const {
+  const std::vector<NodeId>& nodes = notice.departure->nodes;
+  return notice.reason == given_up_reason_ &&
+         std::all_of(nodes.begin(), nodes.end(), [this](const NodeId& node) {
+           return std::find(given_up_.begin(), given_up_.end(), node) != given_up_.end();
+         });
+}
+
 void DrainMachine::give_up_departure(const std::string& why) {
+  if (has_time_) {
+    given_up_ = leaving_;
+    given_up_reason_ = reason_;
+  }
   deadline_ = now_;  // what the nodes send again later has no time left
   withdraw();        // also a step of an earlier coordinator
   if (has_time_) announce(leaving_names() + " not to leave at an agreed step: " + why);

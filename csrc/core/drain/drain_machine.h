@@ -151,6 +151,8 @@ class DrainMachine {
   bool prepare_departure();
   bool check_departure();
   std::string obstacle() const;
+  bool have_leaving_finished() const;
+  bool is_given_up(const drain::Notice& notice) const;
   void hold();
   void check_waiting();
   void release(std::vector<NodeId> nodes);
@@ -204,6 +206,9 @@ class DrainMachine {
   bool has_time_ = false;      // a notice of them had time left
   std::vector<NodeId> leaving_;
   std::vector<NodeId> released_;  // of these: were told to leave
+  // Of the last departure that was given up.
+  std::vector<NodeId> given_up_;
+  std::string given_up_reason_;
   Instant gathers_until_;
   int spares_ = 0;  // as last known
   int min_nodes_ = 1;

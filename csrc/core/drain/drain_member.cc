@@ -41,10 +41,12 @@ DrainMember::Answer DrainMember::on(const Order& order) {
       if (is_repeated && held_ == order.step) {
         return {{}, reply_of(is_waiting_ ? Reply::Kind::kWaiting : Reply::Kind::kAccepted)};
       }
-      is_waiting_ = false;
+      is_waiting_ = is_departure && !has_workers();
       held_ = has_workers() ? kNoStep : order.step;
       tentative_ = order.step;
-      if (!has_workers()) answer.reply = reply_of(Reply::Kind::kAccepted);
+      if (!has_workers()) {
+        answer.reply = reply_of(is_waiting_ ? Reply::Kind::kWaiting : Reply::Kind::kAccepted);
+      }
       break;
     case Order::Kind::kWithdraw:
       held_ = tentative_ = kNoStep;

@@ -86,7 +86,7 @@ struct Reply {
   std::int32_t stopped = 0;
   std::int64_t first_stop = kNoStep;
   std::int64_t last_stop = kNoStep;
-  // kSteps: the workers of the node can take part in another round.
+  // kSteps, kWaiting: the workers of the node can take part in another round.
   bool can_continue = false;
 
   bool operator==(const Reply&) const = default;

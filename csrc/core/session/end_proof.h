@@ -15,6 +15,11 @@
 // resumes at once by a connection of its own. The second one comes after a fifth of the grace, a
 // second at most.
 //
+// An answer does not say whose it is, and need not: another process, such as the next agent of the
+// host, can have the port only after the agent and its guardian have closed it. If that process
+// resets the connection, the node has ended indeed. If it accepts it, the node has its grace, which
+// costs time only.
+//
 // The proof is false if both directions are rejected for that long, and if the address that
 // answered is that of a forwarder which ends with its sessions. The node is evicted earlier than
 // the grace allows, and joins again as soon as it can.

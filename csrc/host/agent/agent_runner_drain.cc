@@ -23,6 +23,8 @@ void AgentRunner::request_drain(int signal, Duration limit) {
   drain::Notice notice{limit, name + " on " + host_name_};
   const bool leaves_alone = has_round && options_.inplace_grace && round_->group_world_size > 1 &&
                             !options_.rendezvous.settings.static_ranks;
+  // It has no rank that could reach a step.
+  if (leaves_alone && !policy_.has_processes()) return request_stop(SIGTERM);
   if (leaves_alone) notice.departure = {{policy_.node()}, true};
   if (!has_round) return request_stop(SIGTERM);
   membership_->request_drain(notice);
@@ -44,7 +46,9 @@ void AgentRunner::on_drain_order(const drain::Order& order) { answer_drain(drain
 void AgentRunner::answer_drain(const core::DrainMember::Answer& answer) {
   if (answer.reply && membership_ != nullptr) {
     drain::Reply reply = *answer.reply;
-    if (reply.kind == drain::Reply::Kind::kSteps) reply.can_continue = policy_.can_continue();
+    if (reply.kind == drain::Reply::Kind::kSteps || reply.kind == drain::Reply::Kind::kWaiting) {
+      reply.can_continue = policy_.can_continue();
+    }
     membership_->observe(reply);
   }
   if (answer.request) {

@@ -115,7 +115,8 @@ class NativeElasticAgent:
         learned), ``hang_action``, ``straggler_timeout`` (0: no limit), ``stacks_on_failure``,
         ``leftover_grace``, ``reach_timeout``, ``no_restart_codes`` and ``bad_node_codes``;
         ``inplace_grace`` is None if every change of the members restarts all workers,
-        ``inplace_prepare`` if workers start with their round and not before it, ``worker_ports`` the first and the last port for the workers' store; with
+        ``inplace_prepare`` if workers start with their round and not before it,
+        ``worker_ports`` the first and the last port for the workers' store; with
         ``share_store=False`` rank 0's worker hosts it, with ``capture_stderr=False`` the report has
         no lines of an inherited stderr.
         """

@@ -95,6 +95,7 @@ class DepartureTest : public ::testing::Test {
   std::int64_t held_ = kNoStep;
   int released_ = -1;  // a node that an earlier coordinator has told to leave
   int silent_ = -1;    // a node whose rank reports no step
+  int finished_ = -1;  // a node whose rank has exited with 0
   Order last_order_;
 
  private:
@@ -116,13 +117,13 @@ class DepartureTest : public ::testing::Test {
     Reply reply;
     reply.round = sent.order.round;
     reply.proposal = sent.order.proposal;
-    reply.reporting = index == silent_ ? 0 : 1;
+    reply.reporting = index == silent_ || index == finished_ ? 0 : 1;
     reply.num_silent = index == silent_ ? 1 : 0;
     reply.newest = reply.oldest = 10;
     reply.held = held_;
     reply.is_committed = index == released_;
+    reply.can_continue = index != cannot_continue_ && index != finished_;
     if (sent.order.kind == Order::Kind::kAsk) {
-      reply.can_continue = index != cannot_continue_;
       step(drain_event::Replied{sent.to, reply, spares_});
     } else if (sent.order.kind == Order::Kind::kTentative && last != Reply::Kind::kSteps) {
       reply.kind = Reply::Kind::kAccepted;
@@ -142,7 +143,9 @@ TEST_F(DepartureTest, NodeIsReleasedWhenEveryRankWaits) {
   for (const int one : {0, 1, 2}) {
     EXPECT_THAT(serve(), IsEmpty());
     step(drain_event::Replied{
-        node(one), {.kind = Reply::Kind::kWaiting, .round = 1, .proposal = 2}, spares_});
+        node(one),
+        {.kind = Reply::Kind::kWaiting, .round = 1, .proposal = 2, .can_continue = true},
+        spares_});
   }
   EXPECT_THAT(serve(), ElementsAre("release 1 at 11", "agreed"));
   EXPECT_EQ(told_,
@@ -198,6 +201,31 @@ TEST_F(DepartureTest, NodeStaysIfTheJobCannotContinueWithoutIt) {
       << "those of a node that leaves need not continue";
 }
 
+TEST_F(DepartureTest, RankThatFinishesBeforeTheStepKeepsTheOthersTogether) {
+  begin_round(1, {0, 1, 2});
+  leave({1}, false, 7);
+  serve(Reply::Kind::kAccepted);
+  finished_ = 2;
+  for (const int one : {0, 1, 2}) {
+    step(drain_event::Replied{
+        node(one),
+        {.kind = Reply::Kind::kWaiting, .round = 1, .proposal = 2, .can_continue = one != 2},
+        spares_});
+  }
+  EXPECT_THAT(serve(), ElementsAre("withdraw", "ask", "withdraw", "refused"));
+  EXPECT_EQ(told_, "the workers of node2 cannot continue in another round");
+}
+
+TEST_F(DepartureTest, NodeWhoseWorkersHaveFinishedIsNotAwaitedAtAStep) {
+  finished_ = 1;
+  begin_round(1, {0, 1, 2});
+  leave({1}, true, 7);
+  serve();
+  wait(kDrainGatherTime);
+  EXPECT_THAT(serve(), ElementsAre("ask", "withdraw", "refused"));
+  EXPECT_EQ(told_, "its workers have finished") << "and the job goes on";
+}
+
 TEST_F(DepartureTest, SpareThatIsGoneAtTheStepIsMissed) {
   min_nodes_ = 3;
   spares_ = 1;
@@ -207,7 +235,9 @@ TEST_F(DepartureTest, SpareThatIsGoneAtTheStepIsMissed) {
   spares_ = 0;
   for (const int one : {0, 1, 2}) {
     step(drain_event::Replied{
-        node(one), {.kind = Reply::Kind::kWaiting, .round = 1, .proposal = 2}, spares_});
+        node(one),
+        {.kind = Reply::Kind::kWaiting, .round = 1, .proposal = 2, .can_continue = true},
+        spares_});
   }
   EXPECT_THAT(serve(), ElementsAre("withdraw", "ask", "withdraw", "refused"));
 }
@@ -275,6 +305,20 @@ TEST_F(DepartureTest, NoticeThatIsRepeatedLaterBeginsNothing) {
   EXPECT_THAT(serve(), ElementsAre("ask", "withdraw"));
   EXPECT_EQ(machine_.phase(), DrainPhase::kIdle);
   EXPECT_THAT(news_, IsEmpty());
+}
+
+TEST_F(DepartureTest, NoticeOfANodeThatMissedThatItIsGivenUpBeginsNothing) {
+  min_nodes_ = 3;
+  begin_round(1, {0, 1, 2});
+  leave({1}, false, 7);
+  EXPECT_THAT(serve(), ElementsAre("ask", "withdraw", "refused"));
+  spares_ = 1;
+  leave({1}, false, 0, seconds(50));  // of a node without a session meanwhile
+  EXPECT_THAT(serve(), ElementsAre("ask", "withdraw"));
+  EXPECT_EQ(machine_.phase(), DrainPhase::kIdle);
+  leave({1}, false, 8);
+  EXPECT_THAT(serve(), ElementsAre("ask", "tentative 11", "release 1 at 11", "agreed"))
+      << "it is asked for again";
 }
 
 TEST_F(DepartureTest, OldNoticeChangesNothingAboutTheStopOfTheJob) {

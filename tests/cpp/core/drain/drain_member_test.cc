@@ -93,6 +93,16 @@ TEST_F(DrainMemberTest, LeavesOnceWhenItIsReleased) {
   EXPECT_EQ(member_.on(order(Order::Kind::kRelease, 2, 10)).leaves_at, std::nullopt);
 }
 
+TEST_F(DrainMemberTest, NodeWithoutWorkersWaitsAtOnceWhereANodeLeaves) {
+  Order tentative = order(Order::Kind::kTentative, 2, 10);
+  tentative.notice.departure = drain::Departure{};
+  member_.worker_ended(0);
+  member_.worker_ended(1);
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(member_.on(tentative).reply->kind, Reply::Kind::kWaiting);
+  }
+}
+
 TEST_F(DrainMemberTest, DoesNotWaitAtARefusedStep) {
   member_.on(order(Order::Kind::kTentative, 2, 10));
   member_.on(event(Reply::Kind::kRefused, 2));

@@ -228,7 +228,11 @@ class World {
     if (answer.leaves_at) node.left_at = answer.leaves_at;
     if (!answer.reply || !node.is_connected) return;
     node.replies.push_back(*answer.reply);
-    node.replies.back().can_continue = answer.reply->kind == Reply::Kind::kSteps;
+    const bool is_any_ended = std::any_of(node.ranks.begin(), node.ranks.end(),
+                                          [](const Rank& rank) { return rank.has_exited; });
+    node.replies.back().can_continue =
+        !is_any_ended &&
+        (answer.reply->kind == Reply::Kind::kSteps || answer.reply->kind == Reply::Kind::kWaiting);
   }
   void deliver_reply(SimNode& node) {
     if (node.replies.empty()) return;

@@ -200,6 +200,21 @@ TEST_F(AgentNodes, EndASpareWithSuccess) {
   EXPECT_THAT(spare.all(Kind::kRoundStarting), IsEmpty());
 }
 
+TEST_F(AgentNodes, LeaveAtOnceAfterASignalIfTheyWaitForTheNextRound) {
+  AgentOptions options = node(stub_worker({"pause"}, StreamTarget::kDiscard), 2, 2);
+  options.rendezvous.settings.max_restarts = 1;
+  options.inplace_grace = seconds(5);
+  RunningAgent a(options);
+  RunningAgent b(options);
+  a.wait_for(Kind::kWorkersRunning);
+  b.wait_for(Kind::kWorkersRunning);
+  a->request_stop(SIGTERM);
+  while (b.wait_for(Kind::kProgress).state != AgentState::kInit) ASSERT_FALSE(HasFailure());
+  b->request_drain(SIGTERM, hours(1));
+  EXPECT_EQ(b.finish().exit_code, 128 + SIGTERM) << "no rank of it could reach a step";
+  a.finish();
+}
+
 TEST_F(AgentNodes, ReplaceALeavingNodeByASpare) {
   const AgentOptions options = node(stub_worker({"pause"}, StreamTarget::kDiscard), 2, 2);
   RunningAgent a(options);

@@ -1,0 +1,67 @@
+// Which workers failed before they were stopped.
+
+#include "host/agent/failure_inquiry.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <csignal>
+#include <fstream>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "host/workers/worker_group_harness.h"
+#include "os/loop/loop_thread.h"
+#include "support/loop_group.h"
+
+namespace elastic::host {
+namespace {
+
+// A file system shows what a worker has written before the stop only after it: the worker is
+// examined at the stop, and again when it has ended.
+TEST(FailureInquiry, StoppedWorkerIsExaminedAgainWhenItHasEnded) {
+  support::LoopGroup group;
+  const auto thread = *os::LoopThread::start("agent", &group);
+  const support::ScratchDir scratch;
+  AgentOptions options;
+  options.workers.resize(1);
+  options.log_dir = scratch / "logs";
+  WorkerOutput output(&thread->loop(), options, [](const std::string&) {});
+  std::vector<core::FailureFound> found;
+  FailureInquiry inquiry(&thread->loop(), &output, nullptr,
+                         [&](const core::FailureFound& one) { found.push_back(one); });
+  auto round = std::make_shared<RoundInfo>();
+  round->round = 1;
+  round->workers.resize(1);
+  std::optional<Status> opened;
+  output.begin_round(round, [&](const Status& status) { opened = status; });
+  ASSERT_TRUE(group.await([&] { return opened.has_value(); }));
+  ASSERT_TRUE(opened->ok()) << opened->message();
+  inquiry.begin_round(1);
+  inquiry.worker_started(0, 77);
+  inquiry.workers_stopped(true);
+  bool is_examined = false;
+  inquiry.finish_round([&] { is_examined = true; });
+  ASSERT_TRUE(group.await([&] { return is_examined; }));
+  EXPECT_TRUE(found.empty());
+
+  const std::string& path = output.files().workers[0].error_file;
+  std::ofstream(path) << R"({"message": {"message": "KeyError: 'x'"}})";
+  const timespec long_ago[] = {{.tv_sec = 1, .tv_nsec = 0}, {.tv_sec = 1, .tv_nsec = 0}};
+  ASSERT_EQ(::utimensat(AT_FDCWD, path.c_str(), long_ago, 0), 0);
+  WorkerExit exit;
+  exit.kind = ExitKind::kSignaled;
+  exit.signal = SIGTERM;
+  exit.stopped_by_us = true;
+  exit.at = group.now();
+  inquiry.worker_ended(0, 77, exit);
+  ASSERT_TRUE(group.await([&] { return !found.empty(); }));
+  EXPECT_EQ(found[0].local_rank, 0);
+  EXPECT_EQ(found[0].facts.evidence.error, "KeyError: 'x'");
+}
+
+}  // namespace
+}  // namespace elastic::host
