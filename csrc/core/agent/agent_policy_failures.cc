@@ -8,7 +8,7 @@
 #include "core/agent/agent_policy_context.h"
 #include "core/base/check.h"
 #include "core/base/duration_text.h"
-#include "core/workers/failure_cause.h"
+#include "core/base/lost_peer.h"
 
 namespace elastic::core {
 namespace {

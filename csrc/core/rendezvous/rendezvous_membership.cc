@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "core/base/check.h"
+#include "core/base/lost_peer.h"
 #include "core/rendezvous/rendezvous_machine.h"
-#include "core/workers/failure_cause.h"
 
 namespace elastic {
 namespace {

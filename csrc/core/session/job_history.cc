@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "core/base/lost_peer.h"
 #include "core/session/observer_fields.h"
-#include "core/workers/failure_cause.h"
 
 namespace elastic::core {
 

@@ -24,15 +24,6 @@ std::string last_exception(std::string_view output);
 // module. A traceback that the program logged, or that ended only a thread, begins elsewhere.
 bool is_uncaught_exception(std::string_view output);
 
-// Whether an exception only tells that the connection to another rank broke: it follows the failure
-// of that rank.
-bool is_lost_peer(std::string_view error);
-
-// Whether a failure of another worker, with evidence of that time, precedes the known one. That a
-// peer was lost follows the failure of the peer, whose exit may be known later: a process that is
-// killed closes its connections before its memory is freed.
-bool precedes(const FailureReport& failure, Instant at, const FailureReport& known);
-
 // The message of an error file, which may be incomplete: torch's `record` writes
 // {"message": {"message": "KeyError: 'x'", …}}. "" if there is none.
 std::string error_file_message(std::string_view json);

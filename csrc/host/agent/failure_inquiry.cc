@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/base/lost_peer.h"
 #include "core/rendezvous/rendezvous_fields.h"
 #include "core/workers/failure_cause.h"
 #include "core/workers/output_tail.h"

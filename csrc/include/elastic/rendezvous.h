@@ -191,8 +191,8 @@ struct NodeStatus {
   Duration silence{};       // since its last message
 };
 
-// A new machine completes no round for this long, so that the members of a round of an earlier
-// coordinator can resume. It does not wait if max_nodes nodes without an earlier round have joined.
+// A new machine completes no round for this long, so that members of a round of an earlier
+// coordinator can resume; not if max_nodes nodes without an earlier round have joined.
 inline constexpr Duration kStartHold = std::chrono::seconds(2);
 
 class ELASTIC_EXPORT Rendezvous {
@@ -238,10 +238,8 @@ class ELASTIC_EXPORT Rendezvous {
   // The same from a record in force: rounds are not delayed, and no node holds a newer one. A node
   // that does not resume is lost after node_timeout and a second.
   Status succeed(std::string_view bytes, const RendezvousSuccession& succession, Instant now);
-  // After restore() or succeed(): a node that was known has come back, or the job is closed.
-  bool has_resumed() const;
-  // No node comes back: the job of the state counts as ended, and the next one of its id begins
-  // here, with these settings. Round numbers go on.
+  bool has_resumed() const;  // after succeed(): a known node came back, or the job is closed
+  // No node comes back: the next job of the id begins. Round numbers go on.
   void begin_anew(const JobSettings& settings, Instant now);
   Duration takeover_limit() const;  // until such a node is lost; zero: the round was formed here
 

@@ -83,7 +83,7 @@ def read_values(given: Mapping[str, str], origin: str, backend: str, is_ours: bo
             for key in _VOTERS
             if key in given
         ]
-    elif "override_timeout" in given and is_ours and given.get("voters") == "1":
+    elif "override_timeout" in given and (backend == "static" or given.get("voters") == "1"):
         notes.append(f"override_timeout in {origin} has no effect with voters=1")
     for key in _WITHOUT_EFFECT:
         if key in given:

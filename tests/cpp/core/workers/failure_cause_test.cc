@@ -1,4 +1,5 @@
 #include "core/workers/failure_cause.h"
+#include "core/base/lost_peer.h"
 
 #include <gtest/gtest.h>
 
