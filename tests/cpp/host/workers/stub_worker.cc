@@ -74,6 +74,12 @@ int print_signals() {
   return 0;
 }
 
+// Leaves a child.
+int leave_child(int code) {
+  if (::fork() == 0) stay();
+  return code;
+}
+
 // Leaves a grandchild in a new session, adopted by the guardian, that holds our stdout.
 int leave_daemon(int code) {
   if (::fork() == 0) {
@@ -157,6 +163,7 @@ int main(int argc, char** argv) {
   if (verb == "descriptors") return print_descriptors();
   if (verb == "signals") return print_signals();
   if (verb == "daemon") return leave_daemon(number);
+  if (verb == "leave") return leave_child(number);
   if (verb == "stopped") return be_stopped();
   if (verb == "child") return leave_child_in_group(number);
   if (verb == "arguments") {

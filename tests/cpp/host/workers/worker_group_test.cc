@@ -443,7 +443,7 @@ int pid_in(const std::string& message) {
 
 TEST(Leftovers, AreAwaitedUntilTheLastOneHasEnded) {
   Group group({.leftover_grace = std::chrono::hours(1)});
-  group.start({stub({"daemon", "0"})});
+  group.start({stub({"leave", "0"})});
   ASSERT_EQ(::kill(pid_in(group.wait_for(Kind::kNotice).message), SIGKILL), 0);
   group.passed.clear();
   group.wait_for_gone();
@@ -453,12 +453,12 @@ TEST(Leftovers, AreAwaitedUntilTheLastOneHasEnded) {
 
 TEST(Leftovers, AreKilledByAStopAndAfterAFailure) {
   Group group({.leftover_grace = std::chrono::hours(1)});
-  group.start({stub({"daemon", "0"}), stub({"daemon", "0"})});
+  group.start({stub({"leave", "0"}), stub({"leave", "0"})});
   EXPECT_THAT(group.wait_for(Kind::kNotice).message, ::testing::HasSubstr(" 0) and 1 more"));
   group->stop(SIGTERM, std::chrono::hours(1));
   EXPECT_THAT(group.wait_for(Kind::kNotice).message, ::testing::HasSubstr("; killing processes"));
   group.wait_for_gone();
-  EXPECT_EQ(group.run(stub({"daemon", "7"})).code, 7);
+  EXPECT_EQ(group.run(stub({"leave", "7"})).code, 7);
 }
 
 TEST_F(Stop, NextGenerationStartsOnlyWhenThePreviousOneHasEnded) {
