@@ -554,6 +554,21 @@ TEST(KeptMachine, ARecordThatCannotBeContinuedIsNotClaimed) {
   EXPECT_EQ(next.all<KeeperFault>()[0].exit_code, kExitRejected);
 }
 
+TEST(KeptMachine, ARecordThatAnotherProcessForgesStartsNothing) {
+  Store store;
+  coordinator(&store);
+  Node node(&store, 2);
+  node.settle();
+  KeptRecord forged = store.record();
+  forged.holder = {2, 2};
+  ++forged.version;
+  forged.content = {.generation = 1, .round = 1, .is_result = false, .bytes = "damaged"};
+  store.put(forged);
+  node.feed(Unreachable{"10.0.0.1:400", true, true});
+  EXPECT_FALSE(node.has<StartCoordinator>());
+  EXPECT_EQ(node.all<KeeperFault>().at(0).exit_code, kExitRejected);
+}
+
 TEST(KeptMachine, ARecordThatIsInUseIsWrittenAgain) {
   Store store;
   const auto node = coordinator(&store);
