@@ -256,12 +256,19 @@ IN_PLACE = ("--on-membership-change=inplace", "--warm", "--max-restarts=0")
 
 def _nodes_in_place(folder: Path, launcher: Sequence[str], *more: str) -> Callable[[int], Agent]:
     """Starts one of three agents with one worker each that trains in place."""
-    words = (
-        "--nnodes=1:3", "--nproc-per-node=1", "--rdzv-backend=c10d", "--rdzv-id=gpu",
-        f"--rdzv-endpoint=127.0.0.1:{free_port()}", "--rdzv-conf=last_call_timeout=1", *IN_PLACE,
-        *more, str(WORKER), "train",
-    )  # fmt: skip
-    return lambda number: Agent(Machine(launcher, 0), folder, *words, node=str(number))
+    endpoint = f"127.0.0.1:{free_port()}"
+
+    def start(number: int) -> Agent:
+        # The first agent runs the coordinator, which no check loses.
+        conf = f"last_call_timeout=1,is_host={str(number == 0).lower()}"
+        words = (
+            "--nnodes=1:3", "--nproc-per-node=1", "--rdzv-backend=c10d", "--rdzv-id=gpu",
+            f"--rdzv-endpoint={endpoint}", f"--rdzv-conf={conf}", *IN_PLACE, *more, str(WORKER),
+            "train",
+        )  # fmt: skip
+        return Agent(Machine(launcher, 0), folder, *words, node=str(number))
+
+    return start
 
 
 def in_place(machine: Machine) -> str:
