@@ -335,15 +335,6 @@ def test_worker_that_can_write_no_stack_delays_the_stop_by_the_limit_only(tmp_pa
     assert "rank 1: stopped by a signal" in done.stderr
 
 
-def test_options_without_a_coordinator_are_warned_about(steps: str, tmp_path: Path) -> None:
-    done = launch(
-        "--dry-run", "--nnodes=2", "--rdzv-backend=file", f"--rdzv-endpoint={tmp_path / 'state'}",
-        "--straggler-timeout=60", "--hang-timeout=60", steps,
-    )  # fmt: skip
-    expected = "--hang-timeout, --straggler-timeout have no effect with file, which has no coord"
-    assert expected in done.stderr + done.stdout, done
-
-
 def test_hang_of_forked_workers_is_found_and_they_are_forked_again(
     steps: str, tmp_path: Path
 ) -> None:

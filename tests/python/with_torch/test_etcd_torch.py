@@ -119,10 +119,14 @@ def test_nodes_meet_by_torchs_classes(server: EtcdServer) -> None:
     assert (first.get_backend(), second.get_run_id()) == ("etcd", "job")
     infos[0].store.set("key", b"value")
     assert bytes(infos[1].store.get("key")) == b"value"
-    assert first.shutdown()
-    with pytest.raises(RendezvousClosedError):
-        second.next_rendezvous()
-    second.shutdown()
+
+    def end() -> bool:
+        with pytest.raises(RendezvousClosedError):
+            second.next_rendezvous()
+        return second.shutdown()
+
+    # One of them runs the coordinator, which ends last.
+    assert together(first.shutdown, end) == [True, True]
 
 
 def test_a_rendezvous_without_a_handler(server: EtcdServer) -> None:
