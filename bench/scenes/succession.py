@@ -114,10 +114,10 @@ def _host_of_two_is_killed(plan: Plan, findings: Findings, worker: str, store: s
     with _store(store) as endpoint:
         for number in range(plan.times(20)):
             settings = {"rdzv_backend": store, "rdzv_id": f"bench-{number}"}
-            with _replicated(plan, worker, "1:2", "", **settings) as (made, log):
+            with _replicated(plan, worker, "1:2", "node_timeout=5", **settings) as (made, _):
                 made.endpoint = endpoint
                 _start(made, 1)
-                log.await_events("waiting", 1)  # it has taken the office
+                _await_coordinator(f"{store}://{endpoint}", settings["rdzv_id"])
                 _start(made, 1, first=2)
                 made.pipe.next("start", 2)
                 time.sleep(PAUSE_S)
@@ -125,6 +125,21 @@ def _host_of_two_is_killed(plan: Plan, findings: Findings, worker: str, store: s
                 took = (last_ns(made.pipe.next("start", 1)) - begun_ns) / 1e6
                 findings.add(case, "elastic", "ms", took)
     _at_most(findings, case, 300)
+
+
+def _await_coordinator(store: str, run_id: str) -> None:
+    from elastic import observe
+
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            observe.find(store, run_id)
+        except observe.RendezvousError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
+        else:
+            return
 
 
 @contextmanager
