@@ -254,7 +254,9 @@ def virtual_local_rank(machine: Machine) -> str:
 IN_PLACE = ("--on-membership-change=inplace", "--warm", "--max-restarts=0")
 
 
-def _nodes_in_place(folder: Path, launcher: Sequence[str], *more: str) -> Callable[[int], Agent]:
+def _nodes_in_place(
+    stack: contextlib.ExitStack, folder: Path, launcher: Sequence[str], *more: str
+) -> Callable[[int], Agent]:
     """Starts one of three agents with one worker each that trains in place."""
     endpoint = f"127.0.0.1:{free_port()}"
 
@@ -266,30 +268,34 @@ def _nodes_in_place(folder: Path, launcher: Sequence[str], *more: str) -> Callab
             f"--rdzv-endpoint={endpoint}", f"--rdzv-conf={conf}", *IN_PLACE, *more, str(WORKER),
             "train",
         )  # fmt: skip
-        return Agent(Machine(launcher, 0), folder, *words, node=str(number))
+        agent = Agent(Machine(launcher, 0), folder, *words, node=str(number))
+        stack.enter_context(_running(agent))
+        return agent
 
     return start
+
+
+def _continued(agents: Sequence[Agent], pids: Sequence[int], since: float) -> tuple[float, str]:
+    """The survivors' time to a step without the other node, and its phases."""
+    after = [_stepped(agent, len(agents)) for agent in agents]
+    _expect(
+        [one["pid"] for one in after] == pids[: len(agents)], "a survivor was restarted, not kept"
+    )
+    return max(one["at"] for one in after) - since, _phases(agents[0])
 
 
 def in_place(machine: Machine) -> str:
     """One of three nodes is killed, another one joins."""
     count = 3
     with _folder() as folder, contextlib.ExitStack() as stack:
-        start = _nodes_in_place(folder, machine.launcher)
+        start = _nodes_in_place(stack, folder, machine.launcher)
         agents = [start(number) for number in range(count)]
-        for agent in agents:
-            stack.enter_context(_running(agent))
         pids = [_stepped(agent, count)["pid"] for agent in agents]
         lost = agents.pop()
         killed = time.monotonic()
         lost.kill()
-        after = [_stepped(agent, count - 1) for agent in agents]
-        _expect([one["pid"] for one in after] == pids[:2], "a survivor was restarted, not kept")
-        phases = _phases(agents[0])
-        seconds = max(one["at"] for one in after) - killed
-        new = start(count)
-        stack.enter_context(_running(new))
-        agents.append(new)
+        seconds, phases = _continued(agents, pids, killed)
+        agents.append(start(count))
         grown = [_stepped(agent, count) for agent in agents]
         _expect([one["pid"] for one in grown[:2]] == pids[:2], "a survivor was restarted")
         _end_alike(agents, folder)
@@ -303,19 +309,14 @@ def leave(machine: Machine) -> str:
     """One of three nodes leaves as planned: between two steps."""
     count = 3
     with _folder() as folder, contextlib.ExitStack() as stack:
-        start = _nodes_in_place(folder, machine.launcher, "--drain=60")
+        start = _nodes_in_place(stack, folder, machine.launcher, "--drain=60")
         agents = [start(number) for number in range(count)]
-        for agent in agents:
-            stack.enter_context(_running(agent))
         pids = [_stepped(agent, count)["pid"] for agent in agents]
         leaving = agents.pop()
         told = time.monotonic()
         leaving.process.send_signal(signal.SIGTERM)
         leaving.end()
-        after = [_stepped(agent, count - 1) for agent in agents]
-        _expect([one["pid"] for one in after] == pids[:2], "a survivor was restarted, not kept")
-        phases = _phases(agents[0])
-        seconds = max(one["at"] for one in after) - told
+        seconds, phases = _continued(agents, pids, told)
         _end_alike(agents, folder)
     return (
         f"one of {count} nodes gets SIGTERM and ends with 0: the same processes complete a step of "
