@@ -347,22 +347,22 @@ void KeptMachine::load(const std::optional<StoredState>& stored) {
     if (has_belonged_ || is_coordinator()) return store_lost();
     stored_.reset();
     token_.reset();
-    version_ = 0;
     followed_ = {};
     found();
     return;
   }
+  if (stored_ && stored->token == token_) {  // no two versions have one token
+    reached();
+    return settle();
+  }
   auto record = decode_kept(stored->bytes);
   if (!record.ok()) return give_up(kExitRejected, std::string(record.status().message()));
-  if (stored_ && stored_->lineage != record->lineage) {
-    if (has_belonged_ || is_coordinator()) return store_lost();
-    version_ = 0;
-  }
-  if (record->version < version_) {
+  const bool is_other = stored_ && stored_->lineage != record->lineage;
+  if (is_other && (has_belonged_ || is_coordinator())) return store_lost();
+  if (stored_ && !is_other && record->version < stored_->version) {
     return failed(Status(StatusCode::kUnavailable, "it returns only old versions"));
   }
   reached();
-  version_ = record->version;
   token_ = stored->token;
   stored_ = *std::move(record);
   settle();
@@ -416,7 +416,7 @@ void KeptMachine::take_office() {
 }
 
 bool KeptMachine::wants_write() const {
-  if (!was_read_ || is_read_due_ || has_given_up_) return false;
+  if (is_read_due_ || has_given_up_) return false;
   if (!is_coordinator()) return intent_ != Intent::kNone;
   return ending_ || now_ >= refresh_at_ || stored_->challenge != 0 ||
          stored_->address != address_ || (open_ && stored_->content != open_->content);
@@ -443,7 +443,7 @@ KeptRecord KeptMachine::wanted() {
     next.node = ending_ ? NodeId{} : node_;
     next.address = ending_ ? "" : address_;
   }
-  next.version = version_ + 1;
+  ++next.version;
   next.nonce = rng_.next();
   return next;
 }
@@ -459,7 +459,7 @@ std::string KeptMachine::explain() const {
 
 void KeptMachine::judge() {
   intent_ = Intent::kNone;
-  if (has_given_up_ || !was_read_ || is_read_due_) return;
+  if (has_given_up_ || is_read_due_) return;
   if (!needs_coordinator()) {
     claim_at_.reset();
     challenge_.reset();

@@ -4,8 +4,8 @@
 // etcd, a file, a TCPStore, or a class of the user. The same events and actions as those of the
 // machine over the voters' register (succession_machine.h).
 //
-// The store decides: one value, replaced by compare-and-set. Whoever finds in it no coordinator
-// claims the office under the next term, starts a coordinator and writes its address; the others
+// The store decides: one value, replaced by compare-and-set. A process that finds no coordinator in
+// it claims the office under the next term, starts a coordinator and writes its address; the others
 // read that address and hold sessions with it. What the coordinator decides is stored before it is
 // sent. A node whose session is open makes no call of the store.
 //
@@ -166,14 +166,13 @@ class KeptMachine {
   Instant pending_since_;
   Instant wait_until_;
   bool is_watched_ = true;
-  bool was_read_ = false;
+  bool was_read_ = false;    // at least once
   bool is_read_due_ = true;  // before anything is written
   Instant next_read_;        // not before
   Duration poll_wait_{};
   Duration slowest_call_{};  // of late
   std::optional<KeptRecord> stored_;
   std::optional<std::string> token_;
-  std::uint64_t version_ = 0;  // the newest that was seen of the lineage
   std::optional<Instant> outage_since_;
   std::optional<Instant> outage_log_at_;
   bool is_outage_logged_ = false;

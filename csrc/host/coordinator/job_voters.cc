@@ -38,15 +38,14 @@ SuccessionFeed JobVoters::open(const std::string& job, const std::string& addres
 void JobVoters::log_survival(const std::string& job) {
   const auto found = jobs_.find(job);
   if (found == jobs_.end()) return;
-  const succession::Machine& machine = found->second.voter->machine();
-  const auto& incumbent = machine.incumbent();
-  found->second.survival->set(
-      succession::describe_survival({.voters = incumbent ? incumbent->voters.size() : 0,
-                                     .lost = incumbent ? machine.num_lost_voters() : 0,
-                                     .host = incumbent ? host_of(incumbent->address) : "",
-                                     .unreached = machine.unreached_voters(),
-                                     .has_witness = machine.has_witness(),
-                                     .unreached_witnesses = machine.unreached_witnesses()}));
+  const JobVoter& voter = *found->second.voter;
+  succession::SurvivalFacts facts;
+  if (const auto& incumbent = voter.incumbent()) {
+    facts.voters = incumbent->voters.size();
+    facts.host = host_of(incumbent->address);
+  }
+  voter.describe(&facts);
+  found->second.survival->set(succession::describe_survival(facts));
 }
 
 }  // namespace elastic::host

@@ -30,8 +30,7 @@ std::string host_of(const std::string& address) {
 }
 
 JobVoter::JobVoter(os::EventLoop* loop, const Options& options, Sink sink)
-    : loop_(loop),
-      sink_(std::move(sink)),
+    : JobSuccession(loop, std::move(sink)),
       links_(loop, options.job_id, options.tokens, limits_of(options),
              {.on_frame =
                   [this](VoterLinks::ConnectionId from, const std::string& address,
@@ -40,12 +39,11 @@ JobVoter::JobVoter(os::EventLoop* loop, const Options& options, Sink sink)
                   },
               .on_lost = [this](const std::string& address,
                                 const Status&) { feed(succession::Unreachable{address}); },
-              .log = [this](const std::string& message) { sink_(succession::Log{message}); },
+              .log = [this](const std::string& message) { pass_on(succession::Log{message}); },
               .on_ended =
                   [this](VoterLinks::ConnectionId connection) {
                     feed(succession::ConnectionEnded{connection});
-                  }}),
-      timer_(loop, [this] { feed(succession::Tick{}); }) {}
+                  }}) {}
 
 JobVoter::~JobVoter() = default;
 
@@ -83,34 +81,21 @@ void JobVoter::describe(succession::SurvivalFacts* facts) const {
 }
 
 void JobVoter::begin() {
-  events_.clear();  // about the former job
+  forget_steps();  // about the former job
   machine_ = std::make_unique<succession::Machine>(settings_, os::random_seed());
 }
 
-// An action may feed a further event, which is handled after the other actions.
 void JobVoter::feed(succession::Event event) {
-  events_.push_back(std::move(event));
-  if (std::exchange(is_stepping_, true)) return;
-  while (!events_.empty()) {
-    const succession::Event next = std::move(events_.front());
-    events_.pop_front();
-    std::vector<succession::Action> actions;
-    machine_->step(next, loop_->now(), &actions);
-    for (const succession::Action& action : actions) execute(action);
-  }
-  is_stepping_ = false;
-  if (const auto deadline = machine_->next_deadline()) {
-    timer_.arm(*deadline);
-  } else {
-    timer_.disarm();
-  }
+  run([this, event = std::move(event)](auto* actions) {
+    machine_->step(event, loop().now(), actions);
+  });
 }
 
 void JobVoter::execute(const succession::Action& action) {
   if (const auto* frame = std::get_if<succession::Send>(&action)) {
     links_.send(frame->connection, frame->address, frame->frame);
   } else {
-    sink_(action);
+    pass_on(action);
   }
 }
 

@@ -7,7 +7,6 @@
 // or of another job's agent, on the coordinator's loop and without a port of its own.
 
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <string>
@@ -38,8 +37,6 @@ class JobVoter final : public JobSuccession {
   // `loop` outlives the object. Errors: the port cannot be opened.
   static Result<std::unique_ptr<JobVoter>> open(os::EventLoop* loop, const Options& options,
                                                 Sink sink);
-  JobVoter(const JobVoter&) = delete;
-  JobVoter& operator=(const JobVoter&) = delete;
   ~JobVoter() override;
 
   void feed(succession::Event event) override;
@@ -57,17 +54,13 @@ class JobVoter final : public JobSuccession {
  private:
   JobVoter(os::EventLoop* loop, const Options& options, Sink sink);
   void begin();
-  void execute(const succession::Action& action);
+  void execute(const succession::Action& action) override;
+  std::optional<Instant> next_deadline() const override { return machine_->next_deadline(); }
 
-  os::EventLoop* const loop_;
-  const Sink sink_;
   succession::Settings settings_;
   std::string address_;
-  std::deque<succession::Event> events_;
-  bool is_stepping_ = false;
   std::unique_ptr<succession::Machine> machine_;
   VoterLinks links_;
-  os::EventLoop::Timer timer_;
 };
 
 // "10.0.0.7:4711", "[::1]:4711".

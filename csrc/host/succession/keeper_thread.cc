@@ -61,7 +61,7 @@ void KeeperRunner::run() {
       is_address_known = true;
       post([sink = sinks_.address, address = store_->local_address()] { sink(address); });
     }
-    post([sink = sinks_.answer, reply = std::move(reply)] { sink(reply); });
+    post([sink = sinks_.answer, reply = std::move(reply)]() mutable { sink(std::move(reply)); });
   }
 }
 

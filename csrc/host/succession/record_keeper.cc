@@ -15,34 +15,32 @@ Result<std::unique_ptr<RecordKeeper>> RecordKeeper::open(os::EventLoop* loop,
   std::unique_ptr<RecordKeeper> self(new RecordKeeper(loop, options, std::move(sink)));
   auto thread = KeeperThread::start(
       loop, options.backend,
-      {.answer = [raw = self.get()](const KeeperAnswer& answer) { raw->answered(answer); },
+      {.answer = [raw = self.get()](KeeperAnswer answer) { raw->answered(std::move(answer)); },
        .address = std::move(address)});
   if (!thread.ok()) return thread.status();
   self->thread_ = *std::move(thread);
-  self->call_store();
+  self->feed(succession::Tick{});
   return self;
 }
 
 RecordKeeper::RecordKeeper(os::EventLoop* loop, const RendezvousOptions& options, Sink sink)
-    : loop_(loop),
-      sink_(std::move(sink)),
+    : JobSuccession(loop, std::move(sink)),
       machine_({.store = options.backend->name(),
                 .self = {os::random_seed(), os::random_seed()},
                 .node_timeout = options.settings.node_timeout,
                 .store_grace = options.settings.store_grace},
-               os::random_seed(), loop->now()),
-      timer_(loop, [this] { feed(succession::Tick{}); }) {}
+               os::random_seed(), loop->now()) {}
 
 void RecordKeeper::feed(succession::Event event) {
   run([this, event = std::move(event)](auto* actions) {
-    machine_.step(event, loop_->now(), actions);
+    machine_.step(event, loop().now(), actions);
   });
 }
 
-void RecordKeeper::answered(const KeeperAnswer& answer) {
+void RecordKeeper::answered(KeeperAnswer answer) {
   was_interrupted_ = false;
-  run([this, answer](auto* actions) {
-    const Instant now = loop_->now();
+  run([this, answer = std::move(answer)](auto* actions) {
+    const Instant now = loop().now();
     if (const auto* read = std::get_if<Result<std::optional<StoredState>>>(&answer)) {
       machine_.read(*read, now, actions);
     } else if (const auto* written = std::get_if<Result<StoredWrite>>(&answer)) {
@@ -53,29 +51,9 @@ void RecordKeeper::answered(const KeeperAnswer& answer) {
   });
 }
 
-// An action may feed a further event, which is handled after the other actions.
-void RecordKeeper::run(Step step) {
-  steps_.push_back(std::move(step));
-  if (std::exchange(is_stepping_, true)) return;
-  while (!steps_.empty()) {
-    const Step next = std::move(steps_.front());
-    steps_.pop_front();
-    std::vector<succession::Action> actions;
-    next(&actions);
-    for (const succession::Action& action : actions) sink_(action);
-  }
-  is_stepping_ = false;
-  call_store();
-}
-
-void RecordKeeper::call_store() {
+void RecordKeeper::settled() {
   if (auto call = machine_.next_call()) thread_->call(*std::move(call));
   if (machine_.must_interrupt() && !std::exchange(was_interrupted_, true)) thread_->interrupt();
-  if (const auto deadline = machine_.next_deadline()) {
-    timer_.arm(*deadline);
-  } else {
-    timer_.disarm();
-  }
   if (on_released_ && machine_.is_released()) std::exchange(on_released_, nullptr)();
 }
 

@@ -5,7 +5,6 @@
 //
 // Loop thread only.
 
-#include <deque>
 #include <functional>
 #include <memory>
 #include <string>
@@ -27,8 +26,6 @@ class RecordKeeper final : public JobSuccession {
                                                     const RendezvousOptions& options,
                                                     std::function<void(std::string)> address,
                                                     Sink sink);
-  RecordKeeper(const RecordKeeper&) = delete;
-  RecordKeeper& operator=(const RecordKeeper&) = delete;
   ~RecordKeeper() override = default;
 
   void feed(succession::Event event) override;
@@ -49,22 +46,15 @@ class RecordKeeper final : public JobSuccession {
   void release(std::function<void()> done);
 
  private:
-  using Step = std::function<void(std::vector<succession::Action>*)>;
-
   RecordKeeper(os::EventLoop* loop, const RendezvousOptions& options, Sink sink);
-  void answered(const KeeperAnswer& answer);
-  void run(Step step);
-  void call_store();
+  void answered(KeeperAnswer answer);
+  void settled() override;
+  std::optional<Instant> next_deadline() const override { return machine_.next_deadline(); }
 
-  os::EventLoop* const loop_;
-  const Sink sink_;
   const std::string no_voter_port_;
   succession::KeptMachine machine_;
-  std::deque<Step> steps_;
-  bool is_stepping_ = false;
   bool was_interrupted_ = false;
   std::function<void()> on_released_;
-  os::EventLoop::Timer timer_;
   std::unique_ptr<KeeperThread> thread_;
 };
 
