@@ -55,6 +55,7 @@ SUBJECT_INCLUDES = {
         "hang": ("base",),
         "drain": ("base", "hang"),
         "session": ("base", "rendezvous", "register", "succession", "hang", "drain"),
+        "job": ("base", "rendezvous", "register", "succession", "hang", "drain", "session"),
         "workers": ("base", "drain"),
         "agent": ("base", "rendezvous"),
     },

@@ -244,7 +244,7 @@ void DrainMachine::on(const drain_event::Tick&) {
     std::string why;
     switch (phase_) {
       case DrainPhase::kAwaitRound:
-        why = nodes_.empty() ? "no round of the job runs"
+        why = nodes_.empty() ? hang::kNoRound
                              : std::to_string(nodes_.size()) + " of " +
                                    std::to_string(num_members_) + " nodes are connected";
         break;

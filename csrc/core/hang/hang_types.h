@@ -13,6 +13,9 @@
 
 namespace elastic::hang {
 
+// The answer to an observer who asks something of a round.
+inline constexpr const char* kNoRound = "no round of the job runs";
+
 inline constexpr std::size_t kLabelBytesMax = 255;
 inline constexpr std::size_t kStackBytesMax = 4096;
 inline constexpr std::size_t kScreenBytesMax = 16 << 10;

@@ -149,7 +149,7 @@ void HangWatch::on(const hang_event::StacksReceived& event, Instant, std::vector
 
 void HangWatch::on(const hang_event::Requested& event, Instant now, std::vector<HangAnswer>* out) {
   if (job_.nodes().empty()) {
-    out->push_back(hang_action::Reply{event.observer, "no round of the job is running"});
+    out->push_back(hang_action::Reply{event.observer, hang::kNoRound});
     return;
   }
   if (!collection_ && recent_ && now < add_saturating(recent_->began, kStacksInterval)) {

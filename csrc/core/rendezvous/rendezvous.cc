@@ -60,6 +60,7 @@ const RoundRecord& Rendezvous::record() const { return machine_->record(); }
 const std::vector<RoundMember>& Rendezvous::members() const { return machine_->members(); }
 std::vector<NodeStatus> Rendezvous::nodes(Instant now) const { return machine_->nodes(now); }
 bool Rendezvous::has_node(const NodeId& id) const { return machine_->has_node(id); }
+std::string Rendezvous::name_of(const NodeId& id) const { return machine_->name_of(id); }
 int Rendezvous::members_left() const { return machine_->members_left(); }
 int Rendezvous::waiting_nodes() const { return machine_->waiting_nodes(); }
 int Rendezvous::spare_nodes() const { return machine_->spare_nodes(); }

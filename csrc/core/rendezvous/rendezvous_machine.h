@@ -83,6 +83,7 @@ class RendezvousMachine {
   Status succeed(std::string_view bytes, const RendezvousSuccession& succession, Instant now);
   std::vector<NodeStatus> nodes(Instant now) const;
   bool has_node(const NodeId& id) const { return nodes_.contains(id); }
+  std::string name_of(const NodeId& id) const;
   bool has_resumed() const;
   void begin_anew(const JobSettings& settings, Instant now);
   int members_left() const {

@@ -462,6 +462,12 @@ const FormerNode* RendezvousMachine::former_node(const NodeId& id) const {
   return found == former_nodes_.rend() ? nullptr : &*found;
 }
 
+std::string RendezvousMachine::name_of(const NodeId& id) const {
+  if (const Node* const node = find(id)) return node->info.name;
+  const FormerNode* const known = former_node(id);
+  return known == nullptr ? "" : known->name;
+}
+
 rdzv::Evicted RendezvousMachine::eviction_of(const NodeId& id) const {
   const FormerNode* known = former_node(id);
   if (known == nullptr) {

@@ -81,7 +81,7 @@ class RoundGate {
   std::uint64_t next_number() const { return proposals_ + 1; }
   std::uint64_t last_needed() const;
 
-  const std::string job_id_;
+  std::string job_id_;
   bool is_on_ = false;
   std::map<NodeId, std::string> voter_addresses_;
   std::vector<Replaced> replaces_;

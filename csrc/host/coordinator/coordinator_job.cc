@@ -70,31 +70,10 @@ CoordinatorJob::CoordinatorJob(CoordinatorContext* context, std::string id, Succ
       counts_timer_(context->loop, [this] { send_counts(); }),
       feed_(std::move(feed)),
       resumes_timer_(context->loop, [this] { end_wait_for_resumes(); }),
-      gate_(std::in_place, id_),
       nodes_timer_(context->loop, [this] { feed_nodes(); }),
       proposal_timer_(context->loop, [this] { propose(); }),
-      end_proofs_(context->loop,
-                  [this](const NodeId& node) {
-                    if (machine_ != nullptr && !is_offered()) step(rdzv::ProcessEnded{node});
-                  }),
-      hangs_(context->loop,
-             {.ask = [this](const auto& wanted) { send_to_members(wanted); },
-              .publish = [this](const auto& verdict) { send_to_members(verdict); },
-              .reply = [this](std::uint64_t asked,
-                              std::string text) { observers_.reply(asked, std::move(text)); },
-              .log = [this](std::string_view line) { log(std::string(line)); },
-              .close = [this](const auto& result) { close_with(result); },
-              .changed =
-                  [this] {
-                    const auto hang = hangs_.hang();
-                    history_.hangs(hang ? std::optional(hang->progressed) : std::nullopt,
-                                   context_.loop->now());
-                    mark_changed();
-                  }}),
-      drain_(context->loop, drain_sink()),
-      closing_timer_(context->loop, [this] { close_now(); }),
-      growth_timer_(context->loop, [this] {
-        if (machine_ != nullptr) hold_growth();
+      end_proofs_(context->loop, [this](const NodeId& node) {
+        if (job_ != nullptr) step(rdzv::ProcessEnded{node});
       }) {}
 
 CoordinatorJob::~CoordinatorJob() { ELASTIC_DEBUG_CHECK(!is_ticking_ && !is_stepping_); }
@@ -102,22 +81,22 @@ CoordinatorJob::~CoordinatorJob() { ELASTIC_DEBUG_CHECK(!is_ticking_ && !is_step
 Status CoordinatorJob::load(const core::StoredJob& stored) {
   if (Status fault = stored.settings.validate(); !fault.ok()) return fault;
   const Instant now = context_.loop->now();
-  auto machine = std::make_unique<Rendezvous>(stored.settings, now);
-  if (Status fault = machine->restore(stored.state, now); !fault.ok()) return fault;
+  auto job = std::make_unique<core::Job>(id_, stored.settings, now, kStartHold);
+  if (Status fault = job->restore(stored.state, now); !fault.ok()) return fault;
   for (const core::StoredSecret& one : stored.secrets) credentials_[one.node].secret = one.secret;
-  machine_ = std::move(machine);
-  note_names();
+  job_ = std::move(job);
   feed_timings();
-  logged_round_ = machine_->record().round;
-  is_result_logged_ = machine_->phase() == RendezvousPhase::kClosed;
+  logged_round_ = rendezvous()->record().round;
+  is_result_logged_ = is_over();
   step(rdzv::Tick{});
-  if (context_.log) log("continues from its stored state: " + machine_->describe(now));
+  if (context_.log) log("continues from its stored state: " + rendezvous()->describe(now));
   return {};
 }
 
 core::StoredJob CoordinatorJob::stored() const {
-  core::StoredJob stored{.id = id_, .settings = machine_->settings(), .state = machine_->encode()};
-  for (const NodeStatus& status : machine_->nodes(context_.loop->now())) {
+  const Rendezvous& machine = *rendezvous();
+  core::StoredJob stored{.id = id_, .settings = machine.settings(), .state = machine.encode()};
+  for (const NodeStatus& status : machine.nodes(context_.loop->now())) {
     const auto found = credentials_.find(status.id);
     if (found != credentials_.end()) stored.secrets.push_back({status.id, found->second.secret});
   }
@@ -136,16 +115,15 @@ Status CoordinatorJob::on(SessionPeer*, session::ClientHello&) {
 Status CoordinatorJob::on(SessionPeer* peer, session::Heartbeat& beat) {
   // A reply acknowledges all earlier messages, so that of a node whose leave is not yet in force
   // has to wait.
-  if (!gate_->may_acknowledge(peer->node)) {
+  if (job_ != nullptr && !job_->gate().may_acknowledge(peer->node)) {
     peer->unanswered_beat = beat.sent;
     return {};
   }
   peer->send(heartbeat_reply(beat.sent));
-  if (machine_ == nullptr || !peer->has_joined) return {};
+  if (job_ == nullptr || !peer->has_joined) return {};
+  // It changes no deadline and no record.
   actions_.clear();
-  const RendezvousEvent event = rdzv::Heartbeat{peer->node};
-  machine_->step(event, context_.loop->now(), &actions_);
-  gate(&event);
+  job_->step(rdzv::Heartbeat{peer->node}, context_.loop->now(), &actions_);
   execute_all();
   return {};
 }
@@ -153,9 +131,9 @@ Status CoordinatorJob::on(SessionPeer* peer, session::Heartbeat& beat) {
 Status CoordinatorJob::on(SessionPeer* peer, session::FetchMembers& request) {
   session::Members page;
   page.first = std::max(request.first, 0);
-  if (machine_ != nullptr) {
-    const std::vector<RoundMember>& members = machine_->members();
-    page.round = machine_->record().round;
+  if (const Rendezvous* const machine = rendezvous()) {
+    const std::vector<RoundMember>& members = machine->members();
+    page.round = machine->record().round;
     page.total = static_cast<std::int32_t>(members.size());
     const std::size_t begin = std::min(static_cast<std::size_t>(page.first), members.size());
     const std::size_t end = std::min(begin + session::kMembersPerPage, members.size());
@@ -179,23 +157,23 @@ template <typename Entry>
 Status CoordinatorJob::enter(SessionPeer* peer, Entry& entry) {
   if (entry.node.id != peer->node) return not_its_own();
   Status fault = correct_address(peer, &entry.node);
-  if (fault.ok() && machine_ == nullptr) fault = entry.settings.validate();
+  if (fault.ok() && job_ == nullptr) fault = entry.settings.validate();
   if (!fault.ok()) {
     execute(rdzv::Refused{peer->node, std::move(fault)});
     return {};
   }
-  if (machine_ == nullptr) {
+  if (job_ == nullptr) {
     const Instant now = context_.loop->now();
     // Another coordinator of the id may announce itself; a store that keeps the record has one.
     const Duration hold =
         is_kept_ ? Duration::zero() : std::max(context_.began + kStartHold - now, Duration::zero());
-    machine_ = std::make_unique<Rendezvous>(entry.settings, now, hold);
+    job_ = std::make_unique<core::Job>(id_, entry.settings, now, hold);
     feed_timings();
     if (is_kept_) turn_on_gate();
   }
   if (must_wait_for_resumes(entry)) return {};
   note_voter(*peer, entry.node);
-  peer->name = names_[peer->node] = entry.node.name;
+  peer->name = entry.node.name;
   if (!std::exchange(peer->has_joined, true) && context_.log) {
     const bool is_resume = std::is_same_v<Entry, rdzv::Resume>;
     log(peer->name + " at " + peer->remote().text() + (is_resume ? " resumes" : " joins"));
@@ -205,10 +183,9 @@ Status CoordinatorJob::enter(SessionPeer* peer, Entry& entry) {
     peer->loopback_join = std::make_unique<rdzv::Join>(rdzv::Join{entry.node, entry.settings});
   }
   // Longer than the silence after which the node is lost, so that no connection breaks before that.
-  peer->set_user_timeout(machine_->settings().node_timeout * 2);
+  peer->set_user_timeout(rendezvous()->settings().node_timeout * 2);
   peer->least_grace = peer->round_trip() * kRoundTripsToResume;
   step(entry);
-  if constexpr (std::is_same_v<Entry, rdzv::Resume>) note_done_member(entry);
   send_timings(peer);
   admit_early_joins();
   return {};
@@ -216,9 +193,9 @@ Status CoordinatorJob::enter(SessionPeer* peer, Entry& entry) {
 
 // A job's timings are known when its first node, or that of its next generation, has joined.
 void CoordinatorJob::send_timings(SessionPeer* peer) {
-  if (machine_ == nullptr || peer->timings_of == machine_->record().generation) return;
-  peer->timings_of = machine_->record().generation;
-  peer->send(session::Timings{machine_->settings()});
+  if (job_ == nullptr || peer->timings_of == rendezvous()->record().generation) return;
+  peer->timings_of = rendezvous()->record().generation;
+  peer->send(session::Timings{rendezvous()->settings()});
 }
 
 Status CoordinatorJob::on(SessionPeer* peer, rdzv::Leave& leave) {
@@ -226,9 +203,7 @@ Status CoordinatorJob::on(SessionPeer* peer, rdzv::Leave& leave) {
   early_joins_.erase(peer->node);
   peer->has_joined = false;
   peer->loopback_join.reset();
-  if (machine_ == nullptr) return {};
-  hangs_.feed(core::hang_event::Left{peer->node});
-  drain_.feed(core::drain_event::Left{peer->node});
+  if (job_ == nullptr) return {};
   if (context_.log && !is_over()) log(peer->name + " leaves: " + leave.reason);
   step(leave);
   return {};
@@ -236,11 +211,11 @@ Status CoordinatorJob::on(SessionPeer* peer, rdzv::Leave& leave) {
 
 Status CoordinatorJob::on(SessionPeer* peer, rdzv::Close& close) {
   close.node = peer->node;
-  if (machine_ != nullptr && !peer->has_joined) {
-    const std::uint64_t round = machine_->record().round;
+  if (job_ != nullptr && !peer->has_joined) {
+    const std::uint64_t round = rendezvous()->record().round;
     peer->send(
         rdzv::Evicted{peer->node, round, "only a node that has joined the job can close it"});
-  } else if (machine_ != nullptr) {
+  } else if (job_ != nullptr) {
     step(close);
   } else {  // no node has joined, so there is no job to close
     peer->send(rdzv::Closed{peer->node, std::make_shared<const JobResult>(close.result)});
@@ -249,37 +224,28 @@ Status CoordinatorJob::on(SessionPeer* peer, rdzv::Close& close) {
 }
 
 Status CoordinatorJob::on(SessionPeer* peer, hang::NodeProgress& progress) {
-  const bool has_steps = progress.reporting > 0;
-  if (has_steps && history_.progressed(progress.round, context_.loop->now())) mark_changed();
-  hangs_.feed(core::hang_event::Progressed{peer->node, progress});
-  drain_.feed(core::drain_event::Progressed{peer->node, progress});
+  if (job_ != nullptr) step(core::job_event::Progressed{peer->node, progress});
   return {};
 }
 
 Status CoordinatorJob::on(SessionPeer* peer, hang::NodeStacks& stacks) {
-  hangs_.feed(core::hang_event::StacksReceived{peer->node, stacks});
+  if (job_ != nullptr) step(core::hang_event::StacksReceived{peer->node, stacks});
   return {};
 }
 
 Status CoordinatorJob::on(SessionPeer* peer, hang::RankFinished& finished) {
-  if (peer->has_joined) hangs_.feed(core::hang_event::Finished{finished});
+  if (job_ != nullptr && peer->has_joined) step(core::hang_event::Finished{finished});
   return {};
 }
 
-// The coordinator itself ends the job.
-void CoordinatorJob::close_with(const JobResult& result) {
-  closing_ = result;
-  // At once: a node that sends next that its workers are done makes the job succeed.
-  if (!is_stepping_) return close_now();
-  closing_timer_.arm(context_.loop->now());
+Status CoordinatorJob::on(SessionPeer*, drain::Notice& notice) {
+  if (job_ != nullptr) step(core::job_event::Noticed{notice});
+  return {};
 }
 
-void CoordinatorJob::close_now() {
-  if (machine_ == nullptr || is_over()) return;
-  for (const auto& [id, peer] : sessions_) {
-    if (!peer->has_joined) continue;
-    return step(rdzv::Close{id, std::move(closing_)});
-  }
+Status CoordinatorJob::on(SessionPeer* peer, drain::Reply& reply) {
+  if (job_ != nullptr) step(core::job_event::StopReplied{peer->node, reply});
+  return {};
 }
 
 template <typename Message>
@@ -290,51 +256,10 @@ void CoordinatorJob::send_to_members(const Message& message) {
   }
 }
 
-template <typename Action>
-void CoordinatorJob::judge_progress_after(const Action& action) {
-  if constexpr (std::is_same_v<Action, rdzv::Round>) {
-    hangs_.feed(core::hang_event::Began{action.to, action.record->round, name_of(action.to)});
-    const std::uint32_t before = std::exchange(drained_generation_, action.record->generation);
-    if (before != 0 && before != action.record->generation) drain_.reset();
-    drain_.feed(core::drain_event::Began{action.to,
-                                         action.record->round,
-                                         action.record->nodes,
-                                         name_of(action.to),
-                                         {},
-                                         machine_->settings().min_nodes});
-  } else if constexpr (std::is_same_v<Action, rdzv::Resumed>) {
-    // A coordinator that continues from a stored state learns of the round's nodes here.
-    if (machine_->phase() == RendezvousPhase::kRunning) {
-      hangs_.feed(core::hang_event::Began{action.to, action.round, name_of(action.to),
-                                          machine_->takeover_limit()});
-      drain_.feed(core::drain_event::Began{action.to, action.round, machine_->members_left(),
-                                           name_of(action.to), machine_->takeover_limit(),
-                                           machine_->settings().min_nodes});
-    }
-  } else if constexpr (std::is_same_v<Action, rdzv::Restart> ||
-                       std::is_same_v<Action, rdzv::Closed>) {
-    hangs_.feed(core::hang_event::Ended{});
-    if constexpr (std::is_same_v<Action, rdzv::Closed>) {
-      drain_.feed(core::drain_event::Over{});
-    } else {
-      drain_.feed(core::drain_event::Ended{});
-    }
-  } else if constexpr (std::is_same_v<Action, rdzv::Evicted>) {
-    hangs_.feed(core::hang_event::Left{action.to});
-    const auto nodes = machine_ ? std::optional(machine_->members_left()) : std::nullopt;
-    drain_.feed(core::drain_event::Left{action.to, nodes});
-  }
-}
-
 template <typename Report>
 Status CoordinatorJob::on(SessionPeer* peer, Report& report) {
   report.node = peer->node;
-  if constexpr (std::is_same_v<Report, rdzv::Failed>) {
-    history_.worker_failed(peer->name, report);
-  } else {
-    history_.workers_ended(report.round, context_.loop->now());
-  }
-  if (machine_ != nullptr) {
+  if (job_ != nullptr) {
     step(report);
   } else {
     execute(rdzv::Evicted{peer->node, 0, "no node of the job is known here"});
@@ -365,23 +290,22 @@ void CoordinatorJob::publish_address(const SessionPeer& remote) {
 }
 
 void CoordinatorJob::correct_joins() {
-  if (machine_ == nullptr) return;
+  if (job_ == nullptr) return;
   // Only for waiting nodes: a Join of any other node would request a new round.
-  for (const NodeStatus& status : machine_->nodes(context_.loop->now())) {
+  for (const NodeStatus& status : rendezvous()->nodes(context_.loop->now())) {
     const auto found = sessions_.find(status.id);
     if (status.phase != rdzv::NodePhase::kJoined || found == sessions_.end()) continue;
     const auto join = std::move(found->second->loopback_join);
     if (join == nullptr) continue;
     replace_address(&join->node, published_address_);
-    found->second->name = names_[status.id] = join->node.name;
+    found->second->name = join->node.name;
     step(*join);
   }
 }
 
 void CoordinatorJob::on_stall(const os::EventLoop::Stall& stall) {
-  if (machine_ != nullptr && stall.late > machine_->settings().node_timeout / 4) {
+  if (job_ != nullptr && stall.late > rendezvous()->settings().node_timeout / 4) {
     step(rdzv::ClockGap{stall.away});
-    hangs_.feed(core::hang_event::ClockGap{stall.away});
   }
 }
 
@@ -396,34 +320,38 @@ void CoordinatorJob::tick() {
   deferred_ticks_ = 0;
   is_ticking_ = true;
   context_.process_received();  // may end this job
-  if (machine_ != nullptr) step(rdzv::Tick{});
+  if (job_ != nullptr) step(rdzv::Tick{});
   is_ticking_ = false;
 }
 
-void CoordinatorJob::step(const RendezvousEvent& event) {
+// REQUIRES: job_ is not null
+void CoordinatorJob::step(const core::JobEvent& event) {
   if (is_offered()) return;
-  actions_.clear();
-  if (machine_->phase() == RendezvousPhase::kForming) {
-    machine_->set_neighbours(context_.describe_neighbours(*this));
+  if (rendezvous()->phase() == RendezvousPhase::kForming) {
+    job_->set_neighbours(context_.describe_neighbours(*this));
   }
-  machine_->step(event, context_.loop->now(), &actions_);
-  gate(std::holds_alternative<rdzv::Tick>(event) ? nullptr : &event);
+  actions_.clear();
+  job_->step(event, context_.loop->now(), &actions_);
+  after_step();
+}
+
+void CoordinatorJob::after_step() {
   execute_all();
   propose_later();
   arm();
-  // A Tick without actions changes nothing that nodes or the state file need.
-  const bool is_time = std::holds_alternative<rdzv::Tick>(event);
-  if (!is_time || !actions_.empty() || machine_->is_removable()) mark_changed();
+  if (job_->take_changed()) mark_changed();
 }
 
 void CoordinatorJob::execute_all() {
   is_stepping_ = true;
-  for (const RendezvousAction& action : actions_) execute(action);
+  for (const core::JobAction& action : actions_) {
+    std::visit([this](const auto& one) { execute(one); }, action);
+  }
   is_stepping_ = false;
 }
 
 void CoordinatorJob::arm() {
-  const auto deadline = machine_->next_deadline();
+  const auto deadline = job_->next_deadline();
   if (deadline) {
     timer_.arm(*deadline);
   } else {
@@ -438,10 +366,6 @@ void CoordinatorJob::execute(const RendezvousAction& action) {
         const auto found = sessions_.find(one.to);
         SessionPeer* const peer = found == sessions_.end() ? nullptr : found->second;
         log_action(one, peer);
-        if constexpr (std::is_same_v<Action, rdzv::Restart>) {
-          history_.round_ends(one, context_.loop->now());
-        }
-        judge_progress_after(one);
         if constexpr (std::is_same_v<Action, rdzv::Round>) prepare_round(one);
         if constexpr (std::is_same_v<Action, rdzv::Evicted>) {
           if (peer == nullptr) end_proofs_.forget(one.to);
@@ -462,15 +386,34 @@ void CoordinatorJob::execute(const RendezvousAction& action) {
       action);
 }
 
+void CoordinatorJob::execute(const core::hang_action::Publish& action) {
+  log(action.verdict.text);
+  send_to_members(action.verdict);
+}
+
+void CoordinatorJob::execute(const core::hang_action::Reply& action) {
+  observers_.reply(action.observer, action.text);
+}
+
+void CoordinatorJob::execute(const core::drain_action::Send& action) {
+  const auto found = sessions_.find(action.to);
+  if (found != sessions_.end()) found->second->send(action.order);
+}
+
+void CoordinatorJob::execute(const core::drain_action::Announce& action) {
+  log(action.text);
+  send_to_members(drain::News{action.text});
+}
+
 // The node of rank 0 admits only members of the round to the workers' store.
 void CoordinatorJob::send_store_clients(SessionPeer* peer) const {
-  session::StoreClients clients{.round = machine_->record().round, .addresses = {}};
+  session::StoreClients clients{.round = rendezvous()->record().round, .addresses = {}};
   const auto flush = [&] {
     if (clients.addresses.empty()) return;
     peer->send(clients);
     clients.addresses.clear();
   };
-  for (const RoundMember& member : machine_->members()) {
+  for (const RoundMember& member : rendezvous()->members()) {
     const auto found = sessions_.find(member.id);
     if (os::parse_address(member.address)) clients.addresses.push_back(member.address);
     if (found != sessions_.end()) clients.addresses.push_back(found->second->remote().host());
@@ -524,25 +467,18 @@ void CoordinatorJob::publish_changes() {
   if (feed_ && !nodes_timer_.armed()) {
     nodes_timer_.arm(context_.loop->now() + std::max(kNodesDelay, interval()));
   }
-  if (machine_ != nullptr) {
-    history_.update(machine_->phase(), machine_->record(), context_.loop->now());
-    if (!is_over()) is_result_logged_ = false;  // for the next generation
-    send_counts();
-    // A closed job answers with its result while any session of it is open.
-    // What a store keeps is continued by the next job of the id.
-    if (!is_kept_ && machine_->is_removable() && (!is_over() || sessions_.empty())) {
-      if (sessions_.empty()) observers_.end("the job has ended: its last node has left");
-      machine_.reset();
-      feed_ = nullptr;  // its lineage has ended with it
-      gate_.emplace(id_);
-      timer_.disarm();
-      counts_ = {};
-      history_ = {};
-      names_.clear();
-      drain_.reset();
-      logged_round_ = logged_end_ = 0;
-    }
-  }
+  if (job_ == nullptr) return;
+  if (!is_over()) is_result_logged_ = false;  // for the next generation
+  send_counts();
+  // A closed job answers with its result while any session of it is open.
+  // What a store keeps is continued by the next job of the id.
+  if (is_kept_ || !rendezvous()->is_removable() || (is_over() && !sessions_.empty())) return;
+  if (sessions_.empty()) observers_.end("the job has ended: its last node has left");
+  job_.reset();
+  feed_ = nullptr;  // its lineage has ended with it
+  timer_.disarm();
+  counts_ = {};
+  logged_round_ = logged_end_ = 0;
 }
 
 Duration CoordinatorJob::interval() const {
@@ -550,8 +486,8 @@ Duration CoordinatorJob::interval() const {
 }
 
 void CoordinatorJob::send_counts() {
-  if (machine_ == nullptr || counts_timer_.armed()) return;
-  const session::Counts counts{machine_->waiting_nodes(), machine_->spare_nodes()};
+  if (job_ == nullptr || counts_timer_.armed()) return;
+  const session::Counts counts{rendezvous()->waiting_nodes(), rendezvous()->spare_nodes()};
   if (counts == counts_) return;
   counts_ = counts;
   const auto frame = SessionPeer::shared_frame(counts);

@@ -1,6 +1,6 @@
 #pragma once
 
-// One job of a coordinator: its rendezvous machine and the sessions of its nodes.
+// One job of a coordinator: the sessions of its nodes, and core::Job, which decides.
 //
 // Passes the messages of sessions to the machine, in the order in which they are read, and sends
 // the machine's actions. Loop thread only.
@@ -15,16 +15,13 @@
 #include <string_view>
 #include <vector>
 
+#include "core/job/job.h"
 #include "core/session/coordinator_state.h"
-#include "core/session/job_history.h"
 #include "core/session/session_wire.h"
-#include "core/succession/round_gate.h"
 #include "core/succession/succession_machine.h"
 #include "elastic/rendezvous.h"
 #include "host/coordinator/coordinator_service.h"
-#include "host/coordinator/drain_desk.h"
 #include "host/coordinator/end_proofs.h"
-#include "host/coordinator/hang_desk.h"
 #include "host/coordinator/observer_desk.h"
 #include "host/coordinator/session_peer.h"
 #include "os/loop/event_loop.h"
@@ -64,7 +61,7 @@ class CoordinatorJob {
 
   // Restores a stored state. A node that has not resumed is not lost before store_grace.
   Status load(const core::StoredJob& stored);
-  // REQUIRES: machine() is not null
+  // REQUIRES: rendezvous() is not null
   core::StoredJob stored() const;
 
   // ---- Succession (coordinator_job_succession.cc).
@@ -105,7 +102,7 @@ class CoordinatorJob {
   }
   bool has_succession() const { return feed_ != nullptr; }
   // Voters keep the record: a state file gives no authority over the job.
-  bool is_gated() const { return gate_->is_on(); }
+  bool is_gated() const { return job_ != nullptr && job_->gate().is_on(); }
   bool can_be_handed_over() const { return has_succession() && is_gated() && !is_over(); }
   std::uint64_t term() const { return term_; }
 
@@ -132,7 +129,7 @@ class CoordinatorJob {
   void note_left(const std::vector<session::LateLeave>& left);
   // Sends the reason to the job's sessions and detaches them.
   void announce_end(const CoordinatorEnd& end, bool is_host_job);
-  // Ends all sessions with this error. REQUIRES: machine() is null
+  // Ends all sessions with this error. REQUIRES: rendezvous() is null
   void reject(const Status& why);
   // Called at the end of an iteration in which on_changed was called: sends the messages that cover
   // all of its changes at once.
@@ -140,12 +137,11 @@ class CoordinatorJob {
 
   const std::string& id() const { return id_; }
   const std::string& beginner() const { return beginner_; }
-  const Rendezvous* machine() const { return machine_.get(); }  // null before the first join
+  // Null before the first join.
+  const Rendezvous* rendezvous() const { return job_ ? &job_->rendezvous() : nullptr; }
   std::size_t num_sessions() const { return sessions_.size(); }
-  bool is_over() const {
-    return machine_ == nullptr || machine_->phase() == RendezvousPhase::kClosed;
-  }
-  bool is_removable() const { return !is_kept_ && machine_ == nullptr && sessions_.empty(); }
+  bool is_over() const { return job_ == nullptr || job_->is_over(); }
+  bool is_removable() const { return !is_kept_ && job_ == nullptr && sessions_.empty(); }
   bool is_kept() const { return is_kept_; }  // a store keeps the record
 
  private:
@@ -172,16 +168,6 @@ class CoordinatorJob {
   Status on(SessionPeer* peer, drain::Notice& notice);
   Status on(SessionPeer* peer, drain::Reply& reply);
   Status on(SessionPeer* peer, session::RequestDrain& request);
-  DrainDesk::Sink drain_sink();
-  void close_with(const JobResult& result);
-  void close_now();
-  void hold_growth();
-  void note_done_member(const rdzv::Resume& resume);
-  std::optional<std::string> request_drain(drain::Notice notice,
-                                           const std::optional<std::string>& node,
-                                           std::uint64_t number);
-  std::vector<NodeId> members_at(const std::string& text) const;
-  int spares() const;
   template <typename Report>
   Status on(SessionPeer* peer, Report& report);  // Failed, Gone, Done
   Status on_message_while_offered(SessionPeer* peer, const session::ClientMessage& message);
@@ -206,25 +192,29 @@ class CoordinatorJob {
   void note_voter(const SessionPeer& peer, const NodeInfo& node);
   void feed_nodes();
   void feed_timings();
-  void gate(const RendezvousEvent* event);
   void propose();
   void propose_later();
   std::string check_record(std::size_t bytes) const;
   void close_unrecorded(const std::string& fault);
   void tick();
-  void step(const RendezvousEvent& event);
-  void execute(const RendezvousAction& action);
+  void begin_job(JobSettings settings, Duration start_hold);
+  void step(const core::JobEvent& event);
+  void after_step();
   void execute_all();
+  void execute(const RendezvousAction& action);
+  void execute(const core::hang_action::Ask& action) { send_to_members(action.wanted); }
+  void execute(const core::hang_action::Publish& action);
+  void execute(const core::hang_action::Reply& action);
+  void execute(const core::drain_action::Send& action);
+  void execute(const core::drain_action::Announce& action);
+  void execute(const core::drain_action::Inform& action) { observers_.reply(action); }
   void prepare_round(const rdzv::Round& round);
   void send_store_clients(SessionPeer* peer) const;
   template <typename Message>
   void send_to_members(const Message& message);
   template <typename Action>
-  void judge_progress_after(const Action& action);
-  template <typename Action>
   void log_action(const Action& action, const SessionPeer* peer);
   std::string name_of(const NodeId& node) const;
-  void note_names();
   void arm();
   void mark_changed();
   Duration interval() const;
@@ -234,17 +224,15 @@ class CoordinatorJob {
   CoordinatorContext& context_;
   const std::string id_;
   const std::string beginner_;
-  std::unique_ptr<Rendezvous> machine_;
+  std::unique_ptr<core::Job> job_;  // null before the first join
   std::map<NodeId, SessionPeer*> sessions_;
   struct Credentials {
     session::NodeSecret secret;
     std::uint64_t attempt = 0;  // of the last hello
   };
   std::map<NodeId, Credentials> credentials_;
-  std::size_t secrets_kept_ = 0;         // when unneeded ones were removed last
-  std::map<NodeId, std::string> names_;  // also of nodes without a session; for messages
+  std::size_t secrets_kept_ = 0;   // when unneeded ones were removed last
   std::string published_address_;  // at which other hosts reach nodes on this host; "": unknown
-  core::JobHistory history_;
   ObserverDesk observers_{context_.loop, observed_job()};
   os::EventLoop::Timer timer_;
   int deferred_ticks_ = 0;
@@ -254,7 +242,7 @@ class CoordinatorJob {
   std::uint64_t logged_round_ = 0;  // a round is sent to each member and logged once
   std::uint64_t logged_end_ = 0;
   bool is_result_logged_ = false;
-  std::vector<RendezvousAction> actions_;  // scratch
+  std::vector<core::JobAction> actions_;  // scratch
 
   SuccessionFeed feed_;
   bool is_kept_ = false;  // a store keeps the record, from the job's first node on
@@ -264,7 +252,6 @@ class CoordinatorJob {
   bool are_resumes_over_ = false;
   std::map<NodeId, rdzv::Join> early_joins_;
   os::EventLoop::Timer resumes_timer_;
-  std::optional<succession::RoundGate> gate_;  // never empty
   std::string unrecorded_;  // why the job ends as soon as a node has joined; "": it does not
   std::uint64_t term_ = 1;
   std::optional<Instant> alone_since_;              // without a majority of its voters
@@ -297,14 +284,8 @@ class CoordinatorJob {
   os::EventLoop::Timer nodes_timer_;
   os::EventLoop::Timer proposal_timer_;
   EndProofs end_proofs_;
-  HangDesk hangs_;
-  DrainDesk drain_;
-  std::uint32_t drained_generation_ = 0;  // of the last round; 0: none so far
-  JobResult closing_;                     // the result, until the job is closed with it
-  bool is_stepping_ = false;              // the actions of a step are being executed
-  bool is_ticking_ = false;               // tick() is running
-  os::EventLoop::Timer closing_timer_;
-  os::EventLoop::Timer growth_timer_;  // in a later step
+  bool is_stepping_ = false;  // the actions of a step are being executed
+  bool is_ticking_ = false;   // tick() is running
 };
 
 }  // namespace elastic::host

@@ -20,15 +20,17 @@ namespace elastic::host {
 
 bool CoordinatorJob::offer(const std::string& reason) {
   offer_.reset();
-  if (is_over() || gate_->is_on() || machine_->settings().static_ranks) return false;
+  if (is_over() || is_gated() || rendezvous()->settings().static_ranks) return false;
   while (num_stepped_leaves_ < late_leaves_.size()) {
     const session::LateLeave& leave = late_leaves_[num_stepped_leaves_++];
     step(rdzv::Leave{leave.node, leave.reason});
   }
   SessionPeer* const member = is_over() ? nullptr : choose_member();
   if (member == nullptr) return false;
-  std::string record = succession::encode_record(
-      {.job_id = id_, .settings = machine_->settings(), .state = machine_->encode(), .nodes = {}});
+  std::string record = succession::encode_record({.job_id = id_,
+                                                  .settings = rendezvous()->settings(),
+                                                  .state = rendezvous()->encode(),
+                                                  .nodes = {}});
   if (!check_record(record.size()).empty()) {
     if (context_.log) log("the job's record is too large to be handed over");
     return false;
@@ -52,7 +54,7 @@ bool CoordinatorJob::offer(const std::string& reason) {
 SessionPeer* CoordinatorJob::choose_member() const {
   SessionPeer* best = nullptr;
   int best_rank = -1;
-  for (const NodeStatus& one : machine_->nodes(context_.loop->now())) {
+  for (const NodeStatus& one : rendezvous()->nodes(context_.loop->now())) {
     const auto found = sessions_.find(one.id);
     if (found == sessions_.end() || asked_.contains(one.id)) continue;
     SessionPeer* const peer = found->second;
@@ -145,7 +147,7 @@ void CoordinatorJob::ask_another() {
 
 void CoordinatorJob::note_left(const std::vector<session::LateLeave>& left) {
   for (const session::LateLeave& leave : left) {
-    if (machine_ != nullptr) step(rdzv::Leave{leave.node, leave.reason});
+    if (job_ != nullptr) step(rdzv::Leave{leave.node, leave.reason});
   }
 }
 
@@ -154,7 +156,7 @@ void CoordinatorJob::announce_end(const CoordinatorEnd& end, bool is_host_job) {
   if (is_over()) return;
   timer_.disarm();
   // Nodes that were never in a round have no workers to keep running: they end as the host does.
-  const bool is_given_up = end.gave_up && is_host_job && machine_->record().round == 0;
+  const bool is_given_up = end.gave_up && is_host_job && rendezvous()->record().round == 0;
   for (const auto& [id, peer] : std::exchange(sessions_, {})) {
     peer->job = nullptr;
     if (is_given_up) {

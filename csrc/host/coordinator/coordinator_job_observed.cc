@@ -5,8 +5,9 @@
 #include <string>
 #include <utility>
 
+#include "core/job/job_facts.h"
 #include "host/coordinator/coordinator_job.h"
-#include "host/coordinator/job_facts.h"
+#include "os/loop/clock.h"
 
 namespace elastic::host {
 
@@ -14,8 +15,8 @@ ObserverDesk::Job CoordinatorJob::observed_job() {
   return {.source = {.facts = [this] { return observed_facts(); },
                      .nodes =
                          [this] {
-                           if (machine_ == nullptr) return std::vector<ObservedNode>();
-                           return describe_nodes(*machine_, context_.loop->now());
+                           if (job_ == nullptr) return std::vector<ObservedNode>();
+                           return core::describe_nodes(*rendezvous(), context_.loop->now());
                          },
                      .watch_workers =
                          [this](bool is_on) {
@@ -24,10 +25,14 @@ ObserverDesk::Job CoordinatorJob::observed_job() {
                            }
                          }},
           .request_stacks =
-              [this](std::uint64_t number) { hangs_.feed(core::hang_event::Requested{number}); },
+              [this](std::uint64_t number) {
+                if (job_ == nullptr) return observers_.reply(number, hang::kNoRound);
+                step(core::hang_event::Requested{number});
+              },
           .request_drain =
               [this](const session::RequestDrain& request, std::uint64_t number) {
-                return request_drain(request.notice, request.node, number);
+                if (job_ == nullptr) return observers_.reply({number, false, hang::kNoRound});
+                step(core::job_event::DrainRequested{number, request.notice, request.node});
               }};
 }
 
@@ -48,18 +53,21 @@ Status CoordinatorJob::on(SessionPeer*, session::RequestStacks&) {
   return Status(StatusCode::kPeerViolation, "a node may send no messages of an observer");
 }
 
+Status CoordinatorJob::on(SessionPeer*, session::RequestDrain&) {
+  return Status(StatusCode::kPeerViolation, "a node may send no messages of an observer");
+}
+
 ObservedJob CoordinatorJob::observed_facts() {
   const Instant now = context_.loop->now();
-  // The job may have changed in this iteration, and the history follows only at its end.
-  if (machine_ != nullptr) history_.update(machine_->phase(), machine_->record(), now);
-  ObservedJob job = describe_job(machine_.get(), history_, hangs_, drain_, now);
+  ObservedJob job = core::describe_job(job_.get(), now);
+  job.wall_time = os::wall_time(now);
   job.id = id_;
   job.coordinator = context_.incarnation;
   job.incumbent =
       incumbent_
           ? succession::describe(*incumbent_)
           : CoordinatorInfo{.address = context_.address, .lineage = {}, .term = 1, .voters = {}};
-  if (machine_ == nullptr) return job;
+  if (job_ == nullptr) return job;
   job.term = std::max(job.record.term, term_);
   job.incumbent->term = job.term;
   return job;

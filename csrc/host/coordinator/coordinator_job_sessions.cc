@@ -37,18 +37,15 @@ Status CoordinatorJob::admit(const session::ClientHello& hello) {
 // of the node that is being admitted begins after this.
 void CoordinatorJob::forget_secrets(const NodeId& admitted) {
   std::map<NodeId, Credentials> kept;
-  std::map<NodeId, std::string> names;
   const auto keep = [&](const NodeId& id) {
     if (const auto found = credentials_.find(id); found != credentials_.end()) kept.insert(*found);
-    if (const auto found = names_.find(id); found != names_.end()) names.insert(*found);
   };
   keep(admitted);
   for (const auto& [id, peer] : sessions_) keep(id);
-  if (machine_ != nullptr) {
-    for (const NodeStatus& status : machine_->nodes(context_.loop->now())) keep(status.id);
+  if (job_ != nullptr) {
+    for (const NodeStatus& status : rendezvous()->nodes(context_.loop->now())) keep(status.id);
   }
   credentials_ = std::move(kept);
-  names_ = std::move(names);
   secrets_kept_ = credentials_.size();
 }
 
@@ -75,14 +72,14 @@ void CoordinatorJob::remove(SessionPeer* peer) {
   sessions_.erase(peer->node);
   if (is_offered()) {
     offer_failed(peer->node, "its session was closed");
-  } else if (machine_ != nullptr) {
+  } else if (job_ != nullptr) {
     if (peer->has_joined && context_.log && !is_over()) {
       log("the session of " + peer->name + " was closed");
     }
     step(rdzv::SessionLost{peer->node, peer->least_grace});
   }
   if (peer->has_joined && !is_over()) {
-    const Duration grace = machine_ == nullptr ? Duration{} : machine_->settings().reconnect_grace;
+    const Duration grace = rendezvous()->settings().reconnect_grace;
     end_proofs_.session_closed(peer->node, std::max(grace, peer->least_grace));
   } else {
     end_proofs_.forget(peer->node);
@@ -93,15 +90,8 @@ void CoordinatorJob::remove(SessionPeer* peer) {
 std::string CoordinatorJob::name_of(const NodeId& node) const {
   const auto found = sessions_.find(node);
   if (found != sessions_.end() && !found->second->name.empty()) return found->second->name;
-  const auto known = names_.find(node);
-  return known == names_.end() ? "node " + to_string(node) : known->second;
-}
-
-// Of a machine that was restored: its nodes may be lost before they resume.
-void CoordinatorJob::note_names() {
-  for (NodeStatus& one : machine_->nodes(context_.loop->now())) {
-    names_[one.id] = std::move(one.name);
-  }
+  std::string name = job_ == nullptr ? "" : rendezvous()->name_of(node);
+  return name.empty() ? "node " + to_string(node) : name;
 }
 
 }  // namespace elastic::host

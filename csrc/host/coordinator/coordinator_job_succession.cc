@@ -26,29 +26,28 @@ Status CoordinatorJob::succeed(const succession::StartCoordinator& start, const 
   }
   if (Status fault = record.settings.validate(); !fault.ok()) return fault;
   const Instant now = context_.loop->now();
-  auto machine = std::make_unique<Rendezvous>(record.settings, now, Duration::zero());
+  auto job = std::make_unique<core::Job>(id_, record.settings, now, Duration::zero());
   const RendezvousSuccession succession{
       .term = start.term, .successor = self, .lost_incumbent = start.lost_incumbent};
-  if (Status fault = machine->succeed(record.state, succession, now); !fault.ok()) return fault;
-  machine_ = std::move(machine);
-  note_names();
+  if (Status fault = job->succeed(record.state, succession, now); !fault.ok()) return fault;
+  job_ = std::move(job);
   begin(start, self);
-  gate_->set_replaces(record.replaces);
+  job_->gate().set_replaces(record.replaces);
   for (const succession::RecordedNode& one : record.nodes) {
     if (one.voter_address.empty()) continue;
     voter_ports_[one.node] = {one.voter_address, host_of(one.voter_address), {}};
-    gate_->set_voter_address(one.node, one.voter_address);
+    job_->gate().set_voter_address(one.node, one.voter_address);
   }
-  if (start.is_recorded) gate_->turn_on_restored(*machine_);
-  awaits_resumes_ = is_kept_ && !machine_->has_resumed();
+  if (start.is_recorded) job_->gate().turn_on_restored(*rendezvous());
+  awaits_resumes_ = is_kept_ && !rendezvous()->has_resumed();
   // Before the machine takes the nodes for lost.
-  const Duration limit = machine_->takeover_limit() - kResumesMargin;
+  const Duration limit = rendezvous()->takeover_limit() - kResumesMargin;
   if (awaits_resumes_) resumes_timer_.arm(add_saturating(now, limit));
-  logged_round_ = machine_->record().round;
-  is_result_logged_ = machine_->phase() == RendezvousPhase::kClosed;
+  logged_round_ = rendezvous()->record().round;
+  is_result_logged_ = is_over();
   if (context_.log) {
     log("this process is the coordinator now (term " + std::to_string(term_) +
-        "): " + machine_->describe(now));
+        "): " + rendezvous()->describe(now));
   }
   step(rdzv::Tick{});
   return {};
@@ -58,13 +57,13 @@ Status CoordinatorJob::succeed(const succession::StartCoordinator& start, const 
 // by its settings, nor receive its failure.
 bool CoordinatorJob::must_wait_for_resumes(const rdzv::Join& join) {
   if (!awaits_resumes_) return false;
-  const bool was_decided = machine_->record().round > 0 && machine_->members_left() > 0;
-  if (machine_->has_node(join.node.id) || join.node.highest_round > 0) {
+  const bool was_decided = rendezvous()->record().round > 0 && rendezvous()->members_left() > 0;
+  if (rendezvous()->has_node(join.node.id) || join.node.highest_round > 0) {
     awaits_resumes_ = false;
   } else if (!was_decided || are_resumes_over_) {
     begin_anew(join.settings);
   } else if (early_joins_.insert_or_assign(join.node.id, join).second) {
-    const Duration limit = machine_->takeover_limit();
+    const Duration limit = rendezvous()->takeover_limit();
     execute(rdzv::Waiting{join.node.id, "the nodes of the former job of this id have " +
                                             core::duration_text(limit) + " to come back"});
   }
@@ -83,7 +82,7 @@ void CoordinatorJob::end_wait_for_resumes() {
 void CoordinatorJob::begin_anew(const JobSettings& settings) {
   awaits_resumes_ = false;
   log("no node of the former job of this id is here: the next one begins");
-  machine_->begin_anew(settings, context_.loop->now());
+  job_->begin_anew(settings, context_.loop->now());
   feed_timings();
 }
 
@@ -106,23 +105,19 @@ void CoordinatorJob::begin(const succession::StartCoordinator& start, const Node
 }
 
 void CoordinatorJob::turn_on_gate() {
-  if (machine_ == nullptr || is_offered()) return;
+  if (job_ == nullptr || is_offered()) return;
   // With room for the addresses of the nodes' voter ports, and for further nodes.
-  const std::size_t size = machine_->encode().size();
+  const std::size_t size = rendezvous()->encode().size();
   const std::string fault = check_record(size + size / 4);
   if (!fault.empty()) return log(fault + "; it has one voter now");
-  gate_->turn_on(*machine_);
+  job_->gate().turn_on(*rendezvous());
   propose_later();
 }
 
-void CoordinatorJob::gate(const RendezvousEvent* event) {
-  if (gate_->is_on()) gate_->submit(*machine_, event, &actions_);
-}
-
 void CoordinatorJob::propose() {
-  if (!feed_ || machine_ == nullptr) return;
+  if (!feed_ || job_ == nullptr) return;
   if (!unrecorded_.empty()) return close_unrecorded(std::exchange(unrecorded_, {}));
-  if (auto proposal = gate_->take_proposal(*machine_)) {
+  if (auto proposal = job_->take_proposal()) {
     const std::string fault = check_record(proposal->content.bytes.size());
     if (!fault.empty()) return close_unrecorded(fault);
     feed_(
@@ -133,7 +128,8 @@ void CoordinatorJob::propose() {
 // The record has every node: it is encoded in an iteration of its own, and what happens meanwhile
 // is in the same proposal.
 void CoordinatorJob::propose_later() {
-  if (feed_ && (gate_->has_proposal() || !unrecorded_.empty()) && !proposal_timer_.armed()) {
+  const bool is_due = job_->gate().has_proposal() || !unrecorded_.empty();
+  if (feed_ && is_due && !proposal_timer_.armed()) {
     proposal_timer_.arm(context_.loop->now() + Duration(1));
   }
 }
@@ -151,28 +147,28 @@ void CoordinatorJob::close_unrecorded(const std::string& fault) {
     unrecorded_ = fault;
     return;
   }
-  gate_.emplace(id_);
+  job_->turn_off_gate();
   JobResult result;
   result.outcome = JobOutcome::kFailed;
   result.cause = JobCause::kRequested;
   result.exit_code = kExitUsage;
   result.message = fault;
-  close_with(result);
+  actions_.clear();
+  job_->close(std::move(result), context_.loop->now(), &actions_);
+  after_step();
 }
 
 void CoordinatorJob::in_force(std::uint64_t number) {
-  if (machine_ == nullptr) return;
+  if (job_ == nullptr) return;
   actions_.clear();
-  gate_->in_force(number, &actions_);
-  execute_all();
-  for (const NodeId& node : gate_->take_acknowledged()) {
+  job_->in_force(number, context_.loop->now(), &actions_);
+  after_step();
+  for (const NodeId& node : job_->gate().take_acknowledged()) {
     const auto found = sessions_.find(node);
     if (found == sessions_.end() || !found->second->unanswered_beat) continue;
     const Instant sent = *std::exchange(found->second->unanswered_beat, std::nullopt);
     found->second->send(heartbeat_reply(sent));
   }
-  propose_later();
-  mark_changed();
 }
 
 // The current time, not the iteration's: the client computes the clock offset from it.
@@ -215,8 +211,7 @@ void CoordinatorJob::stop(const succession::StopCoordinator& stop) {
   }
   if (context_.log) log("this process is not the coordinator any more: " + stop.reason);
   feed_ = nullptr;
-  machine_.reset();
-  drain_.reset();  // the successor is given the notice by the nodes
+  job_.reset();  // the successor is given a notice by the nodes
 }
 
 void CoordinatorJob::reject(const Status& why) {
@@ -239,17 +234,16 @@ void CoordinatorJob::displace(const succession::Incumbent& by) {
   }
   if (context_.log) log("dissolves here: " + reason);
   feed_ = nullptr;
-  machine_.reset();
-  drain_.reset();
+  job_.reset();
 }
 
 // A node that is directed here may hold a round that a coordinator without the register has formed.
 // Its number says nothing about the rounds of this lineage, which a successor restores from
 // resumes.
 bool CoordinatorJob::is_of_another_job(const SessionPeer& peer, const rdzv::Resume& resume) const {
-  if (!incumbent_ || term_ == 1 || !resume.last || machine_ == nullptr) return false;
+  if (!incumbent_ || term_ == 1 || !resume.last || job_ == nullptr) return false;
   if (peer.succession && continues(peer.succession->lineage)) return false;
-  return !machine_->has_node(peer.node);
+  return !rendezvous()->has_node(peer.node);
 }
 
 // Whether this coordinator's lineage is that one, or an operator has begun it in that one's place.
@@ -310,32 +304,32 @@ void CoordinatorJob::note_voter(const SessionPeer& peer, const NodeInfo& node) {
   const bool needs_brackets = host.find(':') != std::string::npos;
   VoterPort port{(needs_brackets ? "[" + host + "]" : host) + address.substr(colon), host,
                  node.topology};
-  gate_->set_voter_address(node.id, port.address);
+  job_->gate().set_voter_address(node.id, port.address);
   voter_ports_[node.id] = std::move(port);
 }
 
 void CoordinatorJob::feed_timings() {
-  const JobSettings& settings = machine_->settings();
+  const JobSettings& settings = rendezvous()->settings();
   if (feed_) feed_(succession::Timings{settings.node_timeout, settings.store_grace});
 }
 
 void CoordinatorJob::feed_nodes() {
-  if (!feed_ || machine_ == nullptr) return;
+  if (!feed_ || job_ == nullptr) return;
   std::vector<succession::KnownNode> nodes;
   nodes.reserve(voter_ports_.size());
   // Both are in the order of ids. Ports of nodes that have left are between those of the others.
   auto found = voter_ports_.begin();
   const auto forget_before = [&](const NodeId* id) {
     while (found != voter_ports_.end() && (id == nullptr || found->first < *id)) {
-      gate_->forget(found->first);
+      job_->gate().forget(found->first);
       found = voter_ports_.erase(found);
     }
   };
-  for (const NodeStatus& status : machine_->nodes(context_.loop->now())) {
+  for (const NodeStatus& status : rendezvous()->nodes(context_.loop->now())) {
     forget_before(&status.id);
     if (found == voter_ports_.end() || found->first != status.id) continue;
     const VoterPort& port = found++->second;
-    const bool is_member = status.rank >= 0 || machine_->record().round == 0;
+    const bool is_member = status.rank >= 0 || rendezvous()->record().round == 0;
     nodes.push_back(
         {.node = status.id,
          .voter_address = port.address,

@@ -335,7 +335,7 @@ Result<CoordinatorJob*> CoordinatorService::Impl::find_or_add_job(const std::str
 bool CoordinatorService::Impl::remove_idle_job(const std::string& beginner) {
   CoordinatorJob* oldest = nullptr;
   for (const auto& [id, job] : jobs_) {
-    const bool is_candidate = job->machine() == nullptr && id != host_job_ &&
+    const bool is_candidate = job->rendezvous() == nullptr && id != host_job_ &&
                               (beginner.empty() || job->beginner() == beginner);
     if (is_candidate && (oldest == nullptr || job->serial < oldest->serial)) oldest = job.get();
   }
@@ -355,7 +355,7 @@ std::string CoordinatorService::Impl::describe_neighbours(const CoordinatorJob& 
   std::string text;
   int waiting = 0;
   for (const auto& [id, job] : jobs_) {
-    const Rendezvous* const machine = job->machine();
+    const Rendezvous* const machine = job->rendezvous();
     if (job.get() == &of || machine == nullptr) continue;
     const int nodes = machine->joined_nodes();
     if (machine->phase() != RendezvousPhase::kForming || nodes == 0) continue;
@@ -422,10 +422,10 @@ CoordinatorStats CoordinatorService::Impl::stats() const {
 std::string CoordinatorService::Impl::describe() const {
   std::string text;
   for (const auto& [id, job] : jobs_) {
-    text +=
-        "job " + id + ": " +
-        (job->machine() == nullptr ? "no node has joined" : job->machine()->describe(loop_.now())) +
-        "\n";
+    text += "job " + id + ": " +
+            (job->rendezvous() == nullptr ? "no node has joined"
+                                          : job->rendezvous()->describe(loop_.now())) +
+            "\n";
   }
   return text;
 }
@@ -433,7 +433,7 @@ std::string CoordinatorService::Impl::describe() const {
 std::string CoordinatorService::Impl::encode() const {
   std::vector<core::StoredJob> stored;
   for (const auto& [id, job] : jobs_) {
-    if (job->machine() == nullptr || job->is_gated() || leaving_file_.contains(id)) continue;
+    if (job->rendezvous() == nullptr || job->is_gated() || leaving_file_.contains(id)) continue;
     stored.push_back(job->stored());
   }
   return core::encode_jobs(std::move(stored));

@@ -143,7 +143,7 @@ Status CoordinatorService::Impl::greet_coordinator(SessionPeer* peer,
   peer->accept();
   const auto found = jobs_.find(hello.job_id);
   CoordinatorJob* const job = found == jobs_.end() ? nullptr : found->second.get();
-  const bool has_joins = job != nullptr && job->machine() != nullptr;
+  const bool has_joins = job != nullptr && job->rendezvous() != nullptr;
   if (job == nullptr || (has_joins && job->is_over())) {
     const auto& current = announced_.add(hello.job_id, theirs, loop_.now());
     peer->end(session::Incumbent{current, true});
@@ -179,7 +179,7 @@ bool CoordinatorService::Impl::is_any_handed_over() const {
 // Nodes that have waited for too few others in vain end as their host does.
 bool CoordinatorService::Impl::may_offer(const CoordinatorJob& job) const {
   if (host_job_.empty() || job.is_over()) return false;
-  return !end_.gave_up || job.id() != host_job_ || job.machine()->record().round > 0;
+  return !end_.gave_up || job.id() != host_job_ || job.rendezvous()->record().round > 0;
 }
 
 // ---- The end.

@@ -32,16 +32,13 @@ Status ObserverDesk::on_message(SessionPeer* peer, const session::ClientMessage&
 }
 
 Status ObserverDesk::on(SessionPeer* peer, const session::RequestDrain& request) {
-  std::optional<std::string> refused;
   if (peer->role() != PeerRole::kNode) {
-    refused = "this is a token of observers, which only reads: use the token of the job";
-  } else {
-    drain_asked_[++requests_] = peer;
-    refused = job_.request_drain(request, requests_);
+    peer->send(session::DrainReport{
+        false, "this is a token of observers, which only reads: use the token of the job"});
+    return {};
   }
-  if (!refused) return {};
-  std::erase_if(drain_asked_, [peer](const auto& asked) { return asked.second == peer; });
-  peer->send(session::DrainReport{false, *std::move(refused)});
+  drain_asked_[++requests_] = peer;
+  job_.request_drain(request, requests_);
   return {};
 }
 

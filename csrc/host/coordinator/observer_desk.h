@@ -21,13 +21,11 @@ namespace elastic::host {
 
 class ObserverDesk {
  public:
-  // What the job provides. A request has a number, with which its reply is sent later.
+  // What the job provides. A request has a number, with which reply() follows, perhaps at once.
   struct Job {
     JobObservers::Source source;
     std::function<void(std::uint64_t)> request_stacks;
-    // Returns why it is refused; nullopt: reply() follows.
-    std::function<std::optional<std::string>(const session::RequestDrain&, std::uint64_t)>
-        request_drain;
+    std::function<void(const session::RequestDrain&, std::uint64_t)> request_drain;
   };
 
   ObserverDesk(os::EventLoop* loop, Job job) : loop_(loop), job_(std::move(job)) {}

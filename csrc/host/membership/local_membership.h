@@ -1,7 +1,7 @@
 #pragma once
 
-// The rendezvous of a job with one node: the machine runs in the agent's process, without a
-// network. Observers connect to a Unix-domain socket, if there is one.
+// The coordinator of a job with one node: core::Job runs in the agent's process, without a network.
+// Observers connect to a Unix-domain socket, if there is one.
 //
 // Loop thread only.
 
@@ -10,12 +10,9 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <vector>
+#include <utility>
 
-#include "core/session/job_history.h"
-#include "elastic/rendezvous.h"
-#include "host/coordinator/drain_desk.h"
-#include "host/coordinator/hang_desk.h"
+#include "core/job/job.h"
 #include "host/coordinator/observer_desk.h"
 #include "host/membership/local_observers.h"
 #include "host/membership/membership.h"
@@ -42,35 +39,35 @@ class LocalMembership final : public Membership {
   void observe(const hang::RankFinished& finished) override;
   void observe(const drain::Reply& reply) override;
   void request_drain(const drain::Notice& notice) override;
-  int waiting_nodes() const override { return job_.waiting_nodes(); }
+  int waiting_nodes() const override { return job_.rendezvous().waiting_nodes(); }
   void drain(Duration limit, std::function<void()> done) override;
 
  private:
-  void step(const RendezvousEvent& event);
+  void step(const core::JobEvent& event);
+  void execute(RendezvousAction& action);
+  void execute(core::hang_action::Ask& action) { receive(action.wanted); }
+  void execute(core::hang_action::Publish& action) { receive(std::move(action.verdict)); }
+  void execute(core::hang_action::Reply& action);
+  void execute(core::drain_action::Send& action) { receive(action.order); }
+  void execute(core::drain_action::Announce& action) { receive(drain::News{action.text}); }
+  void execute(core::drain_action::Inform& action) { observers_.reply(action); }
   void tick();
   void receive(MembershipEvent event);
   void deliver();
-  HangDesk::Sink hang_sink();
-  DrainDesk::Sink drain_sink();
   ObserverDesk::Job observed_job();
   ObservedJob facts();
   void listen(const std::string& path);
-  void changed();
 
   os::EventLoop* const loop_;
   const std::string id_;
   const Sink sink_;
-  Rendezvous job_;
+  core::Job job_;
   std::deque<MembershipEvent> received_;
   std::function<void()> drained_;
-  HangDesk hangs_;
-  DrainDesk drain_;
-  core::JobHistory history_;
   ObserverDesk observers_;
   std::unique_ptr<LocalObservers> sessions_;  // null: there is no socket
   NodeId node_;                               // that has joined
-  std::string name_;                          // its name
-  std::optional<NodeId> waiting_;             // it, from its join until a round or the end
+  bool has_joined_ = false;
   os::EventLoop::Timer delivery_;
   os::EventLoop::Timer tick_;
 };

@@ -8,8 +8,7 @@
 //   // execute the actions in order; call step(Tick{}) at job.next_deadline()
 //
 // Pure: no I/O, clock, threads or logging. The same calls in the same order give the same actions.
-// One object holds one job. It runs in a coordinator, which passes on its sessions' messages. Over
-// a compare-and-set store it runs in every agent: load() the stored bytes, step(), store encode().
+// One object holds one job. It runs in a coordinator, which passes on its sessions' messages.
 //
 // Thread rule: the owner serialises all calls. `now` never decreases.
 
@@ -218,6 +217,7 @@ class ELASTIC_EXPORT Rendezvous {
   int members_left() const;  // of record(), without those that have left or were lost
   std::vector<NodeStatus> nodes(Instant now) const;  // all nodes of the job, by id
   bool has_node(const NodeId& id) const;
+  std::string name_of(const NodeId& id) const;  // also of one that left lately; "": it is unknown
   int waiting_nodes() const;  // nodes that a restart would let in; spares are not counted
   int spare_nodes() const;
   int joined_nodes() const;  // nodes that wait for the next round, spares included

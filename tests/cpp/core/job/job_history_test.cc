@@ -1,6 +1,6 @@
 // The rounds of a job as observers see them.
 
-#include "core/session/job_history.h"
+#include "core/job/job_history.h"
 
 #include <gtest/gtest.h>
 

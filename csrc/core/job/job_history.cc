@@ -1,4 +1,4 @@
-#include "core/session/job_history.h"
+#include "core/job/job_history.h"
 
 #include <algorithm>
 

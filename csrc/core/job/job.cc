@@ -1,0 +1,269 @@
+#include "core/job/job.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <iterator>
+#include <type_traits>
+#include <utility>
+
+// Theory of operation. An event of the rendezvous is one step of its machine. What the gate lets
+// through of the actions is sent, and tells the judge of hangs and the agreed step which nodes work
+// in which round: they know of a round what its nodes know of it, not what is still held. What
+// these two decide about the job (its end, and that it does not grow) are steps of the rendezvous
+// that follow in the same call, after the actions before them.
+
+namespace elastic::core {
+
+Job::Job(std::string id, JobSettings settings, Instant now, Duration start_hold)
+    : id_(std::move(id)), rendezvous_(std::move(settings), now, start_hold), gate_(id_) {}
+
+void Job::begin(Instant now, std::vector<JobAction>* out) {
+  now_ = std::max(now_, now);
+  out_ = out;
+}
+
+void Job::step(const JobEvent& event, Instant now, std::vector<JobAction>* out) {
+  begin(now, out);
+  std::visit([this](const auto& one) { on(one); }, event);
+  settle();
+}
+
+void Job::in_force(std::uint64_t number, Instant now, std::vector<JobAction>* out) {
+  begin(now, out);
+  std::vector<RendezvousAction> actions;
+  gate_.in_force(number, &actions);
+  pass(std::move(actions));
+  has_changed_ = true;
+  settle();
+}
+
+void Job::close(JobResult result, Instant now, std::vector<JobAction>* out) {
+  begin(now, out);
+  closing_ = std::move(result);
+  settle();
+}
+
+void Job::settle() {
+  while (closing_ || holds_growth_) {
+    if (std::exchange(holds_growth_, false)) rendezvous_step(rdzv::HoldGrowth{});
+    if (!closing_) continue;
+    // In the name of no node: the machine's owner decides it.
+    if (auto result = *std::exchange(closing_, std::nullopt); !is_over()) {
+      rendezvous_step(rdzv::Close{{}, std::move(result)});
+    }
+  }
+  history_.update(rendezvous_.phase(), rendezvous_.record(), now_);
+  out_ = nullptr;
+}
+
+std::optional<Instant> Job::next_deadline() const {
+  std::optional<Instant> next;
+  for (const auto at :
+       {rendezvous_.next_deadline(), hangs_.next_deadline(), drain_.next_deadline()}) {
+    if (at && (!next || *at < *next)) next = at;
+  }
+  return next;
+}
+
+void Job::on(const RendezvousEvent& event) {
+  note_report(event);
+  if (const auto* leave = std::get_if<rdzv::Leave>(&event)) {
+    feed(hang_event::Left{leave->node});
+    feed(drain_event::Left{leave->node, {}});
+  }
+  rendezvous_step(event);
+  if (const auto* resume = std::get_if<rdzv::Resume>(&event)) note_done_member(*resume);
+  if (const auto* gap = std::get_if<rdzv::ClockGap>(&event)) feed(hang_event::ClockGap{gap->gap});
+  if (!std::holds_alternative<rdzv::Tick>(event)) return;
+  const auto is_due = [this](std::optional<Instant> at) { return at && now_ >= *at; };
+  if (is_due(hangs_.next_deadline())) feed(hang_event::Tick{});
+  if (is_due(drain_.next_deadline())) feed(drain_event::Tick{});
+}
+
+void Job::note_report(const RendezvousEvent& event) {
+  if (const auto* failed = std::get_if<rdzv::Failed>(&event)) {
+    history_.worker_failed(rendezvous_.name_of(failed->node), *failed);
+  } else if (const auto* gone = std::get_if<rdzv::Gone>(&event)) {
+    history_.workers_ended(gone->round, now_);
+  } else if (const auto* done = std::get_if<rdzv::Done>(&event)) {
+    history_.workers_ended(done->round, now_);
+  }
+}
+
+void Job::on(const job_event::Progressed& event) {
+  const bool has_steps = event.progress.reporting > 0;
+  if (has_steps && history_.progressed(event.progress.round, now_)) has_changed_ = true;
+  feed(hang_event::Progressed{event.node, event.progress});
+  feed(drain_event::Progressed{event.node, event.progress});
+}
+
+// A restart for a node that joins would stop ranks that are to reach the step, or save their state.
+void Job::on(const job_event::Noticed& event) {
+  if (is_over()) return;
+  if (!event.notice.departure) rendezvous_step(rdzv::HoldGrowth{});
+  feed(drain_event::Noticed{event.notice, 0, rendezvous_.takeover_limit(), spares()});
+}
+
+void Job::on(const job_event::StopReplied& event) {
+  feed(drain_event::Replied{event.node, event.reply, spares()});
+  // Every rank has stopped: what they do now is no progress, and no hang.
+  if (drain_.phase() == DrainPhase::kReached) feed(hang_event::Ended{});
+}
+
+void Job::on(const job_event::DrainRequested& event) {
+  const auto refuse = [&](std::string why) {
+    out_->push_back(drain_action::Inform{event.observer, false, std::move(why)});
+  };
+  if (is_over()) return refuse(hang::kNoRound);
+  drain::Notice notice = event.notice;
+  if (!event.node) {
+    rendezvous_step(rdzv::HoldGrowth{});
+    return feed(drain_event::Noticed{notice, event.observer, {}, 0});
+  }
+  if (rendezvous_.settings().max_nodes == 1) {
+    return refuse("the job has one node, which cannot leave alone");
+  }
+  notice.departure = drain::Departure{members_at(*event.node)};
+  if (notice.departure->nodes.empty()) return refuse("no node of the round is " + *event.node);
+  feed(drain_event::Noticed{notice, event.observer, {}, spares()});
+}
+
+std::vector<NodeId> Job::members_at(const std::string& text) const {
+  std::vector<NodeId> found;
+  for (const RoundMember& member : rendezvous_.members()) {
+    const bool is_meant =
+        member.name == text || member.address == text ||
+        (member.name.starts_with(text + "_") &&
+         member.name.find_first_not_of("0123456789_", text.size()) == std::string::npos);
+    if (is_meant && member.fate == MemberFate::kPresent) found.push_back(member.id);
+  }
+  return found;
+}
+
+// With the ranks of the command line no other node takes the place of one that leaves.
+int Job::spares() const {
+  if (rendezvous_.settings().static_ranks) return 0;
+  return rendezvous_.waiting_nodes() + rendezvous_.spare_nodes();
+}
+
+void Job::rendezvous_step(const RendezvousEvent& event) {
+  std::vector<RendezvousAction> actions;
+  rendezvous_.step(event, now_, &actions);
+  const bool is_tick = std::holds_alternative<rdzv::Tick>(event);
+  if (gate_.is_on()) gate_.submit(rendezvous_, is_tick ? nullptr : &event, &actions);
+  // A heartbeat, and a Tick, without actions change nothing.
+  const bool is_quiet = is_tick || std::holds_alternative<rdzv::Heartbeat>(event);
+  if (!is_quiet || !actions.empty() || rendezvous_.is_removable()) has_changed_ = true;
+  pass(std::move(actions));
+}
+
+void Job::pass(std::vector<RendezvousAction> actions) {
+  std::vector<JobAction> consequences;
+  for (RendezvousAction& action : actions) {
+    std::vector<JobAction>* const out = std::exchange(out_, &consequences);
+    std::visit([this](const auto& one) { follow(one); }, action);
+    out_ = out;
+    out_->push_back(std::move(action));
+    std::move(consequences.begin(), consequences.end(), std::back_inserter(*out_));
+    consequences.clear();
+  }
+}
+
+void Job::follow(const rdzv::Round& action) {
+  const std::uint32_t generation = action.record->generation;
+  const std::uint32_t before = std::exchange(generation_, generation);
+  // The next job of the id knows nothing of the notice.
+  if (before != 0 && before != generation) drain_ = {};
+  began(action.to, action.record->round, action.record->nodes, {});
+}
+
+// A coordinator that continues from a stored state learns of the round's nodes here.
+void Job::follow(const rdzv::Resumed& action) {
+  if (rendezvous_.phase() != RendezvousPhase::kRunning) return;
+  began(action.to, action.round, rendezvous_.members_left(), rendezvous_.takeover_limit());
+}
+
+void Job::follow(const rdzv::Restart& action) {
+  history_.round_ends(action, now_);
+  feed(hang_event::Ended{});
+  feed(drain_event::Ended{});
+}
+
+void Job::follow(const rdzv::Closed&) {
+  feed(hang_event::Ended{});
+  feed(drain_event::Over{});
+}
+
+void Job::follow(const rdzv::Evicted& action) {
+  feed(hang_event::Left{action.to});
+  feed(drain_event::Left{action.to, rendezvous_.members_left()});
+}
+
+void Job::began(const NodeId& node, std::uint64_t round, int nodes, Duration resume_limit) {
+  const std::string name = rendezvous_.name_of(node);
+  feed(hang_event::Began{node, round, name, resume_limit});
+  feed(
+      drain_event::Began{node, round, nodes, name, resume_limit, rendezvous_.settings().min_nodes});
+}
+
+// A node that is done is a member of the round, but receives no Resumed for it.
+void Job::note_done_member(const rdzv::Resume& resume) {
+  if (resume.phase != rdzv::NodePhase::kDone || !resume.last || is_over()) return;
+  const RoundRecord& record = rendezvous_.record();
+  const std::vector<RoundMember>& members = rendezvous_.members();
+  const auto rank = static_cast<std::size_t>(resume.last->group_rank);
+  const bool is_member = rendezvous_.phase() == RendezvousPhase::kRunning &&
+                         resume.last->record.round == record.round && rank < members.size() &&
+                         members[rank].id == resume.node.id &&
+                         members[rank].fate == MemberFate::kPresent;
+  if (!is_member) return;
+  feed(drain_event::Began{resume.node.id, record.round, rendezvous_.members_left(),
+                          rendezvous_.name_of(resume.node.id), rendezvous_.takeover_limit(),
+                          rendezvous_.settings().min_nodes});
+}
+
+void Job::feed(const HangEvent& event) {
+  std::vector<HangAnswer> answers;
+  hangs_.step(event, now_, &answers);
+  for (HangAnswer& answer : answers) {
+    std::visit(
+        [this](auto& one) {
+          if constexpr (std::is_same_v<std::decay_t<decltype(one)>, hang_action::Close>) {
+            closing_ = std::move(one.result);
+          } else {
+            out_->push_back(std::move(one));
+          }
+        },
+        answer);
+  }
+  const std::size_t stragglers = hangs_.num_stragglers();
+  const auto hang = hangs_.hang();
+  const auto suspect = hang ? std::optional(hang->suspect) : std::nullopt;
+  if (stragglers_ == stragglers && suspect_ == suspect) return;
+  stragglers_ = stragglers;
+  suspect_ = suspect;
+  history_.hangs(hang ? std::optional(hang->progressed) : std::nullopt, now_);
+  has_changed_ = true;
+}
+
+void Job::feed(const DrainEvent& event) {
+  std::vector<DrainAction> actions;
+  drain_.step(event, now_, &actions);
+  for (DrainAction& action : actions) {
+    std::visit(
+        [this](auto& one) {
+          using Action = std::decay_t<decltype(one)>;
+          if constexpr (std::is_same_v<Action, drain_action::Announce>) has_changed_ = true;
+          if constexpr (std::is_same_v<Action, drain_action::Close>) {
+            closing_ = std::move(one.result);
+          } else if constexpr (std::is_same_v<Action, drain_action::HoldGrowth>) {
+            holds_growth_ = true;
+          } else {
+            out_->push_back(std::move(one));
+          }
+        },
+        action);
+  }
+}
+
+}  // namespace elastic::core

@@ -1,0 +1,150 @@
+#pragma once
+
+// One job, as its coordinator has it: the rendezvous with the gate behind it, the judge of hangs,
+// the agreed step and the history, as one machine.
+//
+//   core::Job job("id", settings, now, kStartHold);
+//   std::vector<core::JobAction> actions;
+//   job.step(rdzv::Join{node, settings}, now, &actions);
+//   // execute the actions in order; call step(rdzv::Tick{}) at job.next_deadline()
+//
+// Pure: no I/O, clock, threads or logging. The same calls in the same order give the same actions.
+// A coordinator and the agent of a job with one node are its transports. Not thread-safe.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "core/drain/drain_machine.h"
+#include "core/hang/hang_watch.h"
+#include "core/job/job_history.h"
+#include "core/succession/round_gate.h"
+#include "elastic/rendezvous.h"
+#include "elastic/time.h"
+
+namespace elastic::core {
+
+namespace job_event {
+// The steps of a node's ranks.
+struct Progressed {
+  NodeId node;
+  hang::NodeProgress progress;
+};
+// A node announces that ranks are to stop at an agreed step.
+struct Noticed {
+  drain::Notice notice;
+};
+struct StopReplied {
+  NodeId node;
+  drain::Reply reply;
+};
+// The same by an observer, which receives a drain_action::Inform. `node`: only the nodes that have
+// this name (HOST_PID, HOST_PID_N), or are on the host of this name or address, leave.
+struct DrainRequested {
+  std::uint64_t observer = 0;
+  drain::Notice notice;
+  std::optional<std::string> node;
+};
+}  // namespace job_event
+
+using JobEvent = std::variant<RendezvousEvent, job_event::Progressed, hang_event::Finished,
+                              hang_event::StacksReceived, hang_event::Requested, job_event::Noticed,
+                              job_event::StopReplied, job_event::DrainRequested>;
+
+// A RendezvousAction and a drain_action::Send are messages to one node.
+using JobAction =
+    std::variant<RendezvousAction, hang_action::Ask, hang_action::Publish, hang_action::Reply,
+                 drain_action::Send, drain_action::Announce, drain_action::Inform>;
+
+class Job {
+ public:
+  // As Rendezvous. REQUIRES: settings.validate().ok()
+  Job(std::string id, JobSettings settings, Instant now, Duration start_hold);
+
+  // As those of Rendezvous, on a new object.
+  Status restore(std::string_view bytes, Instant now) { return rendezvous_.restore(bytes, now); }
+  Status succeed(std::string_view bytes, const RendezvousSuccession& succession, Instant now) {
+    return rendezvous_.succeed(bytes, succession, now);
+  }
+  void begin_anew(const JobSettings& settings, Instant now) {
+    rendezvous_.begin_anew(settings, now);
+  }
+  void set_neighbours(std::string text) { rendezvous_.set_neighbours(std::move(text)); }
+
+  void step(const JobEvent& event, Instant now, std::vector<JobAction>* out);
+  // The record of this proposal is in force: what was held until then is sent.
+  void in_force(std::uint64_t number, Instant now, std::vector<JobAction>* out);
+  // The owner ends the job.
+  void close(JobResult result, Instant now, std::vector<JobAction>* out);
+  // The latest time for the next step(rdzv::Tick{}); an earlier one is allowed. nullopt: none is
+  // needed.
+  std::optional<Instant> next_deadline() const;
+
+  const Rendezvous& rendezvous() const { return rendezvous_; }
+  bool is_over() const { return rendezvous_.phase() == RendezvousPhase::kClosed; }
+  // Voters or a store keep the record: decisions are sent when they are in force.
+  succession::RoundGate& gate() { return gate_; }
+  const succession::RoundGate& gate() const { return gate_; }
+  std::optional<succession::Proposal> take_proposal() { return gate_.take_proposal(rendezvous_); }
+  // The record is not kept any more: nothing is held from now on.
+  void turn_off_gate() { gate_ = succession::RoundGate(id_); }
+  const HangWatch& hangs() const { return hangs_; }
+  // What observers see of the agreed step; "": no notice was given.
+  std::string describe_drain() const { return drain_.describe(); }
+  const JobHistory& history() const { return history_; }
+  // What observers see, or what is stored, may have changed since the last call.
+  bool take_changed() { return std::exchange(has_changed_, false); }
+
+ private:
+  void on(const RendezvousEvent& event);
+  void on(const job_event::Progressed& event);
+  void on(const hang_event::Finished& event) { feed(event); }
+  void on(const hang_event::StacksReceived& event) { feed(event); }
+  void on(const hang_event::Requested& event) { feed(event); }
+  void on(const job_event::Noticed& event);
+  void on(const job_event::StopReplied& event);
+  void on(const job_event::DrainRequested& event);
+
+  void begin(Instant now, std::vector<JobAction>* out);
+  void settle();
+  void rendezvous_step(const RendezvousEvent& event);
+  void pass(std::vector<RendezvousAction> actions);
+  void feed(const HangEvent& event);
+  void feed(const DrainEvent& event);
+  // A node of the round that runs, or the end of the round, as this action says it to a node.
+  void follow(const rdzv::Round& action);
+  void follow(const rdzv::Resumed& action);
+  void follow(const rdzv::Restart& action);
+  void follow(const rdzv::Closed& action);
+  void follow(const rdzv::Evicted& action);
+  template <typename Other>
+  void follow(const Other&) {}
+  void began(const NodeId& node, std::uint64_t round, int nodes, Duration resume_limit);
+  void note_report(const RendezvousEvent& event);
+  void note_done_member(const rdzv::Resume& resume);
+  std::vector<NodeId> members_at(const std::string& text) const;
+  int spares() const;
+
+  std::string id_;
+  Rendezvous rendezvous_;
+  succession::RoundGate gate_;
+  HangWatch hangs_;
+  DrainMachine drain_;
+  JobHistory history_;
+  std::uint32_t generation_ = 0;  // of the last round that was sent; 0: none so far
+  std::size_t stragglers_ = 0;    // as last seen
+  std::optional<std::int32_t> suspect_;
+  bool has_changed_ = false;
+
+  // During a step.
+  Instant now_;
+  std::vector<JobAction>* out_ = nullptr;
+  std::optional<JobResult> closing_;  // by the judge of hangs, or at the agreed step
+  bool holds_growth_ = false;         // is to be held
+};
+
+}  // namespace elastic::core

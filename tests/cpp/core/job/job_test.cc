@@ -1,0 +1,265 @@
+// What the parts of a job do to each other: rendezvous, gate, judge of hangs, agreed step, history.
+
+#include "core/job/job.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/job/job_facts.h"
+#include "elastic/agent.h"
+
+namespace elastic::core {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+class JobTest : public ::testing::Test {
+ protected:
+  static NodeId node(int index) { return {1, static_cast<std::uint64_t>(index)}; }
+  static JobSettings two_nodes() {
+    JobSettings settings;
+    settings.min_nodes = settings.max_nodes = 2;
+    settings.restart_backoff = Duration::zero();
+    return settings;
+  }
+
+  std::vector<JobAction> step(const JobEvent& event) {
+    std::vector<JobAction> actions;
+    job_.step(event, now_, &actions);
+    return actions;
+  }
+  std::vector<JobAction> join(int index, std::uint64_t highest_round = 0) {
+    rdzv::Join join{{}, two_nodes()};
+    join.node.id = node(index);
+    join.node.name = "node" + std::to_string(index) + "_7";
+    join.node.address = "10.0.0." + std::to_string(index);
+    join.node.highest_round = highest_round;
+    return step(join);
+  }
+  std::vector<JobAction> begin_round() {
+    (void)join(0);
+    return join(1);
+  }
+  std::vector<JobAction> progress(int index, std::int64_t at, Duration limit = {}) {
+    hang::NodeProgress progress;
+    progress.round = job_.rendezvous().record().round;
+    progress.reporting = 1;
+    progress.newest = progress.oldest = at;
+    progress.slowest_rank = index;
+    progress.limit = limit;
+    return step(job_event::Progressed{node(index), progress});
+  }
+  std::vector<JobAction> reply(int index, const drain::Order& order, drain::Reply::Kind kind,
+                               std::int64_t newest = 10) {
+    drain::Reply reply{.kind = kind, .round = order.round, .proposal = order.proposal};
+    reply.reporting = 1;
+    reply.newest = reply.oldest = newest;
+    if (kind == drain::Reply::Kind::kEnded) {
+      reply.stopped = 1;
+      reply.first_stop = reply.last_stop = order.step;
+    }
+    return step(job_event::StopReplied{node(index), reply});
+  }
+  std::vector<JobAction> both_reply(const drain::Order& order, drain::Reply::Kind kind) {
+    (void)reply(0, order, kind);
+    return reply(1, order, kind);
+  }
+  // Both nodes end at the agreed step.
+  std::vector<JobAction> stop_at_a_step() {
+    const auto asked = step(job_event::Noticed{{seconds(100), "SIGTERM on node0"}});
+    const auto proposed = both_reply(order(asked), drain::Reply::Kind::kSteps);
+    const auto committed = both_reply(order(proposed), drain::Reply::Kind::kAccepted);
+    return both_reply(order(committed), drain::Reply::Kind::kEnded);
+  }
+
+  template <typename Action>
+  static std::vector<Action> all(const std::vector<JobAction>& actions) {
+    std::vector<Action> found;
+    for (const JobAction& action : actions) {
+      if constexpr (std::is_constructible_v<RendezvousAction, Action>) {
+        const auto* one = std::get_if<RendezvousAction>(&action);
+        if (one == nullptr) continue;
+        if (const auto* inner = std::get_if<Action>(one)) found.push_back(*inner);
+      } else {
+        if (const auto* one = std::get_if<Action>(&action)) found.push_back(*one);
+      }
+    }
+    return found;
+  }
+  static drain::Order order(const std::vector<JobAction>& actions) {
+    const auto sent = all<drain_action::Send>(actions);
+    EXPECT_FALSE(sent.empty());
+    return sent.empty() ? drain::Order{} : sent.back().order;
+  }
+  std::string answer_to_observer(const job_event::DrainRequested& request) {
+    const auto answers = all<drain_action::Inform>(step(request));
+    return answers.size() == 1 && !answers[0].is_agreed ? answers[0].text : "";
+  }
+
+  Instant now_ = Instant(seconds(1000));
+  Job job_{"job", two_nodes(), now_, Duration::zero()};
+};
+
+TEST_F(JobTest, AnAgreedStepThatIsReachedEndsTheJobInTheSameCall) {
+  (void)begin_round();
+  const auto closed = all<rdzv::Closed>(stop_at_a_step());
+  ASSERT_EQ(closed.size(), 2U);
+  EXPECT_EQ(closed[0].result->exit_code, kExitStoppedAtStep);
+  EXPECT_THAT(closed[0].result->message, HasSubstr("stopped at step 11 on every rank"));
+  EXPECT_TRUE(job_.is_over());
+}
+
+TEST_F(JobTest, ANodeReceivesItsRoundBeforeAnOrderOfIt) {
+  (void)join(0);
+  (void)step(job_event::Noticed{{seconds(100), "SIGTERM on node0"}});
+  bool has_round[2] = {};
+  int orders = 0;
+  for (const JobAction& action : join(1)) {
+    const auto* one = std::get_if<RendezvousAction>(&action);
+    const auto* round = one == nullptr ? nullptr : std::get_if<rdzv::Round>(one);
+    if (round != nullptr) has_round[round->to.low] = true;
+    const auto* sent = std::get_if<drain_action::Send>(&action);
+    if (sent == nullptr) continue;
+    EXPECT_TRUE(has_round[sent->to.low]) << sent->to.low;
+    ++orders;
+  }
+  EXPECT_EQ(orders, 2);
+}
+
+TEST_F(JobTest, ARoundThatIsHeldHasNoStacksAndNoSteps) {
+  job_.gate().turn_on(job_.rendezvous());
+  const auto first = job_.take_proposal();
+  std::vector<JobAction> actions;
+  job_.in_force(first->number, now_, &actions);
+  EXPECT_THAT(all<rdzv::Round>(begin_round()), IsEmpty());
+  const auto proposal = job_.take_proposal();
+  ASSERT_TRUE(proposal);
+  EXPECT_EQ(all<hang_action::Reply>(step(hang_event::Requested{7})).at(0).text, hang::kNoRound);
+
+  job_.in_force(proposal->number, now_, &actions);
+  EXPECT_EQ(all<rdzv::Round>(actions).size(), 2U);
+  EXPECT_EQ(all<hang_action::Ask>(step(hang_event::Requested{8})).size(), 1U);
+}
+
+TEST_F(JobTest, TheStopOfAJobIsHeldLikeEveryDecision) {
+  (void)begin_round();
+  job_.gate().turn_on(job_.rendezvous());
+  EXPECT_THAT(all<rdzv::Closed>(stop_at_a_step()), IsEmpty());
+  EXPECT_TRUE(job_.is_over());
+  std::vector<JobAction> actions;
+  job_.in_force(job_.take_proposal()->number, now_, &actions);
+  EXPECT_EQ(all<rdzv::Closed>(actions).size(), 2U);
+}
+
+TEST_F(JobTest, ARankThatRunsLongAfterOthersHaveExitedEndsTheJob) {
+  (void)begin_round();
+  const std::uint64_t round = job_.rendezvous().record().round;
+  (void)step(hang_event::Finished{{.round = round, .rank = 0, .limit = seconds(30)}});
+  now_ += seconds(30);
+  (void)step(rdzv::Heartbeat{node(0)});
+  (void)step(rdzv::Heartbeat{node(1)});
+  EXPECT_EQ(all<hang_action::Ask>(step(rdzv::Tick{})).size(), 1U);
+  now_ += kStacksTimeout;
+  const auto closed = all<rdzv::Closed>(step(rdzv::Tick{}));
+  ASSERT_EQ(closed.size(), 2U);
+  EXPECT_EQ(closed[0].result->exit_code, kExitPartial);
+}
+
+TEST_F(JobTest, ANoticeKeepsTheRoundFromGrowing) {
+  JobSettings settings = two_nodes();
+  settings.min_nodes = 1;
+  settings.settle = settings.last_call_timeout = Duration::zero();
+  job_ = Job("job", settings, now_, Duration::zero());
+  rdzv::Join one{{}, settings};
+  one.node.id = node(0);
+  (void)step(one);
+  (void)step(rdzv::Tick{});
+  ASSERT_EQ(job_.rendezvous().record().round, 1U);
+  (void)step(job_event::Noticed{{seconds(100), "SIGTERM on node0"}});
+  one.node.id = node(1);
+  (void)step(one);
+  (void)step(rdzv::Heartbeat{node(0)});
+  EXPECT_THAT(all<rdzv::Restart>(step(rdzv::Tick{})), IsEmpty());
+}
+
+TEST_F(JobTest, ANodeThatLeavesIsNotWaitedForByTheOthers) {
+  (void)begin_round();
+  (void)progress(0, 5);
+  (void)step(hang_event::Requested{1});
+  hang::NodeStacks stacks;
+  stacks.request = 1;
+  (void)step(hang_event::StacksReceived{node(0), stacks});
+  const auto replies = all<hang_action::Reply>(step(rdzv::Leave{node(1), "it was stopped"}));
+  ASSERT_EQ(replies.size(), 1U);
+  EXPECT_EQ(replies[0].observer, 1U);
+}
+
+TEST_F(JobTest, AnObserverHearsWhyNothingIsStopped) {
+  const drain::Notice notice{seconds(10), "asked"};
+  (void)begin_round();
+  EXPECT_EQ(answer_to_observer({1, notice, "node9"}), "no node of the round is node9");
+  std::vector<JobAction> actions;
+  job_.close({}, now_, &actions);
+  EXPECT_EQ(answer_to_observer({1, notice, {}}), hang::kNoRound);
+  JobSettings settings = two_nodes();
+  settings.min_nodes = settings.max_nodes = 1;
+  job_ = Job("job", settings, now_, Duration::zero());
+  EXPECT_THAT(answer_to_observer({1, notice, "node0"}), HasSubstr("one node"));
+}
+
+TEST_F(JobTest, ANodeIsFoundByItsNameItsHostAndItsAddress) {
+  (void)begin_round();
+  for (const char* text : {"node1_7", "node1", "10.0.0.1"}) {
+    job_ = Job("job", two_nodes(), now_, Duration::zero());
+    (void)begin_round();
+    const auto actions = step(job_event::DrainRequested{1, {seconds(10), "asked"}, text});
+    EXPECT_EQ(order(actions).kind, drain::Order::Kind::kAsk) << text;
+  }
+}
+
+TEST_F(JobTest, TheOwnerEndsAJobWithoutANode) {
+  std::vector<JobAction> actions;
+  JobResult result;
+  result.outcome = JobOutcome::kFailed;
+  result.message = "the record is too large";
+  job_.close(result, now_, &actions);
+  ASSERT_TRUE(job_.is_over());
+  EXPECT_EQ(job_.rendezvous().result()->message, "the record is too large");
+}
+
+TEST_F(JobTest, TheNextTimeIsTheEarliestOfAllParts) {
+  (void)begin_round();
+  (void)step(rdzv::Tick{});
+  const auto silence = job_.next_deadline();
+  ASSERT_TRUE(silence);
+  (void)progress(0, 5, milliseconds(100));
+  EXPECT_EQ(job_.next_deadline(), now_ + milliseconds(100));
+  EXPECT_LT(*job_.next_deadline(), *silence);
+}
+
+TEST_F(JobTest, WhatObserversSeeHasChangedAfterAFirstStepAndNotAfterAHeartbeat) {
+  (void)begin_round();
+  EXPECT_TRUE(job_.take_changed());
+  EXPECT_FALSE(job_.take_changed());
+  (void)step(rdzv::Heartbeat{node(0)});
+  EXPECT_FALSE(job_.take_changed());
+  (void)progress(0, 1);
+  EXPECT_TRUE(job_.take_changed());
+  EXPECT_TRUE(describe_job(&job_, now_).rounds.at(0).first_step);
+}
+
+TEST(JobFacts, WithoutAJobNoNodeHasJoined) {
+  EXPECT_EQ(describe_job(nullptr, Instant(seconds(1))).description, "no node has joined");
+}
+
+}  // namespace
+}  // namespace elastic::core
