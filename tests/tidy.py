@@ -57,7 +57,7 @@ SUBJECT_INCLUDES = {
         "session": ("base", "rendezvous", "register", "succession", "hang", "drain"),
         "job": ("base", "rendezvous", "register", "succession", "hang", "drain", "session"),
         "workers": ("base", "drain"),
-        "agent": ("base", "rendezvous"),
+        "agent": ("base", "rendezvous", "hang", "drain"),
     },
     "os": {
         "base": (),

@@ -13,6 +13,13 @@
 // that follow in the same call, after the actions before them.
 
 namespace elastic::core {
+namespace {
+
+std::optional<Instant> earlier(std::optional<Instant> one, std::optional<Instant> other) {
+  return one && other ? std::min(*one, *other) : one ? one : other;
+}
+
+}  // namespace
 
 Job::Job(std::string id, JobSettings settings, Instant now, Duration start_hold)
     : id_(std::move(id)), rendezvous_(std::move(settings), now, start_hold), gate_(id_) {}
@@ -57,12 +64,11 @@ void Job::settle() {
 }
 
 std::optional<Instant> Job::next_deadline() const {
-  std::optional<Instant> next;
-  for (const auto at :
-       {rendezvous_.next_deadline(), hangs_.next_deadline(), drain_.next_deadline()}) {
-    if (at && (!next || *at < *next)) next = at;
-  }
-  return next;
+  return earlier(rendezvous_.next_deadline(), next_watch_deadline());
+}
+
+std::optional<Instant> Job::next_watch_deadline() const {
+  return earlier(hangs_.next_deadline(), drain_.next_deadline());
 }
 
 void Job::on(const RendezvousEvent& event) {

@@ -83,6 +83,9 @@ class Job {
   // The latest time for the next step(rdzv::Tick{}); an earlier one is allowed. nullopt: none is
   // needed.
   std::optional<Instant> next_deadline() const;
+  // The same without the rendezvous: for an owner whose nodes cannot be lost, while they wait for
+  // nothing.
+  std::optional<Instant> next_watch_deadline() const;
 
   const Rendezvous& rendezvous() const { return rendezvous_; }
   bool is_over() const { return rendezvous_.phase() == RendezvousPhase::kClosed; }

@@ -10,25 +10,16 @@
 #include "host/membership/node_identity.h"
 #include "os/net/address.h"
 
-// Theory of operation. Messages of the rendezvous and events of the workers become PolicyEvents.
-// The actions that the policy returns are executed in order before the next event is handled. An
-// action may itself cause an event (a store that cannot be opened), which is queued.
+// Theory of operation. Messages of the rendezvous and events of the workers become events of the
+// machine. The actions that it returns are executed in order before the next event is handled. An
+// action may itself cause an event (a store that cannot be opened), whose actions are queued.
 //
 // With static ranks and the endpoint's port as master port, the workers use the coordinator's
 // store, and MASTER_ADDR is the endpoint's address as it was given.
-//
-// Shutdown has an order. The result is fixed first. If this process serves the last round's store,
-// the store stays open until no worker of the round is left on any node. Then the messages to the
-// rendezvous are flushed, and a coordinator in this process waits until no node needs it. Then the
-// remaining output is written to the console. The result is delivered last.
 
 namespace elastic::host {
 namespace {
 
-// The time to flush this node's leave to the rendezvous while the job continues.
-constexpr Duration kLeaveLimit = std::chrono::seconds(5);
-// The rendezvous evicts a node that does not stop its workers within its grace period and this.
-constexpr Duration kStopMargin = std::chrono::seconds(10);
 // How often progress is read: a tenth of the limit, within bounds.
 Duration sample_interval(Duration hang_timeout) {
   constexpr Duration kLongest = std::chrono::seconds(1);
@@ -58,6 +49,24 @@ NodeInfo describe_node(const AgentOptions& options) {
 std::optional<Duration> prepare_timeout(const AgentOptions& options) {
   if (!options.inplace_grace || options.rendezvous.is_single_node()) return std::nullopt;
   return options.inplace_prepare;
+}
+
+core::AgentMachineOptions machine_options(const AgentOptions& options, const std::string& host) {
+  std::optional<Duration> template_limit;
+  if (options.inplace_grace) template_limit = options.guardian.start_timeout / 2;
+  return {.policy = {.node = describe_node(options),
+                     .settings = options.rendezvous.settings,
+                     .exit_barrier_timeout = options.exit_barrier_timeout,
+                     .inplace_grace = options.inplace_grace,
+                     .inplace_prepare = prepare_timeout(options),
+                     .no_restart_codes = options.no_restart_codes,
+                     .bad_node_codes = options.bad_node_codes},
+          .host_name = host,
+          .stop_grace = options.stop_grace,
+          .stacks_on_failure = options.stacks_on_failure,
+          .keeps_stacks = !options.log_dir.empty(),
+          .straggler_timeout = options.straggler_timeout,
+          .template_limit = template_limit};
 }
 
 // The template imports and never computes, and the workers set their number of threads themselves.
@@ -107,13 +116,8 @@ AgentRunner::AgentRunner(os::EventLoop* loop, const AgentOptions& options, Sink 
     : loop_(loop),
       options_(options),
       sink_(std::move(sink)),
-      policy_({.node = describe_node(options),
-               .settings = options.rendezvous.settings,
-               .exit_barrier_timeout = options.exit_barrier_timeout,
-               .inplace_grace = options.inplace_grace,
-               .inplace_prepare = prepare_timeout(options),
-               .no_restart_codes = options.no_restart_codes,
-               .bad_node_codes = options.bad_node_codes}),
+      host_name_(os::host_name()),
+      machine_(machine_options(options, host_name_)),
       store_(loop, {.fixed_port = fixed_port_of(options),
                     .ports = options.worker_ports,
                     .is_shared = options.share_store,
@@ -127,22 +131,17 @@ AgentRunner::AgentRunner(os::EventLoop* loop, const AgentOptions& options, Sink 
       output_(
           loop, options_,
           [this](const std::string& error) { report_message(AgentEvent::Kind::kNotice, error); }),
-      host_name_(os::host_name()),
       inquiry_(loop, &output_, options.capture_stderr ? &capture_.emplace(loop) : nullptr,
                [this](const core::FailureFound& found) { feed(found); }),
       watch_timer_(loop, [this] { send_workers(); }),
-      deadline_(loop, [this] { feed(core::PolicyTick{}); }),
-      join_timer_(loop, [this] { begin_to_join(); }),
-      shutdown_timer_(loop, [this] { shut_down(); }),
-      drain_timer_(loop, [this] { give_up_drain(); }),
-      held_stop_timer_(loop, [this] { release_stop(); }) {}
+      deadline_(loop, [this] { feed(core::PolicyTick{}); }) {}
 
 AgentRunner::~AgentRunner() = default;
 
-void AgentRunner::request_stop(int signal) {
-  if (is_finished_)
-    shutdown_timer_.arm(loop_->now());  // a stop request ends the wait for other nodes
-  feed(core::StopRequested{signal});
+void AgentRunner::request_stop(int signal) { feed(core::StopRequested{signal}); }
+
+void AgentRunner::request_drain(int signal, Duration limit) {
+  feed(core::agent_event::DrainRequested{signal, limit});
 }
 
 void AgentRunner::forward(int signal) { supervisor_->forward(signal, SignalScope::kLeader); }
@@ -169,7 +168,7 @@ void AgentRunner::on_worker_event(const WorkerEvent& event) {
 void AgentRunner::report_message(AgentEvent::Kind kind, const std::string& message) {
   AgentEvent event;
   event.kind = kind;
-  event.state = policy_.state();
+  event.state = machine_.state();
   event.at = loop_->now();
   event.message = message;
   report(std::move(event));
@@ -180,33 +179,24 @@ void AgentRunner::on_worker_exit(const WorkerEvent& event) {
                      : event.exit.stopped_by_us ? ObservedWorkerState::kStopped
                                                 : ObservedWorkerState::kFailed;
   worker_changed(event.local_rank, state, event.pid, event.exit.shell_code());
-  core::WorkerExited exited{event.local_rank, event.pid, event.exit};
-  drain_.worker_ended(event.local_rank);
+  core::WorkerExited exited{event.local_rank, event.pid,
+                            machine_.explain(event.local_rank, event.exit)};
   marks_.ended(event.exit.last_step);
-  if (event.local_rank == killed_.local_rank && event.exit.signal == SIGKILL) {
-    exited.exit.verdict = killed_.verdict;
-    exited.exit.ends_job = killed_.ends_job;
-    exited.exit.is_unreachable = killed_.is_unreachable;
-  }
-  if (event.exit.succeeded()) on_worker_finished(event);
   if (!event.exit.succeeded() && !event.exit.stopped_by_us) {
-    is_stop_for_failure_ = true;
     exited.facts = inquiry_.facts_now(event.local_rank, exited.exit);
   }
   feed(exited);
   inquiry_.worker_ended(event.local_rank, event.pid, exited.exit);
 }
 
-void AgentRunner::kill_worker(Killed killed) {
-  killed_ = std::move(killed);
-  supervisor_->forward(SIGKILL, SignalScope::kGroup, killed_.local_rank);
+void AgentRunner::execute(core::agent_action::KillWorker action) {
+  supervisor_->forward(SIGKILL, SignalScope::kGroup, action.local_rank);
 }
 
 // The round is not over here before its failures are explained: the job's result may follow.
 void AgentRunner::on_group_ended() {
   probe_.cancel();
-  held_stop_.reset();  // nothing is left to stop
-  held_stop_timer_.disarm();
+  feed(core::agent_event::ProcessesEnded{});
   output_.end_round();
   if (capture_) capture_->end_round();
   inquiry_.finish_round([this] { feed(core::GroupGone{}); });
@@ -249,55 +239,34 @@ void AgentRunner::on_mark(const guardian::MarkEvent& mark) {
   if (!first) return;
   AgentEvent event;
   event.kind = AgentEvent::Kind::kFirstStep;
-  event.state = policy_.state();
+  event.state = machine_.state();
   event.at = mark.at;
   event.local_rank = local_rank;
   event.first_step = first;
   report(std::move(event));
 }
 
-void AgentRunner::feed(const core::PolicyEvent& event) {
-  std::vector<core::PolicyAction> decided;
-  policy_.step(event, loop_->now(), &decided);
-  for (core::PolicyAction& action : decided) actions_.push_back(std::move(action));
+void AgentRunner::feed(const core::AgentInput& event) {
+  std::vector<core::AgentAction> decided;
+  machine_.step(event, loop_->now(), &decided);
+  for (core::AgentAction& action : decided) actions_.push_back(std::move(action));
   if (is_executing_) return;
   is_executing_ = true;
   while (!actions_.empty()) {
-    core::PolicyAction action = std::move(actions_.front());
+    core::AgentAction action = std::move(actions_.front());
     actions_.pop_front();
-    execute(std::move(action));
+    std::visit([this](auto& one) { execute(std::move(one)); }, action);
   }
   is_executing_ = false;
-  if (const auto deadline = policy_.next_deadline()) {
+  if (const auto deadline = machine_.next_deadline()) {
     deadline_.arm(*deadline);
   } else {
     deadline_.disarm();
   }
 }
 
-void AgentRunner::execute(core::PolicyAction action) {
-  if (auto* send_action = std::get_if<core::Send>(&action)) {
-    send(std::move(send_action->statement));
-  } else if (auto* start = std::get_if<core::StartGroup>(&action)) {
-    start_group(std::move(start->round));
-  } else if (std::holds_alternative<core::PrepareGroup>(action)) {
-    prepare_group();
-  } else if (auto* next = std::get_if<core::ContinueGroup>(&action)) {
-    continue_group(std::move(next->round), next->reason);
-  } else if (const auto* cut = std::get_if<core::CutGroup>(&action)) {
-    probe_.cancel();  // of the store of a round that is over
-    supervisor_->cut(shown_round(cut->round));
-  } else if (const auto* stop = std::get_if<core::StopGroup>(&action)) {
-    stop_group(*stop);
-  } else if (auto* delivered = std::get_if<core::Report>(&action)) {
-    report(std::move(delivered->event));
-  } else {
-    finish(std::move(std::get<core::Finish>(action).result));
-  }
-}
-
-void AgentRunner::send(NodeStatement statement) {
-  if (auto* join = std::get_if<rdzv::Join>(&statement)) {
+void AgentRunner::execute(core::Send action) {
+  if (auto* join = std::get_if<rdzv::Join>(&action.statement)) {
     const Result<std::uint16_t> port = port_for_next_round();
     if (!port.ok()) {
       feed(core::LocalFault{kExitCannotServe, std::string(port.status().message())});
@@ -305,7 +274,7 @@ void AgentRunner::send(NodeStatement statement) {
     }
     join->node.store_port = *port;
   }
-  membership_->send(statement);
+  membership_->send(action.statement);
 }
 
 Result<std::uint16_t> AgentRunner::port_for_next_round() {
@@ -321,46 +290,28 @@ void AgentRunner::report(AgentEvent event) {
   sink_(std::move(event));
 }
 
-void AgentRunner::finish(AgentResult result) {
-  for (WorkerFailure& failure : result.failures) {
+// ---- The end.
+
+void AgentRunner::execute(core::Finish action) {
+  for (WorkerFailure& failure : action.result.failures) {
     const auto index = static_cast<std::size_t>(failure.local_rank);
     const WorkerFiles& files = output_.files().workers[index];
     failure.error_file = files.error_file;
     failure.stdout_path = files.stdout_path;
     failure.stderr_path = files.stderr_path;
   }
-  result_ = std::move(result);
-  is_finished_ = true;
+  result_ = std::move(action.result);
   if (std::exchange(is_opening_files_, false)) output_.cancel_round();
-  // In the loop's next iteration at the earliest: this may run in a callback of an object that the
-  // shutdown destroys. Workers on other nodes may use our store until the last one has ended.
-  const bool is_awaited = result_.job && store_.is_needed() && round_->group_world_size > 1;
-  if (!is_awaited) {
-    shutdown_timer_.arm(loop_->now());
-    return;
-  }
-  AgentEvent waiting;
-  waiting.kind = AgentEvent::Kind::kProgress;
-  waiting.state = result_.state;
-  waiting.at = loop_->now();
-  waiting.message = "keeping the round's store until the workers of the other nodes are gone";
-  report(std::move(waiting));
-  shutdown_timer_.arm(add_saturating(loop_->now(), shutdown_limit()));
+  feed(core::agent_event::ResultFixed{store_.is_needed()});
 }
 
-Duration AgentRunner::shutdown_limit() const {
-  return std::min<Duration>(options_.stop_grace, std::chrono::hours(1)) + kStopMargin;
+void AgentRunner::execute(core::agent_action::Flush action) {
+  // A guardian that still lives kills all processes below it when the link is closed.
+  if (action.is_supervision_lost) supervisor_->close();
+  membership_->drain(action.limit, [this] { feed(core::agent_event::Flushed{}); });
 }
 
-void AgentRunner::shut_down() {
-  if (!std::exchange(is_shutting_down_, true)) {
-    // A guardian that still lives kills all processes below it when the link is closed.
-    if (result_.state == AgentState::kUnknown) supervisor_->close();
-    membership_->drain(result_.job ? shutdown_limit() : kLeaveLimit,
-                       [this] { shutdown_timer_.arm(loop_->now()); });
-    return;
-  }
-  if (membership_ == nullptr) return;  // already destroyed
+void AgentRunner::execute(core::agent_action::Close) {
   membership_.reset();
   store_.close();
   output_.finish([this] {

@@ -39,22 +39,14 @@ void AgentRunner::on_membership_event(const MembershipEvent& event) {
       if (node->round_ && over.round == node->round_->round) node->end_round();
     }
     void operator()(const rdzv::Round& one) const { node->on_round(one); }
-    void operator()(const rdzv::Restart& one) const {
-      if (one.cause == rdzv::RestartCause::kWorkerFailed) node->is_stop_for_failure_ = true;
-      if (one.cause == rdzv::RestartCause::kMemberLost) node->is_stop_for_loss_ = true;
-      node->feed(one);
-    }
+    void operator()(const rdzv::Restart& one) const { node->feed(one); }
     void operator()(const rdzv::Evicted& one) const { node->feed(one); }
     void operator()(const rdzv::Refused& one) const { node->feed(one); }
     void operator()(const rdzv::TimedOut& one) const { node->feed(one); }
-    void operator()(const rdzv::Closed& one) const {
-      if (one.result->cause == JobCause::kWorker) node->is_stop_for_failure_ = true;
-      if (one.result->cause == JobCause::kNodeLost) node->is_stop_for_loss_ = true;
-      node->feed(one);
-    }
+    void operator()(const rdzv::Closed& one) const { node->feed(one); }
     void operator()(const hang::StacksWanted& one) const { node->on_stacks_wanted(one); }
-    void operator()(const hang::Verdict& one) const { node->on_verdict(one); }
-    void operator()(const drain::Order& one) const { node->on_drain_order(one); }
+    void operator()(const hang::Verdict& one) const { node->feed(one); }
+    void operator()(const drain::Order& one) const { node->feed(one); }
     void operator()(const drain::News& one) const {
       node->report_message(AgentEvent::Kind::kDrain, one.text);
     }
@@ -76,16 +68,20 @@ void AgentRunner::on_membership_ready(const MembershipReady& ready) {
   hosts_coordinator_ = ready.hosts_coordinator;
   is_store_at_endpoint_ =
       ready.hosts_coordinator && options_.share_store && is_endpoint_port(options_.master_port);
-  ready_ = core::RendezvousReady{make_node_name(ready.address), ready.address};
-  if (!options_.inplace_grace) return begin_to_join();
-  join_timer_.arm(add_saturating(loop_->now(), options_.guardian.start_timeout / 2));
-  supervisor_->when_warm([this] { begin_to_join(); });
+  feed(core::RendezvousReady{make_node_name(ready.address), ready.address});
 }
 
-// Workers that are kept wait for those of a node that joins: it joins when it can fork them.
-void AgentRunner::begin_to_join() {
-  join_timer_.disarm();
-  if (const auto ready = std::exchange(ready_, std::nullopt)) feed(*ready);
+void AgentRunner::execute(core::agent_action::AwaitTemplate) {
+  supervisor_->when_warm([this] { feed(core::agent_event::TemplateReady{}); });
+}
+
+void AgentRunner::execute(core::agent_action::Observe action) {
+  if (membership_ == nullptr) return;
+  std::visit([this](const auto& one) { membership_->observe(one); }, action.message);
+}
+
+void AgentRunner::execute(core::agent_action::RequestDrain action) {
+  membership_->request_drain(action.notice);
 }
 
 void AgentRunner::on_coordinator(const MembershipCoordinator& now) {
@@ -94,7 +90,7 @@ void AgentRunner::on_coordinator(const MembershipCoordinator& now) {
   if (!now.moved) return;
   AgentEvent event;
   event.kind = AgentEvent::Kind::kCoordinatorMoved;
-  event.state = policy_.state();
+  event.state = machine_.state();
   event.at = loop_->now();
   event.coordinator = coordinator_;
   event.moved = now.moved;
@@ -120,7 +116,7 @@ void AgentRunner::on_round(rdzv::Round round) {
 
 void AgentRunner::end_round() {
   store_.end_round();
-  if (is_finished_ && !is_shutting_down_) shutdown_timer_.arm(loop_->now());
+  feed(core::agent_event::RoundOver{});
 }
 
 }  // namespace elastic::host

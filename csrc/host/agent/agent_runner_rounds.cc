@@ -18,7 +18,7 @@ const std::string kNullDevice = "/dev/null";
 }  // namespace
 
 // Round 0 comes before all others: no worker has a rank in it.
-void AgentRunner::prepare_group() {
+void AgentRunner::execute(core::PrepareGroup) {
   auto none = std::make_shared<RoundInfo>();
   workers_.clear();
   for (int local_rank = 0; local_rank < static_cast<int>(options_.workers.size()); ++local_rank) {
@@ -29,25 +29,27 @@ void AgentRunner::prepare_group() {
   output_.begin_round(std::move(none), [this](const Status& files) { start_workers(files); });
 }
 
-void AgentRunner::start_group(std::shared_ptr<const RoundInfo> round) {
-  adopt_round(std::move(round));
+void AgentRunner::execute(core::StartGroup action) {
+  adopt_round(std::move(action.round));
   is_opening_files_ = true;
   output_.begin_round(round_, [this](const Status& files) { start_workers(files); });
 }
 
+void AgentRunner::execute(core::CutGroup action) {
+  probe_.cancel();  // of the store of a round that is over
+  supervisor_->cut(shown_round(action.round));
+}
+
 // The files of the workers remain those with which they were started.
-void AgentRunner::continue_group(std::shared_ptr<const RoundInfo> round,
-                                 const std::string& reason) {
+void AgentRunner::execute(core::ContinueGroup action) {
   const std::vector<ObservedWorker> kept = workers_;
   const bool is_first = round_ == nullptr;
-  adopt_round(std::move(round));
+  adopt_round(std::move(action.round));
   output_.continue_round(round_);
   report_starting(output_.files().directory);
-  is_stop_for_failure_ = is_stop_for_loss_ = false;
   for (const ObservedWorker& worker : kept) {
     if (worker.state == ObservedWorkerState::kRunning) continue;
     worker_changed(worker.local_rank, worker.state, worker.pid, worker.exit_code);
-    drain_.worker_ended(worker.local_rank);
   }
   if (!supervisor_->running()) return;  // all have ended: the policy has their exits
   const bool are_all_running = std::all_of(kept.begin(), kept.end(), [](const auto& worker) {
@@ -58,7 +60,7 @@ void AgentRunner::continue_group(std::shared_ptr<const RoundInfo> round,
   std::vector<std::vector<std::string>> env;
   for (std::size_t local_rank = 0; local_rank < kept.size(); ++local_rank) {
     env.push_back(next_variables(local_rank));
-    if (!is_first) env.back().push_back("ELASTIC_MEMBERSHIP_CHANGE=" + reason);
+    if (!is_first) env.back().push_back("ELASTIC_MEMBERSHIP_CHANGE=" + action.reason);
   }
   const Status status = supervisor_->continue_round(shown_round(round_->round), env);
   if (!status.ok()) return feed(core::SupervisionLost{std::string(status.message())});
@@ -72,17 +74,11 @@ void AgentRunner::continue_group(std::shared_ptr<const RoundInfo> round,
 
 void AgentRunner::adopt_round(std::shared_ptr<const RoundInfo> round) {
   round_ = std::move(round);
-  killed_ = {};
-  has_sent_finish_ = false;
   stacks_.clear();
-  may_hold_stop_ = options_.stacks_on_failure;
   workers_.clear();
-  std::vector<std::int32_t> ranks;
   for (const WorkerAssignment& worker : round_->workers) {
     workers_.push_back({.local_rank = worker.local_rank, .rank = worker.rank});
-    ranks.push_back(worker.rank);
   }
-  drain_.begin_round(round_->round, std::move(ranks));
   marks_.begin_round();
   if (is_watched_) watch_timer_.arm(loop_->now() + kWatchDelay);
   store_.begin_round(round_->group_rank == 0 && !is_store_at_endpoint_);
@@ -102,16 +98,13 @@ void AgentRunner::start_workers(const Status& files) {
   }
   std::vector<WorkerStream> streams;
   if (capture_) streams = capture_->begin_round(options_.workers);
-  is_stop_for_failure_ = false;
-  is_stop_for_loss_ = false;
   inquiry_.begin_round(options_.workers.size());
   const Status status = supervisor_->start(std::move(commands), std::move(streams));
   if (!status.ok()) feed(core::SupervisionLost{std::string(status.message())});
   begin_probe();
 }
 
-// The workers find out themselves with the timeout of their process group, after minutes, and do
-// not name the hosts. A store at the endpoint's port needs no test: the session reaches it.
+// A store at the endpoint's port needs no test: the session reaches it.
 void AgentRunner::begin_probe() {
   probe_.cancel();
   if (round_ == nullptr || !options_.share_store || is_endpoint_port(round_->master_port)) return;
@@ -126,21 +119,13 @@ void AgentRunner::begin_probe() {
     return;
   }
   probe_.begin(round_->master_addr, round_->master_port, options_.reach_timeout,
-               [this](const std::string& why) {
-                 for (const ObservedWorker& worker : workers_) {
-                   if (worker.state != ObservedWorkerState::kRunning) continue;
-                   const std::string text = host_name_ + " does not reach the workers' store of " +
-                                            "the round on the node of rank 0: " + why;
-                   return kill_worker(
-                       {.local_rank = worker.local_rank, .verdict = text, .is_unreachable = true});
-                 }
-               });
+               [this](const std::string& why) { feed(core::agent_event::StoreUnreachable{why}); });
 }
 
 void AgentRunner::report_starting(const std::string& log_dir) {
   AgentEvent starting;
   starting.kind = AgentEvent::Kind::kRoundStarting;
-  starting.state = policy_.state();
+  starting.state = machine_.state();
   starting.at = loop_->now();
   starting.log_dir = log_dir;
   starting.coordinator = coordinator_;

@@ -13,7 +13,8 @@
 // from inside its own call.
 //
 // The node is in this process and sends no heartbeats: one is made before each Tick, so that the
-// only node is never lost.
+// only node is never lost. The machine's timers run only while the node waits for a round, which a
+// restart may delay (restart_backoff): an agent whose workers run sleeps.
 
 namespace elastic::host {
 namespace {
@@ -88,7 +89,7 @@ void LocalMembership::send(const NodeStatement& statement) {
   if (auto* join = std::get_if<rdzv::Join>(&event)) {
     join->settings = job_.rendezvous().settings();
     node_ = join->node.id;
-    has_joined_ = true;
+    has_joined_ = is_waiting_ = true;
   }
   if (std::holds_alternative<rdzv::Leave>(statement)) has_joined_ = false;
   step(event);
@@ -130,7 +131,7 @@ void LocalMembership::step(const core::JobEvent& event) {
     std::visit([this](auto& one) { execute(one); }, action);
   }
   if (job_.take_changed()) observers_.job_changed();
-  const auto deadline = job_.next_deadline();
+  const auto deadline = is_waiting_ ? job_.next_deadline() : job_.next_watch_deadline();
   if (deadline) {
     tick_.arm(*deadline);
   } else {
@@ -142,6 +143,9 @@ void LocalMembership::execute(RendezvousAction& action) {
   std::visit(
       [this](auto& one) {
         using Action = std::decay_t<decltype(one)>;
+        constexpr bool is_answer =
+            std::is_same_v<Action, rdzv::Round> || std::is_same_v<Action, rdzv::Closed>;
+        if (is_answer) is_waiting_ = false;
         // There is no session to resume, and the agent knows its round.
         if constexpr (std::is_constructible_v<MembershipEvent, Action>) receive(std::move(one));
       },

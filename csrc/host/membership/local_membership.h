@@ -68,6 +68,7 @@ class LocalMembership final : public Membership {
   std::unique_ptr<LocalObservers> sessions_;  // null: there is no socket
   NodeId node_;                               // that has joined
   bool has_joined_ = false;
+  bool is_waiting_ = false;  // from its join until a round or the end
   os::EventLoop::Timer delivery_;
   os::EventLoop::Timer tick_;
 };

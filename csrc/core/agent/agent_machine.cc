@@ -1,0 +1,318 @@
+#include "core/agent/agent_machine.h"
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <utility>
+
+#include "core/base/signal_name.h"
+
+// Theory of operation. The policy decides about rounds, workers and the result (agent_policy.cc).
+// This machine connects it with what can delay, cause or follow its decisions:
+//
+// Stop. After a failure the stacks of the workers are evidence, and a worker that is stopped has
+// none. So the first stop of a round is held until they were collected, for a short time. A later
+// stop is not: it is a repetition, or more urgent.
+//
+// Verdict. A hang, or a store that this node does not reach, is answered by the kill of one worker.
+// That is its failure, and the policy hears of it as of any other.
+//
+// Agreed step. DrainMember has this node's part. If nothing has come of a request in time, it
+// becomes a stop request.
+//
+// End. The result is fixed first. If this node serves the round's store, that stays open until no
+// worker of the round is left on any node. Then the messages to the rendezvous are flushed, and a
+// coordinator in this process waits until no node needs it. Then the rest is closed. Each of these
+// is begun by a tick, never by the event that causes it: what that event came from may be
+// destroyed. A stop request ends the wait for other nodes.
+
+namespace elastic::core {
+
+AgentMachine::AgentMachine(AgentMachineOptions options)
+    : options_(std::move(options)), policy_(options_.policy) {}
+
+void AgentMachine::step(const AgentInput& input, Instant now, std::vector<AgentAction>* out) {
+  now_ = now;
+  out_ = out;
+  std::visit([this](const auto& one) { on(one); }, input);
+  out_ = nullptr;
+}
+
+std::optional<Instant> AgentMachine::next_deadline() const {
+  std::optional<Instant> next;
+  for (const auto& at :
+       {policy_.next_deadline(), join_at_, held_until_, drain_until_, shutdown_at_}) {
+    if (at && (!next || *at < *next)) next = at;
+  }
+  return next;
+}
+
+void AgentMachine::tick() {
+  const auto is_due = [this](const std::optional<Instant>& at) { return at && now_ >= *at; };
+  decide(PolicyTick{});
+  if (is_due(join_at_)) join();
+  if (is_due(held_until_)) release_stop();
+  if (is_due(drain_until_)) give_up_drain();
+  if (is_due(shutdown_at_)) shut_down();
+}
+
+void AgentMachine::report(AgentEvent::Kind kind, std::string message) {
+  AgentEvent event;
+  event.kind = kind;
+  event.state = policy_.state();
+  event.at = now_;
+  event.message = std::move(message);
+  act(Report{std::move(event)});
+}
+
+// ---- The policy.
+
+void AgentMachine::on(const PolicyEvent& event) {
+  if (std::holds_alternative<PolicyTick>(event)) return tick();
+  const auto* ready = std::get_if<RendezvousReady>(&event);
+  if (ready != nullptr && options_.template_limit) {
+    ready_ = *ready;
+    join_at_ = add_saturating(now_, *options_.template_limit);
+    return act(agent_action::AwaitTemplate{});
+  }
+  std::visit([this](const auto& one) { note(one); }, event);
+  decide(event);
+}
+
+// Workers that are kept wait for those of a node that joins: it joins when it can fork them.
+void AgentMachine::join() {
+  join_at_.reset();
+  if (const auto ready = std::exchange(ready_, std::nullopt)) decide(*ready);
+}
+
+void AgentMachine::note(const WorkerStarted& event) {
+  const auto index = static_cast<std::size_t>(event.local_rank);
+  if (index < has_started_.size()) has_started_[index] = true;
+}
+
+void AgentMachine::note(const WorkerExited& event) {
+  drain_.worker_ended(event.local_rank);
+  const auto index = static_cast<std::size_t>(event.local_rank);
+  if (index < has_ended_.size()) has_ended_[index] = true;
+  if (event.exit.succeeded()) return note_finished(event);
+  if (!event.exit.stopped_by_us) is_stop_for_failure_ = true;
+}
+
+// The time of the other ranks begins with the first one that exits with 0, unless it was told to.
+void AgentMachine::note_finished(const WorkerExited& event) {
+  const bool was_told = event.exit.stopped_by_us || event.exit.stop_step >= 0;
+  const auto index = static_cast<std::size_t>(event.local_rank);
+  const bool is_limited = options_.straggler_timeout > Duration::zero();
+  if (!is_limited || was_told || round_ == nullptr || index >= round_->workers.size()) return;
+  if (std::exchange(has_sent_finish_, true)) return;
+  act(agent_action::Observe{hang::RankFinished{.round = round_->round,
+                                               .rank = round_->workers[index].rank,
+                                               .limit = options_.straggler_timeout}});
+}
+
+void AgentMachine::note(const rdzv::Restart& event) {
+  if (event.cause == rdzv::RestartCause::kWorkerFailed) is_stop_for_failure_ = true;
+  if (event.cause == rdzv::RestartCause::kMemberLost) is_stop_for_loss_ = true;
+}
+
+void AgentMachine::note(const rdzv::Closed& event) {
+  if (event.result->cause == JobCause::kWorker) is_stop_for_failure_ = true;
+  if (event.result->cause == JobCause::kNodeLost) is_stop_for_loss_ = true;
+}
+
+void AgentMachine::note(const StopRequested&) {
+  if (is_finished_) shutdown_at_ = now_;
+}
+
+void AgentMachine::decide(const PolicyEvent& event) {
+  std::vector<PolicyAction> decided;
+  policy_.step(event, now_, &decided);
+  for (PolicyAction& action : decided) {
+    std::visit([this](auto& one) { follow(std::move(one)); }, action);
+  }
+}
+
+void AgentMachine::follow(PrepareGroup action) {
+  const auto workers = static_cast<std::size_t>(options_.policy.node.local_world_size);
+  has_started_.assign(workers, false);
+  has_ended_.assign(workers, false);
+  act(action);
+}
+
+void AgentMachine::follow(StartGroup action) {
+  has_started_.assign(action.round->workers.size(), false);
+  has_ended_.assign(action.round->workers.size(), false);
+  begin_round(action.round);
+  act(std::move(action));
+}
+
+void AgentMachine::follow(ContinueGroup action) {
+  begin_round(action.round);
+  for (std::size_t i = 0; i < has_ended_.size(); ++i) {
+    if (has_ended_[i]) drain_.worker_ended(static_cast<int>(i));
+  }
+  act(std::move(action));
+}
+
+void AgentMachine::begin_round(std::shared_ptr<const RoundInfo> round) {
+  round_ = std::move(round);
+  killed_ = {};
+  has_sent_finish_ = is_stop_for_failure_ = is_stop_for_loss_ = false;
+  may_hold_stop_ = options_.stacks_on_failure;
+  std::vector<std::int32_t> ranks;
+  for (const WorkerAssignment& worker : round_->workers) ranks.push_back(worker.rank);
+  drain_.begin_round(round_->round, std::move(ranks));
+}
+
+// ---- The stop of the workers, before which their stacks may be wanted.
+
+void AgentMachine::follow(StopGroup action) {
+  held_stop_ = action;
+  const bool has_cause = is_stop_for_failure_ || is_stop_for_loss_;
+  if (!std::exchange(may_hold_stop_, false) || !has_cause) return release_stop();
+  held_until_ = add_saturating(now_, kHeldStopLimit);
+  act(agent_action::CollectStacks{});
+}
+
+void AgentMachine::on(const agent_event::StacksCollected& event) {
+  if (!held_stop_) return;
+  if (event.any) {
+    act(agent_action::WriteStacks{"stacks before the stop after a failure, in round " +
+                                  std::to_string(shown_round(round_->round))});
+  }
+  release_stop();
+}
+
+void AgentMachine::release_stop() {
+  held_until_.reset();
+  const auto stop = std::exchange(held_stop_, std::nullopt);
+  if (stop) act(agent_action::StopWorkers{*stop, is_stop_for_failure_});
+}
+
+void AgentMachine::on(const agent_event::ProcessesEnded&) {
+  held_stop_.reset();  // nothing is left to stop
+  held_until_.reset();
+}
+
+// ---- Verdicts about a worker.
+
+void AgentMachine::on(const hang::Verdict& verdict) {
+  if (round_ == nullptr || verdict.round != round_->round) return;
+  const bool is_hang = !verdict.is_straggling;
+  report(is_hang ? AgentEvent::Kind::kHang : AgentEvent::Kind::kStraggling, verdict.text);
+  if (is_hang && options_.keeps_stacks) act(agent_action::WriteStacks{verdict.text});
+  if (verdict.action == HangAction::kReport) return;
+  may_hold_stop_ = false;  // the stacks of this failure are known
+  // Without a suspect the job ends by rank 0, which runs then: some worker must fail.
+  const int rank = std::max(verdict.suspect, 0);
+  for (const WorkerAssignment& worker : round_->workers) {
+    if (worker.rank != rank) continue;
+    kill(worker.local_rank, verdict.cause, verdict.action == HangAction::kFail, false);
+  }
+}
+
+// The workers find out themselves with the timeout of their process group, after minutes, and do
+// not name the hosts.
+void AgentMachine::on(const agent_event::StoreUnreachable& event) {
+  for (std::size_t i = 0; i < has_started_.size(); ++i) {
+    if (!has_started_[i] || has_ended_[i]) continue;
+    return kill(static_cast<int>(i),
+                options_.host_name + " does not reach the workers' store of the round on the " +
+                    "node of rank 0: " + event.why,
+                false, true);
+  }
+}
+
+void AgentMachine::kill(int local_rank, std::string verdict, bool ends_job, bool is_unreachable) {
+  killed_ = {local_rank, std::move(verdict), ends_job, is_unreachable};
+  act(agent_action::KillWorker{local_rank});
+}
+
+WorkerExit AgentMachine::explain(int local_rank, WorkerExit exit) const {
+  if (local_rank != killed_.local_rank || exit.signal != SIGKILL) return exit;
+  exit.verdict = killed_.verdict;
+  exit.ends_job = killed_.ends_job;
+  exit.is_unreachable = killed_.is_unreachable;
+  return exit;
+}
+
+// ---- The agreed step.
+
+bool AgentMachine::can_leave_alone() const {
+  return options_.policy.inplace_grace && round_->group_world_size > 1 &&
+         !options_.policy.settings.static_ranks;
+}
+
+void AgentMachine::on(const agent_event::DrainRequested& event) {
+  const bool has_round = round_ != nullptr && !is_finished_;
+  const bool leaves_alone = has_round && can_leave_alone();
+  // Without workers it has no rank that could reach a step.
+  if (!has_round || (leaves_alone && !policy_.has_processes())) {
+    return on(PolicyEvent(StopRequested{SIGTERM}));
+  }
+  drain::Notice notice{event.limit, signal_text(event.signal) + " on " + options_.host_name};
+  if (leaves_alone) notice.departure = {{policy_.node()}, true};
+  act(agent_action::RequestDrain{std::move(notice)});
+  const Duration margin = leaves_alone ? kDepartureMargin : kDrainMargin;
+  drain_until_ = add_saturating(add_saturating(now_, event.limit), margin);
+}
+
+void AgentMachine::give_up_drain() {
+  drain_until_.reset();
+  if (is_finished_ || drain_.is_reached()) return;
+  report(AgentEvent::Kind::kDrain,
+         options_.policy.inplace_grace
+             ? "this node could not leave at an agreed step in time: stopping it"
+             : "the coordinator has not stopped the job in time: stopping this node");
+  on(PolicyEvent(StopRequested{SIGTERM}));
+}
+
+void AgentMachine::answer(const DrainMember::Answer& answer) {
+  if (answer.reply) {
+    drain::Reply reply = *answer.reply;
+    if (reply.kind == drain::Reply::Kind::kSteps || reply.kind == drain::Reply::Kind::kWaiting) {
+      reply.can_continue = policy_.can_continue();
+    }
+    act(agent_action::Observe{std::move(reply)});
+  }
+  if (answer.request) act(agent_action::SetStopStep{*answer.request});
+  if (answer.leaves_at) decide(LeaveAtStep{*answer.leaves_at});
+}
+
+// ---- The end.
+
+void AgentMachine::follow(Finish action) {
+  is_finished_ = true;
+  ends_job_ = action.result.job.has_value();
+  act(std::move(action));
+}
+
+void AgentMachine::on(const agent_event::ResultFixed& event) {
+  shutdown_at_ = now_;
+  // Workers on other nodes may use our store until the last one has ended.
+  if (!ends_job_ || !event.serves_store || round_->group_world_size < 2) return;
+  report(AgentEvent::Kind::kProgress,
+         "keeping the round's store until the workers of the other nodes are gone");
+  shutdown_at_ = add_saturating(now_, shutdown_limit());
+}
+
+void AgentMachine::on(const agent_event::RoundOver&) {
+  if (is_finished_ && !is_flushing_) shutdown_at_ = now_;
+}
+
+// After the job ended: the time in which all other nodes stop their workers or are evicted.
+Duration AgentMachine::shutdown_limit() const {
+  return std::min<Duration>(options_.stop_grace, std::chrono::hours(1)) + kStopMargin;
+}
+
+void AgentMachine::shut_down() {
+  shutdown_at_.reset();
+  if (!std::exchange(is_flushing_, true)) {
+    act(agent_action::Flush{ends_job_ ? shutdown_limit() : kLeaveLimit,
+                            policy_.state() == AgentState::kUnknown});
+  } else if (!std::exchange(is_closed_, true)) {
+    act(agent_action::Close{});
+  }
+}
+
+}  // namespace elastic::core

@@ -1,0 +1,228 @@
+#pragma once
+
+// What the agent of a node does next: the policy of its rounds, its part of an agreed step, the
+// verdicts about its workers, the order of their stop and of its own end, with every deadline.
+//
+//   core::AgentMachine agent(options);
+//   std::vector<core::AgentAction> actions;
+//   agent.step(rdzv::Round{...}, now, &actions);
+//   // execute the actions in order; call step(PolicyTick{}) at agent.next_deadline()
+//
+// Pure: the same calls in the same order give the same actions. Not thread-safe. An action that
+// says that an event follows is answered by that event, if no later action makes it meaningless.
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "core/agent/agent_policy.h"
+#include "core/drain/drain_member.h"
+#include "core/hang/hang_types.h"
+#include "elastic/agent.h"
+#include "elastic/time.h"
+
+namespace elastic::core {
+
+namespace agent_event {
+// The template of the workers can fork, or will not.
+struct TemplateReady {};
+// The answer to CollectStacks: whether a worker has written its stack.
+struct StacksCollected {
+  bool any = false;
+};
+// This node does not reach the workers' store of the round.
+struct StoreUnreachable {
+  std::string why;
+};
+// The user, or the node's scheduler, wants the job to stop at an agreed step, or the node to leave
+// at one, within the limit.
+struct DrainRequested {
+  int signal = 0;
+  Duration limit{};
+};
+// No process of the round's workers is left. GroupGone follows when their failures are explained.
+struct ProcessesEnded {};
+// The answer to Finish: whether this node still serves a store that workers may use.
+struct ResultFixed {
+  bool serves_store = false;
+};
+// The workers of all nodes have ended, or nothing is heard of them any more.
+struct RoundOver {};
+// The answer to Flush.
+struct Flushed {};
+}  // namespace agent_event
+
+using AgentInput = std::variant<PolicyEvent, hang::Verdict, drain::Order, drain::StopStepEvent,
+                                agent_event::TemplateReady, agent_event::StacksCollected,
+                                agent_event::StoreUnreachable, agent_event::DrainRequested,
+                                agent_event::ProcessesEnded, agent_event::ResultFixed,
+                                agent_event::RoundOver, agent_event::Flushed>;
+
+namespace agent_action {
+struct AwaitTemplate {};  // TemplateReady follows
+struct CollectStacks {};  // of the workers, before they are stopped: StacksCollected follows
+struct WriteStacks {      // that were collected last
+  std::string reason;
+};
+struct StopWorkers {
+  StopGroup how;
+  bool after_failure = false;  // of a worker of the round, on any node
+};
+struct KillWorker {
+  int local_rank = 0;
+};
+struct Observe {  // to the coordinator
+  std::variant<drain::Reply, hang::RankFinished> message;
+};
+struct RequestDrain {  // to the coordinator
+  drain::Notice notice;
+};
+struct SetStopStep {  // to the guardian, whose answers are events
+  drain::StopStepRequest request;
+};
+// Send what waits for the rendezvous, and wait until no node needs a coordinator in this process:
+// Flushed follows.
+struct Flush {
+  Duration limit{};
+  bool is_supervision_lost = false;  // close the link to the guardian, which kills what is left
+};
+struct Close {};  // the rest, and report the end
+}  // namespace agent_action
+
+using AgentAction =
+    std::variant<Send, StartGroup, PrepareGroup, CutGroup, ContinueGroup, Report, Finish,
+                 agent_action::AwaitTemplate, agent_action::CollectStacks,
+                 agent_action::WriteStacks, agent_action::StopWorkers, agent_action::KillWorker,
+                 agent_action::Observe, agent_action::RequestDrain, agent_action::SetStopStep,
+                 agent_action::Flush, agent_action::Close>;
+
+// The longest delay of a stop for the sake of stacks.
+inline constexpr Duration kHeldStopLimit = std::chrono::seconds(2);
+// The coordinator ends the job at the deadline of a drain. Without an answer of it this node
+// leaves.
+inline constexpr Duration kDrainMargin = std::chrono::seconds(5);
+// It does not stop a node that could not leave at an agreed step: that has to leave all the same.
+inline constexpr Duration kDepartureMargin = std::chrono::milliseconds(500);
+// The time to flush this node's leave to the rendezvous while the job continues.
+inline constexpr Duration kLeaveLimit = std::chrono::seconds(5);
+// The rendezvous evicts a node that does not stop its workers within its grace period and this.
+inline constexpr Duration kStopMargin = std::chrono::seconds(10);
+
+struct AgentMachineOptions {
+  AgentPolicyOptions policy;
+  std::string host_name;  // in messages
+  Duration stop_grace{};
+  // The stacks of the workers are collected before they are stopped after a failure.
+  bool stacks_on_failure = false;
+  bool keeps_stacks = false;     // those of a hang are written, too
+  Duration straggler_timeout{};  // of other ranks after the first exit with 0; zero: none
+  // The node joins when the template of its workers is ready, or after this; nullopt: at once.
+  std::optional<Duration> template_limit;
+};
+
+class AgentMachine {
+ public:
+  explicit AgentMachine(AgentMachineOptions options);
+
+  void step(const AgentInput& input, Instant now, std::vector<AgentAction>* out);
+  // When step(PolicyTick{}) must be called; nullopt: never.
+  std::optional<Instant> next_deadline() const;
+
+  AgentState state() const { return policy_.state(); }
+  bool is_finished() const { return is_finished_; }  // the result is fixed
+  // The exit of a worker that this machine has killed says why.
+  WorkerExit explain(int local_rank, WorkerExit exit) const;
+
+ private:
+  void on(const PolicyEvent& event);
+  void on(const hang::Verdict& verdict);
+  void on(const drain::Order& order) { answer(drain_.on(order)); }
+  void on(const drain::StopStepEvent& event) { answer(drain_.on(event)); }
+  void on(const agent_event::TemplateReady&) { join(); }
+  void on(const agent_event::StacksCollected& event);
+  void on(const agent_event::StoreUnreachable& event);
+  void on(const agent_event::DrainRequested& event);
+  void on(const agent_event::ProcessesEnded&);
+  void on(const agent_event::ResultFixed& event);
+  void on(const agent_event::RoundOver&);
+  void on(const agent_event::Flushed&) { shutdown_at_ = now_; }
+  void tick();
+
+  // What an event of the policy means here, before the policy decides about it.
+  void note(const WorkerStarted& event);
+  void note(const WorkerExited& event);
+  void note(const rdzv::Restart& event);
+  void note(const rdzv::Closed& event);
+  void note(const StopRequested& event);
+  template <typename Other>
+  void note(const Other&) {}
+  void decide(const PolicyEvent& event);
+  void follow(StartGroup action);
+  void follow(PrepareGroup action);
+  void follow(ContinueGroup action);
+  void follow(StopGroup action);
+  void follow(Finish action);
+  template <typename Other>
+  void follow(Other action) {
+    act(std::move(action));
+  }
+
+  void begin_round(std::shared_ptr<const RoundInfo> round);
+  void join();
+  void note_finished(const WorkerExited& event);
+  void kill(int local_rank, std::string verdict, bool ends_job, bool is_unreachable);
+  void release_stop();
+  void answer(const DrainMember::Answer& answer);
+  void give_up_drain();
+  void shut_down();
+  Duration shutdown_limit() const;
+  bool can_leave_alone() const;
+  void report(AgentEvent::Kind kind, std::string message);
+  template <typename Action>
+  void act(Action action) {
+    out_->emplace_back(std::in_place_type<Action>, std::move(action));
+  }
+
+  const AgentMachineOptions options_;
+  AgentPolicy policy_;
+  DrainMember drain_;
+  std::optional<RendezvousReady> ready_;  // this node has not begun to join yet
+  std::optional<Instant> join_at_;
+
+  // Of the round; null before the first one.
+  std::shared_ptr<const RoundInfo> round_;
+  std::vector<bool> has_started_;  // by local rank
+  std::vector<bool> has_ended_;    // likewise
+  bool has_sent_finish_ = false;   // of the first worker that exited with 0
+  bool may_hold_stop_ = false;     // no stop was requested yet
+  bool is_stop_for_failure_ = false;
+  bool is_stop_for_loss_ = false;       // a node was lost
+  std::optional<StopGroup> held_stop_;  // waits for stacks
+  std::optional<Instant> held_until_;
+  // The worker that was killed with a verdict, and the marks of its exit.
+  struct Killed {
+    int local_rank = -1;  // -1: none
+    std::string verdict;
+    bool ends_job = false;
+    bool is_unreachable = false;
+  };
+  Killed killed_;
+  std::optional<Instant> drain_until_;
+
+  // The end.
+  bool is_finished_ = false;
+  bool ends_job_ = false;  // the job has ended, not only this node's part
+  bool is_flushing_ = false;
+  bool is_closed_ = false;
+  std::optional<Instant> shutdown_at_;
+
+  // During a step.
+  Instant now_;
+  std::vector<AgentAction>* out_ = nullptr;
+};
+
+}  // namespace elastic::core

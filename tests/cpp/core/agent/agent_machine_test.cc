@@ -1,0 +1,391 @@
+// What surrounds the policy of an agent: held stops, verdicts, requests to drain, and the end.
+
+#include "core/agent/agent_machine.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <csignal>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/agent/agent_policy_harness.h"
+
+namespace elastic::core {
+namespace {
+
+using agent_policy_test::exited;
+using agent_policy_test::killed;
+using agent_policy_test::stopped;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using ::testing::HasSubstr;
+
+const NodeId kSelf{1, 1};
+
+// An agent of two workers, ranks 0 and 1, or 2 and 3 on the second of two nodes.
+class AgentMachineTest : public ::testing::Test {
+ public:  // calls are chained
+  static AgentMachineOptions options() {
+    AgentMachineOptions options;
+    options.policy.node.id = kSelf;
+    options.policy.node.local_world_size = 2;
+    options.policy.node.stop_grace = options.policy.node.failure_grace = seconds(30);
+    options.host_name = "node7";
+    options.stop_grace = seconds(30);
+    return options;
+  }
+  static AgentMachineOptions with_stacks() {
+    AgentMachineOptions with = options();
+    with.stacks_on_failure = true;
+    return with;
+  }
+  static AgentMachineOptions in_place() {
+    AgentMachineOptions with = options();
+    with.policy.inplace_grace = seconds(5);
+    return with;
+  }
+  void use(const AgentMachineOptions& options) { agent_.emplace(options); }
+
+  AgentMachineTest& step(const AgentInput& input) {
+    actions_.clear();
+    agent_->step(input, now_, &actions_);
+    return *this;
+  }
+  // Until then nothing is due, and there it is.
+  void wait_for(Duration limit) {
+    const Instant due = now_ + limit;
+    ASSERT_EQ(agent_->next_deadline(), due);
+    now_ = due - Duration(1);
+    EXPECT_TRUE(step(PolicyTick{}).actions_.empty());
+    now_ = due;
+    step(PolicyTick{});
+  }
+  void tick() {
+    ASSERT_EQ(agent_->next_deadline(), now_);
+    step(PolicyTick{});
+  }
+  void begin_round(int nodes = 1) {
+    auto record = std::make_shared<RoundRecord>();
+    record->round = ++round_;
+    record->nodes = nodes;
+    record->world_size = 2 * nodes;
+    NodeAssignment own;
+    own.group_rank = nodes - 1;
+    own.local_world_size = 2;
+    own.base_rank = 2 * own.group_rank;
+    step(rdzv::Round{kSelf, std::move(record), own});
+  }
+  void run(int nodes = 1) {
+    step(RendezvousReady{"n", "10.0.0.1"});
+    begin_round(nodes);
+    for (const int worker : {0, 1}) step(WorkerStarted{worker, 1000 + worker, now_});
+  }
+  AgentMachineTest& exit(int worker, const WorkerExit& exit) {
+    return step(WorkerExited{worker, 1000 + worker, exit});
+  }
+  AgentMachineTest& restart(rdzv::RestartCause cause = rdzv::RestartCause::kMemberLost) {
+    return step(rdzv::Restart{kSelf, round_, cause, "m was lost", seconds(5)});
+  }
+  void succeed() {
+    exit(0, exited(0)).exit(1, exited(0)).step(agent_event::ProcessesEnded{}).step(GroupGone{});
+    JobResult result;
+    result.outcome = JobOutcome::kSucceeded;
+    step(rdzv::Closed{kSelf, std::make_shared<const JobResult>(result)});
+  }
+
+  template <typename Action>
+  std::optional<Action> one() const {
+    std::optional<Action> found;
+    for (const AgentAction& action : actions_) {
+      if (const auto* it = std::get_if<Action>(&action)) found = *it;
+    }
+    return found;
+  }
+  template <typename Action>
+  bool has() const {
+    return one<Action>().has_value();
+  }
+  std::string reported(AgentEvent::Kind kind) const {
+    for (const AgentAction& action : actions_) {
+      const auto* it = std::get_if<Report>(&action);
+      if (it != nullptr && it->event.kind == kind) return it->event.message;
+    }
+    return "";
+  }
+
+  Instant now_ = Instant(seconds(100));
+  std::uint64_t round_ = 0;
+  std::optional<AgentMachine> agent_{options()};
+  std::vector<AgentAction> actions_;
+};
+
+using Stop = agent_action::StopWorkers;
+using Collect = agent_action::CollectStacks;
+
+// ---- Stops.
+
+TEST_F(AgentMachineTest, AStopAfterAFailureWaitsForTheStacks) {
+  use(with_stacks());
+  run();
+  exit(0, exited(1)).restart(rdzv::RestartCause::kWorkerFailed);
+  EXPECT_TRUE(has<Collect>());
+  EXPECT_FALSE(has<Stop>());
+  step(agent_event::StacksCollected{true});
+  EXPECT_THAT(one<agent_action::WriteStacks>()->reason, HasSubstr("before the stop"));
+  ASSERT_TRUE(has<Stop>());
+  EXPECT_TRUE(one<Stop>()->after_failure);
+  EXPECT_EQ(one<Stop>()->how.signal, SIGTERM);
+}
+
+TEST_F(AgentMachineTest, AStopWaitsForStacksAtMostTwoSeconds) {
+  use(with_stacks());
+  run();
+  restart();
+  wait_for(kHeldStopLimit);
+  ASSERT_TRUE(has<Stop>());
+  EXPECT_FALSE(one<Stop>()->after_failure);  // a node was lost
+  EXPECT_TRUE(step(agent_event::StacksCollected{true}).actions_.empty());
+}
+
+TEST_F(AgentMachineTest, WithoutAFailureNothingWaitsForStacks) {
+  use(with_stacks());
+  run();
+  restart(rdzv::RestartCause::kGrowth);
+  EXPECT_TRUE(has<Stop>());
+  EXPECT_FALSE(has<Collect>());
+}
+
+TEST_F(AgentMachineTest, AStopRequestDoesNotWaitForTheStacksOfAnEarlierStop) {
+  use(with_stacks());
+  run();
+  restart();
+  step(StopRequested{SIGINT});
+  ASSERT_TRUE(has<Stop>());
+  EXPECT_EQ(one<Stop>()->how.signal, SIGINT);
+}
+
+TEST_F(AgentMachineTest, AHeldStopIsForgottenWhenNoProcessIsLeft) {
+  use(with_stacks());
+  run();
+  restart();
+  step(agent_event::ProcessesEnded{});
+  EXPECT_FALSE(agent_->next_deadline());
+  EXPECT_TRUE(step(agent_event::StacksCollected{true}).actions_.empty());
+}
+
+TEST_F(AgentMachineTest, TheNextRoundMayHoldItsStopAgain) {
+  use(with_stacks());
+  run();
+  restart().step(agent_event::StacksCollected{});
+  exit(0, stopped(killed(SIGTERM))).exit(1, stopped(killed(SIGTERM))).step(GroupGone{});
+  begin_round();
+  EXPECT_TRUE(restart(rdzv::RestartCause::kGrowth).has<Stop>());  // the cause is not the last one's
+}
+
+// ---- Verdicts.
+
+hang::Verdict verdict(HangAction action, int suspect = 1) {
+  hang::Verdict verdict;
+  verdict.round = 1;
+  verdict.text = "the job hangs";
+  verdict.cause = "hung: no rank made progress for 5 s";
+  verdict.suspect = suspect;
+  verdict.action = action;
+  return verdict;
+}
+
+TEST_F(AgentMachineTest, AVerdictKillsTheSuspectAndExplainsItsExit) {
+  use(with_stacks());
+  run();
+  step(verdict(HangAction::kFail));
+  EXPECT_EQ(reported(AgentEvent::Kind::kHang), "the job hangs");
+  ASSERT_TRUE(has<agent_action::KillWorker>());
+  EXPECT_EQ(one<agent_action::KillWorker>()->local_rank, 1);
+  const WorkerExit exit_of_it = agent_->explain(1, killed(SIGKILL));
+  EXPECT_EQ(exit_of_it.verdict, "hung: no rank made progress for 5 s");
+  EXPECT_TRUE(exit_of_it.ends_job);
+  EXPECT_EQ(agent_->explain(0, killed(SIGKILL)).verdict, "");
+  EXPECT_EQ(agent_->explain(1, killed(SIGSEGV)).verdict, "");
+  exit(1, exit_of_it).restart(rdzv::RestartCause::kWorkerFailed);
+  EXPECT_TRUE(has<Stop>());  // the stacks are known
+}
+
+TEST_F(AgentMachineTest, AVerdictThatOnlyReportsKillsNobody) {
+  AgentMachineOptions with = options();
+  with.keeps_stacks = true;
+  use(with);
+  run();
+  step(verdict(HangAction::kReport));
+  EXPECT_FALSE(has<agent_action::KillWorker>());
+  EXPECT_EQ(one<agent_action::WriteStacks>()->reason, "the job hangs");
+  hang::Verdict straggling = verdict(HangAction::kReport);
+  straggling.is_straggling = true;
+  step(straggling);
+  EXPECT_EQ(reported(AgentEvent::Kind::kStraggling), "the job hangs");
+  EXPECT_FALSE(has<agent_action::WriteStacks>());
+}
+
+TEST_F(AgentMachineTest, WithoutASuspectRankZeroEnds) {
+  run();
+  step(verdict(HangAction::kRestart, -1));
+  EXPECT_EQ(one<agent_action::KillWorker>()->local_rank, 0);
+}
+
+TEST_F(AgentMachineTest, AVerdictAboutAnotherNodeOrRoundKillsNobodyHere) {
+  run(2);
+  EXPECT_FALSE(step(verdict(HangAction::kRestart, 1)).has<agent_action::KillWorker>());
+  restart();
+  exit(0, stopped(killed(SIGTERM))).exit(1, stopped(killed(SIGTERM))).step(GroupGone{});
+  begin_round(2);
+  EXPECT_TRUE(step(verdict(HangAction::kRestart, 2)).actions_.empty());
+}
+
+TEST_F(AgentMachineTest, AStoreThatIsNotReachedEndsTheFirstWorkerThatRuns) {
+  run(2);
+  exit(0, exited(0));
+  step(agent_event::StoreUnreachable{"no route to host"});
+  EXPECT_EQ(one<agent_action::KillWorker>()->local_rank, 1);
+  const WorkerExit exit_of_it = agent_->explain(1, killed(SIGKILL));
+  EXPECT_TRUE(exit_of_it.is_unreachable);
+  EXPECT_THAT(exit_of_it.verdict, HasSubstr("node7 does not reach the workers' store"));
+}
+
+TEST_F(AgentMachineTest, TheTimeOfTheOtherRanksBeginsWithTheFirstExitWithZero) {
+  AgentMachineOptions with = options();
+  with.straggler_timeout = seconds(60);
+  use(with);
+  run(2);
+  exit(1, exited(0));
+  ASSERT_TRUE(has<agent_action::Observe>());
+  const auto finished = std::get<hang::RankFinished>(one<agent_action::Observe>()->message);
+  EXPECT_EQ(finished.rank, 3);
+  EXPECT_EQ(finished.limit, Duration(seconds(60)));
+  EXPECT_FALSE(exit(0, exited(0)).has<agent_action::Observe>());
+}
+
+// ---- Agreed steps.
+
+TEST_F(AgentMachineTest, ARequestToDrainThatComesToNothingStopsTheNode) {
+  run();
+  step(agent_event::DrainRequested{SIGTERM, seconds(20)});
+  ASSERT_TRUE(has<agent_action::RequestDrain>());
+  EXPECT_EQ(one<agent_action::RequestDrain>()->notice.reason, "signal 15 (SIGTERM) on node7");
+  EXPECT_FALSE(one<agent_action::RequestDrain>()->notice.departure);
+  wait_for(seconds(20) + kDrainMargin);
+  EXPECT_THAT(reported(AgentEvent::Kind::kDrain), HasSubstr("the coordinator has not stopped"));
+  EXPECT_EQ(one<Stop>()->how.signal, SIGTERM);
+}
+
+TEST_F(AgentMachineTest, ANodeOfSeveralLeavesAlone) {
+  use(in_place());
+  step(RendezvousReady{"n", "10.0.0.1"});
+  begin_round(2);
+  step(agent_event::DrainRequested{SIGUSR1, seconds(20)});
+  const auto request = one<agent_action::RequestDrain>();
+  ASSERT_TRUE(request && request->notice.departure);
+  EXPECT_EQ(request->notice.departure->nodes, std::vector<NodeId>{kSelf});
+  wait_for(seconds(20) + kDepartureMargin);
+  EXPECT_THAT(reported(AgentEvent::Kind::kDrain), HasSubstr("could not leave at an agreed step"));
+  EXPECT_TRUE(has<Stop>());
+}
+
+TEST_F(AgentMachineTest, WithoutARoundARequestToDrainIsOneToStop) {
+  step(RendezvousReady{"n", "10.0.0.1"});
+  step(agent_event::DrainRequested{SIGTERM, seconds(20)});
+  EXPECT_EQ(one<Finish>()->result.exit_code, 128 + SIGTERM);
+}
+
+TEST_F(AgentMachineTest, OrdersOfAStepReachTheGuardianAndItsAnswersTheCoordinator) {
+  run();
+  drain::Order ask;
+  ask.round = 1;
+  ask.proposal = 3;
+  step(ask);
+  ASSERT_TRUE(has<agent_action::SetStopStep>());
+  drain::StopStepEvent steps;
+  steps.proposal = one<agent_action::SetStopStep>()->request.proposal;
+  steps.reporting = {0, 1};
+  steps.newest = steps.oldest = 12;
+  step(steps);
+  ASSERT_TRUE(has<agent_action::Observe>());
+  EXPECT_EQ(std::get<drain::Reply>(one<agent_action::Observe>()->message).newest, 12);
+}
+
+// ---- The beginning and the end.
+
+TEST_F(AgentMachineTest, WorkersThatAreKeptWaitForATemplateAtMostItsLimit) {
+  AgentMachineOptions with = in_place();
+  with.template_limit = seconds(15);
+  use(with);
+  step(RendezvousReady{"n", "10.0.0.1"});
+  EXPECT_TRUE(has<agent_action::AwaitTemplate>());
+  EXPECT_FALSE(has<Send>());
+  wait_for(seconds(15));
+  EXPECT_TRUE(has<Send>());
+  EXPECT_TRUE(step(agent_event::TemplateReady{}).actions_.empty());
+}
+
+TEST_F(AgentMachineTest, TheEndHasAnOrder) {
+  run();
+  succeed();
+  ASSERT_TRUE(has<Finish>());
+  step(agent_event::ResultFixed{false});
+  EXPECT_TRUE(actions_.empty());
+  tick();
+  ASSERT_TRUE(has<agent_action::Flush>());
+  EXPECT_EQ(one<agent_action::Flush>()->limit, seconds(30) + kStopMargin);
+  EXPECT_FALSE(agent_->next_deadline());
+  step(agent_event::Flushed{});
+  EXPECT_FALSE(has<agent_action::Close>());
+  tick();
+  EXPECT_TRUE(has<agent_action::Close>());
+  EXPECT_FALSE(agent_->next_deadline());
+}
+
+TEST_F(AgentMachineTest, AStoreThatOthersMayUseStaysUntilTheirWorkersHaveEnded) {
+  run(2);
+  succeed();
+  step(agent_event::ResultFixed{true});
+  EXPECT_THAT(reported(AgentEvent::Kind::kProgress), HasSubstr("keeping the round's store"));
+  EXPECT_EQ(agent_->next_deadline(), now_ + seconds(30) + kStopMargin);
+  step(agent_event::RoundOver{});
+  tick();
+  EXPECT_TRUE(has<agent_action::Flush>());
+}
+
+TEST_F(AgentMachineTest, AStopRequestEndsTheWaitForOtherNodes) {
+  run(2);
+  succeed();
+  step(agent_event::ResultFixed{true});
+  step(StopRequested{SIGTERM});
+  tick();
+  EXPECT_TRUE(has<agent_action::Flush>());
+  step(StopRequested{SIGTERM});
+  tick();
+  EXPECT_TRUE(has<agent_action::Close>());
+}
+
+TEST_F(AgentMachineTest, ANodeThatLeavesFlushesForAShortTime) {
+  step(RendezvousReady{"n", "10.0.0.1"});
+  step(StopRequested{SIGTERM});
+  step(agent_event::ResultFixed{});
+  tick();
+  EXPECT_EQ(one<agent_action::Flush>()->limit, Duration(kLeaveLimit));
+  EXPECT_FALSE(one<agent_action::Flush>()->is_supervision_lost);
+}
+
+TEST_F(AgentMachineTest, ALostGuardianIsLetGo) {
+  run();
+  step(SupervisionLost{"the guardian was killed"});
+  step(agent_event::ResultFixed{});
+  tick();
+  EXPECT_TRUE(one<agent_action::Flush>()->is_supervision_lost);
+}
+
+}  // namespace
+}  // namespace elastic::core
