@@ -216,10 +216,9 @@ void AgentMachine::on(const hang::Verdict& verdict) {
 void AgentMachine::on(const agent_event::StoreUnreachable& event) {
   for (std::size_t i = 0; i < has_started_.size(); ++i) {
     if (!has_started_[i] || has_ended_[i]) continue;
-    return kill(static_cast<int>(i),
-                options_.host_name + " does not reach the workers' store of the round on the " +
-                    "node of rank 0: " + event.why,
-                false, true);
+    std::string why = options_.host_name;
+    why += " does not reach the workers' store of the round on the node of rank 0: " + event.why;
+    return kill(static_cast<int>(i), std::move(why), false, true);
   }
 }
 
