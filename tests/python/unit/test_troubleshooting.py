@@ -78,7 +78,7 @@ EXEMPT = {
         "more nodes have joined", "all nodes have finished",
         "asked for a new round", "the workers of ", "the coordinator ended in order",
         "it does not coordinate the job any more", "the token…", ", waiting for …",
-        "was not resolved in …", "a process that the workers left behind", "no round of the job is",
+        "was not resolved in …", "a process that the workers left behind",
         ", the most recent call first", "the directory for temporary files", " done, waiting for ",
     ),
     "not a message: what other programs print, names of events, and text of exits": (
