@@ -13,6 +13,9 @@
 // workers stop at the step, and they leave the job. That ends the round for the rendezvous as any
 // leave does. The others are told that the round is over, which ends the wait of their ranks.
 //
+// A node whose workers have all finished does not leave: it waits for the end of the job. If that
+// is so of all that were to leave, the others go on at once.
+//
 // Until the release nothing is final: the step can be withdrawn, and every rank goes on with it. It
 // is withdrawn if the round ends for another reason, if the whole job is to stop, and at the
 // deadline. After it only the leave, or the loss, of the nodes that were released can follow. A
@@ -98,10 +101,6 @@ bool DrainMachine::check_departure() {
     end_departure(kExpired);
     return false;
   }
-  if (have_leaving_finished()) {
-    give_up_departure("its workers have finished");
-    return false;
-  }
   const std::string why = obstacle();
   if (why.empty()) return true;
   if (!stops_job_) {
@@ -131,13 +130,16 @@ std::string DrainMachine::obstacle() const {
 }
 
 // Nothing of a node without workers is to be stopped at a step. REQUIRES: the nodes have reported
-// their steps.
+// their steps, or that they wait.
+bool DrainMachine::has_finished(const NodeId& id) const {
+  const auto found = nodes_.find(id);
+  return found == nodes_.end() ||
+         (found->second.reply.reporting == 0 && found->second.reply.num_silent == 0);
+}
+
 bool DrainMachine::have_leaving_finished() const {
-  return std::all_of(leaving_.begin(), leaving_.end(), [this](const NodeId& id) {
-    const auto found = nodes_.find(id);
-    return found == nodes_.end() ||
-           (found->second.reply.reporting == 0 && found->second.reply.num_silent == 0);
-  });
+  return std::all_of(leaving_.begin(), leaving_.end(),
+                     [this](const NodeId& id) { return has_finished(id); });
 }
 
 void DrainMachine::hold() {
@@ -150,9 +152,13 @@ void DrainMachine::hold() {
 // cannot continue in another round.
 void DrainMachine::check_waiting() {
   if (tally_.waiting < nodes_.size()) return;
-  if (obstacle().empty()) return release(leaving_);
-  withdraw();
-  ask();  // and decide anew
+  if (!obstacle().empty() || have_leaving_finished()) {
+    withdraw();
+    ask();  // and decide anew
+    return;
+  }
+  std::erase_if(leaving_, [this](const NodeId& id) { return has_finished(id); });
+  release(leaving_);
 }
 
 void DrainMachine::release(std::vector<NodeId> nodes) {

@@ -331,6 +331,9 @@ void DrainMachine::decide() {
   // By an earlier coordinator: every rank waits at the step.
   if (!released.empty()) return release(std::move(released));
   if (is_held) withdraw();  // a step of an earlier coordinator, which has not committed it
+  if (is_departure_ && has_time_ && have_leaving_finished()) {
+    return give_up_departure("its workers have finished");
+  }
   const auto silent_until = add_saturating(first_report_.value_or(now_), kDrainSilentGrace);
   const bool is_awaited = now_ < silent_until || (is_departure_ && obstacle().empty());
   if (reporting == 0 || (silent > 0 && is_awaited)) {

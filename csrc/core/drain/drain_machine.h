@@ -151,6 +151,7 @@ class DrainMachine {
   bool prepare_departure();
   bool check_departure();
   std::string obstacle() const;
+  bool has_finished(const NodeId& id) const;
   bool have_leaving_finished() const;
   bool is_given_up(const drain::Notice& notice) const;
   void hold();

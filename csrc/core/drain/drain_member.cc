@@ -39,13 +39,13 @@ DrainMember::Answer DrainMember::on(const Order& order) {
     case Order::Kind::kTentative:
       // A worker that waits at the accepted step must not look like one that has passed it.
       if (is_repeated && held_ == order.step) {
-        return {{}, reply_of(is_waiting_ ? Reply::Kind::kWaiting : Reply::Kind::kAccepted)};
+        return {{}, is_waiting_ ? begin_waiting() : reply_of(Reply::Kind::kAccepted)};
       }
-      is_waiting_ = is_departure && !has_workers();
+      is_waiting_ = false;
       held_ = has_workers() ? kNoStep : order.step;
       tentative_ = order.step;
       if (!has_workers()) {
-        answer.reply = reply_of(is_waiting_ ? Reply::Kind::kWaiting : Reply::Kind::kAccepted);
+        answer.reply = is_departure ? begin_waiting() : reply_of(Reply::Kind::kAccepted);
       }
       break;
     case Order::Kind::kWithdraw:
@@ -73,8 +73,7 @@ DrainMember::Answer DrainMember::on(const drain::StopStepEvent& event) {
   if (event.kind == Reply::Kind::kAccepted) held_ = tentative_;
   if (event.kind == Reply::Kind::kWaiting) {
     if (held_ != tentative_) return {};  // of a step that was refused or withdrawn
-    is_waiting_ = true;
-    return {{}, reply_of(event.kind)};
+    return {{}, begin_waiting()};
   }
   Reply reply = reply_of(event.kind);
   reply.newest = event.newest;
@@ -98,6 +97,13 @@ DrainMember::Answer DrainMember::on(const drain::StopStepEvent& event) {
     if (reply.silent.size() < drain::kSilentRanksMax) reply.silent.push_back(ranks_[i]);
   }
   return {{}, std::move(reply)};
+}
+
+Reply DrainMember::begin_waiting() {
+  is_waiting_ = true;
+  Reply reply = reply_of(Reply::Kind::kWaiting);
+  reply.reporting = num_running_;
+  return reply;
 }
 
 Reply DrainMember::reply_of(Reply::Kind kind) const {

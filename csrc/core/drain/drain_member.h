@@ -35,6 +35,7 @@ class DrainMember {
   bool is_reached() const { return final_.has_value(); }
 
  private:
+  drain::Reply begin_waiting();
   drain::Reply reply_of(drain::Reply::Kind kind) const;
   bool has_workers() const { return num_running_ > 0; }
 

@@ -72,7 +72,7 @@ struct Reply {
   Kind kind = Kind::kSteps;
   std::uint64_t round = 0;
   std::uint64_t proposal = 0;
-  // Of the running workers that report steps: these take part.
+  // Of the running workers that report steps: these take part. kWaiting: all workers that run.
   std::int32_t reporting = 0;
   std::int64_t newest = kNoStep;
   std::int64_t oldest = kNoStep;

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -73,6 +74,17 @@ class DepartureTest : public ::testing::Test {
     }
     return seen;
   }
+  // Every worker of the node that runs waits at the step.
+  void wait_at_step(int index) {
+    const bool is_running = !finished_.contains(index);
+    step(drain_event::Replied{node(index),
+                              {.kind = Reply::Kind::kWaiting,
+                               .round = 1,
+                               .proposal = 2,
+                               .reporting = is_running ? 1 : 0,
+                               .can_continue = is_running},
+                              spares_});
+  }
   void wait(Duration duration) {
     const Instant end = now_ + duration;
     for (auto next = machine_.next_deadline(); next && *next <= end && actions_.empty();
@@ -93,9 +105,9 @@ class DepartureTest : public ::testing::Test {
   int spares_ = 0;
   int cannot_continue_ = -1;  // a node
   std::int64_t held_ = kNoStep;
-  int released_ = -1;  // a node that an earlier coordinator has told to leave
-  int silent_ = -1;    // a node whose rank reports no step
-  int finished_ = -1;  // a node whose rank has exited with 0
+  int released_ = -1;       // a node that an earlier coordinator has told to leave
+  int silent_ = -1;         // a node whose rank reports no step
+  std::set<int> finished_;  // nodes whose ranks have exited with 0
   Order last_order_;
 
  private:
@@ -117,12 +129,12 @@ class DepartureTest : public ::testing::Test {
     Reply reply;
     reply.round = sent.order.round;
     reply.proposal = sent.order.proposal;
-    reply.reporting = index == silent_ || index == finished_ ? 0 : 1;
+    reply.reporting = index == silent_ || finished_.contains(index) ? 0 : 1;
     reply.num_silent = index == silent_ ? 1 : 0;
     reply.newest = reply.oldest = 10;
     reply.held = held_;
     reply.is_committed = index == released_;
-    reply.can_continue = index != cannot_continue_ && index != finished_;
+    reply.can_continue = index != cannot_continue_ && !finished_.contains(index);
     if (sent.order.kind == Order::Kind::kAsk) {
       step(drain_event::Replied{sent.to, reply, spares_});
     } else if (sent.order.kind == Order::Kind::kTentative && last != Reply::Kind::kSteps) {
@@ -142,10 +154,7 @@ TEST_F(DepartureTest, NodeIsReleasedWhenEveryRankWaits) {
   EXPECT_EQ(machine_.describe(), "node1 is to leave at an agreed step (the test)");
   for (const int one : {0, 1, 2}) {
     EXPECT_THAT(serve(), IsEmpty());
-    step(drain_event::Replied{
-        node(one),
-        {.kind = Reply::Kind::kWaiting, .round = 1, .proposal = 2, .can_continue = true},
-        spares_});
+    wait_at_step(one);
   }
   EXPECT_THAT(serve(), ElementsAre("release 1 at 11", "agreed"));
   EXPECT_EQ(told_,
@@ -205,25 +214,62 @@ TEST_F(DepartureTest, RankThatFinishesBeforeTheStepKeepsTheOthersTogether) {
   begin_round(1, {0, 1, 2});
   leave({1}, false, 7);
   serve(Reply::Kind::kAccepted);
-  finished_ = 2;
-  for (const int one : {0, 1, 2}) {
-    step(drain_event::Replied{
-        node(one),
-        {.kind = Reply::Kind::kWaiting, .round = 1, .proposal = 2, .can_continue = one != 2},
-        spares_});
-  }
+  finished_ = {2};
+  for (const int one : {0, 1, 2}) wait_at_step(one);
   EXPECT_THAT(serve(), ElementsAre("withdraw", "ask", "withdraw", "refused"));
   EXPECT_EQ(told_, "the workers of node2 cannot continue in another round");
 }
 
 TEST_F(DepartureTest, NodeWhoseWorkersHaveFinishedIsNotAwaitedAtAStep) {
-  finished_ = 1;
+  finished_ = {1};
   begin_round(1, {0, 1, 2});
   leave({1}, true, 7);
   serve();
   wait(kDrainGatherTime);
   EXPECT_THAT(serve(), ElementsAre("ask", "withdraw", "refused"));
   EXPECT_EQ(told_, "its workers have finished") << "and the job goes on";
+}
+
+TEST_F(DepartureTest, NodeWhoseWorkersHaveFinishedAwaitsNoSilentRank) {
+  finished_ = {1};
+  silent_ = 2;
+  begin_round(1, {0, 1, 2});
+  leave({1}, false, 7);
+  EXPECT_THAT(serve(), ElementsAre("ask", "withdraw", "refused"));
+  EXPECT_EQ(told_, "its workers have finished");
+}
+
+TEST_F(DepartureTest, NodeThatFinishesBeforeTheStepHoldsTheOthersNoLonger) {
+  begin_round(1, {0, 1, 2});
+  leave({1}, false, 7);
+  serve(Reply::Kind::kAccepted);
+  finished_ = {1};
+  for (const int one : {0, 1, 2}) wait_at_step(one);
+  EXPECT_THAT(serve(), ElementsAre("withdraw", "ask", "withdraw", "refused"));
+  EXPECT_EQ(told_, "its workers have finished");
+  EXPECT_EQ(machine_.phase(), DrainPhase::kIdle);
+}
+
+// Of two nodes of a host one has finished before, and the other one does before the step.
+TEST_F(DepartureTest, LastOfSeveralNodesThatFinishesBeforeTheStepHoldsTheOthersNoLonger) {
+  min_nodes_ = 1;
+  finished_ = {0};
+  begin_round(1, {0, 1, 2});
+  leave({0, 1}, false, 7);
+  serve(Reply::Kind::kAccepted);
+  finished_ = {0, 1};
+  for (const int one : {0, 1, 2}) wait_at_step(one);
+  EXPECT_THAT(serve(), ElementsAre("withdraw", "ask", "withdraw", "refused"));
+  EXPECT_EQ(machine_.phase(), DrainPhase::kIdle);
+}
+
+TEST_F(DepartureTest, OnlyNodesWithWorkersAreReleased) {
+  min_nodes_ = 1;
+  finished_ = {0};
+  begin_round(1, {0, 1, 2});
+  leave({0, 1}, false, 7);
+  EXPECT_THAT(serve(), ElementsAre("ask", "tentative 11", "release 1 at 11", "agreed"));
+  EXPECT_THAT(told_, HasSubstr("node1 is to leave at step 11"));
 }
 
 TEST_F(DepartureTest, SpareThatIsGoneAtTheStepIsMissed) {
@@ -233,12 +279,7 @@ TEST_F(DepartureTest, SpareThatIsGoneAtTheStepIsMissed) {
   leave({1}, false, 7);
   serve(Reply::Kind::kAccepted);
   spares_ = 0;
-  for (const int one : {0, 1, 2}) {
-    step(drain_event::Replied{
-        node(one),
-        {.kind = Reply::Kind::kWaiting, .round = 1, .proposal = 2, .can_continue = true},
-        spares_});
-  }
+  for (const int one : {0, 1, 2}) wait_at_step(one);
   EXPECT_THAT(serve(), ElementsAre("withdraw", "ask", "withdraw", "refused"));
 }
 

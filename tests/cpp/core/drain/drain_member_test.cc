@@ -56,6 +56,22 @@ TEST_F(DrainMemberTest, RepeatedProposalIsAcceptedFromMemory) {
   EXPECT_EQ(answer.reply->kind, Reply::Kind::kAccepted);
 }
 
+TEST_F(DrainMemberTest, ReportsHowManyOfItsWorkersWait) {
+  Order tentative = order(Order::Kind::kTentative, 2, 10);
+  tentative.notice.departure.emplace();
+  member_.on(tentative);
+  member_.on(event(Reply::Kind::kAccepted, 2));
+  member_.worker_ended(0);
+  const auto reply = member_.on(event(Reply::Kind::kWaiting, 2)).reply;
+  ASSERT_TRUE(reply);
+  EXPECT_EQ(reply->kind, Reply::Kind::kWaiting);
+  EXPECT_EQ(reply->reporting, 1);
+  member_.worker_ended(1);
+  tentative.proposal = 3;
+  EXPECT_EQ(member_.on(tentative).reply->kind, Reply::Kind::kWaiting);
+  EXPECT_EQ(member_.on(tentative).reply->reporting, 0);
+}
+
 TEST_F(DrainMemberTest, ReportsWhatItHolds) {
   member_.on(order(Order::Kind::kTentative, 2, 10));
   member_.on(event(Reply::Kind::kAccepted, 2));
