@@ -20,6 +20,10 @@ void FieldWriter::bytes(std::string& value, std::size_t limit) {
   writer_.text(std::string_view(value).substr(0, limit));
 }
 
+void FieldWriter::bytes(SharedBytes& value, std::size_t limit) {
+  writer_.text(value.view().substr(0, limit));
+}
+
 void FieldWriter::duration(Duration& value) {
   writer_.integer(static_cast<std::int64_t>(value.count()));
 }
@@ -46,6 +50,8 @@ void FieldReader::text(std::string& value, std::size_t limit) {
 void FieldReader::job_id(std::string& value, std::size_t limit) { name(value, limit); }
 
 void FieldReader::bytes(std::string& value, std::size_t limit) { value = reader_.text(limit); }
+
+void FieldReader::bytes(SharedBytes& value, std::size_t limit) { value = reader_.text(limit); }
 
 void FieldReader::duration(Duration& value) {
   value = std::clamp(Duration(reader_.integer<std::int64_t>()), -kFar, kFar);

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "core/base/byte_io.h"
+#include "core/base/shared_bytes.h"
 #include "core/base/utf8.h"
 #include "elastic/time.h"
 
@@ -43,6 +44,7 @@ class FieldWriter {
   void job_id(std::string& value, std::size_t limit);
   // Not a text.
   void bytes(std::string& value, std::size_t limit);
+  void bytes(SharedBytes& value, std::size_t limit);
   template <typename Enum>
   void choice(Enum& value, Enum) {
     writer_.integer(value);
@@ -102,6 +104,7 @@ class FieldReader {
   void text(std::string& value, std::size_t limit);
   void job_id(std::string& value, std::size_t limit);
   void bytes(std::string& value, std::size_t limit);
+  void bytes(SharedBytes& value, std::size_t limit);
   template <typename Enum>
   void choice(Enum& value, Enum last) {
     value = reader_.enumerator(last);

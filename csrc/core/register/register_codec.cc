@@ -26,7 +26,7 @@ constexpr std::size_t kHeadBytes = sizeof kStateMagic + sizeof kFormatVersion;
 constexpr std::size_t kDigestBytes = sizeof(std::uint64_t);
 static_assert(std::variant_size_v<Body> == kMessages);
 
-// Changes nothing of what it visits: a record is megabytes, and is not copied for this.
+// Changes nothing of what it visits.
 class FieldsOut {
  public:
   static constexpr bool kIsWriter = true;
@@ -36,6 +36,7 @@ class FieldsOut {
   void word(std::uint64_t& value) { bytes_.integer(value); }
   void flag(bool& value) { bytes_.flag(value); }
   void text(std::string& value, std::size_t) { bytes_.text(value); }
+  void text(core::SharedBytes& value, std::size_t) { bytes_.text(value); }
   template <typename T, typename Visit>
   void list(std::vector<T>& values, Visit visit) {
     bytes_.size(values.size());
@@ -64,6 +65,7 @@ class FieldsIn {
   void word(std::uint64_t& value) { value = bytes_.integer<std::uint64_t>(); }
   void flag(bool& value) { value = bytes_.flag(); }
   void text(std::string& value, std::size_t limit) { value = bytes_.text(limit); }
+  void text(core::SharedBytes& value, std::size_t limit) { value = bytes_.text(limit); }
   template <typename T, typename Visit>
   void list(std::vector<T>& values, Visit visit) {
     values.resize(bytes_.size(kVotersMax));
@@ -232,13 +234,17 @@ std::uint64_t digest(std::string_view bytes) { return SipHash(kDigestSeed)(bytes
 
 }  // namespace
 
-std::string encode_message(const Message& message) {
-  std::string bytes;
-  core::ByteWriter head(&bytes);
+void append_message(std::string* out, const Message& message) {
+  core::ByteWriter head(out);
   head.integer(kFormatVersion);
   head.integer(static_cast<std::uint8_t>(message.body.index()));
-  FieldsOut fields(&bytes);
+  FieldsOut fields(out);
   visit(fields, const_cast<Message&>(message));
+}
+
+std::string encode_message(const Message& message) {
+  std::string bytes;
+  append_message(&bytes, message);
   return bytes;
 }
 

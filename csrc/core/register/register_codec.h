@@ -23,6 +23,7 @@ inline constexpr std::size_t kContentBytesMax = std::size_t{15} << 20;
 inline constexpr std::uint64_t kNumberMax = std::uint64_t{1} << 62;
 
 std::string encode_message(const Message& message);
+void append_message(std::string* out, const Message& message);
 // kPeerViolation: not a message of the register; kFailedPrecondition: of a newer version.
 Result<Message> decode_message(std::string_view bytes);
 

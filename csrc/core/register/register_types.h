@@ -12,6 +12,7 @@
 #include <variant>
 #include <vector>
 
+#include "core/base/shared_bytes.h"
 #include "elastic/rendezvous_types.h"
 
 namespace elastic::reg {
@@ -40,7 +41,7 @@ struct Content {
   std::uint64_t generation = 1;
   std::uint64_t round = 0;
   bool is_result = false;
-  std::string bytes;  // opaque here
+  core::SharedBytes bytes;  // opaque here; megabytes
 
   bool operator==(const Content&) const = default;
 };

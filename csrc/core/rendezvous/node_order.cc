@@ -1,8 +1,8 @@
 // Theory of operation
 //
-// Ranks are given in three passes over the requests in their natural order (hint, topology, name,
-// id):
-//   1. a node that held a rank below the new size keeps it (I3);
+// Ranks are given in three passes, the last two in the natural order of the requests (hint,
+// topology, name, id):
+//   1. a node that held a rank below the new size keeps it (I3), and no two held the same;
 //   2. a node gets its preferred rank if it is free: an evicted node that joins again, for example;
 //   3. the others fill the free ranks from below, so that a replacement takes the freed rank.
 // The order of arrival plays no part, so every machine that sees the same set gives the same ranks.
@@ -11,7 +11,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <numeric>
 
 namespace elastic::core {
 namespace {
@@ -62,12 +61,6 @@ int compare_natural(std::string_view a, std::string_view b) {
 }
 
 std::vector<int> assign_node_ranks(const std::vector<RankRequest>& requests) {
-  std::vector<std::size_t> order(requests.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
-    return compare_requests(requests[a], requests[b]) < 0;
-  });
-
   std::vector<int> ranks(requests.size(), -1);
   std::vector<bool> taken(requests.size(), false);
   const auto assign = [&](std::size_t index, int wanted) {
@@ -76,7 +69,17 @@ std::vector<int> assign_node_ranks(const std::vector<RankRequest>& requests) {
     ranks[index] = wanted;
     taken[rank] = true;
   };
-  for (const std::size_t index : order) assign(index, requests[index].held_rank);
+  for (std::size_t index = 0; index < requests.size(); ++index) {
+    assign(index, requests[index].held_rank);
+  }
+  // The comparison of names is most of the cost: only of those without a rank.
+  std::vector<std::size_t> order;
+  for (std::size_t index = 0; index < requests.size(); ++index) {
+    if (ranks[index] < 0) order.push_back(index);
+  }
+  std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    return compare_requests(requests[a], requests[b]) < 0;
+  });
   for (const std::size_t index : order) assign(index, requests[index].preferred_rank);
 
   std::size_t next_free = 0;

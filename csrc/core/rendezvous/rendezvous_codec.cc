@@ -21,6 +21,10 @@ namespace {
 
 constexpr std::uint32_t kStateMagic = 0x5A445245;  // "ERDZ"
 
+// Of a node and its place in the round, about: so that an encoder need not copy what it has
+// written.
+constexpr std::size_t kEncodedNodeBytes = 320;
+
 // Visits values for writing.
 class Saver : public FieldWriter {
  public:
@@ -272,6 +276,7 @@ class RendezvousCodec {
 
 std::string RendezvousMachine::encode() const {
   std::string bytes;
+  bytes.reserve(kEncodedNodeBytes * nodes_.size());
   Saver saver(&bytes);
   std::uint32_t magic = kStateMagic;
   std::uint16_t version = kStateVersion;

@@ -1,7 +1,6 @@
 // Rounds: how one ends and what that costs, when the next is complete, and the end of the job.
 
 #include <algorithm>
-#include <set>
 #include <utility>
 
 #include "core/base/check.h"
@@ -241,10 +240,11 @@ std::vector<Node*> RendezvousMachine::order_by_rank(const std::vector<Node*>& ch
 }
 
 void RendezvousMachine::install_round(const std::vector<Node*>& by_rank) {
-  std::set<NodeId> before;
-  for (const RoundMember& member : round_.members) before.insert(member.id);
-  std::set<NodeId> after;
-  for (const Node* node : by_rank) after.insert(node->info.id);
+  std::vector<NodeId> before;
+  for (const RoundMember& member : round_.members) before.push_back(member.id);
+  std::vector<NodeId> after;
+  for (const Node* node : by_rank) after.push_back(node->info.id);
+  for (auto* ids : {&before, &after}) std::sort(ids->begin(), ids->end());
   if (!round_.is_first && after != before) ++membership_changes_;
 
   for (auto& [id, node] : nodes_) {

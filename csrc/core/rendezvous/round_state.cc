@@ -11,9 +11,13 @@ namespace {
 // The same on every machine: members compare it to know that they hold the same list.
 std::uint64_t digest_of(const std::vector<RoundMember>& members) {
   std::string bytes;
+  const auto add = [&bytes](std::string_view text) { (bytes += text) += '\0'; };
   for (const RoundMember& member : members) {
-    bytes += to_string(member.id) + '\0' + member.name + '\0' + member.address + '\0' +
-             std::to_string(member.local_world_size) + '\0' + member.role + '\0';
+    add(to_string(member.id));
+    add(member.name);
+    add(member.address);
+    add(std::to_string(member.local_world_size));
+    add(member.role);
   }
   return SipHash(0)(bytes);
 }

@@ -12,6 +12,9 @@ namespace elastic::succession {
 namespace {
 
 constexpr std::uint16_t kVersion = 1;
+// Beside the state: of the whole record, and of each of its nodes.
+constexpr std::size_t kRecordReserve = 4096;
+constexpr std::size_t kNodeReserve = 64;
 
 template <typename Visitor>
 void visit_record(Visitor& v, JobRecord& record) {
@@ -42,6 +45,7 @@ std::string check_record_size(std::size_t bytes, std::size_t limit) {
 
 std::string encode_record(const JobRecord& record) {
   std::string bytes;
+  bytes.reserve(record.state.size() + kNodeReserve * record.nodes.size() + kRecordReserve);
   core::ByteWriter head(&bytes);
   head.integer(kVersion);
   core::FieldWriter fields(&bytes);

@@ -54,12 +54,16 @@ void append(std::string* out, const Frame& frame) {
       writer.text(core::to_printable(refused->reason, core::Lines::kMany, kReasonBytesMax));
     });
   } else {
-    append_payload(out, std::get<Payload>(frame).bytes);
+    const Payload& payload = std::get<Payload>(frame);
+    *out += payload_head(payload.bytes.size()) + payload.bytes;
   }
 }
 
-void append_payload(std::string* out, std::string_view bytes) {
-  append_frame(out, FrameKind::kPayload, [&](core::ByteWriter& writer) { writer.text(bytes); });
+std::string payload_head(std::size_t bytes) {
+  std::string head;
+  append_frame(&head, FrameKind::kPayload, [&](core::ByteWriter& writer) { writer.size(bytes); });
+  core::store_integer(&head, 0, static_cast<std::uint32_t>(head.size() - kHeadBytes + bytes));
+  return head;
 }
 
 DecodeResult decode(std::string_view bytes, std::size_t bytes_max, Frame* frame) {

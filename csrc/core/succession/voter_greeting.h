@@ -53,7 +53,8 @@ struct Payload {
 using Frame = std::variant<Greeting, Refused, Payload>;
 
 void append(std::string* out, const Frame& frame);
-void append_payload(std::string* out, std::string_view bytes);
+// What a frame with a payload of this size begins with; the payload follows.
+std::string payload_head(std::size_t bytes);
 
 struct DecodeResult {
   enum class Kind : std::uint8_t { kFrame, kSkipped, kNeedMore, kViolation };

@@ -19,9 +19,27 @@ Status not_a_frame(const std::string& reason = {}) {
   return {StatusCode::kPeerViolation, "this is not a frame of a voter" + reason};
 }
 
-void write(FieldWriter& v, reg::Message& message) {
-  std::string bytes = reg::encode_message(message);
-  v.bytes(bytes, kVoterFrameBytesMax);
+// Room for the rest of a frame beside its record.
+constexpr std::size_t kFrameReserve = 4096;
+
+// Of the record that the frame carries; 0: none.
+std::size_t record_bytes(const VoterFrame& frame) {
+  const auto* message = std::get_if<reg::Message>(&frame.body);
+  if (message == nullptr) return 0;
+  const auto size = [](const reg::KnownRecord& known) { return known.record.content.bytes.size(); };
+  if (const auto* one = std::get_if<reg::Accept>(&message->body)) return size(one->proposal);
+  if (const auto* one = std::get_if<reg::HandOver>(&message->body)) return size(one->known);
+  if (const auto* one = std::get_if<reg::Fetched>(&message->body)) return size(one->accepted);
+  return 0;
+}
+
+// Into the frame itself: a record is megabytes.
+void write(std::string* out, reg::Message& message) {
+  const std::size_t begin = out->size();
+  core::append_integer(out, std::uint32_t{0});
+  reg::append_message(out, message);
+  const std::size_t size = out->size() - begin - sizeof(std::uint32_t);
+  core::store_integer(out, begin, static_cast<std::uint32_t>(size));
 }
 
 Status read(FieldReader& v, reg::Message& message) {
@@ -64,7 +82,8 @@ void fields(Visitor& v, OverrideReply& message) {
 }
 
 template <typename Body>
-void write(FieldWriter& v, Body& body) {
+void write(std::string* out, Body& body) {
+  FieldWriter v(out);
   fields(v, body);
 }
 
@@ -92,13 +111,14 @@ std::optional<reg::LineageId> lineage_of(const VoterFrame& frame) {
 
 std::string encode_frame(const VoterFrame& frame) {
   std::string bytes;
+  if (const std::size_t size = record_bytes(frame); size > 0) bytes.reserve(size + kFrameReserve);
   core::ByteWriter head(&bytes);
   head.integer(kVoterWireVersion);
   head.integer(static_cast<std::uint8_t>(frame.body.index()));
   FieldWriter v(&bytes);
   auto& fields = const_cast<VoterFrame&>(frame);  // the writer changes nothing of it
   visit_head(v, fields);
-  std::visit([&](auto& body) { write(v, body); }, fields.body);
+  std::visit([&](auto& body) { write(&bytes, body); }, fields.body);
   return bytes;
 }
 

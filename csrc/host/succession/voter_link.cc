@@ -78,10 +78,9 @@ void VoterLink::write(const voter::Frame& frame) {
 }
 
 void VoterLink::send(std::string_view frame) {
-  std::string bytes;
-  voter::append_payload(&bytes, frame);
   last_active = ++owner_.activity_;
-  stream_.write(bytes);
+  stream_.write(voter::payload_head(frame.size()));
+  stream_.write(frame);
 }
 
 std::size_t VoterLink::on_bytes(std::string_view bytes) {

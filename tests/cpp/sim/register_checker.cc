@@ -5,13 +5,19 @@
 namespace elastic::test {
 namespace {
 
-std::string own_part(const reg::Content& content) {
-  return content.bytes.substr(content.bytes.find('<') + 1);
+std::string_view number_of(const reg::Content& content) {
+  const std::string_view bytes = content.bytes;
+  return bytes.substr(0, bytes.find('<'));
+}
+
+std::string_view number_of_parent(const reg::Content& content) {
+  const std::string_view bytes = content.bytes;
+  return bytes.substr(bytes.find('<') + 1);
 }
 
 std::string name_of(const reg::Content& content) {
   return (content.is_result ? "result " : "round ") + std::to_string(content.generation) + "." +
-         std::to_string(content.round) + " [" + content.bytes + "]";
+         std::to_string(content.round) + " [" + std::string(content.bytes) + "]";
 }
 
 }  // namespace
@@ -21,7 +27,7 @@ reg::Content derived_content(const reg::Content& parent, std::uint64_t nonce, bo
   content.generation = parent.generation + (parent.is_result ? 1 : 0);
   content.round = parent.round + (is_result ? 0 : 1);
   content.is_result = is_result;
-  content.bytes = std::to_string(nonce) + "<" + parent.bytes.substr(0, parent.bytes.find('<'));
+  content.bytes = std::to_string(nonce) + "<" + std::string(number_of(parent));
   return content;
 }
 
@@ -72,7 +78,7 @@ void RegisterChecker::check_order(const reg::Record& before, const reg::Record& 
   const reg::Content& old = before.content;
   const reg::Content& next = after.content;
   if (old == next) return;
-  if (own_part(next) != old.bytes.substr(0, old.bytes.find('<'))) {
+  if (number_of_parent(next) != number_of(old)) {
     complain("I6: a record in force was not the base of the next one: " + describe(before) +
              " and " + describe(after));
   }

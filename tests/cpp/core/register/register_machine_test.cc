@@ -244,7 +244,7 @@ TEST_F(Votes, OnlyTheRecordThatWasReportedIsSent) {
 TEST_F(Votes, ALargeRecordHasTheTimeThatItsTransferTakes) {
   Record large = first;
   large.newness.sequence = 3;
-  large.content.bytes.assign(std::size_t{10} << 20, 'm');
+  large.content.bytes = std::string(std::size_t{10} << 20, 'm');
   two.receive(1, Accept{{large, true}});
   const std::vector<Ask> asked = ask();
   two.receive(3, AskReply{asked[0].attempt, true, 1, std::nullopt});

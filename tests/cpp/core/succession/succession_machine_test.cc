@@ -180,7 +180,7 @@ std::vector<OverrideReply> replies(const std::vector<Action>& actions) {
 }
 
 // This process has accepted the record of three, and its session has lost the coordinator.
-void strand(Process* process, const std::string& bytes = record_of_three().content.bytes) {
+void strand(Process* process, core::SharedBytes bytes = record_of_three().content.bytes) {
   process->feed(Informed{{.lineage = kLineage,
                           .term = 1,
                           .node = kFormer.node,

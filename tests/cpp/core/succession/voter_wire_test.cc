@@ -55,7 +55,7 @@ TEST(VoterWire, TheLargestRecordFitsIntoAFrameOfItsConnection) {
     record.voters.push_back({{1, i}, std::string(reg::kAddressBytesMax, 'a')});
     record.previous_voters.push_back({{2, i}, std::string(reg::kAddressBytesMax, 'a')});
   }
-  record.content.bytes.assign(reg::kContentBytesMax, 'x');
+  record.content.bytes = std::string(reg::kContentBytesMax, 'x');
   ASSERT_EQ(check_record_size(record.content.bytes.size()), "");
   const reg::Message message = {
       {7, 8}, {1, 2}, {3, 4}, reg::Fetched{reg::KnownRecord{record, false}}};

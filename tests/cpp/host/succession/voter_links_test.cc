@@ -277,7 +277,7 @@ TEST(VoterGreeting, RefusesFramesThatAreTooLongOrMalformed) {
               voter::DecodeResult::Kind::kNeedMore);
   }
   std::string payload;
-  voter::append_payload(&payload, std::string(voter::kGreetingBytesMax, 'x'));
+  voter::append(&payload, voter::Payload{std::string(voter::kGreetingBytesMax, 'x')});
   EXPECT_EQ(voter::decode(payload, voter::kGreetingBytesMax, &frame).kind,
             voter::DecodeResult::Kind::kViolation);
   voter::Greeting later{.job_id = "job"};
