@@ -5,8 +5,8 @@
 // member over its session, and the member restores it. From then on the state must not change here:
 // messages are ignored, and nothing acknowledges them. A node repeats what it has to report when it
 // resumes at the successor. A leave is the exception, since the node may have ended by then: the
-// successor receives it with the confirmation. A member that has begun, and receives another end of
-// the session than that confirmation, stops its coordinator again.
+// successor receives it with the confirmation, or finds the node lost. A member that has begun, and
+// receives another end of the session than that confirmation, stops its coordinator again.
 
 #include <algorithm>
 #include <tuple>

@@ -204,9 +204,14 @@ void CoordinatorJob::stop(const succession::StopCoordinator& stop) {
       peer->end(session::Leaving{stop.reason});
       continue;
     }
-    peer->send(session::Leaving{stop.reason});
     session::Incumbent now{stop.successor.value_or(succession::Incumbent{}), true};
-    if (!late_leaves_.empty() && id == now.incumbent.node) now.left = late_leaves_;
+    if (stop.successor && id == now.incumbent.node) {
+      // In one message: a member that has taken the job over, and only knows that this coordinator
+      // leaves, gives the job up, and the others are at its address already.
+      if (!late_leaves_.empty()) now.left = late_leaves_;
+    } else {
+      peer->send(session::Leaving{stop.reason});
+    }
     peer->end(now);
   }
   if (context_.log) log("this process is not the coordinator any more: " + stop.reason);

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <list>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -53,6 +54,10 @@ class TcpProxy {
   void cut() {
     thread_->call([this] { pipes_.clear(); });
   }
+  // Forwards what precedes this text, which arrives in one piece, and nothing from then on.
+  void hold_before(std::string text) {
+    thread_->call([this, &text] { held_text_ = std::move(text); });
+  }
   // Forwards nothing for that long, without closing a connection.
   void stall_for(Duration length) {
     thread_->call([this, length] {
@@ -81,7 +86,8 @@ class TcpProxy {
       char bytes[16 << 10];
       const ssize_t got = ::recv(from_, bytes, sizeof bytes, MSG_DONTWAIT);
       if (got > 0) {
-        ::send(to_, bytes, static_cast<std::size_t>(got), MSG_NOSIGNAL);
+        const std::string_view received(bytes, static_cast<std::size_t>(got));
+        ::send(to_, bytes, proxy_.hold_from(received), MSG_NOSIGNAL);
       } else {
         watch_.reset();
         ::shutdown(to_, SHUT_WR);
@@ -142,6 +148,13 @@ class TcpProxy {
     }
     pipes_.emplace_back(this, std::move(near), std::move(far));
   }
+  // How many of the bytes are forwarded.
+  std::size_t hold_from(std::string_view bytes) {
+    const std::size_t end = held_text_.empty() ? bytes.npos : bytes.find(held_text_);
+    if (end == bytes.npos) return bytes.size();
+    set_stalled(true);
+    return end;
+  }
   void set_stalled(bool is_stalled) {
     is_stalled_ = is_stalled;
     door_->set_stalled(is_stalled);
@@ -154,6 +167,7 @@ class TcpProxy {
   const std::uint16_t target_;
   std::uint16_t port_ = 0;
   bool is_stalled_ = false;
+  std::string held_text_;
   os::UniqueFd listener_;
   std::unique_ptr<os::LoopThread> thread_;
   std::unique_ptr<Door> door_;

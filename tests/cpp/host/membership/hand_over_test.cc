@@ -11,6 +11,7 @@
 #include "core/session/session_wire.h"
 #include "core/succession/job_record.h"
 #include "host/base/scripted_server.h"
+#include "host/base/tcp_proxy.h"
 #include "host/membership/session_harness.h"
 #include "os/net/held_port.h"
 #include "support/loop_group.h"
@@ -129,6 +130,42 @@ TEST_P(HandOverTest, AMemberThatCannotRunTheCoordinatorIsPassedOver) {
   end_round({2, 3});
   form_round({2, 3});
   expect_success({2, 3});
+}
+
+// A node leaves, and ends, while a member is being asked. The member's connection breaks in the
+// middle of the confirmation with that leave, when the others know where the coordinator is. The
+// member stopped it again.
+TEST_P(HandOverTest, ALeaveIsFoundAsALossIfTheConfirmationIsLost) {
+  options_.settings.max_nodes = 4;
+  auto proxy = std::make_unique<support::TcpProxy>(held_.front().port(), &group_);
+  start(1, true);
+  node(1).expect<rdzv::Waiting>();
+  RendezvousOptions behind_proxy = options_;
+  behind_proxy.is_host = false;
+  behind_proxy.endpoint_port = proxy->port();
+  nodes_.push_back(std::make_unique<TestNode>(behind_proxy, 2));
+  node(2).join();
+  start(3, false);
+  start(4, false);
+  form_round({1, 2, 3, 4});
+  const std::string why = "its host is needed elsewhere";
+  proxy->hold_before(why);
+  proxy->stall_for(500ms);
+  node(1).send(rdzv::Leave{node(1).info().id, "it was stopped"});
+  node(1).begin_drain(5s);
+  group_.advance(100ms);
+  node(3).send(rdzv::Leave{node(3).info().id, why});
+  node(3).crash();
+  group_.advance(1s);
+  proxy.reset();
+  const Instant lost_at = group_.now();
+  EXPECT_TRUE(group_.run_until([&] { return node(1).is_drained(); }, 10s));
+  node(1).crash();
+  end_round({2, 4});
+  form_round({2, 4});
+  const Duration limit = options_.settings.node_timeout + 1s;  // R6
+  EXPECT_LE(group_.now() - lost_at, limit);
+  expect_success({2, 4});
 }
 
 // A coordinator that asks its only node to take the job over, and ends without its answer.
