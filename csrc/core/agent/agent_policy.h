@@ -109,7 +109,9 @@ struct StartGroup {
   std::shared_ptr<const RoundInfo> round;
 };
 // Start the workers before this node joins. They wait for their first round.
-struct PrepareGroup {};
+struct PrepareGroup {
+  NodeInfo node;  // this one, which joins later
+};
 // Tell the running workers to leave the collectives of their round, which is over.
 struct CutGroup {
   std::uint64_t round = 0;

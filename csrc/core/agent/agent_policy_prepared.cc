@@ -15,7 +15,7 @@ void AgentPolicy::prepare_group(const RendezvousReady& event, Context* context) 
   capable_.assign(workers, true);  // only those wait for a round
   left_.assign(workers, false);
   deadline_ = add_saturating(context->now, *inplace_prepare_);
-  context->act(PrepareGroup{});
+  context->act(PrepareGroup{self()});
   report_progress({"starting the workers; this node joins when they wait for their round"},
                   context);
 }

@@ -187,6 +187,11 @@ void SessionMachine::on(const Submit& event) {
   if (is_final) on(Flush{});
 }
 
+void SessionMachine::on(const Introduce& event) {
+  outbox_.introduce(event.node);
+  if (outbox_.has_facts()) apply(SessionInput::kFactsToSend);
+}
+
 void SessionMachine::on(const Flush&) {
   const auto since = outbox_.unacknowledged_since();
   if (connection_.is_ready() && since && !clock_.was_heartbeat_sent_since(*since)) {

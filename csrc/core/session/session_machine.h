@@ -92,13 +92,17 @@ class SessionMachine {
   struct Submit {
     NodeStatement statement;
   };
+  // The node joins later: until then the coordinator knows that it is there.
+  struct Introduce {
+    NodeId node;
+  };
   // Requests an acknowledgement at once, because the owner waits for is_flushed().
   struct Flush {};
   struct Tick {};
   using Event = std::variant<Connected, AttemptDelayed, AttemptFailed, ConnectionLost,
                              HelloReceived, TimingsReceived, CoordinatorLeaves, CoordinatorMoved,
                              CoordinatorExpired, Displaced, HeartbeatAcknowledged, Received,
-                             Activity, Submit, Flush, ClockGap, Tick>;
+                             Activity, Submit, Introduce, Flush, ClockGap, Tick>;
 
   // ---- Actions.
 
@@ -184,6 +188,7 @@ class SessionMachine {
   void on(const Received& event);
   void on(const Activity& event);
   void on(const Submit& event);
+  void on(const Introduce& event);
   void on(const Flush& event);
   void on(const ClockGap& event);
   void on(const Tick& event);

@@ -22,6 +22,7 @@ void SessionOutbox::acknowledge(Instant stamp) {
 
 bool SessionOutbox::has_facts() const {
   if (is_evicted_) return false;
+  if (introduced_ && !join_ && !leave_ && !has_ended()) return true;
   return close_ || (join_ && (!leave_ || was_join_sent_));
 }
 

@@ -42,7 +42,10 @@ class SessionOutbox {
   // workers that are to be stopped. REQUIRES: was_in_round()
   std::optional<rdzv::Restart> local_restart(const std::string& reason);
 
-  // facts() is not empty.
+  // The node joins later.
+  void introduce(const NodeId& node) { introduced_ = node; }
+
+  // facts() is not empty, or the node has introduced itself.
   bool has_facts() const;
   // The first messages on a new connection.
   std::vector<RendezvousEvent> facts();
@@ -51,7 +54,7 @@ class SessionOutbox {
   // The message that contains the node's whole state. REQUIRES: a Join was submitted
   rdzv::Resume resume() const;
   // REQUIRES: has_facts()
-  NodeId node() const { return join_ ? join_->node.id : close_->node; }
+  NodeId node() const { return join_ ? join_->node.id : close_ ? close_->node : *introduced_; }
 
   // A message was sent, or is queued for the next connection. `stamp`: see SessionClock::stamp().
   void mark_unacknowledged(Instant stamp) { unacknowledged_since_ = stamp; }
@@ -93,6 +96,7 @@ class SessionOutbox {
   Receipt end_with(End end);
   bool is_current(std::uint64_t round) const;
 
+  std::optional<NodeId> introduced_;
   std::optional<rdzv::Join> join_;
   bool was_join_sent_ = false;
   bool is_known_ = false;    // the coordinator replied, and the node is registered there

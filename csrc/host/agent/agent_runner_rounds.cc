@@ -18,7 +18,8 @@ const std::string kNullDevice = "/dev/null";
 }  // namespace
 
 // Round 0 comes before all others: no worker has a rank in it.
-void AgentRunner::execute(core::PrepareGroup) {
+void AgentRunner::execute(core::PrepareGroup action) {
+  membership_->introduce(action.node);
   auto none = std::make_shared<RoundInfo>();
   workers_.clear();
   for (int local_rank = 0; local_rank < static_cast<int>(options_.workers.size()); ++local_rank) {

@@ -370,6 +370,7 @@ void CoordinatorJob::execute(const RendezvousAction& action) {
         if constexpr (std::is_same_v<Action, rdzv::Evicted>) {
           if (peer == nullptr) end_proofs_.forget(one.to);
         }
+        if constexpr (std::is_same_v<Action, rdzv::Closed>) send_to_connected(one);
         if (peer == nullptr) return;
         // It is not a node of the job any more; until it joins again its heartbeats are ignored.
         if constexpr (std::is_same_v<Action, rdzv::Refused> ||
@@ -403,6 +404,17 @@ void CoordinatorJob::execute(const core::drain_action::Send& action) {
 void CoordinatorJob::execute(const core::drain_action::Announce& action) {
   log(action.text);
   send_to_members(drain::News{action.text});
+}
+
+// A node that has not joined yet, since its workers are started before, has nothing to join. With a
+// job of an earlier coordinator it may belong to the next one.
+void CoordinatorJob::send_to_connected(const rdzv::Closed& closed) {
+  if (closed.result.get() != rendezvous()->result()) return;
+  if (std::exchange(sent_result_, closed.result) == closed.result) return;
+  if (rendezvous()->takeover_limit() > Duration::zero()) return;
+  for (const auto& [id, peer] : sessions_) {
+    if (peer->name.empty()) peer->send(rdzv::Closed{id, closed.result});
+  }
 }
 
 // The node of rank 0 admits only members of the round to the workers' store.

@@ -210,6 +210,7 @@ class CoordinatorJob {
   void execute(const core::drain_action::Inform& action) { observers_.reply(action); }
   void prepare_round(const rdzv::Round& round);
   void send_store_clients(SessionPeer* peer) const;
+  void send_to_connected(const rdzv::Closed& closed);
   template <typename Message>
   void send_to_members(const Message& message);
   template <typename Action>
@@ -242,7 +243,8 @@ class CoordinatorJob {
   std::uint64_t logged_round_ = 0;  // a round is sent to each member and logged once
   std::uint64_t logged_end_ = 0;
   bool is_result_logged_ = false;
-  std::vector<core::JobAction> actions_;  // scratch
+  std::vector<core::JobAction> actions_;          // scratch
+  std::shared_ptr<const JobResult> sent_result_;  // to sessions whose nodes have not joined
 
   SuccessionFeed feed_;
   bool is_kept_ = false;  // a store keeps the record, from the job's first node on

@@ -88,6 +88,8 @@ class Membership {
   // FailureReport.at is on this process's clock; an implementation converts it to the clock of the
   // process that runs the machine.
   virtual void send(const NodeStatement& statement) = 0;
+  // The node joins later; if the job ends before, it receives the result.
+  virtual void introduce(const NodeInfo& /*node*/) {}
   // For observers; lost if the connection breaks.
   virtual void send_workers(const WorkerReport& report) = 0;
   // Sent at once, or dropped while the rendezvous is not reached.

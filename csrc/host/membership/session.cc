@@ -388,6 +388,11 @@ void Session::send(const NodeStatement& statement) {
   }
 }
 
+void Session::introduce(const NodeInfo& node) {
+  voter_.open(node, machine_.settings(), tokens_);
+  feed(Machine::Introduce{node.id});
+}
+
 void Session::send_workers(const WorkerReport& report) {
   if (link_ != nullptr) link_->send(session::Workers{report});
 }

@@ -48,6 +48,7 @@ class Session final : public Membership {
   ~Session() override;
 
   void send(const NodeStatement& statement) override;
+  void introduce(const NodeInfo& node) override;
   void send_workers(const WorkerReport& report) override;
   void observe(const hang::NodeProgress& progress) override;
   void observe(const hang::NodeStacks& stacks) override;

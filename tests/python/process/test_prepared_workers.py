@@ -107,6 +107,17 @@ def test_workers_that_do_not_wait_start_with_the_round(
     assert "the workers are started again with the round" in done.stderr
 
 
+def test_a_node_that_prepares_its_workers_ends_with_the_job(tmp_path: Path) -> None:
+    with prepared(tmp_path, "1:2") as nodes:
+        first = nodes.start()
+        next_line(first)
+        next_line(first)
+        late = nodes.start(HOLDS="1")
+        next_line(late)
+        (tmp_path / "end").touch()
+        nodes.succeed()
+
+
 def test_a_signal_stops_workers_that_have_no_round(tmp_path: Path) -> None:
     with prepared(tmp_path, "1:2") as nodes:
         node = nodes.start(HOLDS="1")

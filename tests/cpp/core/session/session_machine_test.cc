@@ -34,6 +34,25 @@ TEST_F(SessionMachineTest, JoinBeforeTheConnectionIsSentAfterIt) {
   EXPECT_THAT(step(M::Connected{}), ElementsAre("hello", "join after 0", "heartbeat"));
 }
 
+TEST_F(SessionMachineTest, ANodeThatJoinsLaterIsKnownBefore) {
+  begin();
+  step(M::Connected{});
+  EXPECT_THAT(step(M::Introduce{kNode}), ElementsAre("hello", "heartbeat"));
+  EXPECT_THAT(reconnect(), ElementsAre("hello", "heartbeat"));
+  EXPECT_TRUE(machine_.is_flushed());
+  EXPECT_THAT(submit(join()), ElementsAre("join after 0", "heartbeat"));
+  EXPECT_THAT(reconnect(), ElementsAre("hello", "join after 0", "heartbeat"));
+}
+
+TEST_F(SessionMachineTest, ANodeThatJoinsLaterReceivesTheResultOfAJobThatEndsBefore) {
+  begin();
+  step(M::Introduce{kNode});
+  EXPECT_THAT(step(M::Connected{}), ElementsAre("hello", "heartbeat"));
+  EXPECT_THAT(receive(rdzv::Closed{kNode, std::make_shared<const JobResult>()}),
+              ElementsAre("deliver: closed"));
+  EXPECT_THAT(lose_connection(), IsEmpty());
+}
+
 TEST_F(SessionMachineTest, JoinsAgainUntilTheCoordinatorHasAnsweredOnce) {
   begin();
   step(M::Connected{});

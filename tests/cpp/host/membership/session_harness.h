@@ -63,6 +63,11 @@ class TestNode {
     if (info_.address.empty()) info_.address = expect<MembershipReady>().address;
     send(rdzv::Join{info_, options_.settings});
   }
+  // As a node that joins later.
+  void introduce() {
+    info_.address = expect<MembershipReady>().address;
+    thread_->call([this] { session_->introduce(info_); });
+  }
   std::uint64_t expect_round() {
     const auto round = expect<rdzv::Round>();
     if (round.record == nullptr) return 0;

@@ -85,6 +85,22 @@ TEST_F(SessionTest, TwoNodesFormARoundAndSucceed) {
   expect_success(&a, &b);
 }
 
+// It starts its workers first (--inplace-prepare), and would join when the others are gone.
+TEST_F(SessionTest, ANodeThatHasNotJoinedWhenTheJobEndsReceivesItsResult) {
+  start_coordinator();
+  TestNode late(options_for(coordinator_->port()), 3);
+  late.introduce();
+  TestNode a(options_for(coordinator_->port()), 1);
+  TestNode b(options_for(coordinator_->port()), 2);
+  form_round(&a, &b);
+  expect_success(&a, &b);
+  const auto closed = late.expect<rdzv::Closed>();
+  ASSERT_NE(closed.result, nullptr);
+  EXPECT_EQ(closed.result->outcome, JobOutcome::kSucceeded);
+  late.begin_drain();
+  EXPECT_TRUE(group_.run_until([&] { return late.is_drained(); }, 1s));
+}
+
 TEST_F(SessionTest, FirstToBindTheEndpointHostsAndTheNextIsAClient) {
   RendezvousOptions options = options_for(hold_port());
   options.is_host.reset();
