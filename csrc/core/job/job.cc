@@ -50,7 +50,8 @@ void Job::close(JobResult result, Instant now, std::vector<JobAction>* out) {
   settle();
 }
 
-void Job::settle() {
+// What the judge of hangs, or the agreed step, wants of the rendezvous.
+void Job::decide() {
   while (closing_ || holds_growth_) {
     if (std::exchange(holds_growth_, false)) rendezvous_step(rdzv::HoldGrowth{});
     if (!closing_) continue;
@@ -59,6 +60,10 @@ void Job::settle() {
       rendezvous_step(rdzv::Close{{}, std::move(result)});
     }
   }
+}
+
+void Job::settle() {
+  decide();
   history_.update(rendezvous_.phase(), rendezvous_.record(), now_);
   out_ = nullptr;
 }
@@ -76,11 +81,15 @@ void Job::on(const RendezvousEvent& event) {
   if (const auto* leave = std::get_if<rdzv::Leave>(&event)) {
     feed(hang_event::Left{leave->node});
     feed(drain_event::Left{leave->node, {}});
+    decide();  // an end that they had only waited for precedes the leave
   }
   rendezvous_step(event);
   if (const auto* resume = std::get_if<rdzv::Resume>(&event)) note_done_member(*resume);
   if (const auto* gap = std::get_if<rdzv::ClockGap>(&event)) feed(hang_event::ClockGap{gap->gap});
-  if (!std::holds_alternative<rdzv::Tick>(event)) return;
+  if (std::holds_alternative<rdzv::Tick>(event)) on(job_event::WatchTick{});
+}
+
+void Job::on(const job_event::WatchTick&) {
   const auto is_due = [this](std::optional<Instant> at) { return at && now_ >= *at; };
   if (is_due(hangs_.next_deadline())) feed(hang_event::Tick{});
   if (is_due(drain_.next_deadline())) feed(drain_event::Tick{});
@@ -196,6 +205,7 @@ void Job::follow(const rdzv::Restart& action) {
 }
 
 void Job::follow(const rdzv::Closed&) {
+  if (!is_over()) return;  // the result of the generation before, for a node of it
   feed(hang_event::Ended{});
   feed(drain_event::Over{});
 }

@@ -29,6 +29,8 @@
 namespace elastic::core {
 
 namespace job_event {
+// As rdzv::Tick, without the rendezvous: at next_watch_deadline().
+struct WatchTick {};
 // The steps of a node's ranks.
 struct Progressed {
   NodeId node;
@@ -51,7 +53,7 @@ struct DrainRequested {
 };
 }  // namespace job_event
 
-using JobEvent = std::variant<RendezvousEvent, job_event::Progressed, hang_event::Finished,
+using JobEvent = std::variant<RendezvousEvent, job_event::WatchTick, job_event::Progressed, hang_event::Finished,
                               hang_event::StacksReceived, hang_event::Requested, job_event::Noticed,
                               job_event::StopReplied, job_event::DrainRequested>;
 
@@ -83,7 +85,7 @@ class Job {
   // The latest time for the next step(rdzv::Tick{}); an earlier one is allowed. nullopt: none is
   // needed.
   std::optional<Instant> next_deadline() const;
-  // The same without the rendezvous: for an owner whose nodes cannot be lost, while they wait for
+  // The same for job_event::WatchTick: for an owner whose nodes cannot be lost, while they wait for
   // nothing.
   std::optional<Instant> next_watch_deadline() const;
 
@@ -104,6 +106,7 @@ class Job {
 
  private:
   void on(const RendezvousEvent& event);
+  void on(const job_event::WatchTick&);
   void on(const job_event::Progressed& event);
   void on(const hang_event::Finished& event) { feed(event); }
   void on(const hang_event::StacksReceived& event) { feed(event); }
@@ -113,6 +116,7 @@ class Job {
   void on(const job_event::DrainRequested& event);
 
   void begin(Instant now, std::vector<JobAction>* out);
+  void decide();
   void settle();
   void rendezvous_step(const RendezvousEvent& event);
   void pass(std::vector<RendezvousAction> actions);

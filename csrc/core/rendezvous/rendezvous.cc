@@ -208,6 +208,10 @@ void RendezvousMachine::on(const rdzv::Leave& event) {
 }
 
 void RendezvousMachine::on(const rdzv::Close& event) {
+  if (event.node == NodeId{}) {
+    if (!is_closed()) close(event.result);
+    return;
+  }
   if (!respond(event.node, NodeMessage::kClose)) return;
   const FormerNode* known = former_node(event.node);
   if (find(event.node) == nullptr && known != nullptr && known->lost) {

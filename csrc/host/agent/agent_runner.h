@@ -63,7 +63,7 @@ class AgentRunner {
   void on_mark(const guardian::MarkEvent& mark);
   void on_stacks_wanted(const hang::StacksWanted& wanted);
   void begin_probe();
-  void collect_stacks(std::function<void()> done);
+  void collect_stacks(std::function<void(bool any)> done);  // stacks_ has them
   void write_stacks(const std::string& reason);
   void end_round();
   void feed(const core::AgentInput& event);

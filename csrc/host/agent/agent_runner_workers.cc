@@ -36,32 +36,35 @@ void AgentRunner::on_progress(const guardian::ProgressEvent& progress) {
 }
 
 void AgentRunner::on_stacks_wanted(const hang::StacksWanted& wanted) {
-  collect_stacks([this, wanted] {
+  collect_stacks([this, wanted](bool any) {
     if (membership_ == nullptr || round_ == nullptr) return;
-    membership_->observe(hang::NodeStacks{wanted.request, host_name_, core::group_stacks(stacks_)});
+    hang::NodeStacks stacks{.request = wanted.request, .host = host_name_, .groups = {}};
+    if (any) stacks.groups = core::group_stacks(stacks_);
+    membership_->observe(stacks);
   });
 }
 
 // Those that arrive after the end of the round are not of its workers.
-void AgentRunner::collect_stacks(std::function<void()> done) {
+void AgentRunner::collect_stacks(std::function<void(bool any)> done) {
   supervisor_->collect_stacks(
       kStacksLimit, [this, round = round_, done = std::move(done)](auto workers) {
-        if (round == nullptr || round != round_) return done();
+        if (round == nullptr || round != round_) return done(false);
         for (core::WorkerEvidence& worker : workers) {  // the guardian knows local ranks only
           const auto local_rank = static_cast<std::size_t>(worker.rank);
           if (local_rank < round->workers.size()) worker.rank = round->workers[local_rank].rank;
         }
         std::sort(workers.begin(), workers.end(),
                   [](const auto& a, const auto& b) { return a.rank < b.rank; });
-        stacks_ = std::move(workers);
-        done();
+        const bool any = !workers.empty();
+        if (any) stacks_ = std::move(workers);
+        done(any);
       });
 }
 
 void AgentRunner::execute(core::agent_action::CollectStacks) {
   if (is_opening_files_) return feed(core::agent_event::StacksCollected{});
   probe_.cancel();
-  collect_stacks([this] { feed(core::agent_event::StacksCollected{!stacks_.empty()}); });
+  collect_stacks([this](bool any) { feed(core::agent_event::StacksCollected{any}); });
 }
 
 void AgentRunner::execute(core::agent_action::StopWorkers action) {

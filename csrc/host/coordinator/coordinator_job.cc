@@ -121,10 +121,9 @@ Status CoordinatorJob::on(SessionPeer* peer, session::Heartbeat& beat) {
   }
   peer->send(heartbeat_reply(beat.sent));
   if (job_ == nullptr || !peer->has_joined) return {};
-  // It changes no deadline and no record.
   actions_.clear();
   job_->step(rdzv::Heartbeat{peer->node}, context_.loop->now(), &actions_);
-  execute_all();
+  if (!actions_.empty()) after_step();
   return {};
 }
 
@@ -229,7 +228,7 @@ Status CoordinatorJob::on(SessionPeer* peer, hang::NodeProgress& progress) {
 }
 
 Status CoordinatorJob::on(SessionPeer* peer, hang::NodeStacks& stacks) {
-  if (job_ != nullptr) step(core::hang_event::StacksReceived{peer->node, stacks});
+  if (job_ != nullptr) step(core::hang_event::StacksReceived{peer->node, std::move(stacks)});
   return {};
 }
 

@@ -150,6 +150,7 @@ class CoordinatorJob {
   bool must_wait_for_resumes(const rdzv::Resume&);
   void end_wait_for_resumes();
   void begin_anew(const JobSettings& settings);
+  void leave_job();
   void admit_early_joins();
   Status on(SessionPeer* peer, session::ClientHello& hello);
   Status on(SessionPeer* peer, session::Heartbeat& beat);
@@ -197,7 +198,6 @@ class CoordinatorJob {
   std::string check_record(std::size_t bytes) const;
   void close_unrecorded(const std::string& fault);
   void tick();
-  void begin_job(JobSettings settings, Duration start_hold);
   void step(const core::JobEvent& event);
   void after_step();
   void execute_all();

@@ -26,12 +26,16 @@ ObserverDesk::Job CoordinatorJob::observed_job() {
                          }},
           .request_stacks =
               [this](std::uint64_t number) {
-                if (job_ == nullptr) return observers_.reply(number, hang::kNoRound);
+                if (job_ == nullptr || is_offered()) {
+                  return observers_.reply(number, hang::kNoRound);
+                }
                 step(core::hang_event::Requested{number});
               },
           .request_drain =
               [this](const session::RequestDrain& request, std::uint64_t number) {
-                if (job_ == nullptr) return observers_.reply({number, false, hang::kNoRound});
+                if (job_ == nullptr || is_offered()) {
+                  return observers_.reply({number, false, hang::kNoRound});
+                }
                 step(core::job_event::DrainRequested{number, request.notice, request.node});
               }};
 }

@@ -74,7 +74,7 @@ bool CoordinatorJob::must_wait_for_resumes(const rdzv::Resume&) { return awaits_
 
 void CoordinatorJob::end_wait_for_resumes() {
   are_resumes_over_ = true;
-  if (!awaits_resumes_ || early_joins_.empty()) return;
+  if (job_ == nullptr || !awaits_resumes_ || early_joins_.empty()) return;
   begin_anew(early_joins_.begin()->second.settings);
   admit_early_joins();
 }
@@ -216,7 +216,12 @@ void CoordinatorJob::stop(const succession::StopCoordinator& stop) {
   }
   if (context_.log) log("this process is not the coordinator any more: " + stop.reason);
   feed_ = nullptr;
-  job_.reset();  // the successor is given a notice by the nodes
+  leave_job();  // the nodes give the successor a notice again
+}
+
+void CoordinatorJob::leave_job() {
+  resumes_timer_.disarm();
+  job_.reset();
 }
 
 void CoordinatorJob::reject(const Status& why) {
@@ -239,7 +244,7 @@ void CoordinatorJob::displace(const succession::Incumbent& by) {
   }
   if (context_.log) log("dissolves here: " + reason);
   feed_ = nullptr;
-  job_.reset();
+  leave_job();
 }
 
 // A node that is directed here may hold a round that a coordinator without the register has formed.

@@ -102,6 +102,7 @@ void CoordinatorService::Impl::turn_on(const std::string& id) {
 
 void CoordinatorService::Impl::stop_job(const std::string& id,
                                         const succession::StopCoordinator& stop) {
+  jobs_.at(id)->observers().end(kMovedAway);  // with the last facts
   const bool has_ended = is_handing_over_ && !stop.successor && !end_.reason.empty();
   jobs_.at(id)->stop({has_ended ? end_.reason : stop.reason, stop.successor});
   remove_job(id, kMovedAway);
@@ -161,6 +162,7 @@ Status CoordinatorService::Impl::greet_coordinator(SessionPeer* peer,
 
 void CoordinatorService::Impl::displace_job(const std::string& id,
                                             const succession::Incumbent& by) {
+  jobs_.at(id)->observers().end(kMovedAway);
   jobs_.at(id)->displace(by);
   remove_job(id, kMovedAway);
   voters_.close(id);

@@ -89,9 +89,8 @@ void LocalMembership::send(const NodeStatement& statement) {
   if (auto* join = std::get_if<rdzv::Join>(&event)) {
     join->settings = job_.rendezvous().settings();
     node_ = join->node.id;
-    has_joined_ = is_waiting_ = true;
+    is_waiting_ = true;
   }
-  if (std::holds_alternative<rdzv::Leave>(statement)) has_joined_ = false;
   step(event);
 }
 
@@ -120,8 +119,9 @@ void LocalMembership::request_drain(const drain::Notice& notice) {
 }
 
 void LocalMembership::tick() {
-  if (has_joined_) step(rdzv::Heartbeat{node_});
-  step(rdzv::Tick{});
+  if (!is_waiting_) return step(core::job_event::WatchTick{});
+  step(rdzv::Heartbeat{node_});
+  if (is_waiting_) step(rdzv::Tick{});
 }
 
 void LocalMembership::step(const core::JobEvent& event) {

@@ -85,7 +85,7 @@ struct Leave {
 };
 // Closes the job for all nodes: by request, or after a failure that no restart can fix.
 struct Close {
-  NodeId node;
+  NodeId node;  // all zero: the owner of the machine decides it
   JobResult result;
 };
 // The node's session ended without Leave. REQUIRES: no newer session of the same node is open.

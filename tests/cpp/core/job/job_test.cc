@@ -203,6 +203,43 @@ TEST_F(JobTest, ANodeThatLeavesIsNotWaitedForByTheOthers) {
   EXPECT_EQ(replies[0].observer, 1U);
 }
 
+TEST_F(JobTest, APartialExitThatANodesLeaveConfirmsIsTheEndOfTheJob) {
+  (void)begin_round();
+  const std::uint64_t round = job_.rendezvous().record().round;
+  (void)step(hang_event::Finished{{.round = round, .rank = 0, .limit = seconds(1)}});
+  now_ += seconds(1);
+  (void)step(job_event::WatchTick{});
+  hang::NodeStacks stacks;
+  stacks.request = 1;
+  stacks.groups = {{.ranks = {0}, .label = "in poll (train.py:3)", .text = "poll"}};
+  (void)step(hang_event::StacksReceived{node(0), stacks});
+  const auto closed = all<rdzv::Closed>(step(rdzv::Leave{node(1), "it was stopped"}));
+  ASSERT_FALSE(closed.empty());
+  EXPECT_EQ(closed[0].result->exit_code, kExitPartial);
+}
+
+TEST_F(JobTest, TheResultOfTheGenerationBeforeEndsNothingOfThisOne) {
+  const auto rounds = all<rdzv::Round>(begin_round());
+  std::vector<JobAction> actions;
+  job_.close({}, now_, &actions);
+  (void)step(rdzv::Leave{node(0), "the job is over"});
+  (void)step(rdzv::Leave{node(1), "the job is over"});
+  rdzv::Join next{{}, two_nodes()};
+  for (const int index : {2, 3}) {
+    next.node.id = node(index);
+    (void)step(next);
+  }
+  ASSERT_EQ(job_.rendezvous().record().generation, 2U);
+  (void)progress(2, 5);
+  const rdzv::Round& held = rounds.at(0);
+  rdzv::Resume old{{}, two_nodes(), rdzv::NodePhase::kWorking, {}, {}};
+  old.node.id = held.to;
+  old.node.name = "node0_7";
+  old.last = HeldRound{.record = *held.record, .group_rank = held.own.group_rank};
+  EXPECT_EQ(all<rdzv::Closed>(step(old)).size(), 1U);
+  EXPECT_TRUE(job_.hangs().pace());  // the round is still judged
+}
+
 TEST_F(JobTest, AnObserverHearsWhyNothingIsStopped) {
   const drain::Notice notice{seconds(10), "asked"};
   (void)begin_round();
@@ -234,6 +271,19 @@ TEST_F(JobTest, TheOwnerEndsAJobWithoutANode) {
   job_.close(result, now_, &actions);
   ASSERT_TRUE(job_.is_over());
   EXPECT_EQ(job_.rendezvous().result()->message, "the record is too large");
+}
+
+TEST_F(JobTest, ANodeWithoutAnIdCannotKeepTheOwnerFromClosing) {
+  rdzv::Join join{{}, two_nodes()};
+  join.node.id = {};
+  (void)step(join);
+  (void)step(rdzv::SessionLost{{}, {}});
+  now_ += seconds(3600);
+  (void)step(rdzv::Tick{});
+  EXPECT_FALSE(job_.rendezvous().has_node({}));
+  std::vector<JobAction> actions;
+  job_.close({}, now_, &actions);
+  EXPECT_TRUE(job_.is_over());
 }
 
 TEST_F(JobTest, TheNextTimeIsTheEarliestOfAllParts) {
