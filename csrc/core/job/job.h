@@ -53,9 +53,10 @@ struct DrainRequested {
 };
 }  // namespace job_event
 
-using JobEvent = std::variant<RendezvousEvent, job_event::WatchTick, job_event::Progressed, hang_event::Finished,
-                              hang_event::StacksReceived, hang_event::Requested, job_event::Noticed,
-                              job_event::StopReplied, job_event::DrainRequested>;
+using JobEvent =
+    std::variant<RendezvousEvent, job_event::WatchTick, job_event::Progressed, hang_event::Finished,
+                 hang_event::StacksReceived, hang_event::Requested, job_event::Noticed,
+                 job_event::StopReplied, job_event::DrainRequested>;
 
 // A RendezvousAction and a drain_action::Send are messages to one node.
 using JobAction =
