@@ -252,6 +252,7 @@ void RendezvousMachine::on(const rdzv::Tick&) {
   check_node_deadlines();
   check_timers();
   advance();
+  repeat_waiting();
 }
 
 void RendezvousMachine::on(const rdzv::ClockGap& event) {
@@ -360,12 +361,15 @@ void RendezvousMachine::check_timers() {
         (round_.end.reason.empty() ? "" : "; the last round ended because " + round_.end.reason);
     close(std::move(result));
   }
-  if (phase() == RendezvousPhase::kForming && round_.take_due(Timer::kResend, now_)) {
-    for (const auto& [id, node] : nodes_) {
-      if (node.phase == NodePhase::kJoined) send_waiting(node);
-    }
-    if (round_.tally.joined > 0) arm_after(Timer::kResend, kWaitingMessageInterval);
+}
+
+// After all else: the round that nodes wait for may have just begun.
+void RendezvousMachine::repeat_waiting() {
+  if (phase() != RendezvousPhase::kForming || !round_.take_due(Timer::kResend, now_)) return;
+  for (const auto& [id, node] : nodes_) {
+    if (node.phase == NodePhase::kJoined) send_waiting(node);
   }
+  if (round_.tally.joined > 0) arm_after(Timer::kResend, kWaitingMessageInterval);
 }
 
 std::optional<Instant> RendezvousMachine::next_deadline() const {

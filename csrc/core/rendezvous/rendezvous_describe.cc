@@ -184,6 +184,9 @@ RendezvousMachine::Description RendezvousMachine::describe_waiting(Instant now,
     return {"all " + std::to_string(settings_.max_nodes) + " memberships of " + round +
             " are assigned: this node is a spare"};
   }
+  if (round_.tally.awaited > 0) {
+    return {round + " grows when all of its nodes have resumed after a restart of the coordinator"};
+  }
   return {round + " is not restarted for this node, a spare: the membership has changed " +
           std::to_string(membership_changes_) + " times, which is all that is allowed"};
 }

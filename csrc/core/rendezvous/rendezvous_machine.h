@@ -134,6 +134,7 @@ class RendezvousMachine {
   void check_node_deadlines();
   void expire_node(const Node& node);
   void check_timers();
+  void repeat_waiting();
 
   // rendezvous_membership.cc
   Status check_join(const NodeInfo& node, const JobSettings& settings) const;

@@ -309,8 +309,10 @@ void RendezvousMachine::check_growth() {
     if (round_.at(Timer::kGrowth) != due) arm(Timer::kGrowth, due);
     return;
   }
-  end_round(rdzv::RestartCause::kGrowth,
-            std::to_string(waiting_nodes()) + " more nodes have joined");
+  const int count = waiting_nodes();
+  end_round(
+      rdzv::RestartCause::kGrowth,
+      std::to_string(count) + (count == 1 ? " more node has joined" : " more nodes have joined"));
 }
 
 int RendezvousMachine::waiting_nodes() const {

@@ -9,6 +9,7 @@
 #include <chrono>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -54,12 +55,6 @@ class Sent {
     }
     return found;
   }
-  template <typename Action>
-  int count() const {
-    int found = 0;
-    for (const RendezvousAction& action : actions_) found += std::holds_alternative<Action>(action);
-    return found;
-  }
   bool nothing() const { return actions_.empty(); }
 
  private:
@@ -92,11 +87,19 @@ class Job {
     return info;
   }
   NodeId id(const std::string& name) { return node(name).id; }
+  std::string name_of(const NodeId& id) const {
+    for (const auto& [name, info] : nodes_) {
+      if (info.id == id) return name;
+    }
+    return "?";
+  }
+  std::function<void(const RendezvousAction&)> on_action;  // if set, called for each in turn
 
   Sent step(const RendezvousEvent& event) {
     std::vector<RendezvousAction> actions;
     checker_.step(&machine_, event, now_, &actions);
     for (const RendezvousAction& action : actions) {
+      if (on_action) on_action(action);
       const auto* round = std::get_if<rdzv::Round>(&action);
       const auto* restart = std::get_if<rdzv::Restart>(&action);
       const auto* evicted = std::get_if<rdzv::Evicted>(&action);
@@ -126,7 +129,7 @@ class Job {
   Sent cut(const std::string& name) { return step(rdzv::SessionLost{id(name)}); }
   Sent end(const std::string& name) { return step(rdzv::ProcessEnded{id(name)}); }
   Sent fail(const std::string& name, int exit_code = 1, Duration age = 0s,
-            const std::string& error = "") {
+            const std::string& error = "", std::optional<std::uint64_t> round_number = {}) {
     FailureReport failure;
     if (shares_.contains(id(name))) failure.rank = share(name).own.base_rank;
     failure.exit_code = exit_code;
@@ -136,7 +139,7 @@ class Job {
       failure.evidence = FailureEvidence{};
       failure.evidence->error = error;
     }
-    return step(rdzv::Failed{id(name), round(), failure});
+    return step(rdzv::Failed{id(name), round_number.value_or(round()), failure});
   }
   // Reports that the workers have ended, and joins again.
   Sent rejoin(const std::string& name) {
@@ -166,14 +169,14 @@ class Job {
     now_ += wait;
     return tick();
   }
-  // Advances the time like an event loop, with a tick at every deadline, while these nodes send a
-  // heartbeat each second.
-  void run(Duration wait, const std::vector<std::string>& beating = {}) {
+  // Advances the time like an event loop, with a tick at every deadline; `beat_all` is called each
+  // second.
+  void run(Duration wait, const std::function<void()>& beat_all) {
     const Instant end = now_ + wait;
     Instant next_beat = now_;
     while (now_ < end) {
       if (now_ >= next_beat) {
-        for (const std::string& name : beating) beat(name);
+        beat_all();
         next_beat = now_ + 1s;
       }
       now_ =
@@ -187,24 +190,14 @@ class Job {
     checker_.machine_restarted();
   }
 
-  // Replaces the machine by one that continues from this stored state.
-  void restore_coordinator(const std::string& state) {
-    restart_coordinator();
-    ASSERT_TRUE(machine_.restore(state, now_).ok());
-  }
-
   std::uint64_t round() const { return machine_.record().round; }
   const rdzv::Round& share(const std::string& name) { return shares_[id(name)]; }
   int rank(const std::string& name) { return share(name).own.group_rank; }
-  bool has_round(const Sent& sent, const std::string& name) {
-    return sent.to<rdzv::Round>(id(name)) != nullptr;
-  }
   template <typename Action>
   const Action* action_to(const Sent& sent, const std::string& name) {
     return sent.to<Action>(id(name));
   }
   std::string describe() const { return machine_.describe(now_); }
-  bool is_forming() const { return machine_.phase() == RendezvousPhase::kForming; }
   bool is_running() const { return machine_.phase() == RendezvousPhase::kRunning; }
   bool is_closed() const { return machine_.phase() == RendezvousPhase::kClosed; }
   const JobResult& result() const { return *machine_.result(); }

@@ -171,7 +171,11 @@ TEST(RendezvousTable, AnyEventIsHandledInAnyState) {
         case 6: job.cut(name); break;
         case 7: job.resume(name, static_cast<rdzv::NodePhase>(next(4))); break;
         case 8: job.step(rdzv::Gone{job.id(name), next(4)}); break;
-        case 9: job.run(Duration(static_cast<Duration::rep>(next(9'000'000'000))), names); break;
+        case 9:
+          job.run(Duration(static_cast<Duration::rep>(next(9'000'000'000))), [&] {
+            for (const std::string& name : names) job.beat(name);
+          });
+          break;
         case 10: job.rejoin(name); break;
         case 11: job.beat(name); break;
         case 12: job.end(name); break;

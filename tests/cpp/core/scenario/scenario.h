@@ -1,0 +1,127 @@
+#pragma once
+
+// Stories of the documents as text files: commands to a machine, and the trace that they leave.
+// docs/testing.md shows the format. A machine is driven by one adapter, the file
+// <subject>_scenario.cc; the stories of a subject are in tests/data/scenarios/<subject>.
+
+#include <charconv>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "elastic/time.h"
+
+namespace elastic::scenario {
+
+// A command that cannot be executed as it is written.
+struct Fault : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+// "5s", "250ms", "2min", "1h".
+Duration parse_duration(std::string_view text);
+
+// One command line: a name, words, and arguments of the form key=value; a value with spaces is in
+// double quotes. What an adapter does not ask for is a fault.
+class Command {
+ public:
+  explicit Command(std::string_view line);
+
+  const std::string& name() const { return name_; }
+  bool has_word() const { return next_ < words_.size(); }
+  std::string word();  // the next one
+  std::vector<std::string> words();
+  Duration duration() { return parse_duration(word()); }
+  template <typename Number>
+  Number number() {
+    return parse_number<Number>(word());
+  }
+
+  std::optional<std::string> text(const std::string& key);
+  std::string text(const std::string& key, const std::string& otherwise) {
+    return text(key).value_or(otherwise);
+  }
+  // Sets `*value` if the argument is given.
+  template <typename Value>
+  bool get(const std::string& key, Value* value) {
+    const std::optional<std::string> given = text(key);
+    if (!given) return false;
+    if constexpr (std::is_same_v<Value, Duration>) {
+      *value = parse_duration(*given);
+    } else if constexpr (std::is_same_v<Value, bool>) {
+      *value = parse_flag(*given);
+    } else if constexpr (std::is_same_v<Value, std::string>) {
+      *value = *given;
+    } else {
+      *value = parse_number<Value>(*given);
+    }
+    return true;
+  }
+  template <typename Value>
+  Value get_or(const std::string& key, Value otherwise) {
+    get(key, &otherwise);
+    return otherwise;
+  }
+  void check_all_used() const;
+
+ private:
+  template <typename Number>
+  static Number parse_number(const std::string& text) {
+    Number value{};
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error != std::errc() || end != text.data() + text.size()) {
+      throw Fault("'" + text + "' is no number");
+    }
+    return value;
+  }
+  static bool parse_flag(const std::string& text);
+
+  std::string name_;
+  std::vector<std::string> words_;
+  std::size_t next_ = 0;
+  std::map<std::string, std::string> arguments_;
+  std::set<std::string> used_;
+};
+
+// The lines that commands print. Equal lines of one command to several nodes in a row become one.
+class Trace {
+ public:
+  void line(const std::string& text) {
+    lines_.push_back({"", text});
+    last_to_.clear();
+  }
+  void line(const std::string& to, const std::string& text);
+  void end_command() { last_to_.clear(); }
+  std::string text() const;
+
+ private:
+  struct Line {
+    std::string to;
+    std::string text;
+  };
+  std::vector<Line> lines_;
+  std::string last_to_;  // "": the next line stands alone
+};
+
+class Adapter {
+ public:
+  virtual ~Adapter() = default;
+  // Executes the command; throws a Fault if it does not know it.
+  virtual void run(Command* command, Trace* trace) = 0;
+};
+
+std::unique_ptr<Adapter> make_rendezvous_adapter();
+
+// Runs a file. Returns it with the traces that the machine has left.
+std::string run_scenario(const std::string& text, const std::string& path, Adapter* adapter);
+// What differs, for people: each block with its line, what the file expects and what was printed.
+std::string compare_scenarios(const std::string& expected, const std::string& actual,
+                              const std::string& path);
+
+}  // namespace elastic::scenario
