@@ -38,6 +38,7 @@ void DrainMachine::note_departure(const drain_event::Noticed& event, Instant dea
   if (!std::exchange(is_departure_, true)) {
     phase_ = DrainPhase::kAwaitRound;
     stops_job_ = has_time_ = false;
+    reason_ = event.notice.reason;
     leaving_.clear();
     released_.clear();
     announced_.clear();

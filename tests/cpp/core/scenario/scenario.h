@@ -116,6 +116,7 @@ class Adapter {
   virtual void run(Command* command, Trace* trace) = 0;
 };
 
+std::unique_ptr<Adapter> make_drain_adapter();
 std::unique_ptr<Adapter> make_rendezvous_adapter();
 
 // Runs a file. Returns it with the traces that the machine has left.
