@@ -117,6 +117,7 @@ class Adapter {
 };
 
 std::unique_ptr<Adapter> make_drain_adapter();
+std::unique_ptr<Adapter> make_hang_adapter();
 std::unique_ptr<Adapter> make_rendezvous_adapter();
 
 // Runs a file. Returns it with the traces that the machine has left.

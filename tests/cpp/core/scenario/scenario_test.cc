@@ -29,6 +29,7 @@ std::string subject_of(const fs::path& story) { return story.parent_path().filen
 
 std::unique_ptr<Adapter> make_adapter(const std::string& subject) {
   if (subject == "drain") return make_drain_adapter();
+  if (subject == "hang") return make_hang_adapter();
   if (subject == "rendezvous") return make_rendezvous_adapter();
   throw Fault("no machine for the stories of " + subject);
 }
