@@ -345,6 +345,7 @@ void AgentPolicy::set_result(const JobResult& job) {
 // coordinator that does not know this, because it follows a lost one, reports success.
 void AgentPolicy::set_stopped() {
   if (stop_step_ < 0) return;
+  state_ = AgentState::kStopped;
   result_.exit_code = kExitStoppedAtStep;
   result_.message = "stopped at step " + std::to_string(stop_step_) + ", resumable";
 }

@@ -1,197 +1,23 @@
-// The agent's policy where workers are kept: the cut of a round, the wait for the next one, and
-// everything that can happen in between.
+// The agent's policy under random schedules of workers that are kept, or started before their node
+// joins. The stories are in tests/data/scenarios/agent.
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <csignal>
-#include <optional>
+#include <memory>
 #include <random>
-#include <string>
 #include <vector>
 
 #include "core/agent/agent_policy.h"
-#include "core/agent/agent_policy_harness.h"
+#include "core/agent/worker_exits.h"
+#include "support/instant.h"
 
 namespace elastic::core {
 namespace {
 
-using namespace agent_policy_test;
 using std::chrono::seconds;
-using ::testing::ElementsAre;
-using ::testing::EndsWith;
-using ::testing::IsEmpty;
-
-struct KeepingFixture : Fixture {
-  KeepingFixture() : Fixture(3, std::nullopt, seconds(5)) {}
-  KeepingFixture& ready() {
-    running().capable(0).capable(1).quiet();
-    return *this;
-  }
-  // The grace includes the time of a cut.
-  KeepingFixture& restart(std::uint64_t round, const std::string& reason = "m was lost") {
-    feed(rdzv::Restart{{1, 2}, round, rdzv::RestartCause::kMemberLost, reason, seconds(12)});
-    return *this;
-  }
-  // Waits for the next round, with its workers.
-  KeepingFixture& kept() {
-    ready().restart(1).left(0).left(1).quiet();
-    return *this;
-  }
-};
-
-TEST(AgentInPlace, WorkersThatLeaveTheRoundAreGivenTheNextOne) {
-  KeepingFixture agent;
-  EXPECT_THAT(agent.ready().restart(1).words(), ElementsAre("cut 1", "report stopping"));
-  EXPECT_EQ(agent.message(), "m was lost; keeping the workers, which have 5 s to leave the round");
-  EXPECT_EQ(agent.state(), AgentState::kUnhealthy);
-  EXPECT_THAT(agent.left(1).words(), IsEmpty());
-  EXPECT_THAT(agent.left(1).words(), IsEmpty()) << "repeated";
-  EXPECT_THAT(agent.left(0).words(), ElementsAre("gone 1", "join 1"));
-  EXPECT_EQ(agent.state(), AgentState::kInit);
-  EXPECT_EQ(agent.policy().next_deadline(), std::nullopt);
-  EXPECT_THAT(agent.round(2).words(), ElementsAre("report restarting", "continue 2"));
-  EXPECT_EQ(agent.message(), "m was lost; continuing, 3 of 3 restarts left");
-  EXPECT_EQ(agent.state(), AgentState::kHealthy);
-  EXPECT_THAT(agent.started(0).started(1).words(),
-              ElementsAre("report started", "report started", "report running"));
-  EXPECT_THAT(agent.restart(2).words(), ElementsAre("cut 2", "report stopping"))
-      << "they remain capable";
-}
-
-TEST(AgentInPlace, WorkersAreStoppedUnlessAllCanContinue) {
-  KeepingFixture one;
-  EXPECT_THAT(one.running().capable(0).capable(0).quiet().restart(1).words(),
-              ElementsAre("stop 15 0.", "report stopping"));
-  KeepingFixture done;
-  EXPECT_THAT(done.ready().exit(0, exited(0)).quiet().restart(1).words(),
-              ElementsAre("stop 15 0.", "report stopping"));
-  KeepingFixture failed;
-  EXPECT_THAT(failed.ready().exit(0, exited(1)).quiet().restart(1).words(),
-              ElementsAre("stop 15 0.", "report stopping"));
-  KeepingFixture evicted;
-  EXPECT_THAT(evicted.ready().evicted(3).words(), ElementsAre("stop 15 10", "report stopping"))
-      << "the others went on: what its workers know is old";
-  Fixture off;
-  EXPECT_THAT(off.running().capable(0).capable(1).quiet().restart(1).words(),
-              ElementsAre("stop 15 5.", "report stopping"));
-}
-
-TEST(AgentInPlace, NewWorkersMustDeclareThemselvesAgain) {
-  KeepingFixture agent;
-  agent.ready().exit(0, exited(1)).restart(1).exit(1, stopped(killed(SIGTERM))).gone();
-  agent.round(2).started(0).started(1).quiet();
-  EXPECT_THAT(agent.restart(2).words(), ElementsAre("stop 15 7.", "report stopping"));
-}
-
-TEST(AgentInPlace, WorkersThatDoNotLeaveInTimeAreStopped) {
-  KeepingFixture agent;
-  agent.ready().restart(1).left(0).quiet();
-  EXPECT_THAT(agent.wait().words(), ElementsAre("stop 15 7.", "report stopping"));
-  EXPECT_EQ(agent.message(),
-            "the workers did not leave the round within 5 s; stopping them, which have 7 s")
-      << "the grace of the order";
-  EXPECT_THAT(agent.left(1).words(), IsEmpty()) << "too late";
-  EXPECT_THAT(agent.end_by_us().words(),
-              ElementsAre("report exited", "report exited", "gone 1", "join 1"));
-  EXPECT_THAT(agent.round(2).words(), ElementsAre("report restarting", "start"));
-}
-
-TEST(AgentInPlace, AWorkerThatEndsDuringTheCutEndsIt) {
-  KeepingFixture failed;
-  failed.ready().restart(1).quiet();
-  EXPECT_THAT(failed.exit(0, exited(1)).words(),
-              ElementsAre("report exited", "stop 15 7.", "report stopping", "failed 1"));
-  EXPECT_THAT(failed.left(1).exit(1, stopped(killed(SIGTERM))).quiet().gone().words(),
-              ElementsAre("gone 1", "join 1"));
-  KeepingFixture done;
-  done.ready().restart(1).left(1).quiet();
-  EXPECT_THAT(done.exit(0, exited(0)).words(),
-              ElementsAre("report exited", "stop 15 7.", "report stopping"));
-}
-
-TEST(AgentInPlace, ASecondOrderDoesNotCutAgain) {
-  KeepingFixture agent;
-  agent.ready().restart(1).quiet();
-  EXPECT_THAT(agent.restart(1, "k was lost, too").words(), IsEmpty());
-  EXPECT_THAT(agent.left(0).left(1).words(), ElementsAre("gone 1", "join 1"));
-  EXPECT_THAT(agent.restart(4).words(), ElementsAre("join 4")) << "a round without this node";
-  EXPECT_THAT(agent.round(5).words(), ElementsAre("report restarting", "continue 5"));
-}
-
-TEST(AgentInPlace, AnEvictionDuringTheCutStopsTheWorkers) {
-  KeepingFixture agent;
-  agent.ready().restart(1).left(0).quiet();
-  EXPECT_THAT(agent.evicted(3).words(), ElementsAre("stop 15 10", "report stopping"));
-  EXPECT_THAT(agent.end_by_us().words(), ElementsAre("report exited", "report exited", "join 3"));
-}
-
-TEST(AgentInPlace, TheEndOfTheJobStopsWorkersThatAreCutOrWait) {
-  for (const bool is_kept : {false, true}) {
-    KeepingFixture agent;
-    if (is_kept) {
-      agent.kept();
-    } else {
-      agent.ready().restart(1).quiet();
-    }
-    EXPECT_THAT(agent.failed(5, "m", 9).words(), ElementsAre("stop 15 10", "report stopping"));
-    agent.left(0).left(1).quiet();
-    EXPECT_THAT(agent.exit(0, stopped(killed(SIGTERM))).exit(1, stopped(killed(SIGTERM))).words(),
-                ElementsAre("report exited", "report exited"));
-    const auto last = agent.gone().words();
-    ASSERT_FALSE(last.empty());
-    EXPECT_EQ(last.back(), "finish 9");
-  }
-}
-
-TEST(AgentInPlace, EvidenceOfAWorkerThatEndedWhileItWaitedCountsInTheNextRound) {
-  KeepingFixture agent;
-  agent.kept().exit(0, exited(1)).evidence(0, exited(1), 1, "OSError: disk full").round(2);
-  EXPECT_EQ(std::get<rdzv::Failed>(agent.sent()).failure.evidence->error, "OSError: disk full");
-}
-
-TEST(AgentInPlace, AStopRequestStopsWorkersThatWait) {
-  KeepingFixture agent;
-  EXPECT_THAT(agent.kept().stop().words(), ElementsAre("leave", "stop 15 30", "report stopping"));
-  EXPECT_THAT(agent.round(2).words(), IsEmpty());
-  EXPECT_THAT(agent.stop().words(), ElementsAre("stop 15 5.", "report stopping"));
-  EXPECT_THAT(agent.end_by_us().words(),
-              ElementsAre("report exited", "report exited", "finish 143"));
-}
-
-TEST(AgentInPlace, TheLossOfTheRendezvousStopsWorkersThatWait) {
-  KeepingFixture agent;
-  agent.kept();
-  EXPECT_THAT(agent.feed(RendezvousLost{kExitCoordinatorLost, "gone"}).words(),
-              ElementsAre("stop 15 30", "report stopping"));
-  EXPECT_THAT(agent.end_by_us().words(),
-              ElementsAre("report exited", "report exited", "finish 77"));
-}
-
-TEST(AgentInPlace, AWorkerThatEndsWhileItWaitsFailsInTheNextRound) {
-  for (const WorkerExit& exit : {killed(SIGKILL), exited(0)}) {
-    KeepingFixture one;
-    EXPECT_THAT(one.kept().exit(1, exit).words(), ElementsAre("stop 15 10", "report stopping"));
-    EXPECT_THAT(one.round(2).words(),
-                ElementsAre("report restarting", "continue 2", "report exited", "failed 2"));
-    EXPECT_EQ(one.state(), AgentState::kUnhealthy);
-    const FailureReport sent = std::get<rdzv::Failed>(one.sent()).failure;
-    EXPECT_NE(sent.exit_code, 0);
-    EXPECT_THAT(sent.message, EndsWith(" while it waited for the round"));
-    EXPECT_THAT(one.restart(2).exit(0, stopped(killed(SIGTERM))).quiet().gone().words(),
-                ElementsAre("gone 2", "join 2"));
-    EXPECT_THAT(one.round(3).words(), ElementsAre("report restarting", "start"));
-  }
-}
-
-TEST(AgentInPlace, WorkersThatAllEndWhileTheyWaitAreStartedInTheNextRound) {
-  KeepingFixture agent;
-  agent.kept().exit(0, killed(SIGKILL)).exit(1, stopped(killed(SIGTERM))).quiet();
-  EXPECT_THAT(agent.gone().words(), ElementsAre("report exited", "report exited", "report notice"));
-  EXPECT_EQ(agent.state(), AgentState::kInit);
-  EXPECT_THAT(agent.round(2).words(), ElementsAre("report restarting", "start"));
-}
+using support::at;
 
 // A node with random workers and a rendezvous that orders at random: the policy never starts
 // workers beside others, continues only those that have left, and ends with none of them.

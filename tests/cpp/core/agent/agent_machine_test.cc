@@ -13,14 +13,11 @@
 #include <utility>
 #include <vector>
 
-#include "core/agent/agent_policy_harness.h"
+#include "core/agent/worker_exits.h"
 
 namespace elastic::core {
 namespace {
 
-using agent_policy_test::exited;
-using agent_policy_test::killed;
-using agent_policy_test::stopped;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 using ::testing::HasSubstr;

@@ -116,6 +116,7 @@ class Adapter {
   virtual void run(Command* command, Trace* trace) = 0;
 };
 
+std::unique_ptr<Adapter> make_agent_adapter();
 std::unique_ptr<Adapter> make_drain_adapter();
 std::unique_ptr<Adapter> make_hang_adapter();
 std::unique_ptr<Adapter> make_rendezvous_adapter();

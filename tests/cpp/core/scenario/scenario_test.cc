@@ -28,6 +28,7 @@ std::vector<fs::path> find_stories() {
 std::string subject_of(const fs::path& story) { return story.parent_path().filename().string(); }
 
 std::unique_ptr<Adapter> make_adapter(const std::string& subject) {
+  if (subject == "agent") return make_agent_adapter();
   if (subject == "drain") return make_drain_adapter();
   if (subject == "hang") return make_hang_adapter();
   if (subject == "rendezvous") return make_rendezvous_adapter();
