@@ -120,6 +120,7 @@ std::unique_ptr<Adapter> make_agent_adapter();
 std::unique_ptr<Adapter> make_drain_adapter();
 std::unique_ptr<Adapter> make_hang_adapter();
 std::unique_ptr<Adapter> make_rendezvous_adapter();
+std::unique_ptr<Adapter> make_session_adapter();
 
 // Runs a file. Returns it with the traces that the machine has left.
 std::string run_scenario(const std::string& text, const std::string& path, Adapter* adapter);

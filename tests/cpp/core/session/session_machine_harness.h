@@ -2,9 +2,6 @@
 
 // For tests of the session machine: one node's job and statements, and actions as text.
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <chrono>
 #include <memory>
 #include <string>
@@ -121,71 +118,5 @@ inline std::string text_of(const M::Action& action, Instant now) {
   const auto& lost = std::get<M::Lost>(action);
   return "lost " + std::to_string(lost.exit_code) + ": " + lost.message;
 }
-
-class SessionMachineTest : public ::testing::Test {
- protected:
-  using Texts = std::vector<std::string>;
-
-  Texts texts_of(const std::vector<M::Action>& actions) {
-    Texts texts;
-    for (const M::Action& action : actions) {
-      if (const auto* send_heartbeat = std::get_if<M::SendHeartbeat>(&action))
-        last_heartbeat_ = send_heartbeat->sent;
-      if (const auto* sent = std::get_if<M::Send>(&action)) last_sent_ = sent->event;
-      texts.push_back(text_of(action, now_));
-    }
-    return texts;
-  }
-  Texts begin() {
-    std::vector<M::Action> actions;
-    machine_.begin(now_, &actions);
-    return texts_of(actions);
-  }
-  Texts step(const M::Event& event) {
-    std::vector<M::Action> actions;
-    machine_.step(event, now_, &actions);
-    return texts_of(actions);
-  }
-  Texts submit(const NodeStatement& statement) { return step(M::Submit{statement}); }
-  Texts receive(const RendezvousAction& action) { return step(M::Received{action}); }
-  Texts after(Duration wait, const M::Event& event = M::Tick{}) {
-    now_ += wait;
-    return step(event);
-  }
-  Texts lose_connection() {
-    return step(M::ConnectionLost{Status(StatusCode::kUnavailable, "reset by peer")});
-  }
-  Texts fail_attempt() {
-    return step(M::AttemptFailed{Status(StatusCode::kUnavailable, "refused"), std::nullopt});
-  }
-  Texts acknowledge_heartbeat(Duration coordinator_ahead = {}) {
-    return step(M::HeartbeatAcknowledged{last_heartbeat_, now_ + coordinator_ahead});
-  }
-  void hello(std::uint64_t incarnation = 1, Duration coordinator_ahead = {}) {
-    step(M::HelloReceived{incarnation, now_ + coordinator_ahead});
-  }
-  // Joined, answered, and everything acknowledged.
-  void connect_and_join() {
-    begin();
-    step(M::Connected{});
-    submit(join());
-    hello();
-    acknowledge_heartbeat();
-    receive(rdzv::Waiting{kNode, "for more"});
-  }
-  void enter_round(std::uint64_t number) {
-    connect_and_join();
-    receive(round(number));
-  }
-  Texts reconnect() {
-    lose_connection();
-    return step(M::Connected{});
-  }
-
-  Instant now_ = Instant(std::chrono::hours(1));
-  M machine_{settings(), {"node1:29400"}, 7};
-  Instant last_heartbeat_;
-  RendezvousEvent last_sent_ = rdzv::Tick{};
-};
 
 }  // namespace elastic::core::session_machine_test
