@@ -1,5 +1,5 @@
-// Nodes that leave at an agreed step while the others continue: seeded schedules of real machines as
-// in drain_property_test.cc. The stories are in tests/data/scenarios/drain.
+// Nodes that leave at an agreed step while the others continue: seeded schedules of real machines,
+// as in drain_property_test.cc. The stories are in tests/data/scenarios/drain.
 
 #include <gtest/gtest.h>
 
