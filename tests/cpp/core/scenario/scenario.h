@@ -119,6 +119,7 @@ class Adapter {
 std::unique_ptr<Adapter> make_agent_adapter();
 std::unique_ptr<Adapter> make_drain_adapter();
 std::unique_ptr<Adapter> make_hang_adapter();
+std::unique_ptr<Adapter> make_record_adapter();
 std::unique_ptr<Adapter> make_rendezvous_adapter();
 std::unique_ptr<Adapter> make_session_adapter();
 

@@ -31,6 +31,7 @@ std::unique_ptr<Adapter> make_adapter(const std::string& subject) {
   if (subject == "agent") return make_agent_adapter();
   if (subject == "drain") return make_drain_adapter();
   if (subject == "hang") return make_hang_adapter();
+  if (subject == "record") return make_record_adapter();
   if (subject == "rendezvous") return make_rendezvous_adapter();
   if (subject == "session") return make_session_adapter();
   throw Fault("no machine for the stories of " + subject);
