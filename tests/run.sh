@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Sets everything up and runs the tests. docs/testing.md says what each tier sees, and what it does not.
 #
-#   bash tests/run.sh               what CI runs: style, C++ with sanitizers, fuzzing, the installed package
+#   bash tests/run.sh               what CI runs: style, the installed package, C++ with sanitizers, fuzzing
 #   bash tests/run.sh quick         an answer within minutes, while you work
 #   bash tests/run.sh nightly       everything of the above, and what takes hours
-#   bash tests/run.sh STEP …        only these: tidy quick cpp asan tsan fuzz python
+#   bash tests/run.sh STEP …        only these: tidy quick cpp python asan tsan fuzz
 #   bash tests/run.sh stress TEST   a test 50 times, beside four busy loops: a pytest id, or a C++ Suite.Test
 #
 # Needs Linux, python3 >= 3.10 with venv, and a C++20 compiler. As root on Debian or Ubuntu it installs
@@ -28,6 +28,7 @@ export CMAKE_CXX_COMPILER_LAUNCHER=ccache CCACHE_DIR=${CCACHE_DIR:-$PWD/build/cc
 export CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=1 CCACHE_SLOPPINESS=pch_defines,time_macros
 export CMAKE_GENERATOR=Ninja
 
+has_step() { [[ " ${steps[*]-} " == *" $1 "* ]]; }
 log_step() { printf '\n== %s (after %d s)\n' "$*" "$SECONDS"; }
 
 install_system_packages() {
@@ -77,6 +78,7 @@ set_up_python() {
   export PATH="$venv/bin:$PATH"
   # A fixed version of the formatter, because versions format differently.
   pip_install cmake ninja pybind11 scikit-build-core ruff clang-format==14.0.6
+  if has_step asan; then build_ahead asan-ubsan all; fi
   if [ "$tier" = quick ]; then
     pip_install $(test_requirements)
   else
@@ -102,11 +104,33 @@ print(*(name for name in names if sys.argv[1] != "quick" or not name.startswith(
 PYTHON
 }
 
+configure() { # preset
+  cmake --preset "$1" >"build/$1.log" || { cat "build/$1.log" && return 1; }
+}
+
 build() { # preset, targets
-  local preset=$1
-  shift
-  cmake --preset "$preset" >"build/$preset.log" || { cat "build/$preset.log" && return 1; }
-  cmake --build --preset "$preset" -j "$jobs" --target "$@"
+  [ "$1" != "$ahead" ] || await_build
+  configure "$1"
+  ninja -C "build/$1" -j "$jobs" "${@:2}"
+}
+
+# Builds what a later step needs beside the tests of this one, which wait for most of their time: at
+# the lowest priority, so that they do not notice. The later step builds what is then missing.
+ahead= # its preset
+build_ahead() { # preset, targets
+  log_step "beginning to build in the background, preset $1"
+  configure "$1"
+  nice -n 19 ninja -C "build/$1" -j "$jobs" "${@:2}" >"build/$1-ahead.log" 2>&1 &
+  ahead=$1 builder=$!
+  trap 'kill $builder' EXIT # a step failed
+}
+
+await_build() {
+  [ -n "$ahead" ] || return 0
+  trap - EXIT
+  renice -n 0 "$builder" >/dev/null 2>&1 || : # root may
+  wait "$builder" || { cat "build/$ahead-ahead.log" && return 1; }
+  ahead=
 }
 
 run_ctest() { # preset, then arguments for ctest
@@ -139,7 +163,7 @@ step_quick() {
   log_step "building, preset quick"
   build quick core_tests os_tests sim_tests _C _worker _fork elastic-guardian elastic-coordinator
   log_step "C++ tests of core, os and the simulations"
-  sim_percent=5 run_ctest quick -L 'core_tests|os_tests|sim_tests' -E RegisterRules
+  sim_percent=5 run_ctest quick -L 'core_tests|os_tests|sim_tests'
   local package=$PWD/build/quick/package
   rm -rf "$package" && cp -r python "$package"
   cmake --install build/quick --component python --prefix "$package" >/dev/null
@@ -159,13 +183,15 @@ step_cpp() {
 step_asan() {
   log_step "building with AddressSanitizer and UndefinedBehaviorSanitizer"
   build asan-ubsan all
+  if has_step tsan; then build_ahead tsan "${tsan_tests[@]}"; fi
   log_step "C++ tests with AddressSanitizer and UndefinedBehaviorSanitizer"
   run_ctest asan-ubsan
 }
 
+tsan_tests=(os_tests host_tests)
 step_tsan() {
   log_step "building with ThreadSanitizer"
-  build tsan os_tests host_tests
+  build tsan "${tsan_tests[@]}"
   log_step "C++ tests of os and host with ThreadSanitizer"
   # Not those whose subject is the time and the number of processes.
   run_ctest tsan -L 'os_tests|host_tests' -E '\.(Sweep|ProcessLimit|StuckWorker)'
@@ -192,8 +218,9 @@ step_python() {
   mypy
   log_step "Python tests"
   run_pytest python --flaky-dir=build/flaky "${python_options[@]}" \
-    -n "$((jobs + 1))" --dist worksteal -m "($python_tests) and not alone" tests/python
+    -n "$((2 * jobs))" --dist worksteal -m "($python_tests) and not alone" tests/python
   log_step "Python tests that need the machine for themselves"
+  await_build
   run_pytest python-alone --flaky-dir=build/flaky "${python_options[@]}" \
     -m "($python_tests) and alone" tests/python
 }
@@ -235,14 +262,14 @@ summary() {
 
 steps=("$@")
 case "${1-}" in
-  "") steps=(tidy asan tsan fuzz python) ;;
+  "") steps=(tidy python asan tsan fuzz) ;;
   quick)
     tier=quick
     [ $# = 1 ] && steps=(tidy quick)
     ;;
   nightly)
     tier=nightly
-    steps=(tidy quick cpp asan tsan fuzz python)
+    steps=(tidy quick cpp python asan tsan fuzz)
     sim_percent=100
     fuzz_seconds=600
     python_tests="nightly or not nightly"
@@ -257,8 +284,8 @@ case "${1-}" in
 esac
 for step in "${steps[@]}"; do
   case $step in
-    tidy | quick | cpp | asan | tsan | fuzz | python) ;;
-    *) echo "tests/run.sh: unknown step $step (steps: tidy quick cpp asan tsan fuzz python)" >&2 && exit 2 ;;
+    tidy | quick | cpp | python | asan | tsan | fuzz) ;;
+    *) echo "tests/run.sh: unknown step $step (steps: tidy quick cpp python asan tsan fuzz)" >&2 && exit 2 ;;
   esac
 done
 

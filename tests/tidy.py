@@ -333,20 +333,47 @@ STALLS_MAX = 6
 
 
 PAUSE = re.compile(
-    r"(time\.)?sleep\(|from time import .*\bsleep\b|os\.sched_yield\("
-    r"|select\.select\(\[\], \[\], \[\]|threading\.Event\(\)\.wait\("
+    r"(\w+\.)?sleep\((?!0\))|from (time|asyncio) import .*\bsleep\b|os\.sched_yield\("
+    r"|select\.select\(\[\], \[\], \[\]|threading\.Event\(\)\.wait$"
+    r"|signal\.(sigtimedwait|setitimer)\("
 )
+CLOCK = re.compile(r"\btime\.(monotonic|perf_counter)(_ns)?\(\)")
+TIMEOUT_MAX = 0.01  # of a wait that a test expects to expire
+
+
+def is_upper_bound(node: ast.Compare) -> bool:
+    """Whether it says that something took less than a time."""
+    sides = [node.left, *node.comparators]
+    for left, operator, right in zip(sides, node.ops, sides[1:], strict=False):
+        less = {ast.Lt: left, ast.LtE: left, ast.Gt: right, ast.GtE: right}.get(type(operator))
+        if less is not None and CLOCK.search(ast.unparse(less)):
+            return True
+    return False
+
+
+def expires(node: ast.Compare) -> bool:
+    """Whether it says that a wait with a timeout, which is longer than a moment, has no result."""
+    if not (isinstance(node.left, ast.Call) and isinstance(node.ops[0], ast.Is)):
+        return False
+    given = [one.value for one in node.left.keywords if one.arg == "timeout"]
+    return any(isinstance(one, ast.Constant) and one.value > TIMEOUT_MAX for one in given)
 
 
 def pauses(path: Path) -> Iterator[tuple[int, str]]:
     """Line and text of what waits for a time instead of an event. Programs in strings are none."""
-    may_expire = not re.match(r"tests/python/(?!support/)", relative(path))
+    is_test = re.match(r"tests/python/(?!support/)", relative(path))
     for node in ast.walk(ast.parse(path.read_text())):
-        text = ast.unparse(node) if isinstance(node, ast.Call | ast.ImportFrom) else ""
-        if PAUSE.match(text):
-            yield node.lineno, text
-        elif isinstance(node, ast.Attribute) and node.attr == "TimeoutExpired" and not may_expire:
-            yield node.lineno, "expects that a wait takes too long"
+        if isinstance(node, ast.Call | ast.ImportFrom | ast.Attribute):
+            text = ast.unparse(node)
+            if PAUSE.match(text):
+                yield node.lineno, f"waits by sleeping: {text}"
+            elif text.endswith(".TimeoutExpired") and is_test:
+                yield node.lineno, "expects that a wait takes too long"
+        elif isinstance(node, ast.Compare) and is_test:
+            if is_upper_bound(node):
+                yield node.lineno, f"is an upper bound of time: {ast.unparse(node)}"
+            if expires(node):
+                yield node.lineno, f"expects that a wait takes too long: {ast.unparse(node)}"
 
 
 def test_tests_wait_for_events_and_do_not_sleep() -> None:
@@ -354,6 +381,8 @@ def test_tests_wait_for_events_and_do_not_sleep() -> None:
     sleeping = re.compile(
         r"(sleep_for|sleep_until|usleep|nanosleep|::sched_yield|::yield)\("
         r"|promise<void>\(\)\.get_future\(\)|poll\(nullptr, 0"
+        r"|wait_for\((?!seconds\(0\)|0s).*future_status::timeout"
+        r"|EXPECT_FALSE\(.*next_event\(.*(seconds\([1-9]|\d+m?s\b)"
     )
     stalls = []
 
@@ -364,7 +393,7 @@ def test_tests_wait_for_events_and_do_not_sleep() -> None:
                 continue
             if path.suffix == ".py":
                 stalls.extend([name] * path.read_text().count(" stall_for_test("))
-                yield from (f"{name}:{n}: waits by sleeping: {what}" for n, what in pauses(path))
+                yield from (f"{name}:{number}: {what}" for number, what in pauses(path))
                 continue
             for number, line in enumerate(path.read_text().splitlines(), 1):
                 if sleeping.search(line) and "stub" not in line and "eventually.h" not in name:

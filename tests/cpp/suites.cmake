@@ -12,6 +12,9 @@ if(failed)
   message(FATAL_ERROR "${program} --gtest_list_tests failed: ${failed}")
 endif()
 
+# The simulations begin first, because they take longest.
+string(COMPARE EQUAL "${label}" sim_tests cost)
+
 # A suite is a line "Suite." or "Instance/Suite.  # TypeParam = …", its tests are indented.
 string(REGEX MATCHALL "(^|\n)[A-Za-z0-9_/]+\\." suites "${listed}")
 foreach(suite IN LISTS suites)
@@ -23,5 +26,5 @@ foreach(suite IN LISTS suites)
     set(alone FALSE)
   endif()
   set_tests_properties("${label}.${suite}" PROPERTIES
-    LABELS ${label} TIMEOUT 300 RUN_SERIAL ${alone})
+    LABELS ${label} TIMEOUT 300 RUN_SERIAL ${alone} COST ${cost})
 endforeach()

@@ -42,6 +42,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if quarantine is not None and not config.getoption("--nightly"):
             reason = f"in quarantine until {quarantine.kwargs['until']}: {quarantine.kwargs['why']}"
             item.add_marker(pytest.mark.skip(reason=reason))
+    # The longest begin first: no core idles when the others have ended.
+    items.sort(key=lambda item: item.get_closest_marker("timeout") is None)
 
 
 @pytest.fixture(scope="session")

@@ -8,13 +8,13 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
-from support.launching import DEADLINE_S, Job, Process, clean_environment, free_endpoint
+from support.launching import Job, Process, clean_environment, free_endpoint
 from support.paths import EXAMPLES, ROOT
+from support.waiting import eventually
 
 pytest.importorskip("torch")
 pytest.importorskip("sklearn")
@@ -85,11 +85,13 @@ def test_digits_through_twenty_changes_have_the_accuracy_of_an_undisturbed_run(
 
 def next_worker(events: Path, former: int) -> int:
     """The newest process of the node that writes this event log, once it is another one."""
-    deadline = time.monotonic() + DEADLINE_S
-    while time.monotonic() < deadline:
+    started: list[int] = []
+
+    def is_new() -> bool:
         whole = events.read_text().rpartition("\n")[0]
         lines = [json.loads(line) for line in whole.splitlines()]
-        started = [one["pid"] for one in lines if one["event"] == "worker_started"]
-        if started and started[-1] != former:
-            return int(started[-1])
-    raise AssertionError(f"no process follows {former}")
+        started[:] = [one["pid"] for one in lines if one["event"] == "worker_started"]
+        return bool(started) and started[-1] != former
+
+    eventually(is_new)
+    return started[-1]

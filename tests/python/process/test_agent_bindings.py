@@ -134,21 +134,23 @@ def test_close_ends_a_call_that_waits_in_another_thread() -> None:
 
 
 # A process that a handler starts inherits the mask.
-def test_signal_handlers_run_with_the_mask_of_the_program() -> None:
+def test_signal_handlers_run_with_the_mask_of_the_program(tmp_path: pathlib.Path) -> None:
     masks: list[set[signal.Signals]] = []
+    os.mkfifo(handled := tmp_path / "handled")
 
     def handler(*_: object) -> None:
         masks.append(signal.pthread_sigmask(signal.SIG_BLOCK, []))
+        handled.write_text("")
 
     before = signal.signal(signal.SIGUSR1, handler)
     try:
-        with start(shell("exec sleep 1000")) as agent:
+        with start(shell(f"read line <{handled}; exit 0")) as agent:
             wait_for(agent, Kind.WORKERS_RUNNING)
             main = threading.main_thread().ident
             assert main is not None
             # Its handler runs in the wait's first check, after the brief wait without one.
             threading.Timer(0.001, signal.pthread_kill, [main, signal.SIGUSR1]).start()
-            assert agent.next_event(timeout=0.5) is None
+            assert finish(agent).exit_code == 0
     finally:
         signal.signal(signal.SIGUSR1, before)
     assert masks == [set()]

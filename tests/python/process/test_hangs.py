@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from pathlib import Path
 
 import pytest
@@ -456,12 +455,15 @@ def stragglers(shown: str) -> list[tuple[int, int]]:
 
 def request_stacks(endpoint: str, ranks: int = 2) -> str:
     """The stacks once all ranks wait; asks again while the job forms."""
-    deadline = time.monotonic() + DEADLINE_S
-    while time.monotonic() < deadline:
-        done = run_program(launcher_command("stacks", endpoint))
-        if f"{ranks} ranks (0-{ranks - 1}) in wait (steps.py:" in done.stdout:
-            return done.stdout
-    raise AssertionError(done.stdout + done.stderr)
+    shown = ""
+
+    def wait_all() -> bool:
+        nonlocal shown
+        shown = run_program(launcher_command("stacks", endpoint)).stdout
+        return f"{ranks} ranks (0-{ranks - 1}) in wait (steps.py:" in shown
+
+    eventually(wait_all)
+    return shown
 
 
 def test_stacks_of_a_missing_coordinator_is_an_error() -> None:

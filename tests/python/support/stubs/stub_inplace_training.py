@@ -17,6 +17,7 @@ from typing import Any
 import elastic.torch
 import torch
 import torch.distributed as dist
+import without_compiler  # noqa: F401
 
 STEPS = int(os.environ["STEPS"])
 BACKEND = os.environ["BACKEND"]
