@@ -67,7 +67,7 @@ class LocalMembership final : public Membership {
   ObserverDesk observers_;
   std::unique_ptr<LocalObservers> sessions_;  // null: there is no socket
   NodeId node_;                               // that has joined
-  bool is_waiting_ = false;  // from its join until a round or the end
+  bool is_waiting_ = false;                   // from its join until a round or the end
   os::EventLoop::Timer delivery_;
   os::EventLoop::Timer tick_;
 };
