@@ -10,6 +10,7 @@ import shutil
 import signal
 import uuid
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -103,16 +104,29 @@ def test_the_budget_ends_all_agents_with_the_same_code_and_cause(place: Place) -
     assert all(re.search(r"rank 1 .*exited with code 9", node.stderr) for node in done)
 
 
-def test_the_job_survives_the_loss_of_either_of_two_nodes(place: Place) -> None:
+def coordinator_of(place: Place) -> str:
+    try:
+        return observe.find(place.url, place.run_id)
+    except observe.RendezvousError:
+        return ""
+
+
+@contextmanager
+def job_of_two(place: Place) -> Iterator[Job]:
+    """A job whose first node has taken the office, and whose workers end when they are alone."""
     script = 'echo at work in a world of $WORLD_SIZE; test "$WORLD_SIZE" = 1 || sleep 1000'
+    with job(place, "1:2", script=script) as nodes:
+        nodes.start()
+        eventually(lambda: coordinator_of(place) != "")
+        nodes.start()
+        for node in nodes.nodes:
+            assert node.stdout.readline() == "at work in a world of 2\n"
+        yield nodes
+
+
+def test_the_job_survives_the_loss_of_either_of_two_nodes(place: Place) -> None:
     for victim in range(2):  # the first one runs the coordinator; the second job has another one
-        with job(place, "1:2", script=script) as nodes:
-            nodes.start()
-            # It has taken the office before the second node starts.
-            eventually(lambda: coordinator_of(place) != "")
-            nodes.start()
-            for node in nodes.nodes:
-                assert node.stdout.readline() == "at work in a world of 2\n"
+        with job_of_two(place) as nodes:
             nodes.nodes[victim].kill()
             survivor = nodes.nodes[1 - victim]
             stdout, stderr = survivor.communicate(timeout=DEADLINE_S)
@@ -121,21 +135,8 @@ def test_the_job_survives_the_loss_of_either_of_two_nodes(place: Place) -> None:
             assert ("the coordinator of the job is at" in stderr) == (victim == 0), stderr
 
 
-def coordinator_of(place: Place) -> str:
-    try:
-        return observe.find(place.url, place.run_id)
-    except observe.RendezvousError:
-        return ""
-
-
 def test_the_job_is_handed_over_when_its_first_agent_ends(place: Place) -> None:
-    script = 'echo at work in a world of $WORLD_SIZE; test "$WORLD_SIZE" = 1 || sleep 1000'
-    with job(place, "1:2", script=script) as nodes:
-        nodes.start()
-        eventually(lambda: coordinator_of(place) != "")
-        nodes.start()
-        for node in nodes.nodes:
-            assert node.stdout.readline() == "at work in a world of 2\n"
+    with job_of_two(place) as nodes:
         nodes.nodes[0].terminate()
         done = nodes.finish()
     assert done[1].returncode == 0, done[1].stderr

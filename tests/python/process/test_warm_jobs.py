@@ -6,12 +6,13 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from support.launching import DEADLINE_S, clean_environment, launch, launched, marked
+from support.launching import DEADLINE_S, Process, clean_environment, launch, launched, marked
 from support.paths import EXAMPLES
 from support.warm_modules import SCRIPT, lines_of
 
@@ -171,7 +172,16 @@ def test_stop_while_workers_wait_for_the_template(
 WAIT = "sys.stdout.flush()\nsleep(600)\n"
 
 
-def test_killed_template_is_replaced(script: Callable[..., str]) -> None:
+def is_worker(pid: int) -> bool:
+    try:
+        return b"script.py" in Path("/proc", str(pid), "cmdline").read_bytes().split(b"\0")[2]
+    except (OSError, IndexError):
+        return False
+
+
+@contextmanager
+def running(script: Callable[..., str]) -> Iterator[tuple[Process, list[str], int, int]]:
+    """Two forked workers, which wait in the first round: job, their lines, template, one worker."""
     environ = clean_environment(PET_RESTART_BACKOFF="0")
     tail = "if os.environ['ELASTIC_ROUND'] == '0':\n    sleep(600)\n"
     with launched(
@@ -180,9 +190,14 @@ def test_killed_template_is_replaced(script: Callable[..., str]) -> None:
     ) as job:  # fmt: skip
         lines = [job.stdout.readline() for _ in range(2)]
         (template,) = template_pids(environ)
+        worker = next(pid for pid in marked(environ) if is_worker(pid))
+        yield job, lines, template, worker
+
+
+def test_killed_template_is_replaced(script: Callable[..., str]) -> None:
+    with running(script) as (job, lines, template, worker):
         os.kill(template, signal.SIGKILL)
         notice = job.stderr.readline()
-        (worker, *_) = [pid for pid in marked(environ) if is_worker(pid)]
         os.kill(worker, signal.SIGKILL)
         stdout, _ = job.communicate(timeout=DEADLINE_S)
     assert "the template process was killed by signal 9 (SIGKILL); a new one is started" in notice
@@ -191,26 +206,11 @@ def test_killed_template_is_replaced(script: Callable[..., str]) -> None:
     ]
 
 
-def is_worker(pid: int) -> bool:
-    try:
-        return b"script.py" in Path("/proc", str(pid), "cmdline").read_bytes().split(b"\0")[2]
-    except (OSError, IndexError):
-        return False
-
-
 def test_workers_are_executed_if_the_template_does_not_answer(
     script: Callable[..., str],
 ) -> None:
-    environ = clean_environment(PET_RESTART_BACKOFF="0")
-    tail = "if os.environ['ELASTIC_ROUND'] == '0':\n    sleep(600)\n"
-    with launched(
-        "--standalone", "--nproc-per-node=2", "--max-restarts=1", "--preload=colorsys",
-        script(tail), environ=environ,
-    ) as job:  # fmt: skip
-        lines = [job.stdout.readline() for _ in range(2)]
-        (template,) = template_pids(environ)
+    with running(script) as (job, lines, template, worker):
         os.kill(template, signal.SIGSTOP)
-        (worker, *_) = [pid for pid in marked(environ) if is_worker(pid)]
         os.kill(worker, signal.SIGKILL)
         stdout, stderr = job.communicate(timeout=DEADLINE_S)
     assert lines_sorted(lines) == ["forked rank 0 round 0", "forked rank 1 round 0"]
