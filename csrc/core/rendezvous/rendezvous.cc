@@ -149,6 +149,7 @@ void RendezvousMachine::on(const rdzv::Join& event) {
   }
   note_program(event.node, event.settings);
   highest_seen_ = std::max(highest_seen_, event.node.highest_round);
+  note_answer(event.node);
   const auto response = respond(event.node.id, NodeMessage::kJoin);
   if (!response) return;
   if (is_closed()) {

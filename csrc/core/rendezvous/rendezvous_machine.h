@@ -150,6 +150,7 @@ class RendezvousMachine {
   Node& insert(const NodeInfo& info, NodePhase phase);
   void admit(const NodeInfo& info);
   void enqueue(Node& node, const NodeInfo& info);
+  void note_answer(const NodeInfo& info);
   void stop(Node& node);
   void finish(Node& node);
   void fail(Node& node, const FailureReport& failure);

@@ -323,6 +323,21 @@ void RendezvousMachine::enqueue(Node& node, const NodeInfo& info) {
   if (!is_closed() && node.phase == NodePhase::kJoined) send_waiting(node);
 }
 
+// A done node that joins again has received Restart: it was working when the round ended. It may
+// not be needed in the next round; if it is, it waits already, and ignores a second Restart.
+void RendezvousMachine::note_answer(const NodeInfo& info) {
+  Node* const node = find(info.id);
+  const bool has_ended = phase() == RendezvousPhase::kForming && round_.record.round > 0;
+  if (node == nullptr || node->phase != NodePhase::kDone || !has_ended) return;
+  if (info.highest_round < round_.record.round) return;
+  change(*node, [&](Node& one) {
+    const int static_rank = one.info.static_rank;
+    one.info = info;
+    one.info.static_rank = static_rank;
+    one.answered_round = round_.record.round;
+  });
+}
+
 void RendezvousMachine::stop(Node& node) {
   if (node.phase != NodePhase::kWorking) return;
   change(node, [](Node& one) { one.phase = NodePhase::kStopped; });

@@ -302,6 +302,8 @@ bool RendezvousMachine::update_from_resume(Node& node, const rdzv::Resume& event
       return reported != NodePhase::kWorking;
     case NodePhase::kDone:
       if (reported == NodePhase::kDone) return true;
+      if (is_joining && !round_.is_fresh) note_answer(event.node);
+      if (is_joining && node.answered_round == round_.record.round) return true;
       if (reported == NodePhase::kWorking || !round_.is_fresh) return false;
       resume_stopped(node, event);
       return true;

@@ -93,8 +93,10 @@ void RendezvousMachine::send_restart(Node& node) {
 void RendezvousMachine::recall(bool members_only) {
   for (auto& [id, node] : nodes_) {
     if (node.phase != NodePhase::kDone || (members_only && node.rank < 0)) continue;
-    change(node, [](Node& one) { one.phase = NodePhase::kStopped; });
-    send_restart(node);
+    const bool has_joined = node.answered_round == round_.record.round;
+    change(node,
+           [&](Node& one) { one.phase = has_joined ? NodePhase::kJoined : NodePhase::kStopped; });
+    if (!has_joined) send_restart(node);
   }
 }
 

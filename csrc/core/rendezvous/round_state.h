@@ -44,6 +44,9 @@ struct Node {
   // Not encoded:
   bool is_newcomer = false;  // its first Join was sent to this machine, not to an earlier one
   bool is_awaited = false;   // known from a stored state; it has not resumed yet
+  // Done: the ended round whose Restart it has answered by a Join; 0: none. It was sent Restart
+  // before its Done, or its resume, arrived.
+  std::uint64_t answered_round = 0;
 };
 
 // Why the last round ended, and what that costs.
