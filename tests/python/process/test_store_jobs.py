@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from elastic import StoreServer, observe
 
-from support.launching import DEADLINE_S, Job, launch
+from support.launching import DEADLINE_S, Job, await_line, launch
 from support.paths import STUBS
 from support.plug_ins import install
 from support.stopping import EXIT_STOPPED, MANY, STUB, stops
@@ -112,9 +112,13 @@ def coordinator_of(place: Place) -> str:
 
 
 @contextmanager
-def job_of_two(place: Place) -> Iterator[Job]:
-    """A job whose first node has taken the office, and whose workers end when they are alone."""
-    script = 'echo at work in a world of $WORLD_SIZE; test "$WORLD_SIZE" = 1 || sleep 1000'
+def job_of_two(place: Place, alone: str = ":") -> Iterator[Job]:
+    """A job whose first node has taken the office, and whose workers end when they are alone.
+
+    ``alone``: what a worker that is alone does before that.
+    """
+    work = f'if test "$WORLD_SIZE" = 1; then {alone}; else sleep 1000; fi'
+    script = f"echo at work in a world of $WORLD_SIZE; {work}"
     with job(place, "1:2", script=script) as nodes:
         nodes.start()
         eventually(lambda: coordinator_of(place) != "")
@@ -135,12 +139,15 @@ def test_the_job_survives_the_loss_of_either_of_two_nodes(place: Place) -> None:
             assert ("the coordinator of the job is at" in stderr) == (victim == 0), stderr
 
 
-def test_the_job_is_handed_over_when_its_first_agent_ends(place: Place) -> None:
-    with job_of_two(place) as nodes:
+def test_the_job_is_handed_over_when_its_first_agent_ends(place: Place, tmp_path: Path) -> None:
+    # A job that has ended by then has nothing to hand over.
+    taken_over = tmp_path / "taken-over"
+    with job_of_two(place, f"until test -e {taken_over}; do sleep 0.02; done") as nodes:
         nodes.nodes[0].terminate()
+        await_line(nodes.nodes[1], "handed it over")
+        taken_over.touch()
         done = nodes.finish()
     assert done[1].returncode == 0, done[1].stderr
-    assert "handed it over" in done[1].stderr
 
 
 def test_status_and_stacks_find_the_job_in_its_store(place: Place, tmp_path: Path) -> None:
