@@ -381,7 +381,7 @@ std::optional<Instant> RendezvousMachine::next_deadline() const {
       if (timer.at > timers_checked_at_)
         next = std::min(next, timer.at);  // an earlier one was checked already
     }
-    if (round_.is_adopted && round_.missing > 0 && replaced_from() > timers_checked_at_)
+    if (round_.may_be_stale && round_.missing > 0 && replaced_from() > timers_checked_at_)
       next = std::min(next, replaced_from());
   }
   if (next == Instant::max()) return std::nullopt;

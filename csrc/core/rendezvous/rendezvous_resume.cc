@@ -205,11 +205,16 @@ void RendezvousMachine::drop_stale_round(const NodeId& resumed, const std::strin
 }
 
 void RendezvousMachine::restore_round(const rdzv::Resume& event) {
+  // The stored state is of the job that formed the round a moment later.
+  const bool is_of_stored_job = event.last->record.generation == round_.record.generation &&
+                                std::any_of(nodes_.begin(), nodes_.end(),
+                                            [](const auto& one) { return one.second.is_awaited; });
   drop_stale_round(event.node.id, "its round was superseded");
   if (!may_take_static_rank(event.node)) return;
   if (event.last->record.generation != round_.record.generation)
     restarts_ = membership_changes_ = 0;
   round_.adopt(event.last->record, make_shared_instant(now_));
+  round_.may_be_stale = !is_of_stored_job;
   restarts_ = std::max(restarts_, round_.record.restarts);
   membership_changes_ = std::max(membership_changes_, round_.record.membership_changes);
   arm_after(Timer::kRebuild, settings_.store_grace);
@@ -226,7 +231,7 @@ Instant RendezvousMachine::replaced_from() const {
 // A stale agent of an earlier job of this id has resumed first, and the rest of its round is gone:
 // a node that knows no round has nobody to wait for.
 void RendezvousMachine::check_newcomers() {
-  if (!round_.is_adopted || round_.missing == 0) return;
+  if (!round_.may_be_stale || round_.missing == 0) return;
   const int resumed = round_.size() - round_.missing;
   if (2 * resumed > round_.size()) return;  // that job lives
   const int replacing = std::max(round_.size(), settings_.min_nodes);

@@ -107,7 +107,7 @@ void RoundState::begin(std::uint64_t round, const std::vector<Node*>& by_rank, S
   record.members_digest = digest_of(members);
 
   is_running = true;
-  is_first = is_fresh = is_adopted = false;
+  is_first = is_fresh = is_adopted = may_be_stale = false;
   finishers_departed = 0;
   started = now;
   end = {};

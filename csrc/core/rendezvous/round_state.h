@@ -104,9 +104,10 @@ struct RoundState {
   SharedInstant timers[kTimers];
 
   // Observed or derived by this process; not encoded.
-  bool is_fresh = true;     // this process has neither completed nor rebuilt a round
-  bool is_adopted = false;  // an earlier coordinator formed the round
-  int missing = 0;          // members with fate kMissing
+  bool is_fresh = true;       // this process has neither completed nor rebuilt a round
+  bool is_adopted = false;    // an earlier coordinator formed the round
+  bool may_be_stale = false;  // adopted: perhaps of an earlier job of this id
+  int missing = 0;            // members with fate kMissing
   Tally tally;
 
   void count(const Node& node, int sign);
