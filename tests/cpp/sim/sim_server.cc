@@ -240,6 +240,9 @@ void SimServer::send(const RendezvousAction& action) {
   owner_.sent(action);
   const auto session = sessions_.find(addressee(action));
   if (session == sessions_.end()) return;
+  const bool is_of_a_round =
+      std::holds_alternative<rdzv::Round>(action) || std::holds_alternative<rdzv::Restart>(action);
+  if (is_of_a_round && !session->second.has_joined) return;
   if (std::holds_alternative<rdzv::Evicted>(action) ||
       std::holds_alternative<rdzv::Refused>(action) ||
       std::holds_alternative<rdzv::TimedOut>(action)) {

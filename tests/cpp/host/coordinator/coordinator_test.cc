@@ -135,6 +135,23 @@ TEST_F(TurnedCoordinatorTest, NewestSessionOfANodeReplacesTheOlder) {
   EXPECT_FALSE(nodes[0]->receives<rdzv::Restart>());
 }
 
+// What the node says was written before: a round in between would look as if it had none.
+TEST_F(TurnedCoordinatorTest, ARoundFollowsWhatANodeSaysInANewSession) {
+  start();
+  const JobSettings settings = nnodes(2, 2);
+  const auto first = connect(1);
+  first->join(settings);
+  first->expect<rdzv::Waiting>();
+  const auto again = connect(1);
+  again->expect<session::ServerHello>();
+  const auto other = connect(2);
+  other->join(settings);
+  other->expect<rdzv::Round>();
+  EXPECT_FALSE(again->receives<rdzv::Round>());
+  again->resume(settings, rdzv::NodePhase::kJoined);
+  EXPECT_EQ(again->expect<rdzv::Round>().record->round, 1u);
+}
+
 TEST_F(TurnedCoordinatorTest, LeaveIsNotALossAndIsSentAtOnce) {
   start();
   JobSettings settings = nnodes(1, 2);
