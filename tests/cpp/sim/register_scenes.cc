@@ -182,7 +182,7 @@ void two_of_five(RegisterWorld* world) {
   world->start(3);
   world->start(4);
   for (int slot = 2; slot < 5; ++slot) world->drop(0, slot, dice.chance(0.7));
-  for (int turn = 0; turn < 100; ++turn) {
+  for (int turn = 0; turn < 200; ++turn) {  // what was lost is sent again after up to a second
     if (turn == 60) world->heal();
     if (world->checker().newest(lineage)->voters.size() == 5) break;
     world->run(milliseconds(10));
