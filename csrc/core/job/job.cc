@@ -216,10 +216,13 @@ void Job::follow(const rdzv::Evicted& action) {
 }
 
 void Job::began(const NodeId& node, std::uint64_t round, int nodes, Duration resume_limit) {
-  const std::string name = rendezvous_.name_of(node);
-  feed(hang_event::Began{node, round, name, resume_limit});
-  feed(
-      drain_event::Began{node, round, nodes, name, resume_limit, rendezvous_.settings().min_nodes});
+  feed(hang_event::Began{node, round, rendezvous_.name_of(node), resume_limit});
+  drain_began(node, round, nodes, resume_limit);
+}
+
+void Job::drain_began(const NodeId& node, std::uint64_t round, int nodes, Duration resume_limit) {
+  feed(drain_event::Began{node, round, nodes, rendezvous_.name_of(node), resume_limit,
+                          rendezvous_.settings().min_nodes});
 }
 
 // A node that is done is a member of the round, but receives no Resumed for it.
@@ -233,9 +236,8 @@ void Job::note_done_member(const rdzv::Resume& resume) {
                          members[rank].id == resume.node.id &&
                          members[rank].fate == MemberFate::kPresent;
   if (!is_member) return;
-  feed(drain_event::Began{resume.node.id, record.round, rendezvous_.members_left(),
-                          rendezvous_.name_of(resume.node.id), rendezvous_.takeover_limit(),
-                          rendezvous_.settings().min_nodes});
+  drain_began(resume.node.id, record.round, rendezvous_.members_left(),
+              rendezvous_.takeover_limit());
 }
 
 void Job::feed(const HangEvent& event) {

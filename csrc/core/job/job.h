@@ -132,6 +132,7 @@ class Job {
   template <typename Other>
   void follow(const Other&) {}
   void began(const NodeId& node, std::uint64_t round, int nodes, Duration resume_limit);
+  void drain_began(const NodeId& node, std::uint64_t round, int nodes, Duration resume_limit);
   void note_report(const RendezvousEvent& event);
   void note_done_member(const rdzv::Resume& resume);
   std::vector<NodeId> members_at(const std::string& text) const;

@@ -10,6 +10,13 @@
 namespace elastic {
 namespace {
 
+// The rank of the command line, once given, stays.
+void replace_info(core::Node& node, const NodeInfo& info) {
+  const int static_rank = node.info.static_rank;
+  node.info = info;
+  node.info.static_rank = static_rank;
+}
+
 constexpr std::string_view kThisNode = "this node";
 constexpr const char* kNotGiven = "(not given)";
 
@@ -307,9 +314,7 @@ SharedInstant RendezvousMachine::join_deadline(const NodeId& id) {
 void RendezvousMachine::enqueue(Node& node, const NodeInfo& info) {
   const bool was_working = node.phase == NodePhase::kWorking;
   change(node, [&](Node& one) {
-    const int static_rank = one.info.static_rank;
-    one.info = info;
-    one.info.static_rank = static_rank;
+    replace_info(one, info);
     if (one.phase != NodePhase::kJoined) {
       one.phase = NodePhase::kJoined;
       one.deadline = {};
@@ -331,9 +336,7 @@ void RendezvousMachine::note_answer(const NodeInfo& info) {
   if (node == nullptr || node->phase != NodePhase::kDone || !has_ended) return;
   if (info.highest_round < round_.record.round) return;
   change(*node, [&](Node& one) {
-    const int static_rank = one.info.static_rank;
-    one.info = info;
-    one.info.static_rank = static_rank;
+    replace_info(one, info);
     one.answered_round = round_.record.round;
   });
 }

@@ -112,9 +112,7 @@ class AgentAdapter : public Adapter {
       return;
     }
     if (policy_ == nullptr) throw Fault("the first command of a story is agent");
-    const auto found = commands().find(command->name());
-    if (found == commands().end()) throw Fault("unknown command '" + command->name() + "'");
-    (this->*found->second)(*command);
+    (this->*handler_of(*command, commands()))(*command);
   }
 
  private:

@@ -35,9 +35,7 @@ class DrainAdapter : public Adapter {
       command->get("min", &min_nodes_);
       return;
     }
-    const auto found = commands().find(command->name());
-    if (found == commands().end()) throw Fault("unknown command '" + command->name() + "'");
-    (this->*found->second)(*command);
+    (this->*handler_of(*command, commands()))(*command);
   }
 
  private:

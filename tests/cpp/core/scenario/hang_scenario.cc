@@ -25,9 +25,7 @@ class HangAdapter : public Adapter {
       if (command->get_or("has_round", true)) begin(1, all_nodes(), Duration::zero());
       return;
     }
-    const auto found = commands().find(command->name());
-    if (found == commands().end()) throw Fault("unknown command '" + command->name() + "'");
-    (this->*found->second)(*command);
+    (this->*handler_of(*command, commands()))(*command);
   }
 
  private:

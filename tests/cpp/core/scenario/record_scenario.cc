@@ -32,9 +32,7 @@ class RecordAdapter : public Adapter {
       command->get("has_watch", &has_watch_);
       return;
     }
-    const auto found = commands().find(command->name());
-    if (found == commands().end()) throw Fault("unknown command '" + command->name() + "'");
-    (this->*found->second)(*command);
+    (this->*handler_of(*command, commands()))(*command);
     settle_all();
   }
 

@@ -101,9 +101,7 @@ class RendezvousAdapter : public Adapter {
       return;
     }
     if (job_ == nullptr) throw Fault("the first command of a story is job");
-    const auto found = commands_.find(command->name());
-    if (found == commands_.end()) throw Fault("unknown command '" + command->name() + "'");
-    (this->*found->second)(*command);
+    (this->*handler_of(*command, commands_))(*command);
   }
 
  private:

@@ -116,6 +116,14 @@ class Adapter {
   virtual void run(Command* command, Trace* trace) = 0;
 };
 
+// What an adapter's table has for the command.
+template <typename Handler>
+Handler handler_of(const Command& command, const std::map<std::string, Handler>& handlers) {
+  const auto found = handlers.find(command.name());
+  if (found == handlers.end()) throw Fault("unknown command '" + command.name() + "'");
+  return found->second;
+}
+
 std::unique_ptr<Adapter> make_agent_adapter();
 std::unique_ptr<Adapter> make_drain_adapter();
 std::unique_ptr<Adapter> make_hang_adapter();

@@ -23,9 +23,7 @@ class SessionAdapter : public Adapter {
       return;
     }
     if (machine_ == nullptr) throw Fault("the first command of a story is node");
-    const auto found = commands().find(command->name());
-    if (found == commands().end()) throw Fault("unknown command '" + command->name() + "'");
-    (this->*found->second)(*command);
+    (this->*handler_of(*command, commands()))(*command);
   }
 
  private:
