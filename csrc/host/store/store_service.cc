@@ -2,12 +2,14 @@
 
 #include <sys/epoll.h>
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
 #include "host/base/connection_limits.h"
 #include "host/base/memory_return.h"
 #include "host/store/store_peer.h"
+#include "os/loop/descriptor_table.h"
 #include "os/loop/random_seed.h"
 #include "os/net/listener.h"
 
@@ -30,6 +32,8 @@ constexpr int kAcceptsPerTurn = 64;
 constexpr int kQueueMax = 65536;
 // The approximate memory of a connection without its buffers, including its slot in the loop.
 constexpr std::size_t kConnectionBytes = 256;
+// Descriptors for which the process has room from the start: those of a job of some thousand nodes.
+constexpr std::size_t kRoomForConnections = 16384;
 
 }  // namespace
 
@@ -239,6 +243,7 @@ Result<std::unique_ptr<StoreService>> StoreService::open(os::EventLoop* loop,
   auto listener = os::Listener::open(options.host, options.port);
   if (!listener.ok()) return listener.status();
   listener->reserve_descriptors(options.limits.descriptors_reserved);
+  os::enlarge_descriptor_table(std::min(options.limits.connections_max, kRoomForConnections));
   auto impl = std::make_unique<Impl>(loop, std::move(*listener), options.limits);
   if (Status watched = impl->watch_listener(); !watched.ok()) return watched;
   return std::unique_ptr<StoreService>(new StoreService(std::move(impl)));
