@@ -72,6 +72,12 @@ std::optional<drain::StopStepEvent> StopSteps::advance(const std::vector<Worker>
     event.kind = Reply::kWaiting;
     return event;
   }
+  if (awaited_ >= 0 && has_passed(workers)) {
+    awaited_ = -1;
+    event = ask(workers);
+    event.kind = Reply::kRefused;
+    return event;
+  }
   if (!is_committed_ || is_ended_) return std::nullopt;
   bool has_ended = true;
   for (const Worker& worker : workers) {
@@ -96,6 +102,13 @@ bool StopSteps::all_wait(const std::vector<Worker>& workers) const {
   return std::all_of(workers.begin(), workers.end(), [this](const Worker& worker) {
     if (!worker.takes_part) return true;
     return worker.ended ? worker.succeeded : worker.channel.waits_at() >= awaited_;
+  });
+}
+
+// A worker that stores a later step does not wait: it does not call should_stop() at each step.
+bool StopSteps::has_passed(const std::vector<Worker>& workers) const {
+  return std::any_of(workers.begin(), workers.end(), [this](const Worker& worker) {
+    return worker.takes_part && !worker.ended && worker.channel.step() > awaited_;
   });
 }
 

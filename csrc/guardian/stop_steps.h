@@ -17,7 +17,7 @@ class StopSteps {
   std::optional<drain::StopStepEvent> handle(const drain::StopStepRequest& request,
                                              std::vector<Worker>* workers);
   // Call after messages and exits of workers. An event if all workers that take part wait, have
-  // stopped, or exited, since the last call.
+  // stopped, or exited, or one has passed the step at which all were to wait, since the last call.
   std::optional<drain::StopStepEvent> advance(const std::vector<Worker>& workers);
   // The step at which the worker has stopped; -1: it has not.
   std::int64_t stop_step(const Worker& worker) const;
@@ -30,6 +30,7 @@ class StopSteps {
  private:
   drain::StopStepEvent ask(const std::vector<Worker>& workers) const;
   bool all_wait(const std::vector<Worker>& workers) const;
+  bool has_passed(const std::vector<Worker>& workers) const;
 
   std::uint64_t proposal_ = 0;
   std::int64_t awaited_ = -1;  // the tentative step, if it is to be reported that all wait there

@@ -1,5 +1,6 @@
-// Nodes that leave the job at an agreed step, while the workers of the others continue in the next
-// round (docs/in-place.md): the part of DrainMachine that differs from the stop of the whole job.
+// Nodes that leave or join the job at an agreed step, while the workers of the others continue in
+// the next round (docs/in-place.md): the part of DrainMachine that differs from the stop of the
+// whole job.
 
 #include <algorithm>
 #include <utility>
@@ -16,6 +17,11 @@
 // A node whose workers have all finished does not leave: it waits for the end of the job. If that
 // is so of all that were to leave, the others go on at once.
 //
+// Nodes that join: a departure of nobody. The round ends at the step that every rank has reached,
+// or at once if a rank has reported no step, or cannot continue. If nodes leave at the same time,
+// the round ends with their leave. Every node keeps the notice, and repeats it to a coordinator
+// that takes over: that one withdraws the step, and begins anew if nodes still wait.
+//
 // Until the release nothing is final: the step can be withdrawn, and every rank goes on with it. It
 // is withdrawn if the round ends for another reason, if the whole job is to stop, and at the
 // deadline. After it only the leave, or the loss, of the nodes that were released can follow. A
@@ -30,22 +36,12 @@ namespace elastic::core {
 
 using drain::Order;
 
-constexpr const char* kNoMember = "the node is not a member of the round";
 constexpr const char* kExpired = "the time to leave is over";
 
 void DrainMachine::note_departure(const drain_event::Noticed& event, Instant deadline) {
   const drain::Departure& wanted = *event.notice.departure;
-  if (!std::exchange(is_departure_, true)) {
-    phase_ = DrainPhase::kAwaitRound;
-    stops_job_ = has_time_ = false;
-    reason_ = event.notice.reason;
-    leaving_.clear();
-    released_.clear();
-    announced_.clear();
-    // A rank may wait at a step of an earlier coordinator: its node is asked in any case.
-    deadline_ = add_saturating(now_, kDrainReplyTimeout);
-    gathers_until_ = now_;
-  }
+  if (!is_departure_) begin_departure(event.notice.reason);
+  withdraws_ = withdraws_ || wanted.nodes.empty();
   if (event.observer == 0 && is_given_up(event.notice)) deadline = now_;
   bool is_meant = false;
   for (const NodeId& node : wanted.nodes) {
@@ -63,6 +59,44 @@ void DrainMachine::note_departure(const drain_event::Noticed& event, Instant dea
   if (phase_ != DrainPhase::kAwaitRound) return;
   if (stops_job_) gathers_until_ = add_saturating(now_, kDrainGatherTime);
   begin();
+}
+
+void DrainMachine::begin_departure(const std::string& reason) {
+  is_departure_ = true;
+  phase_ = DrainPhase::kAwaitRound;
+  stops_job_ = has_time_ = withdraws_ = false;
+  reason_ = reason;
+  leaving_.clear();
+  released_.clear();
+  announced_.clear();
+  // A rank may wait at a step of an earlier coordinator: its node is asked in any case.
+  deadline_ = add_saturating(now_, kDrainReplyTimeout);
+  gathers_until_ = now_;
+}
+
+void DrainMachine::on(const drain_event::GrowthDue& event) {
+  if (phase_ == DrainPhase::kOver) return;
+  joining_ = event.nodes;
+  // The round ends with it, or it is given up.
+  if (is_departure_ && (has_time_ || !leaving_.empty())) return;
+  if ((phase_ != DrainPhase::kIdle && !is_departure_) || !can_reach_step()) return end_growth();
+  begin_departure(joining_text());
+  has_time_ = true;
+  deadline_ = add_saturating(now_, kDrainGrowthLimit);
+  begin();
+}
+
+void DrainMachine::on(const drain_event::GrowthOff&) {
+  joining_ = 0;
+  if (!is_growth()) return;
+  withdraw();
+  end_departure(kNoMember);
+}
+
+// Of a job whose ranks report no steps nobody is asked.
+bool DrainMachine::can_reach_step() const {
+  return is_complete() && std::all_of(nodes_.begin(), nodes_.end(),
+                                      [](const auto& one) { return one.second.reporting > 0; });
 }
 
 // The whole job is to stop, although some of its nodes were only to leave.
@@ -84,11 +118,12 @@ void DrainMachine::stop_instead(const drain_event::Noticed& event, Instant deadl
 bool DrainMachine::prepare_departure() {
   if (!is_departure_) return true;
   std::erase_if(leaving_, [this](const NodeId& node) { return !nodes_.contains(node); });
-  if (leaving_.empty()) {
+  if (leaving_.empty() && joining_ == 0 && !withdraws_) {
     end_departure(kNoMember);
     return false;
   }
-  if (has_time_) announce_once(leaving_names() + " to leave at an agreed step (" + reason_ + ")");
+  if (has_time_ && !leaving_.empty())
+    announce_once(leaving_names() + " to leave at an agreed step (" + reason_ + ")");
   if (now_ >= gathers_until_) return true;
   timer_ = gathers_until_;
   return false;
@@ -139,8 +174,8 @@ bool DrainMachine::has_finished(const NodeId& id) const {
 }
 
 bool DrainMachine::have_leaving_finished() const {
-  return std::all_of(leaving_.begin(), leaving_.end(),
-                     [this](const NodeId& id) { return has_finished(id); });
+  return !leaving_.empty() && std::all_of(leaving_.begin(), leaving_.end(),
+                                          [this](const NodeId& id) { return has_finished(id); });
 }
 
 void DrainMachine::hold() {
@@ -159,7 +194,24 @@ void DrainMachine::check_waiting() {
     return;
   }
   std::erase_if(leaving_, [this](const NodeId& id) { return has_finished(id); });
+  if (is_growth()) {
+    phase_ = DrainPhase::kReleased;
+    timer_.reset();
+    deadline_ = add_saturating(now_, kDrainReleaseTimeout);
+    announce(joining_text() + " at step " + std::to_string(step_) +
+             ", which every rank has reached");
+    return end_growth();
+  }
   release(leaving_);
+}
+
+// A rank has not waited at the step that its node had accepted: it calls should_stop() elsewhere,
+// or not at all.
+void DrainMachine::on_passed() {
+  if (is_growth()) return give_up_departure("a rank has passed the step");
+  withdraw();
+  phase_ = DrainPhase::kAwaitSteps;
+  timer_ = add_saturating(now_, kDrainReplyTimeout);
 }
 
 void DrainMachine::release(std::vector<NodeId> nodes) {
@@ -207,27 +259,38 @@ bool DrainMachine::is_given_up(const drain::Notice& notice) const {
 }
 
 void DrainMachine::give_up_departure(const std::string& why) {
-  if (has_time_) {
+  if (has_time_ && !leaving_.empty()) {
     given_up_ = leaving_;
     given_up_reason_ = reason_;
   }
   deadline_ = now_;  // what the nodes send again later has no time left
   withdraw();        // also a step of an earlier coordinator
-  if (has_time_) announce(leaving_names() + " not to leave at an agreed step: " + why);
+  if (has_time_ && !leaving_.empty())
+    announce(leaving_names() + " not to leave at an agreed step: " + why);
   end_departure(why);
 }
 
 void DrainMachine::end_departure(const std::string& why) {
   inform(false, why);
   phase_ = DrainPhase::kIdle;
-  is_departure_ = stops_job_ = has_time_ = false;
+  is_departure_ = stops_job_ = has_time_ = withdraws_ = false;
   leaving_.clear();
   timer_.reset();
+  end_growth();
+}
+
+void DrainMachine::end_growth() {
+  if (std::exchange(joining_, 0) > 0) out_->push_back(drain_action::Grow{});
 }
 
 std::size_t DrainMachine::num_staying() const {
   return static_cast<std::size_t>(std::count_if(
       nodes_.begin(), nodes_.end(), [this](const auto& one) { return !is_leaving(one.first); }));
+}
+
+// "1 more node joins"
+std::string DrainMachine::joining_text() const {
+  return std::to_string(joining_) + (joining_ == 1 ? " more node joins" : " more nodes join");
 }
 
 // "node7_4711 is", "node7_4711 and 2 more are"

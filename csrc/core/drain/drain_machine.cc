@@ -30,7 +30,7 @@
 // What cannot be agreed on before the deadline is given up: the job is closed, and its workers are
 // stopped as by a signal.
 //
-// Nodes that leave a job whose other workers continue: drain_departure.cc.
+// Nodes that leave or join a job whose other workers continue: drain_departure.cc.
 
 namespace elastic::core {
 namespace {
@@ -99,6 +99,8 @@ void DrainMachine::on(const drain_event::Began& event) {
 
 void DrainMachine::on(const drain_event::Ended&) {
   if (phase_ == DrainPhase::kOver) return;
+  joining_ = 0;  // they are in the next round
+  if (is_departure_ && leaving_.empty()) end_departure(kNoMember);
   if (phase_ == DrainPhase::kReleased) forget_released();
   if (phase_ == DrainPhase::kAsking || phase_ == DrainPhase::kProposed ||
       phase_ == DrainPhase::kAwaitSteps || phase_ == DrainPhase::kHolding) {
@@ -225,6 +227,7 @@ void DrainMachine::on(const drain_event::Replied& event) {
       if (all_replied() && is_departure_) hold();
       break;
     case Reply::Kind::kRefused:
+      if (phase_ == DrainPhase::kHolding) return on_passed();
       if (phase_ != DrainPhase::kProposed) return;
       newest_ = std::max(newest_, reply.newest);
       margin_ = std::min(2 * margin_, kMarginMax);
@@ -261,6 +264,7 @@ void DrainMachine::on(const drain_event::Tick&) {
         break;
       default: why = "the nodes did not agree on a step"; break;
     }
+    if (is_growth()) announce("the round grows without an agreed step: " + why);
     if (is_departure_) return give_up_departure(why + " when the deadline passed");
     return stop_now(why + " when the deadline passed");
   }
@@ -273,6 +277,15 @@ void DrainMachine::on(const drain_event::Tick&) {
     case DrainPhase::kAwaitSteps: ask(); break;
     default: break;
   }
+}
+
+// The deadline of a notice is one of the outside world; what nodes need to answer is not.
+void DrainMachine::on(const drain_event::ClockGap& event) {
+  if (no_stop_before_ != Instant::min()) {
+    no_stop_before_ = add_saturating(no_stop_before_, event.gap);
+  }
+  if (timer_) timer_ = add_saturating(*timer_, event.gap);
+  if (phase_ == DrainPhase::kReleased) deadline_ = add_saturating(deadline_, event.gap);
 }
 
 std::optional<Instant> DrainMachine::next_deadline() const {
@@ -334,12 +347,17 @@ void DrainMachine::decide() {
   if (is_departure_ && has_time_ && have_leaving_finished()) {
     return give_up_departure("its workers have finished");
   }
+  if (is_growth() && (reporting == 0 || silent > 0)) return give_up_departure(silent_text());
   const auto silent_until = add_saturating(first_report_.value_or(now_), kDrainSilentGrace);
   const bool is_awaited = now_ < silent_until || (is_departure_ && obstacle().empty());
   if (reporting == 0 || (silent > 0 && is_awaited)) {
     phase_ = DrainPhase::kAwaitSteps;
     timer_.reset();
-    if (reporting > 0 && now_ < silent_until) timer_ = silent_until;
+    if (reporting > 0 && now_ < silent_until) {
+      timer_ = silent_until;
+    } else if (is_departure_) {
+      timer_ = add_saturating(now_, kDrainReplyTimeout);  // a silent rank may have ended
+    }
     announce_once("waiting: " + silent_text());
     return;
   }
@@ -454,6 +472,9 @@ void DrainMachine::forget_nodes() {
 }
 
 std::string DrainMachine::describe() const {
+  if (is_departure_ && leaving_.empty()) {
+    return joining_ == 0 ? "" : joining_text() + " at an agreed step";
+  }
   if (is_departure_ && phase_ != DrainPhase::kOver) {
     return leaving_names() + " to leave at an agreed step (" + reason_ + ")";
   }

@@ -57,12 +57,23 @@ struct Replied {
   drain::Reply reply;
   int spares = 0;  // as in Noticed
 };
+// The round is to end for `nodes` more nodes, which wait: between two steps, or at once.
+struct GrowthDue {
+  int nodes = 0;
+};
+// It is not any more.
+struct GrowthOff {};
+// As rdzv::ClockGap.
+struct ClockGap {
+  Duration gap{};
+};
 struct Tick {};
 }  // namespace drain_event
 
 using DrainEvent = std::variant<drain_event::Began, drain_event::Ended, drain_event::Over,
                                 drain_event::Left, drain_event::Progressed, drain_event::Noticed,
-                                drain_event::Replied, drain_event::Tick>;
+                                drain_event::Replied, drain_event::GrowthDue,
+                                drain_event::GrowthOff, drain_event::ClockGap, drain_event::Tick>;
 
 namespace drain_action {
 struct Send {
@@ -85,10 +96,13 @@ struct Inform {
 };
 // The job is to stop after all, so it must not grow: rdzv::HoldGrowth.
 struct HoldGrowth {};
+// After GrowthDue: every rank waits at a step, or none will: rdzv::Grow.
+struct Grow {};
 }  // namespace drain_action
 
-using DrainAction = std::variant<drain_action::Send, drain_action::Announce, drain_action::Close,
-                                 drain_action::Inform, drain_action::HoldGrowth>;
+using DrainAction =
+    std::variant<drain_action::Send, drain_action::Announce, drain_action::Close,
+                 drain_action::Inform, drain_action::HoldGrowth, drain_action::Grow>;
 
 enum class DrainPhase : std::uint8_t {
   kIdle,        // no notice was given
@@ -99,8 +113,8 @@ enum class DrainPhase : std::uint8_t {
   kCommitted,   // the step is agreed
   kReached,     // every rank has stopped; they save their state and exit
   kOver,        // the job was ended, or has ended
-  kHolding,     // nodes leave: the step is agreed, and ranks that reach it wait
-  kReleased,    // every rank waits at it, and the nodes that leave were told so: the round ends
+  kHolding,     // nodes leave or join: the step is agreed, and ranks that reach it wait
+  kReleased,    // every rank waits at it, and nodes that leave were told so: the round ends
 };
 inline constexpr std::size_t kDrainPhases = 10;
 
@@ -115,6 +129,8 @@ inline constexpr Duration kDrainGatherTime = std::chrono::seconds(1);
 // For the leave of a node that was told to leave. It follows at once; a lost node is noticed
 // earlier.
 inline constexpr Duration kDrainReleaseTimeout = std::chrono::seconds(60);
+// How long nodes that join wait for the ranks of the round to reach a step.
+inline constexpr Duration kDrainGrowthLimit = std::chrono::seconds(60);
 // The shortest time between two questions.
 inline constexpr Duration kDrainAskInterval = std::chrono::milliseconds(100);
 
@@ -142,11 +158,20 @@ class DrainMachine {
   void on(const drain_event::Progressed& event);
   void on(const drain_event::Noticed& event);
   void on(const drain_event::Replied& event);
+  void on(const drain_event::GrowthDue& event);
+  void on(const drain_event::GrowthOff& event);
+  void on(const drain_event::ClockGap& event);
   void on(const drain_event::Tick& event);
+
+  static constexpr const char* kNoMember = "the node is not a member of the round";
 
   void begin();
   // drain_departure.cc
+  bool is_growth() const { return is_departure_ && has_time_ && leaving_.empty(); }
+  bool can_reach_step() const;
   void note_departure(const drain_event::Noticed& event, Instant deadline);
+  void begin_departure(const std::string& reason);
+  void end_growth();
   void stop_instead(const drain_event::Noticed& event, Instant deadline);
   bool prepare_departure();
   bool check_departure();
@@ -156,11 +181,13 @@ class DrainMachine {
   bool is_given_up(const drain::Notice& notice) const;
   void hold();
   void check_waiting();
+  void on_passed();
   void release(std::vector<NodeId> nodes);
   void forget_released();
   void give_up_departure(const std::string& why);
   void end_departure(const std::string& why);
   std::string leaving_names() const;
+  std::string joining_text() const;
   bool is_leaving(const NodeId& node) const;
   std::size_t num_staying() const;
 
@@ -202,9 +229,11 @@ class DrainMachine {
   // Of the notice.
   std::string reason_;
   Instant deadline_;
-  bool is_departure_ = false;  // nodes leave, and the job goes on
+  bool is_departure_ = false;  // nodes leave or join, and the job goes on
+  int joining_ = 0;            // nodes for which the round is to end
   bool stops_job_ = false;     // if they cannot
   bool has_time_ = false;      // a notice of them had time left
+  bool withdraws_ = false;     // a step for nodes that join, perhaps of an earlier coordinator
   std::vector<NodeId> leaving_;
   std::vector<NodeId> released_;  // of these: were told to leave
   // Of the last departure that was given up.

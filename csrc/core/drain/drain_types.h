@@ -23,8 +23,8 @@ inline constexpr std::size_t kLeavingMax = 1024;
 
 // Nodes leave the job at an agreed step, and the others continue with their workers.
 struct Departure {
-  std::vector<NodeId> nodes;
-  bool stops_job = false;  // if that is not possible, the whole job stops at a step
+  std::vector<NodeId> nodes;  // in an order, empty: the round ends there for nodes that join
+  bool stops_job = false;     // if that is not possible, the whole job stops at a step
 
   bool operator==(const Departure&) const = default;
 };
@@ -64,7 +64,7 @@ struct Reply {
   enum class Kind : std::uint8_t {
     kSteps,     // to kAsk
     kAccepted,  // to kTentative: no rank of the node has reached the step
-    kRefused,   // to kTentative: a rank may have passed the step
+    kRefused,   // to kTentative: a rank may have passed the step; after kAccepted: it has
     kReached,   // after kCommit: every rank that takes part has stopped, or has finished before
     kEnded,     // and has exited with 0
     kWaiting,   // to kTentative with a departure: every rank of the node waits at the step

@@ -9,8 +9,8 @@
 // Theory of operation. An event of the rendezvous is one step of its machine. What the gate lets
 // through of the actions is sent, and tells the judge of hangs and the agreed step which nodes work
 // in which round: they know of a round what its nodes know of it, not what is still held. What
-// these two decide about the job (its end, and that it does not grow) are steps of the rendezvous
-// that follow in the same call, after the actions before them.
+// these two decide about the job (its end, that it does not grow, and when) are steps of the
+// rendezvous that follow in the same call, after the actions before them.
 
 namespace elastic::core {
 namespace {
@@ -22,7 +22,9 @@ std::optional<Instant> earlier(std::optional<Instant> one, std::optional<Instant
 }  // namespace
 
 Job::Job(std::string id, JobSettings settings, Instant now, Duration start_hold)
-    : id_(std::move(id)), rendezvous_(std::move(settings), now, start_hold), gate_(id_) {}
+    : id_(std::move(id)), rendezvous_(std::move(settings), now, start_hold), gate_(id_) {
+  rendezvous_.await_grow();
+}
 
 void Job::begin(Instant now, std::vector<JobAction>* out) {
   now_ = std::max(now_, now);
@@ -52,8 +54,9 @@ void Job::close(JobResult result, Instant now, std::vector<JobAction>* out) {
 
 // What the judge of hangs, or the agreed step, wants of the rendezvous.
 void Job::decide() {
-  while (closing_ || holds_growth_) {
+  while (closing_ || holds_growth_ || grows_) {
     if (std::exchange(holds_growth_, false)) rendezvous_step(rdzv::HoldGrowth{});
+    if (std::exchange(grows_, false)) rendezvous_step(rdzv::Grow{});
     if (!closing_) continue;
     // In the name of no node: the machine's owner decides it.
     if (auto result = *std::exchange(closing_, std::nullopt); !is_over()) {
@@ -62,8 +65,22 @@ void Job::decide() {
   }
 }
 
+// The agreed step says when the round ends for nodes that wait.
+bool Job::follow_growth() {
+  const bool is_due = rendezvous_.is_growth_due();
+  if (std::exchange(is_growth_due_, is_due) == is_due) return false;
+  if (is_due) {
+    feed(drain_event::GrowthDue{rendezvous_.waiting_nodes()});
+  } else {
+    feed(drain_event::GrowthOff{});
+  }
+  return true;
+}
+
 void Job::settle() {
-  decide();
+  do {
+    decide();
+  } while (follow_growth());
   history_.update(rendezvous_.phase(), rendezvous_.record(), now_);
   out_ = nullptr;
 }
@@ -85,7 +102,10 @@ void Job::on(const RendezvousEvent& event) {
   }
   rendezvous_step(event);
   if (const auto* resume = std::get_if<rdzv::Resume>(&event)) note_done_member(*resume);
-  if (const auto* gap = std::get_if<rdzv::ClockGap>(&event)) feed(hang_event::ClockGap{gap->gap});
+  if (const auto* gap = std::get_if<rdzv::ClockGap>(&event)) {
+    feed(hang_event::ClockGap{gap->gap});
+    feed(drain_event::ClockGap{gap->gap});
+  }
   if (std::holds_alternative<rdzv::Tick>(event)) on(job_event::WatchTick{});
 }
 
@@ -114,7 +134,8 @@ void Job::on(const job_event::Progressed& event) {
 
 // A restart for a node that joins would stop ranks that are to reach the step, or save their state.
 void Job::on(const job_event::Noticed& event) {
-  if (is_over()) return;
+  // A node that is not of the job repeats the notice of an earlier one.
+  if (is_over() || !rendezvous_.has_node(event.node)) return;
   if (!event.notice.departure) rendezvous_step(rdzv::HoldGrowth{});
   feed(drain_event::Noticed{event.notice, 0, rendezvous_.takeover_limit(), spares()});
 }
@@ -194,6 +215,7 @@ void Job::follow(const rdzv::Round& action) {
 
 // A coordinator that continues from a stored state learns of the round's nodes here.
 void Job::follow(const rdzv::Resumed& action) {
+  generation_ = rendezvous_.record().generation;
   if (rendezvous_.phase() != RendezvousPhase::kRunning) return;
   began(action.to, action.round, rendezvous_.members_left(), rendezvous_.takeover_limit());
 }
@@ -236,6 +258,7 @@ void Job::note_done_member(const rdzv::Resume& resume) {
                          members[rank].id == resume.node.id &&
                          members[rank].fate == MemberFate::kPresent;
   if (!is_member) return;
+  generation_ = record.generation;
   drain_began(resume.node.id, record.round, rendezvous_.members_left(),
               rendezvous_.takeover_limit());
 }
@@ -276,6 +299,8 @@ void Job::feed(const DrainEvent& event) {
             closing_ = std::move(one.result);
           } else if constexpr (std::is_same_v<Action, drain_action::HoldGrowth>) {
             holds_growth_ = true;
+          } else if constexpr (std::is_same_v<Action, drain_action::Grow>) {
+            grows_ = true;
           } else {
             out_->push_back(std::move(one));
           }

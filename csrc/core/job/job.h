@@ -38,6 +38,7 @@ struct Progressed {
 };
 // A node announces that ranks are to stop at an agreed step.
 struct Noticed {
+  NodeId node;
   drain::Notice notice;
 };
 struct StopReplied {
@@ -118,6 +119,7 @@ class Job {
 
   void begin(Instant now, std::vector<JobAction>* out);
   void decide();
+  bool follow_growth();
   void settle();
   void rendezvous_step(const RendezvousEvent& event);
   void pass(std::vector<RendezvousAction> actions);
@@ -144,9 +146,10 @@ class Job {
   HangWatch hangs_;
   DrainMachine drain_;
   JobHistory history_;
-  std::uint32_t generation_ = 0;  // of the last round that was sent; 0: none so far
+  std::uint32_t generation_ = 0;  // of the last round that nodes are known to have; 0: none so far
   std::size_t stragglers_ = 0;    // as last seen
   std::optional<std::int32_t> suspect_;
+  bool is_growth_due_ = false;  // as last seen
   bool has_changed_ = false;
 
   // During a step.
@@ -154,6 +157,7 @@ class Job {
   std::vector<JobAction>* out_ = nullptr;
   std::optional<JobResult> closing_;  // by the judge of hangs, or at the agreed step
   bool holds_growth_ = false;         // is to be held
+  bool grows_ = false;                // the round is to end for nodes that wait
 };
 
 }  // namespace elastic::core

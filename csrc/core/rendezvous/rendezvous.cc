@@ -62,6 +62,8 @@ std::vector<NodeStatus> Rendezvous::nodes(Instant now) const { return machine_->
 bool Rendezvous::has_node(const NodeId& id) const { return machine_->has_node(id); }
 std::string Rendezvous::name_of(const NodeId& id) const { return machine_->name_of(id); }
 int Rendezvous::members_left() const { return machine_->members_left(); }
+void Rendezvous::await_grow() { machine_->await_grow(); }
+bool Rendezvous::is_growth_due() const { return machine_->is_growth_due(); }
 int Rendezvous::waiting_nodes() const { return machine_->waiting_nodes(); }
 int Rendezvous::spare_nodes() const { return machine_->spare_nodes(); }
 int Rendezvous::joined_nodes() const { return machine_->joined_nodes(); }
@@ -287,6 +289,15 @@ void RendezvousMachine::on(const rdzv::HoldGrowth&) {
   if (!round_.is_running) return;
   for (const auto& [id, node] : nodes_) {
     if (node.phase == NodePhase::kJoined) send_waiting(node);
+  }
+}
+
+void RendezvousMachine::on(const rdzv::Grow&) {
+  if (!round_.is_growth_due) return;
+  if (may_grow()) {
+    grow();
+  } else {
+    check_growth();  // a node that waits is suspect: it is due again when the node has resumed
   }
 }
 

@@ -94,6 +94,10 @@ RendezvousMachine::Description RendezvousMachine::describe_running() const {
             nodes_text(round_.tally.working) + " to finish"};
   }
   if (spare_nodes() > 0) text += ", spares: " + std::to_string(spare_nodes());
+  if (round_.is_growth_due) {
+    return {text + ", " + nodes_text(waiting_nodes()) +
+            " more will be admitted when its ranks have " + "reached a step"};
+  }
   if (!round_.is_armed(Timer::kGrowth)) return {text};
   if (round_.flaps > kFlapsForgiven) {
     text += ", joins are delayed, since each of the last " + std::to_string(round_.flaps) +

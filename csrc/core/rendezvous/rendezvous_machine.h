@@ -91,6 +91,8 @@ class RendezvousMachine {
   }
   int waiting_nodes() const;
   int spare_nodes() const;
+  void await_grow() { awaits_grow_ = true; }
+  bool is_growth_due() const { return round_.is_growth_due && !is_closed(); }
   int joined_nodes() const { return round_.tally.joined; }
   void set_neighbours(std::string text) { neighbours_ = std::move(text); }
   bool is_removable() const;
@@ -125,6 +127,7 @@ class RendezvousMachine {
   void on(const rdzv::Tick& event);
   void on(const rdzv::ClockGap& event);
   void on(const rdzv::HoldGrowth& event);
+  void on(const rdzv::Grow& event);
   // Looks the sender up in the table. Messages about another round are answered here; nullopt then.
   std::optional<Response> respond(const NodeId& id, NodeMessage message,
                                   std::optional<std::uint64_t> round = std::nullopt);
@@ -194,6 +197,7 @@ class RendezvousMachine {
   std::vector<Node*> choose_members();
   void check_growth();
   bool may_grow() const;
+  void grow();
   Duration growth_delay() const;
   void succeed();
   void close(JobResult result);
@@ -295,6 +299,7 @@ class RendezvousMachine {
   RendezvousSuccession succession_;              // term 1: this is the job's first coordinator
   std::string refused_;                          // the last node, and why; "": none for this round
   std::string neighbours_;                       // as set_neighbours()
+  bool awaits_grow_ = false;                     // as await_grow()
   bool is_one_program_ = true;                   // every node so far named that of the settings
   bool has_resumes_ = false;                     // somebody knew a machine before this one
   bool is_next_job_due_ = false;             // begin_next_job() is called at the end of this step

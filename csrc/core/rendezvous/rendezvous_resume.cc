@@ -70,6 +70,7 @@ void RendezvousMachine::begin_anew(const JobSettings& settings, Instant now) {
 
 // The nodes are known from a stored state and have not resumed yet.
 void RendezvousMachine::await_nodes(Duration limit) {
+  holds_growth_ = false;  // nodes that know of a stop of the job say so when they resume
   for (auto& [id, node] : nodes_) {
     change(node, [](Node& one) { one.suspect = one.is_awaited = true; });
     liveness_.await(id, add_saturating(now_, limit));

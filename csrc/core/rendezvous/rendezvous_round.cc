@@ -43,7 +43,7 @@ void RendezvousMachine::advance() {
 }
 
 void RendezvousMachine::end_round(rdzv::RestartCause cause, std::string reason) {
-  round_.is_running = false;
+  round_.is_running = round_.is_growth_due = false;
   const bool was_short_lived = now_ - round_.started.at < kFlapRoundAge;
   if (!was_short_lived) {
     round_.flaps = 0;
@@ -295,8 +295,10 @@ Duration RendezvousMachine::growth_delay() const {
 void RendezvousMachine::check_growth() {
   if (!may_grow()) {
     round_.disarm(Timer::kGrowth);
+    round_.is_growth_due = false;
     return;
   }
+  if (round_.is_growth_due) return;
   const Duration delay = growth_delay();
   const bool is_filled =
       round_.size() + round_.tally.joined - round_.tally.joined_suspect >= settings_.max_nodes &&
@@ -311,6 +313,12 @@ void RendezvousMachine::check_growth() {
     if (round_.at(Timer::kGrowth) != due) arm(Timer::kGrowth, due);
     return;
   }
+  round_.disarm(Timer::kGrowth);
+  round_.is_growth_due = awaits_grow_;
+  if (!awaits_grow_) grow();
+}
+
+void RendezvousMachine::grow() {
   const int count = waiting_nodes();
   end_round(
       rdzv::RestartCause::kGrowth,

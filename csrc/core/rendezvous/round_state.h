@@ -104,10 +104,11 @@ struct RoundState {
   SharedInstant timers[kTimers];
 
   // Observed or derived by this process; not encoded.
-  bool is_fresh = true;       // this process has neither completed nor rebuilt a round
-  bool is_adopted = false;    // an earlier coordinator formed the round
-  bool may_be_stale = false;  // adopted: perhaps of an earlier job of this id
-  int missing = 0;            // members with fate kMissing
+  bool is_fresh = true;        // this process has neither completed nor rebuilt a round
+  bool is_adopted = false;     // an earlier coordinator formed the round
+  bool may_be_stale = false;   // adopted: perhaps of an earlier job of this id
+  int missing = 0;             // members with fate kMissing
+  bool is_growth_due = false;  // the owner is to say when the round ends for nodes that wait
   Tally tally;
 
   void count(const Node& node, int sign);

@@ -10,6 +10,15 @@ void KeptReports::keep(const hang::NodeProgress& progress, bool is_sent, Instant
   is_progress_known_ = is_sent;
 }
 
+void KeptReports::keep(const drain::Order& order, Instant now) {
+  const bool is_growth = order.notice.departure && order.notice.departure->nodes.empty();
+  if (is_growth && order.kind == drain::Order::Kind::kWithdraw) {
+    joining_.reset();
+  } else {
+    (is_growth ? joining_ : notice_) = {order.notice, now};
+  }
+}
+
 void KeptReports::coordinator_replied(std::uint64_t incarnation) {
   if (std::exchange(incarnation_, incarnation) != incarnation) is_progress_known_ = false;
 }
@@ -21,9 +30,10 @@ std::vector<session::ClientMessage> KeptReports::after_resume(Instant now) const
     finished.age += now - finished_->at;
     messages.push_back(finished);
   }
-  if (notice_) {
-    drain::Notice notice = notice_->report;
-    notice.left = std::max(notice.left - (now - notice_->at), Duration::zero());
+  for (const auto* const kept : {&notice_, &joining_}) {
+    if (!*kept) continue;
+    drain::Notice notice = (*kept)->report;
+    notice.left = std::max(notice.left - (now - (*kept)->at), Duration::zero());
     messages.push_back(notice);
   }
   return messages;

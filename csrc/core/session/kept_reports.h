@@ -22,6 +22,9 @@ class KeptReports {
   // The last report of a kind replaces the former one.
   void keep(const hang::RankFinished& finished, Instant now) { finished_ = {finished, now}; }
   void keep(const drain::Notice& notice, Instant now) { notice_ = {notice, now}; }
+  // That of an order: one for nodes that join is kept, too, and only until the next round.
+  void keep(const drain::Order& order, Instant now);
+  void begin_round() { joining_.reset(); }
   // `is_sent`: to the coordinator that said hello last.
   void keep(const hang::NodeProgress& progress, bool is_sent, Instant now);
 
@@ -42,6 +45,7 @@ class KeptReports {
   };
   std::optional<Kept<hang::RankFinished>> finished_;
   std::optional<Kept<drain::Notice>> notice_;
+  std::optional<Kept<drain::Notice>> joining_;
   std::optional<Kept<hang::NodeProgress>> progress_;
   bool is_progress_known_ = false;
   std::uint64_t incarnation_ = 0;

@@ -237,8 +237,8 @@ Status CoordinatorJob::on(SessionPeer* peer, hang::RankFinished& finished) {
   return {};
 }
 
-Status CoordinatorJob::on(SessionPeer*, drain::Notice& notice) {
-  if (job_ != nullptr) step(core::job_event::Noticed{notice});
+Status CoordinatorJob::on(SessionPeer* peer, drain::Notice& notice) {
+  if (job_ != nullptr && peer->has_joined) step(core::job_event::Noticed{peer->node, notice});
   return {};
 }
 

@@ -115,7 +115,7 @@ void LocalMembership::observe(const drain::Reply& reply) {
 }
 
 void LocalMembership::request_drain(const drain::Notice& notice) {
-  step(core::job_event::Noticed{notice});
+  step(core::job_event::Noticed{node_, notice});
 }
 
 void LocalMembership::tick() {

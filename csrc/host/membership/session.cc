@@ -508,7 +508,7 @@ void Session::on_message(const session::ServerMessage& message) {
   } else if (const auto* verdict = std::get_if<hang::Verdict>(&message)) {
     notify(*verdict);
   } else if (const auto* order = std::get_if<drain::Order>(&message)) {
-    kept_.keep(order->notice, loop_->now());
+    kept_.keep(*order, loop_->now());
     notify(*order);
   } else if (const auto* news = std::get_if<drain::News>(&message)) {
     notify(*news);
@@ -546,6 +546,7 @@ void Session::deliver(const RendezvousAction& action) {
       [this](const auto& one) {
         if constexpr (std::is_constructible_v<MembershipEvent, decltype(one)>) notify(one);
         if constexpr (std::is_same_v<std::decay_t<decltype(one)>, rdzv::Round>) {
+          kept_.begin_round();
           voter_.round_started(*one.record, one.own.group_rank);
         } else if constexpr (std::is_same_v<std::decay_t<decltype(one)>, rdzv::Closed>) {
           voter_.job_ended();

@@ -32,7 +32,6 @@ class RendezvousMachine;
 }
 
 namespace rdzv {
-
 // ---- Events. Every event of a node also counts as a heartbeat.
 
 // Requests membership of the round after node.highest_round, and confirms that all workers of
@@ -41,7 +40,6 @@ struct Join {
   NodeInfo node;
   JobSettings settings;
 };
-
 // The state of a node.
 enum class NodePhase : std::uint8_t {
   kJoined,   // waits for the next round
@@ -49,7 +47,6 @@ enum class NodePhase : std::uint8_t {
   kStopped,  // its workers have ended, not all with success
   kDone,     // all of its workers succeeded
 };
-
 // A session continues on a new connection. A restarted coordinator without a state file rebuilds
 // the round from these events.
 struct Resume {
@@ -105,6 +102,8 @@ struct ClockGap {
 };
 // Until the job ends no round is restarted for nodes that join.
 struct HoldGrowth {};
+// The round ends for the nodes that wait, if Rendezvous::is_growth_due().
+struct Grow {};
 
 // ---- Actions. Each is one message of bounded size to the node `to`.
 struct Round {
@@ -122,7 +121,6 @@ struct Restart {
   std::string reason;  // one sentence
   Duration grace{};
 };
-
 // The reply to a Join whose round is not formed yet; repeated on a change and every 10 s.
 struct Waiting {
   NodeId to;
@@ -170,7 +168,7 @@ struct RoundOver {
 using RendezvousEvent =
     std::variant<rdzv::Join, rdzv::Resume, rdzv::Heartbeat, rdzv::Failed, rdzv::Gone, rdzv::Done,
                  rdzv::Leave, rdzv::Close, rdzv::SessionLost, rdzv::ProcessEnded, rdzv::Tick,
-                 rdzv::ClockGap, rdzv::HoldGrowth>;
+                 rdzv::ClockGap, rdzv::HoldGrowth, rdzv::Grow>;
 // The events that a node sends; the others are made by the owner of the machine.
 using NodeStatement =
     std::variant<rdzv::Join, rdzv::Failed, rdzv::Gone, rdzv::Done, rdzv::Leave, rdzv::Close>;
@@ -189,7 +187,6 @@ struct NodeStatus {
   bool is_suspect = false;  // its session is closed
   Duration silence{};       // since its last message
 };
-
 // A new machine completes no round for this long, so that members of a round of an earlier
 // coordinator can resume; not if max_nodes nodes without an earlier round have joined.
 inline constexpr Duration kStartHold = std::chrono::seconds(2);
@@ -220,7 +217,9 @@ class ELASTIC_EXPORT Rendezvous {
   std::string name_of(const NodeId& id) const;  // also of one that left lately; "": it is unknown
   int waiting_nodes() const;  // nodes that a restart would let in; spares are not counted
   int spare_nodes() const;
-  int joined_nodes() const;  // nodes that wait for the next round, spares included
+  void await_grow();           // from now on no round ends for nodes that wait before rdzv::Grow
+  bool is_growth_due() const;  // rdzv::Grow is awaited
+  int joined_nodes() const;    // nodes that wait for the next round, spares included
   // One phrase for the messages to nodes that wait for further ones: what else waits at the same
   // coordinator; "": nothing. Not part of the state.
   void set_neighbours(std::string text);

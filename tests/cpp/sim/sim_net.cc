@@ -12,8 +12,8 @@ int index(Side side) { return static_cast<int>(side); }
 
 const char* name_of(const RendezvousEvent& event) {
   static constexpr const char* kNames[] = {
-      "Join",  "Resume",      "Heartbeat",    "Failed", "Gone",     "Done",      "Leave",
-      "Close", "SessionLost", "ProcessEnded", "Tick",   "ClockGap", "HoldGrowth"};
+      "Join",  "Resume",      "Heartbeat",    "Failed", "Gone",     "Done",       "Leave",
+      "Close", "SessionLost", "ProcessEnded", "Tick",   "ClockGap", "HoldGrowth", "Grow"};
   static_assert(std::size(kNames) == std::variant_size_v<RendezvousEvent>);
   return kNames[event.index()];
 }

@@ -17,7 +17,6 @@
 namespace elastic::core {
 namespace {
 
-using drain::kNoStep;
 using drain_sim::Rank;
 using drain_sim::SimNode;
 using std::chrono::seconds;
@@ -73,30 +72,11 @@ class DepartingWorld : private drain_sim::RandomSchedule {
   }
 
   void give_notice() override { departure(seconds(60), leaving_, false); }
-  void repeat_notice() override { give_notice(); }
+  void repeat_notice(const SimNode& /*node*/) override { give_notice(); }
   bool may_fail() const override { return !has_left(); }
   void fail_round(SimNode& /*node*/) override {
     feed(drain_event::Ended{});
     renew_round();
-  }
-
-  bool all_wait(std::int64_t step) const {
-    for (const SimNode& node : nodes_) {
-      for (const Rank& rank : node.ranks) {
-        const bool is_waiting = rank.has_stored && rank.step == step && rank.tentative == step;
-        if (!is_waiting && !rank.has_exited) return false;
-      }
-    }
-    return true;
-  }
-  bool is_free() const {
-    for (const SimNode& node : nodes_) {
-      if (!node.orders.empty() || !node.requests.empty() || !node.is_connected) return false;
-      for (const Rank& rank : node.ranks) {
-        if (rank.tentative != kNoStep && !rank.has_exited) return false;
-      }
-    }
-    return true;
   }
 
   std::vector<NodeId> leaving_;

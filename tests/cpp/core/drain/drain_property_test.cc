@@ -75,7 +75,7 @@ class RandomWorld : private drain_sim::RandomSchedule {
   }
 
   void give_notice() override { notice(seconds(60), "the test"); }
-  void repeat_notice() override { notice(seconds(60), "again"); }
+  void repeat_notice(const SimNode& /*node*/) override { notice(seconds(60), "again"); }
   void fail_round(SimNode& node) override {
     if (below(2) == 0) feed(drain_event::Left{node.id});
     feed(drain_event::Ended{});

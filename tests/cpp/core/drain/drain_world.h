@@ -284,6 +284,8 @@ class World {
         }
       } else if (const auto* closed = std::get_if<drain_action::Close>(&action)) {
         result_ = closed->result;
+      } else if (std::holds_alternative<drain_action::Grow>(action)) {
+        grows_ = true;
       }
     }
   }
@@ -336,6 +338,27 @@ class World {
   std::int64_t begin_ = 0;
   std::optional<JobResult> result_;
   std::optional<std::int64_t> released_at_;  // a node was told to leave at this step
+  bool grows_ = false;                       // the round is to end for nodes that join
+
+  bool all_wait(std::int64_t step) const {
+    for (const SimNode& node : nodes_) {
+      for (const Rank& rank : node.ranks) {
+        const bool is_waiting = rank.has_stored && rank.step == step && rank.tentative == step;
+        if (!is_waiting && !rank.has_exited) return false;
+      }
+    }
+    return true;
+  }
+  // Every rank goes on, and no order is under way.
+  bool is_free() const {
+    for (const SimNode& node : nodes_) {
+      if (!node.orders.empty() || !node.requests.empty() || !node.is_connected) return false;
+      for (const Rank& rank : node.ranks) {
+        if (rank.tentative != kNoStep && !rank.has_exited) return false;
+      }
+    }
+    return true;
+  }
 };
 
 inline constexpr int kFaultyTurns = 1200;
@@ -348,8 +371,8 @@ class RandomSchedule : protected World {
   virtual ~RandomSchedule() = default;
 
   virtual void give_notice() = 0;
-  // A session has been resumed, after a notice was given.
-  virtual void repeat_notice() = 0;
+  // The session of the node has been resumed, after a notice was given.
+  virtual void repeat_notice(const SimNode& node) = 0;
   virtual bool may_fail() const { return true; }
   virtual void fail_round(SimNode& node) = 0;
 
@@ -392,7 +415,7 @@ class RandomSchedule : protected World {
     }
     if (!node.is_connected && below(5) == 0) {
       resume(node);
-      if (has_notice_) repeat_notice();
+      if (has_notice_) repeat_notice(node);
     }
     // The ranks of a synchronous job wait for each other; time passes meanwhile.
     if (!is_faulty_ && below(50) == 0) now_ += std::chrono::milliseconds(100);

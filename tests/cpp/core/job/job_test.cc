@@ -38,7 +38,7 @@ class JobTest : public ::testing::Test {
     return actions;
   }
   std::vector<JobAction> join(int index, std::uint64_t highest_round = 0) {
-    rdzv::Join join{{}, two_nodes()};
+    rdzv::Join join{{}, settings_};
     join.node.id = node(index);
     join.node.name = "node" + std::to_string(index) + "_7";
     join.node.address = "10.0.0." + std::to_string(index);
@@ -75,7 +75,7 @@ class JobTest : public ::testing::Test {
   }
   // Both nodes end at the agreed step.
   std::vector<JobAction> stop_at_a_step() {
-    const auto asked = step(job_event::Noticed{{seconds(100), "SIGTERM on node0"}});
+    const auto asked = step(job_event::Noticed{node(0), {seconds(100), "SIGTERM on node0"}});
     const auto proposed = both_reply(order(asked), drain::Reply::Kind::kSteps);
     const auto committed = both_reply(order(proposed), drain::Reply::Kind::kAccepted);
     return both_reply(order(committed), drain::Reply::Kind::kEnded);
@@ -106,6 +106,7 @@ class JobTest : public ::testing::Test {
   }
 
   Instant now_ = Instant(seconds(1000));
+  JobSettings settings_ = two_nodes();
   Job job_{"job", two_nodes(), now_, Duration::zero()};
 };
 
@@ -120,7 +121,7 @@ TEST_F(JobTest, AnAgreedStepThatIsReachedEndsTheJobInTheSameCall) {
 
 TEST_F(JobTest, ANodeReceivesItsRoundBeforeAnOrderOfIt) {
   (void)join(0);
-  (void)step(job_event::Noticed{{seconds(100), "SIGTERM on node0"}});
+  (void)step(job_event::Noticed{node(0), {seconds(100), "SIGTERM on node0"}});
   bool has_round[2] = {};
   int orders = 0;
   for (const JobAction& action : join(1)) {
@@ -184,7 +185,7 @@ TEST_F(JobTest, ANoticeKeepsTheRoundFromGrowing) {
   (void)step(one);
   (void)step(rdzv::Tick{});
   ASSERT_EQ(job_.rendezvous().record().round, 1U);
-  (void)step(job_event::Noticed{{seconds(100), "SIGTERM on node0"}});
+  (void)step(job_event::Noticed{node(0), {seconds(100), "SIGTERM on node0"}});
   one.node.id = node(1);
   (void)step(one);
   (void)step(rdzv::Heartbeat{node(0)});
@@ -240,6 +241,57 @@ TEST_F(JobTest, TheResultOfTheGenerationBeforeEndsNothingOfThisOne) {
   EXPECT_TRUE(job_.hangs().pace());  // the round is still judged
 }
 
+TEST_F(JobTest, ANodeThatIsNotOfTheJobCannotStopIt) {
+  (void)begin_round();
+  EXPECT_THAT(step(job_event::Noticed{node(9), {{}, "a stop of the job before"}}), IsEmpty());
+  now_ += seconds(3);
+  (void)step(rdzv::Tick{});
+  EXPECT_FALSE(job_.is_over());
+  EXPECT_EQ(job_.describe_drain(), "");
+}
+
+// A coordinator that takes over knows the round only by its nodes.
+class SucceedingJobTest : public JobTest {
+ protected:
+  void take_over(rdzv::NodePhase phase) {
+    const std::string state = job_.rendezvous().encode();
+    const RoundRecord record = job_.rendezvous().record();
+    job_ = Job("job", settings_, now_, Duration::zero());
+    ASSERT_TRUE(job_.restore(state, now_).ok());
+    for (const int index : {0, 1}) {
+      rdzv::Resume resume{{}, settings_, phase, {}, {}};
+      resume.node.id = node(index);
+      resume.last = HeldRound{.record = record, .group_rank = index};
+      (void)step(resume);
+    }
+  }
+};
+
+TEST_F(SucceedingJobTest, TheNextJobOfTheIdCanBeStopped) {
+  (void)begin_round();
+  take_over(rdzv::NodePhase::kWorking);
+  std::vector<JobAction> actions;
+  job_.close({}, now_, &actions);
+  for (const int index : {0, 1}) (void)step(rdzv::Leave{node(index), "the job is over"});
+  for (const int index : {2, 3}) (void)join(index);
+  ASSERT_EQ(job_.rendezvous().record().generation, 2U);
+  EXPECT_EQ(order(step(job_event::Noticed{node(2), {seconds(100), "SIGTERM"}})).kind,
+            drain::Order::Kind::kAsk);
+}
+
+TEST_F(SucceedingJobTest, ARequestThatNoNodeKnowsDoesNotKeepTheJobFromGrowing) {
+  settings_.max_nodes = 3;
+  settings_.settle = settings_.last_call_timeout = Duration::zero();
+  job_ = Job("job", settings_, now_, Duration::zero());
+  (void)join(0);
+  (void)step(job_event::DrainRequested{1, {seconds(100), "asked"}, {}});
+  (void)join(1);
+  take_over(rdzv::NodePhase::kWorking);
+  now_ += seconds(2);
+  (void)step(rdzv::Tick{});
+  EXPECT_EQ(all<rdzv::Restart>(join(2)).size(), 2U);
+}
+
 TEST_F(JobTest, AnObserverHearsWhyNothingIsStopped) {
   const drain::Notice notice{seconds(10), "asked"};
   (void)begin_round();
@@ -251,6 +303,102 @@ TEST_F(JobTest, AnObserverHearsWhyNothingIsStopped) {
   settings.min_nodes = settings.max_nodes = 1;
   job_ = Job("job", settings, now_, Duration::zero());
   EXPECT_THAT(answer_to_observer({1, notice, "node0"}), HasSubstr("one node"));
+}
+
+// A third node waits. The first two report steps.
+class GrowingJobTest : public JobTest {
+ protected:
+  GrowingJobTest() {
+    settings_.max_nodes = 3;
+    settings_.settle = settings_.last_call_timeout = Duration::zero();
+    job_ = Job("job", settings_, now_, Duration::zero());
+    (void)join(0);
+    (void)begin_round();
+  }
+  std::vector<JobAction> both_can_continue(const drain::Order& order, drain::Reply::Kind kind) {
+    std::vector<JobAction> actions;
+    for (const int index : {0, 1}) {
+      drain::Reply reply{.kind = kind, .round = order.round, .proposal = order.proposal};
+      reply.reporting = 1;
+      reply.newest = reply.oldest = 10;
+      reply.can_continue = true;
+      actions = step(job_event::StopReplied{node(index), reply});
+    }
+    return actions;
+  }
+  // The third one has joined, and the ranks are to wait at the step of this order.
+  drain::Order hold() {
+    (void)progress(0, 10);
+    (void)progress(1, 10);
+    auto proposed = both_can_continue(order(join(2)), drain::Reply::Kind::kSteps);
+    (void)both_can_continue(order(proposed), drain::Reply::Kind::kAccepted);
+    return order(proposed);
+  }
+};
+
+TEST_F(GrowingJobTest, TheRoundEndsForAnotherNodeWhenEveryRankWaitsAtAStep) {
+  const drain::Order tentative = hold();
+  EXPECT_EQ(job_.rendezvous().phase(), RendezvousPhase::kRunning);
+  EXPECT_THAT(job_.rendezvous().describe(now_), HasSubstr("1 node more will be admitted when"));
+  const auto ended = all<rdzv::Restart>(both_can_continue(tentative, drain::Reply::Kind::kWaiting));
+  ASSERT_EQ(ended.size(), 2U);
+  EXPECT_EQ(ended[0].cause, rdzv::RestartCause::kGrowth);
+  EXPECT_EQ(job_.describe_drain(), "");
+}
+
+TEST_F(GrowingJobTest, TheRoundEndsAtOnceIfARankReportsNoStep) {
+  (void)progress(0, 10);
+  const auto actions = join(2);
+  EXPECT_THAT(all<drain_action::Send>(actions), IsEmpty());
+  EXPECT_EQ(all<rdzv::Restart>(actions).size(), 2U);
+}
+
+TEST_F(GrowingJobTest, TheRanksGoOnIfTheNodeThatWaitedHasGone) {
+  (void)hold();
+  const auto actions = step(rdzv::Leave{node(2), "it was stopped"});
+  EXPECT_THAT(all<rdzv::Restart>(actions), IsEmpty());
+  EXPECT_EQ(order(actions).kind, drain::Order::Kind::kWithdraw);
+  EXPECT_EQ(job_.describe_drain(), "");
+}
+
+TEST_F(GrowingJobTest, ANodeThatIsSuspectWhenTheRanksWaitIsAdmittedWhenItHasResumed) {
+  const drain::Order tentative = hold();
+  (void)step(rdzv::SessionLost{node(2), {}});
+  const auto actions = both_can_continue(tentative, drain::Reply::Kind::kWaiting);
+  EXPECT_THAT(all<rdzv::Restart>(actions), IsEmpty());
+  EXPECT_EQ(order(actions).kind, drain::Order::Kind::kWithdraw);
+  rdzv::Resume resume;
+  resume.settings = settings_;
+  resume.node.id = node(2);
+  const auto asked = step(resume);
+  const auto proposed = both_can_continue(order(asked), drain::Reply::Kind::kSteps);
+  (void)both_can_continue(order(proposed), drain::Reply::Kind::kAccepted);
+  const auto ended = both_can_continue(order(proposed), drain::Reply::Kind::kWaiting);
+  EXPECT_EQ(all<rdzv::Restart>(ended).size(), 2U);
+}
+
+TEST_F(GrowingJobTest, ARankThatDoesNotWaitEndsTheWaitOfTheOthers) {
+  const auto actions = reply(1, hold(), drain::Reply::Kind::kRefused);
+  EXPECT_EQ(order(actions).kind, drain::Order::Kind::kWithdraw);
+  EXPECT_EQ(all<rdzv::Restart>(actions).size(), 2U);
+}
+
+TEST_F(GrowingJobTest, AStopOfTheWholeJobTakesPrecedence) {
+  (void)hold();
+  const auto asked = step(job_event::Noticed{node(0), {seconds(100), "SIGTERM on node0"}});
+  const auto proposed = both_reply(order(asked), drain::Reply::Kind::kSteps);
+  const auto committed = both_reply(order(proposed), drain::Reply::Kind::kAccepted);
+  (void)both_reply(order(committed), drain::Reply::Kind::kEnded);
+  ASSERT_TRUE(job_.is_over());
+  EXPECT_EQ(job_.rendezvous().result()->exit_code, kExitStoppedAtStep);
+}
+
+TEST_F(GrowingJobTest, ALostMemberEndsTheRoundBeforeTheStep) {
+  (void)hold();
+  (void)step(rdzv::SessionLost{node(1), {}});
+  (void)step(rdzv::ProcessEnded{node(1)});
+  EXPECT_EQ(job_.rendezvous().phase(), RendezvousPhase::kForming);
+  EXPECT_EQ(job_.describe_drain(), "");
 }
 
 TEST_F(JobTest, ANodeIsFoundByItsNameItsHostAndItsAddress) {

@@ -78,6 +78,7 @@ class DrainAdapter : public Adapter {
                  (told.is_agreed ? ", agreed: " : ", refused: ") + told.text);
   }
   void print(const core::drain_action::HoldGrowth&) { trace_->line("HoldGrowth"); }
+  void print(const core::drain_action::Grow&) { trace_->line("Grow"); }
 
   // A round of these nodes begins, or its nodes resume.
   void round(Command& command) {
@@ -97,7 +98,7 @@ class DrainAdapter : public Adapter {
         {command.duration(), command.text("reason", "SIGTERM on node0")}};
     if (const auto leaving = command.text("leave")) {
       noticed.notice.departure = drain::Departure{{}, command.get_or("stops_job", false)};
-      std::istringstream names(*leaving);
+      std::istringstream names(*leaving == "nobody" ? "" : *leaving);
       for (std::string name; std::getline(names, name, ',');) {
         noticed.notice.departure->nodes.push_back(id_of(name));
       }
@@ -157,6 +158,15 @@ class DrainAdapter : public Adapter {
       step(core::drain_event::Replied{node, reply, spares_});
     }
   }
+  void grow(Command& command) { step(core::drain_event::GrowthDue{command.number<int>()}); }
+  // The coordinator's process does not run.
+  void gap(Command& command) {
+    const Duration gap = command.duration();
+    now_ += gap;
+    step(core::drain_event::ClockGap{gap});
+    step(core::drain_event::Tick{});
+  }
+  void growth_off(Command&) { step(core::drain_event::GrowthOff{}); }
   void left(Command& command) {
     core::drain_event::Left left{id_of(command.word())};
     if (int members = 0; command.get("members", &members)) left.nodes = members;
@@ -191,12 +201,20 @@ class DrainAdapter : public Adapter {
 
   static const std::map<std::string, Handler>& commands() {
     static const std::map<std::string, Handler> kCommands = {
-        {"round", &DrainAdapter::round},       {"notice", &DrainAdapter::notice},
-        {"spares", &DrainAdapter::spares},     {"min-nodes", &DrainAdapter::min_nodes},
-        {"progress", &DrainAdapter::progress}, {"reply", &DrainAdapter::reply},
-        {"left", &DrainAdapter::left},         {"round-ended", &DrainAdapter::round_ended},
-        {"job-over", &DrainAdapter::job_over}, {"run", &DrainAdapter::run_for},
+        {"round", &DrainAdapter::round},
+        {"notice", &DrainAdapter::notice},
+        {"spares", &DrainAdapter::spares},
+        {"min-nodes", &DrainAdapter::min_nodes},
+        {"progress", &DrainAdapter::progress},
+        {"reply", &DrainAdapter::reply},
+        {"left", &DrainAdapter::left},
+        {"round-ended", &DrainAdapter::round_ended},
+        {"job-over", &DrainAdapter::job_over},
+        {"run", &DrainAdapter::run_for},
         {"show", &DrainAdapter::show},
+        {"grow", &DrainAdapter::grow},
+        {"growth-off", &DrainAdapter::growth_off},
+        {"gap", &DrainAdapter::gap},
     };
     return kCommands;
   }

@@ -36,6 +36,22 @@ TEST(KeptReports, ReportsHaveAgedWithEachResume) {
   }
 }
 
+TEST(KeptReports, TheStepForNodesThatJoinIsKeptBesideANoticeAndUntilTheNextRound) {
+  KeptReports kept;
+  kept.keep(drain::Notice{.left = seconds(4), .reason = "SIGTERM"}, at(1));
+  drain::Order growth;
+  growth.notice.departure = drain::Departure{};
+  kept.keep(growth, at(1));
+  auto messages = kept.after_resume(at(2));
+  ASSERT_EQ(messages.size(), 2U);
+  EXPECT_EQ(std::get<drain::Notice>(messages[0]).reason, "SIGTERM");
+  EXPECT_TRUE(std::get<drain::Notice>(messages[1]).departure);
+  kept.begin_round();
+  messages = kept.after_resume(at(2));
+  ASSERT_EQ(messages.size(), 1U);
+  EXPECT_FALSE(std::get<drain::Notice>(messages[0]).departure);
+}
+
 TEST(KeptReports, ProgressIsSentAgainOnceToANewCoordinatorAndNeverToTheSame) {
   KeptReports kept;
   kept.coordinator_replied(1);

@@ -1,7 +1,7 @@
 """Trains with elastic.torch.membership: STUB FOLDER STEPS; variables say what happens at a step.
 
 Every rank computes the same full batch, so that the losses do not depend on the number of ranks.
-A pause lasts until the file "go" exists, or until the launcher says that the round is over.
+A pause lasts until the file "go" exists.
 """
 
 import os
@@ -57,8 +57,7 @@ with job:
                     file.write(f"{int(step)} {loss.item():.6f}\n")
             if step == int(os.environ.get("PAUSES_AT", -1)):
                 say("pauses")
-                until_over = "UNTIL_OVER" in os.environ
-                while not (worker.membership().is_over() if until_over else go.exists()):
+                while not go.exists():
                     time.sleep(0.01)
             if "WAITS_ALONE" in os.environ:
                 while job.world_size == 1 and not worker.membership().is_over():
