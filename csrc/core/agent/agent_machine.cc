@@ -238,8 +238,10 @@ WorkerExit AgentMachine::explain(int local_rank, WorkerExit exit) const {
 // ---- The agreed step.
 
 bool AgentMachine::can_leave_alone() const {
-  return options_.policy.inplace_grace && round_->group_world_size > 1 &&
-         !options_.policy.settings.static_ranks;
+  // While the next round is formed, the size of the last one says nothing.
+  const bool has_others = round_->group_world_size > 1 || (policy_.state() == AgentState::kInit &&
+                                                           options_.policy.settings.max_nodes > 1);
+  return options_.policy.inplace_grace && has_others && !options_.policy.settings.static_ranks;
 }
 
 void AgentMachine::on(const agent_event::DrainRequested& event) {

@@ -182,7 +182,9 @@ void AgentPolicy::end_streak() {
   longest_round_ = std::max(longest_round_, failure.failed_at - round_began_);
 }
 
+// The code of a worker that was killed by a verdict is the launcher's.
 bool AgentPolicy::means_bad_node(const WorkerExit& exit) const {
+  if (!exit.verdict.empty()) return false;
   return std::find(bad_node_codes_.begin(), bad_node_codes_.end(), launcher_code(exit)) !=
          bad_node_codes_.end();
 }
@@ -191,6 +193,7 @@ bool AgentPolicy::means_bad_node(const WorkerExit& exit) const {
 const char* AgentPolicy::why_final(const WorkerFailure& failure) const {
   if (failure.exit.ends_job) return "; a hang ends the job (--hang-action)";
   if (repeats(failure.exit)) return "; a restart would not help";
+  if (!failure.exit.verdict.empty()) return nullptr;
   const auto found =
       std::find(no_restart_codes_.begin(), no_restart_codes_.end(), failure.exit_code);
   return found == no_restart_codes_.end() ? nullptr

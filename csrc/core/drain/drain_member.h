@@ -31,8 +31,8 @@ class DrainMember {
   Answer on(const drain::StopStepEvent& event);
 
   bool is_committed() const { return is_committed_; }
-  // Every worker that takes part has stopped.
-  bool is_reached() const { return final_.has_value(); }
+  // Every worker that takes part has stopped, or had ended before.
+  bool is_reached() const { return final_ || (is_committed_ && !has_workers()); }
 
  private:
   drain::Reply begin_waiting();

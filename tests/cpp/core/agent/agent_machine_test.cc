@@ -212,6 +212,17 @@ TEST_F(AgentMachineTest, AVerdictKillsTheSuspectAndExplainsItsExit) {
   EXPECT_TRUE(has<Stop>());  // the stacks are known
 }
 
+TEST_F(AgentMachineTest, TheCodeOfAKilledSuspectIsInNoList) {
+  AgentMachineOptions with = options();
+  with.policy.bad_node_codes = with.policy.no_restart_codes = {128 + SIGKILL};
+  use(with);
+  run();
+  step(verdict(HangAction::kRestart));
+  exit(1, agent_->explain(1, killed(SIGKILL)));
+  ASSERT_TRUE(has<Send>());
+  EXPECT_TRUE(std::holds_alternative<rdzv::Failed>(one<Send>()->statement));
+}
+
 TEST_F(AgentMachineTest, AVerdictThatOnlyReportsKillsNobody) {
   AgentMachineOptions with = options();
   with.keeps_stacks = true;
@@ -289,6 +300,20 @@ TEST_F(AgentMachineTest, ANodeOfSeveralLeavesAlone) {
   wait_for(seconds(20) + kDepartureMargin);
   EXPECT_THAT(reported(AgentEvent::Kind::kDrain), HasSubstr("could not leave at an agreed step"));
   EXPECT_TRUE(has<Stop>());
+}
+
+TEST_F(AgentMachineTest, ANodeLeavesAloneWhileARoundOfSeveralIsFormed) {
+  AgentMachineOptions with = in_place();
+  with.policy.settings.max_nodes = 2;
+  use(with);
+  step(RendezvousReady{"n", "10.0.0.1"});
+  begin_round(1);
+  for (const int rank : {0, 1}) step(WorkerCapable{rank});
+  restart(rdzv::RestartCause::kGrowth);
+  for (const int rank : {0, 1}) step(WorkerLeft{rank});
+  step(agent_event::DrainRequested{SIGTERM, seconds(20)});
+  ASSERT_TRUE(has<agent_action::RequestDrain>());
+  EXPECT_TRUE(one<agent_action::RequestDrain>()->notice.departure);
 }
 
 TEST_F(AgentMachineTest, WithoutARoundARequestToDrainIsOneToStop) {

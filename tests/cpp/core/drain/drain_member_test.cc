@@ -48,6 +48,15 @@ TEST_F(DrainMemberTest, NamesSilentRanksButNotThoseThatHaveEnded) {
   EXPECT_EQ(reply->num_silent, 0);
 }
 
+TEST_F(DrainMemberTest, ANodeWhoseWorkersHadFinishedHasReachedTheStep) {
+  member_.worker_ended(0);
+  member_.worker_ended(1);
+  member_.on(order(Order::Kind::kTentative, 2, 10));
+  EXPECT_FALSE(member_.is_reached());
+  member_.on(order(Order::Kind::kCommit, 2, 10));
+  EXPECT_TRUE(member_.is_reached());
+}
+
 TEST_F(DrainMemberTest, RepeatedProposalIsAcceptedFromMemory) {
   member_.on(order(Order::Kind::kTentative, 2, 10));
   EXPECT_EQ(member_.on(event(Reply::Kind::kAccepted, 2)).reply->held, 10);
