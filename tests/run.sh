@@ -270,7 +270,7 @@ case "${1-}" in
   nightly)
     tier=nightly
     steps=(tidy quick cpp python asan tsan fuzz)
-    sim_percent=100
+    sim_percent=2000
     fuzz_seconds=600
     python_tests="nightly or not nightly"
     python_options=(--nightly)

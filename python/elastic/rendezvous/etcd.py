@@ -14,7 +14,7 @@ from typing import Any
 
 from elastic.errors import ConfigError
 from elastic.rendezvous.api import RendezvousBackend
-from elastic.rendezvous.errors import RendezvousConnectionError
+from elastic.rendezvous.errors import RendezvousConnectionError, RendezvousStateError
 from elastic.text import split_endpoint
 
 logger = logging.getLogger(__name__)
@@ -23,6 +23,8 @@ PORT = 2379
 PREFIX = "/elastic/rendezvous"
 LEASE_S = 7200
 REQUEST_TIMEOUT_S = 5.0
+# Of etcd's limit for a request, and of gRPC's.
+_TOO_LARGE = ("request is too large", "larger than max")
 
 
 class EtcdRendezvousBackend(RendezvousBackend):
@@ -59,13 +61,21 @@ class EtcdRendezvousBackend(RendezvousBackend):
             "result": "EQUAL",
             "mod_revision": token or 0,  # 0: the key does not exist
         }
-        answer = self._ask(
-            {
-                "compare": [unchanged],
-                "success": [{"request_put": put}],
-                "failure": [self._read()],
-            }
-        )
+        transaction = {
+            "compare": [unchanged],
+            "success": [{"request_put": put}],
+            "failure": [self._read()],
+        }
+        try:
+            answer = self._ask(transaction)
+        except RendezvousConnectionError as error:
+            reply = str(getattr(error.__cause__, "detail_text", ""))
+            if not any(sign in reply for sign in _TOO_LARGE):
+                raise
+            raise RendezvousStateError(
+                f"the job's record of {len(state)} bytes is too large for etcd: start etcd with a "
+                "larger --max-request-bytes, or keep the record elsewhere (--rdzv-backend)"
+            ) from error
         if answer.get("succeeded"):
             return state, int(answer["header"]["revision"]), True
         stored = _state_of(answer["responses"][0])

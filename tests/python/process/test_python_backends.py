@@ -16,10 +16,12 @@ from elastic.rendezvous import (
     DynamicRendezvousHandler,
     RendezvousConnectionError,
     RendezvousParameters,
+    RendezvousStateError,
     backends,
     c10d_rendezvous_backend,
     handlers,
 )
+from elastic.rendezvous import etcd as etcd_backend
 from elastic.rendezvous.handlers import RendezvousTimeout as Timeouts
 
 from support.launching import free_port
@@ -171,6 +173,13 @@ def test_an_invalid_token_returns_the_stored_state(backend: Any, token: Any) -> 
     stored = backend.get_state()
     assert stored is not None and stored[0] == b"x"
     assert backend.set_state(b"y", token) == (*stored, False)
+
+
+@pytest.mark.parametrize("size", [1_600_000, 3_000_000])  # for etcd, and for gRPC
+def test_a_record_that_etcd_refuses_for_its_size_is_no_outage(etcd: str, size: int) -> None:
+    backend = etcd_backend.create("etcd", etcd, "large", {})
+    with pytest.raises(RendezvousStateError, match=f"record of {size} bytes .*max-request-bytes"):
+        backend.set_state(b"x" * size)
 
 
 def test_create_backend_raises_a_connection_error() -> None:
