@@ -260,7 +260,7 @@ void AgentMachine::on(const agent_event::DrainRequested& event) {
 
 void AgentMachine::give_up_drain() {
   drain_until_.reset();
-  if (is_finished_ || drain_.is_reached()) return;
+  if (is_finished_ || drain_.is_reached() || policy_.is_being_stopped()) return;
   report(AgentEvent::Kind::kDrain,
          options_.policy.inplace_grace
              ? "this node could not leave at an agreed step in time: stopping it"

@@ -265,6 +265,10 @@ class AgentPolicy {
   bool has_processes() const { return participant_.has_workers() || is_kept_ || is_preparing_; }
   // Every worker runs, and can take part in another round.
   bool can_continue() const { return can_cut(); }
+  // By a signal, or because the job is over.
+  bool is_being_stopped() const {
+    return stop_requests_ > 0 || state_ == AgentState::kFailed || state_ == AgentState::kSucceeded;
+  }
   // What `event` means in the current state.
   PolicyInput classify(const PolicyEvent& event) const;
 

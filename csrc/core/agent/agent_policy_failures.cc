@@ -116,6 +116,7 @@ void AgentPolicy::update_failure(WorkerFailure* failure, const WorkerExit& exit,
   if (exit.kind != ExitKind::kUnknown || failure->exit.kind == ExitKind::kUnknown) {
     failure->exit = exit;
   }
+  if (exit.kind != ExitKind::kUnknown) failure->failed_at = std::min(failure->failed_at, exit.at);
   failure->failed_at = std::min(failure->failed_at, facts.reported_at.value_or(Instant::max()));
   failure->evidence = facts.evidence;
   if (!facts.output.empty()) failure->stderr_tail = facts.output;

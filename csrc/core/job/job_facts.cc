@@ -52,12 +52,12 @@ std::vector<ObservedNode> describe_nodes(const Rendezvous& rendezvous, Instant n
     node.rank = status.rank;
     node.is_suspect = status.is_suspect;
     node.silence = status.silence;
+    node.hosts_coordinator = status.hosts_coordinator;
     const auto rank = static_cast<std::size_t>(status.rank);
     if (status.rank >= 0 && rank < members.size() && members[rank].id == status.id) {
       node.address = members[rank].address;
       node.role = members[rank].role;
       node.local_world_size = members[rank].local_world_size;
-      node.hosts_coordinator = rendezvous.record().coordinator_rank == status.rank;
     }
     nodes.push_back(std::move(node));
   }

@@ -41,8 +41,8 @@ std::vector<NodeStatus> RendezvousMachine::nodes(Instant now) const {
   std::vector<NodeStatus> all;
   all.reserve(nodes_.size());
   for (const auto& [id, node] : nodes_) {
-    all.push_back(
-        {id, node.info.name, node.phase, node.rank, node.suspect, liveness_.silence(id, now)});
+    all.push_back({id, node.info.name, node.phase, node.rank, node.suspect,
+                   liveness_.silence(id, now), node.info.hosts_coordinator});
   }
   return all;
 }

@@ -222,8 +222,8 @@ Status Hosting::open_service(const std::string& host, std::uint16_t port, bool i
   port_ = service_->port();
   const bool is_reachable = !os::parse_address(service_->host())->is_loopback();
   if (is_reachable && !options_.token.is_set()) {
-    const std::string where =
-        options_.backend == nullptr ? endpoint_ : join_address(service_->host(), port_);
+    const bool is_endpoint = options_.backend == nullptr && port_ == options_.endpoint_port;
+    const std::string where = is_endpoint ? endpoint_ : join_address(service_->host(), port_);
     note_("warning: every process that reaches the coordinator at " + where +
           " can join or close this job: set a token on all nodes (--token-file)");
   }

@@ -186,6 +186,7 @@ struct NodeStatus {
   int rank = -1;            // in record(); -1: not a member
   bool is_suspect = false;  // its session is closed
   Duration silence{};       // since its last message
+  bool hosts_coordinator = false;
 };
 // A new machine completes no round for this long, so that members of a round of an earlier
 // coordinator can resume; not if max_nodes nodes without an earlier round have joined.

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 RESOLVE_PAUSE_S = 0.1
 RESOLVE_PAUSE_MAX_S = 5.0
+# After a signal that asks for a drain, how long the same signal is taken for an echo of it.
+ECHO_S = 1.0
 EXIT_INTERNAL = 70  # as in elastic._C, whose import may have failed
 
 
@@ -148,6 +150,7 @@ class Launcher:
         self.has_plug_ins = False
         self._is_stopping = False
         self._drain_timeout: float | None = None  # None: a signal stops the workers
+        self._drained_at = float("-inf")  # of time.monotonic(): when a signal asked for a drain
         self._result_json = ""
         self._file_timeout = DEFAULT_START_TIMEOUT_S
         self.received: list[int] = []  # signals, the first one first
@@ -387,9 +390,12 @@ class Launcher:
         """The first signal requests a stop at one step; SIGTERM once more stops the workers."""
         limit, self._drain_timeout = self._drain_timeout, None
         if limit is None:
-            if number == signal.SIGTERM:
+            # A wrapper passes on the signal that the whole process group has received.
+            is_echo = time.monotonic() < self._drained_at + ECHO_S
+            if number == signal.SIGTERM and not is_echo:
                 self._handle(number, frame)
         elif self._agent is not None:
+            self._drained_at = time.monotonic()
             self._agent.request_drain(number, limit)
 
     def _handle(self, number: int, _: FrameType | None) -> None:

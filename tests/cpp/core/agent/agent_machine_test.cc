@@ -289,6 +289,20 @@ TEST_F(AgentMachineTest, ARequestToDrainThatComesToNothingStopsTheNode) {
   EXPECT_EQ(one<Stop>()->how.signal, SIGTERM);
 }
 
+TEST_F(AgentMachineTest, ARequestToDrainIsForgottenWhenTheJobIsOver) {
+  run();
+  step(agent_event::DrainRequested{SIGTERM, seconds(20)});
+  JobResult result;
+  result.outcome = JobOutcome::kClosed;
+  result.exit_code = 128 + SIGTERM;
+  step(rdzv::Closed{{}, std::make_shared<const JobResult>(result)});
+  EXPECT_TRUE(has<Stop>());
+  now_ += seconds(20) + kDrainMargin;
+  step(PolicyTick{});
+  EXPECT_EQ(reported(AgentEvent::Kind::kDrain), "");
+  EXPECT_FALSE(has<Stop>());
+}
+
 TEST_F(AgentMachineTest, ANodeOfSeveralLeavesAlone) {
   use(in_place());
   step(RendezvousReady{"n", "10.0.0.1"});
@@ -300,6 +314,20 @@ TEST_F(AgentMachineTest, ANodeOfSeveralLeavesAlone) {
   wait_for(seconds(20) + kDepartureMargin);
   EXPECT_THAT(reported(AgentEvent::Kind::kDrain), HasSubstr("could not leave at an agreed step"));
   EXPECT_TRUE(has<Stop>());
+}
+
+TEST_F(AgentMachineTest, AFailureAfterTheAgreedStepHasTheTimeOfItsExit) {
+  use(in_place());
+  step(RendezvousReady{"n", "10.0.0.1"});
+  begin_round(2);
+  step(LeaveAtStep{12});
+  WorkerExit late = exited(5);
+  late.stop_step = 12;
+  exit(0, exited(0)).exit(1, late).step(FailureFound{1, -1, late, {}}).step(GroupGone{});
+  ASSERT_TRUE(has<Finish>());
+  const auto failures = one<Finish>()->result.failures;
+  ASSERT_EQ(failures.size(), 1U);
+  EXPECT_EQ(failures[0].failed_at, late.at);
 }
 
 TEST_F(AgentMachineTest, ANodeLeavesAloneWhileARoundOfSeveralIsFormed) {

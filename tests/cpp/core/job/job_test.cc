@@ -250,6 +250,21 @@ TEST_F(JobTest, ANodeThatIsNotOfTheJobCannotStopIt) {
   EXPECT_EQ(job_.describe_drain(), "");
 }
 
+TEST_F(JobTest, AFailureWithoutARestartIsTheResultThoughTheStopComesFirst) {
+  (void)begin_round();
+  (void)step(job_event::Noticed{node(0), {seconds(3), "SIGTERM on node0"}});
+  FailureReport failure;
+  failure.rank = 1;
+  failure.exit_code = 5;
+  failure.message = "exited with code 5";
+  (void)step(rdzv::Failed{node(1), 1, failure});
+  ASSERT_FALSE(job_.is_over());  // node0 still stops its workers
+  now_ += seconds(3);
+  (void)step(rdzv::Tick{});
+  ASSERT_TRUE(job_.is_over());
+  EXPECT_EQ(job_.rendezvous().result()->exit_code, 5);
+}
+
 // A coordinator that takes over knows the round only by its nodes.
 class SucceedingJobTest : public JobTest {
  protected:
@@ -277,6 +292,18 @@ TEST_F(SucceedingJobTest, TheNextJobOfTheIdCanBeStopped) {
   ASSERT_EQ(job_.rendezvous().record().generation, 2U);
   EXPECT_EQ(order(step(job_event::Noticed{node(2), {seconds(100), "SIGTERM"}})).kind,
             drain::Order::Kind::kAsk);
+}
+
+TEST_F(SucceedingJobTest, ObserversSeeTheNodeThatCoordinatesNow) {
+  (void)begin_round();
+  const std::string state = job_.rendezvous().encode();
+  job_ = Job("job", settings_, now_, Duration::zero());
+  ASSERT_TRUE(
+      job_.succeed(state, {.term = 2, .successor = node(1), .lost_incumbent = {}}, now_).ok());
+  const auto nodes = describe_nodes(job_.rendezvous(), now_);
+  ASSERT_EQ(nodes.size(), 2U);
+  EXPECT_FALSE(nodes[0].hosts_coordinator);
+  EXPECT_TRUE(nodes[1].hosts_coordinator);
 }
 
 TEST_F(SucceedingJobTest, ARequestThatNoNodeKnowsDoesNotKeepTheJobFromGrowing) {
