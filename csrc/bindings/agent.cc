@@ -278,7 +278,7 @@ void bind_events(py::module_& module) {
   };
   py::class_<AgentRoundEnd>(module, "AgentRoundEnd", "How a round ended on this node.")
       .def_readonly("cause", &AgentRoundEnd::cause,
-                    "worker_failed, node_lost, nodes_joined, rejoin, evicted, or empty")
+                    "worker_failed, node_lost, node_left, nodes_joined, rejoin, evicted, or empty")
       .def_property_readonly(
           "ordered", [seconds](const AgentRoundEnd& self) { return seconds(self.ordered); },
           "when the order to restart was received, in the time of time.monotonic(); or None")

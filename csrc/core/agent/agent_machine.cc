@@ -112,7 +112,9 @@ void AgentMachine::note_finished(const WorkerExited& event) {
 
 void AgentMachine::note(const rdzv::Restart& event) {
   if (event.cause == rdzv::RestartCause::kWorkerFailed) is_stop_for_failure_ = true;
-  if (event.cause == rdzv::RestartCause::kMemberLost) is_stop_for_loss_ = true;
+  const bool is_loss = event.cause == rdzv::RestartCause::kMemberLost ||
+                       event.cause == rdzv::RestartCause::kMemberLeft;
+  if (is_loss) is_stop_for_loss_ = true;
 }
 
 void AgentMachine::note(const rdzv::Closed& event) {

@@ -70,7 +70,7 @@ void visit(Visitor& v, Node& node) {
 
 template <typename Visitor>
 void visit(Visitor& v, RoundEnd& end) {
-  v.choice(end.cause, rdzv::RestartCause::kRejoin);
+  v.choice(end.cause, rdzv::RestartCause::kMemberLeft);
   v.text(end.reason, kFieldBytesMax);
   v.optional(end.failure, [&](FailureReport& failure) { visit(v, failure); });
   v.shared_instant(end.failure_at);

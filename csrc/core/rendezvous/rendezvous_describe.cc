@@ -20,6 +20,7 @@ const char* to_string(rdzv::RestartCause cause) {
   switch (cause) {
     case rdzv::RestartCause::kWorkerFailed: return "worker_failed";
     case rdzv::RestartCause::kMemberLost: return "node_lost";
+    case rdzv::RestartCause::kMemberLeft: return "node_left";
     case rdzv::RestartCause::kGrowth: return "nodes_joined";
     case rdzv::RestartCause::kRejoin: break;
   }

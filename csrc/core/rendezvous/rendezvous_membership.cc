@@ -449,14 +449,15 @@ void RendezvousMachine::depart(NodeId id, bool lost, const std::string& reason) 
 void RendezvousMachine::member_departed(const std::string& name, bool lost,
                                         const std::string& reason) {
   const std::string what = name + (lost ? " was lost (" : " left (") + reason + ")";
+  const auto cause = lost ? rdzv::RestartCause::kMemberLost : rdzv::RestartCause::kMemberLeft;
   if (round_.is_running) {
-    end_round(rdzv::RestartCause::kMemberLost, what);
+    end_round(cause, what);
   } else {
     if (settings_.shrink_delay > Duration::zero() && !round_.is_armed(Timer::kShrink)) {
       arm_after(Timer::kShrink, settings_.shrink_delay);
     }
     if (!round_.end.verdict_pending && round_.end.cause != rdzv::RestartCause::kWorkerFailed) {
-      round_.end.cause = rdzv::RestartCause::kMemberLost;
+      round_.end.cause = cause;
       round_.end.reason = what;
     }
   }
@@ -464,14 +465,14 @@ void RendezvousMachine::member_departed(const std::string& name, bool lost,
   if (round_.end.verdict_pending && survives) {
     // The loss explains the failed workers: they ended because their peer did.
     round_.end.verdict_pending = false;
-    round_.end.cause = rdzv::RestartCause::kMemberLost;
+    round_.end.cause = cause;
     round_.end.reason = what;
     round_.disarm(Timer::kVerdict);
   }
   if (survives) return;
   round_.end.verdict_pending = false;
   round_.disarm(Timer::kVerdict);
-  charge(rdzv::RestartCause::kMemberLost, name, what);
+  charge(cause, name, what);
 }
 
 const FormerNode* RendezvousMachine::former_node(const NodeId& id) const {

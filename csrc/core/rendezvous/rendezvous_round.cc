@@ -18,6 +18,10 @@ constexpr int kFlapDoublingsMax = 6;
 constexpr Duration kRestartBackoffMax = std::chrono::seconds(60);
 constexpr int kBackoffDoublingsMax = 16;
 
+bool is_departure(rdzv::RestartCause cause) {
+  return cause == rdzv::RestartCause::kMemberLost || cause == rdzv::RestartCause::kMemberLeft;
+}
+
 }  // namespace
 
 void RendezvousMachine::advance() {
@@ -47,7 +51,7 @@ void RendezvousMachine::end_round(rdzv::RestartCause cause, std::string reason) 
   const bool was_short_lived = now_ - round_.started.at < kFlapRoundAge;
   if (!was_short_lived) {
     round_.flaps = 0;
-  } else if (cause == rdzv::RestartCause::kMemberLost) {
+  } else if (is_departure(cause)) {
     ++round_.flaps;
   }
   round_.end = {};
@@ -56,7 +60,7 @@ void RendezvousMachine::end_round(rdzv::RestartCause cause, std::string reason) 
   count_crash(cause);
   round_.disarm(Timer::kGrowth);
   arm_after(Timer::kResend, kWaitingMessageInterval);
-  if (cause == rdzv::RestartCause::kMemberLost && settings_.shrink_delay > Duration::zero()) {
+  if (is_departure(cause) && settings_.shrink_delay > Duration::zero()) {
     arm_after(Timer::kShrink, settings_.shrink_delay);
   }
   for (auto& [id, node] : nodes_) {
@@ -78,8 +82,8 @@ void RendezvousMachine::count_crash(rdzv::RestartCause cause) {
 }
 
 Duration RendezvousMachine::grace_of(const Node& node) const {
-  const bool has_failed = round_.end.cause == rdzv::RestartCause::kWorkerFailed ||
-                          round_.end.cause == rdzv::RestartCause::kMemberLost;
+  const bool has_failed =
+      round_.end.cause == rdzv::RestartCause::kWorkerFailed || is_departure(round_.end.cause);
   return has_failed ? node.info.failure_grace : node.info.stop_grace;
 }
 
@@ -101,8 +105,7 @@ void RendezvousMachine::recall(bool members_only) {
 }
 
 void RendezvousMachine::recall_as_needed() {
-  if (round_.end.cause != rdzv::RestartCause::kMemberLost && round_.tally.done_members > 0)
-    recall(true);
+  if (!is_departure(round_.end.cause) && round_.tally.done_members > 0) recall(true);
   // The others run the next round without the finished nodes, if they are enough for one.
   const int without =
       round_.tally.joined + round_.tally.working + round_.tally.stopped + round_.missing;
@@ -135,7 +138,7 @@ JobResult RendezvousMachine::failure_result() const {
 
 void RendezvousMachine::charge(rdzv::RestartCause cause, const std::string& node,
                                const std::string& what) {
-  const bool is_loss = cause == rdzv::RestartCause::kMemberLost;
+  const bool is_loss = is_departure(cause);
   const bool may_replace = !is_loss || settings_.on_loss == LossPolicy::kReplace;
   if (may_replace && round_.end.charged) return;  // one end costs one restart
   if (may_replace && restarts_ < settings_.max_restarts) {

@@ -61,7 +61,7 @@ void visit(Visitor& v, ObservedRound& round) {
   visit_time(v, round.failed);
   visit_time(v, round.stopped);
   v.optional(round.cause,
-             [&](rdzv::RestartCause& cause) { v.choice(cause, rdzv::RestartCause::kRejoin); });
+             [&](rdzv::RestartCause& cause) { v.choice(cause, rdzv::RestartCause::kMemberLeft); });
   v.text(round.reason, kFieldBytesMax);
   v.name(round.node, kNodeTextBytesMax);
   v.number(round.rank);

@@ -159,7 +159,7 @@ void fields(Visitor& v, rdzv::Round& round) {
 template <typename Visitor>
 void fields(Visitor& v, rdzv::Restart& restart) {
   v.number(restart.round);
-  v.choice(restart.cause, rdzv::RestartCause::kRejoin);
+  v.choice(restart.cause, rdzv::RestartCause::kMemberLeft);
   v.text(restart.reason, kFieldBytesMax);
   v.duration(restart.grace);
 }

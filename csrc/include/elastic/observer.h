@@ -28,7 +28,7 @@
 
 namespace elastic {
 
-// "worker_failed", "node_lost", "nodes_joined" or "rejoin".
+// "worker_failed", "node_lost", "node_left", "nodes_joined" or "rejoin".
 ELASTIC_EXPORT const char* to_string(rdzv::RestartCause cause);
 
 enum class ObservedWorkerState : std::uint8_t {

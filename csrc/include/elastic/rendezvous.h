@@ -111,7 +111,6 @@ struct Round {
   std::shared_ptr<const RoundRecord> record;
   NodeAssignment own;
 };
-enum class RestartCause : std::uint8_t { kWorkerFailed, kMemberLost, kGrowth, kRejoin };
 // The node stops the workers of `round` within `grace`, sends Gone, then Join with a highest_round
 // of at least `round`. A finished node, or one that never received the round, has none to stop.
 struct Restart {

@@ -88,6 +88,17 @@ struct JobSettings {
   ELASTIC_EXPORT Status validate() const;
 };
 
+namespace rdzv {
+// Why a round ends. kRejoin: a node joined again, or a finished one is needed for the next round.
+enum class RestartCause : std::uint8_t {
+  kWorkerFailed,
+  kMemberLost,
+  kGrowth,
+  kRejoin,
+  kMemberLeft
+};
+}  // namespace rdzv
+
 // The number of a round for people and workers, which count from 0 as torch does: in messages, in
 // ELASTIC_ROUND and in attempt_<n>.
 constexpr std::uint64_t shown_round(std::uint64_t round) { return round == 0 ? 0 : round - 1; }
