@@ -56,6 +56,11 @@ void fields(Visitor& v, ClientHello& hello) {
                [&](std::string& endpoint) { inner.name(endpoint, kNodeTextBytesMax); });
   });
   v.extension(4, hello.liveness_port, [](auto& inner, std::uint16_t& port) { inner.number(port); });
+  v.extension(5, hello.successor, [](auto& inner, succession::Successor& successor) {
+    inner.number(successor.lineage.high);
+    inner.number(successor.lineage.low);
+    inner.number(successor.term);
+  });
   v.extension(core::kRequiredExtension, hello.observer,
               [](auto& inner, ObserverRequest& request) { inner.flag(request.workers); });
   v.extension(kAnnouncedExtension, hello.announced,

@@ -117,6 +117,9 @@ struct ClientHello {
   std::optional<std::vector<std::string>> endpoints = {};
   // A port at which this node's agent and its guardian listen until both have ended. Extension 4.
   std::optional<std::uint16_t> liveness_port = {};
+  // The coordinator to which another one has sent this node, which has found none since. Extension
+  // 5. A member that was asked to run the coordinator learns from it that it was named.
+  std::optional<succession::Successor> successor = {};
   // Extension 128. A coordinator that does not know observers refuses the session.
   std::optional<ObserverRequest> observer = {};
   // The session is that of an elected coordinator, which announces itself at the job's endpoint;

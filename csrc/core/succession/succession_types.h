@@ -48,6 +48,14 @@ struct Incumbent {
 // The incumbent as users see it.
 CoordinatorInfo describe(const Incumbent& incumbent);
 
+// The coordinator that a former one has named, as one of its nodes repeats it.
+struct Successor {
+  reg::LineageId lineage = {};
+  std::uint64_t term = 0;
+
+  bool operator==(const Successor&) const = default;
+};
+
 // A node as its coordinator knows it.
 struct KnownNode {
   NodeId node;

@@ -70,6 +70,7 @@ CoordinatorJob::CoordinatorJob(CoordinatorContext* context, std::string id, Succ
       counts_timer_(context->loop, [this] { send_counts(); }),
       feed_(std::move(feed)),
       resumes_timer_(context->loop, [this] { end_wait_for_resumes(); }),
+      absent_timer_(context->loop, [this] { judge_absent_members(); }),
       nodes_timer_(context->loop, [this] { feed_nodes(); }),
       proposal_timer_(context->loop, [this] { propose(); }),
       end_proofs_(context->loop, [this](const NodeId& node) {

@@ -177,6 +177,8 @@ class CoordinatorJob {
   void offer_failed(const NodeId& node, const std::string& why);
   void offer_next();
   bool may_answer(const NodeId& node) const;
+  void member_disconnected(const SessionPeer& peer);
+  void judge_absent_members();
 
   ObserverDesk::Job observed_job();
   ObservedJob observed_facts();
@@ -276,7 +278,11 @@ class CoordinatorJob {
   struct Asked {
     std::uint64_t term = 0;  // of the offer
     bool may_answer = true;
+    bool has_record = false;  // the whole of it was sent
+    bool has_left = false;
+    std::optional<Instant> returns_until;  // its session was closed
   };
+  os::EventLoop::Timer absent_timer_;
   std::map<NodeId, Asked> asked_;
   std::vector<session::LateLeave> late_leaves_;     // received since the first offer
   std::size_t num_stepped_leaves_ = 0;              // of late_leaves_

@@ -5,8 +5,13 @@
 // member over its session, and the member restores it. From then on the state must not change here:
 // messages are ignored, and nothing acknowledges them. A node repeats what it has to report when it
 // resumes at the successor. A leave is the exception, since the node may have ended by then: the
-// successor receives it with the confirmation, or finds the node lost. A member that has begun, and
-// receives another end of the session than that confirmation, stops its coordinator again.
+// successor receives it with the confirmation, or finds the node lost.
+//
+// Several members may be asked, one after the other, each with a higher term. The first answer
+// counts: its sender is named to all sessions, once, and this coordinator ends. A member does not
+// begin before it knows that (core/succession/offered_job.h), so an answer that is lost with its
+// connection leads to no second coordinator: the member returns within reconnect_grace and repeats
+// it, or another one is asked.
 
 #include <algorithm>
 #include <tuple>
@@ -17,6 +22,11 @@
 #include "os/loop/random_seed.h"
 
 namespace elastic::host {
+namespace {
+
+constexpr const char* kSessionClosed = "its session was closed";
+
+}  // namespace
 
 bool CoordinatorJob::offer(const std::string& reason) {
   offer_.reset();
@@ -39,9 +49,9 @@ bool CoordinatorJob::offer(const std::string& reason) {
     incumbent_.emplace();
     incumbent_->lineage = {os::random_seed(), os::random_seed()};
   }
-  // Later than that of a member that was asked before, which may have begun after all.
+  // Later than that of a member that was asked before, which may still answer.
   offered_term_ = std::max(offered_term_, term_) + 1;
-  asked_[member->node] = {offered_term_};
+  asked_[member->node].term = offered_term_;
   offer_ = Offer{.member = member->node, .record = std::move(record), .sent = 0, .reason = reason};
   timer_.disarm();
   nodes_timer_.disarm();
@@ -75,7 +85,35 @@ void CoordinatorJob::send_piece(SessionPeer* peer) {
                           .size = record.size(),
                           .piece = record.substr(offer_->sent, session::kTakeOverPieceMax)};
   offer_->sent += piece.piece.size();
+  asked_.at(peer->node).has_record = offer_->sent == record.size();
   peer->send(piece);
+}
+
+// It may have answered, and repeats that when it is back.
+void CoordinatorJob::member_disconnected(const SessionPeer& peer) {
+  const auto asked = asked_.find(peer.node);
+  if (asked == asked_.end()) return;
+  if (!asked->second.has_record) return offer_failed(peer.node, kSessionClosed);
+  const Duration grace = std::max(rendezvous()->settings().reconnect_grace, peer.least_grace);
+  asked->second.returns_until = add_saturating(context_.loop->now(), grace);
+  judge_absent_members();
+}
+
+void CoordinatorJob::judge_absent_members() {
+  std::optional<Instant> next;
+  std::vector<NodeId> absent;
+  for (auto& [node, asked] : asked_) {
+    if (!asked.returns_until || !asked.may_answer) continue;
+    if (context_.loop->now() < *asked.returns_until) {
+      next = std::min(next.value_or(Instant::max()), *asked.returns_until);
+    } else if (!sessions_.contains(node)) {
+      absent.push_back(node);
+    }
+  }
+  if (next) absent_timer_.arm(*next);
+  for (const NodeId& node : absent) {
+    if (is_offered()) offer_failed(node, kSessionClosed);
+  }
 }
 
 Status CoordinatorJob::on_message_while_offered(SessionPeer* peer,
@@ -86,11 +124,17 @@ Status CoordinatorJob::on_message_while_offered(SessionPeer* peer,
       const bool has_reason = late_leaves_.size() < session::kLateReasonsMax;
       late_leaves_.push_back({peer->node, has_reason ? leave->reason : "it was stopped"});
     }
+    // It must not be named any more: the next record is without it, so that the next member may
+    // conclude that no other one was asked.
+    if (const auto left = asked_.find(peer->node); left != asked_.end()) {
+      left->second.has_left = true;
+      offer_failed(peer->node, "it leaves the job, too");
+    }
     return {};
   }
   const auto* reply = std::get_if<session::TakenOver>(&message);
   const auto asked = asked_.find(peer->node);
-  if (reply == nullptr || asked == asked_.end()) return {};
+  if (reply == nullptr || asked == asked_.end() || asked->second.has_left) return {};
   if (!reply->address.empty()) {
     succession::Incumbent successor = *incumbent_;
     successor.term = asked->second.term;

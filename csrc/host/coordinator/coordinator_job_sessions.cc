@@ -71,7 +71,7 @@ void CoordinatorJob::remove(SessionPeer* peer) {
   peer->job = nullptr;
   sessions_.erase(peer->node);
   if (is_offered()) {
-    offer_failed(peer->node, "its session was closed");
+    member_disconnected(*peer);
   } else if (job_ != nullptr) {
     if (peer->has_joined && context_.log && !is_over()) {
       log("the session of " + peer->name + " was closed");

@@ -265,6 +265,10 @@ Status CoordinatorService::Impl::greet(SessionPeer* peer, const session::ClientH
   if (hello.announced) return greet_coordinator(peer, hello);
   peer->peer_version = hello.version;
   peer->node = hello.node;
+  if (offer_ && hello.job_id == host_job_ && offer_->is_named_by(hello.successor)) {
+    begin_offer();
+    on_named_();
+  }
   const auto found = jobs_.find(hello.job_id);
   const bool is_replicated = hello.succession && hello.succession->is_replicated;
   const auto* announced = announced_.find(hello.job_id, loop_.now());
@@ -469,6 +473,12 @@ std::string CoordinatorService::describe() const { return impl_->describe(); }
 Status CoordinatorService::succeed(const succession::StartCoordinator& start, const NodeId& self) {
   return impl_->succeed(start, self);
 }
+Result<bool> CoordinatorService::keep_offer(const succession::StartCoordinator& start,
+                                            const NodeId& self, std::function<void()> on_named) {
+  return impl_->keep_offer(start, self, std::move(on_named));
+}
+void CoordinatorService::begin_offer() { impl_->begin_offer(); }
+bool CoordinatorService::drop_offer() { return impl_->drop_offer(); }
 void CoordinatorService::direct_to(const std::string& address) { impl_->direct_to(address); }
 void CoordinatorService::on_succession(const succession::Action& action) {
   impl_->on_host_succession(action);

@@ -8,11 +8,13 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "core/succession/meeting.h"
+#include "core/succession/offered_job.h"
 #include "elastic/coordinator.h"
 #include "host/auth/refusal_log.h"
 #include "host/base/memory_return.h"
@@ -50,6 +52,10 @@ class CoordinatorService::Impl {
   std::string describe() const;
   void drain(Duration limit, const CoordinatorEnd& end, std::function<void()> done);
   Status succeed(const succession::StartCoordinator& start, const NodeId& self);
+  Result<bool> keep_offer(const succession::StartCoordinator& start, const NodeId& self,
+                          std::function<void()> on_named);
+  void begin_offer();
+  bool drop_offer();
   void on_succession(const std::string& job_id, const succession::Action& action);
   void note_left(const std::vector<session::LateLeave>& left);
   void direct_to(const std::string& address) { moved_[host_job_].address = address; }
@@ -107,6 +113,9 @@ class CoordinatorService::Impl {
   std::vector<std::unique_ptr<CoordinatorJob>> removed_;
   // Jobs that this process coordinated: their nodes are directed to the successor.
   std::map<std::string, succession::Incumbent, std::less<>> moved_;
+  // The host's job, before this process may coordinate it.
+  std::optional<succession::OfferedJob> offer_;
+  std::function<void()> on_named_;
   // Elected coordinators that run elsewhere, of jobs that this process does not coordinate.
   succession::AnnouncedCoordinators announced_;
   // Jobs that are to have several voters, as soon as the state file shows them no more.

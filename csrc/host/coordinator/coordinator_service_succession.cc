@@ -50,6 +50,31 @@ Status CoordinatorService::Impl::succeed(const succession::StartCoordinator& sta
   return status;
 }
 
+// ---- A job with one voter that is handed over to the host of this coordinator.
+
+Result<bool> CoordinatorService::Impl::keep_offer(const succession::StartCoordinator& start,
+                                                  const NodeId& self,
+                                                  std::function<void()> on_named) {
+  auto offer = succession::OfferedJob::create(start, self, loop_.now());
+  if (!offer.ok()) return offer.status();
+  offer_ = *std::move(offer);
+  on_named_ = std::move(on_named);
+  moved_.try_emplace(host_job_);  // until it begins, nodes of the job are directed elsewhere
+  const bool is_alone = offer_->is_alone();
+  if (is_alone) begin_offer();
+  return is_alone;
+}
+
+void CoordinatorService::Impl::begin_offer() {
+  if (!offer_) return;
+  const succession::OfferedJob offer = *std::exchange(offer_, std::nullopt);
+  (void)succeed(offer.start(), offer.self());  // OfferedJob has restored the record before
+}
+
+bool CoordinatorService::Impl::drop_offer() {
+  return std::exchange(offer_, std::nullopt).has_value();
+}
+
 void CoordinatorService::Impl::on_succession(const std::string& job_id,
                                              const succession::Action& action) {
   if (const auto* follow = std::get_if<succession::Follow>(&action)) {

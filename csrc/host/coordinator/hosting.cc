@@ -232,19 +232,55 @@ Status Hosting::open_service(const std::string& host, std::uint16_t port, bool i
   return {};
 }
 
-Status Hosting::succeed(const succession::StartCoordinator& start, const std::string& host,
-                        const NodeId& self) {
+// Unless this process listens already.
+Status Hosting::open_in_range(const std::string& host) {
   Status status;
   const PortRange& ports = options_.voter_ports;
   for (std::uint32_t port = ports.first; service_ == nullptr && port <= ports.last; ++port) {
     status = open_service(host, static_cast<std::uint16_t>(port));
     if (!status.ok() && status.code() != StatusCode::kUnavailable) return status;
   }
-  if (service_ == nullptr) return status;
-  thread_->call([&] { status = service_->succeed(start, self); });
-  is_serving_ = status.ok();
+  return service_ == nullptr ? status : Status();
+}
+
+void Hosting::set_serving(bool is_serving) {
+  is_serving_ = is_serving;
   is_standby_ = is_standby_ && !is_serving_;
+}
+
+Status Hosting::succeed(const succession::StartCoordinator& start, const std::string& host,
+                        const NodeId& self) {
+  Status status = open_in_range(host);
+  if (!status.ok()) return status;
+  thread_->call([&] { status = service_->succeed(start, self); });
+  set_serving(status.ok());
   return status;
+}
+
+Result<bool> Hosting::keep_offer(const succession::StartCoordinator& start, const std::string& host,
+                                 const NodeId& self, std::function<void()> on_named) {
+  if (Status status = open_in_range(host); !status.ok()) return status;
+  const auto named = [loop = loop_, alive = std::weak_ptr<bool>(alive_),
+                      on_named = std::move(on_named)] {
+    loop->post([alive, on_named] {
+      if (alive.lock() != nullptr) on_named();
+    });
+  };
+  std::optional<Result<bool>> runs;
+  thread_->call([&] { runs = service_->keep_offer(start, self, named); });
+  set_serving(runs->ok() && **runs);
+  return *std::move(runs);
+}
+
+void Hosting::begin_offer() {
+  thread_->call([this] { service_->begin_offer(); });
+  set_serving(true);
+}
+
+bool Hosting::drop_offer() {
+  bool is_dropped = false;
+  thread_->call([&] { is_dropped = service_->drop_offer(); });
+  return is_dropped;
 }
 
 std::string Hosting::address(const std::string& published) const {

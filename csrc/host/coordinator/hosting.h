@@ -75,6 +75,14 @@ class Hosting {
   // where it listens; "": every interface. `self`: this node.
   Status succeed(const succession::StartCoordinator& start, const std::string& host,
                  const NodeId& self);
+  // Keeps a job that its ending coordinator has sent here, and opens the coordinator's port for it.
+  // True: it runs. Otherwise begin_offer() or drop_offer() follows, or `on_named` is called, on the
+  // loop: a node that the ending coordinator has sent here has arrived, and it runs.
+  Result<bool> keep_offer(const succession::StartCoordinator& start, const std::string& host,
+                          const NodeId& self, std::function<void()> on_named);
+  void begin_offer();
+  // False: it runs.
+  bool drop_offer();
   // This agent's job has dissolved: its coordinator is in another process.
   void displaced() { is_serving_ = false; }
   // Executes an action of this agent's succession machine that concerns the coordinator.
@@ -97,6 +105,8 @@ class Hosting {
   Status try_host_everywhere(const std::string& why);
   Status bind(const std::string& host);
   Status open_service(const std::string& host, std::uint16_t port, bool is_standby = false);
+  Status open_in_range(const std::string& host);
+  void set_serving(bool is_serving);
 
   os::EventLoop* const loop_;
   const RendezvousOptions options_;

@@ -256,7 +256,9 @@ void Session::start_attempt(const Machine::Connect& connect) {
   // A coordinator that runs already is found at one of the other endpoints.
   const bool may_host = num_asked_ >= endpoints_.size() || endpoints_.size() == 1;
   if (is_listed) num_asked_ = std::max(num_asked_, connect.endpoint + 1);
-  const bool has_last_good = last_good_of_ == attempted_ || endpoints_.size() == 1;
+  // The coordinator may have moved to this process since.
+  const bool has_last_good =
+      !hosting_.is_serving() && (last_good_of_ == attempted_ || endpoints_.size() == 1);
   const Duration node_timeout = machine_.settings().node_timeout;
   const Duration hurried =
       std::clamp<Duration>(node_timeout / kAttemptsPerTimeout, kPaceMin, os::Dialer::kPace);
@@ -428,7 +430,8 @@ void Session::send_hello(const Machine::SendHello& greeting) {
                              .node = greeting.node,
                              .secret = secret_,
                              .attempt = greeting.attempt,
-                             .succession = voter_.hello()};
+                             .succession = voter_.hello(),
+                             .successor = voter_.named()};
   if (!voter_.witness().empty()) hello.witness = voter_.witness();
   if (endpoints_.size() > 1) hello.endpoints = texts_of(endpoints_);
   if (liveness_port_ != 0) hello.liveness_port = liveness_port_;
@@ -459,7 +462,7 @@ void Session::on_message(const session::ServerMessage& message) {
       voter_.displaced(incumbent->incumbent);
       join_elsewhere(incumbent->incumbent.address, *incumbent->displaced);
     } else if (incumbent->is_elsewhere) {
-      if (is_at_coordinator_) voter_.sent_elsewhere(*incumbent);
+      voter_.sent_elsewhere(*incumbent, is_at_coordinator_);
       voter_.coordinator_absent(link_peer_.text(), true);
       if (incumbent->incumbent.address.empty() && last_good_) note_dead_end(last_good_->text());
       feed(Machine::CoordinatorMoved{incumbent->incumbent.address});
@@ -475,6 +478,7 @@ void Session::on_message(const session::ServerMessage& message) {
     last_good_ = link_peer_;  // an attempt may have failed there while the coordinator was silent
     note_host(*hello);
     voter_.session_opened(hello->incarnation, hello->term, coordinator_address());
+    if (const auto taken = voter_.repeat_taken_over()) link_->send(*taken);
     kept_.coordinator_replied(hello->incarnation);
     hosting_.note_coordinator(link_peer_.text());
     for (AddressChoice& choice : choices_) choice.forget();

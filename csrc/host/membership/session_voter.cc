@@ -14,6 +14,12 @@
 // lost the coordinator, and executes what concerns this process: a coordinator that starts or ends
 // here, and the address to which the session connects. The session itself goes on trying the
 // endpoint meanwhile, so that a coordinator that answers again is found in any case.
+//
+// A job with one voter is handed over. Its coordinator asks a member, and perhaps a second one, and
+// names the first that answers. A member that has answered keeps the record and does not run the
+// job: its session goes back to that coordinator if the connection breaks, and repeats the answer.
+// It runs when it is named (OfferedJob). If it cannot learn that within store_grace, the session
+// has lost the coordinator like any other one, and the job runs elsewhere or has ended.
 
 namespace elastic::host {
 namespace {
@@ -142,7 +148,8 @@ void SessionVoter::session_opened(std::uint64_t incarnation, std::uint64_t term,
   is_closed_ = is_left_ = false;
   loss_timer_.disarm();
   const bool is_same = std::exchange(incarnation_, incarnation) == incarnation;
-  if (!is_same) has_taken_over_ = false;
+  if (!is_same) end_take_over();
+  named_.reset();
   if (std::exchange(is_lost_, false) && is_same) feed(succession::IncumbentReturned{});
 }
 
@@ -194,23 +201,35 @@ void SessionVoter::report_coordinator(CoordinatorInfo now) {
   sink_.coordinator(std::move(report));
 }
 
-void SessionVoter::sent_elsewhere(const session::Incumbent& successor) {
-  note_end(Cause::kHandedOver, loop_->now());
-  if (!has_taken_over_) return;
-  if (successor.incumbent.node != port_.node) return give_back();
-  has_taken_over_ = false;
-  if (successor.left) hosting_->note_left(*successor.left);
+void SessionVoter::sent_elsewhere(const session::Incumbent& successor, bool is_from_coordinator) {
+  if (is_from_coordinator) note_end(Cause::kHandedOver, loop_->now());
+  const succession::Successor named{successor.incumbent.lineage, successor.incumbent.term};
+  if (!successor.incumbent.address.empty()) named_ = named;
+  if (!taken_over_) return;
+  if (named == *taken_over_) {
+    run_taken_over();
+    taken_over_.reset();
+    if (successor.left) hosting_->note_left(*successor.left);
+  } else if (is_from_coordinator || named.lineage == taken_over_->lineage) {
+    end_take_over();
+  }
 }
 
-// Its answer came too late: the other nodes do not know that the coordinator is here.
-void SessionVoter::give_back() {
-  has_taken_over_ = false;
+// The coordinator that has asked this node to take the job over will not name it any more.
+void SessionVoter::end_take_over() {
+  if (!taken_over_ || (!hosting_->is_serving() && !hosting_->drop_offer())) return;
+  taken_over_.reset();
+  if (hosting_->is_serving()) return;  // no other node could be asked
   sink_.log("this node does not run the job's coordinator: the former one has ended without it");
-  feed(succession::Resign{});
 }
 
 void SessionVoter::session_closed(const JobSettings& settings, Duration round_trip) {
-  if (std::exchange(is_left_, false) && has_taken_over_) give_back();
+  if (std::exchange(is_left_, false)) end_take_over();
+  if (taken_over_ && !hosting_->is_serving()) {
+    sink_.log(
+        "this node was asked to run the job's coordinator: it waits until the former one, or "
+        "a node that was sent here, confirms that");
+  }
   if (voter_ == nullptr) return;
   is_closed_ = true;
   note_end(Cause::kClosed, loop_->now());
@@ -255,8 +274,27 @@ std::optional<session::TakenOver> SessionVoter::take_over(const session::TakeOve
                                            .record = *std::move(record),
                                            .lost_incumbent = {},
                                            .is_recorded = false};
-  const Status status = hosting_->succeed(start, port_.bind_host, port_.node);
-  if (!status.ok()) return failed(std::string(status.message()));
+  const auto runs =
+      hosting_->keep_offer(start, port_.bind_host, port_.node, [this] { run_taken_over(); });
+  if (!runs.ok()) return failed(std::string(runs.status().message()));
+  taken_over_ = {offer.lineage, offer.term};
+  if (*runs) announce_taken_over();
+  return repeat_taken_over();
+}
+
+std::optional<session::TakenOver> SessionVoter::repeat_taken_over() const {
+  if (!taken_over_) return std::nullopt;
+  return session::TakenOver{.address = hosting_->address(port_.address)};
+}
+
+// This node was named as the successor.
+void SessionVoter::run_taken_over() {
+  if (!taken_over_ || hosting_->is_serving()) return;
+  hosting_->begin_offer();
+  announce_taken_over();
+}
+
+void SessionVoter::announce_taken_over() {
   if (voter_ == nullptr) {  // only to announce the coordinator at the endpoints
     JobVoter::Options without_port = port_;
     without_port.address.clear();
@@ -266,9 +304,7 @@ std::optional<session::TakenOver> SessionVoter::take_over(const session::TakeOve
     if (voter.ok()) voter_ = *std::move(voter);
   }
   const std::string address = hosting_->address(port_.address);
-  feed(succession::CoordinatorStarted{address, true, offer.lineage, offer.term});
-  has_taken_over_ = true;
-  return session::TakenOver{.address = address};
+  feed(succession::CoordinatorStarted{address, true, taken_over_->lineage, taken_over_->term});
 }
 
 // ---- Actions of the machine.

@@ -90,6 +90,8 @@ class SessionVoter {
   void end() { is_ending_ = true; }
   // The coordinator ends before the job, and asks this node to run it.
   std::optional<session::TakenOver> take_over(const session::TakeOver& offer);
+  // The last reply, if the coordinator of a session that is open again may not have received it.
+  std::optional<session::TakenOver> repeat_taken_over() const;
 
   // ---- The session with the coordinator.
 
@@ -101,9 +103,11 @@ class SessionVoter {
   void displaced(const succession::Incumbent& by);
   // It ends without a successor, and closes the session after this.
   void coordinator_leaves() { is_left_ = true; }
-  // The coordinator at the other end names its successor. Of several nodes that it has asked to
-  // take the job over, the others stop their coordinators.
-  void sent_elsewhere(const session::Incumbent& successor);
+  // The process at the other end names the coordinator. Of several nodes that were asked to take
+  // the job over, that one runs it. `is_from_coordinator`: the session was with a coordinator.
+  void sent_elsewhere(const session::Incumbent& successor, bool is_from_coordinator);
+  // The one that was named last, while no session with a coordinator has been opened since.
+  const std::optional<succession::Successor>& named() const { return named_; }
   void session_active(Instant now);
   // It ended; the node has reconnect_grace, or the time of some round trips, to resume it.
   void session_closed(const JobSettings& settings, Duration round_trip);
@@ -114,7 +118,9 @@ class SessionVoter {
   void on_action(const succession::Action& action);
   void start_coordinator(const succession::StartCoordinator& start);
   void judge_loss();
-  void give_back();
+  void run_taken_over();
+  void announce_taken_over();
+  void end_take_over();
   void log_survival(bool is_round);
   void note_end(Cause cause, Instant at);
   void report_coordinator(CoordinatorInfo now);
@@ -125,11 +131,13 @@ class SessionVoter {
   Hosting* const hosting_;
   const Sink sink_;
 
-  JobVoter::Options port_;       // set by open()
-  std::string taken_;            // pieces of the record
-  bool has_taken_over_ = false;  // and the former coordinator has not confirmed it
-  bool is_left_ = false;         // the coordinator of the session has sent Leaving
-  std::string witness_;          // "": none
+  JobVoter::Options port_;  // set by open()
+  std::string taken_;       // pieces of the record
+  bool is_left_ = false;    // the coordinator of the session has sent Leaving
+  // This node has taken the job over, and the coordinator that asked it has not confirmed that.
+  std::optional<succession::Successor> taken_over_;
+  std::optional<succession::Successor> named_;
+  std::string witness_;  // "": none
   // Of jobs that have dissolved. Under the same id this node does not vote in them again.
   std::set<reg::LineageId> former_lineages_;
   std::deque<succession::Event> early_;

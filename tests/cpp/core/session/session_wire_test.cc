@@ -198,7 +198,7 @@ std::vector<ClientMessage> client_messages() {
                        .last_stop = 101,
                        .can_continue = true},
           RequestDrain{{seconds(60), "elastic-launch drain on node9"}, "node8"},
-          ClientHello{.job_id = "job", .observer = ObserverRequest{true}},
+          ClientHello{.successor = {{{1, 2}, 3}}, .observer = ObserverRequest{true}},
           ClientHello{.job_id = "job", .announced = {{{1, 2}, 3, {4, 5}, "10.0.0.1:29401", {}}}},
           TakenOver{.wants_more = true, .address = "10.0.0.1:4", .error = "no port is free"}};
 }

@@ -5,7 +5,9 @@
 #include <string>
 #include <vector>
 
+#include "core/succession/offered_job.h"
 #include "core/succession/succession_process.h"
+#include "elastic/rendezvous.h"
 
 namespace elastic::succession {
 namespace {
@@ -76,6 +78,51 @@ TEST(SuccessionHandOver, ACoordinatorThatTookAJobOverGivesWayToALaterOneOnly) {
   const auto stopped = those<StopCoordinator>(process.feed(Met{other}));
   ASSERT_EQ(stopped.size(), 1U);
   EXPECT_EQ(stopped[0].successor, other);
+}
+
+// ---- The member that was asked.
+
+// The record of a job that these nodes have joined.
+StartCoordinator offer_of(const std::vector<NodeId>& nodes) {
+  JobSettings settings;
+  settings.min_nodes = 1;
+  settings.max_nodes = 2;
+  Rendezvous machine(settings, Instant{}, Duration::zero());
+  std::vector<RendezvousAction> actions;
+  for (const NodeId& id : nodes) {
+    NodeInfo info;
+    info.id = id;
+    info.name = "node" + std::to_string(id.low);
+    info.address = "10.0.0." + std::to_string(id.low);
+    info.store_port = 20000;
+    machine.step(rdzv::Join{info, settings}, Instant{}, &actions);
+  }
+  return {.lineage = {8, 9},
+          .term = 4,
+          .record = {"job", settings, machine.encode(), {}},
+          .lost_incumbent = {},
+          .is_recorded = false};
+}
+
+TEST(OfferedJob, IsAloneIfTheRecordHasNoOtherNode) {
+  EXPECT_TRUE(OfferedJob::create(offer_of({{1, 1}}), {1, 1}, Instant{})->is_alone());
+  EXPECT_TRUE(OfferedJob::create(offer_of({}), {1, 1}, Instant{})->is_alone());
+  EXPECT_FALSE(OfferedJob::create(offer_of({{1, 1}, {1, 2}}), {1, 1}, Instant{})->is_alone());
+  EXPECT_FALSE(OfferedJob::create(offer_of({{1, 2}}), {1, 1}, Instant{})->is_alone());
+}
+
+TEST(OfferedJob, IsNamedByItsLineageAndItsTerm) {
+  const auto offer = OfferedJob::create(offer_of({{1, 1}}), {1, 1}, Instant{});
+  EXPECT_TRUE(offer->is_named_by(Successor{{8, 9}, 4}));
+  EXPECT_FALSE(offer->is_named_by(Successor{{8, 9}, 5})) << "another member, asked later";
+  EXPECT_FALSE(offer->is_named_by(Successor{{8, 8}, 4}));
+  EXPECT_FALSE(offer->is_named_by(std::nullopt));
+}
+
+TEST(OfferedJob, IsAnErrorIfItsRecordCannotBeContinued) {
+  StartCoordinator damaged = offer_of({{1, 1}});
+  damaged.record.state.pop_back();
+  EXPECT_FALSE(OfferedJob::create(damaged, {1, 1}, Instant{}).ok());
 }
 
 }  // namespace

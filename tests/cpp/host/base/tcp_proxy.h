@@ -58,6 +58,13 @@ class TcpProxy {
   void hold_before(std::string text) {
     thread_->call([this, &text] { held_text_ = std::move(text); });
   }
+  // Forwards everything again, also on new connections.
+  void release() {
+    thread_->call([this] {
+      held_text_.clear();
+      set_stalled(false);
+    });
+  }
   // Forwards nothing for that long, without closing a connection.
   void stall_for(Duration length) {
     thread_->call([this, length] {

@@ -21,6 +21,22 @@ class CoordinatorHandOverTest : public TurnedCoordinatorTest {
     ASSERT_TRUE(started.ok()) << started.status().message();
     coordinator = *std::move(started);
   }
+  static session::ClientHello hello_of(const SessionClient& node, std::uint64_t attempt) {
+    return {.capabilities = session::kCanTakeOver,
+            .job_id = "job",
+            .node = node.info.id,
+            .secret = node.secret,
+            .attempt = attempt};
+  }
+  // A new session of a node.
+  std::unique_ptr<SessionClient> reconnect(const NodeInfo& info) const {
+    auto again = std::make_unique<SessionClient>(coordinator->port());
+    again->info = info;
+    again->secret = {info.id.low, 7};
+    again->say_first(hello_of(*again, 2));
+    again->expect<session::ServerHello>();
+    return again;
+  }
   // By rank: members of a running round, which can run the coordinator.
   std::vector<std::unique_ptr<SessionClient>> run_round_of(int n) {
     std::vector<std::unique_ptr<SessionClient>> nodes;
@@ -32,12 +48,10 @@ class CoordinatorHandOverTest : public TurnedCoordinatorTest {
       node->info.address = "127.0.0.1";
       node->info.store_port = static_cast<std::uint16_t>(20000 + i);
       node->secret = {id, 7};
-      node->say_first({.capabilities = session::kCanTakeOver,
-                       .job_id = "job",
-                       .node = node->info.id,
-                       .secret = node->secret,
-                       .attempt = 1});
-      node->join(nnodes(1, n));
+      node->say_first(hello_of(*node, 1));
+      JobSettings settings = nnodes(1, n);
+      settings.reconnect_grace = milliseconds(300);
+      node->join(settings);
       nodes.push_back(std::move(node));
     }
     std::vector<std::unique_ptr<SessionClient>> by_rank(nodes.size());
@@ -70,6 +84,77 @@ TEST_F(CoordinatorHandOverTest, AnotherMemberIsAskedAndTheFirstAnswerCounts) {
                   testing::ElementsAre(session::LateLeave{nodes[2]->info.id, "SIGTERM"}));
     }
   }
+}
+
+// ---- The member that was asked.
+
+class OfferTest : public InVirtualTime {
+ protected:
+  // `others`: nodes of the job beside the one that keeps the offer.
+  Result<bool> keep_offer(std::uint64_t others) {
+    const JobSettings settings = nnodes(1, 8);
+    Rendezvous machine(settings, group.now(), Duration::zero());
+    std::vector<RendezvousAction> actions;
+    for (std::uint64_t id = 1; id <= 1 + others; ++id) {
+      NodeInfo node;
+      node.id = {1, id};
+      node.name = "node" + std::to_string(id);
+      node.address = "127.0.0.1";
+      node.store_port = static_cast<std::uint16_t>(20000 + id);
+      machine.step(rdzv::Join{node, settings}, group.now(), &actions);
+    }
+    return service->keep_offer({.lineage = {8, 9},
+                                .term = 2,
+                                .record = {"job", settings, machine.encode(), {}},
+                                .lost_incumbent = {},
+                                .is_recorded = false},
+                               {1, 1}, [this] { ++num_named; });
+  }
+  // True: it is a node of the job here; false: it is turned away.
+  bool is_greeted(std::optional<succession::Successor> successor) {
+    SessionClient client(service->port());
+    client.say_first({.job_id = "job",
+                      .node = {1, 2},
+                      .secret = {2, 7},
+                      .attempt = ++hellos,
+                      .successor = successor});
+    const auto message = client.receive();
+    if (!message) return false;
+    const auto* moved = std::get_if<session::Incumbent>(&*message);
+    EXPECT_TRUE(moved == nullptr || moved->is_elsewhere);
+    return std::holds_alternative<session::ServerHello>(*message);
+  }
+
+  const std::unique_ptr<os::LoopThread> thread = *os::LoopThread::start("coordinator", &group);
+  const std::unique_ptr<CoordinatorService> service =
+      *CoordinatorService::open(&thread->loop(), {}, {.job = "job"});
+  int num_named = 0;
+  std::uint64_t hellos = 0;
+};
+
+TEST_F(OfferTest, BeginsWithTheFirstNodeThatWasSentThere) {
+  EXPECT_FALSE(*keep_offer(1));
+  EXPECT_FALSE(is_greeted(std::nullopt));
+  EXPECT_FALSE(is_greeted(succession::Successor{{8, 9}, 3})) << "it was sent to another member";
+  EXPECT_FALSE(is_greeted(succession::Successor{{7, 7}, 2})) << "of another lineage";
+  EXPECT_EQ(num_named, 0);
+  EXPECT_TRUE(is_greeted(succession::Successor{{8, 9}, 2}));
+  EXPECT_EQ(num_named, 1);
+  EXPECT_TRUE(is_greeted(std::nullopt)) << "of any node from then on";
+  EXPECT_FALSE(service->drop_offer());
+}
+
+TEST_F(OfferTest, ThatIsDroppedBeginsNoMore) {
+  EXPECT_FALSE(*keep_offer(1));
+  EXPECT_TRUE(service->drop_offer());
+  service->begin_offer();
+  EXPECT_FALSE(is_greeted(succession::Successor{{8, 9}, 2}));
+  EXPECT_EQ(service->describe(), "");
+}
+
+TEST_F(OfferTest, BeginsAtOnceIfNoOtherNodeCanHaveBeenAsked) {
+  EXPECT_TRUE(*keep_offer(0));
+  EXPECT_TRUE(is_greeted(std::nullopt));
 }
 
 TEST(LateLeaves, OfALargeJobFitIntoOneFrame) {
@@ -125,6 +210,54 @@ TEST_F(CoordinatorHandOverTest, TheOnlyMemberHasLongerToAnswer) {
   EXPECT_FALSE(coordinator->is_drained());
   nodes[0]->send_message(session::TakenOver{.address = "127.0.0.1:9"});
   EXPECT_EQ(nodes[0]->expect<session::Incumbent>().incumbent.address, "127.0.0.1:9");
+}
+
+TEST_F(CoordinatorHandOverTest, AMemberWhoseSessionBreaksHasTimeToRepeatItsAnswer) {
+  auto nodes = run_round_of(2);
+  coordinator->begin_close(seconds(30));
+  const auto offer = nodes[0]->expect<session::TakeOver>();
+  const NodeInfo info = nodes[0]->info;
+  nodes[0].reset();
+  group.advance(milliseconds(200));
+  const auto again = reconnect(info);
+  group.advance(milliseconds(200));
+  again->send_message(session::TakenOver{.address = "127.0.0.1:9"});
+  const auto moved = again->expect<session::Incumbent>();
+  EXPECT_EQ(moved.incumbent.address, "127.0.0.1:9");
+  EXPECT_EQ(moved.incumbent.term, offer.term);
+  bool was_moved = false;
+  while (const auto message = nodes[1]->receive()) {
+    EXPECT_FALSE(std::holds_alternative<session::TakeOver>(*message));
+    was_moved |= std::holds_alternative<session::Incumbent>(*message);
+  }
+  EXPECT_TRUE(was_moved);
+}
+
+// The record of the next member is without it.
+TEST_F(CoordinatorHandOverTest, AMemberThatLeavesIsNotNamedAnyMore) {
+  const auto nodes = run_round_of(2);
+  coordinator->begin_close(seconds(30));
+  nodes[0]->expect<session::TakeOver>();
+  const Instant left_at = group.now();
+  nodes[0]->send_message(rdzv::Leave{nodes[0]->info.id, "SIGTERM"});
+  const auto second = nodes[1]->expect<session::TakeOver>();
+  EXPECT_EQ(group.now(), left_at);
+  nodes[0]->send_message(session::TakenOver{.address = "127.0.0.1:9"});
+  group.advance(milliseconds(100));
+  nodes[1]->send_message(session::TakenOver{.address = "127.0.0.1:10"});
+  const auto moved = nodes[1]->expect<session::Incumbent>();
+  EXPECT_EQ(moved.incumbent.address, "127.0.0.1:10");
+  EXPECT_EQ(moved.incumbent.term, second.term);
+}
+
+TEST_F(CoordinatorHandOverTest, AMemberThatDoesNotReturnInTimeIsPassedOver) {
+  auto nodes = run_round_of(2);
+  coordinator->begin_close(seconds(30));
+  const auto first = nodes[0]->expect<session::TakeOver>();
+  nodes[0].reset();
+  const Instant lost_at = group.now();
+  EXPECT_EQ(nodes[1]->expect<session::TakeOver>().term, first.term + 1);
+  EXPECT_EQ(group.now() - lost_at, milliseconds(300));
 }
 
 TEST_F(CoordinatorHandOverTest, WithoutAnAnswerTheCoordinatorEnds) {

@@ -56,6 +56,26 @@ class HandOverTest : public ::testing::TestWithParam<int> {
       node(number).join();
     }
   }
+  // The proxy is between the node and the coordinator at the endpoint.
+  void start_behind(const support::TcpProxy& proxy, std::uint64_t id) {
+    RendezvousOptions options = options_;
+    options.is_host = false;
+    options.endpoint_port = proxy.port();
+    nodes_.push_back(std::make_unique<TestNode>(options, id));
+    node(id).join();
+  }
+  // The host of the coordinator is stopped and asks node 2, whose reply is lost.
+  void lose_the_reply(support::TcpProxy* proxy) {
+    proxy->hold_before("127.0.0.1:");  // the address of the coordinator in it
+    node(1).send(rdzv::Leave{node(1).info().id, "it was stopped"});
+    node(1).begin_drain(5s);
+    group_.advance(100ms);
+    EXPECT_FALSE(node(1).is_drained());
+  }
+  void expect_end_of_host() {
+    EXPECT_TRUE(group_.run_until([&] { return node(1).is_drained(); }, 10s));
+    node(1).crash();
+  }
   // As on SIGTERM.
   void stop(std::size_t number) {
     node(number).send(rdzv::Leave{node(number).info().id, "it was stopped"});
@@ -133,18 +153,14 @@ TEST_P(HandOverTest, AMemberThatCannotRunTheCoordinatorIsPassedOver) {
 }
 
 // A node leaves, and ends, while a member is being asked. The member's connection breaks in the
-// middle of the confirmation with that leave, when the others know where the coordinator is. The
-// member stopped it again.
+// middle of the confirmation with that leave, when the others know where the coordinator is. They
+// arrive there, which confirms it too.
 TEST_P(HandOverTest, ALeaveIsFoundAsALossIfTheConfirmationIsLost) {
   options_.settings.max_nodes = 4;
   auto proxy = std::make_unique<support::TcpProxy>(held_.front().port(), &group_);
   start(1, true);
   node(1).expect<rdzv::Waiting>();
-  RendezvousOptions behind_proxy = options_;
-  behind_proxy.is_host = false;
-  behind_proxy.endpoint_port = proxy->port();
-  nodes_.push_back(std::make_unique<TestNode>(behind_proxy, 2));
-  node(2).join();
+  start_behind(*proxy, 2);
   start(3, false);
   start(4, false);
   form_round({1, 2, 3, 4});
@@ -159,8 +175,7 @@ TEST_P(HandOverTest, ALeaveIsFoundAsALossIfTheConfirmationIsLost) {
   group_.advance(1s);
   proxy.reset();
   const Instant lost_at = group_.now();
-  EXPECT_TRUE(group_.run_until([&] { return node(1).is_drained(); }, 10s));
-  node(1).crash();
+  expect_end_of_host();
   end_round({2, 4});
   form_round({2, 4});
   const Duration limit = options_.settings.node_timeout + 1s;  // R6
@@ -168,7 +183,112 @@ TEST_P(HandOverTest, ALeaveIsFoundAsALossIfTheConfirmationIsLost) {
   expect_success({2, 4});
 }
 
-// A coordinator that asks its only node to take the job over, and ends without its answer.
+// ---- The reply of the member that was asked is lost together with its session.
+
+TEST_P(HandOverTest, AMemberThatReturnsRepeatsItsReply) {
+  options_.settings.max_nodes = 4;
+  support::TcpProxy proxy(held_.front().port(), &group_);
+  start(1, true);
+  node(1).expect<rdzv::Waiting>();
+  start_behind(proxy, 2);
+  start(3, false);
+  start(4, false);
+  form_round({1, 2, 3, 4});
+  lose_the_reply(&proxy);
+  node(4).send(rdzv::Leave{node(4).info().id, "its host is needed elsewhere"});
+  node(4).crash();
+  group_.advance(100ms);
+  const Instant lost_at = group_.now();
+  proxy.cut();
+  proxy.release();
+  expect_end_of_host();
+  end_round({2, 3});
+  form_round({2, 3});
+  EXPECT_EQ(node(3).record().term, 2U) << "another member was asked";
+  EXPECT_LT(group_.now() - lost_at, 500ms) << "the leave was not in the confirmation";
+  expect_success({2, 3});
+}
+
+// It stays away until another member runs the job, and until the former coordinator has ended.
+TEST_P(HandOverTest, AMemberThatLearnsNothingDoesNotRunTheJobBesideAnother) {
+  options_.settings.reconnect_grace = 50ms;
+  options_.settings.max_nodes = 4;
+  support::TcpProxy proxy(held_.front().port(), &group_);
+  start(1, true);
+  node(1).expect<rdzv::Waiting>();
+  start_behind(proxy, 2);
+  start(3, false);
+  start(4, false);
+  form_round({1, 2, 3, 4});
+  lose_the_reply(&proxy);
+  const Instant lost_at = group_.now();
+  proxy.cut();
+  expect_end_of_host();
+  EXPECT_LT(group_.now() - lost_at, 500ms) << "the member had longer than reconnect_grace";
+  end_round({3, 4});
+  form_round({3, 4});
+  EXPECT_EQ(node(3).record().term, 3U);
+  node(2).expect<rdzv::Restart>();  // of the round that the host has left
+  const auto lost = node(2).expect<MembershipLost>();
+  EXPECT_EQ(lost.exit_code, kExitCoordinatorLost);
+  EXPECT_LE(group_.now() - lost_at, options_.settings.store_grace + 100ms);
+  expect_success({3, 4});
+}
+
+TEST_P(HandOverTest, AMemberThatLearnsOfTheOtherOneJoinsTheJobThere) {
+  options_.settings.reconnect_grace = 50ms;
+  support::TcpProxy proxy(held_.front().port(), &group_);
+  start(1, true);
+  node(1).expect<rdzv::Waiting>();
+  start_behind(proxy, 2);
+  start(3, false);
+  form_round({1, 2, 3});
+  lose_the_reply(&proxy);
+  proxy.cut();
+  expect_end_of_host();
+  start(4, true);  // node 3 announces itself there
+  group_.advance(1500ms);
+  proxy.release();
+  EXPECT_TRUE(node(2).awaits_message("this node does not run the job's coordinator"));
+  end_round({2, 3});
+  form_round({2, 3, 4});
+  EXPECT_EQ(node(2).record().term, 3U);
+  // The member that gave the job back can be asked again.
+  stop(3);
+  end_round({2, 4});
+  form_round({2, 4});
+  EXPECT_EQ(node(2).record().term, 4U);
+  expect_success({2, 4});
+}
+
+TEST_P(HandOverTest, TheOnlyMemberRunsTheJobWithoutAnAnswer) {
+  support::TcpProxy proxy(held_.front().port(), &group_);
+  start(1, true);
+  node(1).expect<rdzv::Waiting>();
+  start_behind(proxy, 2);
+  form_round({1, 2});
+  lose_the_reply(&proxy);
+  proxy.cut();
+  expect_end_of_host();
+  end_round({2});
+  form_round({2});
+  expect_success({2});
+}
+
+// The state of a job that another node has joined, too.
+std::string state_with_another_node(const JobSettings& settings) {
+  Rendezvous machine(settings, Instant(1s), 0s);
+  std::vector<RendezvousAction> actions;
+  NodeInfo other;
+  other.id = {7, 7};
+  other.name = "other";
+  other.address = "127.0.0.1";
+  other.store_port = 20000;
+  machine.step(rdzv::Join{other, settings}, Instant(1s), &actions);
+  return machine.encode();
+}
+
+// A coordinator that asks one of its nodes to take the job over, and ends without its answer.
 class EndingCoordinator {
  public:
   explicit EndingCoordinator(const JobSettings& settings) : settings_(settings) {}
@@ -182,7 +302,7 @@ class EndingCoordinator {
     const std::string record =
         succession::encode_record({.job_id = "job",
                                    .settings = settings_,
-                                   .state = Rendezvous(settings_, Instant(1s), 0s).encode(),
+                                   .state = state_with_another_node(settings_),
                                    .nodes = {}});
     session::append(&frames,
                     session::ServerMessage(session::TakeOver{
