@@ -171,7 +171,7 @@ bool RendezvousMachine::is_sent_too_early(const NodeInfo& info) const {
   if (const Node* node = find(info.id)) {
     return node->phase == NodePhase::kWorking && info.highest_round < round_.record.round;
   }
-  const FormerNode* known = former_node(info.id);
+  const FormerNode* known = former_nodes_.find(info.id);
   return known != nullptr && known->lost && info.highest_round < known->round;
 }
 
@@ -220,7 +220,7 @@ void RendezvousMachine::on(const rdzv::Close& event) {
     return;
   }
   if (!respond(event.node, NodeMessage::kClose)) return;
-  const FormerNode* known = former_node(event.node);
+  const FormerNode* known = former_nodes_.find(event.node);
   if (find(event.node) == nullptr && known != nullptr && known->lost) {
     send_evicted(event.node);  // I8: a lost node cannot decide for the job
   } else {
@@ -346,7 +346,7 @@ void RendezvousMachine::expire_node(const Node& node) {
                             duration_text(settings_.join_timeout);
     emit(rdzv::TimedOut{id, why});
     depart(id, false, why);
-    former_nodes_.back().timed_out = true;
+    former_nodes_.newest().timed_out = true;
   } else if (node.phase == NodePhase::kWorking) {
     depart(id, true,
            "it did not stop its workers within its grace and " + duration_text(kStopTimeoutMargin));

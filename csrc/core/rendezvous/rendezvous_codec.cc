@@ -7,6 +7,7 @@
 // One list of fields serves both directions: RendezvousCodec visits them with a writer or a reader.
 
 #include <algorithm>
+#include <deque>
 #include <map>
 #include <set>
 #include <type_traits>
@@ -69,6 +70,18 @@ void visit(Visitor& v, Node& node) {
 }
 
 template <typename Visitor>
+void visit(Visitor& v, FormerNode& one) {
+  visit(v, one.id);
+  v.name(one.name, kNodeTextBytesMax);
+  v.text(one.reason, kFieldBytesMax);
+  v.flag(one.lost);
+  v.flag(one.timed_out);
+  v.number(one.round);
+  v.number(one.done_round);
+  v.shared_instant(one.join_deadline);
+}
+
+template <typename Visitor>
 void visit(Visitor& v, RoundEnd& end) {
   v.choice(end.cause, rdzv::RestartCause::kMemberLeft);
   v.text(end.reason, kFieldBytesMax);
@@ -110,7 +123,6 @@ class RendezvousCodec {
         restarts(machine.restarts_),
         membership_changes(machine.membership_changes_),
         holds_growth(machine.holds_growth_),
-        former_nodes(machine.former_nodes_),
         marks(machine.marks_) {
     if (machine.result_) result = *machine.result_;
     if (machine.previous_result_) previous_result = *machine.previous_result_;
@@ -137,16 +149,12 @@ class RendezvousCodec {
     for (auto* one : {&result, &previous_result}) {
       v.optional(*one, [&](JobResult& value) { visit(v, value); });
     }
-    v.list(former_nodes, kNodesMax, [&](FormerNode& one) {
-      visit(v, one.id);
-      v.name(one.name, kNodeTextBytesMax);
-      v.text(one.reason, kFieldBytesMax);
-      v.flag(one.lost);
-      v.flag(one.timed_out);
-      v.number(one.round);
-      v.number(one.done_round);
-      v.shared_instant(one.join_deadline);
-    });
+    if constexpr (std::is_base_of_v<FieldWriter, Visitor>) {
+      v.list(source->former_nodes_.all(), kNodesMax,
+             [&](auto& one) { visit(v, const_cast<FormerNode&>(one)); });
+    } else {
+      v.list(former_nodes, kNodesMax, [&](FormerNode& one) { visit(v, one); });
+    }
     v.number(marks);
   }
 
@@ -227,7 +235,7 @@ class RendezvousCodec {
     m.holds_growth_ = holds_growth;
     m.result_ = share(result);
     m.previous_result_ = share(previous_result);
-    m.former_nodes_ = std::move(former_nodes);
+    m.former_nodes_.assign(std::move(former_nodes));
     m.marks_ = marks;
     install_nodes(&m, now);
     m.now_ = std::max(m.now_, now);
@@ -270,7 +278,7 @@ class RendezvousCodec {
   int membership_changes = 0;
   bool holds_growth = false;
   std::optional<JobResult> previous_result;
-  std::deque<FormerNode> former_nodes;
+  std::deque<FormerNode> former_nodes;  // the same
   std::uint64_t marks = 0;
 };
 

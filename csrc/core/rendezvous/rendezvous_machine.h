@@ -12,7 +12,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
@@ -20,6 +19,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/rendezvous/former_nodes.h"
 #include "core/rendezvous/liveness.h"
 #include "core/rendezvous/rendezvous_table.h"
 #include "core/rendezvous/round_state.h"
@@ -43,18 +43,6 @@ inline constexpr int kCounterMax = 1'000'000'000;  // of restarts and such; far 
 inline bool is_counter(int value) { return value >= 0 && value <= kCounterMax; }
 inline constexpr std::size_t kFormerNodesMin = 64;  // that are remembered; more in a larger job
 inline constexpr int kSparesMax = 4096;
-
-struct FormerNode {
-  NodeId id;
-  std::string name;
-  std::string reason;
-  bool lost = false;             // the node did not leave itself
-  std::uint64_t round = 0;       // the last round that it was a member of
-  std::uint64_t done_round = 0;  // the last round that it finished
-  bool timed_out = false;        // its join was not granted in time
-  // Lost while it waited for the first round: when that wait ends, also if it joins again.
-  SharedInstant join_deadline = {};
-};
 
 inline NodeId addressee(const RendezvousAction& action) {
   return std::visit([](const auto& one) { return one.to; }, action);
@@ -261,9 +249,8 @@ class RendezvousMachine {
   void send_waiting(const Node& node) const;
   void send_evicted(const NodeId& id) const;
   rdzv::Evicted eviction_of(const NodeId& id) const;
-  const FormerNode* former_node(const NodeId& id) const;
   bool has_left(const NodeId& id) const {
-    const FormerNode* const known = former_node(id);
+    const FormerNode* const known = former_nodes_.find(id);
     return known != nullptr && !known->lost;
   }
   SharedInstant make_shared_instant(Instant at) {
@@ -290,7 +277,7 @@ class RendezvousMachine {
   bool holds_growth_ = false;                         // until the job ends
   std::shared_ptr<const JobResult> result_;           // null while the job is open
   std::shared_ptr<const JobResult> previous_result_;  // of the generation before this one
-  std::deque<FormerNode> former_nodes_;
+  FormerNodes former_nodes_;
   std::uint64_t marks_ = 0;
 
   // Observed or derived here; not part of the encoding.

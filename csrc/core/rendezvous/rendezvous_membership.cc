@@ -306,7 +306,7 @@ void RendezvousMachine::admit(const NodeInfo& info) {
 // A node that was lost while it waited, and joins again, continues that wait: else a node that is
 // slow compared to node_timeout would wait for ever.
 SharedInstant RendezvousMachine::join_deadline(const NodeId& id) {
-  const FormerNode* const known = former_node(id);
+  const FormerNode* const known = former_nodes_.find(id);
   if (known != nullptr && known->join_deadline.number > 0) return known->join_deadline;
   return make_shared_instant(add_saturating(now_, settings_.join_timeout));
 }
@@ -424,12 +424,16 @@ void RendezvousMachine::depart(NodeId id, bool lost, const std::string& reason) 
   const auto found = nodes_.find(id);
   if (found == nodes_.end()) return;
   const Node node = take_out(found);
-  former_nodes_.push_back({id, node.info.name, reason, lost,
-                           node.rank >= 0 ? round_.record.round : 0, node.done_round});
-  if (lost && node.phase == NodePhase::kJoined) former_nodes_.back().join_deadline = node.deadline;
   const auto former_max = std::max(kFormerNodesMin, static_cast<std::size_t>(settings_.max_nodes));
-  while (former_nodes_.size() > former_max) former_nodes_.pop_front();
-  if (lost) emit(rdzv::Evicted{id, former_nodes_.back().round, reason});
+  FormerNode former{.id = id,
+                    .name = node.info.name,
+                    .reason = reason,
+                    .lost = lost,
+                    .round = node.rank >= 0 ? round_.record.round : 0,
+                    .done_round = node.done_round};
+  if (lost && node.phase == NodePhase::kJoined) former.join_deadline = node.deadline;
+  if (lost) emit(rdzv::Evicted{id, former.round, reason});
+  former_nodes_.add(std::move(former), former_max);
   if (node.rank >= 0) {
     round_.member(node.rank).fate = lost ? MemberFate::kLost : MemberFate::kLeft;
   }
@@ -475,20 +479,14 @@ void RendezvousMachine::member_departed(const std::string& name, bool lost,
   charge(cause, name, what);
 }
 
-const FormerNode* RendezvousMachine::former_node(const NodeId& id) const {
-  const auto found = std::find_if(former_nodes_.rbegin(), former_nodes_.rend(),
-                                  [&](const FormerNode& one) { return one.id == id; });
-  return found == former_nodes_.rend() ? nullptr : &*found;
-}
-
 std::string RendezvousMachine::name_of(const NodeId& id) const {
   if (const Node* const node = find(id)) return node->info.name;
-  const FormerNode* const known = former_node(id);
+  const FormerNode* const known = former_nodes_.find(id);
   return known == nullptr ? "" : known->name;
 }
 
 rdzv::Evicted RendezvousMachine::eviction_of(const NodeId& id) const {
-  const FormerNode* known = former_node(id);
+  const FormerNode* known = former_nodes_.find(id);
   if (known == nullptr) {
     return {id, 0, "it is not known here: it was declared lost long ago, or never joined"};
   }

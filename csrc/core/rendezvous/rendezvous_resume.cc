@@ -183,7 +183,7 @@ bool RendezvousMachine::may_take_static_rank(const NodeInfo& node) {
 }
 
 bool RendezvousMachine::has_finished(const NodeId& id, std::uint64_t round) const {
-  const FormerNode* known = former_node(id);
+  const FormerNode* known = former_nodes_.find(id);
   return known != nullptr && round > 0 && known->done_round == round;
 }
 
@@ -368,7 +368,7 @@ void RendezvousMachine::remind(const NodeId& id, std::uint64_t received_round, I
     return;
   }
   if (node == nullptr) {
-    const FormerNode* known = former_node(id);
+    const FormerNode* known = former_nodes_.find(id);
     if (known != nullptr && known->timed_out) {
       add(rdzv::TimedOut{id, known->reason});
     } else {
