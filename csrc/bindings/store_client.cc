@@ -240,9 +240,10 @@ void bind_client_lists(py::class_<StoreClient>& client) {
           [](StoreClient& self, const TextSequence& keys, const TextSequence& values,
              Timeout timeout) {
             if (keys.items.size() != values.items.size()) {
-              raise_status({StatusCode::kInvalidArgument,
-                            "multi_set: " + std::to_string(keys.items.size()) + " keys for " +
-                                std::to_string(values.items.size()) + " values"});
+              raise_status({StatusCode::kInvalidArgument, "multi_set: the number of keys is " +
+                                                              std::to_string(keys.items.size()) +
+                                                              ", that of values " +
+                                                              std::to_string(values.items.size())});
             }
             finish(without_gil([&] {
               std::vector<std::pair<std::string, std::string>> items;

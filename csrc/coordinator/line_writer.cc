@@ -53,8 +53,10 @@ class LineWriter::Queue {
         return;
       }
       if (dropped_lines_ > 0) {
-        pending_ += time_prefix() + "(" + std::to_string(std::exchange(dropped_lines_, 0)) +
-                    " lines were dropped: the output was not read)\n";
+        const std::size_t dropped = std::exchange(dropped_lines_, 0);
+        pending_ += time_prefix() + "(" + std::to_string(dropped) +
+                    (dropped == 1 ? " line was" : " lines were") +
+                    " dropped: the output was not read)\n";
       }
       pending_ += time_prefix();
       pending_.append(line).push_back('\n');

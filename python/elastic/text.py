@@ -26,6 +26,11 @@ def is_number(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) <= NUMBER_DIGITS_MAX
 
 
+def plural(count: int | str, noun: str) -> str:
+    """``1 node``, ``2 nodes``."""
+    return f"{count} {noun}" if str(count) == "1" else f"{count} {noun}s"
+
+
 def seconds(text: str, origin: str, *, positive: bool = False) -> float:
     try:
         value = float(text)

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "core/agent/agent_policy_context.h"
+#include "core/base/count_text.h"
 #include "core/base/duration_text.h"
 #include "core/base/signal_name.h"
 #include "core/rendezvous/rank_assign.h"
@@ -337,7 +338,10 @@ void AgentPolicy::set_result(const JobResult& job) {
   if (const char* final = why_final(failure)) {
     result_.message += final;
   } else if (settings_.max_restarts > 0) {
-    result_.message += "; none of " + std::to_string(settings_.max_restarts) + " restarts is left";
+    result_.message +=
+        settings_.max_restarts == 1
+            ? "; the only restart was used"
+            : "; none of " + std::to_string(settings_.max_restarts) + " restarts is left";
   }
 }
 
@@ -507,7 +511,7 @@ bool AgentPolicy::all_ended() const {
 std::string AgentPolicy::restart_text(const RoundRecord& record) const {
   std::string text = is_kept_ ? "; continuing" : "; restarting";
   if (record.nodes > 1 || round_->group_world_size > 1) {
-    text += " with " + std::to_string(record.nodes) + (record.nodes == 1 ? " node" : " nodes");
+    text += " with " + count_text(record.nodes, "node");
   }
   if (settings_.max_restarts > 0) {
     text += ", " + std::to_string(settings_.max_restarts - record.restarts) + " of " +

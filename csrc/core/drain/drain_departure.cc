@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/base/count_text.h"
 #include "core/base/duration_text.h"
 #include "core/drain/drain_machine.h"
 
@@ -154,7 +155,7 @@ std::string DrainMachine::obstacle() const {
   const auto left = static_cast<int>(staying) + spares_;
   if (staying == 0) return "no node of the round would be left";
   if (left < min_nodes_) {
-    return "the job needs " + std::to_string(min_nodes_) + " nodes, and " + std::to_string(left) +
+    return "the job needs " + count_text(min_nodes_, "node") + ", and " + std::to_string(left) +
            " would be left";
   }
   for (const auto& [id, node] : nodes_) {
@@ -224,8 +225,7 @@ void DrainMachine::release(std::vector<NodeId> nodes) {
   const std::size_t staying = num_staying();
   const std::string text = leaving_names() + " to leave at step " + std::to_string(step_) +
                            ", which every rank has reached; the job continues with " +
-                           std::to_string(staying) + (staying == 1 ? " node" : " nodes") +
-                           " of this round";
+                           count_text(staying, "node") + " of this round";
   announce(text);
   inform(true, text);
 }

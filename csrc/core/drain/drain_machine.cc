@@ -4,6 +4,7 @@
 #include <csignal>
 #include <utility>
 
+#include "core/base/count_text.h"
 #include "core/base/duration_text.h"
 #include "elastic/agent.h"
 
@@ -55,10 +56,6 @@ Reply checked(Reply reply) {
   reply.num_silent = std::max(reply.num_silent, 0);
   reply.stopped = std::max(reply.stopped, 0);
   return reply;
-}
-
-std::string count_text(std::int64_t count, const std::string& noun) {
-  return std::to_string(count) + " " + noun + (count == 1 ? "" : "s");
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include <cstdio>
 
+#include "core/base/count_text.h"
 #include "core/base/duration_text.h"
 #include "core/rendezvous/rendezvous_machine.h"
 #include "elastic/observer.h"
@@ -32,9 +33,7 @@ namespace {
 
 constexpr int kNodesShown = 4;
 
-std::string nodes_text(int count) {
-  return std::to_string(count) + (count == 1 ? " node" : " nodes");
-}
+std::string nodes_text(int count) { return count_text(count, "node"); }
 
 }  // namespace
 
@@ -86,7 +85,8 @@ RendezvousMachine::Description RendezvousMachine::describe_running() const {
   if (round_.missing > 0) {
     return {round + " is being rebuilt after a restart of the coordinator: " +
                 std::to_string(round_.record.nodes - round_.missing) + " of " +
-                nodes_text(round_.record.nodes) + " have resumed",
+                nodes_text(round_.record.nodes) + (round_.record.nodes == 1 ? " has" : " have") +
+                " resumed",
             "the others are declared lost", round_.at(Timer::kRebuild)};
   }
   std::string text = round + " runs on " + nodes_text(round_.record.nodes);
@@ -117,13 +117,16 @@ RendezvousMachine::Description RendezvousMachine::describe_forming(Instant now,
                                      " has ended (" + round_.end.reason + "): "
                                : "";
   if (round_.tally.working > 0) {
-    return {last + "waiting for " + nodes_text(round_.tally.working) + " to stop their workers" +
+    return {last + "waiting for " + nodes_text(round_.tally.working) +
+            (round_.tally.working == 1 ? " to stop its workers" : " to stop their workers") +
             names(NodePhase::kWorking, round_.tally.working)};
   }
   if (round_.missing > 0) {
     return {last + "waiting for " + nodes_text(round_.missing) +
-                " that have not resumed since the coordinator was restarted",
-            "they are declared lost", round_.at(Timer::kRebuild)};
+                (round_.missing == 1 ? " that has" : " that have") +
+                " not resumed since the coordinator was restarted",
+            round_.missing == 1 ? "it is declared lost" : "they are declared lost",
+            round_.at(Timer::kRebuild)};
   }
   if (round_.tally.stopped > 0) {
     return {last + "waiting for " + nodes_text(round_.tally.stopped) + " to join again" +

@@ -156,8 +156,11 @@ void RendezvousMachine::charge(rdzv::RestartCause cause, const std::string& node
     result.cause = JobCause::kNodeLost;
     result.node = node;
     result.lost = round_.lost_names();
-    result.message = what + ": " + std::to_string(available_nodes()) + " of at least " +
-                     std::to_string(settings_.min_nodes) + " nodes remain and " + budget;
+    const std::string left = settings_.min_nodes == 1
+                                 ? "no node remains"
+                                 : std::to_string(available_nodes()) + " of at least " +
+                                       std::to_string(settings_.min_nodes) + " nodes remain";
+    result.message = what + ": " + left + " and " + budget;
     if (round_.end.failure) result.message += "; before that " + failure_result().message;
   } else {
     result = failure_result();

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "core/base/count_text.h"
+
 namespace elastic::succession {
 namespace {
 
@@ -40,7 +42,7 @@ std::string describe_survival(const SurvivalFacts& facts) {
   const int dispensable = std::clamp(facts.nodes + facts.spares - facts.min_nodes, 0, losses);
   if (dispensable > 0) return survives + hosts_text(dispensable);
   const std::string too_few =
-      "fewer than " + std::to_string(facts.min_nodes) + " nodes (the minimum) would remain";
+      "fewer than " + core::count_text(facts.min_nodes, "node") + " (the minimum) would remain";
   if (facts.restarts_left > 0) {
     return survives + hosts_text(losses) + " if another node replaces it: " + too_few;
   }

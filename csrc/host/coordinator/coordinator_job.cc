@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/base/check.h"
+#include "core/base/count_text.h"
 #include "host/base/connection_limits.h"
 #include "os/net/address.h"
 
@@ -24,10 +25,6 @@
 
 namespace elastic::host {
 namespace {
-
-std::string nodes_text(int nodes) {
-  return std::to_string(nodes) + (nodes == 1 ? " node" : " nodes");
-}
 
 std::string outcome_text(const JobResult& result) {
   std::string text = result.outcome == JobOutcome::kSucceeded ? "it succeeded"
@@ -453,9 +450,10 @@ void CoordinatorJob::log_action(const Action& action, const SessionPeer* peer) {
   if constexpr (std::is_same_v<Action, rdzv::Round>) {
     if (action.record->round <= logged_round_) return;
     const RoundRecord& record = *action.record;
-    log("round " + std::to_string(shown_round(record.round)) + " is complete: " +
-        nodes_text(record.nodes) + ", world size " + std::to_string(record.world_size) +
-        ", master " + record.master_addr + " port " + std::to_string(record.master_port));
+    log("round " + std::to_string(shown_round(record.round)) +
+        " is complete: " + core::count_text(record.nodes, "node") + ", world size " +
+        std::to_string(record.world_size) + ", master " + record.master_addr + " port " +
+        std::to_string(record.master_port));
   } else if constexpr (std::is_same_v<Action, rdzv::Restart>) {
     if (std::exchange(logged_end_, action.round) == action.round) return;
     log("round " + std::to_string(shown_round(action.round)) + " ends: " + action.reason);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/base/count_text.h"
 #include "core/base/utf8.h"
 #include "core/session/coordinator_state.h"
 #include "host/coordinator/coordinator_service_impl.h"
@@ -315,7 +316,7 @@ Result<CoordinatorJob*> CoordinatorService::Impl::find_or_add_job(const std::str
   if (jobs_.size() >= jobs_max && !remove_idle_job("")) {
     return Status(
         StatusCode::kResourceExhausted,
-        "the coordinator has " + std::to_string(jobs_.size()) + " jobs, which is its limit");
+        "the coordinator has " + core::count_text(jobs_.size(), "job") + ", which is its limit");
   }
   const std::size_t of_address_max = std::max(jobs_max / 4, std::min(jobs_max, kJobsOfAddressMin));
   const auto of_address =

@@ -439,9 +439,11 @@ class Supervisor::Impl final : public os::EventLoop::FdHandler {
     if (left.empty()) {
       step(group_event::GuardianLost{loss_ + "; its workers were killed"});
     } else if (loop_->now() >= orphan_deadline_) {
-      step(group_event::GuardianLost{loss_ + "; " + std::to_string(left.size()) +
-                                     " processes of its workers still exist after SIGKILL (pid " +
-                                     pids_text(left) + ")"});
+      step(group_event::GuardianLost{
+          loss_ + "; " + std::to_string(left.size()) +
+          (left.size() == 1 ? " process of its workers still exists after SIGKILL (pid "
+                            : " processes of its workers still exist after SIGKILL (pid ") +
+          pids_text(left) + ")"});
     } else {
       orphan_timer_.arm(loop_->now() + kOrphanInterval);
     }

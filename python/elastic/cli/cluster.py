@@ -13,7 +13,7 @@ from typing import NamedTuple
 from elastic.cli.command_line import CommandLine, Value
 from elastic.constants import COORDINATOR_PORT
 from elastic.errors import ConfigError
-from elastic.text import is_number
+from elastic.text import is_number, plural
 
 AUTO = "auto"
 OPTIONS = ("nnodes", "node-rank", "rdzv-endpoint", "rdzv-id", "master-addr")
@@ -114,8 +114,9 @@ def _slurm(environ: Mapping[str, str]) -> Node:
     tasks = environ.get("SLURM_STEP_NUM_TASKS", "") if in_step else ""
     if tasks and nodes and tasks != nodes:
         raise ConfigError(
-            f"srun starts {tasks} tasks on {nodes} nodes, but elastic-launch is started once per "
-            "node and starts the workers itself: add --ntasks-per-node=1 to srun"
+            f"srun starts {plural(tasks, 'task')} on {plural(nodes, 'node')}, but elastic-launch "
+            "is started once per node and starts the workers itself: add --ntasks-per-node=1 to "
+            "srun"
         )
     names = environ.get("SLURM_STEP_NODELIST", "") if in_step else ""
     names = names or environ.get("SLURM_JOB_NODELIST") or environ.get("SLURM_NODELIST", "")

@@ -12,7 +12,7 @@ from elastic.cli.command_line import CommandLine
 from elastic.constants import DEFAULT_LINE_PREFIX
 from elastic.errors import ConfigError
 from elastic.multiprocessing.logs import LogOptions, Std, parse_ranks, parse_words
-from elastic.text import duration, seconds
+from elastic.text import duration, plural, seconds
 
 LOG_BYTES_LEAST = 4096
 LOG_FILES_MOST = 1000
@@ -181,7 +181,8 @@ def _known_ranks(ranks: Iterable[int], nproc: int, line: CommandLine, name: str)
     """Those that exist here: torchrun ignores others, so that all nodes can have one line."""
     beyond = [rank for rank in ranks if rank >= nproc]
     if beyond:
+        workers = plural(nproc, "worker")
         line.warnings.append(
-            f"{line.origin(name)}: there is no local rank {min(beyond)} among {nproc} workers"
+            f"{line.origin(name)}: there is no local rank {min(beyond)} among {workers}"
         )
     return [rank for rank in ranks if rank < nproc]

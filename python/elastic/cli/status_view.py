@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from elastic.text import duration
+from elastic.text import duration, plural
 
 SHOWN_PHASES = ("detect", "stop", "rendezvous", "first_step")
 NODE_HEADER = ("RANK", "NODE", "ADDRESS", "STATE", "LAST BEAT", "WORKERS")
@@ -52,7 +52,7 @@ def facts(snapshot: dict[str, Any]) -> list[Fact]:
     found = [_state(snapshot), *_hang(snapshot), *_progress(snapshot)]
     if snapshot["round"] is not None:
         text = (
-            f"{snapshot['round']}: {_count(snapshot['nodes_in_round'])}, world size "
+            f"{snapshot['round']}: {plural(snapshot['nodes_in_round'], 'node')}, world size "
             f"{snapshot['world_size']}, master {snapshot['master_addr']}:{snapshot['master_port']}"
         )
         found.append(Fact("round", text))
@@ -137,10 +137,6 @@ def _coordinator(coordinator: dict[str, Any]) -> str:
     return f"{where}{at}, term {coordinator['term']}{kept}"
 
 
-def _count(nodes: int) -> str:
-    return "1 node" if nodes == 1 else f"{nodes} nodes"
-
-
 def node_rows(snapshot: dict[str, Any]) -> Rows:
     rows: Rows = []
     for node in snapshot["nodes"]:
@@ -199,7 +195,7 @@ def line(snapshot: dict[str, Any]) -> str:
     """One line, for a log of changes."""
     parts = [f"{clock(snapshot['time'])} {state_of(snapshot)[0]}"]
     if snapshot["round"] is not None:
-        size = f"{_count(snapshot['nodes_in_round'])}, world size {snapshot['world_size']}"
+        size = f"{plural(snapshot['nodes_in_round'], 'node')}, world size {snapshot['world_size']}"
         parts.append(f"round {snapshot['round']} on {size}")
     if snapshot["waiting_nodes"] or snapshot["spare_nodes"]:
         parts.append(f"{snapshot['waiting_nodes']} waiting, {snapshot['spare_nodes']} spare")

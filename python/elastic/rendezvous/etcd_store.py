@@ -15,6 +15,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from elastic.rendezvous.errors import RendezvousConnectionError
+from elastic.text import plural
 
 try:
     from torch.distributed import Store
@@ -117,7 +118,7 @@ class EtcdStore(Store):  # type: ignore[misc]
             if left <= 0:
                 raise LookupError(
                     f"etcd has no key {missing[0]!r} below {self.prefix} after "
-                    f"{limit.total_seconds():g} s ({len(missing)} keys are missing)"
+                    f"{limit.total_seconds():g} s ({plural(len(missing), 'key')} missing)"
                 )
             self._watch(missing[0], revision + 1, min(left, WATCH_S))
 

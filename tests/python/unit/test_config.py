@@ -389,7 +389,7 @@ def test_user_settings_are_not_overwritten(
         ([], {"PET_START_METHOD": "fork"}, "PET_START_METHOD has no effect"),
         (["--node-rank=1"], {}, "--node-rank is 1: ignored, since the only node has rank 0"),
         (["--rdzv-conf=rank=2"], {}, "--rdzv-conf: rank is 2: ignored"),
-        (["--tee=0:1,1:1"], {}, "--tee: there is no local rank 1 among 1 workers"),
+        (["--tee=0:1,1:1"], {}, "--tee: there is no local rank 1 among 1 worker"),
         (["--local-ranks-filter=1"], {}, "there is no local rank 1"),
         ([], {"PET_NPROC": "2"}, "is ignored (did you mean PET_NPROC_PER_NODE?)"),
         ([], {"PET_MAX_RESTART": "2"}, "did you mean PET_MAX_RESTARTS?"),

@@ -190,7 +190,7 @@ TEST_P(AgentEnd, HasTheCodeOfTheFirstFailingWorker) {
   EXPECT_EQ(result.failures[0].rank, 1);
   EXPECT_THAT(result.failures[0].error_file, EndsWith("/attempt_1/1/error.json"));
   EXPECT_THAT(result.message, StartsWith("rank 1 (local rank 1, pid "));
-  EXPECT_THAT(result.message, EndsWith("none of 1 restarts is left"));
+  EXPECT_THAT(result.message, EndsWith("the only restart was used"));
 }
 
 INSTANTIATE_TEST_SUITE_P(Agent, AgentEnd,
