@@ -16,7 +16,7 @@ namespace elastic::core {
 
 Instant Liveness::suspicion_ends(const LastSeen& entry) const {
   if (!entry.is_closed) return entry.suspect_until;
-  return add_saturating(entry.suspect_until, kResumeTime * (most_closed_ - 1));
+  return add_saturating(entry.suspect_until, added_grace());
 }
 
 Instant Liveness::deadline(const LastSeen& entry) const {
@@ -30,23 +30,25 @@ void Liveness::left_suspicion(const LastSeen& entry) {
 void Liveness::record_activity(const NodeId& node, Instant now) {
   LastSeen& entry = last_seen_[node];
   left_suspicion(entry);
-  entry = {now, Instant::max()};
+  entry = {.last = now};
   check_at_ = std::min(check_at_, deadline(entry));
 }
 
 void Liveness::session_closed(const NodeId& node, Instant now, Duration least_grace) {
   const auto found = last_seen_.find(node);
   if (found == last_seen_.end() || found->second.suspect_until != Instant::max()) return;
-  found->second.suspect_until = add_saturating(now, std::max(reconnect_grace_, least_grace));
-  found->second.is_closed = true;
+  LastSeen& entry = found->second;
+  entry.grace = std::max(reconnect_grace_, least_grace);
+  entry.suspect_until = add_saturating(now, entry.grace);
+  entry.is_closed = true;
   most_closed_ = std::max(most_closed_, ++num_closed_);
-  check_at_ = std::min(check_at_, deadline(found->second));
+  check_at_ = std::min(check_at_, deadline(entry));
 }
 
 void Liveness::await(const NodeId& node, Instant until) {
   LastSeen& entry = last_seen_[node];
   left_suspicion(entry);
-  entry = {until, until};
+  entry = {.last = until, .suspect_until = until};
   check_at_ = std::min(check_at_, until);
 }
 
@@ -81,7 +83,10 @@ std::vector<Liveness::Loss> Liveness::take_lost(Instant now) {
     }
     const bool by_close = suspicion_ends(entry) <= now;
     closed += entry.is_closed ? 1 : 0;
-    lost.push_back({it->first, by_close, std::max(now - entry.last, Duration::zero())});
+    lost.push_back({.node = it->first,
+                    .by_close = by_close,
+                    .silence = std::max(now - entry.last, Duration::zero()),
+                    .grace = by_close ? entry.grace + added_grace() : Duration::zero()});
     it = last_seen_.erase(it);
   }
   num_closed_ -= closed;

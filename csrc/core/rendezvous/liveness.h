@@ -26,6 +26,7 @@ class Liveness {
     NodeId node;
     bool by_close = false;
     Duration silence{};  // since its last message
+    Duration grace{};    // by_close: the time that it had to resume
 
     bool operator==(const Loss&) const = default;
   };
@@ -58,8 +59,11 @@ class Liveness {
   struct LastSeen {
     Instant last;
     Instant suspect_until = Instant::max();  // max: not suspected
+    Duration grace{};                        // until then, since its session was closed
     bool is_closed = false;                  // suspected because its session was closed
   };
+  // Because of the other sessions that are closed.
+  Duration added_grace() const { return kResumeTime * (most_closed_ - 1); }
   Instant suspicion_ends(const LastSeen& entry) const;
   Instant deadline(const LastSeen& entry) const;
   void left_suspicion(const LastSeen& entry);

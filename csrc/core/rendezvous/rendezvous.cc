@@ -251,9 +251,9 @@ void RendezvousMachine::on(const rdzv::Tick&) {
     const Node* node = find(loss.node);
     depart(loss.node, true,
            node != nullptr && node->is_awaited ? await_reason(loss.node)
-           : loss.by_close ? "its session was closed and did not resume within " +
-                                 duration_text(settings_.reconnect_grace)
-                           : "no sign of life for " + duration_text(loss.silence));
+           : loss.by_close
+               ? "its session was closed and did not resume within " + duration_text(loss.grace)
+               : "no sign of life for " + duration_text(loss.silence));
   }
   if (is_closed()) return;
   check_node_deadlines();

@@ -67,6 +67,29 @@ TEST(Liveness, ClosingAgainDoesNotProlongTheGrace) {
   EXPECT_EQ(liveness.take_lost(kStart + 50ms).size(), 1u);
 }
 
+TEST(Liveness, ALossHasTheGraceThatTheNodeHad) {
+  Liveness liveness(5s, 50ms);
+  liveness.record_activity(kA, kStart);
+  liveness.session_closed(kA, kStart);
+  auto lost = liveness.take_lost(kStart + 50ms);
+  ASSERT_EQ(lost.size(), 1u);
+  EXPECT_EQ(lost[0].grace, 50ms);
+  // By its round trip, and because of a second session.
+  liveness.record_activity(kA, kStart + 1s);
+  liveness.record_activity(kB, kStart + 1s);
+  liveness.session_closed(kA, kStart + 1s, 600ms);
+  liveness.session_closed(kB, kStart + 1s);
+  const Instant lost_at = *liveness.next_deadline();
+  lost = liveness.take_lost(lost_at);
+  ASSERT_EQ(lost.size(), 1u);
+  EXPECT_EQ(lost[0].node, kB);
+  EXPECT_EQ(lost[0].grace, 50ms + kResumeTime);
+  EXPECT_EQ(lost[0].grace, lost_at - (kStart + 1s));
+  lost = liveness.take_lost(kStart + 1s + 600ms + kResumeTime);
+  ASSERT_EQ(lost.size(), 1u);
+  EXPECT_EQ(lost[0].grace, 600ms + kResumeTime);
+}
+
 TEST(Liveness, GapAboveAQuarterOfTheTimeoutIsNotChargedToAnyNode) {
   Liveness liveness(4s, 50ms);
   liveness.record_activity(kA, kStart);
