@@ -77,6 +77,11 @@ class Job {
   void begin_anew(const JobSettings& settings, Instant now) {
     rendezvous_.begin_anew(settings, now);
   }
+  // Whether the step of this event may need them, which visit the owner's other jobs.
+  bool needs_neighbours(const JobEvent& event) const {
+    return std::holds_alternative<RendezvousEvent>(event) &&
+           rendezvous_.phase() == RendezvousPhase::kForming;
+  }
   void set_neighbours(std::string text) { rendezvous_.set_neighbours(std::move(text)); }
 
   void step(const JobEvent& event, Instant now, std::vector<JobAction>* out);

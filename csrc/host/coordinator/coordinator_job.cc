@@ -324,7 +324,7 @@ void CoordinatorJob::tick() {
 // REQUIRES: job_ is not null
 void CoordinatorJob::step(const core::JobEvent& event) {
   if (is_offered()) return;
-  if (rendezvous()->phase() == RendezvousPhase::kForming) {
+  if (job_->needs_neighbours(event)) {
     job_->set_neighbours(context_.describe_neighbours(*this));
   }
   actions_.clear();

@@ -461,6 +461,15 @@ TEST_F(JobTest, ANodeWithoutAnIdCannotKeepTheOwnerFromClosing) {
   EXPECT_TRUE(job_.is_over());
 }
 
+TEST_F(JobTest, NeighboursAreNeededByStepsOfTheRendezvousOfAFormingJob) {
+  const rdzv::Heartbeat heartbeat{node(0)};
+  const job_event::Progressed progress{node(0), {}};
+  EXPECT_TRUE(job_.needs_neighbours(heartbeat));
+  EXPECT_FALSE(job_.needs_neighbours(progress));
+  (void)begin_round();
+  EXPECT_FALSE(job_.needs_neighbours(heartbeat));
+}
+
 TEST_F(JobTest, TheNextTimeIsTheEarliestOfAllParts) {
   (void)begin_round();
   (void)step(rdzv::Tick{});
