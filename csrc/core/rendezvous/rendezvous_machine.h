@@ -44,10 +44,6 @@ inline bool is_counter(int value) { return value >= 0 && value <= kCounterMax; }
 inline constexpr std::size_t kFormerNodesMin = 64;  // that are remembered; more in a larger job
 inline constexpr int kSparesMax = 4096;
 
-inline NodeId addressee(const RendezvousAction& action) {
-  return std::visit([](const auto& one) { return one.to; }, action);
-}
-
 // Fails with both values when a setting of the node differs from the job's.
 Status compare_settings(const JobSettings& job, const JobSettings& node);
 

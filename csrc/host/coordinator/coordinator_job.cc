@@ -7,6 +7,7 @@
 
 #include "core/base/check.h"
 #include "core/base/count_text.h"
+#include "core/rendezvous/action_kinds.h"
 #include "host/base/connection_limits.h"
 #include "os/net/address.h"
 
@@ -369,14 +370,8 @@ void CoordinatorJob::execute(const RendezvousAction& action) {
         }
         if constexpr (std::is_same_v<Action, rdzv::Closed>) send_to_connected(one);
         if (peer == nullptr) return;
-        // It would cross what the node is about to say of itself in this session, and follows that.
-        constexpr bool is_of_a_round =
-            std::is_same_v<Action, rdzv::Round> || std::is_same_v<Action, rdzv::Restart>;
-        if (is_of_a_round && !peer->has_joined) return;
-        // It is not a node of the job any more; until it joins again its heartbeats are ignored.
-        if constexpr (std::is_same_v<Action, rdzv::Refused> ||
-                      std::is_same_v<Action, rdzv::TimedOut> ||
-                      std::is_same_v<Action, rdzv::Evicted>) {
+        if (core::is_of_a_round(action) && !peer->has_joined) return;
+        if (core::removes_node(action)) {
           peer->has_joined = false;
           peer->loopback_join.reset();
         }

@@ -11,13 +11,12 @@
 #include <variant>
 #include <vector>
 
+#include "core/rendezvous/action_kinds.h"
 #include "elastic/rendezvous.h"
 
 namespace elastic::test {
 
-inline NodeId addressee(const RendezvousAction& action) {
-  return std::visit([](const auto& one) { return one.to; }, action);
-}
+using core::addressee;
 
 class RendezvousChecker {
  public:

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/rendezvous/action_kinds.h"
+
 namespace elastic::test {
 namespace {
 
@@ -208,16 +210,8 @@ void SimCoordinator::store_later() {
 void SimCoordinator::send(const RendezvousAction& action) {
   const auto session = sessions_.find(addressee(action));
   if (session == sessions_.end()) return;
-  // Like the real coordinator: it follows what the node says of itself in this session.
-  const bool is_of_a_round =
-      std::holds_alternative<rdzv::Round>(action) || std::holds_alternative<rdzv::Restart>(action);
-  if (is_of_a_round && !session->second.has_joined) return;
-  // It is not a node of the job now; its heartbeats are ignored until it joins again.
-  if (std::holds_alternative<rdzv::Evicted>(action) ||
-      std::holds_alternative<rdzv::Refused>(action) ||
-      std::holds_alternative<rdzv::TimedOut>(action)) {
-    session->second.has_joined = false;
-  }
+  if (core::is_of_a_round(action) && !session->second.has_joined) return;
+  if (core::removes_node(action)) session->second.has_joined = false;
   session->second.link->send(Side::kServer, action);
 }
 

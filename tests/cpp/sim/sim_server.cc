@@ -4,6 +4,8 @@
 #include <set>
 #include <utility>
 
+#include "core/rendezvous/action_kinds.h"
+
 namespace elastic::test {
 
 void SimServer::succeed(const succession::StartCoordinator& start, const NodeId& self) {
@@ -240,12 +242,8 @@ void SimServer::send(const RendezvousAction& action) {
   owner_.sent(action);
   const auto session = sessions_.find(addressee(action));
   if (session == sessions_.end()) return;
-  const bool is_of_a_round =
-      std::holds_alternative<rdzv::Round>(action) || std::holds_alternative<rdzv::Restart>(action);
-  if (is_of_a_round && !session->second.has_joined) return;
-  if (std::holds_alternative<rdzv::Evicted>(action) ||
-      std::holds_alternative<rdzv::Refused>(action) ||
-      std::holds_alternative<rdzv::TimedOut>(action)) {
+  if (core::is_of_a_round(action) && !session->second.has_joined) return;
+  if (core::removes_node(action)) {
     session->second.has_joined = false;
     has_removed_ = true;
   }
