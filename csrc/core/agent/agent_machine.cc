@@ -5,6 +5,7 @@
 #include <csignal>
 #include <utility>
 
+#include "core/base/earliest.h"
 #include "core/base/signal_name.h"
 
 // Theory of operation. The policy decides about rounds, workers and the result (agent_policy.cc).
@@ -39,12 +40,7 @@ void AgentMachine::step(const AgentInput& input, Instant now, std::vector<AgentA
 }
 
 std::optional<Instant> AgentMachine::next_deadline() const {
-  std::optional<Instant> next;
-  for (const auto& at :
-       {policy_.next_deadline(), join_at_, held_until_, drain_until_, shutdown_at_}) {
-    if (at && (!next || *at < *next)) next = at;
-  }
-  return next;
+  return earliest({policy_.next_deadline(), join_at_, held_until_, drain_until_, shutdown_at_});
 }
 
 void AgentMachine::tick() {

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/base/duration_text.h"
+#include "core/base/earliest.h"
 #include "core/hang/stack_text.h"
 #include "elastic/agent.h"
 
@@ -311,13 +312,10 @@ std::optional<hang::Hang> HangWatch::hang() const {
 }
 
 std::optional<Instant> HangWatch::next_deadline() const {
-  std::optional<Instant> next;
-  const auto include = [&](Instant at) { next = next ? std::min(*next, at) : at; };
-  if (collection_) include(collection_->deadline);
-  if (collection_ && collection_->purpose != Purpose::kObserver) return next;
-  if (const auto overdue = overdue_at()) include(*overdue);
-  if (const auto hung = hung_at()) include(*hung);
-  return next;
+  std::optional<Instant> collected;
+  if (collection_) collected = collection_->deadline;
+  if (collection_ && collection_->purpose != Purpose::kObserver) return collected;
+  return earliest({collected, overdue_at(), hung_at()});
 }
 
 // When the ranks that still run are overdue; nullopt: none has exited in the known round.

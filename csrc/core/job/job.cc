@@ -6,6 +6,8 @@
 #include <type_traits>
 #include <utility>
 
+#include "core/base/earliest.h"
+
 // Theory of operation. An event of the rendezvous is one step of its machine. What the gate lets
 // through of the actions is sent, and tells the judge of hangs and the agreed step which nodes work
 // in which round: they know of a round what its nodes know of it, not what is still held. What
@@ -13,13 +15,6 @@
 // rendezvous that follow in the same call, after the actions before them.
 
 namespace elastic::core {
-namespace {
-
-std::optional<Instant> earlier(std::optional<Instant> one, std::optional<Instant> other) {
-  return one && other ? std::min(*one, *other) : one ? one : other;
-}
-
-}  // namespace
 
 Job::Job(std::string id, JobSettings settings, Instant now, Duration start_hold)
     : id_(std::move(id)), rendezvous_(std::move(settings), now, start_hold), gate_(id_) {
@@ -86,11 +81,11 @@ void Job::settle() {
 }
 
 std::optional<Instant> Job::next_deadline() const {
-  return earlier(rendezvous_.next_deadline(), next_watch_deadline());
+  return earliest({rendezvous_.next_deadline(), next_watch_deadline()});
 }
 
 std::optional<Instant> Job::next_watch_deadline() const {
-  return earlier(hangs_.next_deadline(), drain_.next_deadline());
+  return earliest({hangs_.next_deadline(), drain_.next_deadline()});
 }
 
 void Job::on(const RendezvousEvent& event) {

@@ -22,6 +22,7 @@
 #include <iterator>
 
 #include "core/base/check.h"
+#include "core/base/earliest.h"
 #include "core/register/register_election_impl.h"
 #include "core/register/register_machine.h"
 #include "core/register/register_voter_impl.h"
@@ -61,15 +62,9 @@ void BasicRegister<Rules>::step(const Event& event, Instant now, std::vector<Act
 
 template <typename Rules>
 std::optional<Instant> BasicRegister<Rules>::next_deadline() const {
-  std::optional<Instant> earliest;
-  auto consider = [&](const std::optional<Instant>& when) {
-    if (when && (!earliest || *when < *earliest)) earliest = when;
-  };
-  consider(attempt_at_);
-  consider(attempt_ends_);
-  consider(repeat_at_);
-  if (no_majority_since_) consider(add_saturating(*no_majority_since_, settings_.store_grace));
-  return earliest;
+  std::optional<Instant> expires_at;
+  if (no_majority_since_) expires_at = add_saturating(*no_majority_since_, settings_.store_grace);
+  return core::earliest({attempt_at_, attempt_ends_, repeat_at_, expires_at});
 }
 
 template <typename Rules>

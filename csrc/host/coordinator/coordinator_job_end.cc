@@ -18,6 +18,7 @@
 #include <utility>
 #include <variant>
 
+#include "core/base/earliest.h"
 #include "host/coordinator/coordinator_job.h"
 #include "os/loop/random_seed.h"
 
@@ -105,7 +106,7 @@ void CoordinatorJob::judge_absent_members() {
   for (auto& [node, asked] : asked_) {
     if (!asked.returns_until || !asked.may_answer) continue;
     if (context_.loop->now() < *asked.returns_until) {
-      next = std::min(next.value_or(Instant::max()), *asked.returns_until);
+      next = core::earliest({next, asked.returns_until});
     } else if (!sessions_.contains(node)) {
       absent.push_back(node);
     }
