@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -33,8 +33,17 @@ from torch.distributed import distributed_c10d
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DistributedSampler
 
-from elastic import _environment, _torch_batches, _torch_nccl, _torch_transfer, _torch_trial, worker
+from elastic import (
+    _environment,
+    _torch_batches,
+    _torch_nccl,
+    _torch_state,
+    _torch_transfer,
+    _torch_trial,
+    worker,
+)
 from elastic._torch_batches import GlobalBatches
+from elastic._torch_state import Stateful
 
 __all__ = ["Change", "GlobalBatches", "Step", "TrainingMembership", "membership"]
 
@@ -44,14 +53,6 @@ _SIGNS_OF_LOSS = ("gloo", "nccl", "connection", "broken pipe", "socket", "timed 
 _NOTICE_INTERVAL_S = 0.002
 _CPU = torch.device("cpu")
 _CONNECT_TIMEOUT = timedelta(seconds=2)
-
-
-class Stateful(Protocol):
-    """What has a state of its own: a scheduler, a gradient scaler."""
-
-    def state_dict(self) -> Any: ...
-
-    def load_state_dict(self, state: Any, /) -> Any: ...
 
 
 @dataclass(frozen=True)
@@ -179,6 +180,7 @@ class TrainingMembership:
         """The last change of the members; None: this process has seen none."""
         self._sampler = sampler
         self._also = also
+        self._state = _torch_state.State(model, optimizer, also)
         self._backend = backend
         self._timeout = timeout
         self._ddp = ddp
@@ -508,33 +510,12 @@ class TrainingMembership:
 
     # All ranks take part. Nothing is changed before everything has been received.
     def _transfer(self, source: int, is_receiver: bool) -> None:
-        own = self._state() if self.rank == source else None
+        own = self._state.whole() if self.rank == source else None
         received = _torch_transfer.broadcast(
             own, source, is_receiver, self._device, self._wire, self.confirm
         )
         if is_receiver:
-            self._load(received)
-
-    def _state(self) -> dict[str, Any]:
-        saved = self.module.state_dict()
-        return {
-            "model": saved,
-            "buffers": {
-                name: buffer for name, buffer in self.module.named_buffers() if name not in saved
-            },
-            "optimizer": self.optimizer.state_dict(),
-            "also": {name: one.state_dict() for name, one in self._also.items()},
-        }
-
-    def _load(self, state: dict[str, Any]) -> None:
-        self.module.load_state_dict(state["model"])
-        with torch.no_grad():
-            own = dict(self.module.named_buffers())
-            for name, buffer in state["buffers"].items():
-                own[name].copy_(buffer)
-        self.optimizer.load_state_dict(state["optimizer"])
-        for name, one in self._also.items():
-            one.load_state_dict(state["also"][name])
+            self._state.load_whole(received)
 
 
 # torch names a process group by a counter, and the names are part of the keys by which ranks meet.
