@@ -36,7 +36,11 @@ def _put_tensors(value: Any, tensors: Sequence[torch.Tensor]) -> Any:
 
 def _rebuilt(value: Any, convert: Callable[[Any], Any]) -> Any:
     """A plain container with converted items; another value as it is."""
-    if type(value) in (dict, OrderedDict, defaultdict):
+    if type(value) is OrderedDict:
+        found = OrderedDict((key, convert(one)) for key, one in value.items())
+        found.__dict__.update(vars(value))  # versions, in the state of a module
+        return found
+    if type(value) in (dict, defaultdict):
         return {key: convert(one) for key, one in value.items()}
     if type(value) in (list, tuple):
         return type(value)(convert(one) for one in value)
