@@ -93,7 +93,7 @@ PYTHON_IMPORTS: dict[str, tuple[str, ...]] = {
     "_torch_bases": (),
     "_torch_batches": (),
     "_torch_nccl": ("_environment", "worker"),
-    "_torch_state": (),
+    "_torch_state": ("_torch_transfer",),
     "_torch_transfer": (),
     "_torch_trial": ("_torch_transfer",),
     "constants": (),

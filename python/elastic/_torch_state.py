@@ -2,10 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Protocol
+import hashlib
+import pickle
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
 
 import torch
+
+from elastic import _torch_transfer
+
+# Of larger tensors columns of words are summed where they are.
+_COPIED_BYTES = 1 << 14
+_COLUMNS = 1 << 9
+
+
+class Position(NamedTuple):
+    """How far a rank is, and the digest of its extras."""
+
+    has_state: bool
+    step: int
+    updates: int  # of the parameters, in the step
+    extras: int
+
+    @property
+    def progress(self) -> tuple[int, ...]:
+        """Greater for a rank that is further."""
+        return (self.has_state, self.step, self.updates)
+
+    @property
+    def next_step(self) -> int:
+        return self.step + (self.updates > 0)
+
+
+@dataclass(frozen=True)
+class Transfer:
+    source: int  # the lowest of the ranks that are furthest
+    receivers: frozenset[int]
+    is_whole: bool  # else of the extras
+
+
+def transfer_between(ranks: Sequence[Position], *, shares_start: bool) -> Transfer:
+    """What makes all ranks equal to one of those that are furthest.
+
+    ``shares_start``: also before the first step, when no rank has a state of the training.
+    """
+    furthest = max(one.progress for one in ranks)
+    source = next(i for i, one in enumerate(ranks) if one.progress == furthest)
+    has_begun = ranks[source].has_state
+    behind = {i for i, one in enumerate(ranks) if one.progress != furthest}
+    if shares_start and not has_begun:
+        behind = set(range(len(ranks))) - {source}
+    # Ranks that a change has interrupted between the same updates, but not at the same line.
+    other = {i for i, one in enumerate(ranks) if has_begun and one.extras != ranks[source].extras}
+    return Transfer(source, frozenset(behind | other), bool(behind))
 
 
 class Stateful(Protocol):
@@ -28,24 +78,86 @@ class State:
         self._module = module
         self._optimizer = optimizer
         self._also = also
+        others = [one for one in also.values() if isinstance(one, torch.optim.Optimizer)]
+        self.optimizers = (optimizer, *others)
 
-    def whole(self) -> dict[str, Any]:
+    def taken(self, is_whole: bool) -> dict[str, Any]:
+        """What is sent: the whole state, or only the extras."""
+        if not is_whole:
+            return self._extras()
         saved = self._module.state_dict()
+        buffers = self._module.named_buffers()
         return {
             "model": saved,
-            "buffers": {
-                name: buffer for name, buffer in self._module.named_buffers() if name not in saved
-            },
+            "buffers": {name: buffer for name, buffer in buffers if name not in saved},
             "optimizer": self._optimizer.state_dict(),
             "also": {name: one.state_dict() for name, one in self._also.items()},
         }
 
-    def load_whole(self, state: Mapping[str, Any]) -> None:
-        self._module.load_state_dict(state["model"])
-        with torch.no_grad():
-            own = dict(self._module.named_buffers())
-            for name, buffer in state["buffers"].items():
-                own[name].copy_(buffer)
-        self._optimizer.load_state_dict(state["optimizer"])
-        for name, one in self._also.items():
-            one.load_state_dict(state["also"][name])
+    def load(self, state: Mapping[str, Any]) -> None:
+        if "model" in state:
+            self._module.load_state_dict(state["model"])
+            with torch.no_grad():
+                own = dict(self._module.named_buffers())
+                for name, buffer in state["buffers"].items():
+                    own[name].copy_(buffer)
+            self._optimizer.load_state_dict(state["optimizer"])
+        else:
+            for optimizer, groups in zip(self.optimizers, state["options"], strict=True):
+                for group, options in zip(optimizer.param_groups, groups, strict=True):
+                    group.update(options)
+        for name, saved in state["also"].items():
+            self._also[name].load_state_dict(saved)
+
+    # What a script changes without an update of the parameters: options of optimizers, and `also`.
+    def _extras(self) -> dict[str, Any]:
+        return {
+            "options": [_options(one) for one in self.optimizers],
+            "also": {
+                name: one.state_dict()
+                for name, one in self._also.items()
+                if not isinstance(one, torch.optim.Optimizer)
+            },
+        }
+
+    def digest(self) -> int:
+        """64 bits of the extras: equal in two processes whose extras are equal."""
+        found = hashlib.blake2b(digest_size=8)
+        _add(self._extras(), found.update)
+        return int.from_bytes(found.digest(), "little", signed=True)
+
+
+def _options(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
+    return [
+        {name: value for name, value in group.items() if name != "params"}
+        for group in optimizer.param_groups
+    ]
+
+
+# A pickle of the whole would depend on the identity of objects and on the order of keys.
+def _add(value: Any, update: Callable[[bytes], None]) -> None:
+    if isinstance(value, torch.Tensor):
+        update(f"{value.dtype} {tuple(value.shape)} ".encode())
+        update(_content(value))
+    elif isinstance(value, Mapping):
+        update(f"{len(value)} items ".encode())
+        for key in sorted(value, key=repr):
+            update(f"{key!r} ".encode())
+            _add(value[key], update)
+    elif isinstance(value, (list, tuple)):
+        update(f"{len(value)} values ".encode())
+        for one in value:
+            _add(one, update)
+    else:
+        update(pickle.dumps(value))
+
+
+def _content(tensor: torch.Tensor) -> bytes:
+    flat = _torch_transfer.as_bytes(tensor.detach(), tensor.device)
+    if flat.numel() > _COPIED_BYTES:
+        if flat.storage_offset() % 8:
+            flat = flat.clone()
+        end = flat.numel() - flat.numel() % (8 * _COLUMNS)
+        sums = flat[:end].view(torch.int64).reshape(-1, _COLUMNS).sum(dim=0)
+        flat = torch.cat([sums.view(torch.uint8), flat[end:]])
+    return bytes(flat.cpu().numpy())

@@ -80,7 +80,7 @@ def broadcast(
         part = kinds[first:last]
         sizes = [_bytes(shape, dtype) for shape, dtype, _ in part]
         if tensors:
-            flat = torch.cat([_as_bytes(one, wire) for one in tensors[first:last]])
+            flat = torch.cat([as_bytes(one, wire) for one in tensors[first:last]])
         else:
             flat = torch.empty(sum(sizes), dtype=torch.uint8, device=wire)
         dist.broadcast(flat, src=source)
@@ -132,5 +132,5 @@ def _bytes(shape: tuple[int, ...], dtype: torch.dtype) -> int:
     return int(torch.Size(shape).numel() * dtype.itemsize)
 
 
-def _as_bytes(tensor: torch.Tensor, wire: torch.device) -> torch.Tensor:
+def as_bytes(tensor: torch.Tensor, wire: torch.device) -> torch.Tensor:
     return tensor.to(wire).contiguous().reshape(-1).view(torch.uint8)

@@ -15,7 +15,8 @@ is ordinary data-parallel training. docs/in-place.md describes what happens at a
 
 State is never rolled back. After each change the ranks compare how far they are. The lowest of the
 ranks that are furthest sends its state to the ranks that are not: to new processes, and to a rank
-that a change interrupted in a step that others had completed.
+that a change interrupted in a step that others had completed. Ranks that are as far, but have
+another learning rate or other objects of ``also``, receive these: so all ranks are equal.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ from elastic import (
     worker,
 )
 from elastic._torch_batches import GlobalBatches
-from elastic._torch_state import Stateful
+from elastic._torch_state import Position, Stateful
 
 __all__ = ["Change", "GlobalBatches", "Step", "TrainingMembership", "membership"]
 
@@ -65,7 +66,7 @@ class Change:
     previous_world_size: int
     kept: tuple[int, ...]  # ranks, in the new round, whose processes have state
     new: tuple[int, ...]  # ranks whose processes are new
-    source: int | None  # the rank that sent its state; None: no rank needed it
+    source: int | None  # the rank that sent its state, or a part; None: no rank needed it
     step: int  # at which the training continues
     out: float  # from the error or the notice until this rank had left the round
     waited: float  # until the launcher had formed the next round
@@ -138,11 +139,11 @@ def membership(
 
     ``model``: the module itself, on its device; ``TrainingMembership.model`` is the wrapped one.
     ``sampler``: is given the rank and the world size of each round. ``also``: other objects with a
-    state that new processes need, by names that are equal on all ranks. ``start``: the step at
-    which the training begins, from a checkpoint; ranks that are behind get the state of the one
-    that is furthest. ``timeout``: of the process group. ``ddp``: arguments for
-    ``DistributedDataParallel``. ``notice_timeout``: how long after an error of a collective this
-    process waits to hear that it was a change; then the error is raised.
+    state that new processes need, by names that are equal on all ranks; after a change the states
+    are equal, too. ``start``: the step at which the training begins, from a checkpoint; ranks that
+    are behind get the state of the one that is furthest. ``timeout``: of the process group.
+    ``ddp``: arguments for ``DistributedDataParallel``. ``notice_timeout``: how long after an error
+    of a collective this process waits to hear that it was a change; then the error is raised.
 
     Raises ``ValueError`` for a model, an optimizer or a backend that cannot continue in place.
     """
@@ -264,8 +265,7 @@ class TrainingMembership:
                 return
 
     def __enter__(self) -> TrainingMembership:
-        optimizers = [one for one in self._also.values() if isinstance(one, torch.optim.Optimizer)]
-        for one in (self.optimizer, *optimizers):
+        for one in self._state.optimizers:
             self._hooks.append(one.register_step_post_hook(self._count_update))
             if self._uses_nccl:
                 self._hooks.append(one.register_step_pre_hook(self._confirm_gradients))
@@ -473,21 +473,22 @@ class TrainingMembership:
             self._wrapped = self.module
             return None
         rank, world_size = self.rank, self.world_size
-        ranks = [(self._has_state, self.step, self._updates)]
+        extras = self._state.digest() if self._has_state else 0
+        own = Position(self._has_state, self.step, self._updates, extras)
+        ranks = [own]
         source = None
         ddp = self._ddp
         if self._compares:
-            ranks = _gathered(ranks[0], world_size, self._wire)
+            ranks = _gathered(own, world_size, self._wire)
             self.confirm()
-            furthest = max(ranks)
             # With NCCL, what DistributedDataParallel would receive could not be confirmed.
-            is_first = self._uses_nccl and not furthest[0]
             ddp = {"init_sync": False, **ddp} if self._uses_nccl else ddp
-            if is_first or any(one != furthest for one in ranks):
-                source = ranks.index(furthest)
-                self._transfer(source, ranks[rank] != furthest or (is_first and rank != source))
+            transfer = _torch_state.transfer_between(ranks, shares_start=self._uses_nccl)
+            if transfer.receivers:
+                source = transfer.source
+                self._transfer(transfer)
             # An update that was made is not repeated.
-            self.step = furthest[1] + (furthest[2] > 0)
+            self.step = ranks[transfer.source].next_step
             self._updates = 0
         _torch_batches.divide(self._sampler, rank, world_size)
         self._wrapped = DistributedDataParallel(self.module, **ddp)
@@ -498,8 +499,8 @@ class TrainingMembership:
             reason=times.round.reason,
             world_size=world_size,
             previous_world_size=self._world_size,
-            kept=tuple(i for i, (has_state, _, _) in enumerate(ranks) if has_state),
-            new=tuple(i for i, (has_state, _, _) in enumerate(ranks) if not has_state),
+            kept=tuple(i for i, one in enumerate(ranks) if one.has_state),
+            new=tuple(i for i, one in enumerate(ranks) if not one.has_state),
             source=source,
             step=self.step,
             out=times.left - times.failed,
@@ -509,13 +510,14 @@ class TrainingMembership:
         )
 
     # All ranks take part. Nothing is changed before everything has been received.
-    def _transfer(self, source: int, is_receiver: bool) -> None:
-        own = self._state.whole() if self.rank == source else None
+    def _transfer(self, transfer: _torch_state.Transfer) -> None:
+        is_receiver = self.rank in transfer.receivers
+        own = self._state.taken(transfer.is_whole) if self.rank == transfer.source else None
         received = _torch_transfer.broadcast(
-            own, source, is_receiver, self._device, self._wire, self.confirm
+            own, transfer.source, is_receiver, self._device, self._wire, self.confirm
         )
         if is_receiver:
-            self._state.load_whole(received)
+            self._state.load(received)
 
 
 # torch names a process group by a counter, and the names are part of the keys by which ranks meet.
@@ -570,10 +572,9 @@ def _device_of(model: torch.nn.Module) -> torch.device:
     return next(model.parameters(), torch.empty(0)).device
 
 
-def _gathered(
-    own: tuple[bool, int, int], world_size: int, device: torch.device
-) -> list[tuple[bool, int, int]]:
-    found = [torch.empty(3, dtype=torch.int64, device=device) for _ in range(world_size)]
+def _gathered(own: Position, world_size: int, device: torch.device) -> list[Position]:
+    found = [torch.empty(len(own), dtype=torch.int64, device=device) for _ in range(world_size)]
     dist.all_gather(found, torch.tensor(own, dtype=torch.int64, device=device))
-    numbers = torch.stack(found).tolist()
-    return [(bool(has_state), step, updates) for has_state, step, updates in numbers]
+    return [
+        Position(bool(has_state), *numbers) for has_state, *numbers in torch.stack(found).tolist()
+    ]

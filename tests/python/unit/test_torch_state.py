@@ -50,7 +50,100 @@ def test_a_module_that_knows_older_versions_of_its_state_gets_the_version() -> N
         )
         for model in models
     ]
-    states[1].load_whole(sent(states[0].whole()))
-    own, received = (state.whole() for state in states)
+    states[1].load(sent(states[0].taken(True)))
+    own, received = (state.taken(True) for state in states)
     for part in ("model", "also"):
         torch.testing.assert_close(received[part], own[part], rtol=0, atol=0)
+
+
+def positions(*ranks: tuple[bool, int, int, int]) -> list[_torch_state.Position]:
+    return [_torch_state.Position(*one) for one in ranks]
+
+
+@pytest.mark.parametrize(
+    ("ranks", "source", "receivers", "is_whole"),
+    [
+        (positions((True, 10, 1, 7), (True, 10, 1, 7)), 0, [], False),
+        (positions((True, 10, 1, 7), (True, 10, 1, 8)), 0, [1], False),
+        (positions((True, 9, 1, 7), (True, 10, 0, 7), (True, 10, 0, 7)), 1, [0], True),
+        (positions((True, 10, 1, 7), (True, 10, 1, 8), (False, 0, 0, 0)), 0, [1, 2], True),
+        (positions((False, 0, 0, 0), (False, 0, 0, 0)), 0, [], False),
+    ],
+)  # fmt: skip
+def test_a_rank_of_those_that_are_furthest_sends_what_others_lack(
+    ranks: list[_torch_state.Position], source: int, receivers: list[int], is_whole: bool
+) -> None:
+    found = _torch_state.transfer_between(ranks, shares_start=False)
+    assert found == _torch_state.Transfer(source, frozenset(receivers), is_whole)
+
+
+def test_before_the_first_step_all_receive_the_state_of_one_if_they_share_the_start() -> None:
+    found = _torch_state.transfer_between(positions(*[(False, 0, 0, 0)] * 3), shares_start=True)
+    assert found == _torch_state.Transfer(0, frozenset({1, 2}), True)
+
+
+class Values:
+    """Something with a state of its own."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"value": self.value}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.value = state["value"]
+
+
+class Training:
+    def __init__(self, value: Any) -> None:
+        self.model = torch.nn.Linear(2, 2)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=torch.tensor(1.0))
+        self.other = torch.optim.Adam(self.model.parameters())
+        self.schedulers = {
+            "steps": torch.optim.lr_scheduler.StepLR(self.optimizer, 1),
+            "cycle": torch.optim.lr_scheduler.OneCycleLR(self.other, 0.1, total_steps=9),
+        }
+        self.scaler = torch.amp.GradScaler("cpu")
+        also = {"other": self.other, "scaler": self.scaler, "values": Values(value)}
+        self.state = _torch_state.State(self.model, self.optimizer, {**also, **self.schedulers})
+
+
+LARGE = torch.arange(40_003, dtype=torch.float32)
+
+
+@pytest.mark.usefixtures("group")
+@pytest.mark.parametrize("value", [1, {"b": (1, 2.5), "a": "x"}, torch.ones(3), LARGE, LARGE[1:]])
+def test_ranks_with_other_extras_receive_them_and_keep_their_updates(value: Any) -> None:
+    own, other = Training(value), Training(value)
+    assert own.state.digest() == other.state.digest()
+    seen = {own.state.digest()}
+    for scheduler in own.schedulers.values():
+        scheduler.optimizer.step()
+        scheduler.step()
+        seen.add(own.state.digest())
+    own.scaler.scale(torch.ones(1))
+    own.scaler.update(2.0)
+    seen.add(own.state.digest())
+    assert len(seen) == 4
+    weights = other.model.weight.detach().clone()
+    other.state.load(sent(own.state.taken(False)))
+    assert own.state.digest() == other.state.digest()
+    assert other.optimizer.param_groups[0]["lr"] == own.optimizer.param_groups[0]["lr"]
+    assert torch.equal(other.model.weight, weights)
+    assert not torch.equal(own.model.weight, other.model.weight)
+
+
+@pytest.mark.parametrize("index", [0, 5000, 40_002])
+def test_a_digest_covers_each_value_of_a_large_tensor(index: int) -> None:
+    changed = LARGE.clone()
+    changed[index] += 0.125
+    moved = LARGE.roll(1)
+    digests = [Training(value).state.digest() for value in (LARGE, changed, moved)]
+    assert len(set(digests)) == 3
+
+
+def test_a_digest_does_not_depend_on_the_order_of_keys_and_the_identity_of_objects() -> None:
+    text = "a longer text"
+    values = [{"a": text, "b": text}, {"b": " ".join(["a", "longer", "text"]), "a": text}]
+    assert len({Training(value).state.digest() for value in values}) == 1

@@ -177,6 +177,25 @@ def test_the_member_that_is_furthest_sends_its_state(stack: ExitStack, backend: 
     finish(first, second)
 
 
+def test_ranks_that_a_change_interrupts_at_different_lines_have_one_schedule(
+    stack: ExitStack, backend: str
+) -> None:
+    launcher = Launcher(stack, backend, 3)
+    first, second = launcher.start(0, 2), launcher.start(1, 2)
+    for step, others in enumerate((0, 1)):
+        assert at(first, second) == step
+        order("after", first)
+        order("between", second)
+        assert [first.next_line(), second.next_line()] == ["failed"] * 2
+        launcher.cut(first, second)
+        launcher.begin(first, second, *[None] * others)
+        new = [launcher.start(2, 3, seed=5) for _ in range(others)]
+        assert changes(first, second) == [f"change {step + 1} 0 {step + 1} {others}"] * 2
+    assert at(first, second, *new) == 2
+    order("go", first, second, *new)
+    finish(first, second, *new)
+
+
 def test_nothing_of_earlier_rounds_is_left(stack: ExitStack, backend: str) -> None:
     launcher = Launcher(stack, backend, 25)
     worker = launcher.start(0, 1)

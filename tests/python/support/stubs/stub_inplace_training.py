@@ -1,7 +1,7 @@
 """Trains with elastic.torch.membership; before each step the test says on stdin what to do.
 
-go: the step; die: exit; raise: an error that is no change; before, after: an error of a collective,
-before or after the update of the parameters.
+go: the step; die: exit; raise: an error that is no change; before, between, after: an error of a
+collective, before the update of the parameters, after it, and after that of the learning rate.
 """
 
 from __future__ import annotations
@@ -110,6 +110,9 @@ def main() -> None:
                     say("failed")
                     raise RuntimeError("[gloo] Connection closed by peer")
                 optimizer.step()
+                if order == "between":
+                    say("failed")
+                    raise RuntimeError("[gloo] Connection closed by peer")
                 scheduler.step()
                 model.hidden += 1
                 if order == "after":
