@@ -329,9 +329,17 @@ class TrainingMembership:
         self._updates += 1
 
     def _complete(self, step: int) -> None:
+        # Unfinished gradients may be infinite: then a GradScaler makes no update, which would have
+        # confirmed them.
+        if self._updates < len(self._state.optimizers):
+            try:
+                self.confirm()
+            except Exception as error:
+                if not self._survives(error):
+                    raise
+                return
         self.step = max(self.step, step + 1)
-        if self._updates > 0:  # what came before the update is confirmed
-            self._buffers = {}
+        self._buffers = {}
         self._updates = 0
 
     # A rank that ends early would be missing as the source of those that a change interrupts.

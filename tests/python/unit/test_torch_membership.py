@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+
 import pytest
 
 torch = pytest.importorskip("torch")
 
 import elastic.torch  # noqa: E402
-from elastic import _torch_trial, worker  # noqa: E402
+from elastic import _torch_trial, torch_membership, worker  # noqa: E402
 
 
 class InPlace:
     supported = True
+    over = True
+
+    def is_over(self) -> bool:
+        return self.over
 
 
 class FullyShardedDataParallel(torch.nn.Linear):
@@ -84,7 +90,6 @@ def test_a_change_between_two_steps_keeps_the_buffers_of_the_complete_one(
     monkeypatch.setattr(job, "_next_round", lambda failed: None)
     monkeypatch.setattr(job, "_form", lambda times: None)
     means = []
-    # A complete body that has made no update may have received buffers that are not confirmed.
     for is_complete, updates in ((False, 0), (True, 0), (True, 1)):
         job._begin()
         model.running_mean.fill_(5)
@@ -93,7 +98,7 @@ def test_a_change_between_two_steps_keeps_the_buffers_of_the_complete_one(
             job._complete(0)
         job._change(0.0)
         means.append(float(model.running_mean))
-    assert means == [0, 0, 5]
+    assert means == [0, 5, 5]
 
 
 def test_gradients_are_confirmed_before_the_update_and_in_its_closure(
@@ -117,6 +122,41 @@ def test_gradients_are_confirmed_before_the_update_and_in_its_closure(
         assert float(step()) == 0
         assert seen == ["confirm", "closure", "confirm"]
     hook.remove()
+
+
+@pytest.mark.parametrize("is_over", [True, False])
+def test_a_body_without_an_update_is_complete_when_its_results_are(
+    monkeypatch: pytest.MonkeyPatch, is_over: bool
+) -> None:
+    monkeypatch.setattr(worker, "membership", InPlace)
+    monkeypatch.setattr(InPlace, "over", is_over)
+    model = torch.nn.Linear(1, 1)
+    optimizers = [torch.optim.SGD(model.parameters(), lr=1) for _ in range(2)]
+    job = elastic.torch.membership(
+        model, optimizers[0], also={"second": optimizers[1]}, notice_timeout=0
+    )
+    seen: list[str] = []
+
+    def confirm() -> None:
+        seen.append("confirm")
+        raise torch.distributed.DistBackendError("NCCL's operations were aborted")
+
+    monkeypatch.setattr(job, "confirm", confirm)
+    monkeypatch.setattr(job, "_change", lambda failed: seen.append("change"))
+    for updates in (0, 1):
+        seen.clear()
+        with ExitStack() as stack:
+            if not is_over:
+                stack.enter_context(pytest.raises(torch.distributed.DistBackendError))
+            with torch_membership.Step(0, job):
+                for _ in range(updates):
+                    job._count_update()
+        assert seen == ["confirm", "change"][: 1 + is_over]
+        assert job.step == 0
+    with torch_membership.Step(0, job):
+        for _ in optimizers:
+            job._count_update()
+    assert job.step == 1
 
 
 def test_a_change_ends_what_a_scaler_knows_of_the_interrupted_step(
