@@ -387,6 +387,7 @@ class TrainingMembership:
             with torch.no_grad():
                 for name, one in self.module.named_buffers():
                     one.copy_(self._buffers.get(name, one))
+        self._buffers = {}  # another change may come after newer ones were received
         for one in self._also.values():
             if isinstance(one, torch.amp.GradScaler):
                 # Of gradients that were unscaled in a step whose update was not made.

@@ -101,6 +101,22 @@ def test_a_change_between_two_steps_keeps_the_buffers_of_the_complete_one(
     assert means == [0, 5, 5]
 
 
+def test_a_change_before_the_next_step_keeps_the_buffers_that_the_last_one_has_sent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model = torch.nn.BatchNorm1d(1)
+    job = elastic.torch.membership(model, torch.optim.SGD(model.parameters(), lr=1))
+    monkeypatch.setattr(job, "_uses_nccl", True)
+    monkeypatch.setattr(job, "_next_round", lambda failed: None)
+    monkeypatch.setattr(job, "_form", lambda times: model.running_mean.fill_(7))
+    job._begin()
+    model.running_mean.fill_(5)
+    job._change(0.0)
+    monkeypatch.setattr(job, "_form", lambda times: None)
+    job._change(0.0)
+    assert float(model.running_mean) == 7
+
+
 def test_gradients_are_confirmed_before_the_update_and_in_its_closure(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
