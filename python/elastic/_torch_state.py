@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import torch
+import torch.distributed as dist
 
 from elastic import _torch_transfer
 
@@ -33,6 +34,14 @@ class Position(NamedTuple):
     @property
     def next_step(self) -> int:
         return self.step + (self.updates > 0)
+
+
+def gathered(own: Position, world_size: int, wire: torch.device) -> list[Position]:
+    """The positions of all ranks, which all call it."""
+    found = [torch.empty(len(own), dtype=torch.int64, device=wire) for _ in range(world_size)]
+    dist.all_gather(found, torch.tensor(own, dtype=torch.int64, device=wire))
+    numbers = torch.stack(found).tolist()
+    return [Position(bool(has_state), *rest) for has_state, *rest in numbers]
 
 
 @dataclass(frozen=True)

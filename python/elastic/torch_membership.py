@@ -22,6 +22,7 @@ another learning rate or other objects of ``also``, receive these: so all ranks 
 from __future__ import annotations
 
 import time
+import traceback
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -360,8 +361,7 @@ class TrainingMembership:
         failed = time.monotonic()
         if not isinstance(error, Exception) or not self._is_change(error):
             return False
-        # The traceback holds the graph of the step, and with it the gradients of the old round.
-        error.__traceback__ = None
+        _release_frames(error)
         self._change(failed)
         return True
 
@@ -410,7 +410,7 @@ class TrainingMembership:
             except Exception as error:
                 if not self._is_change(error):
                     raise
-                error.__traceback__ = None
+                _release_frames(error)
             times = self._next_round(time.monotonic())
 
     def _join_round(self, times: _Times | None) -> None:
@@ -488,7 +488,7 @@ class TrainingMembership:
         source = None
         ddp = self._ddp
         if self._compares:
-            ranks = _gathered(own, world_size, self._wire)
+            ranks = _torch_state.gathered(own, world_size, self._wire)
             self.confirm()
             # With NCCL, what DistributedDataParallel would receive could not be confirmed.
             ddp = {"init_sync": False, **ddp} if self._uses_nccl else ddp
@@ -527,6 +527,19 @@ class TrainingMembership:
         )
         if is_receiver:
             self._state.load(received)
+
+
+# The frames that an error has left hold the graph of the step, and with it the gradients of the old
+# round. The interpreter holds the traceback while the error is handled.
+def _release_frames(error: BaseException) -> None:
+    errors: list[BaseException | None] = [error]
+    found: set[int] = set()
+    while errors:
+        one = errors.pop()
+        if one is not None and id(one) not in found:
+            found.add(id(one))
+            traceback.clear_frames(one.__traceback__)
+            errors += [one.__context__, one.__cause__]
 
 
 # torch names a process group by a counter, and the names are part of the keys by which ranks meet.
@@ -579,11 +592,3 @@ def _check(
 
 def _device_of(model: torch.nn.Module) -> torch.device:
     return next(model.parameters(), torch.empty(0)).device
-
-
-def _gathered(own: Position, world_size: int, device: torch.device) -> list[Position]:
-    found = [torch.empty(len(own), dtype=torch.int64, device=device) for _ in range(world_size)]
-    dist.all_gather(found, torch.tensor(own, dtype=torch.int64, device=device))
-    return [
-        Position(bool(has_state), *numbers) for has_state, *numbers in torch.stack(found).tolist()
-    ]

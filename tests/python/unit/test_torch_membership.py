@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from contextlib import ExitStack
 
 import pytest
@@ -173,6 +174,34 @@ def test_a_body_without_an_update_is_complete_when_its_results_are(
         for _ in optimizers:
             job._count_update()
     assert job.step == 1
+
+
+def test_an_interrupted_step_is_released_before_the_next_round(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(worker, "membership", InPlace)
+    model = torch.nn.Linear(1, 1)
+    job = elastic.torch.membership(model, torch.optim.SGD(model.parameters(), lr=1))
+    losses: list[weakref.ref[torch.Tensor]] = []
+    seen: list[bool] = []
+    monkeypatch.setattr(
+        job, "_change", lambda failed: seen.extend(one() is not None for one in losses)
+    )
+
+    def train() -> None:
+        loss = model(torch.ones(1))
+        losses.append(weakref.ref(loss))
+        raise RuntimeError("gloo: connection closed")
+
+    def train_again() -> None:
+        try:
+            train()
+        except RuntimeError:
+            train()
+
+    with torch_membership.Step(0, job):
+        train_again()
+    assert seen == [False, False]
 
 
 def test_a_change_ends_what_a_scaler_knows_of_the_interrupted_step(
