@@ -527,6 +527,7 @@ class TrainingMembership:
         )
         if is_receiver:
             self._state.load(received)
+            self._has_state = True  # also if a change comes before the round is formed
 
 
 # The frames that an error has left hold the graph of the step, and with it the gradients of the old

@@ -46,8 +46,9 @@ class Launcher:
             "OMP_NUM_THREADS": "1",
         }
 
-    def start(self, rank: int, world_size: int, seed: int = 0) -> MemberWorker:
-        variables = self._variables(rank, world_size) | self._settings | {"SEED": str(seed)}
+    def start(self, rank: int, world_size: int, seed: int = 0, **settings: str) -> MemberWorker:
+        variables = self._variables(rank, world_size) | self._settings | settings
+        variables["SEED"] = str(seed)
         # NCCL refuses two ranks of one host on one device, and tells hosts apart by this.
         self._started += 1
         variables["NCCL_HOSTID"] = f"host{self._started}"
@@ -194,6 +195,28 @@ def test_ranks_that_a_change_interrupts_at_different_lines_have_one_schedule(
     assert at(first, second, *new) == 2
     order("go", first, second, *new)
     finish(first, second, *new)
+
+
+def test_a_new_member_keeps_what_it_has_received_if_a_change_interrupts_its_callback(
+    stack: ExitStack,
+) -> None:
+    launcher = Launcher(stack, "gloo", 2)  # NCCL may connect the ranks in the callback
+    first = launcher.start(0, 1)
+    assert at(first) == 0
+    order("go", first)
+    assert at(first) == 1
+    order("before", first)
+    assert first.next_line() == "failed"
+    launcher.cut(first)
+    launcher.begin(first, None)
+    second = launcher.start(1, 2, seed=5, CALLBACK_FAILS="1")
+    assert second.next_line() == "failed"
+    launcher.cut(first, second)
+    launcher.begin(first, second)
+    assert changes(first, second) == ["change 2 None 1 0"] * 2
+    assert at(first, second) == 1
+    order("go", first, second)
+    finish(first, second)
 
 
 def test_nothing_of_earlier_rounds_is_left(stack: ExitStack, backend: str) -> None:

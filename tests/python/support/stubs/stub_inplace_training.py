@@ -1,7 +1,8 @@
 """Trains with elastic.torch.membership; before each step the test says on stdin what to do.
 
 go: the step; die: exit; raise: an error that is no change; before, between, after: an error of a
-collective, before the update of the parameters, after it, and after that of the learning rate.
+collective, before the update of the parameters, after it, and after that of the learning rate. With
+CALLBACK_FAILS the first callback ends with such an error.
 """
 
 from __future__ import annotations
@@ -85,6 +86,9 @@ def main() -> None:
     groups: list[Any] = []
 
     def changed(change: elastic.torch.Change | None) -> None:
+        if change is None and "CALLBACK_FAILS" in os.environ:
+            say("failed")
+            raise RuntimeError("[gloo] Connection closed by peer")
         groups[:] = [dist.new_group(list(range(job.world_size)))]
         reducers.append(weakref.ref(job.model.reducer))
         if change is not None:
