@@ -24,12 +24,13 @@ class Position(NamedTuple):
     has_state: bool
     step: int
     updates: int  # of the parameters, in the step
+    is_intact: bool  # no update was interrupted
     extras: int
 
     @property
     def progress(self) -> tuple[int, ...]:
         """Greater for a rank that is further."""
-        return (self.has_state, self.step, self.updates)
+        return self[:-1]
 
     @property
     def next_step(self) -> int:
@@ -40,8 +41,10 @@ def gathered(own: Position, world_size: int, wire: torch.device) -> list[Positio
     """The positions of all ranks, which all call it."""
     found = [torch.empty(len(own), dtype=torch.int64, device=wire) for _ in range(world_size)]
     dist.all_gather(found, torch.tensor(own, dtype=torch.int64, device=wire))
-    numbers = torch.stack(found).tolist()
-    return [Position(bool(has_state), *rest) for has_state, *rest in numbers]
+    return [
+        Position(bool(has_state), step, updates, bool(is_intact), extras)
+        for has_state, step, updates, is_intact, extras in torch.stack(found).tolist()
+    ]
 
 
 @dataclass(frozen=True)
@@ -60,7 +63,8 @@ def transfer_between(ranks: Sequence[Position], *, shares_start: bool) -> Transf
     source = next(i for i, one in enumerate(ranks) if one.progress == furthest)
     has_begun = ranks[source].has_state
     behind = {i for i, one in enumerate(ranks) if one.progress != furthest}
-    if shares_start and not has_begun:
+    # Parts of an update differ between ranks.
+    if (shares_start and not has_begun) or not ranks[source].is_intact:
         behind = set(range(len(ranks))) - {source}
     # Ranks that a change has interrupted between the same updates, but not at the same line.
     other = {i for i, one in enumerate(ranks) if has_begun and one.extras != ranks[source].extras}

@@ -192,6 +192,7 @@ class TrainingMembership:
         self._world_size = 0  # of the last round that was formed
         self._has_state = False  # that of the training: from a round that was formed
         self._updates = 0  # of the parameters, in the current step
+        self._is_updating = False  # an update has begun, and may be made in part
         self._buffers: dict[str, torch.Tensor] = {}  # at its beginning, if NCCL may spoil them
         self._device = _device_of(model)
         self._nccl: _torch_nccl.Groups | None = None
@@ -267,9 +268,8 @@ class TrainingMembership:
 
     def __enter__(self) -> TrainingMembership:
         for one in self._state.optimizers:
-            self._hooks.append(one.register_step_post_hook(self._count_update))
-            if self._uses_nccl:
-                self._hooks.append(one.register_step_pre_hook(self._confirm_gradients))
+            self._hooks.append(one.register_step_pre_hook(self._begin_update))
+            self._hooks.append(one.register_step_post_hook(self._end_update))
         if self._uses_nccl:
             whole = self._timeout or distributed_c10d.default_pg_nccl_timeout
             self._nccl = _torch_nccl.Groups(self._members, self._device, whole.total_seconds())
@@ -302,12 +302,13 @@ class TrainingMembership:
 
     def _begin(self) -> None:
         self._updates = 0
+        self._is_updating = False
         # DistributedDataParallel and SyncBatchNorm receive them in each forward pass.
         if self._uses_nccl:
             self._buffers = {name: one.clone() for name, one in self.module.named_buffers()}
 
-    # Before the update. A closure computes the gradients in it.
-    def _confirm_gradients(
+    # A closure computes the gradients, before anything is updated.
+    def _begin_update(
         self, _: object, args: tuple[Any, ...], keywords: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
         self.confirm()
@@ -316,6 +317,7 @@ class TrainingMembership:
             def call() -> Any:
                 value = closure()
                 self.confirm()
+                self._is_updating = True
                 return value
 
             return call
@@ -324,10 +326,12 @@ class TrainingMembership:
             return args, {**keywords, "closure": confirmed(keywords["closure"])}
         if len(args) > 1 and callable(args[1]):  # the first one is the optimizer
             return (args[0], confirmed(args[1]), *args[2:]), keywords
+        self._is_updating = True
         return None
 
-    def _count_update(self, *_: object) -> None:
+    def _end_update(self, *_: object) -> None:
         self._updates += 1
+        self._is_updating = False
 
     def _complete(self, step: int) -> None:
         # Unfinished gradients may be infinite: then a GradScaler makes no update, which would have
@@ -483,7 +487,7 @@ class TrainingMembership:
             return None
         rank, world_size = self.rank, self.world_size
         extras = self._state.digest() if self._has_state else 0
-        own = Position(self._has_state, self.step, self._updates, extras)
+        own = Position(self._has_state, self.step, self._updates, not self._is_updating, extras)
         ranks = [own]
         source = None
         ddp = self._ddp
@@ -499,6 +503,7 @@ class TrainingMembership:
             # An update that was made is not repeated.
             self.step = ranks[transfer.source].next_step
             self._updates = 0
+            self._is_updating = False
         _torch_batches.divide(self._sampler, rank, world_size)
         self._wrapped = DistributedDataParallel(self.module, **ddp)
         if times is None:

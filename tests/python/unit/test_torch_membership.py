@@ -126,16 +126,18 @@ def test_gradients_are_confirmed_before_the_update_and_in_its_closure(
     job = elastic.torch.membership(model, optimizer)
     seen: list[str] = []
     monkeypatch.setattr(job, "confirm", lambda: seen.append("confirm"))
-    hook = optimizer.register_step_pre_hook(job._confirm_gradients)
+    hook = optimizer.register_step_pre_hook(job._begin_update)
 
     def closure() -> torch.Tensor:
         seen.append("closure")
+        assert not job._is_updating, "no parameter has been updated"
         return torch.zeros(1)
 
     optimizer.step()
-    assert seen == ["confirm"]
+    assert seen == ["confirm"] and job._is_updating
     for step in (lambda: optimizer.step(closure), lambda: optimizer.step(closure=closure)):
         seen.clear()
+        job._begin()
         assert float(step()) == 0
         assert seen == ["confirm", "closure", "confirm"]
     hook.remove()
@@ -167,12 +169,12 @@ def test_a_body_without_an_update_is_complete_when_its_results_are(
                 stack.enter_context(pytest.raises(torch.distributed.DistBackendError))
             with torch_membership.Step(0, job):
                 for _ in range(updates):
-                    job._count_update()
+                    job._end_update()
         assert seen == ["confirm", "change"][: 1 + is_over]
         assert job.step == 0
     with torch_membership.Step(0, job):
         for _ in optimizers:
-            job._count_update()
+            job._end_update()
     assert job.step == 1
 
 

@@ -56,18 +56,24 @@ def test_a_module_that_knows_older_versions_of_its_state_gets_the_version() -> N
         torch.testing.assert_close(received[part], own[part], rtol=0, atol=0)
 
 
-def positions(*ranks: tuple[bool, int, int, int]) -> list[_torch_state.Position]:
+def positions(*ranks: tuple[bool, int, int, bool, int]) -> list[_torch_state.Position]:
     return [_torch_state.Position(*one) for one in ranks]
+
+
+START = (False, 0, 0, True, 0)
 
 
 @pytest.mark.parametrize(
     ("ranks", "source", "receivers", "is_whole"),
     [
-        (positions((True, 10, 1, 7), (True, 10, 1, 7)), 0, [], False),
-        (positions((True, 10, 1, 7), (True, 10, 1, 8)), 0, [1], False),
-        (positions((True, 9, 1, 7), (True, 10, 0, 7), (True, 10, 0, 7)), 1, [0], True),
-        (positions((True, 10, 1, 7), (True, 10, 1, 8), (False, 0, 0, 0)), 0, [1, 2], True),
-        (positions((False, 0, 0, 0), (False, 0, 0, 0)), 0, [], False),
+        (positions((True, 10, 1, True, 7), (True, 10, 1, True, 7)), 0, [], False),
+        (positions((True, 10, 1, True, 7), (True, 10, 1, True, 8)), 0, [1], False),
+        (positions((True, 9, 1, True, 7), *[(True, 10, 0, True, 7)] * 2), 1, [0], True),
+        (positions((True, 10, 1, True, 7), (True, 10, 1, True, 8), START), 0, [1, 2], True),
+        (positions((True, 10, 0, False, 7), (True, 10, 0, True, 7)), 1, [0], True),
+        (positions((True, 10, 0, True, 7), (True, 10, 1, False, 7)), 1, [0], True),
+        (positions((True, 10, 0, False, 7), (True, 10, 0, False, 7)), 0, [1], True),
+        (positions(START, START), 0, [], False),
     ],
 )  # fmt: skip
 def test_a_rank_of_those_that_are_furthest_sends_what_others_lack(
@@ -78,7 +84,7 @@ def test_a_rank_of_those_that_are_furthest_sends_what_others_lack(
 
 
 def test_before_the_first_step_all_receive_the_state_of_one_if_they_share_the_start() -> None:
-    found = _torch_state.transfer_between(positions(*[(False, 0, 0, 0)] * 3), shares_start=True)
+    found = _torch_state.transfer_between(positions(START, START, START), shares_start=True)
     assert found == _torch_state.Transfer(0, frozenset({1, 2}), True)
 
 

@@ -197,6 +197,24 @@ def test_ranks_that_a_change_interrupts_at_different_lines_have_one_schedule(
     finish(first, second, *new)
 
 
+def test_a_rank_whose_update_is_interrupted_receives_the_state_of_another(
+    stack: ExitStack, backend: str
+) -> None:
+    launcher = Launcher(stack, backend, 2)
+    first, second = launcher.start(0, 2), launcher.start(1, 2)
+    for number, (word, step) in enumerate([("before", 0), ("after", 1)], 1):
+        assert at(first, second) == 0
+        order("within", first)
+        order(word, second)
+        assert [first.next_line(), second.next_line()] == ["failed"] * 2
+        launcher.cut(first, second)
+        launcher.begin(first, second)
+        assert changes(first, second) == [f"change {number} 1 {step} 0"] * 2
+    assert at(first, second) == 1
+    order("go", first, second)
+    finish(first, second)
+
+
 def test_a_new_member_keeps_what_it_has_received_if_a_change_interrupts_its_callback(
     stack: ExitStack,
 ) -> None:

@@ -1,8 +1,8 @@
 """Trains with elastic.torch.membership; before each step the test says on stdin what to do.
 
-go: the step; die: exit; raise: an error that is no change; before, between, after: an error of a
-collective, before the update of the parameters, after it, and after that of the learning rate. With
-CALLBACK_FAILS the first callback ends with such an error.
+go: the step; die: exit; raise: an error that is no change; before, within, between, after: an error
+of a collective, before the update of the parameters, in it, after it, and after that of the
+learning rate. With CALLBACK_FAILS the first callback ends with such an error.
 """
 
 from __future__ import annotations
@@ -31,11 +31,24 @@ def say(*words: object) -> None:
     print(*words, flush=True)
 
 
+class Adam(torch.optim.Adam):
+    """As one with collectives in its update."""
+
+    is_interrupted = False
+
+    def step(self, closure: Any = None) -> Any:
+        result = super().step(closure)
+        if self.is_interrupted:
+            say("failed")
+            raise RuntimeError("[gloo] Connection closed by peer")
+        return result
+
+
 def build() -> tuple[torch.nn.Module, torch.optim.Optimizer, Any]:
     model = torch.nn.Sequential(torch.nn.Linear(4, 16), torch.nn.Tanh(), torch.nn.Linear(16, 1))
     model.register_buffer("hidden", torch.zeros(1), persistent=False)
     model.to(DEVICE)
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.05)
+    optimizer = Adam(model.parameters(), lr=0.05)
     return model, optimizer, torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
 
 
@@ -113,6 +126,7 @@ def main() -> None:
                 if order == "before":
                     say("failed")
                     raise RuntimeError("[gloo] Connection closed by peer")
+                optimizer.is_interrupted = order == "within"
                 optimizer.step()
                 if order == "between":
                     say("failed")
