@@ -1,7 +1,8 @@
 """Trains on handwritten digits and keeps its processes when members of the job change.
 
-    elastic-launch --on-membership-change=inplace --nnodes=1:4 --rdzv-id=digits \\
-        --rdzv-endpoint=HOST:29400 --max-restarts=3 examples/train_inplace.py --checkpoint digits.pt
+    elastic-launch --on-membership-change=inplace --nnodes=1:4 --rdzv-backend=c10d \\
+        --rdzv-id=digits --rdzv-endpoint=HOST:29400 --max-restarts=3 examples/train_inplace.py \\
+        --checkpoint digits.pt
 
 Start the command on each node; stop one, and start it again. The processes of the other nodes go on
 from the step at which they were, without a checkpoint. That is only for a start of the whole job.
