@@ -137,8 +137,10 @@ def connect(
     """
     from elastic import _environment
     from elastic.rendezvous import token
-    from elastic.text import split_endpoints
+    from elastic.text import seconds, split_endpoints
 
+    if drain is not None:
+        seconds(str(drain), "drain", positive=True)
     if endpoint.startswith(_local_jobs.UNIX):
         path = endpoint.removeprefix(_local_jobs.UNIX)
 

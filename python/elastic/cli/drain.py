@@ -35,19 +35,17 @@ def parser() -> argparse.ArgumentParser:
         "with their workers (--on-membership-change=inplace). Returns when every rank has reached "
         "the step",
     )
-    made.add_argument(
+    subcommands.add_seconds(
+        made,
         "--deadline",
-        metavar="SECONDS",
-        type=float,
-        default=DEFAULT_DRAIN_TIMEOUT_S,
+        DEFAULT_DRAIN_TIMEOUT_S,
         help="after this time the workers are stopped without an agreed step (default 60); with "
         "--node the job continues unchanged",
     )
-    made.add_argument(
+    subcommands.add_seconds(
+        made,
         "--timeout",
-        metavar="SECONDS",
-        type=float,
-        default=5.0,
+        5.0,
         help="limit for connecting (default 5)",
     )
     return made

@@ -41,11 +41,10 @@ def parser() -> argparse.ArgumentParser:
         help="the file with the token of the job (elastic-launch help security)",
     )
     made.add_argument("--yes", action="store_true", help="do not ask for confirmation")
-    made.add_argument(
+    subcommands.add_seconds(
+        made,
         "--timeout",
-        metavar="SECONDS",
-        type=float,
-        default=15.0,
+        15.0,
         help="limit for the answer, which takes two seconds (default 15)",
     )
     return made

@@ -20,11 +20,10 @@ def parser() -> argparse.ArgumentParser:
         "together, with the Python stack of one of them. No worker is stopped.",
     )
     subcommands.add_job(made)
-    made.add_argument(
+    subcommands.add_seconds(
+        made,
         "--timeout",
-        metavar="SECONDS",
-        type=float,
-        default=5.0,
+        5.0,
         help="limit for connecting and for the answer (default 5)",
     )
     return made

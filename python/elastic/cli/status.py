@@ -40,11 +40,10 @@ def parser() -> argparse.ArgumentParser:
         action="store_true",
         help="without the workers' pids and states, which each agent reports on request",
     )
-    made.add_argument(
+    subcommands.add_seconds(
+        made,
         "--timeout",
-        metavar="SECONDS",
-        type=float,
-        default=5.0,
+        5.0,
         help="limit for connecting and for the first answer (default 5)",
     )
     return made

@@ -69,6 +69,20 @@ def add_job(parser: ArgumentParser) -> None:
     )
 
 
+def add_seconds(parser: ArgumentParser, flag: str, default: float, help: str) -> None:
+    """Adds an option for a duration, which is checked as those of the launcher are."""
+    from elastic.errors import ConfigError
+    from elastic.text import seconds
+
+    def checked(text: str) -> float:
+        try:
+            return seconds(text, flag, positive=True)
+        except ConfigError as error:
+            parser.error(str(error))
+
+    parser.add_argument(flag, metavar="SECONDS", type=checked, default=default, help=help)
+
+
 def report(name: str, error: RendezvousError, hint: str = "") -> int:
     """Prints why the subcommand did not reach its job, and returns the exit status."""
     from elastic import _C

@@ -10,8 +10,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from elastic import observe
 from elastic.cli import subcommands
 from elastic.cli.main import console_main, main
+from elastic.errors import ConfigError
 
 
 @pytest.fixture
@@ -75,6 +77,8 @@ def ending(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         *((f"{one.name} --help", 0) for one in subcommands.SUBCOMMANDS),
         ("status a b", 2),
         ("drain x --timeout x", 2),
+        *((f"drain x --deadline={text}", 2) for text in ("0", "-1", "nan", "inf", "x")),
+        *((f"{name} x --rdzv-id=a --timeout=0", 2) for name in ("status", "stacks", "override")),
         ("--help", 0),
     ],
 )
@@ -89,6 +93,18 @@ def test_the_exit_status_is_that_of_the_parser(
     with pytest.raises(Ended) as ended:
         console_main()
     assert ended.value.args == (code,)
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "nan", "soon"])
+def test_a_deadline_is_refused_as_the_option_drain_is(
+    text: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["drain", "job", f"--deadline={text}"])
+    expected = f"--deadline is {text!r}: expected a number of seconds greater than 0"
+    assert expected in capfd.readouterr().err
+    with pytest.raises(ConfigError, match="greater than 0"):
+        observe.connect("127.0.0.1:1", drain=0.0)
 
 
 def test_a_removed_current_directory_is_bad_input(
