@@ -18,7 +18,7 @@ from elastic.cli import command_line, entrypoint, nodes, output
 from elastic.cli.command_line import CommandLine
 from elastic.cli.config import JobConfig, NodeConfig
 from elastic.cli.options import OPTIONS, USE_ENV
-from elastic.cli.values import choice, integer
+from elastic.cli.values import choice, integer, short
 from elastic.constants import (
     DEFAULT_DRAIN_TIMEOUT_S,
     DEFAULT_INPLACE_GRACE_S,
@@ -86,7 +86,7 @@ def configure(line: CommandLine, environ: Mapping[str, str]) -> JobConfig:
         nproc=nproc,
         environment=_worker_environment(line, environ, nproc, network_interface, notes),
         run_id=node.run_id or _random_id(),
-        role=line.text("role") or DEFAULT_ROLE,  # torchx passes an empty one
+        role=short(line, "role") or DEFAULT_ROLE,  # torchx passes an empty one
         max_restarts=integer(line, "max-restarts", 0, 2**31 - 1),
         shutdown_timeout=shutdown_timeout,
         native=_native_settings(line, node, environ),

@@ -82,7 +82,18 @@ def size(line: Line, name: str, least: int) -> int:
 
 
 def short(line: Line, name: str) -> str:
+    """A name or text of this node that other processes get, and show."""
     text = line.text(name)
+    if not all(map(_is_shown, text)):
+        raise ConfigError(
+            f"{line.origin(name)} is {text!r}: expected printable UTF-8, without control characters"
+        )
     if len(text.encode(errors="surrogateescape")) > TEXT_BYTES_MAX:
         raise ConfigError(f"{line.origin(name)} is longer than {TEXT_BYTES_MAX} bytes")
     return text
+
+
+def _is_shown(letter: str) -> bool:
+    """Whether sessions take it (core/base/utf8.h). Bytes that are no UTF-8 are surrogates here."""
+    is_control = letter < " " or "\x7f" <= letter < "\xa0"
+    return not is_control and not "\ud800" <= letter <= "\udfff"

@@ -338,6 +338,13 @@ def test_only_a_job_without_a_run_id_has_the_name_of_its_program() -> None:
         ([*C10D, "--rdzv-id=a/b"], "cannot be part of a file name"),
         ([*C10D, f"--rdzv-id={'x' * 256}"], "--rdzv-id is longer than 255 bytes"),
         ([*C10D, f"--topology={'x' * 256}"], "--topology is longer than 255 bytes"),
+        ([*C10D, f"--role={'x' * 256}"], "--role is longer than 255 bytes"),
+        ([f"--role={'x' * 256}"], "--role is longer than 255 bytes"),
+        *(
+            ([f"--{name}=a{text}b"], f"--{name} is 'a.*b': expected printable UTF-8, without")
+            for name in ("rdzv-id", "role")
+            for text in ("\n", "\x1b[31m", "\x7f", "\x85", "\udcff", "\0")
+        ),
         ([*C10D, "--rdzv-conf=rank=1"], "rank needs the static backend"),
         ([*C10D, "--node-rank=-1"], "--node-rank is '-1': expected a whole number"),
         ([*C10D, "--on-node-loss=ignore"], "expected replace or fail"),
