@@ -19,7 +19,8 @@ namespace py = pybind11;
 namespace elastic::bindings {
 namespace {
 
-constexpr const char* kStateErrorName = "RendezvousStateError";
+constexpr std::string_view kStateErrorName = "RendezvousStateError";  // torch's or ours
+constexpr std::string_view kOwnErrorName = "ElasticError";
 
 // Whether the exception is a programming error in the backend's class: a retry does not help.
 bool is_fault_of_the_class(const py::error_already_set& error) {
@@ -30,12 +31,24 @@ bool is_fault_of_the_class(const py::error_already_set& error) {
   return false;
 }
 
-// torch's RendezvousStateError or ours: the stored state cannot be read.
-bool is_state_error(const py::error_already_set& error) {
+bool is_derived_from(const py::error_already_set& error, std::string_view name) {
   for (const py::handle base : py::tuple(error.type().attr("__mro__"))) {
-    if (py::cast<std::string>(base.attr("__name__")) == kStateErrorName) return true;
+    if (py::cast<std::string>(base.attr("__name__")) == name) return true;
   }
   return false;
+}
+
+// Without the traceback, which what() has. The errors of this project are sentences that name the
+// store; others get its name and their type.
+std::string text_of(const py::error_already_set& error, const std::string& store) {
+  std::string text;
+  try {
+    text = py::cast<std::string>(py::str(error.value()));
+  } catch (const py::error_already_set&) {  // its __str__ fails
+  }
+  if (!text.empty() && is_derived_from(error, kOwnErrorName)) return text;
+  const auto type = py::cast<std::string>(error.type().attr("__name__"));
+  return store + ": " + type + (text.empty() ? "" : ": " + text);
 }
 
 std::string_view view_of(const py::bytes& bytes) { return bytes; }
@@ -107,11 +120,12 @@ class PythonBackend final : public RendezvousBackend {
     }
     return StoredWrite{(*stored)->bytes == bytes, **std::move(stored)};
   }
-  Status status_of(py::error_already_set& error) const {
+  Status status_of(const py::error_already_set& error) const {
     StatusCode code = StatusCode::kUnavailable;
     if (is_fault_of_the_class(error)) code = StatusCode::kInternal;
-    if (is_state_error(error)) code = StatusCode::kPeerViolation;
-    return {code, name_ + ": " + error.what()};
+    // The stored state cannot be read.
+    if (is_derived_from(error, kStateErrorName)) code = StatusCode::kPeerViolation;
+    return {code, text_of(error, name_)};
   }
   Status not_understood(const char* method, const char* expected) const {
     return {StatusCode::kInternal, name_ + ": " + method + "() must return " + expected};

@@ -117,7 +117,7 @@ Session::Session(os::EventLoop* loop, const RendezvousOptions& options, const st
               {.met = [this](const auto& other) { voter_.feed(succession::Met{other}); },
                .all_are_here = [this] { voter_.feed(succession::EndpointsAreHere{}); }}),
       stall_watch_(loop, [this](const os::EventLoop::Stall& stall) { on_stall(stall); }),
-      timer_(loop, [this] { feed(Machine::Tick{}); }),
+      timer_(loop, [this] { on_timer(); }),
       drain_timer_(loop, [this] { finish_drain(); }) {
   const bool has_voters = SessionVoter::is_enabled(options) && options.backend == nullptr;
   if (has_voters) machine_.set_override_timeout(options.override_timeout);
@@ -239,14 +239,23 @@ void Session::execute(Machine::Action& action) {
 
 // ---- Connections.
 
+// What the session waits for may have changed since the attempt was delayed.
+void Session::on_timer() {
+  const RecordKeeper* keeper = voter_.keeper();
+  if (awaits_record_ && keeper != nullptr) feed(Machine::AttemptDelayed{why_none(*keeper)});
+  feed(Machine::Tick{});
+}
+
 void Session::start_attempt(const Machine::Connect& connect) {
   // Where the coordinator has moved to, or an endpoint.
   std::string address = connect.address;
   if (const RecordKeeper* keeper = voter_.keeper(); keeper != nullptr && address.empty()) {
     address = keeper->coordinator_address();
     // The attempt begins when the record names a coordinator (CoordinatorMoved).
-    if (address.empty()) return feed(Machine::AttemptDelayed{why_none(*keeper)});
+    awaits_record_ = address.empty();
+    if (awaits_record_) return feed(Machine::AttemptDelayed{why_none(*keeper)});
   }
+  awaits_record_ = false;
   attempted_address_ = address;
   const auto moved = address.empty() ? std::nullopt : os::parse_address_and_port(address);
   attempted_ = connect.endpoint;

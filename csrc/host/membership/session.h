@@ -72,6 +72,7 @@ class Session final : public Membership {
   void on_stall(const os::EventLoop::Stall& stall);
   void execute(Machine::Action& action);
   void carry_out(std::vector<Machine::Action> actions);
+  void on_timer();
   void start_attempt(const Machine::Connect& connect);
   void stand_by();
   void note_dead_end(const std::string& address);
@@ -131,6 +132,7 @@ class Session final : public Membership {
   // The address at which the coordinator was last reached: it is dialed without a name look-up.
   std::optional<os::SocketAddress> last_good_;
   std::size_t attempted_ = 0;           // the endpoint of the last attempt
+  bool awaits_record_ = false;          // no attempt runs until the record names a coordinator
   std::string attempted_address_;       // where the coordinator was said to be; "": that endpoint
   std::size_t last_good_of_ = 0;        // the endpoint that has this address
   std::size_t num_asked_ = 0;           // endpoints that were tried, the first one of them once

@@ -15,7 +15,7 @@ from typing import Any
 from elastic.errors import ConfigError
 from elastic.rendezvous.api import RendezvousBackend
 from elastic.rendezvous.errors import RendezvousConnectionError, RendezvousStateError
-from elastic.text import split_endpoint
+from elastic.text import join_endpoints, split_endpoint
 
 logger = logging.getLogger(__name__)
 
@@ -36,6 +36,8 @@ class EtcdRendezvousBackend(RendezvousBackend):
         if not run_id:
             raise ConfigError("the run id is empty")
         self._client = client
+        host = getattr(client, "host", "")
+        self._place = f"etcd at {join_endpoints([(host, client.port)])}" if host else "etcd"
         self._key = _encoded(f"{(key_prefix or PREFIX).rstrip('/')}/{run_id}".encode())
         self._ttl = ttl
         self._lease: Any = None
@@ -96,15 +98,27 @@ class EtcdRendezvousBackend(RendezvousBackend):
                 self._renewed_at = now
         except Exception as error:
             self._lease = None
-            raise RendezvousConnectionError(f"etcd granted no lease: {error}") from error
+            raise RendezvousConnectionError(
+                f"{self._place} granted no lease: {_reason(error)}"
+            ) from error
         return int(self._lease.id)
 
     def _ask(self, transaction: dict[str, Any]) -> dict[str, Any]:
         try:
             answer: dict[str, Any] = self._client.transaction(transaction)
         except Exception as error:
-            raise RendezvousConnectionError(f"etcd did not answer: {error}") from error
+            raise RendezvousConnectionError(
+                f"{self._place} did not answer: {_reason(error)}"
+            ) from error
         return answer
+
+
+def _reason(error: BaseException) -> str:
+    """The text of the first cause: the exceptions of the client's own have none, or the URL's."""
+    while cause := error.__cause__ or error.__context__:
+        error = cause
+    text = getattr(error, "strerror", None) or str(error) or getattr(error, "detail_text", None)
+    return str(text or type(error).__name__)
 
 
 def _encoded(value: bytes) -> str:
