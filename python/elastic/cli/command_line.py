@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -154,10 +155,10 @@ def _print_text(what: str, value: str) -> NoReturn:
 
 
 def _print_and_exit(text: str) -> NoReturn:
-    try:
-        print(text, end="", flush=True)
-    except OSError:  # the reader has closed the pipe, as in `--help | head -1`
-        raise SystemExit(0) from None
+    from elastic.cli import console
+
+    with contextlib.suppress(BrokenPipeError):  # as in `--help | head -1`
+        console.show(text)
     raise SystemExit(0)
 
 

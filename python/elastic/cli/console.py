@@ -10,12 +10,33 @@ from __future__ import annotations
 import _thread
 import os
 import signal
+import sys
 from queue import SimpleQueue
 
 STDERR = 2
 QUEUED_BYTES_MAX = 4 << 20  # text beyond that is dropped
 FLUSH_TIMEOUT_S = 30.0  # at the end, for a console that blocks
 STOP_FLUSH_TIMEOUT_S = 1.0  # the same after a signal
+
+
+class OutputError(Exception):
+    """The result of a command cannot be written to stdout."""
+
+
+def show(text: str) -> None:
+    """Writes the result of a command to stdout; "": what other modules have printed.
+
+    Raises OutputError, and BrokenPipeError if its reader has closed the pipe, as in ``… | head``.
+    """
+    try:
+        if text:
+            print(text, end="", flush=True)
+        elif sys.stdout is not None:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise OutputError(f"cannot write the output: {error.strerror or error}") from error
 
 
 class Console:

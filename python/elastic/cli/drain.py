@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 
 from elastic import observe
-from elastic.cli import local_jobs, subcommands
+from elastic.cli import console, local_jobs, subcommands
 from elastic.cli.options import PROGRAM
 from elastic.constants import DEFAULT_DRAIN_TIMEOUT_S
 from elastic.errors import RendezvousError, RendezvousUnavailable
@@ -62,7 +62,7 @@ def run(arguments: Sequence[str]) -> int:
         is_agreed, text = _request(options)
     except RendezvousError as error:
         return subcommands.report("drain", error, hint)
-    print(text)
+    console.show(f"{text}\n")
     return 0 if is_agreed else EXIT_NOT_AGREED
 
 

@@ -33,7 +33,9 @@ RESOLVE_PAUSE_S = 0.1
 RESOLVE_PAUSE_MAX_S = 5.0
 # After a signal that asks for a drain, how long the same signal is taken for an echo of it.
 ECHO_S = 1.0
-EXIT_INTERNAL = 70  # as in elastic._C, whose import may have failed
+# As in elastic._C, whose import may have failed.
+EXIT_INTERNAL = 70
+EXIT_CANNOT_LOG = 74
 
 
 def console_main(parse: Parse | None = None) -> None:
@@ -64,7 +66,7 @@ def console_main(parse: Parse | None = None) -> None:
         elif error is not None:
             launcher.report_bug(error)
         launcher.flush()
-        _flush_output()
+        code = _flush_output(code)
         if launcher.has_plug_ins:
             atexit._run_exitfuncs()  # of the plug-ins
         os._exit(code)
@@ -78,13 +80,20 @@ def exit_status(error: SystemExit) -> int:
     return 1
 
 
-def _flush_output() -> None:
-    """Flushes stdout; a closed pipe does not change the exit status."""
+def _flush_output(code: int) -> int:
+    """Flushes stdout, and returns the exit status, which a closed pipe does not change."""
+    from elastic.cli import console
+    from elastic.cli.options import PROGRAM
+
     try:
-        if sys.stdout is not None:
-            sys.stdout.flush()
-    except (OSError, ValueError):
+        console.show("")
+    except console.OutputError as error:
+        if code == 0:  # else the reason has been reported
+            print(f"{PROGRAM}: {error}", file=sys.stderr)
+            return EXIT_CANNOT_LOG
+    except (BrokenPipeError, ValueError):  # ValueError: it was closed
         pass
+    return code
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -128,11 +137,11 @@ def _is_output_shown(job: JobConfig) -> bool:
 
 
 def print_plan(job: JobConfig) -> None:
-    from elastic.cli import plan
+    from elastic.cli import console, plan
 
     try:
-        print(plan.text(job, os.environ), end="", flush=True)
-    except OSError:  # the reader has closed the pipe
+        console.show(plan.text(job, os.environ))
+    except BrokenPipeError:
         return
 
 
@@ -157,6 +166,7 @@ class Launcher:
 
     def run(self, argv: Sequence[str], parse: Parse | None = None) -> int:
         from elastic import _C
+        from elastic.cli.console import OutputError
         from elastic.errors import ConfigError, ElasticError, ResourceExhausted
         from elastic.text import UnresolvedHost, duration
 
@@ -178,9 +188,13 @@ class Launcher:
             return self._conclude(error, _C.EXIT_SUPERVISION_LOST)
         except ElasticError as error:
             return self._conclude(error, _C.EXIT_INTERNAL)
+        except OutputError as error:
+            return self._conclude(error, EXIT_CANNOT_LOG)
         except (OSError, OverflowError, UnicodeError) as error:  # a value that no check expects
             if self._agent is not None:
                 raise
+            if isinstance(error, BrokenPipeError):  # nobody reads the output of a subcommand
+                return 0
             return self._conclude(error, _C.EXIT_USAGE, f"cannot use the options: {error}")
 
     def _conclude(self, error: Exception, exit_code: int, text: str = "") -> int:

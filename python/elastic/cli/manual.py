@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from elastic.cli import console
 from elastic.cli.options import PROGRAM
 from elastic.errors import ConfigError
 
@@ -72,7 +73,4 @@ def _show(text: str) -> None:
 
         pydoc.pager(text)
         return
-    try:
-        print(text, end="", flush=True)
-    except OSError:  # the reader has closed the pipe
-        return
+    console.show(text)

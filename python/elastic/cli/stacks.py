@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 
 from elastic import observe
-from elastic.cli import local_jobs, subcommands
+from elastic.cli import console, local_jobs, subcommands
 from elastic.cli.options import PROGRAM
 from elastic.errors import RendezvousError, RendezvousUnavailable
 from elastic.text import duration
@@ -34,7 +34,7 @@ def run(arguments: Sequence[str]) -> int:
     hint = ""
     try:
         hint = local_jobs.locate(options)
-        print(fetch(options, options.timeout))
+        console.show(f"{fetch(options, options.timeout)}\n")
         return 0
     except RendezvousError as error:
         return subcommands.report("stacks", error, hint)

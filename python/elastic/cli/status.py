@@ -11,6 +11,7 @@ from typing import Any
 
 from elastic import _environment, observe
 from elastic.cli import local_jobs, status_rich, status_view, subcommands
+from elastic.cli.console import show
 from elastic.cli.options import PROGRAM
 from elastic.errors import RendezvousClosed, RendezvousError, RendezvousUnavailable
 from elastic.text import duration
@@ -69,9 +70,6 @@ def run(arguments: Sequence[str]) -> int:
             console.print(status_rich.render(snapshot))
         else:
             _print(_json_line(snapshot) if options.json else status_view.text(snapshot))
-        return 0
-    except BrokenPipeError:  # as in `status --follow | head`
-        sys.stderr.close()
         return 0
     except RendezvousError as error:
         return subcommands.report("status", error, hint)
@@ -222,7 +220,7 @@ def _without_time(snapshot: dict[str, Any]) -> str:
 
 
 def _print(text: str) -> None:
-    print(text, flush=True)
+    show(f"{text}\n")
 
 
 def _json_line(snapshot: dict[str, Any]) -> str:

@@ -77,6 +77,23 @@ def test_help_to_a_closed_pipe_is_not_an_error() -> None:
     assert (done.returncode, done.stderr) == (0, b"")
 
 
+@pytest.mark.parametrize(
+    "words", [["--help"], ["help"], ["--dry-run", *FAILING], ["status", "--help"]]
+)
+def test_output_to_a_full_disk_is_an_error(words: list[str]) -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            launcher_command(*words),
+            env=clean_environment(PYTHONUNBUFFERED=""),
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=DEADLINE_S,
+        )
+    assert done.stderr == "elastic-launch: cannot write the output: No space left on device\n"
+    assert done.returncode == 74
+
+
 @pytest.mark.parametrize("closed", ["2>&-", "0<&- 1>&- 2>&-", "1>&-"])
 def test_closed_descriptors_are_devnull_for_the_launcher_and_its_workers(
     closed: str, tmp_path: Path
