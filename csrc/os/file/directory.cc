@@ -18,6 +18,17 @@ namespace {
 // Another process may remove a new directory before it is locked; give up after this many attempts.
 constexpr int kAttemptsMax = 10;
 
+Result<std::string> unique_directory_in(const std::string& parent, std::string_view stem) {
+  std::error_code error;
+  const std::filesystem::path absolute = std::filesystem::absolute(parent, error);
+  if (error) return posix_error("cannot create a directory in " + parent, error.value());
+  std::string path = (absolute / stem).lexically_normal().string() + "_XXXXXX";
+  if (::mkdtemp(path.data()) == nullptr) {
+    return posix_error("cannot create a directory in " + parent, errno);
+  }
+  return path;
+}
+
 }  // namespace
 
 Status make_directory(const std::string& path) {
@@ -27,14 +38,9 @@ Status make_directory(const std::string& path) {
 
 Result<std::string> make_unique_directory(const std::string& parent, std::string_view stem) {
   std::error_code error;
-  const std::filesystem::path absolute = std::filesystem::absolute(parent, error);
-  if (!error) std::filesystem::create_directories(absolute, error);
+  std::filesystem::create_directories(parent, error);
   if (error) return posix_error("cannot create the directory " + parent, error.value());
-  std::string path = (absolute / stem).lexically_normal().string() + "_XXXXXX";
-  if (::mkdtemp(path.data()) == nullptr) {
-    return posix_error("cannot create a directory in " + parent, errno);
-  }
-  return path;
+  return unique_directory_in(parent, stem);
 }
 
 Status create_file(const std::string& path) {
@@ -47,7 +53,7 @@ Result<TemporaryDirectory> TemporaryDirectory::create() {
   const std::string parent = temporary_parent();
   sweep_temporary(parent);
   for (int attempt = 0; attempt < kAttemptsMax; ++attempt) {
-    Result<std::string> path = make_unique_directory(parent, temporary_stem());
+    Result<std::string> path = unique_directory_in(parent, temporary_stem());
     if (!path.ok()) return path.status();
     UniqueFd lock = lock_directory(*path);
     struct stat info {};

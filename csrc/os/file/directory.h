@@ -21,8 +21,7 @@ Result<std::string> make_unique_directory(const std::string& parent, std::string
 // Creates an empty file (mode 0644 as the umask allows), which must not exist.
 Status create_file(const std::string& path);
 
-// A directory below $TMPDIR (or /tmp; created if it is missing); the destructor removes it and its
-// content.
+// A directory in $TMPDIR (or /tmp), which must exist; the destructor removes it and its content.
 //
 // It is locked while the object lives. Creating one also removes the unlocked directories of this
 // user, which processes that were killed have left behind.

@@ -66,6 +66,13 @@ TEST(TemporaryDirectory, ErrorNamesTheDirectory) {
       << directory.status().message();
 }
 
+TEST(TemporaryDirectory, CreatesNoParent) {
+  const OwnTmpdir tmp;
+  ::setenv("TMPDIR", (tmp.path / "missing").c_str(), 1);
+  EXPECT_FALSE(TemporaryDirectory::create().ok());
+  EXPECT_FALSE(fs::exists(tmp.path / "missing"));
+}
+
 TEST(TemporaryDirectory, RemovesOnlyTheDirectoriesOfKilledProcesses) {
   const OwnTmpdir tmp;
   const auto alive = TemporaryDirectory::create();
