@@ -215,9 +215,11 @@ Status SessionAttempt::handshake_error() const {
   const os::TlsSession& tls = *stream_.tls();
   const std::string own = options_.tokens->name();
   if (tls.error() == os::TlsSession::Error::kRejectedByPeer) {
+    // An observer may name no job.
+    const std::string job = options_.job_id.empty() ? "" : " for job " + options_.job_id;
     return {StatusCode::kFailedPrecondition,
-            "the coordinator at " + peer_ + " does not accept " + own + " for job " +
-                options_.job_id + " (" + tls.error_text() +
+            "the coordinator at " + peer_ + " does not accept " + own + job + " (" +
+                tls.error_text() +
                 "): use the same token and the same run id (--rdzv-id) on all nodes"};
   }
   return {StatusCode::kPeerViolation, "the server at " + peer_ + " does not know the secret of " +

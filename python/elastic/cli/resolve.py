@@ -156,7 +156,7 @@ def _with_token(line: CommandLine, environ: Mapping[str, str], node: NodeConfig)
     if node.rendezvous is None:
         note = "the token has no effect: a job of one node uses no network for its rendezvous"
         return node._replace(notes=[*node.notes, (False, note)])
-    token.check(found, node.run_id)
+    token.check(found, node.run_id, environ)
     return node._replace(rendezvous=node.rendezvous._replace(token=found))
 
 

@@ -110,8 +110,9 @@ class DynamicRendezvousHandler(RendezvousHandler):
         check_nodes(min_nodes, max_nodes)
         timeout = timeout or RendezvousTimeout()
         interval = as_seconds(keep_alive_interval)
-        secret = token.find("", _environment.inherited())
-        token.check(secret, run_id)
+        environ = _environment.inherited()
+        secret = token.find("", environ)
+        token.check(secret, run_id, environ)
         options = _C.RendezvousOptions(
             backend=backend,
             min_nodes=min_nodes,
@@ -310,8 +311,9 @@ def check_settings(params: RendezvousParameters) -> None:
 
 def _handler(params: RendezvousParameters, keys: Keys, **way: Any) -> DynamicRendezvousHandler:
     timings: dict[str, Any] = dict(keys.timings)
-    found = token.find(keys.parameters.get("token_file", ""), _environment.inherited())
-    token.check(found, params.run_id)
+    environ = _environment.inherited()
+    found = token.find(keys.parameters.get("token_file", ""), environ)
+    token.check(found, params.run_id, environ)
     options = _C.RendezvousOptions(
         min_nodes=params.min_nodes,
         max_nodes=params.max_nodes,

@@ -31,12 +31,18 @@ def find(path: str, environ: Mapping[str, str]) -> dict[str, Any]:
     return {"token": text} if text else {}
 
 
-def check(token: Mapping[str, Any], run_id: str) -> None:
-    """Raises ConfigError if the token cannot be used."""
-    if token:
-        from elastic import _C
+def check(token: Mapping[str, Any], run_id: str, environ: Mapping[str, str]) -> None:
+    """Raises ConfigError if the token that ``find`` returned cannot be used."""
+    if not token:
+        return
+    from elastic import _C
 
+    try:
         _C.check_token(run_id, **token)
+    except ConfigError as error:
+        if token.get("token") != environ.get(TEXT_VARIABLE, ""):
+            raise
+        raise ConfigError(f"{TEXT_VARIABLE}: {error}") from None
 
 
 def _of_file(path: str) -> dict[str, str]:

@@ -126,7 +126,9 @@ def test_node_with_another_token_is_rejected(coordinator: str, tmp_path: Path) -
         nodes.start(f"--token-file={other}")
         (done,) = nodes.finish()
     assert done.returncode == _C.EXIT_REJECTED, done.stderr
-    assert f"does not accept the token file {other} for job job" in done.stderr
+    assert f"does not accept the token file {other} for job job (" in done.stderr
+    observer = launch("status", coordinator, f"--token-file={other}")
+    assert f"does not accept the token file {other} (" in observer.stderr
 
 
 def test_coordinator_without_a_token_is_not_used_by_a_node_with_one(token_file: Path) -> None:
