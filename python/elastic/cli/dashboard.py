@@ -28,6 +28,7 @@ except ImportError:
     web = None
 
 DEFAULT_BIND = "127.0.0.1:8265"
+CONNECT_TIMEOUT_S = 5.0
 RETRY_PAUSE_S = 1.0
 # A snapshot at least this often, so that the times since the last messages stay current.
 KEEP_ALIVE_S = 15.0
@@ -76,11 +77,16 @@ def run(arguments: Sequence[str]) -> int:
     host, port = split_endpoint(options.bind, "--bind")
     if int(port or 0) > PORT_MAX:
         raise ConfigError(f"--bind is {options.bind!r}: {port} is no port")
+    hint = ""
     try:
-        local_jobs.locate(options)
+        if hint := local_jobs.locate(options):  # perhaps the name of a host
+            with observe.connect(
+                options.endpoint, options.rdzv_id, token_file=options.token_file
+            ) as job:
+                job.next(CONNECT_TIMEOUT_S)
         asyncio.run(_serve(options, host, int(port or 0)))
     except RendezvousError as error:
-        return subcommands.report("dashboard", error)
+        return subcommands.report("dashboard", error, hint)
     except OSError as error:
         raise ConfigError(f"--bind {options.bind}: {error.strerror or error}") from error
     return 0

@@ -23,9 +23,12 @@ def locate(options: argparse.Namespace) -> str:
     RendezvousClosed if there is no such job, or if there are several.
     """
     wanted: str = options.endpoint or options.rdzv_id
-    if options.endpoint and (options.rdzv_id or {":", ","} & set(wanted)):
+    if {":", ","} & set(options.endpoint):
         return ""
     jobs = observe.local_jobs()
+    if options.endpoint and options.rdzv_id not in ("", options.endpoint):
+        is_job = any(job.run_id == options.endpoint for job in jobs)
+        return f"; {options.endpoint} is a job of this host: leave out --rdzv-id" if is_job else ""
     found = [job for job in jobs if not wanted or job.run_id == wanted]
     if not found and is_number(wanted):
         found = [job for job in jobs if int(wanted) in job.pids]

@@ -127,6 +127,8 @@ def test_a_job_of_this_host_is_named_by_its_id_or_pid(
     hint = local_jobs.locate(options)
     assert (options.endpoint, options.rdzv_id) == found
     assert ("a (pid 7), b (pid 8 9), b (pid 10)" in hint) == (words == {"endpoint": "node1"})
+    both = {"endpoint": "a", "rdzv_id": "b"}
+    assert (hint == "; a is a job of this host: leave out --rdzv-id") == (words == both)
 
 
 @pytest.mark.parametrize(
