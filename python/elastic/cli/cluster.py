@@ -113,10 +113,15 @@ def _slurm(environ: Mapping[str, str]) -> Node:
         )
     tasks = environ.get("SLURM_STEP_NUM_TASKS", "") if in_step else ""
     if tasks and nodes and tasks != nodes:
+        started = f"{plural(tasks, 'task')} on {plural(nodes, 'node')}"
+    elif (index := environ.get("SLURM_LOCALID", "0")) != "0":
+        started = f"several tasks on a node (SLURM_LOCALID={index})"
+    else:
+        started = ""
+    if started:
         raise ConfigError(
-            f"srun starts {plural(tasks, 'task')} on {plural(nodes, 'node')}, but elastic-launch "
-            "is started once per node and starts the workers itself: add --ntasks-per-node=1 to "
-            "srun"
+            f"srun starts {started}, but elastic-launch is started once per node and starts the "
+            "workers itself: add --ntasks-per-node=1 to srun"
         )
     names = environ.get("SLURM_STEP_NODELIST", "") if in_step else ""
     names = names or environ.get("SLURM_JOB_NODELIST") or environ.get("SLURM_NODELIST", "")

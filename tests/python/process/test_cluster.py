@@ -101,6 +101,10 @@ def test_a_batch_script_of_several_nodes_must_use_srun() -> None:
 def test_several_tasks_per_node_are_an_error() -> None:
     environ = SLURM | {"SLURM_STEP_NUM_TASKS": "32"}
     assert "srun starts 32 tasks on 4 nodes" in refusal(environ, C10D, *ALL)
+    one = {"SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "1", "SLURM_LOCALID": "1"}
+    text = refusal(one, "--nnodes=auto", "--rdzv-id=auto")
+    assert "srun starts several tasks on a node (SLURM_LOCALID=1)" in text
+    assert configure(one | {"SLURM_LOCALID": "0"}, "--nnodes=auto", "--rdzv-id=auto").run_id == "7"
 
 
 def test_kubeflow_variables_are_used_for_auto_on_the_command_line() -> None:
