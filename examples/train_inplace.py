@@ -100,8 +100,11 @@ def main() -> None:
             if args.checkpoint and job.rank == 0 and job.step % args.checkpoint_every == 0:
                 save_checkpoint(args.checkpoint, job)
         if job.rank == 0:
-            accuracy = test_accuracy(model, data)
-            print(f"finished: step {job.step} accuracy {accuracy:.4f}", flush=True)
+            if job.step >= args.steps:
+                accuracy = test_accuracy(model, data)
+                print(f"finished: step {job.step} accuracy {accuracy:.4f}", flush=True)
+            else:
+                print(f"stopped at step {job.step}, as the job or this node was asked", flush=True)
             if args.checkpoint:
                 save_checkpoint(args.checkpoint, job)
 
