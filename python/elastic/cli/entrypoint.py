@@ -118,6 +118,9 @@ def warm_template(line: CommandLine, program: tuple[str, ...], node: NodeConfig)
     if line.switch("no-python") and not line.switch("run-path"):
         line.warnings.append(f"{origin} has no effect: the workers do not run in Python")
         return ()
+    if line.program == STDIN and not line.switch("auto-progress"):
+        line.warnings.append(f"{origin} has no effect: the script is read from standard input")
+        return ()
     if node.rendezvous is not None and node.rendezvous.is_handler():
         line.warnings.append(
             f"{origin} has no effect with the rendezvous handler of another distribution"

@@ -82,6 +82,9 @@ def single(line: CommandLine, keys: Keys | None, notes: list[tuple[bool, str]]) 
     _check_only_rank(line, keys)
     on_node_loss(line)
     membership_changes(line)
+    origin = line.origin("voter-port-range")
+    if port_range(line.text("voter-port-range"), origin) != (0, 0):
+        line.warnings.append(f"{origin} has no effect: a job of one node has no voters")
     try:
         local_addr, port = _master_of_one(line)
     except UnresolvedHost as error:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from elastic._host.numa import format_cpus
+from elastic.multiprocessing import warm
 from elastic.multiprocessing.logs import Std
 from elastic.text import duration, join_endpoints, substitute
 
@@ -34,6 +35,9 @@ def _workers(job: JobConfig, environ: Mapping[str, str]) -> Iterator[tuple[str, 
     for rank, cpus in enumerate(job.worker_cpus):
         if cpus:
             yield f"CPUs of {rank}", format_cpus(cpus)
+    if job.warm_template:
+        modules = warm.modules_of(job.warm_template) or "torch and the modules of the script"
+        yield "warm workers", f"forked from a process that imports {modules}"
     if job.virtual_local_rank:
         yield "GPUs", "each worker sees one, as device 0"
     for name, value in job.environment.items():
@@ -99,6 +103,9 @@ def _failures(job: JobConfig) -> Iterator[tuple[str, str]]:
     if "exit_barrier_timeout" in native:
         yield "exit barrier", duration(native["exit_barrier_timeout"])
     yield "signals that stop", f"{_names(job.signals)} (scope {native['stop_scope']})"
+    if job.drain_signal:
+        limit = duration(job.drain_timeout)
+        yield "stop at a step", f"after {_names([job.drain_signal])}, within {limit}"
     if job.forwarded_signals:
         yield "forwarded signals", _names(job.forwarded_signals)
 

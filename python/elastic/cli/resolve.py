@@ -17,7 +17,7 @@ from elastic._host import devices
 from elastic.cli import command_line, entrypoint, nodes, output
 from elastic.cli.command_line import CommandLine
 from elastic.cli.config import JobConfig, NodeConfig
-from elastic.cli.options import OPTIONS, USE_ENV
+from elastic.cli.options import BY_NAME, OPTIONS, USE_ENV
 from elastic.cli.values import choice, integer, short
 from elastic.constants import (
     DEFAULT_DRAIN_TIMEOUT_S,
@@ -58,8 +58,7 @@ def configure(line: CommandLine, environ: Mapping[str, str]) -> JobConfig:
     if "monitor-interval" in line.values:
         seconds(line.text("monitor-interval"), line.origin("monitor-interval"), positive=True)
         notes.append((LOG_LEVELS["INFO"], "the monitor interval has no effect: nothing here polls"))
-    choice(line, "start-method")
-    if "start-method" in line.values:
+    if choice(line, "start-method") != BY_NAME["start-method"].default:
         line.warnings.append(f"{line.origin('start-method')} has no effect: PROGRAM is executed")
     logs = output.logs(line, nproc)
     line.warnings.extend(_without_effect(line, node, logs))
@@ -153,10 +152,11 @@ def _with_token(line: CommandLine, environ: Mapping[str, str], node: NodeConfig)
     from elastic.rendezvous import token
 
     found = token.find(path, environ)
+    if node.run_id:
+        token.check(found, node.run_id, environ)
     if node.rendezvous is None:
         note = "the token has no effect: a job of one node uses no network for its rendezvous"
         return node._replace(notes=[*node.notes, (False, note)])
-    token.check(found, node.run_id, environ)
     return node._replace(rendezvous=node.rendezvous._replace(token=found))
 
 

@@ -26,7 +26,9 @@ class Line(Protocol):
 def integer(line: Line, name: str, least: int, most: int) -> int:
     text = line.text(name).strip()
     if not is_number(text) or not least <= int(text) <= most:
-        bounds = f"from {least}" if most == 2**31 - 1 else f"from {least} to {most}"
+        # Only a number that is too large needs to know a limit that no job reaches.
+        is_open = most == 2**31 - 1 and not (text.isascii() and text.isdigit())
+        bounds = f"from {least}" if is_open else f"from {least} to {most}"
         raise ConfigError(f"{line.origin(name)} is {text!r}: expected a whole number {bounds}")
     return int(text)
 

@@ -9,13 +9,19 @@ from typing import Any
 
 from elastic.errors import ConfigError
 
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+_PROGRAM = os.path.join(_PACKAGE, "_warm", "template.py")
+
 
 def template(interpreter: Sequence[str], modules: str, program: Sequence[str]) -> tuple[str, ...]:
     """``interpreter``: the workers' command up to their script or ``-m``. ``modules``: a list with
     commas; "": the default. ``program``: the script, or ``-m`` and a module, with arguments.
     """
-    package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    return (*interpreter, os.path.join(package, "_warm", "template.py"), modules, *program)
+    return (*interpreter, _PROGRAM, modules, *program)
+
+
+def modules_of(template: Sequence[str]) -> str:
+    return template[template.index(_PROGRAM) + 1]
 
 
 def check_modules(modules: str, origin: str) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from elastic import _C
 from elastic._host import devices
-from elastic.cli import arguments, command_line, help, options, resolve
+from elastic.cli import arguments, command_line, help, options, plan, resolve
 from elastic.cli.config import JobConfig
 from elastic.errors import ConfigError
 from elastic.multiprocessing import LogOptions, Std
@@ -260,7 +260,12 @@ def test_the_shutdown_timeout_has_a_variable_of_torch(script: str) -> None:
         (["--numa-binding", "near"], "--numa-binding is 'near': expected node, socket"),
         (["--metrics-port=0"], "--metrics-port is '0'"),
         (["--nproc-per-node=99999999999999999999"], "expected a number from 1 to 4096"),
-        (["--max-restarts=" + "9" * 5000], "whole number from 0"),
+        (["--max-restarts=" + "9" * 5000], "whole number from 0 to 2147483647"),
+        (["--voter-port-range=x"], "--voter-port-range is 'x': expected FIRST:LAST"),
+        (
+            ["--token-file=/proc/version", "--rdzv-id=j"],
+            "file /proc/version is accessible",
+        ),
         (["--master-addr=$(HOST)"], "a variable in it was not replaced"),
         (["--rdzv-endpoint=http://a:1"], "without a scheme"),
         (["--rdzv-endpoint=29500"], "not only a number"),
@@ -305,6 +310,11 @@ def test_variables_are_validated_like_flags(
     script: str, environ: dict[str, str], expected: str
 ) -> None:
     assert re.search(expected, refusal([script], environ))
+
+
+def test_a_token_that_cannot_be_used_is_named_by_its_variable(script: str) -> None:
+    text = refusal(["--rdzv-id=j", script], {"ELASTIC_TOKEN": "short"})
+    assert text.startswith("ELASTIC_TOKEN: the token line 1 has 5 characters")
 
 
 def test_programs_that_cannot_start_are_found_before_anything_does(tmp_path: Path) -> None:
@@ -389,6 +399,7 @@ def test_user_settings_are_not_overwritten(
         ([], {"PET_START_METHOD": "fork"}, "PET_START_METHOD has no effect"),
         (["--node-rank=1"], {}, "--node-rank is 1: ignored, since the only node has rank 0"),
         (["--rdzv-conf=rank=2"], {}, "--rdzv-conf: rank is 2: ignored"),
+        (["--voter-port-range=8:9"], {}, "--voter-port-range has no effect"),
         (["--tee=0:1,1:1"], {}, "--tee: there is no local rank 1 among 1 worker"),
         (["--local-ranks-filter=1"], {}, "there is no local rank 1"),
         ([], {"PET_NPROC": "2"}, "is ignored (did you mean PET_NPROC_PER_NODE?)"),
@@ -404,6 +415,27 @@ def test_what_torchrun_accepts_is_one_warning_and_with_strict_an_error(
     assert expected in warnings[0]
     assert expected in refusal([*words, "--strict", script], environ)
     assert expected in refusal([*words, script], environ | {"PET_STRICT": "1"})
+
+
+def test_the_default_start_method_is_no_setting_without_effect(script: str) -> None:
+    notes = configure(["--start-method=spawn", "--strict", script]).notes
+    assert [text for level, text in notes if level == 30] == []
+
+
+def test_a_script_on_standard_input_is_not_forked() -> None:
+    job = configure(["--warm", "--dry-run", "-"])
+    assert job.warm_template == ()
+    assert "--warm has no effect: the script is read from standard input" in str(job.notes)
+
+
+def test_a_dry_run_shows_warm_workers_and_the_agreed_step(script: str) -> None:
+    text = plan.text(configure(["--preload=json,zlib", "--drain=90", script]), {})
+    assert "warm workers:       forked from a process that imports json,zlib\n" in text
+    assert "stop at a step:     after SIGTERM, within 1 min 30 s\n" in text
+    assert "stop at a step" not in plan.text(configure([script]), {})
+    assert "forked from a process that imports torch and" in plan.text(
+        configure(["--warm", script]), {}
+    )
 
 
 def test_an_empty_role_is_the_default_one(script: str) -> None:
