@@ -163,7 +163,10 @@ def connect(
     found = split_endpoints(endpoint, "the endpoint", DEFAULT_PORT)
     if any(number == 0 for _, number in found):
         raise ConfigError(f"the endpoint is {endpoint!r}: 0 is no port")
-    secret = token.find(token_file, _environment.inherited())
+    environ = _environment.inherited()
+    secret = token.find(token_file, environ)
+    if "token" in secret:  # a file may be repaired while its reader waits
+        token.check(secret, run_id, environ)
     count = len(found)
 
     def start(host: str, port: int) -> _C.Observer:

@@ -107,6 +107,12 @@ def test_a_deadline_is_refused_as_the_option_drain_is(
         observe.connect("127.0.0.1:1", drain=0.0)
 
 
+def test_a_token_of_an_observer_is_named_by_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ELASTIC_TOKEN", "short")
+    with pytest.raises(ConfigError, match="ELASTIC_TOKEN: the token line 1 has 5 characters"):
+        observe.connect("127.0.0.1:1")
+
+
 def test_a_removed_current_directory_is_bad_input(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
