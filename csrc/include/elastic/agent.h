@@ -115,7 +115,8 @@ struct AgentResult {
 
 // How a round ended on this node.
 struct AgentRoundEnd {
-  // "worker_failed", "node_lost", "node_left", "nodes_joined", "rejoin" or "evicted"; "": no order was received.
+  // "worker_failed", "node_lost", "node_left", "nodes_joined", "rejoin" or "evicted"; "": no order
+  // was received.
   std::string cause;
   std::optional<Instant> ordered;  // when the order to restart was received
   // When the last process of the workers had ended; with `kept`, when the last worker had left the
