@@ -1218,7 +1218,7 @@ class AgentRoundEnd:
     @property
     def cause(self) -> str:
         """
-        worker_failed, node_lost, nodes_joined, rejoin, evicted, or empty
+        worker_failed, node_lost, node_left, nodes_joined, rejoin, evicted, or empty
         """
     @property
     def failures(self) -> list[WorkerFailure]:
