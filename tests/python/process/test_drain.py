@@ -14,6 +14,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from elastic.cli.main import ECHO_S
 
 from support.coordinators import coordinator
 from support.launching import (
@@ -132,6 +133,7 @@ def test_second_sigterm_is_the_ordinary_stop(tmp_path: Path) -> None:
         for line in job.stderr:
             if "waiting: no rank has reported a step" in line:
                 break
+        stall_for_test(ECHO_S)  # one that comes sooner is taken for an echo of the first
         job.send_signal(signal.SIGTERM)
         _, stderr = job.communicate(timeout=DEADLINE_S)
     assert job.returncode == 143, stderr
