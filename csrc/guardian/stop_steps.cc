@@ -26,7 +26,7 @@ std::optional<drain::StopStepEvent> StopSteps::handle(const drain::StopStepReque
     is_reached_ = is_ended_ = false;
     return std::nullopt;
   }
-  is_committed_ = false;
+  is_committed_ = is_passed_ = false;
   const bool is_tentative = request.kind == Order::kTentative;
   awaited_ = -1;
   for (Worker& worker : *workers) {
@@ -72,8 +72,8 @@ std::optional<drain::StopStepEvent> StopSteps::advance(const std::vector<Worker>
     event.kind = Reply::kWaiting;
     return event;
   }
-  if (awaited_ >= 0 && has_passed(workers)) {
-    awaited_ = -1;
+  if (awaited_ >= 0 && !is_passed_ && has_passed(workers)) {
+    is_passed_ = true;
     event = ask(workers);
     event.kind = Reply::kRefused;
     return event;
@@ -105,10 +105,11 @@ bool StopSteps::all_wait(const std::vector<Worker>& workers) const {
   });
 }
 
-// A worker that stores a later step does not wait: it does not call should_stop() at each step.
+// A worker that stores a later step and does not wait calls should_stop() at few steps, or nowhere.
 bool StopSteps::has_passed(const std::vector<Worker>& workers) const {
   return std::any_of(workers.begin(), workers.end(), [this](const Worker& worker) {
-    return worker.takes_part && !worker.ended && worker.channel.step() > awaited_;
+    return worker.takes_part && !worker.ended && worker.channel.step() > awaited_ &&
+           worker.channel.waits_at() < awaited_;
   });
 }
 

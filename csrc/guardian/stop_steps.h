@@ -34,6 +34,7 @@ class StopSteps {
 
   std::uint64_t proposal_ = 0;
   std::int64_t awaited_ = -1;  // the tentative step, if it is to be reported that all wait there
+  bool is_passed_ = false;     // reported: a worker has passed it
   bool is_committed_ = false;
   bool is_reached_ = false;  // reported
   bool is_ended_ = false;    // reported

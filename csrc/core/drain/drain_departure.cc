@@ -44,6 +44,8 @@ void DrainMachine::note_departure(const drain_event::Noticed& event, Instant dea
   if (!is_departure_) begin_departure(event.notice.reason);
   withdraws_ = withdraws_ || wanted.nodes.empty();
   if (event.observer == 0 && is_given_up(event.notice)) deadline = now_;
+  // It changes nothing about what is agreed on now.
+  if (deadline <= now_ && has_time_ && phase_ != DrainPhase::kAwaitRound) return;
   bool is_meant = false;
   for (const NodeId& node : wanted.nodes) {
     // The others of a round that is complete are known.
@@ -76,8 +78,8 @@ void DrainMachine::begin_departure(const std::string& reason) {
 }
 
 void DrainMachine::on(const drain_event::GrowthDue& event) {
-  if (phase_ == DrainPhase::kOver) return;
   joining_ = event.nodes;
+  if (phase_ == DrainPhase::kOver) return end_growth();
   // The round ends with it, or it is given up.
   if (is_departure_ && (has_time_ || !leaving_.empty())) return;
   if ((phase_ != DrainPhase::kIdle && !is_departure_) || !can_reach_step()) return end_growth();
@@ -119,6 +121,7 @@ void DrainMachine::stop_instead(const drain_event::Noticed& event, Instant deadl
 bool DrainMachine::prepare_departure() {
   if (!is_departure_) return true;
   std::erase_if(leaving_, [this](const NodeId& node) { return !nodes_.contains(node); });
+  if (leaving_.empty() && joining_ == 0) has_time_ = false;
   if (leaving_.empty() && joining_ == 0 && !withdraws_) {
     end_departure(kNoMember);
     return false;
@@ -206,13 +209,13 @@ void DrainMachine::check_waiting() {
   release(leaving_);
 }
 
-// A rank has not waited at the step that its node had accepted: it calls should_stop() elsewhere,
-// or not at all.
+// A rank has not waited at the step that its node had accepted. It may wait at a later one, but
+// nodes that join need not wait for that.
 void DrainMachine::on_passed() {
-  if (is_growth()) return give_up_departure("a rank has passed the step");
-  withdraw();
-  phase_ = DrainPhase::kAwaitSteps;
-  timer_ = add_saturating(now_, kDrainReplyTimeout);
+  if (!is_growth()) return;
+  const char* const why = "a rank has passed the step";
+  announce(std::string("the round grows without an agreed step: ") + why);
+  give_up_departure(why);
 }
 
 void DrainMachine::release(std::vector<NodeId> nodes) {

@@ -282,7 +282,8 @@ void DrainMachine::on(const drain_event::ClockGap& event) {
     no_stop_before_ = add_saturating(no_stop_before_, event.gap);
   }
   if (timer_) timer_ = add_saturating(*timer_, event.gap);
-  if (phase_ == DrainPhase::kReleased) deadline_ = add_saturating(deadline_, event.gap);
+  const bool is_own_limit = phase_ == DrainPhase::kReleased || is_growth();
+  if (is_own_limit) deadline_ = add_saturating(deadline_, event.gap);
 }
 
 std::optional<Instant> DrainMachine::next_deadline() const {

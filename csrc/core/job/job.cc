@@ -204,7 +204,8 @@ void Job::follow(const rdzv::Round& action) {
   const std::uint32_t generation = action.record->generation;
   const std::uint32_t before = std::exchange(generation_, generation);
   // The next job of the id knows nothing of the notice.
-  if (before != 0 && before != generation) drain_ = {};
+  const bool is_next = before != 0 && before != generation;
+  if (is_next || drain_.phase() == DrainPhase::kOver) drain_ = {};
   began(action.to, action.record->round, action.record->nodes, {});
 }
 

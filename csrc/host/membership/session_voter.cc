@@ -210,8 +210,9 @@ void SessionVoter::sent_elsewhere(const session::Incumbent& successor, bool is_f
     run_taken_over();
     taken_over_.reset();
     if (successor.left) hosting_->note_left(*successor.left);
-  } else if (is_from_coordinator || named.lineage == taken_over_->lineage) {
-    end_take_over();
+  } else if (is_from_coordinator ||
+             (named.lineage == taken_over_->lineage && named.term > taken_over_->term)) {
+    end_take_over();  // not for an earlier coordinator that a process still directs to
   }
 }
 

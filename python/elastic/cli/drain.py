@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import time
 from collections.abc import Sequence
@@ -62,7 +63,8 @@ def run(arguments: Sequence[str]) -> int:
         is_agreed, text = _request(options)
     except RendezvousError as error:
         return subcommands.report("drain", error, hint)
-    console.show(f"{text}\n")
+    with contextlib.suppress(BrokenPipeError):  # the exit code says it, too
+        console.show(f"{text}\n")
     return 0 if is_agreed else EXIT_NOT_AGREED
 
 

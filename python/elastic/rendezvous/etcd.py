@@ -115,8 +115,9 @@ class EtcdRendezvousBackend(RendezvousBackend):
 
 def _reason(error: BaseException) -> str:
     """The text of the first cause: the exceptions of the client's own have none, or the URL's."""
-    while cause := error.__cause__ or error.__context__:
-        error = cause
+    for _ in range(10):  # a chain of causes may be a circle
+        cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+        error = cause or error
     text = getattr(error, "strerror", None) or str(error) or getattr(error, "detail_text", None)
     return str(text or type(error).__name__)
 
