@@ -18,10 +18,10 @@
 // A node whose workers have all finished does not leave: it waits for the end of the job. If that
 // is so of all that were to leave, the others go on at once.
 //
-// Nodes that join: a departure of nobody. The round ends at the step that every rank has reached,
-// or at once if a rank has reported no step, or cannot continue. If nodes leave at the same time,
-// the round ends with their leave. Every node keeps the notice, and repeats it to a coordinator
-// that takes over: that one withdraws the step, and begins anew if nodes still wait.
+// Nodes that join: a departure without nodes. The round ends at the step that every rank has
+// reached, or at once if a rank has reported no step, or cannot continue. If nodes leave at the
+// same time, the round ends with their leave. Every node keeps the notice, and repeats it to a
+// coordinator that takes over: that one withdraws the step, and begins anew if nodes still wait.
 //
 // Until the release nothing is final: the step can be withdrawn, and every rank goes on with it. It
 // is withdrawn if the round ends for another reason, if the whole job is to stop, and at the
@@ -96,7 +96,7 @@ void DrainMachine::on(const drain_event::GrowthOff&) {
   end_departure(kNoMember);
 }
 
-// Of a job whose ranks report no steps nobody is asked.
+// A job whose ranks report no steps is not asked for any.
 bool DrainMachine::can_reach_step() const {
   return is_complete() && std::all_of(nodes_.begin(), nodes_.end(),
                                       [](const auto& one) { return one.second.reporting > 0; });
@@ -213,9 +213,13 @@ void DrainMachine::check_waiting() {
 // nodes that join need not wait for that.
 void DrainMachine::on_passed() {
   if (!is_growth()) return;
-  const char* const why = "a rank has passed the step";
-  announce(std::string("the round grows without an agreed step: ") + why);
+  const std::string why = "a rank has passed the step";
+  announce_early_growth(why);
   give_up_departure(why);
+}
+
+void DrainMachine::announce_early_growth(const std::string& why) {
+  announce("the round grows without an agreed step: " + why);
 }
 
 void DrainMachine::release(std::vector<NodeId> nodes) {

@@ -261,7 +261,7 @@ void DrainMachine::on(const drain_event::Tick&) {
         break;
       default: why = "the nodes did not agree on a step"; break;
     }
-    if (is_growth()) announce("the round grows without an agreed step: " + why);
+    if (is_growth()) announce_early_growth(why);
     if (is_departure_) return give_up_departure(why + " when the deadline passed");
     return stop_now(why + " when the deadline passed");
   }

@@ -182,6 +182,7 @@ class DrainMachine {
   void hold();
   void check_waiting();
   void on_passed();
+  void announce_early_growth(const std::string& why);
   void release(std::vector<NodeId> nodes);
   void forget_released();
   void give_up_departure(const std::string& why);

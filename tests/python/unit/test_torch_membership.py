@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from contextlib import ExitStack
+from typing import Any
 
 import pytest
 
@@ -82,14 +83,20 @@ def test_without_a_launcher_one_process_trains(monkeypatch: pytest.MonkeyPatch) 
     assert job.step == 7 and job.last_change is None
 
 
-def test_a_change_between_two_steps_keeps_the_buffers_of_the_complete_one(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    model = torch.nn.BatchNorm1d(1)
+def job_over_nccl(monkeypatch: pytest.MonkeyPatch, model: torch.nn.Module) -> Any:
+    """One whose changes form nothing."""
     job = elastic.torch.membership(model, torch.optim.SGD(model.parameters(), lr=1))
     monkeypatch.setattr(job, "_uses_nccl", True)
     monkeypatch.setattr(job, "_next_round", lambda failed: None)
     monkeypatch.setattr(job, "_form", lambda times: None)
+    return job
+
+
+def test_a_change_between_two_steps_keeps_the_buffers_of_the_complete_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model = torch.nn.BatchNorm1d(1)
+    job = job_over_nccl(monkeypatch, model)
     means = []
     for is_complete, updates in ((False, 0), (True, 0), (True, 1)):
         job._begin()
@@ -106,9 +113,7 @@ def test_a_change_before_the_next_step_keeps_the_buffers_that_the_last_one_has_s
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     model = torch.nn.BatchNorm1d(1)
-    job = elastic.torch.membership(model, torch.optim.SGD(model.parameters(), lr=1))
-    monkeypatch.setattr(job, "_uses_nccl", True)
-    monkeypatch.setattr(job, "_next_round", lambda failed: None)
+    job = job_over_nccl(monkeypatch, model)
     monkeypatch.setattr(job, "_form", lambda times: model.running_mean.fill_(7))
     job._begin()
     model.running_mean.fill_(5)

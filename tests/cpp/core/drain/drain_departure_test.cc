@@ -17,7 +17,6 @@
 namespace elastic::core {
 namespace {
 
-using drain_sim::Rank;
 using drain_sim::SimNode;
 using std::chrono::seconds;
 
@@ -58,17 +57,8 @@ class DepartingWorld : private drain_sim::RandomSchedule {
 
  private:
   void renew_round() {
-    const auto begin = static_cast<std::int64_t>(below(50));
-    const auto last = begin + 1 + static_cast<std::int64_t>(below(2000));
-    for (SimNode& node : nodes_) {
-      const NodeId id = node.id;
-      node = {};
-      node.id = id;
-      node.ranks.resize(1 + below(3));
-      for (Rank& rank : node.ranks) rank.last_step = last;
-    }
     released_at_.reset();
-    begin_round(begin);
+    begin_round(renew_nodes(3));
   }
 
   void give_notice() override { departure(seconds(60), leaving_, false); }

@@ -15,7 +15,6 @@
 namespace elastic::core {
 namespace {
 
-using drain_sim::Rank;
 using drain_sim::SimNode;
 using std::chrono::seconds;
 
@@ -61,17 +60,8 @@ class GrowingWorld : private drain_sim::RandomSchedule {
 
  private:
   void renew_round() {
-    const auto begin = static_cast<std::int64_t>(below(50));
-    const auto last = begin + 1 + static_cast<std::int64_t>(below(2000));
-    for (SimNode& node : nodes_) {
-      const NodeId id = node.id;
-      node = {};
-      node.id = id;
-      node.ranks.resize(1 + below(2));
-      for (Rank& rank : node.ranks) rank.last_step = last;
-    }
     informed_.clear();
-    begin_round(begin);
+    begin_round(renew_nodes(2));
   }
   void end_round(bool has_grown) {
     if (has_grown) {

@@ -421,6 +421,20 @@ class RandomSchedule : protected World {
     if (!is_faulty_ && below(50) == 0) now_ += std::chrono::milliseconds(100);
   }
 
+  // All nodes with new ranks; the first step of their round.
+  std::int64_t renew_nodes(std::uint64_t ranks_max) {
+    const auto begin = static_cast<std::int64_t>(below(50));
+    const auto last = begin + 1 + static_cast<std::int64_t>(below(2000));
+    for (SimNode& node : nodes_) {
+      const NodeId id = node.id;
+      node = {};
+      node.id = id;
+      node.ranks.resize(1 + below(ranks_max));
+      for (Rank& rank : node.ranks) rank.last_step = last;
+    }
+    return begin;
+  }
+
   std::uint64_t below(std::uint64_t limit) { return rng_.next() % limit; }
 
   Rng rng_;

@@ -64,6 +64,18 @@ class HandOverTest : public ::testing::TestWithParam<int> {
     nodes_.push_back(std::make_unique<TestNode>(options, id));
     node(id).join();
   }
+  // Node 1 hosts the coordinator, and node 2 reaches it through the proxy.
+  void form_round_behind(const support::TcpProxy& proxy, const std::vector<std::size_t>& ids) {
+    for (const std::size_t id : ids) {
+      if (id == 2) {
+        start_behind(proxy, id);
+      } else {
+        start(id, id == 1);
+      }
+      if (id == 1) node(1).expect<rdzv::Waiting>();
+    }
+    form_round(ids);
+  }
   // The host of the coordinator is stopped and asks node 2, whose reply is lost.
   void lose_the_reply(support::TcpProxy* proxy) {
     proxy->hold_before("127.0.0.1:");  // the address of the coordinator in it
@@ -188,12 +200,7 @@ TEST_P(HandOverTest, ALeaveIsFoundAsALossIfTheConfirmationIsLost) {
 TEST_P(HandOverTest, AMemberThatReturnsRepeatsItsReply) {
   options_.settings.max_nodes = 4;
   support::TcpProxy proxy(held_.front().port(), &group_);
-  start(1, true);
-  node(1).expect<rdzv::Waiting>();
-  start_behind(proxy, 2);
-  start(3, false);
-  start(4, false);
-  form_round({1, 2, 3, 4});
+  form_round_behind(proxy, {1, 2, 3, 4});
   lose_the_reply(&proxy);
   node(4).send(rdzv::Leave{node(4).info().id, "its host is needed elsewhere"});
   node(4).crash();
@@ -214,12 +221,7 @@ TEST_P(HandOverTest, AMemberThatLearnsNothingDoesNotRunTheJobBesideAnother) {
   options_.settings.reconnect_grace = 50ms;
   options_.settings.max_nodes = 4;
   support::TcpProxy proxy(held_.front().port(), &group_);
-  start(1, true);
-  node(1).expect<rdzv::Waiting>();
-  start_behind(proxy, 2);
-  start(3, false);
-  start(4, false);
-  form_round({1, 2, 3, 4});
+  form_round_behind(proxy, {1, 2, 3, 4});
   lose_the_reply(&proxy);
   const Instant lost_at = group_.now();
   proxy.cut();
@@ -238,11 +240,7 @@ TEST_P(HandOverTest, AMemberThatLearnsNothingDoesNotRunTheJobBesideAnother) {
 TEST_P(HandOverTest, AMemberThatLearnsOfTheOtherOneJoinsTheJobThere) {
   options_.settings.reconnect_grace = 50ms;
   support::TcpProxy proxy(held_.front().port(), &group_);
-  start(1, true);
-  node(1).expect<rdzv::Waiting>();
-  start_behind(proxy, 2);
-  start(3, false);
-  form_round({1, 2, 3});
+  form_round_behind(proxy, {1, 2, 3});
   lose_the_reply(&proxy);
   proxy.cut();
   expect_end_of_host();
@@ -263,10 +261,7 @@ TEST_P(HandOverTest, AMemberThatLearnsOfTheOtherOneJoinsTheJobThere) {
 
 TEST_P(HandOverTest, TheOnlyMemberRunsTheJobWithoutAnAnswer) {
   support::TcpProxy proxy(held_.front().port(), &group_);
-  start(1, true);
-  node(1).expect<rdzv::Waiting>();
-  start_behind(proxy, 2);
-  form_round({1, 2});
+  form_round_behind(proxy, {1, 2});
   lose_the_reply(&proxy);
   proxy.cut();
   expect_end_of_host();
