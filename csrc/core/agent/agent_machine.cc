@@ -7,6 +7,7 @@
 
 #include "core/base/earliest.h"
 #include "core/base/signal_name.h"
+#include "core/rendezvous/action_kinds.h"
 
 // Theory of operation. The policy decides about rounds, workers and the result (agent_policy.cc).
 // This machine connects it with what can delay, cause or follow its decisions:
@@ -108,9 +109,7 @@ void AgentMachine::note_finished(const WorkerExited& event) {
 
 void AgentMachine::note(const rdzv::Restart& event) {
   if (event.cause == rdzv::RestartCause::kWorkerFailed) is_stop_for_failure_ = true;
-  const bool is_loss = event.cause == rdzv::RestartCause::kMemberLost ||
-                       event.cause == rdzv::RestartCause::kMemberLeft;
-  if (is_loss) is_stop_for_loss_ = true;
+  if (is_departure(event.cause)) is_stop_for_loss_ = true;
 }
 
 void AgentMachine::note(const rdzv::Closed& event) {

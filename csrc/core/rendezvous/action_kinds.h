@@ -1,6 +1,6 @@
 #pragma once
 
-// What the owner of a Rendezvous distinguishes when it sends an action to its node's session. Pure.
+// What those distinguish that send an action of a Rendezvous, or receive it. Pure.
 
 #include <variant>
 
@@ -23,6 +23,11 @@ inline bool removes_node(const RendezvousAction& action) {
   return std::holds_alternative<rdzv::Evicted>(action) ||
          std::holds_alternative<rdzv::Refused>(action) ||
          std::holds_alternative<rdzv::TimedOut>(action);
+}
+
+// A round ends because a member is gone.
+inline bool is_departure(rdzv::RestartCause cause) {
+  return cause == rdzv::RestartCause::kMemberLost || cause == rdzv::RestartCause::kMemberLeft;
 }
 
 }  // namespace elastic::core

@@ -5,6 +5,7 @@
 
 #include "core/base/check.h"
 #include "core/base/siphash.h"
+#include "core/rendezvous/action_kinds.h"
 #include "core/rendezvous/node_order.h"
 #include "core/rendezvous/rank_assign.h"
 #include "core/rendezvous/rendezvous_fields.h"
@@ -17,10 +18,6 @@ constexpr Duration kGrowthDelayMax = std::chrono::seconds(60);
 constexpr int kFlapDoublingsMax = 6;
 constexpr Duration kRestartBackoffMax = std::chrono::seconds(60);
 constexpr int kBackoffDoublingsMax = 16;
-
-bool is_departure(rdzv::RestartCause cause) {
-  return cause == rdzv::RestartCause::kMemberLost || cause == rdzv::RestartCause::kMemberLeft;
-}
 
 }  // namespace
 
