@@ -29,6 +29,7 @@ from bench.faults.reduce import (
     survivors,
 )  # fmt: skip
 from bench.faults.scenes import Scene, Settings
+from harness import proc
 
 START_S = 240.0
 SETTLE_S = 8.0  # training goes on for a while, as before most faults
@@ -96,7 +97,7 @@ def _watch(scene: Scene, job: Job) -> Measures:
     is_finished = _finish(job, reached)
     seen = job.observed()
     seen.done_at = seen_done
-    seen.orphans = _orphans(job)
+    seen.left = _orphans(job)
     return measure(seen, scene.expected, reached, is_finished=is_finished)
 
 
@@ -120,13 +121,13 @@ def _finish(job: Job, reached: str) -> bool:
     return not reached or is_finished
 
 
-def _orphans(job: Job) -> int:
+def _orphans(job: Job) -> list[str]:
     """Processes that outlive their agent, which ended by itself or by the scene's signal."""
     for agent in job.agents.values():
         if agent.exit is None and agent.node in job.harm.nodes - job.harm.off:
             os.kill(agent.pid, signal.SIGKILL)  # one that is stopped for good
     job.wait(lambda: not _left(job), KILL_S)
-    return len(_left(job))
+    return [f"pid {pid}: {proc.described(pid)}" for pid in sorted(_left(job))]
 
 
 def _left(job: Job) -> set[int]:

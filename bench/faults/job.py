@@ -20,7 +20,8 @@ from bench.faults.reduce import Exit, Harm, Named, Observed, Stamp, is_training,
 WORKER = Path(__file__).with_name("worker.py")
 MARK = "FAULTS_MARK"
 POLL_S = 0.01
-KILL_S = 5.0
+# A process of an agent that ended: the grace of --shutdown-timeout (5 s), and as much again.
+KILL_S = 10.0
 
 
 class NotApplicable(Exception):

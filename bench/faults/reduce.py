@@ -60,7 +60,7 @@ class Observed:
     exits: dict[int, Exit]  # agents by node, of those that have ended by themselves
     nodes: set[int]  # of the agents that were started
     named: list[Named] = field(default_factory=list)
-    orphans: int = 0
+    left: list[str] = field(default_factory=list)  # processes that outlived their agent
     done_at: float = math.inf  # when the job was told to end: what follows is no reaction
 
 
@@ -133,7 +133,7 @@ def measure(
     `is_finished`: the survivors' agents ended in time after that.
     """
     found = _times(seen)
-    found.orphans = seen.orphans
+    found.orphans = len(seen.left)
     found.culprit = _culprit(seen)
     found.codes = {
         str(node): seen.exits[node].code if node in seen.exits else None
@@ -156,8 +156,9 @@ def measure(
     elif reached != END and any(codes):
         found.outcome = WRONG
         found.why = f"training went on, but agents exited with {', '.join(map(str, codes))}"
-    elif seen.orphans:
-        found.outcome, found.why = WRONG, f"{seen.orphans} processes were left behind"
+    elif seen.left:
+        found.outcome = WRONG
+        found.why = f"{len(seen.left)} processes were left behind: {', '.join(seen.left)}"
     elif found.culprit == "wrong":
         found.outcome, found.why = WRONG, "another process was named as the first failure"
     return found

@@ -67,3 +67,13 @@ def descendants(pid: int) -> list[int]:
             for child in (task / "children").read_text().split():
                 found += [int(child), *descendants(int(child))]
     return found
+
+
+def described(pid: int) -> str:
+    """Its state and command line, for a message; "gone" if it has ended."""
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().rstrip(b"\0").split(b"\0")
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return "gone"
+    return f"{state} {b' '.join(words).decode(errors='replace')}"

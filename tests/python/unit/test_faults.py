@@ -88,7 +88,7 @@ def test_workers_that_nothing_touches_continue() -> None:
         ((CONTINUE,), RECOVER, {}, WRONG, "restarted"),
         ((END,), END, {}, WRONG, "success"),
         ((RECOVER,), RECOVER, {"exits": {0: Exit(0, 120), 1: Exit(1, 120)}}, WRONG, "0, 1"),
-        ((RECOVER,), RECOVER, {"orphans": 2}, WRONG, "2 processes"),
+        ((RECOVER,), RECOVER, {"left": ["pid 7", "pid 8"]}, WRONG, "2 processes"),
         ((RECOVER,), RECOVER, {"named": [Named(FAULT + 1, 10)]}, WRONG, "another process"),
         ((RECOVER,), RECOVER, {"named": []}, OK, ""),
         ((RECOVER, END), END, {"exits": {0: Exit(7, 110), 1: Exit(7, 110)}}, OK, ""),
