@@ -60,6 +60,7 @@ const RoundRecord& Rendezvous::record() const { return machine_->record(); }
 const std::vector<RoundMember>& Rendezvous::members() const { return machine_->members(); }
 std::vector<NodeStatus> Rendezvous::nodes(Instant now) const { return machine_->nodes(now); }
 bool Rendezvous::has_node(const NodeId& id) const { return machine_->has_node(id); }
+std::vector<NodeId> Rendezvous::lost_nodes() const { return machine_->lost_nodes(); }
 std::string Rendezvous::name_of(const NodeId& id) const { return machine_->name_of(id); }
 int Rendezvous::members_left() const { return machine_->members_left(); }
 void Rendezvous::await_grow() { machine_->await_grow(); }
@@ -141,6 +142,10 @@ std::optional<Response> RendezvousMachine::respond(const NodeId& id, NodeMessage
 }
 
 void RendezvousMachine::on(const rdzv::Join& event) {
+  if (is_of_last_job(event.node)) {
+    emit(rdzv::Closed{event.node.id, previous_result_});
+    return;
+  }
   Status fault = check_join(event.node, event.settings);
   if (fault.ok()) fault = check_surplus(event.node, event.settings);
   if (!fault.ok()) return refuse(event.node, std::move(fault));

@@ -67,6 +67,7 @@ class RendezvousMachine {
   Status succeed(std::string_view bytes, const RendezvousSuccession& succession, Instant now);
   std::vector<NodeStatus> nodes(Instant now) const;
   bool has_node(const NodeId& id) const { return nodes_.contains(id); }
+  std::vector<NodeId> lost_nodes() const;
   std::string name_of(const NodeId& id) const;
   bool has_resumed() const;
   void begin_anew(const JobSettings& settings, Instant now);
@@ -132,6 +133,7 @@ class RendezvousMachine {
   void refuse(const NodeInfo& node, Status fault);
   void start_generation(const JobSettings& settings);
   bool begins_next_job(const NodeInfo& info) const;
+  bool is_of_last_job(const NodeInfo& info) const;
   void dismiss_nodes_of_last_job();
   void begin_next_job();
   Node& insert(const NodeInfo& info, NodePhase phase);

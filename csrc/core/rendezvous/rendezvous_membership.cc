@@ -200,15 +200,24 @@ Status RendezvousMachine::check_static_rank(const NodeInfo& node, bool has_round
   return {};
 }
 
-// A success that was rebuilt from resumes can be the end of an earlier job with this id. A node
-// that no coordinator knew before belongs to the next job: it must not exit with that success.
+// A node that has had a round is of the job that has ended, also if it comes after all others have
+// left: it receives the result. A success that was rebuilt from resumes can be the end of an earlier
+// job with this id. A node that no coordinator knew before belongs to the next job: it must not exit
+// with that success.
 bool RendezvousMachine::begins_next_job(const NodeInfo& info) const {
-  if (!is_closed()) return false;
+  const bool is_of_this_job = info.highest_round > 0 && info.highest_round <= round_.record.round;
+  if (!is_closed() || is_of_this_job) return false;
   const bool is_anybody_here = std::any_of(nodes_.begin(), nodes_.end(),
                                            [](const auto& one) { return !one.second.is_awaited; });
   if (!is_anybody_here) return true;
   return round_.is_adopted && result_->outcome == JobOutcome::kSucceeded &&
          info.highest_round == 0 && find(info.id) == nullptr;
+}
+
+// The next job has had no round yet.
+bool RendezvousMachine::is_of_last_job(const NodeInfo& info) const {
+  return previous_result_ != nullptr && !round_.is_fresh && round_.record.round == 0 &&
+         info.highest_round > 0;
 }
 
 // They have received the result.
@@ -499,6 +508,14 @@ void RendezvousMachine::send_waiting(const Node& node) const { emit(waiting_mess
 
 int RendezvousMachine::available_nodes() const {
   return static_cast<int>(nodes_.size()) + round_.missing;
+}
+
+std::vector<NodeId> RendezvousMachine::lost_nodes() const {
+  std::vector<NodeId> lost;
+  for (const FormerNode& one : former_nodes_.all()) {
+    if (one.lost && one.round > 0 && !has_node(one.id)) lost.push_back(one.id);
+  }
+  return lost;
 }
 
 bool RendezvousMachine::is_removable() const {

@@ -154,6 +154,10 @@ Status CoordinatorJob::on(SessionPeer* peer, rdzv::Resume& resume) {
 template <typename Entry>
 Status CoordinatorJob::enter(SessionPeer* peer, Entry& entry) {
   if (entry.node.id != peer->node) return not_its_own();
+  if (auto result = context_.ended.result_for(id_, peer->node, context_.loop->now())) {
+    peer->send(rdzv::Closed{peer->node, std::move(result)});
+    return {};
+  }
   Status fault = correct_address(peer, &entry.node);
   if (fault.ok() && job_ == nullptr) fault = entry.settings.validate();
   if (!fault.ok()) {
@@ -483,6 +487,11 @@ void CoordinatorJob::publish_changes() {
   // What a store keeps is continued by the next job of the id.
   if (is_kept_ || !rendezvous()->is_removable() || (is_over() && !sessions_.empty())) return;
   if (sessions_.empty()) observers_.end("the job has ended: its last node has left");
+  if (is_over()) {
+    const Rendezvous& ended = *rendezvous();
+    context_.ended.add(id_, std::make_shared<const JobResult>(*ended.result()), ended.lost_nodes(),
+                       context_.loop->now());
+  }
   job_.reset();
   feed_ = nullptr;  // its lineage has ended with it
   timer_.disarm();

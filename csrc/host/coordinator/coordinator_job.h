@@ -15,6 +15,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/job/ended_jobs.h"
 #include "core/job/job.h"
 #include "core/session/coordinator_state.h"
 #include "core/session/session_wire.h"
@@ -43,6 +44,7 @@ struct CoordinatorContext {
   // What waits at this coordinator for other jobs, as Rendezvous::set_neighbours() takes it.
   std::function<std::string(const class CoordinatorJob&)> describe_neighbours;
   std::function<void(class CoordinatorJob*)> on_changed;  // once until settle()
+  core::EndedJobs ended;
   // The job runs at the successor now; nullopt: no member has taken it over. May end the job.
   std::function<void(class CoordinatorJob*, const std::optional<succession::StopCoordinator>&)>
       on_handed_over;

@@ -120,5 +120,40 @@ TEST_F(LostNodeTest, ThatLeavesIsNotDialed) {
   EXPECT_EQ(listener->accept(&dialed), os::Listener::AcceptStatus::kEmpty);
 }
 
+// It would wait for a next job of the id, which nobody starts.
+TEST_F(LostNodeTest, ReceivesTheResultOfItsJobIfAllOthersHaveLeft) {
+  run();
+  listener->close();
+  lost.reset();
+  group.advance(seconds(1));
+  EXPECT_EQ(stays->expect<rdzv::Restart>().round, 1U);
+  stays->send_message(rdzv::Gone{{}, 1});
+  stays->info.highest_round = 1;
+  stays->join(settings);
+  EXPECT_EQ(stays->expect<rdzv::Round>().record->round, 2U);
+  stays->send_message(rdzv::Done{{}, 2});
+  EXPECT_EQ(stays->expect<rdzv::Closed>().result->outcome, JobOutcome::kSucceeded);
+  stays->send_message(rdzv::Leave{{}, "the job has ended"});
+  stays.reset();
+  group.advance(seconds(1));
+  EXPECT_EQ(coordinator->stats().jobs, 0U);
+
+  const auto comes_back = [this](bool has_round) {
+    lost = std::make_unique<SessionClient>(coordinator->port());
+    lost->info.id = {1, 2};
+    lost->info.name = "node2";
+    lost->info.address = "127.0.0.1";
+    lost->info.highest_round = 1;
+    lost->secret = {2, 7};
+    greet(lost.get());
+    has_round ? lost->resume(settings, rdzv::NodePhase::kWorking, HeldRound{round, 1})
+              : lost->join(settings);
+    return lost->expect<rdzv::Closed>().result->outcome;
+  };
+  EXPECT_EQ(comes_back(false), JobOutcome::kSucceeded);
+  EXPECT_EQ(comes_back(true), JobOutcome::kSucceeded);
+  lost.reset();
+}
+
 }  // namespace
 }  // namespace elastic::host
