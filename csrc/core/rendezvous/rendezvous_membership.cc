@@ -201,9 +201,9 @@ Status RendezvousMachine::check_static_rank(const NodeInfo& node, bool has_round
 }
 
 // A node that has had a round is of the job that has ended, also if it comes after all others have
-// left: it receives the result. A success that was rebuilt from resumes can be the end of an earlier
-// job with this id. A node that no coordinator knew before belongs to the next job: it must not exit
-// with that success.
+// left: it receives the result. A success that was rebuilt from resumes can be the end of an
+// earlier job with this id. A node that no coordinator knew before belongs to the next job: it must
+// not exit with that success.
 bool RendezvousMachine::begins_next_job(const NodeInfo& info) const {
   const bool is_of_this_job = info.highest_round > 0 && info.highest_round <= round_.record.round;
   if (!is_closed() || is_of_this_job) return false;

@@ -214,7 +214,7 @@ class ELASTIC_EXPORT Rendezvous {
   int members_left() const;  // of record(), without those that have left or were lost
   std::vector<NodeStatus> nodes(Instant now) const;  // all nodes of the job, by id
   bool has_node(const NodeId& id) const;
-  std::vector<NodeId> lost_nodes() const;  // that were lost, and are not back
+  std::vector<NodeId> lost_nodes() const;       // that were lost, and are not back
   std::string name_of(const NodeId& id) const;  // also of one that left lately; "": it is unknown
   int waiting_nodes() const;  // nodes that a restart would let in; spares are not counted
   int spare_nodes() const;
