@@ -49,7 +49,8 @@ install_once() {
     return 0
   fi
   echo "demo.sh: installing $*" >&2
-  "$venv/bin/pip" install --quiet --disable-pip-version-check "$@" || return
+  # Python compiles what is imported; torch alone has thousands of other modules.
+  "$venv/bin/pip" install --quiet --disable-pip-version-check --no-compile "$@" || return
   echo "$wanted" >"$stamp"
 }
 
@@ -73,6 +74,19 @@ print(os.path.dirname(os.path.dirname(found.distribution("torch").locate_file("t
 PYTHON
 }
 
+# These sources are compiled while the rest is downloaded.
+if sources_changed; then
+  rm -f "$venv/.installed-elastic"
+fi
+compiling=
+if [ "$package" = "$root" ] && [ ! -f "$venv/.installed-elastic" ]; then
+  rm -rf "$venv/wheel"
+  echo "demo.sh: compiling $root" >&2
+  "$venv/bin/pip" wheel --quiet --disable-pip-version-check --no-deps \
+    --wheel-dir "$venv/wheel" "$root" &
+  compiling=$!
+  trap 'kill "$compiling" 2>/dev/null || true' EXIT
+fi
 if [ -n "${ELASTIC_TORCH:-}" ]; then
   install_once torch "$ELASTIC_TORCH" numpy scikit-learn
 elif [ ! -f "$venv/.installed-torch" ]; then
@@ -90,8 +104,12 @@ elif [ ! -f "$venv/.installed-torch" ]; then
   fi
   install_once torch numpy scikit-learn
 fi
-if sources_changed; then
-  rm -f "$venv/.installed-elastic"
+if [ -n "$compiling" ]; then
+  wait "$compiling"
+  trap - EXIT
+  "$venv/bin/pip" install --quiet --disable-pip-version-check --no-deps --force-reinstall \
+    "$venv"/wheel/*.whl
+  echo "elastic $package" >"$venv/.installed-elastic"
 fi
 install_once elastic "$package"
 
