@@ -141,6 +141,8 @@ class DrainMachine {
   std::optional<Instant> next_deadline() const;
 
   DrainPhase phase() const { return phase_; }
+  // The node is to leave the job at an agreed step.
+  bool is_leaving(const NodeId& node) const;
   // For status displays; "" without a notice.
   std::string describe() const;
 
@@ -189,7 +191,6 @@ class DrainMachine {
   void end_departure(const std::string& why);
   std::string leaving_names() const;
   std::string joining_text() const;
-  bool is_leaving(const NodeId& node) const;
   std::size_t num_staying() const;
 
   void note_takeover(Duration resume_limit);

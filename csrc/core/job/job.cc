@@ -91,11 +91,15 @@ std::optional<Instant> Job::next_watch_deadline() const {
 void Job::on(const RendezvousEvent& event) {
   note_report(event);
   if (const auto* leave = std::get_if<rdzv::Leave>(&event)) {
+    rdzv::Leave known = *leave;
+    known.is_planned = drain_.is_leaving(leave->node);
     feed(hang_event::Left{leave->node});
     feed(drain_event::Left{leave->node, {}});
     decide();  // an end that they had only waited for precedes the leave
+    rendezvous_step(known);
+  } else {
+    rendezvous_step(event);
   }
-  rendezvous_step(event);
   if (const auto* resume = std::get_if<rdzv::Resume>(&event)) note_done_member(*resume);
   if (const auto* gap = std::get_if<rdzv::ClockGap>(&event)) {
     feed(hang_event::ClockGap{gap->gap});

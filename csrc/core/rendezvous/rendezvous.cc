@@ -211,7 +211,7 @@ void RendezvousMachine::on(const rdzv::Done& event) {
 
 void RendezvousMachine::on(const rdzv::Leave& event) {
   if (!respond(event.node, NodeMessage::kLeave)) return;
-  depart(event.node, false, event.reason.substr(0, kMessageBytesMax));
+  depart(event.node, false, event.reason.substr(0, kMessageBytesMax), event.is_planned);
   advance();
 }
 

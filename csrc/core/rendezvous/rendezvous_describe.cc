@@ -100,7 +100,7 @@ RendezvousMachine::Description RendezvousMachine::describe_running() const {
             " more will be admitted when its ranks have " + "reached a step"};
   }
   if (!round_.is_armed(Timer::kGrowth)) return {text};
-  if (round_.flaps > kFlapsForgiven) {
+  if (is_flapping()) {
     text += ", joins are delayed, since each of the last " + std::to_string(round_.flaps) +
             " rounds lost a node within " + duration_text(kFlapRoundAge) + " of its start";
   }

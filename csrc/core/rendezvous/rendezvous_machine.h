@@ -148,9 +148,11 @@ class RendezvousMachine {
   void suspect(Node& node, Duration least_grace);
   // Removes the node and updates the round and the restart budget. Call advance() after the last
   // removal.
-  void depart(NodeId id, bool lost, const std::string& reason);
+  // A departure that was planned says nothing against the nodes that join next.
+  void depart(NodeId id, bool lost, const std::string& reason, bool is_planned = false);
   Node take_out(Nodes::iterator found);
-  void member_departed(const std::string& name, bool lost, const std::string& reason);
+  void member_departed(const std::string& name, bool lost, const std::string& reason,
+                       bool is_planned = false);
   // Only the node that is found may be changed, and through change().
   Node* find(const NodeId& id);
   const Node* find(const NodeId& id) const;
@@ -164,7 +166,7 @@ class RendezvousMachine {
 
   // rendezvous_round.cc
   void advance();
-  void end_round(rdzv::RestartCause cause, std::string reason);
+  void end_round(rdzv::RestartCause cause, std::string reason, bool is_planned = false);
   void count_crash(rdzv::RestartCause cause);
   void send_restart(Node& node);
   Duration grace_of(const Node& node) const;
@@ -184,6 +186,10 @@ class RendezvousMachine {
   void check_growth();
   bool may_grow() const;
   void grow();
+  // Nodes that join are delayed, since others were lost soon after they had joined.
+  bool is_flapping() const {
+    return round_.flaps > kFlapsForgiven && settings_.restart_backoff > Duration::zero();
+  }
   Duration growth_delay() const;
   void succeed();
   void close(JobResult result);

@@ -429,7 +429,7 @@ Node RendezvousMachine::take_out(Nodes::iterator found) {
   return node;
 }
 
-void RendezvousMachine::depart(NodeId id, bool lost, const std::string& reason) {
+void RendezvousMachine::depart(NodeId id, bool lost, const std::string& reason, bool is_planned) {
   const auto found = nodes_.find(id);
   if (found == nodes_.end()) return;
   const Node node = take_out(found);
@@ -456,15 +456,15 @@ void RendezvousMachine::depart(NodeId id, bool lost, const std::string& reason) 
     ++round_.finishers_departed;
     return;
   }
-  member_departed(node.info.name, lost, reason);
+  member_departed(node.info.name, lost, reason, is_planned);
 }
 
 void RendezvousMachine::member_departed(const std::string& name, bool lost,
-                                        const std::string& reason) {
+                                        const std::string& reason, bool is_planned) {
   const std::string what = name + (lost ? " was lost (" : " left (") + reason + ")";
   const auto cause = lost ? rdzv::RestartCause::kMemberLost : rdzv::RestartCause::kMemberLeft;
   if (round_.is_running) {
-    end_round(cause, what);
+    end_round(cause, what, is_planned);
   } else {
     if (settings_.shrink_delay > Duration::zero() && !round_.is_armed(Timer::kShrink)) {
       arm_after(Timer::kShrink, settings_.shrink_delay);

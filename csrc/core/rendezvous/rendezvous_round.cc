@@ -43,12 +43,12 @@ void RendezvousMachine::advance() {
   if (may_complete()) complete();
 }
 
-void RendezvousMachine::end_round(rdzv::RestartCause cause, std::string reason) {
+void RendezvousMachine::end_round(rdzv::RestartCause cause, std::string reason, bool is_planned) {
   round_.is_running = round_.is_growth_due = false;
   const bool was_short_lived = now_ - round_.started.at < kFlapRoundAge;
   if (!was_short_lived) {
     round_.flaps = 0;
-  } else if (is_departure(cause)) {
+  } else if (is_departure(cause) && !is_planned) {
     ++round_.flaps;
   }
   round_.end = {};
@@ -288,7 +288,7 @@ bool RendezvousMachine::may_grow() const {
 }
 
 Duration RendezvousMachine::growth_delay() const {
-  if (round_.flaps <= kFlapsForgiven) return settings_.settle;
+  if (!is_flapping()) return settings_.settle;
   const Duration base = std::max<Duration>(settings_.settle, std::chrono::seconds(1));
   if (base >= kGrowthDelayMax) return base;
   return std::min<Duration>(base * (1LL << std::min(round_.flaps - 1, kFlapDoublingsMax)),
@@ -305,7 +305,7 @@ void RendezvousMachine::check_growth() {
   const Duration delay = growth_delay();
   const bool is_filled =
       round_.size() + round_.tally.joined - round_.tally.joined_suspect >= settings_.max_nodes &&
-      round_.flaps <= kFlapsForgiven;
+      !is_flapping();
   // Further joins extend the wait up to a limit.
   Instant due = std::min(
       add_saturating(round_.last_waiting_at.at, delay),

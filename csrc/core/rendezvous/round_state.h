@@ -17,7 +17,7 @@
 
 namespace elastic::core {
 
-// A round that loses a member before this age counts as flapping.
+// A round that loses a member before this age counts as flapping, unless its leave was planned.
 inline constexpr Duration kFlapRoundAge = std::chrono::seconds(60);
 inline constexpr int kFlapsForgiven = 1;  // further ones delay the admission of nodes
 // A round that a worker's failure ends before this age counts towards the restart back-off.

@@ -79,6 +79,7 @@ struct Done {
 struct Leave {
   NodeId node;
   std::string reason;
+  bool is_planned = false;  // set by the machine's owner: the node was to leave at an agreed step
 };
 // Closes the job for all nodes: by request, or after a failure that no restart can fix.
 struct Close {

@@ -81,7 +81,8 @@ struct JobSettings {
   Duration store_grace = std::chrono::seconds(60);  // limit to reconnect to a new coordinator
   // The delay before a restart when workers fail within five seconds of their start repeatedly: the
   // first restart is immediate, the second waits this long, and each further one twice as long as
-  // the one before, up to a minute. Zero: every restart is immediate.
+  // the one before, up to a minute. Zero: every restart is immediate, and nodes that join are not
+  // delayed when others were lost soon after they had joined.
   Duration restart_backoff = std::chrono::seconds(1);
 
   // Names the first invalid value.

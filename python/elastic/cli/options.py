@@ -227,8 +227,8 @@ _FAILURES = (
         "Delay before a restart if workers fail within 5 s of their start. The first restart is "
         "immediate, the second one in a row has this delay, each further one twice the delay, "
         "up to a minute. 0: no delay.",
-        more="A round that lasted longer resets the delay. The first node's value applies to the "
-        "job.",
+        more="A round that lasted longer resets the delay. 0 also disables the delay of nodes that "
+        "join after others were lost within a minute. The first node's value applies to the job.",
         default="1", native="restart_backoff", read=duration, needs_native=True),
     Option("no-restart-codes", "CODES",
         "Exit codes of a worker after which the job ends, even if restarts are left, as in "

@@ -428,6 +428,31 @@ TEST_F(GrowingJobTest, ALostMemberEndsTheRoundBeforeTheStep) {
   EXPECT_EQ(job_.describe_drain(), "");
 }
 
+// Nodes are exchanged, each within a minute of the one before.
+TEST_F(GrowingJobTest, NodesThatLeaveAsPlannedDoNotDelayTheNext) {
+  settings_.restart_backoff = seconds(1);
+  settings_.settle = seconds(2);
+  job_ = Job("job", settings_, now_, Duration::zero());
+  for (const int index : {0, 1, 2}) (void)join(index);
+  for (int leaver = 2; leaver < 6; ++leaver) {
+    const auto round = job_.rendezvous().record().round;
+    const drain::Notice notice{seconds(100), "asked"};
+    (void)step(job_event::DrainRequested{1, notice, "node" + std::to_string(leaver)});
+    (void)step(rdzv::Leave{node(leaver), "at step 10, as agreed"});
+    for (const int index : {0, 1}) {
+      (void)step(rdzv::Gone{node(index), round});
+      (void)join(index, round);
+    }
+    ASSERT_EQ(job_.rendezvous().record().nodes, 2);
+    EXPECT_EQ(all<rdzv::Restart>(join(leaver + 1)).size(), 2U);
+    for (const int index : {0, 1}) {
+      (void)step(rdzv::Gone{node(index), round + 1});
+      (void)join(index, round + 1);
+    }
+    ASSERT_EQ(job_.rendezvous().record().nodes, 3);
+  }
+}
+
 TEST_F(JobTest, ANodeIsFoundByItsNameItsHostAndItsAddress) {
   (void)begin_round();
   for (const char* text : {"node1_7", "node1", "10.0.0.1"}) {

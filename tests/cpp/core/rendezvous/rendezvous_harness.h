@@ -125,7 +125,9 @@ class Job {
   Sent beat(const std::string& name) { return step(rdzv::Heartbeat{id(name)}); }
   Sent gone(const std::string& name) { return step(rdzv::Gone{id(name), round()}); }
   Sent done(const std::string& name) { return step(rdzv::Done{id(name), round()}); }
-  Sent leave(const std::string& name) { return step(rdzv::Leave{id(name), "SIGTERM"}); }
+  Sent leave(const std::string& name, bool is_planned = false) {
+    return step(rdzv::Leave{id(name), "SIGTERM", is_planned});
+  }
   Sent cut(const std::string& name) { return step(rdzv::SessionLost{id(name)}); }
   Sent end(const std::string& name) { return step(rdzv::ProcessEnded{id(name)}); }
   Sent fail(const std::string& name, int exit_code = 1, Duration age = 0s,

@@ -232,7 +232,8 @@ class RendezvousAdapter : public Adapter {
                command.text("error", ""), command.get_or("round", job_->round()));
   }
   void leave(Command& command) {
-    for (const std::string& name : command.words()) job_->leave(name);
+    const bool is_planned = command.get_or("planned", false);
+    for (const std::string& name : command.words()) job_->leave(name, is_planned);
   }
   void close(Command& command) {
     const std::string name = command.word();
