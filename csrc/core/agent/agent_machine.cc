@@ -29,6 +29,12 @@
 // destroyed. A stop request ends the wait for other nodes.
 
 namespace elastic::core {
+namespace {
+
+constexpr const char* kNoStepWithoutJob =
+    "the job continues without this node, so that no step is agreed on with it: stopping it";
+
+}  // namespace
 
 AgentMachine::AgentMachine(AgentMachineOptions options)
     : options_(std::move(options)), policy_(options_.policy) {}
@@ -49,7 +55,11 @@ void AgentMachine::tick() {
   decide(PolicyTick{});
   if (is_due(join_at_)) join();
   if (is_due(held_until_)) release_stop();
-  if (is_due(drain_until_)) give_up_drain();
+  if (is_due(drain_until_)) {
+    give_up_drain(options_.policy.inplace_grace
+                      ? "this node could not leave at an agreed step in time: stopping it"
+                      : "the coordinator has not stopped the job in time: stopping this node");
+  }
   if (is_due(shutdown_at_)) shut_down();
 }
 
@@ -119,6 +129,12 @@ void AgentMachine::note(const rdzv::Closed& event) {
 
 void AgentMachine::note(const StopRequested&) {
   if (is_finished_) shutdown_at_ = now_;
+}
+
+// Its notice has no effect at the coordinator.
+void AgentMachine::note(const rdzv::Evicted&) {
+  const bool has_left = policy_.state() == AgentState::kStopped;
+  if (drain_until_ && !has_left) give_up_drain(kNoStepWithoutJob);
 }
 
 void AgentMachine::decide(const PolicyEvent& event) {
@@ -245,7 +261,7 @@ void AgentMachine::on(const agent_event::DrainRequested& event) {
   const bool has_round = round_ != nullptr && !is_finished_;
   const bool leaves_alone = has_round && can_leave_alone();
   // Without workers it has no rank that could reach a step.
-  if (!has_round || (leaves_alone && !policy_.has_processes())) {
+  if (!has_round || policy_.is_evicted() || (leaves_alone && !policy_.has_processes())) {
     return on(PolicyEvent(StopRequested{SIGTERM}));
   }
   drain::Notice notice{event.limit, signal_text(event.signal) + " on " + options_.host_name};
@@ -255,13 +271,10 @@ void AgentMachine::on(const agent_event::DrainRequested& event) {
   drain_until_ = add_saturating(add_saturating(now_, event.limit), margin);
 }
 
-void AgentMachine::give_up_drain() {
+void AgentMachine::give_up_drain(const std::string& why) {
   drain_until_.reset();
   if (is_finished_ || drain_.is_reached() || policy_.is_being_stopped()) return;
-  report(AgentEvent::Kind::kDrain,
-         options_.policy.inplace_grace
-             ? "this node could not leave at an agreed step in time: stopping it"
-             : "the coordinator has not stopped the job in time: stopping this node");
+  report(AgentEvent::Kind::kDrain, why);
   on(PolicyEvent(StopRequested{SIGTERM}));
 }
 

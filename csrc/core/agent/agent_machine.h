@@ -158,6 +158,7 @@ class AgentMachine {
   void note(const rdzv::Restart& event);
   void note(const rdzv::Closed& event);
   void note(const StopRequested& event);
+  void note(const rdzv::Evicted&);
   template <typename Other>
   void note(const Other&) {}
   void decide(const PolicyEvent& event);
@@ -177,7 +178,7 @@ class AgentMachine {
   void kill(int local_rank, std::string verdict, bool ends_job, bool is_unreachable);
   void release_stop();
   void answer(const DrainMember::Answer& answer);
-  void give_up_drain();
+  void give_up_drain(const std::string& why);
   void shut_down();
   Duration shutdown_limit() const;
   bool can_leave_alone() const;

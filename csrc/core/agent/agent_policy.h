@@ -263,6 +263,10 @@ class AgentPolicy {
   const NodeId& node() const { return self().id; }
   // Whether processes of this node's workers exist, or may.
   bool has_processes() const { return participant_.has_workers() || is_kept_ || is_preparing_; }
+  // And its workers have not ended yet.
+  bool is_evicted() const {
+    return participant_.state() == ParticipantState::kReleased && participant_.must_rejoin();
+  }
   // Every worker runs, and can take part in another round.
   bool can_continue() const { return can_cut(); }
   // By a signal, or because the job is over.

@@ -14,9 +14,18 @@ void KeptReports::keep(const drain::Order& order, Instant now) {
   const bool is_growth = order.notice.departure && order.notice.departure->nodes.empty();
   if (is_growth && order.kind == drain::Order::Kind::kWithdraw) {
     joining_.reset();
+  } else if (is_growth) {
+    joining_ = {order.notice, now};
   } else {
-    (is_growth ? joining_ : notice_) = {order.notice, now};
+    notice_ = {order.notice, now};
+    is_unanswered_ = false;
   }
+}
+
+drain::Notice KeptReports::aged(const Kept<drain::Notice>& kept, Instant now) {
+  drain::Notice notice = kept.report;
+  notice.left = std::max(notice.left - (now - kept.at), Duration::zero());
+  return notice;
 }
 
 void KeptReports::coordinator_replied(std::uint64_t incarnation) {
@@ -31,12 +40,16 @@ std::vector<session::ClientMessage> KeptReports::after_resume(Instant now) const
     messages.push_back(finished);
   }
   for (const auto* const kept : {&notice_, &joining_}) {
-    if (!*kept) continue;
-    drain::Notice notice = (*kept)->report;
-    notice.left = std::max(notice.left - (now - (*kept)->at), Duration::zero());
-    messages.push_back(notice);
+    if (*kept) messages.push_back(aged(**kept, now));
   }
   return messages;
+}
+
+std::optional<drain::Notice> KeptReports::after_join(Instant now) const {
+  if (!notice_ || !is_unanswered_) return std::nullopt;
+  drain::Notice notice = aged(*notice_, now);
+  if (notice.left == Duration::zero()) return std::nullopt;  // the node stops by itself
+  return notice;
 }
 
 // The same progress twice would be new progress: the two messages need different times to arrive.

@@ -21,7 +21,10 @@ class KeptReports {
  public:
   // The last report of a kind replaces the former one.
   void keep(const hang::RankFinished& finished, Instant now) { finished_ = {finished, now}; }
-  void keep(const drain::Notice& notice, Instant now) { notice_ = {notice, now}; }
+  void keep(const drain::Notice& notice, Instant now) {
+    notice_ = {notice, now};
+    is_unanswered_ = true;
+  }
   // That of an order: one for nodes that join is kept, too, and only until the next round.
   void keep(const drain::Order& order, Instant now);
   void begin_round() { joining_.reset(); }
@@ -34,6 +37,9 @@ class KeptReports {
 
   // What follows a Resume. A coordinator receives these again after each reconnect.
   std::vector<session::ClientMessage> after_resume(Instant now) const;
+  // What follows a Join: the node's own notice, while it has time left and no order has answered
+  // it. The coordinator to which it was sent may not have known the node.
+  std::optional<drain::Notice> after_join(Instant now) const;
   // What follows the reply that the round goes on: before, the coordinator does not know the round.
   std::optional<hang::NodeProgress> after_resumed(Instant now);
 
@@ -43,8 +49,11 @@ class KeptReports {
     Report report;
     Instant at;
   };
+  static drain::Notice aged(const Kept<drain::Notice>& kept, Instant now);
+
   std::optional<Kept<hang::RankFinished>> finished_;
   std::optional<Kept<drain::Notice>> notice_;
+  bool is_unanswered_ = false;  // notice_ is this node's own, and not that of an order
   std::optional<Kept<drain::Notice>> joining_;
   std::optional<Kept<hang::NodeProgress>> progress_;
   bool is_progress_known_ = false;

@@ -455,9 +455,12 @@ void Session::send(RendezvousEvent event) {
         }
       },
       event);
-  if (!std::holds_alternative<rdzv::Resume>(event)) return;
-  for (session::ClientMessage& message : kept_.after_resume(loop_->now())) {
-    link_->send(std::move(message));
+  if (std::holds_alternative<rdzv::Join>(event)) {
+    if (const auto notice = kept_.after_join(loop_->now())) link_->send(*notice);
+  } else if (std::holds_alternative<rdzv::Resume>(event)) {
+    for (session::ClientMessage& message : kept_.after_resume(loop_->now())) {
+      link_->send(std::move(message));
+    }
   }
 }
 

@@ -316,6 +316,58 @@ TEST_F(AgentMachineTest, ANodeOfSeveralLeavesAlone) {
   EXPECT_TRUE(has<Stop>());
 }
 
+// The coordinator ignores the notice of a node that it has evicted.
+TEST_F(AgentMachineTest, ANodeThatIsEvictedDoesNotWaitForAStep) {
+  for (const bool is_in_place : {false, true}) {
+    for (const bool is_evicted_first : {false, true}) {
+      use(is_in_place ? in_place() : options());
+      round_ = 0;
+      run(2);
+      const agent_event::DrainRequested request{SIGTERM, seconds(20)};
+      const rdzv::Evicted evicted{kSelf, round_, "no sign of life for 15 s"};
+      if (is_evicted_first) {
+        step(evicted).step(request);
+      } else {
+        step(request).step(evicted);
+        EXPECT_THAT(reported(AgentEvent::Kind::kDrain), HasSubstr("continues without this node"));
+      }
+      EXPECT_FALSE(has<agent_action::RequestDrain>());
+      EXPECT_TRUE(has<Stop>());
+      exit(0, stopped(killed(SIGTERM))).exit(1, stopped(killed(SIGTERM))).step(GroupGone{});
+      ASSERT_TRUE(has<Finish>()) << is_in_place << is_evicted_first;
+      EXPECT_EQ(one<Finish>()->result.exit_code, 128 + SIGTERM);
+    }
+  }
+}
+
+TEST_F(AgentMachineTest, ANodeThatHasLeftAtAStepSavesItsState) {
+  use(in_place());
+  run(2);
+  step(agent_event::DrainRequested{SIGTERM, seconds(20)});
+  step(LeaveAtStep{12});
+  step(agent_event::DrainRequested{SIGTERM, seconds(20)});
+  EXPECT_FALSE(has<Stop>());
+  step(rdzv::Evicted{kSelf, 1, "it has left"});
+  EXPECT_FALSE(has<Stop>());
+}
+
+// Its ranks have stopped at the step, and save their state.
+TEST_F(AgentMachineTest, ANodeThatIsEvictedAfterTheStepSavesItsState) {
+  run(2);
+  step(agent_event::DrainRequested{SIGTERM, seconds(20)});
+  drain::Order commit;
+  commit.kind = drain::Order::Kind::kCommit;
+  commit.round = 1;
+  commit.step = 7;
+  step(commit);
+  drain::StopStepEvent reached;
+  reached.kind = drain::Reply::Kind::kReached;
+  reached.stopped = 2;
+  step(reached);
+  step(rdzv::Evicted{kSelf, 1, "no sign of life for 15 s"});
+  EXPECT_EQ(reported(AgentEvent::Kind::kDrain), "");
+}
+
 TEST_F(AgentMachineTest, AFailureAfterTheAgreedStepHasTheTimeOfItsExit) {
   use(in_place());
   step(RendezvousReady{"n", "10.0.0.1"});

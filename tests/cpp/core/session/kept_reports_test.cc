@@ -36,6 +36,25 @@ TEST(KeptReports, ReportsHaveAgedWithEachResume) {
   }
 }
 
+// A coordinator ignores the notice of a node that it does not know.
+TEST(KeptReports, ANoticeThatNoOrderHasAnsweredIsSentAgainAfterAJoin) {
+  KeptReports kept;
+  EXPECT_EQ(kept.after_join(at(1)), std::nullopt);
+  kept.keep(drain::Notice{.left = seconds(4), .reason = "SIGTERM"}, at(1));
+  const auto notice = kept.after_join(at(2));
+  ASSERT_TRUE(notice);
+  EXPECT_EQ(*notice, (drain::Notice{.left = seconds(3), .reason = "SIGTERM"}));
+  EXPECT_EQ(kept.after_join(at(5)), std::nullopt) << "no time is left";
+  drain::Order growth;
+  growth.notice.departure = drain::Departure{};
+  kept.keep(growth, at(2));
+  EXPECT_TRUE(kept.after_join(at(2))) << "the order is about other nodes";
+  drain::Order order;
+  order.notice = *notice;
+  kept.keep(order, at(2));
+  EXPECT_EQ(kept.after_join(at(2)), std::nullopt);
+}
+
 TEST(KeptReports, TheStepForNodesThatJoinIsKeptBesideANoticeAndUntilTheNextRound) {
   KeptReports kept;
   kept.keep(drain::Notice{.left = seconds(4), .reason = "SIGTERM"}, at(1));
