@@ -29,6 +29,7 @@ DrainMember::Answer DrainMember::on(const Order& order) {
   Answer answer;
   const bool is_repeated = order.proposal == proposal_;
   proposal_ = order.proposal;
+  if (!is_repeated) refusal_.reset();
   const bool is_departure = order.notice.departure.has_value();
   const auto kind = order.kind == Order::Kind::kRelease ? Order::Kind::kCommit : order.kind;
   if (has_workers()) answer.request = {kind, order.proposal, order.step, is_departure};
@@ -37,9 +38,11 @@ DrainMember::Answer DrainMember::on(const Order& order) {
       if (!has_workers()) answer.reply = reply_of(Reply::Kind::kSteps);
       break;
     case Order::Kind::kTentative:
-      // A worker that waits at the accepted step must not look like one that has passed it.
+      // A worker that waits at the accepted step must not look like one that has passed it, nor the
+      // other way round: what was replied may have been lost with the session.
       if (is_repeated && held_ == order.step) {
-        return {{}, is_waiting_ ? begin_waiting() : reply_of(Reply::Kind::kAccepted)};
+        if (is_waiting_) return {{}, begin_waiting()};
+        return {{}, refusal_.value_or(reply_of(Reply::Kind::kAccepted))};
       }
       is_waiting_ = false;
       held_ = has_workers() ? kNoStep : order.step;
@@ -96,6 +99,7 @@ DrainMember::Answer DrainMember::on(const drain::StopStepEvent& event) {
     ++reply.num_silent;
     if (reply.silent.size() < drain::kSilentRanksMax) reply.silent.push_back(ranks_[i]);
   }
+  if (event.kind == Reply::Kind::kRefused && held_ == tentative_) refusal_ = reply;
   return {{}, std::move(reply)};
 }
 

@@ -47,6 +47,7 @@ class DrainMember {
   std::int64_t tentative_ = drain::kNoStep;  // of the last proposal
   std::int64_t held_ = drain::kNoStep;       // accepted
   bool is_waiting_ = false;                  // every worker waits at it
+  std::optional<drain::Reply> refusal_;      // of the accepted step: a worker has passed it
   bool is_committed_ = false;
   std::optional<drain::Reply> final_;  // the last kReached or kEnded
 };

@@ -65,6 +65,29 @@ TEST_F(DrainMemberTest, RepeatedProposalIsAcceptedFromMemory) {
   EXPECT_EQ(answer.reply->kind, Reply::Kind::kAccepted);
 }
 
+// The refusal may have been lost with the session.
+TEST_F(DrainMemberTest, ARefusalAfterTheAcceptanceIsRepeated) {
+  Order tentative = order(Order::Kind::kTentative, 2, 10);
+  tentative.notice.departure.emplace();
+  member_.on(tentative);
+  member_.on(event(Reply::Kind::kAccepted, 2));
+  drain::StopStepEvent passed = event(Reply::Kind::kRefused, 2);
+  passed.newest = 11;
+  member_.on(passed);
+  const auto answer = member_.on(tentative);
+  EXPECT_EQ(answer.request, std::nullopt);
+  ASSERT_TRUE(answer.reply);
+  EXPECT_EQ(answer.reply->kind, Reply::Kind::kRefused);
+  EXPECT_EQ(answer.reply->newest, 11);
+  EXPECT_EQ(answer.reply->held, 10);
+  member_.on(event(Reply::Kind::kWaiting, 2));
+  EXPECT_EQ(member_.on(tentative).reply->kind, Reply::Kind::kWaiting) << "at a later step";
+  tentative.proposal = 3;
+  member_.on(tentative);
+  member_.on(event(Reply::Kind::kAccepted, 3));
+  EXPECT_EQ(member_.on(tentative).reply->kind, Reply::Kind::kAccepted);
+}
+
 TEST_F(DrainMemberTest, ReportsHowManyOfItsWorkersWait) {
   Order tentative = order(Order::Kind::kTentative, 2, 10);
   tentative.notice.departure.emplace();
