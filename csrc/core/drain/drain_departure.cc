@@ -20,7 +20,8 @@
 //
 // Nodes that join: a departure without nodes. The round ends at the step that every rank has
 // reached, or at once if a rank has reported no step, or cannot continue. If nodes leave at the
-// same time, the round ends with their leave. Every node keeps the notice, and repeats it to a
+// same time, the round ends with their leave; if these cannot leave, the others still wait for a
+// step, in the time that they had. Every node keeps the notice, and repeats it to a
 // coordinator that takes over: that one withdraws the step, and begins anew if nodes still wait.
 //
 // Until the release nothing is final: the step can be withdrawn, and every rank goes on with it. It
@@ -79,13 +80,18 @@ void DrainMachine::begin_departure(const std::string& reason) {
 
 void DrainMachine::on(const drain_event::GrowthDue& event) {
   joining_ = event.nodes;
+  growth_deadline_ = add_saturating(now_, kDrainGrowthLimit);
   if (phase_ == DrainPhase::kOver) return end_growth();
   // The round ends with it, or it is given up.
   if (is_departure_ && (has_time_ || !leaving_.empty())) return;
   if ((phase_ != DrainPhase::kIdle && !is_departure_) || !can_reach_step()) return end_growth();
+  begin_growth();
+}
+
+void DrainMachine::begin_growth() {
   begin_departure(joining_text());
   has_time_ = true;
-  deadline_ = add_saturating(now_, kDrainGrowthLimit);
+  deadline_ = growth_deadline_;
   begin();
 }
 
@@ -100,6 +106,12 @@ void DrainMachine::on(const drain_event::GrowthOff&) {
 bool DrainMachine::can_reach_step() const {
   return is_complete() && std::all_of(nodes_.begin(), nodes_.end(),
                                       [](const auto& one) { return one.second.reporting > 0; });
+}
+
+// The members change in place, at least on some nodes. REQUIRES: they have reported their steps.
+bool DrainMachine::can_any_continue() const {
+  return std::any_of(nodes_.begin(), nodes_.end(),
+                     [](const auto& one) { return one.second.reply.can_continue; });
 }
 
 // The whole job is to stop, although some of its nodes were only to leave.
@@ -213,13 +225,7 @@ void DrainMachine::check_waiting() {
 // nodes that join need not wait for that.
 void DrainMachine::on_passed() {
   if (!is_growth()) return;
-  const std::string why = "a rank has passed the step";
-  announce_early_growth(why);
-  give_up_departure(why);
-}
-
-void DrainMachine::announce_early_growth(const std::string& why) {
-  announce("the round grows without an agreed step: " + why);
+  give_up_departure("a rank has passed the step");
 }
 
 void DrainMachine::release(std::vector<NodeId> nodes) {
@@ -266,6 +272,11 @@ bool DrainMachine::is_given_up(const drain::Notice& notice) const {
 }
 
 void DrainMachine::give_up_departure(const std::string& why) {
+  const bool is_released = phase_ == DrainPhase::kReleased;  // the round has to end
+  const bool grows = joining_ > 0 && !is_released;
+  const bool goes_on = grows && !leaving_.empty() && now_ < growth_deadline_ && can_reach_step();
+  // In a job whose members change by restarts nobody expects a step.
+  const bool is_noted = grows && !goes_on && (step_ != drain::kNoStep || can_any_continue());
   if (has_time_ && !leaving_.empty()) {
     given_up_ = leaving_;
     given_up_reason_ = reason_;
@@ -274,20 +285,24 @@ void DrainMachine::give_up_departure(const std::string& why) {
   withdraw();        // also a step of an earlier coordinator
   if (has_time_ && !leaving_.empty())
     announce(leaving_names() + " not to leave at an agreed step: " + why);
-  end_departure(why);
+  if (is_noted) announce("the round grows without an agreed step: " + why);
+  const int joining = goes_on ? std::exchange(joining_, 0) : 0;
+  end_departure(why, is_noted ? why : "");
+  joining_ += joining;
+  if (goes_on) begin_growth();
 }
 
-void DrainMachine::end_departure(const std::string& why) {
+void DrainMachine::end_departure(const std::string& why, const std::string& growth_why) {
   inform(false, why);
   phase_ = DrainPhase::kIdle;
   is_departure_ = stops_job_ = has_time_ = withdraws_ = false;
   leaving_.clear();
   timer_.reset();
-  end_growth();
+  end_growth(growth_why);
 }
 
-void DrainMachine::end_growth() {
-  if (std::exchange(joining_, 0) > 0) out_->push_back(drain_action::Grow{});
+void DrainMachine::end_growth(std::string why) {
+  if (std::exchange(joining_, 0) > 0) out_->push_back(drain_action::Grow{std::move(why)});
 }
 
 std::size_t DrainMachine::num_staying() const {

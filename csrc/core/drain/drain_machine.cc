@@ -261,7 +261,6 @@ void DrainMachine::on(const drain_event::Tick&) {
         break;
       default: why = "the nodes did not agree on a step"; break;
     }
-    if (is_growth()) announce_early_growth(why);
     if (is_departure_) return give_up_departure(why + " when the deadline passed");
     return stop_now(why + " when the deadline passed");
   }
@@ -284,6 +283,7 @@ void DrainMachine::on(const drain_event::ClockGap& event) {
   if (timer_) timer_ = add_saturating(*timer_, event.gap);
   const bool is_own_limit = phase_ == DrainPhase::kReleased || is_growth();
   if (is_own_limit) deadline_ = add_saturating(deadline_, event.gap);
+  if (joining_ > 0) growth_deadline_ = add_saturating(growth_deadline_, event.gap);
 }
 
 std::optional<Instant> DrainMachine::next_deadline() const {

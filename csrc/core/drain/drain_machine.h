@@ -97,7 +97,9 @@ struct Inform {
 // The job is to stop after all, so it must not grow: rdzv::HoldGrowth.
 struct HoldGrowth {};
 // After GrowthDue: every rank waits at a step, or none will: rdzv::Grow.
-struct Grow {};
+struct Grow {
+  std::string why = {};  // not at an agreed step; "": it is at one, or none was expected
+};
 }  // namespace drain_action
 
 using DrainAction =
@@ -171,9 +173,11 @@ class DrainMachine {
   // drain_departure.cc
   bool is_growth() const { return is_departure_ && has_time_ && leaving_.empty(); }
   bool can_reach_step() const;
+  bool can_any_continue() const;
   void note_departure(const drain_event::Noticed& event, Instant deadline);
   void begin_departure(const std::string& reason);
-  void end_growth();
+  void begin_growth();
+  void end_growth(std::string why = "");
   void stop_instead(const drain_event::Noticed& event, Instant deadline);
   bool prepare_departure();
   bool check_departure();
@@ -184,11 +188,10 @@ class DrainMachine {
   void hold();
   void check_waiting();
   void on_passed();
-  void announce_early_growth(const std::string& why);
   void release(std::vector<NodeId> nodes);
   void forget_released();
   void give_up_departure(const std::string& why);
-  void end_departure(const std::string& why);
+  void end_departure(const std::string& why, const std::string& growth_why = "");
   std::string leaving_names() const;
   std::string joining_text() const;
   std::size_t num_staying() const;
@@ -233,6 +236,7 @@ class DrainMachine {
   Instant deadline_;
   bool is_departure_ = false;  // nodes leave or join, and the job goes on
   int joining_ = 0;            // nodes for which the round is to end
+  Instant growth_deadline_;    // of their wait for a step
   bool stops_job_ = false;     // if they cannot
   bool has_time_ = false;      // a notice of them had time left
   bool withdraws_ = false;     // a step for nodes that join, perhaps of an earlier coordinator

@@ -51,7 +51,7 @@ void Job::close(JobResult result, Instant now, std::vector<JobAction>* out) {
 void Job::decide() {
   while (closing_ || holds_growth_ || grows_) {
     if (std::exchange(holds_growth_, false)) rendezvous_step(rdzv::HoldGrowth{});
-    if (std::exchange(grows_, false)) rendezvous_step(rdzv::Grow{});
+    if (const auto grow = std::exchange(grows_, std::nullopt)) rendezvous_step(*grow);
     if (!closing_) continue;
     // In the name of no node: the machine's owner decides it.
     if (auto result = *std::exchange(closing_, std::nullopt); !is_over()) {
@@ -300,7 +300,7 @@ void Job::feed(const DrainEvent& event) {
           } else if constexpr (std::is_same_v<Action, drain_action::HoldGrowth>) {
             holds_growth_ = true;
           } else if constexpr (std::is_same_v<Action, drain_action::Grow>) {
-            grows_ = true;
+            grows_ = rdzv::Grow{std::move(one.why)};
           } else {
             out_->push_back(std::move(one));
           }

@@ -162,7 +162,7 @@ class Job {
   std::vector<JobAction>* out_ = nullptr;
   std::optional<JobResult> closing_;  // by the judge of hangs, or at the agreed step
   bool holds_growth_ = false;         // is to be held
-  bool grows_ = false;                // the round is to end for nodes that wait
+  std::optional<rdzv::Grow> grows_;   // the round is to end for nodes that wait
 };
 
 }  // namespace elastic::core

@@ -301,10 +301,10 @@ void RendezvousMachine::on(const rdzv::HoldGrowth&) {
   }
 }
 
-void RendezvousMachine::on(const rdzv::Grow&) {
+void RendezvousMachine::on(const rdzv::Grow& event) {
   if (!round_.is_growth_due) return;
   if (may_grow()) {
-    grow();
+    grow(event.why);
   } else {
     check_growth();  // a node that waits is suspect: it is due again when the node has resumed
   }

@@ -185,7 +185,7 @@ class RendezvousMachine {
   std::vector<Node*> choose_members();
   void check_growth();
   bool may_grow() const;
-  void grow();
+  void grow(const std::string& why = "");
   // Nodes that join are delayed, since others were lost soon after they had joined.
   bool is_flapping() const {
     return round_.flaps > kFlapsForgiven && settings_.restart_backoff > Duration::zero();

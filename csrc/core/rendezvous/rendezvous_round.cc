@@ -321,11 +321,12 @@ void RendezvousMachine::check_growth() {
   if (!awaits_grow_) grow();
 }
 
-void RendezvousMachine::grow() {
+void RendezvousMachine::grow(const std::string& why) {
   const int count = waiting_nodes();
-  end_round(
-      rdzv::RestartCause::kGrowth,
-      std::to_string(count) + (count == 1 ? " more node has joined" : " more nodes have joined"));
+  std::string reason =
+      std::to_string(count) + (count == 1 ? " more node has joined" : " more nodes have joined");
+  if (!why.empty()) reason += ", without an agreed step: " + why.substr(0, kMessageBytesMax);
+  end_round(rdzv::RestartCause::kGrowth, std::move(reason));
 }
 
 int RendezvousMachine::waiting_nodes() const {

@@ -104,7 +104,9 @@ struct ClockGap {
 // Until the job ends no round is restarted for nodes that join.
 struct HoldGrowth {};
 // The round ends for the nodes that wait, if Rendezvous::is_growth_due().
-struct Grow {};
+struct Grow {
+  std::string why = {};  // not at an agreed step; "": it is at one, or none was expected
+};
 
 // ---- Actions. Each is one message of bounded size to the node `to`.
 struct Round {
@@ -194,8 +196,7 @@ inline constexpr Duration kStartHold = std::chrono::seconds(2);
 
 class ELASTIC_EXPORT Rendezvous {
  public:
-  // `start_hold` is the rest of kStartHold since the owner's start; zero where a store keeps the
-  // job's record.
+  // `start_hold`: rest of kStartHold since the owner's start; zero where a store has the record.
   // REQUIRES: settings.validate().ok()
   Rendezvous(JobSettings settings, Instant now, Duration start_hold = kStartHold);
   Rendezvous(Rendezvous&&) noexcept;
@@ -222,8 +223,7 @@ class ELASTIC_EXPORT Rendezvous {
   void await_grow();           // from now on no round ends for nodes that wait before rdzv::Grow
   bool is_growth_due() const;  // rdzv::Grow is awaited
   int joined_nodes() const;    // nodes that wait for the next round, spares included
-  // One phrase for the messages to nodes that wait for further ones: what else waits at the same
-  // coordinator; "": nothing. Not part of the state.
+  // For messages to nodes that wait: what else waits at this coordinator. Not part of the state.
   void set_neighbours(std::string text);
   const JobResult* result() const;  // null while the job is open
   bool is_removable() const;        // no node is left and no action is pending
@@ -240,8 +240,7 @@ class ELASTIC_EXPORT Rendezvous {
   // that does not resume is lost after node_timeout and a second.
   Status succeed(std::string_view bytes, const RendezvousSuccession& succession, Instant now);
   bool has_resumed() const;  // after succeed(): a known node came back, or the job is closed
-  // No node comes back: the next job of the id begins. Round numbers go on.
-  void begin_anew(const JobSettings& settings, Instant now);
+  void begin_anew(const JobSettings& settings, Instant now);  // the next job; round numbers go on
   Duration takeover_limit() const;  // until such a node is lost; zero: the round was formed here
 
  private:

@@ -8,6 +8,7 @@
 #include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "core/drain/drain_machine.h"
 #include "core/drain/drain_world.h"
@@ -82,8 +83,17 @@ class GrowingWorld : private drain_sim::RandomSchedule {
     if (below(4) > 0) {
       for (SimNode& node : nodes_) report(node);
     }
+    const bool is_refused_first = below(8) == 0;
+    if (is_refused_first) request_too_much();
     waits_ = true;
     feed(drain_event::GrowthDue{1});
+    if (!is_refused_first && below(8) == 0) request_too_much();
+  }
+  // No node would be left.
+  void request_too_much() {
+    std::vector<NodeId> all;
+    for (const SimNode& node : nodes_) all.push_back(node.id);
+    departure(seconds(60), all, false);
   }
   // To a coordinator that knows the nodes that wait, or does not yet.
   void repeat_notice(const SimNode& node) override {

@@ -410,6 +410,28 @@ TEST_F(GrowingJobTest, ARankThatDoesNotWaitEndsTheWaitOfTheOthers) {
   EXPECT_EQ(all<rdzv::Restart>(actions).size(), 2U);
 }
 
+TEST_F(GrowingJobTest, NodesAndObserversSeeWhyTheRoundGrowsWithoutAStep) {
+  const auto ended = all<rdzv::Restart>(reply(1, hold(), drain::Reply::Kind::kRefused));
+  ASSERT_EQ(ended.size(), 2U);
+  const char* const reason =
+      "1 more node has joined, without an agreed step: a rank has passed the step";
+  EXPECT_EQ(ended[0].reason, reason);
+  EXPECT_THAT(job_.rendezvous().describe(now_), HasSubstr(reason));
+}
+
+// The ranks go on to another step.
+TEST_F(GrowingJobTest, ARefusedDepartureDoesNotEndTheRound) {
+  const drain::Order tentative = hold();
+  for (const char* name : {"node0", "node1"}) {
+    (void)step(job_event::DrainRequested{1, {seconds(100), "asked"}, name});
+  }
+  const auto asked = both_can_continue(tentative, drain::Reply::Kind::kWaiting);
+  const auto given_up = both_can_continue(order(asked), drain::Reply::Kind::kSteps);
+  EXPECT_EQ(all<drain_action::Inform>(given_up).size(), 2U);
+  EXPECT_THAT(all<rdzv::Restart>(given_up), IsEmpty());
+  EXPECT_EQ(order(given_up).kind, drain::Order::Kind::kAsk);
+}
+
 TEST_F(GrowingJobTest, AStopOfTheWholeJobTakesPrecedence) {
   (void)hold();
   const auto asked = step(job_event::Noticed{node(0), {seconds(100), "SIGTERM on node0"}});

@@ -78,7 +78,9 @@ class DrainAdapter : public Adapter {
                  (told.is_agreed ? ", agreed: " : ", refused: ") + told.text);
   }
   void print(const core::drain_action::HoldGrowth&) { trace_->line("HoldGrowth"); }
-  void print(const core::drain_action::Grow&) { trace_->line("Grow"); }
+  void print(const core::drain_action::Grow& grow) {
+    trace_->line(grow.why.empty() ? "Grow" : "Grow: " + grow.why);
+  }
 
   // A round of these nodes begins, or its nodes resume.
   void round(Command& command) {
