@@ -168,6 +168,8 @@ class RendezvousMachine {
   void advance();
   void end_round(rdzv::RestartCause cause, std::string reason, bool is_planned = false);
   void count_crash(rdzv::RestartCause cause);
+  // A departure explains the failed workers, about which no verdict was given yet.
+  void explain_failures(bool is_planned);
   void send_restart(Node& node);
   Duration grace_of(const Node& node) const;
   void recall(bool members_only);

@@ -475,17 +475,14 @@ void RendezvousMachine::member_departed(const std::string& name, bool lost,
     }
   }
   const bool survives = available_nodes() >= settings_.min_nodes;
-  if (round_.end.verdict_pending && survives) {
-    // The loss explains the failed workers: they ended because their peer did.
-    round_.end.verdict_pending = false;
-    round_.end.cause = cause;
-    round_.end.reason = what;
-    round_.disarm(Timer::kVerdict);
+  if (round_.end.verdict_pending) {
+    explain_failures(is_planned);
+    if (survives) {
+      round_.end.cause = cause;
+      round_.end.reason = what;
+    }
   }
-  if (survives) return;
-  round_.end.verdict_pending = false;
-  round_.disarm(Timer::kVerdict);
-  charge(cause, name, what);
+  if (!survives) charge(cause, name, what);
 }
 
 std::string RendezvousMachine::name_of(const NodeId& id) const {

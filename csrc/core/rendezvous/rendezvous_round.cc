@@ -69,13 +69,24 @@ void RendezvousMachine::end_round(rdzv::RestartCause cause, std::string reason, 
 void RendezvousMachine::count_crash(rdzv::RestartCause cause) {
   if (now_ - round_.started.at >= kCrashAge) round_.crashes = 0;
   if (cause != rdzv::RestartCause::kWorkerFailed) return;
-  if (now_ - round_.started.at < kCrashAge) ++round_.crashes;
+  round_.end.is_crash = now_ - round_.started.at < kCrashAge;
+  if (round_.end.is_crash) ++round_.crashes;
   const Duration first = settings_.restart_backoff;
   if (round_.crashes < 2 || first == Duration::zero()) return;
   const Duration longest = std::max(first, kRestartBackoffMax);
   const int doublings = std::min(round_.crashes - 2, kBackoffDoublingsMax);
   const Duration::rep factor = Duration::rep{1} << doublings;
   arm_after(Timer::kBackoff, first > longest / factor ? longest : Duration(first.count() * factor));
+}
+
+// Their peer was lost: they say nothing about the program, and the next round is not delayed.
+void RendezvousMachine::explain_failures(bool is_planned) {
+  round_.end.verdict_pending = false;
+  round_.disarm(Timer::kVerdict);
+  if (!is_planned && now_ - round_.started.at < kFlapRoundAge) ++round_.flaps;
+  if (!std::exchange(round_.end.is_crash, false)) return;
+  --round_.crashes;
+  round_.disarm(Timer::kBackoff);
 }
 
 Duration RendezvousMachine::grace_of(const Node& node) const {

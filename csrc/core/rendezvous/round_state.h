@@ -59,6 +59,7 @@ struct RoundEnd {
   bool verdict_pending = false;  // workers failed, and a loss may still explain it
   bool charged = false;
   bool is_round_over_sent = false;  // rank 0 was notified that no workers are left
+  bool is_crash = false;            // counted in RoundState::crashes; not encoded
 };
 
 // Instant::max(): not armed. The order is that of the encoding.
