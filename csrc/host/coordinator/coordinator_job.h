@@ -180,6 +180,7 @@ class CoordinatorJob {
   void offer_next();
   bool may_answer(const NodeId& node) const;
   void member_disconnected(const SessionPeer& peer);
+  void member_returned(SessionPeer* peer);
   void judge_absent_members();
 
   ObserverDesk::Job observed_job();

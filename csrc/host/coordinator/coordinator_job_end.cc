@@ -94,10 +94,24 @@ void CoordinatorJob::send_piece(SessionPeer* peer) {
 void CoordinatorJob::member_disconnected(const SessionPeer& peer) {
   const auto asked = asked_.find(peer.node);
   if (asked == asked_.end()) return;
-  if (!asked->second.has_record) return offer_failed(peer.node, kSessionClosed);
+  const bool may_receive_rest = peer.node == offer_->member && choose_member() == nullptr;
+  if (!asked->second.has_record && !may_receive_rest) {
+    return offer_failed(peer.node, kSessionClosed);
+  }
   const Duration grace = std::max(rendezvous()->settings().reconnect_grace, peer.least_grace);
   asked->second.returns_until = add_saturating(context_.loop->now(), grace);
   judge_absent_members();
+}
+
+// What was sent last may have been lost with its connection. A member that has the record answers
+// to the first piece of it.
+void CoordinatorJob::member_returned(SessionPeer* peer) {
+  const auto asked = asked_.find(peer->node);
+  if (asked == asked_.end() || !asked->second.may_answer || asked->second.has_left) return;
+  asked->second.returns_until.reset();
+  if (peer->node != offer_->member) return;
+  offer_->sent = 0;
+  send_piece(peer);
 }
 
 void CoordinatorJob::judge_absent_members() {

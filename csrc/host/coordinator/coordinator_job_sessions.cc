@@ -65,6 +65,7 @@ void CoordinatorJob::add(SessionPeer* peer) {
   // Without voters nobody names a successor, so that its nodes need no lineage.
   const bool has_voters = incumbent_ && !incumbent_->voters.empty();
   if (has_voters && peer->succession) peer->send(session::Incumbent{*incumbent_, false});
+  if (is_offered()) member_returned(peer);
 }
 
 void CoordinatorJob::remove(SessionPeer* peer) {

@@ -258,6 +258,7 @@ void SessionVoter::judge_loss() {
 
 std::optional<session::TakenOver> SessionVoter::take_over(const session::TakeOver& offer) {
   const auto failed = [](std::string why) { return session::TakenOver{.error = std::move(why)}; };
+  if (taken_over_ == succession::Successor{offer.lineage, offer.term}) return repeat_taken_over();
   if (offer.begin == 0) taken_.clear();
   if (offer.begin != taken_.size() || offer.size > reg::kContentBytesMax) {
     return failed("a piece of the job's record is missing, or the record is too large");

@@ -233,6 +233,22 @@ TEST_F(CoordinatorHandOverTest, AMemberWhoseSessionBreaksHasTimeToRepeatItsAnswe
   EXPECT_TRUE(was_moved);
 }
 
+TEST_F(CoordinatorHandOverTest, AMemberThatReturnsWithoutTheRecordReceivesItAgain) {
+  auto nodes = run_round_of(1);
+  coordinator->begin_close(seconds(30));
+  const auto lost = nodes[0]->expect<session::TakeOver>();
+  const NodeInfo info = nodes[0]->info;
+  nodes[0].reset();
+  group.advance(milliseconds(200));
+  const auto again = reconnect(info);
+  const auto offer = again->expect<session::TakeOver>();
+  EXPECT_EQ(offer.term, lost.term);
+  EXPECT_EQ(offer.begin, 0U);
+  EXPECT_EQ(offer.piece, lost.piece);
+  again->send_message(session::TakenOver{.address = "127.0.0.1:9"});
+  EXPECT_EQ(again->expect<session::Incumbent>().incumbent.address, "127.0.0.1:9");
+}
+
 // The record of the next member is without it.
 TEST_F(CoordinatorHandOverTest, AMemberThatLeavesIsNotNamedAnyMore) {
   const auto nodes = run_round_of(2);

@@ -216,6 +216,23 @@ TEST_P(HandOverTest, AMemberThatReturnsRepeatsItsReply) {
   expect_success({2, 3});
 }
 
+TEST_P(HandOverTest, AMemberThatHasLostTheRecordReceivesItAgain) {
+  support::TcpProxy proxy(held_.front().port(), &group_);
+  form_round_behind(proxy, {1, 2});
+  proxy.hold_before("it was stopped");  // why the round ends, which precedes the record
+  node(1).send(rdzv::Leave{node(1).info().id, "it was stopped"});
+  node(1).begin_drain(5s);
+  group_.advance(100ms);
+  EXPECT_FALSE(node(1).is_drained());
+  proxy.cut();
+  proxy.release();
+  expect_end_of_host();
+  end_round({2});
+  form_round({2});
+  EXPECT_EQ(node(2).record().term, 2U);
+  expect_success({2});
+}
+
 // It stays away until another member runs the job, and until the former coordinator has ended.
 TEST_P(HandOverTest, AMemberThatLearnsNothingDoesNotRunTheJobBesideAnother) {
   options_.settings.reconnect_grace = 50ms;
