@@ -124,6 +124,8 @@ class CoordinatorJob {
   // it cannot. CoordinatorContext::on_handed_over follows. False: no member can.
   bool offer(const std::string& reason);
   bool is_offered() const { return offer_.has_value(); }
+  // For members without a session, which have reconnect_grace to learn of the successor here.
+  Duration time_to_return() const;
   // The member has not answered in time: asks another one too, and takes whose answer comes first.
   // Without another one it waits on.
   void ask_another();

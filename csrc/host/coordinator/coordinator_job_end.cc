@@ -210,6 +210,17 @@ void CoordinatorJob::note_left(const std::vector<session::LateLeave>& left) {
   }
 }
 
+Duration CoordinatorJob::time_to_return() const {
+  if (job_ == nullptr || is_over()) return {};
+  const std::vector<NodeStatus> nodes = rendezvous()->nodes(context_.loop->now());
+  const bool is_any_absent = std::any_of(nodes.begin(), nodes.end(), [this](const auto& one) {
+    if (sessions_.contains(one.id)) return false;
+    return std::none_of(late_leaves_.begin(), late_leaves_.end(),
+                        [&](const session::LateLeave& leave) { return leave.node == one.id; });
+  });
+  return is_any_absent ? rendezvous()->settings().reconnect_grace : Duration::zero();
+}
+
 void CoordinatorJob::announce_end(const CoordinatorEnd& end, bool is_host_job) {
   offer_.reset();
   if (is_over()) return;

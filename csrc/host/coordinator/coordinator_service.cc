@@ -386,7 +386,7 @@ void CoordinatorService::Impl::mark_changed(CoordinatorJob* job) {
 void CoordinatorService::Impl::process_pending() {
   publish_job_changes();
   sessions_.streams.process_pending();
-  if (on_drained_ && !is_handing_over_ && !has_nodes()) finish_drain();
+  if (on_drained_ && !is_handing_over_ && !has_nodes()) finish_drain_without_nodes();
 }
 
 void CoordinatorService::Impl::publish_job_changes() {

@@ -93,6 +93,7 @@ class CoordinatorService::Impl {
   void store_state();
   bool all_jobs_are_over() const;
   std::size_t bytes_held() const;
+  void finish_drain_without_nodes();
   void finish_drain();
 
   os::EventLoop& loop_;
@@ -134,10 +135,11 @@ class CoordinatorService::Impl {
   std::size_t faults_ = 0;  // in the interval that ends then
   Instant faults_end_;
   Duration drain_limit_{};
-  CoordinatorEnd end_;                // of the drain
-  bool is_handing_over_ = false;      // before the drain's other steps
-  Instant hand_over_until_;           // at the latest
-  std::function<void()> on_drained_;  // set while draining
+  CoordinatorEnd end_;                      // of the drain
+  bool is_handing_over_ = false;            // before the drain's other steps
+  Instant hand_over_until_;                 // at the latest
+  Instant returns_until_ = Instant::min();  // members that are to learn of the successor of a job
+  std::function<void()> on_drained_;        // set while draining
   os::EventLoop::StallWatch stall_watch_;
   os::EventLoop::Timer processing_timer_;
   os::EventLoop::Timer state_timer_;

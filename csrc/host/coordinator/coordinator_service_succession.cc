@@ -128,6 +128,10 @@ void CoordinatorService::Impl::turn_on(const std::string& id) {
 void CoordinatorService::Impl::stop_job(const std::string& id,
                                         const succession::StopCoordinator& stop) {
   jobs_.at(id)->observers().end(kMovedAway);  // with the last facts
+  if (is_handing_over_ && stop.successor) {
+    const Duration grace = std::min(jobs_.at(id)->time_to_return(), drain_limit_);
+    returns_until_ = std::max(returns_until_, add_saturating(loop_.now(), grace));
+  }
   const bool has_ended = is_handing_over_ && !stop.successor && !end_.reason.empty();
   jobs_.at(id)->stop({has_ended ? end_.reason : stop.reason, stop.successor});
   remove_job(id, kMovedAway);
@@ -262,11 +266,18 @@ void CoordinatorService::Impl::end_jobs() {
     for (const auto& [id, job] : jobs_) job->announce_end(end, id == host_job_);
     drain_limit_ = limit = std::min(limit, kAnnouncementTimeout);
   }
-  if (limit <= Duration::zero() || !has_nodes() || (!is_over && end.reason.empty())) {
+  if (limit <= Duration::zero() || (!is_over && end.reason.empty())) {
     finish_drain();
+  } else if (!has_nodes()) {
+    finish_drain_without_nodes();
   } else {
     drain_timer_.arm(add_saturating(loop_.now(), limit));
   }
+}
+
+void CoordinatorService::Impl::finish_drain_without_nodes() {
+  if (loop_.now() >= returns_until_) return finish_drain();
+  drain_timer_.arm(returns_until_);
 }
 
 void CoordinatorService::Impl::finish_drain() {

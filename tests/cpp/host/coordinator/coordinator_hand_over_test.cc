@@ -233,6 +233,42 @@ TEST_F(CoordinatorHandOverTest, AMemberWhoseSessionBreaksHasTimeToRepeatItsAnswe
   EXPECT_TRUE(was_moved);
 }
 
+TEST_F(CoordinatorHandOverTest, AMemberThatReturnsAfterTheNamingLearnsOfTheSuccessor) {
+  auto nodes = run_round_of(2);
+  coordinator->begin_close(seconds(30));
+  const auto offer = nodes[0]->expect<session::TakeOver>();
+  const NodeInfo info = nodes[1]->info;
+  nodes[1].reset();
+  group.advance(milliseconds(100));
+  const Instant named_at = group.now();
+  nodes[0]->send_message(session::TakenOver{.address = "127.0.0.1:9"});
+  nodes[0]->expect<session::Incumbent>();
+  nodes[0].reset();
+  group.advance(milliseconds(200));
+  ASSERT_FALSE(coordinator->is_drained());
+  SessionClient again(coordinator->port());
+  again.info = info;
+  again.secret = {info.id.low, 7};
+  again.say_first(hello_of(again, 2));
+  const auto moved = again.expect<session::Incumbent>();
+  EXPECT_EQ(moved.incumbent.address, "127.0.0.1:9");
+  EXPECT_EQ(moved.incumbent.term, offer.term);
+  EXPECT_TRUE(group.run_until([&] { return coordinator->is_drained(); }, seconds(1)));
+  EXPECT_LE(group.now() - named_at, milliseconds(300)) << "the others have that long";
+}
+
+TEST_F(CoordinatorHandOverTest, ACoordinatorWithoutAbsentMembersEndsAtOnce) {
+  auto nodes = run_round_of(2);
+  coordinator->begin_close(seconds(30));
+  nodes[0]->expect<session::TakeOver>();
+  nodes[0]->send_message(session::TakenOver{.address = "127.0.0.1:9"});
+  for (auto& node : nodes) {
+    node->expect<session::Incumbent>();
+    node.reset();
+  }
+  EXPECT_TRUE(group.run_until([&] { return coordinator->is_drained(); }, milliseconds(100)));
+}
+
 TEST_F(CoordinatorHandOverTest, AMemberThatReturnsWithoutTheRecordReceivesItAgain) {
   auto nodes = run_round_of(1);
   coordinator->begin_close(seconds(30));
