@@ -474,10 +474,10 @@ void Session::on_message(const session::ServerMessage& message) {
       voter_.displaced(incumbent->incumbent);
       join_elsewhere(incumbent->incumbent.address, *incumbent->displaced);
     } else if (incumbent->is_elsewhere) {
-      voter_.sent_elsewhere(*incumbent, is_at_coordinator_);
+      const std::string address = voter_.sent_elsewhere(*incumbent, is_at_coordinator_);
       voter_.coordinator_absent(link_peer_.text(), true);
-      if (incumbent->incumbent.address.empty() && last_good_) note_dead_end(last_good_->text());
-      feed(Machine::CoordinatorMoved{incumbent->incumbent.address});
+      if (address.empty() && last_good_) note_dead_end(last_good_->text());
+      feed(Machine::CoordinatorMoved{address});
     } else {
       if (const std::string& address = incumbent->incumbent.address; !address.empty()) {
         hosting_.note_coordinator(address);

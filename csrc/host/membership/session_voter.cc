@@ -201,10 +201,16 @@ void SessionVoter::report_coordinator(CoordinatorInfo now) {
   sink_.coordinator(std::move(report));
 }
 
-void SessionVoter::sent_elsewhere(const session::Incumbent& successor, bool is_from_coordinator) {
+std::string SessionVoter::sent_elsewhere(const session::Incumbent& successor,
+                                         bool is_from_coordinator) {
   if (is_from_coordinator) note_end(Cause::kHandedOver, loop_->now());
   const succession::Successor named{successor.incumbent.lineage, successor.incumbent.term};
-  if (!successor.incumbent.address.empty()) named_ = named;
+  note_taken_over(successor, named, is_from_coordinator);
+  return named_.note(named, successor.incumbent.address, is_from_coordinator);
+}
+
+void SessionVoter::note_taken_over(const session::Incumbent& successor,
+                                   const succession::Successor& named, bool is_from_coordinator) {
   if (!taken_over_) return;
   if (named == *taken_over_) {
     run_taken_over();

@@ -14,6 +14,7 @@
 #include <string>
 
 #include "core/session/session_wire.h"
+#include "core/succession/named_successor.h"
 #include "core/succession/succession_machine.h"
 #include "core/succession/survival.h"
 #include "elastic/rendezvous_options.h"
@@ -105,9 +106,10 @@ class SessionVoter {
   void coordinator_leaves() { is_left_ = true; }
   // The process at the other end names the coordinator. Of several nodes that were asked to take
   // the job over, that one runs it. `is_from_coordinator`: the session was with a coordinator.
-  void sent_elsewhere(const session::Incumbent& successor, bool is_from_coordinator);
+  // Returns the address to go to: of a coordinator that was named later, if there is one.
+  std::string sent_elsewhere(const session::Incumbent& successor, bool is_from_coordinator);
   // The one that was named last, while no session with a coordinator has been opened since.
-  const std::optional<succession::Successor>& named() const { return named_; }
+  const std::optional<succession::Successor>& named() const { return named_.successor(); }
   void session_active(Instant now);
   // It ended; the node has reconnect_grace, or the time of some round trips, to resume it.
   void session_closed(const JobSettings& settings, Duration round_trip);
@@ -118,6 +120,8 @@ class SessionVoter {
   void on_action(const succession::Action& action);
   void start_coordinator(const succession::StartCoordinator& start);
   void judge_loss();
+  void note_taken_over(const session::Incumbent& successor, const succession::Successor& named,
+                       bool is_from_coordinator);
   void run_taken_over();
   void announce_taken_over();
   void end_take_over();
@@ -136,7 +140,7 @@ class SessionVoter {
   bool is_left_ = false;    // the coordinator of the session has sent Leaving
   // This node has taken the job over, and the coordinator that asked it has not confirmed that.
   std::optional<succession::Successor> taken_over_;
-  std::optional<succession::Successor> named_;
+  succession::NamedSuccessor named_;
   std::string witness_;  // "": none
   // Of jobs that have dissolved. Under the same id this node does not vote in them again.
   std::set<reg::LineageId> former_lineages_;
