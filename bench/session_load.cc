@@ -52,7 +52,7 @@ constexpr std::size_t kOpeningMax = 1024;
 struct Node {
   int fd = -1;
   bool is_session = false;
-  std::optional<elastic::HeldRound> round = {};
+  std::optional<elastic::core::HeldRound> round = {};
   bool has_resumed = false;
   std::string received;
   std::unique_ptr<elastic::os::TlsSession> tls;  // null: the session is not encrypted
@@ -248,7 +248,7 @@ class Load {
     node->received.erase(0, decoded.bytes);
     if (std::holds_alternative<elastic::session::HeartbeatReply>(message)) ++replies_;
     if (const auto* round = std::get_if<elastic::rdzv::Round>(&message); round && !node->round) {
-      node->round = elastic::HeldRound{*round->record, round->own.group_rank};
+      node->round = elastic::core::HeldRound{*round->record, round->own.group_rank};
       ++rounds_;
     }
     if (std::holds_alternative<elastic::rdzv::Resumed>(message)) {

@@ -7,7 +7,7 @@
 
 #include "core/base/earliest.h"
 #include "core/base/signal_name.h"
-#include "core/rendezvous/action_kinds.h"
+#include "core/rendezvous/rendezvous_events.h"
 
 // Theory of operation. The policy decides about rounds, workers and the result (agent_policy.cc).
 // This machine connects it with what can delay, cause or follow its decisions:

@@ -3,7 +3,7 @@
 // The decisions of one node's agent: when to join a round, start and stop its workers, report how
 // they ended, and with which result to finish.
 //
-// It follows the rendezvous (elastic/rendezvous.h), which alone decides about rounds, restarts and
+// It follows the rendezvous (rendezvous_machine.h), which alone decides about rounds, restarts and
 // the job's result. Pure: the same calls in the same order give the same actions. Not thread-safe;
 // the owner serialises calls and executes the actions in order. If an action fails, the owner feeds
 // LocalFault or SupervisionLost.
@@ -18,8 +18,8 @@
 #include <vector>
 
 #include "core/rendezvous/participant.h"
+#include "core/rendezvous/rendezvous_events.h"
 #include "elastic/agent.h"
-#include "elastic/rendezvous.h"
 
 namespace elastic::core {
 

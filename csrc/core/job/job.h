@@ -22,8 +22,8 @@
 #include "core/drain/drain_machine.h"
 #include "core/hang/hang_watch.h"
 #include "core/job/job_history.h"
+#include "core/rendezvous/rendezvous_machine.h"
 #include "core/succession/round_gate.h"
-#include "elastic/rendezvous.h"
 #include "elastic/time.h"
 
 namespace elastic::core {
@@ -96,7 +96,7 @@ class Job {
   // nothing.
   std::optional<Instant> next_watch_deadline() const;
 
-  const Rendezvous& rendezvous() const { return rendezvous_; }
+  const RendezvousMachine& rendezvous() const { return rendezvous_; }
   bool is_over() const { return rendezvous_.phase() == RendezvousPhase::kClosed; }
   // Voters or a store keep the record: decisions are sent when they are in force.
   succession::RoundGate& gate() { return gate_; }
@@ -146,7 +146,7 @@ class Job {
   int spares() const;
 
   std::string id_;
-  Rendezvous rendezvous_;
+  RendezvousMachine rendezvous_;
   succession::RoundGate gate_;
   HangWatch hangs_;
   DrainMachine drain_;

@@ -27,7 +27,7 @@ ObservedJob describe_job(const Job* job, Instant now) {
   if (const auto pace = job->hangs().pace()) {
     facts.progress = {pace->newest, pace->oldest, pace->ranks, pace->step_time};
   }
-  const Rendezvous& rendezvous = job->rendezvous();
+  const RendezvousMachine& rendezvous = job->rendezvous();
   facts.phase = rendezvous.phase();
   facts.description = rendezvous.describe(now);
   if (const std::string stop = job->describe_drain(); !stop.empty()) {
@@ -41,7 +41,7 @@ ObservedJob describe_job(const Job* job, Instant now) {
   return facts;
 }
 
-std::vector<ObservedNode> describe_nodes(const Rendezvous& rendezvous, Instant now) {
+std::vector<ObservedNode> describe_nodes(const RendezvousMachine& rendezvous, Instant now) {
   std::vector<ObservedNode> nodes;
   const std::vector<RoundMember>& members = rendezvous.members();
   for (NodeStatus& status : rendezvous.nodes(now)) {

@@ -12,6 +12,6 @@ namespace elastic::core {
 // Without the job's id, who coordinates it, and the time of the wall clock. `job`: null before the
 // first join.
 ObservedJob describe_job(const Job* job, Instant now);
-std::vector<ObservedNode> describe_nodes(const Rendezvous& rendezvous, Instant now);
+std::vector<ObservedNode> describe_nodes(const RendezvousMachine& rendezvous, Instant now);
 
 }  // namespace elastic::core

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "core/rendezvous/rendezvous_events.h"
 #include "elastic/observer.h"
-#include "elastic/rendezvous.h"
 
 namespace elastic::core {
 

@@ -9,7 +9,7 @@
 #include <string>
 
 #include "core/base/fields.h"
-#include "elastic/rendezvous_types.h"
+#include "core/rendezvous/rendezvous_events.h"
 
 namespace elastic::core {
 

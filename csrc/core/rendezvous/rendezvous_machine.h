@@ -1,11 +1,19 @@
 #pragma once
 
-// The state behind elastic::Rendezvous and the rules that move it. rendezvous.cc explains how it
-// works.
+// The rendezvous state machine: decides a job's rounds, their members and ranks, and its end.
+// rendezvous_machine.cc explains how it works.
 //
-// One class over several sources: rendezvous.cc (events and timers), rendezvous_membership.cc
-// (connected nodes), rendezvous_round.cc (rounds, budget and the end of the job),
-// rendezvous_resume.cc (sessions that reconnect and coordinators that restart),
+//   core::RendezvousMachine job(settings, now, kStartHold);
+//   std::vector<RendezvousAction> actions;
+//   job.step(rdzv::Join{node, settings}, now, &actions);
+//   // execute the actions in order; call step(rdzv::Tick{}) at job.next_deadline()
+//
+// Pure: no I/O, clock, threads or logging. The same calls in the same order give the same actions.
+// One object holds one job. `now` never decreases.
+//
+// One class over several sources: rendezvous_machine.cc (events and timers),
+// rendezvous_membership.cc (connected nodes), rendezvous_round.cc (rounds, budget and the end of
+// the job), rendezvous_resume.cc (sessions that reconnect and coordinators that restart),
 // rendezvous_describe.cc (texts), rendezvous_codec.cc (bytes). The current round is one value:
 // round_state.h.
 
@@ -21,9 +29,9 @@
 
 #include "core/rendezvous/former_nodes.h"
 #include "core/rendezvous/liveness.h"
+#include "core/rendezvous/rendezvous_events.h"
 #include "core/rendezvous/rendezvous_table.h"
 #include "core/rendezvous/round_state.h"
-#include "elastic/rendezvous.h"
 
 namespace elastic::core {
 
@@ -54,43 +62,85 @@ inline constexpr std::string_view kProgramSetting = "program";
 // Of encode().
 inline constexpr std::uint16_t kStateVersion = 7;
 
+// One node of the job, for status displays.
+struct NodeStatus {
+  NodeId id;
+  std::string name;
+  rdzv::NodePhase phase = rdzv::NodePhase::kJoined;
+  int rank = -1;            // in record(); -1: not a member
+  bool is_suspect = false;  // its session is closed
+  Duration silence{};       // since its last message
+  bool hosts_coordinator = false;
+};
+// How a coordinator that was elected continues the job of another one (docs/high-availability.md).
+struct RendezvousSuccession {
+  std::uint64_t term = 1;  // of the new coordinator: its rounds have it
+  NodeId successor;        // the node whose process runs it; zero: a separate program
+  // The node whose process ran the former coordinator, and which was lost with it: it is lost at
+  // once. Zero: none, or the former coordinator handed its jobs over.
+  NodeId lost_incumbent;
+};
+
+// A new machine completes no round for this long, so that members of a round of an earlier
+// coordinator can resume; not if max_nodes nodes without an earlier round have joined.
+inline constexpr Duration kStartHold = std::chrono::seconds(2);
+
 class RendezvousMachine {
  public:
-  RendezvousMachine(JobSettings settings, Instant now, Duration start_hold);
+  // `start_hold` is the rest of kStartHold since the owner's start; zero where a store keeps the
+  // job's record.
+  // REQUIRES: settings.validate().ok()
+  RendezvousMachine(JobSettings settings, Instant now, Duration start_hold = kStartHold);
 
+  // Feeds one event and appends the resulting actions, in order.
   void step(const RendezvousEvent& event, Instant now, std::vector<RendezvousAction>* actions);
+  // The latest time for the next step(Tick{}); an earlier one is allowed. nullopt: none is needed.
   std::optional<Instant> next_deadline() const;
-  std::string describe(Instant now) const;
-  std::string encode() const;
-  Status load(std::string_view bytes, Instant now);
-  Status restore(std::string_view bytes, Instant now);
-  Status succeed(std::string_view bytes, const RendezvousSuccession& succession, Instant now);
-  std::vector<NodeStatus> nodes(Instant now) const;
-  bool has_node(const NodeId& id) const { return nodes_.contains(id); }
-  std::vector<NodeId> lost_nodes() const;
-  std::string name_of(const NodeId& id) const;
-  bool has_resumed() const;
-  void begin_anew(const JobSettings& settings, Instant now);
-  int members_left() const {
-    return round_.tally.finished + round_.tally.unfinished + round_.missing;
-  }
-  int waiting_nodes() const;
-  int spare_nodes() const;
-  void await_grow() { awaits_grow_ = true; }
-  bool is_growth_due() const { return round_.is_growth_due && !is_closed(); }
-  int joined_nodes() const { return round_.tally.joined; }
-  void set_neighbours(std::string text) { neighbours_ = std::move(text); }
-  bool is_removable() const;
-
+  std::string describe(Instant now) const;  // one sentence: the state, and what it waits for
   RendezvousPhase phase() const {
     if (is_closed()) return RendezvousPhase::kClosed;
     return round_.is_running ? RendezvousPhase::kRunning : RendezvousPhase::kForming;
   }
   const JobSettings& settings() const { return settings_; }
-  Duration takeover_limit() const;  // as in Rendezvous
+  // The current round, or the last one while the next is being formed; round 0 before the first.
   const RoundRecord& record() const { return round_.record; }
-  const std::vector<RoundMember>& members() const { return round_.members; }
-  const JobResult* result() const { return result_.get(); }
+  const std::vector<RoundMember>& members() const { return round_.members; }  // by node rank
+  // Of record(), without those that have left or were lost.
+  int members_left() const {
+    return round_.tally.finished + round_.tally.unfinished + round_.missing;
+  }
+  std::vector<NodeStatus> nodes(Instant now) const;  // all nodes of the job, by id
+  bool has_node(const NodeId& id) const { return nodes_.contains(id); }
+  std::vector<NodeId> lost_nodes() const;       // that were lost, and are not back
+  std::string name_of(const NodeId& id) const;  // also of one that left lately; "": it is unknown
+  int waiting_nodes() const;  // nodes that a restart would let in; spares are not counted
+  int spare_nodes() const;
+  // From now on no round ends for nodes that wait before rdzv::Grow.
+  void await_grow() { awaits_grow_ = true; }
+  bool is_growth_due() const { return round_.is_growth_due && !is_closed(); }  // Grow is awaited
+  // Nodes that wait for the next round, spares included.
+  int joined_nodes() const { return round_.tally.joined; }
+  // One phrase for the messages to nodes that wait for further ones: what else waits at the same
+  // coordinator; "": nothing. Not part of the state.
+  void set_neighbours(std::string text) { neighbours_ = std::move(text); }
+  const JobResult* result() const { return result_.get(); }  // null while the job is open
+  bool is_removable() const;  // no node is left and no action is pending
+  // The state as bytes: versioned; with durations and counters but no instants, so that a process
+  // with another clock can continue. What this machine observed about liveness is not included.
+  std::string encode() const;
+  // Replaces the state with the stored one; running time limits continue. Fails without any change
+  // if the bytes are damaged, of another version, or of a job with other settings.
+  Status load(std::string_view bytes, Instant now);
+  // Continues, on a new object, an earlier coordinator's state. A newer round with which a node
+  // resumes replaces the stored one. A node that does not resume is lost after store_grace.
+  Status restore(std::string_view bytes, Instant now);
+  // The same from a record in force: rounds are not delayed, and no node holds a newer one. A node
+  // that does not resume is lost after node_timeout and a second.
+  Status succeed(std::string_view bytes, const RendezvousSuccession& succession, Instant now);
+  bool has_resumed() const;  // after succeed(): a known node came back, or the job is closed
+  // No node comes back: the next job of the id begins. Round numbers go on.
+  void begin_anew(const JobSettings& settings, Instant now);
+  Duration takeover_limit() const;  // until such a node is lost; zero: the round was formed here
 
  private:
   using NodePhase = rdzv::NodePhase;
@@ -98,7 +148,7 @@ class RendezvousMachine {
 
   bool is_closed() const { return result_ != nullptr; }
 
-  // rendezvous.cc
+  // rendezvous_machine.cc
   void on(const rdzv::Join& event);
   void on(const rdzv::Resume& event);
   void on(const rdzv::Heartbeat& event);

@@ -11,7 +11,7 @@ namespace elastic {
 namespace {
 
 // The rank of the command line, once given, stays.
-void replace_info(core::Node& node, const NodeInfo& info) {
+void replace_info(core::Node& node, const core::NodeInfo& info) {
   const int static_rank = node.info.static_rank;
   node.info = info;
   node.info.static_rank = static_rank;

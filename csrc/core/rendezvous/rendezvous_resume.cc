@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "core/base/duration_text.h"
-#include "core/rendezvous/action_kinds.h"
+#include "core/rendezvous/rendezvous_events.h"
 #include "core/rendezvous/rendezvous_fields.h"
 #include "core/rendezvous/rendezvous_machine.h"
 

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "core/rendezvous/rank_assign.h"
-#include "elastic/rendezvous.h"
+#include "core/rendezvous/rendezvous_events.h"
 
 namespace elastic::core {
 

@@ -24,7 +24,7 @@ struct StoredJob {
   std::string id;
   std::uint64_t term = 1;  // of the coordinator that wrote this
   JobSettings settings;
-  std::string state;  // Rendezvous::encode()
+  std::string state;  // RendezvousMachine::encode()
   // Only a hello with the same secret resumes the session of a node of the job.
   std::vector<StoredSecret> secrets = {};
 };

@@ -15,12 +15,12 @@
 #include <variant>
 #include <vector>
 
+#include "core/rendezvous/rendezvous_events.h"
 #include "core/session/session_clock.h"
 #include "core/session/session_connection.h"
 #include "core/session/session_outbox.h"
 #include "core/session/session_table.h"
 #include "elastic/agent.h"
-#include "elastic/rendezvous.h"
 
 namespace elastic::core {
 

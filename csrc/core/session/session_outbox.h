@@ -15,7 +15,7 @@
 #include <variant>
 #include <vector>
 
-#include "elastic/rendezvous.h"
+#include "core/rendezvous/rendezvous_events.h"
 
 namespace elastic::core {
 

@@ -105,7 +105,7 @@ void fields(Visitor& v, Members& page) {
   v.number(page.round);
   v.number(page.total);
   v.number(page.first);
-  v.list(page.members, kMembersPerPage, [&](RoundMember& member) { visit(v, member); });
+  v.list(page.members, kMembersPerPage, [&](core::RoundMember& member) { visit(v, member); });
 }
 
 template <typename Visitor>
@@ -125,7 +125,7 @@ void fields(Visitor& v, rdzv::Resume& resume) {
   visit(v, resume.node);
   visit_settings(v, resume.settings);
   v.choice(resume.phase, rdzv::NodePhase::kDone);
-  v.optional(resume.last, [&](HeldRound& held) { visit(v, held); });
+  v.optional(resume.last, [&](core::HeldRound& held) { visit(v, held); });
   v.optional(resume.failure, [&](FailureReport& failure) { visit_report(v, failure); });
 }
 

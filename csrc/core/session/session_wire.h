@@ -33,9 +33,9 @@
 
 #include "core/drain/drain_types.h"
 #include "core/hang/hang_types.h"
+#include "core/rendezvous/rendezvous_events.h"
 #include "core/succession/succession_types.h"
 #include "elastic/observer.h"
-#include "elastic/rendezvous.h"
 
 namespace elastic::session {
 
@@ -199,7 +199,7 @@ struct Members {
   std::uint64_t round = 0;
   std::int32_t total = 0;
   std::int32_t first = 0;  // rank of the first member in this page
-  std::vector<RoundMember> members;
+  std::vector<core::RoundMember> members;
 
   bool operator==(const Members&) const = default;
 };

@@ -70,7 +70,7 @@ Result<JobRecord> decode_record(std::string_view bytes) {
   return record;
 }
 
-reg::Content content_of(const Rendezvous& machine, std::string bytes) {
+reg::Content content_of(const core::RendezvousMachine& machine, std::string bytes) {
   return {.generation = machine.record().generation,
           .round = machine.record().round,
           .is_result = machine.phase() == RendezvousPhase::kClosed,

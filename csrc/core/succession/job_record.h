@@ -10,8 +10,8 @@
 
 #include "core/register/register_codec.h"
 #include "core/register/register_types.h"
+#include "core/rendezvous/rendezvous_machine.h"
 #include "core/succession/succession_types.h"
-#include "elastic/rendezvous.h"
 #include "elastic/rendezvous_types.h"
 #include "elastic/status.h"
 
@@ -28,7 +28,7 @@ struct RecordedNode {
 struct JobRecord {
   std::string job_id;
   JobSettings settings;
-  std::string state;  // Rendezvous::encode()
+  std::string state;  // RendezvousMachine::encode()
   std::vector<RecordedNode> nodes;
   std::vector<Replaced> replaces = {};  // oldest first; at most kReplacedMax
 };
@@ -44,6 +44,6 @@ std::string encode_record(const JobRecord& record);
 Result<JobRecord> decode_record(std::string_view bytes);
 
 // The register's view of the machine's state, with `bytes` as its opaque part.
-reg::Content content_of(const Rendezvous& machine, std::string bytes);
+reg::Content content_of(const core::RendezvousMachine& machine, std::string bytes);
 
 }  // namespace elastic::succession

@@ -3,21 +3,21 @@
 #include <algorithm>
 #include <vector>
 
-#include "elastic/rendezvous.h"
+#include "core/rendezvous/rendezvous_machine.h"
 
 namespace elastic::succession {
 
 Result<OfferedJob> OfferedJob::create(const StartCoordinator& start, const NodeId& self,
                                       Instant now) {
   if (Status fault = start.record.settings.validate(); !fault.ok()) return fault;
-  Rendezvous machine(start.record.settings, now, Duration::zero());
-  const RendezvousSuccession succession{.term = start.term, .successor = self};
+  core::RendezvousMachine machine(start.record.settings, now, Duration::zero());
+  const core::RendezvousSuccession succession{.term = start.term, .successor = self};
   if (Status fault = machine.succeed(start.record.state, succession, now); !fault.ok()) {
     return fault;
   }
-  const std::vector<NodeStatus> nodes = machine.nodes(now);
+  const std::vector<core::NodeStatus> nodes = machine.nodes(now);
   const bool is_alone = std::all_of(nodes.begin(), nodes.end(),
-                                    [&](const NodeStatus& one) { return one.id == self; });
+                                    [&](const core::NodeStatus& one) { return one.id == self; });
   return OfferedJob(start, self, is_alone);
 }
 

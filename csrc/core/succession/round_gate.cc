@@ -14,7 +14,7 @@ namespace elastic::succession {
 namespace {
 
 // The node has finished this round. One that resumes at a successor may report it there first.
-bool reports_done(const RendezvousEvent& event, std::uint64_t round) {
+bool reports_done(const core::RendezvousEvent& event, std::uint64_t round) {
   if (const auto* done = std::get_if<rdzv::Done>(&event)) return done->round == round;
   const auto* resume = std::get_if<rdzv::Resume>(&event);
   return resume != nullptr && resume->phase == rdzv::NodePhase::kDone && resume->last &&
@@ -23,13 +23,13 @@ bool reports_done(const RendezvousEvent& event, std::uint64_t round) {
 
 }  // namespace
 
-void RoundGate::turn_on(const Rendezvous& machine) {
+void RoundGate::turn_on(const core::RendezvousMachine& machine) {
   if (is_on_) return;
   turn_on_restored(machine);
   is_dirty_ = true;
 }
 
-void RoundGate::turn_on_restored(const Rendezvous& machine) {
+void RoundGate::turn_on_restored(const core::RendezvousMachine& machine) {
   is_on_ = true;
   round_ = machine.record().round;
   has_result_ = machine.phase() == RendezvousPhase::kClosed;
@@ -43,8 +43,8 @@ void RoundGate::set_voter_address(const NodeId& node, std::string address) {
   }
 }
 
-void RoundGate::submit(const Rendezvous& machine, const RendezvousEvent* event,
-                       std::vector<RendezvousAction>* actions) {
+void RoundGate::submit(const core::RendezvousMachine& machine, const core::RendezvousEvent* event,
+                       std::vector<core::RendezvousAction>* actions) {
   if (!is_on_) return;
   const bool is_closed = machine.phase() == RendezvousPhase::kClosed;
   const bool is_decision = machine.record().round != round_ || is_closed != has_result_;
@@ -61,14 +61,14 @@ void RoundGate::submit(const Rendezvous& machine, const RendezvousEvent* event,
   if (is_decision || is_leave || has_finished || is_held) is_dirty_ = true;
   const std::uint64_t needed = last_needed();
   if (needed == 0) return;
-  for (RendezvousAction& action : *actions) held_.push_back({needed, std::move(action)});
+  for (core::RendezvousAction& action : *actions) held_.push_back({needed, std::move(action)});
   actions->clear();
 }
 
 // The proposal that must be in force before anything more is sent; 0: nothing is held.
 std::uint64_t RoundGate::last_needed() const { return decided_ > in_force_ ? decided_ : 0; }
 
-std::optional<Proposal> RoundGate::take_proposal(const Rendezvous& machine) {
+std::optional<Proposal> RoundGate::take_proposal(const core::RendezvousMachine& machine) {
   if (open_ || !std::exchange(is_dirty_, false)) return std::nullopt;
   JobRecord record{.job_id = job_id_,
                    .settings = machine.settings(),
@@ -80,7 +80,7 @@ std::optional<Proposal> RoundGate::take_proposal(const Rendezvous& machine) {
   return Proposal{*open_, content_of(machine, encode_record(record))};
 }
 
-void RoundGate::in_force(std::uint64_t number, std::vector<RendezvousAction>* actions) {
+void RoundGate::in_force(std::uint64_t number, std::vector<core::RendezvousAction>* actions) {
   if (!open_ || *open_ != number) return;
   open_.reset();
   in_force_ = number;

@@ -22,8 +22,8 @@
 #include <vector>
 
 #include "core/register/register_types.h"
+#include "core/rendezvous/rendezvous_machine.h"
 #include "core/succession/job_record.h"
-#include "elastic/rendezvous.h"
 
 namespace elastic::succession {
 
@@ -39,9 +39,9 @@ class RoundGate {
 
   // From now on decisions are held. The machine's current state is the first proposal, which the
   // caller takes with take_proposal(). Further calls do nothing.
-  void turn_on(const Rendezvous& machine);
+  void turn_on(const core::RendezvousMachine& machine);
   // The machine was restored from a record in force of this coordinator's term (Elected).
-  void turn_on_restored(const Rendezvous& machine);
+  void turn_on_restored(const core::RendezvousMachine& machine);
   bool is_on() const { return is_on_; }
 
   // The lineages that the job's one replaces, for each further record.
@@ -53,15 +53,15 @@ class RoundGate {
   // Call after each step of the machine with the actions of that step. Removes from `actions` those
   // that are held. `event`: the step's event, null for a Tick. A Leave is recorded, and that a node
   // is done: the successor of a lost coordinator cannot ask a done node of the same host.
-  void submit(const Rendezvous& machine, const RendezvousEvent* event,
-              std::vector<RendezvousAction>* actions);
+  void submit(const core::RendezvousMachine& machine, const core::RendezvousEvent* event,
+              std::vector<core::RendezvousAction>* actions);
   // The machine's state, if it has changed in a way that is recorded; at most one proposal is open
   // at a time. Call after each submit() and in_force().
-  std::optional<Proposal> take_proposal(const Rendezvous& machine);
+  std::optional<Proposal> take_proposal(const core::RendezvousMachine& machine);
   // take_proposal() would return one.
   bool has_proposal() const { return is_dirty_ && !open_; }
   // The record with this proposal is in force: appends the actions to send now.
-  void in_force(std::uint64_t number, std::vector<RendezvousAction>* actions);
+  void in_force(std::uint64_t number, std::vector<core::RendezvousAction>* actions);
 
   // False while the node's Leave is not in force: its heartbeats are not answered until then, so
   // that the node repeats the leave at a successor.
@@ -75,7 +75,7 @@ class RoundGate {
  private:
   struct Held {
     std::uint64_t number = 0;  // sent when this proposal is in force
-    RendezvousAction action;
+    core::RendezvousAction action;
   };
 
   std::uint64_t next_number() const { return proposals_ + 1; }

@@ -114,8 +114,8 @@ struct Send {
 // and feed its first proposal. Emitted once.
 struct TurnOn {};
 // Open a coordinator service in this process, restore `record` with term `term`
-// (Rendezvous::succeed with lost_incumbent), turn its gate on (turn_on_restored, with the record's
-// voter addresses), and feed CoordinatorStarted or CoordinatorFailed.
+// (RendezvousMachine::succeed with lost_incumbent), turn its gate on (turn_on_restored, with the
+// record's voter addresses), and feed CoordinatorStarted or CoordinatorFailed.
 struct StartCoordinator {
   reg::LineageId lineage;
   std::uint64_t term = 0;

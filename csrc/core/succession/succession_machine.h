@@ -17,8 +17,9 @@
 //   3. The session ends and is not resumed in time -> IncumbentLost. A voter stands as a candidate;
 //      any node asks the voters until one of them names the new coordinator -> Follow.
 //   4. Elected -> StartCoordinator. The owner opens a coordinator service on a port of its own,
-//      restores the job (Rendezvous::succeed) with its gate on, and feeds CoordinatorStarted. The
-//      machine announces the address to the nodes of the record and to this node's own session.
+//      restores the job (RendezvousMachine::succeed) with its gate on, and feeds
+//      CoordinatorStarted. The machine announces the address to the nodes of the record and to this
+//      node's own session.
 //   5. Another coordinator was elected -> StopCoordinator, and Follow.
 //   6. The elected coordinator announces itself at the job's endpoints, again and again. Where
 //      another job of the same id has begun, one of both dissolves (meeting.h) -> Displaced.

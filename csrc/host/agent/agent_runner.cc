@@ -31,8 +31,8 @@ Duration sample_interval(Duration hang_timeout) {
 // Changes of workers within this time are reported to observers together.
 constexpr Duration kWatchDelay = std::chrono::milliseconds(5);
 
-NodeInfo describe_node(const AgentOptions& options) {
-  NodeInfo node = make_node(options.rendezvous);
+core::NodeInfo describe_node(const AgentOptions& options) {
+  core::NodeInfo node = make_node(options.rendezvous);
   node.local_world_size = static_cast<int>(options.workers.size());
   node.role = options.role;
   // The time of a cut precedes that of a stop.

@@ -7,7 +7,7 @@
 
 #include "core/base/check.h"
 #include "core/base/count_text.h"
-#include "core/rendezvous/action_kinds.h"
+#include "core/rendezvous/rendezvous_events.h"
 #include "host/base/connection_limits.h"
 #include "os/net/address.h"
 
@@ -50,7 +50,7 @@ bool is_loopback(const std::string& address) {
 }
 
 // The name begins with the address: addr_pid_localid.
-void replace_address(NodeInfo* node, const std::string& address) {
+void replace_address(core::NodeInfo* node, const std::string& address) {
   if (node->name.starts_with(node->address + "_")) {
     node->name = address + node->name.substr(node->address.size());
   }
@@ -80,7 +80,7 @@ CoordinatorJob::~CoordinatorJob() { ELASTIC_DEBUG_CHECK(!is_ticking_ && !is_step
 Status CoordinatorJob::load(const core::StoredJob& stored) {
   if (Status fault = stored.settings.validate(); !fault.ok()) return fault;
   const Instant now = context_.loop->now();
-  auto job = std::make_unique<core::Job>(id_, stored.settings, now, kStartHold);
+  auto job = std::make_unique<core::Job>(id_, stored.settings, now, core::kStartHold);
   if (Status fault = job->restore(stored.state, now); !fault.ok()) return fault;
   for (const core::StoredSecret& one : stored.secrets) credentials_[one.node].secret = one.secret;
   job_ = std::move(job);
@@ -93,9 +93,9 @@ Status CoordinatorJob::load(const core::StoredJob& stored) {
 }
 
 core::StoredJob CoordinatorJob::stored() const {
-  const Rendezvous& machine = *rendezvous();
+  const core::RendezvousMachine& machine = *rendezvous();
   core::StoredJob stored{.id = id_, .settings = machine.settings(), .state = machine.encode()};
-  for (const NodeStatus& status : machine.nodes(context_.loop->now())) {
+  for (const core::NodeStatus& status : machine.nodes(context_.loop->now())) {
     const auto found = credentials_.find(status.id);
     if (found != credentials_.end()) stored.secrets.push_back({status.id, found->second.secret});
   }
@@ -129,8 +129,8 @@ Status CoordinatorJob::on(SessionPeer* peer, session::Heartbeat& beat) {
 Status CoordinatorJob::on(SessionPeer* peer, session::FetchMembers& request) {
   session::Members page;
   page.first = std::max(request.first, 0);
-  if (const Rendezvous* const machine = rendezvous()) {
-    const std::vector<RoundMember>& members = machine->members();
+  if (const core::RendezvousMachine* const machine = rendezvous()) {
+    const std::vector<core::RoundMember>& members = machine->members();
     page.round = machine->record().round;
     page.total = static_cast<std::int32_t>(members.size());
     const std::size_t begin = std::min(static_cast<std::size_t>(page.first), members.size());
@@ -167,8 +167,9 @@ Status CoordinatorJob::enter(SessionPeer* peer, Entry& entry) {
   if (job_ == nullptr) {
     const Instant now = context_.loop->now();
     // Another coordinator of the id may announce itself; a store that keeps the record has one.
-    const Duration hold =
-        is_kept_ ? Duration::zero() : std::max(context_.began + kStartHold - now, Duration::zero());
+    const Duration hold = is_kept_
+                              ? Duration::zero()
+                              : std::max(context_.began + core::kStartHold - now, Duration::zero());
     job_ = std::make_unique<core::Job>(id_, entry.settings, now, hold);
     feed_timings();
     if (is_kept_) turn_on_gate();
@@ -269,7 +270,7 @@ Status CoordinatorJob::on(SessionPeer* peer, Report& report) {
   return {};
 }
 
-Status CoordinatorJob::correct_address(SessionPeer* peer, NodeInfo* node) const {
+Status CoordinatorJob::correct_address(SessionPeer* peer, core::NodeInfo* node) const {
   if (node->address.empty()) node->address = peer->remote().host();
   const auto parsed = os::parse_address(node->address);
   if (!parsed) return {};  // a name, which other nodes resolve
@@ -294,7 +295,7 @@ void CoordinatorJob::publish_address(const SessionPeer& remote) {
 void CoordinatorJob::correct_joins() {
   if (job_ == nullptr) return;
   // Only for waiting nodes: a Join of any other node would request a new round.
-  for (const NodeStatus& status : rendezvous()->nodes(context_.loop->now())) {
+  for (const core::NodeStatus& status : rendezvous()->nodes(context_.loop->now())) {
     const auto found = sessions_.find(status.id);
     if (status.phase != rdzv::NodePhase::kJoined || found == sessions_.end()) continue;
     const auto join = std::move(found->second->loopback_join);
@@ -361,7 +362,7 @@ void CoordinatorJob::arm() {
   }
 }
 
-void CoordinatorJob::execute(const RendezvousAction& action) {
+void CoordinatorJob::execute(const core::RendezvousAction& action) {
   std::visit(
       [&](const auto& one) {
         using Action = std::decay_t<decltype(one)>;
@@ -425,7 +426,7 @@ void CoordinatorJob::send_store_clients(SessionPeer* peer) const {
     peer->send(clients);
     clients.addresses.clear();
   };
-  for (const RoundMember& member : rendezvous()->members()) {
+  for (const core::RoundMember& member : rendezvous()->members()) {
     const auto found = sessions_.find(member.id);
     if (os::parse_address(member.address)) clients.addresses.push_back(member.address);
     if (found != sessions_.end()) clients.addresses.push_back(found->second->remote().host());
@@ -488,7 +489,7 @@ void CoordinatorJob::publish_changes() {
   if (is_kept_ || !rendezvous()->is_removable() || (is_over() && !sessions_.empty())) return;
   if (sessions_.empty()) observers_.end("the job has ended: its last node has left");
   if (is_over()) {
-    const Rendezvous& ended = *rendezvous();
+    const core::RendezvousMachine& ended = *rendezvous();
     context_.ended.add(id_, std::make_shared<const JobResult>(*ended.result()), ended.lost_nodes(),
                        context_.loop->now());
   }

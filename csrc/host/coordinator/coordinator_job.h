@@ -17,10 +17,10 @@
 
 #include "core/job/ended_jobs.h"
 #include "core/job/job.h"
+#include "core/rendezvous/rendezvous_machine.h"
 #include "core/session/coordinator_state.h"
 #include "core/session/session_wire.h"
 #include "core/succession/succession_machine.h"
-#include "elastic/rendezvous.h"
 #include "host/coordinator/coordinator_service.h"
 #include "host/coordinator/end_proofs.h"
 #include "host/coordinator/observer_desk.h"
@@ -41,7 +41,7 @@ struct CoordinatorContext {
   std::function<void(std::string_view)> log;  // may be empty
   std::function<void()> reset_store;
   std::function<void()> process_received;  // handles messages that were read and not yet handled
-  // What waits at this coordinator for other jobs, as Rendezvous::set_neighbours() takes it.
+  // What waits at this coordinator for other jobs, as RendezvousMachine::set_neighbours() takes it.
   std::function<std::string(const class CoordinatorJob&)> describe_neighbours;
   std::function<void(class CoordinatorJob*)> on_changed;  // once until settle()
   core::EndedJobs ended;
@@ -142,7 +142,7 @@ class CoordinatorJob {
   const std::string& id() const { return id_; }
   const std::string& beginner() const { return beginner_; }
   // Null before the first join.
-  const Rendezvous* rendezvous() const { return job_ ? &job_->rendezvous() : nullptr; }
+  const core::RendezvousMachine* rendezvous() const { return job_ ? &job_->rendezvous() : nullptr; }
   std::size_t num_sessions() const { return sessions_.size(); }
   bool is_over() const { return job_ == nullptr || job_->is_over(); }
   bool is_removable() const { return !is_kept_ && job_ == nullptr && sessions_.empty(); }
@@ -194,10 +194,10 @@ class CoordinatorJob {
   session::HeartbeatReply heartbeat_reply(Instant sent) const;
   bool is_of_another_job(const SessionPeer& peer, const rdzv::Resume& resume) const;
   void send_timings(SessionPeer* peer);
-  Status correct_address(SessionPeer* peer, NodeInfo* node) const;
+  Status correct_address(SessionPeer* peer, core::NodeInfo* node) const;
   void publish_address(const SessionPeer& remote);
   void correct_joins();
-  void note_voter(const SessionPeer& peer, const NodeInfo& node);
+  void note_voter(const SessionPeer& peer, const core::NodeInfo& node);
   void feed_nodes();
   void feed_timings();
   void propose();
@@ -208,7 +208,7 @@ class CoordinatorJob {
   void step(const core::JobEvent& event);
   void after_step();
   void execute_all();
-  void execute(const RendezvousAction& action);
+  void execute(const core::RendezvousAction& action);
   void execute(const core::hang_action::Ask& action) { send_to_members(action.wanted); }
   void execute(const core::hang_action::Publish& action);
   void execute(const core::hang_action::Reply& action);

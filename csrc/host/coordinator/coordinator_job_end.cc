@@ -65,7 +65,7 @@ bool CoordinatorJob::offer(const std::string& reason) {
 SessionPeer* CoordinatorJob::choose_member() const {
   SessionPeer* best = nullptr;
   int best_rank = -1;
-  for (const NodeStatus& one : rendezvous()->nodes(context_.loop->now())) {
+  for (const core::NodeStatus& one : rendezvous()->nodes(context_.loop->now())) {
     const auto found = sessions_.find(one.id);
     if (found == sessions_.end() || asked_.contains(one.id)) continue;
     SessionPeer* const peer = found->second;
@@ -212,7 +212,7 @@ void CoordinatorJob::note_left(const std::vector<session::LateLeave>& left) {
 
 Duration CoordinatorJob::time_to_return() const {
   if (job_ == nullptr || is_over()) return {};
-  const std::vector<NodeStatus> nodes = rendezvous()->nodes(context_.loop->now());
+  const std::vector<core::NodeStatus> nodes = rendezvous()->nodes(context_.loop->now());
   const bool is_any_absent = std::any_of(nodes.begin(), nodes.end(), [this](const auto& one) {
     if (sessions_.contains(one.id)) return false;
     return std::none_of(late_leaves_.begin(), late_leaves_.end(),

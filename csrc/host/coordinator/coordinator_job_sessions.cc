@@ -43,7 +43,8 @@ void CoordinatorJob::forget_secrets(const NodeId& admitted) {
   keep(admitted);
   for (const auto& [id, peer] : sessions_) keep(id);
   if (job_ != nullptr) {
-    for (const NodeStatus& status : rendezvous()->nodes(context_.loop->now())) keep(status.id);
+    for (const core::NodeStatus& status : rendezvous()->nodes(context_.loop->now()))
+      keep(status.id);
   }
   credentials_ = std::move(kept);
   secrets_kept_ = credentials_.size();

@@ -27,7 +27,7 @@ Status CoordinatorJob::succeed(const succession::StartCoordinator& start, const 
   if (Status fault = record.settings.validate(); !fault.ok()) return fault;
   const Instant now = context_.loop->now();
   auto job = std::make_unique<core::Job>(id_, record.settings, now, Duration::zero());
-  const RendezvousSuccession succession{
+  const core::RendezvousSuccession succession{
       .term = start.term, .successor = self, .lost_incumbent = start.lost_incumbent};
   if (Status fault = job->succeed(record.state, succession, now); !fault.ok()) return fault;
   job_ = std::move(job);
@@ -304,7 +304,7 @@ void CoordinatorJob::note_endpoints(const session::ClientHello& hello) {
 }
 
 // The address at which the coordinator sees the node, and the port from its hello.
-void CoordinatorJob::note_voter(const SessionPeer& peer, const NodeInfo& node) {
+void CoordinatorJob::note_voter(const SessionPeer& peer, const core::NodeInfo& node) {
   if (!feed_ || !peer.succession) return;
   const std::string& address = peer.succession->voter_address;
   const std::size_t colon = address.rfind(':');
@@ -335,7 +335,7 @@ void CoordinatorJob::feed_nodes() {
       found = voter_ports_.erase(found);
     }
   };
-  for (const NodeStatus& status : rendezvous()->nodes(context_.loop->now())) {
+  for (const core::NodeStatus& status : rendezvous()->nodes(context_.loop->now())) {
     forget_before(&status.id);
     if (found == voter_ports_.end() || found->first != status.id) continue;
     const VoterPort& port = found++->second;

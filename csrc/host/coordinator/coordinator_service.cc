@@ -360,7 +360,7 @@ std::string CoordinatorService::Impl::describe_neighbours(const CoordinatorJob& 
   std::string text;
   int waiting = 0;
   for (const auto& [id, job] : jobs_) {
-    const Rendezvous* const machine = job->rendezvous();
+    const core::RendezvousMachine* const machine = job->rendezvous();
     if (job.get() == &of || machine == nullptr) continue;
     const int nodes = machine->joined_nodes();
     if (machine->phase() != RendezvousPhase::kForming || nodes == 0) continue;

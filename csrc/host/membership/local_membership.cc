@@ -83,9 +83,9 @@ void LocalMembership::listen(const std::string& path) {
   }
 }
 
-void LocalMembership::send(const NodeStatement& statement) {
-  RendezvousEvent event =
-      std::visit([](const auto& one) { return RendezvousEvent(one); }, statement);
+void LocalMembership::send(const core::NodeStatement& statement) {
+  core::RendezvousEvent event =
+      std::visit([](const auto& one) { return core::RendezvousEvent(one); }, statement);
   if (auto* join = std::get_if<rdzv::Join>(&event)) {
     join->settings = job_.rendezvous().settings();
     node_ = join->node.id;
@@ -139,7 +139,7 @@ void LocalMembership::step(const core::JobEvent& event) {
   }
 }
 
-void LocalMembership::execute(RendezvousAction& action) {
+void LocalMembership::execute(core::RendezvousAction& action) {
   std::visit(
       [this](auto& one) {
         using Action = std::decay_t<decltype(one)>;

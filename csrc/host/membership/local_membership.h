@@ -32,7 +32,7 @@ class LocalMembership final : public Membership {
   LocalMembership(os::EventLoop* loop, Options options, Sink sink);
   ~LocalMembership() override;
 
-  void send(const NodeStatement& statement) override;
+  void send(const core::NodeStatement& statement) override;
   void send_workers(const WorkerReport& report) override;
   void observe(const hang::NodeProgress& progress) override;
   void observe(const hang::NodeStacks& stacks) override;
@@ -44,7 +44,7 @@ class LocalMembership final : public Membership {
 
  private:
   void step(const core::JobEvent& event);
-  void execute(RendezvousAction& action);
+  void execute(core::RendezvousAction& action);
   void execute(core::hang_action::Ask& action) { receive(action.wanted); }
   void execute(core::hang_action::Publish& action) { receive(std::move(action.verdict)); }
   void execute(core::hang_action::Reply& action);

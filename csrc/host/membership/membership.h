@@ -19,9 +19,9 @@
 
 #include "core/drain/drain_types.h"
 #include "core/hang/hang_types.h"
+#include "core/rendezvous/rendezvous_events.h"
 #include "elastic/coordinator_info.h"
 #include "elastic/observer.h"
-#include "elastic/rendezvous.h"
 
 namespace elastic::host {
 
@@ -87,9 +87,9 @@ class Membership {
   virtual ~Membership() = default;
   // FailureReport.at is on this process's clock; an implementation converts it to the clock of the
   // process that runs the machine.
-  virtual void send(const NodeStatement& statement) = 0;
+  virtual void send(const core::NodeStatement& statement) = 0;
   // The node joins later; if the job ends before, it receives the result.
-  virtual void introduce(const NodeInfo& /*node*/) {}
+  virtual void introduce(const core::NodeInfo& /*node*/) {}
   // For observers; lost if the connection breaks.
   virtual void send_workers(const WorkerReport& report) = 0;
   // Sent at once, or dropped while the rendezvous is not reached.

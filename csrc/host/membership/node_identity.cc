@@ -9,8 +9,8 @@
 
 namespace elastic::host {
 
-NodeInfo make_node(const RendezvousOptions& options) {
-  NodeInfo node;
+core::NodeInfo make_node(const RendezvousOptions& options) {
+  core::NodeInfo node;
   node.id = {os::random_seed(), os::random_seed()};
   node.static_rank = options.node_rank;
   node.topology = options.topology;

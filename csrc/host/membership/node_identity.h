@@ -4,12 +4,13 @@
 
 #include <string>
 
+#include "core/rendezvous/rendezvous_events.h"
 #include "elastic/rendezvous_options.h"
 
 namespace elastic::host {
 
 // A new incarnation with the values of the options; without name, address and workers.
-NodeInfo make_node(const RendezvousOptions& options);
+core::NodeInfo make_node(const RendezvousOptions& options);
 
 // The node's name in messages, and a sort key of ranks: the host's name and the process id, and a
 // number for later nodes of one process. The address replaces a host name that names no host.

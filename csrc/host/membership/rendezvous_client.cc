@@ -44,8 +44,8 @@ std::string with_time(const std::string& message, std::optional<Instant> deadlin
   return core::with_remaining(message, remaining);
 }
 
-NodeInfo describe_node(const RendezvousClientOptions& options) {
-  NodeInfo node = host::make_node(options.rendezvous);
+core::NodeInfo describe_node(const RendezvousClientOptions& options) {
+  core::NodeInfo node = host::make_node(options.rendezvous);
   node.local_world_size = options.local_world_size;
   node.role = options.role;
   node.stop_grace = node.failure_grace = options.stop_grace;
@@ -301,9 +301,9 @@ void RendezvousClient::Impl::join() {
 }
 
 void RendezvousClient::Impl::update(const core::ParticipantEvent& event) {
-  std::vector<NodeStatement> statements;
+  std::vector<core::NodeStatement> statements;
   participant_.step(event, &statements);
-  for (NodeStatement& statement : statements) {
+  for (core::NodeStatement& statement : statements) {
     if (auto* join = std::get_if<rdzv::Join>(&statement)) join->node.store_port = store_port_;
     membership_->send(statement);
   }

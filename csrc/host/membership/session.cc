@@ -388,7 +388,7 @@ void Session::on_lost(const Status& why) {
 
 // ---- Messages.
 
-void Session::send(const NodeStatement& statement) {
+void Session::send(const core::NodeStatement& statement) {
   if (const auto* join = std::get_if<rdzv::Join>(&statement)) {
     rdzv::Join with_host = *join;
     with_host.node.hosts_coordinator = hosting_.is_serving();
@@ -399,7 +399,7 @@ void Session::send(const NodeStatement& statement) {
   }
 }
 
-void Session::introduce(const NodeInfo& node) {
+void Session::introduce(const core::NodeInfo& node) {
   voter_.open(node, machine_.settings(), tokens_);
   feed(Machine::Introduce{node.id});
 }
@@ -447,7 +447,7 @@ void Session::send_hello(const Machine::SendHello& greeting) {
   link_->send(hello);
 }
 
-void Session::send(RendezvousEvent event) {
+void Session::send(core::RendezvousEvent event) {
   std::visit(
       [this](auto& one) {
         if constexpr (std::is_constructible_v<session::ClientMessage, decltype(one)>) {
@@ -531,7 +531,7 @@ void Session::on_message(const session::ServerMessage& message) {
   } else {
     std::visit(
         [this](const auto& one) {
-          if constexpr (std::is_constructible_v<RendezvousAction, decltype(one)>) {
+          if constexpr (std::is_constructible_v<core::RendezvousAction, decltype(one)>) {
             feed(Machine::Received{one});
           }
           if constexpr (std::is_same_v<std::decay_t<decltype(one)>, rdzv::Resumed>) {
@@ -557,7 +557,7 @@ void Session::note_host(const session::ServerHello& hello) {
                " runs its coordinator; use another endpoint to keep the jobs apart");
 }
 
-void Session::deliver(const RendezvousAction& action) {
+void Session::deliver(const core::RendezvousAction& action) {
   std::visit(
       [this](const auto& one) {
         if constexpr (std::is_constructible_v<MembershipEvent, decltype(one)>) notify(one);

@@ -47,8 +47,8 @@ class Session final : public Membership {
   Session& operator=(const Session&) = delete;
   ~Session() override;
 
-  void send(const NodeStatement& statement) override;
-  void introduce(const NodeInfo& node) override;
+  void send(const core::NodeStatement& statement) override;
+  void introduce(const core::NodeInfo& node) override;
   void send_workers(const WorkerReport& report) override;
   void observe(const hang::NodeProgress& progress) override;
   void observe(const hang::NodeStacks& stacks) override;
@@ -82,8 +82,8 @@ class Session final : public Membership {
   void join_elsewhere(const std::string& address, const std::string& reason);
   void on_lost(const Status& why);
   void send_hello(const Machine::SendHello& greeting);
-  void send(RendezvousEvent event);
-  void deliver(const RendezvousAction& action);
+  void send(core::RendezvousEvent event);
+  void deliver(const core::RendezvousAction& action);
   void notify(const MembershipEvent& event) { sink_(event); }
   void log_progress(const std::string& message) { notify(MembershipProgress{message}); }
   std::string published_address() const;

@@ -56,7 +56,7 @@ SessionVoter::SessionVoter(os::EventLoop* loop, const RendezvousOptions& options
         if (!has_ended_ && hosting_->is_serving()) sink_.log(text);
       }) {}
 
-void SessionVoter::open(const NodeInfo& node, const JobSettings& settings,
+void SessionVoter::open(const core::NodeInfo& node, const JobSettings& settings,
                         std::shared_ptr<TokenSource> tokens) {
   if (std::exchange(was_opened_, true)) return;
   port_ = {.job_id = run_id_,

@@ -59,7 +59,8 @@ class SessionVoter {
   ~SessionVoter() = default;
 
   // The node joins: opens its voter port, once. `tokens`: null: nothing is encrypted.
-  void open(const NodeInfo& node, const JobSettings& settings, std::shared_ptr<TokenSource> tokens);
+  void open(const core::NodeInfo& node, const JobSettings& settings,
+            std::shared_ptr<TokenSource> tokens);
   // The address of the job's witness: host:port. Call it before open().
   void set_witness(const std::string& address) { witness_ = address; }
   const std::string& witness() const { return witness_; }

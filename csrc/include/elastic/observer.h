@@ -21,7 +21,7 @@
 
 #include "elastic/coordinator_info.h"
 #include "elastic/export.h"
-#include "elastic/rendezvous.h"
+#include "elastic/rendezvous_types.h"
 #include "elastic/status.h"
 #include "elastic/time.h"
 #include "elastic/token_options.h"

@@ -23,7 +23,6 @@ inline constexpr int kLocalWorldSizeMax = 4096;
 inline constexpr std::size_t kNodeTextBytesMax = 255;  // a name, an address, a role, a topology
 inline constexpr std::size_t kMessageBytesMax = 1024;  // a reason, a failure's message
 inline constexpr std::size_t kEvidenceBytesMax = 4096;
-inline constexpr std::uint64_t kRoundMax = 1ULL << 62;
 
 // Identifies one incarnation of an agent. Random: a restarted agent is a new node.
 struct NodeId {
@@ -33,27 +32,6 @@ struct NodeId {
   auto operator<=>(const NodeId&) const = default;
 };
 ELASTIC_EXPORT std::string to_string(const NodeId& id);  // 32 hexadecimal digits
-
-// The data that a node sends when it joins.
-struct NodeInfo {
-  NodeId id;
-  std::string name;              // host and pid: for messages, and a sort key of ranks
-  std::string address;           // at which the other nodes reach this one
-  std::uint16_t store_port = 0;  // bound for the workers' store in case this node gets rank 0
-  int local_world_size = 1;
-  std::string role = "default";
-  int previous_rank = -1;  // its node rank in its last round; assigned again if it is free
-  // The highest round that it received in a Round, Restart or Evicted. A join with a lower number
-  // than the last one sent to this node was sent before the node received that message.
-  std::uint64_t highest_round = 0;
-  int static_rank = -1;  // --node-rank: with static_ranks the rank, else a preferred rank
-  std::string topology;  // a sort key: nodes with equal values get adjacent ranks
-  Duration stop_grace = std::chrono::seconds(30);     // from SIGTERM to SIGKILL
-  Duration failure_grace = std::chrono::seconds(30);  // the same, after another node failed
-  bool hosts_coordinator = false;  // the coordinator runs in this agent's process
-
-  bool operator==(const NodeInfo&) const = default;
-};
 
 // What happens when the loss of a node leaves fewer than min_nodes.
 enum class LossPolicy : std::uint8_t {
@@ -90,6 +68,14 @@ struct JobSettings {
 };
 
 namespace rdzv {
+// The state of a node.
+enum class NodePhase : std::uint8_t {
+  kJoined,   // waits for the next round
+  kWorking,  // its workers run, or are being stopped
+  kStopped,  // its workers have ended, not all with success
+  kDone,     // all of its workers succeeded
+};
+
 // Why a round ends. kRejoin: a node joined again, or a finished one is needed for the next round.
 enum class RestartCause : std::uint8_t {
   kWorkerFailed,
@@ -99,6 +85,8 @@ enum class RestartCause : std::uint8_t {
   kMemberLeft
 };
 }  // namespace rdzv
+
+enum class RendezvousPhase : std::uint8_t { kForming, kRunning, kClosed };
 
 // The number of a round for people and workers, which count from 0 as torch does: in messages, in
 // ELASTIC_ROUND and in attempt_<n>.
@@ -130,30 +118,6 @@ struct NodeAssignment {
   int role_world_size = 0;
 
   bool operator==(const NodeAssignment&) const = default;
-};
-
-// A round, and the node rank of the member that reports it.
-struct HeldRound {
-  RoundRecord record;
-  int group_rank = -1;
-};
-
-enum class MemberFate : std::uint8_t {
-  kPresent,
-  kMissing,  // sent nothing since the coordinator was restarted
-  kLeft,
-  kLost,
-};
-
-struct RoundMember {
-  NodeId id;
-  std::string name;
-  std::string address;
-  int local_world_size = 0;
-  std::string role;
-  MemberFate fate = MemberFate::kPresent;
-
-  bool operator==(const RoundMember&) const = default;
 };
 
 // Who has to act on a failure.
@@ -225,15 +189,6 @@ struct JobResult {
   std::optional<FailureEvidence> evidence = {};  // of the worker that failed first
 
   bool operator==(const JobResult&) const = default;
-};
-
-// How a coordinator that was elected continues the job of another one (docs/high-availability.md).
-struct RendezvousSuccession {
-  std::uint64_t term = 1;  // of the new coordinator: its rounds have it
-  NodeId successor;        // the node whose process runs it; zero: a separate program
-  // The node whose process ran the former coordinator, and which was lost with it: it is lost at
-  // once. Zero: none, or the former coordinator handed its jobs over.
-  NodeId lost_incumbent;
 };
 
 }  // namespace elastic

@@ -17,8 +17,8 @@
 
 #include "core/base/byte_io.h"
 #include "core/base/check.h"
+#include "core/rendezvous/rendezvous_machine.h"
 #include "core/succession/job_record.h"
-#include "elastic/rendezvous.h"
 
 namespace {
 
@@ -56,8 +56,8 @@ JobSettings job_settings() {
   return settings;
 }
 
-NodeInfo node(std::uint64_t number, std::uint64_t highest_round) {
-  NodeInfo info;
+core::NodeInfo node(std::uint64_t number, std::uint64_t highest_round) {
+  core::NodeInfo info;
   info.id = {1, number};
   info.name = "node" + std::to_string(number);
   info.address = "10.0.0." + std::to_string(number);
@@ -70,8 +70,8 @@ NodeInfo node(std::uint64_t number, std::uint64_t highest_round) {
 struct Job {
   explicit Job(const JobSettings& given) : settings(given), machine(given, kBegin, 0s) {}
 
-  void step(const RendezvousEvent& event) {
-    std::vector<RendezvousAction> actions;
+  void step(const core::RendezvousEvent& event) {
+    std::vector<core::RendezvousAction> actions;
     machine.step(event, now, &actions);
   }
   void step(std::uint8_t kind, std::uint64_t number) {
@@ -98,7 +98,7 @@ struct Job {
     resume.settings = settings;
     resume.phase = phase;
     if (machine.record().round > 0) {
-      resume.last = HeldRound{machine.record(), static_cast<int>(number % kNodes)};
+      resume.last = core::HeldRound{machine.record(), static_cast<int>(number % kNodes)};
     }
     step(resume);
   }
@@ -109,7 +109,7 @@ struct Job {
 
   JobSettings settings;
   Instant now = kBegin;
-  Rendezvous machine;
+  core::RendezvousMachine machine;
 };
 
 std::string driven_state(Input* input, bool* is_genuine) {

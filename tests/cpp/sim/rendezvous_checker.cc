@@ -8,7 +8,7 @@ namespace elastic::test {
 namespace {
 
 // The round of a message, for the messages that have one.
-std::optional<std::uint64_t> round_of(const RendezvousEvent& event) {
+std::optional<std::uint64_t> round_of(const core::RendezvousEvent& event) {
   if (const auto* failed = std::get_if<rdzv::Failed>(&event)) return failed->round;
   if (const auto* gone = std::get_if<rdzv::Gone>(&event)) return gone->round;
   if (const auto* done = std::get_if<rdzv::Done>(&event)) return done->round;
@@ -21,7 +21,7 @@ void RendezvousChecker::broken(const char* invariant, const std::string& what) {
   violations_.push_back(std::string(invariant) + ": " + what);
 }
 
-RendezvousChecker::Snapshot::Snapshot(const Rendezvous& machine)
+RendezvousChecker::Snapshot::Snapshot(const core::RendezvousMachine& machine)
     : phase(machine.phase()),
       record(machine.record()),
       members(machine.members()),
@@ -29,17 +29,18 @@ RendezvousChecker::Snapshot::Snapshot(const Rendezvous& machine)
   if (machine.result() != nullptr) result = *machine.result();
 }
 
-void RendezvousChecker::step(Rendezvous* machine, const RendezvousEvent& event, Instant now,
-                             std::vector<RendezvousAction>* actions) {
+void RendezvousChecker::step(core::RendezvousMachine* machine, const core::RendezvousEvent& event,
+                             Instant now, std::vector<core::RendezvousAction>* actions) {
   const Snapshot was(*machine);
-  std::vector<RendezvousAction> mine;
+  std::vector<core::RendezvousAction> mine;
   machine->step(event, now, &mine);
   observe(was, event, mine, Snapshot(*machine));
-  for (RendezvousAction& action : mine) actions->push_back(std::move(action));
+  for (core::RendezvousAction& action : mine) actions->push_back(std::move(action));
 }
 
-void RendezvousChecker::observe(const Snapshot& was, const RendezvousEvent& event,
-                                const std::vector<RendezvousAction>& actions, const Snapshot& is) {
+void RendezvousChecker::observe(const Snapshot& was, const core::RendezvousEvent& event,
+                                const std::vector<core::RendezvousAction>& actions,
+                                const Snapshot& is) {
   before(event, was);
   after(event, was, is, actions);
 }
@@ -52,7 +53,7 @@ void RendezvousChecker::account(const NodeId& id, How how) {
   if (how == How::kDeparted) member->second.is_departed = true;
 }
 
-void RendezvousChecker::before(const RendezvousEvent& event, const Snapshot& was) {
+void RendezvousChecker::before(const core::RendezvousEvent& event, const Snapshot& was) {
   const bool is_current = was.record.round == round_;
   if (const auto* gone = std::get_if<rdzv::Gone>(&event)) {
     if (is_current && gone->round == round_) account(gone->node, How::kGone);
@@ -68,8 +69,9 @@ void RendezvousChecker::before(const RendezvousEvent& event, const Snapshot& was
   }
 }
 
-void RendezvousChecker::after(const RendezvousEvent& event, const Snapshot& was, const Snapshot& is,
-                              const std::vector<RendezvousAction>& actions) {
+void RendezvousChecker::after(const core::RendezvousEvent& event, const Snapshot& was,
+                              const Snapshot& is,
+                              const std::vector<core::RendezvousAction>& actions) {
   if (is.record.generation > generation_) {
     generation_ = is.record.generation;
     members_.clear();
@@ -77,7 +79,7 @@ void RendezvousChecker::after(const RendezvousEvent& event, const Snapshot& was,
     settings_ = is.settings;
   }
   std::vector<const rdzv::Round*> delivered;
-  for (const RendezvousAction& action : actions) {
+  for (const core::RendezvousAction& action : actions) {
     if (const auto* evicted = std::get_if<rdzv::Evicted>(&action))
       account(evicted->to, How::kDeparted);
     if (const auto* round = std::get_if<rdzv::Round>(&action)) delivered.push_back(round);
@@ -104,7 +106,7 @@ void RendezvousChecker::after(const RendezvousEvent& event, const Snapshot& was,
   }
   if (const auto* join = std::get_if<rdzv::Join>(&event)) {
     const bool is_answered =
-        std::any_of(actions.begin(), actions.end(), [&](const RendezvousAction& action) {
+        std::any_of(actions.begin(), actions.end(), [&](const core::RendezvousAction& action) {
           return addressee(action) == join->node.id &&
                  !std::holds_alternative<rdzv::Superseded>(action);
         });
@@ -129,8 +131,8 @@ void RendezvousChecker::round_began(const Snapshot& was,
     const auto rank = static_cast<std::size_t>(share.own.group_rank);
     const bool is_declared =
         was.record != record_ ||
-        (rank < was.members.size() && (was.members[rank].fate == MemberFate::kLost ||
-                                       was.members[rank].fate == MemberFate::kMissing));
+        (rank < was.members.size() && (was.members[rank].fate == core::MemberFate::kLost ||
+                                       was.members[rank].fate == core::MemberFate::kMissing));
     if (!was_restarted_ || !is_declared) {
       broken("I1", name + " began while rank " + std::to_string(share.own.group_rank) +
                        " of the round before had not accounted for its workers");
@@ -205,7 +207,7 @@ void RendezvousChecker::round_repeated(const rdzv::Round& delivered) {
   }
 }
 
-void RendezvousChecker::check_closed(const RendezvousEvent& event, const Snapshot& is) {
+void RendezvousChecker::check_closed(const core::RendezvousEvent& event, const Snapshot& is) {
   if (std::holds_alternative<rdzv::Close>(event)) return;
   const JobResult& result = *is.result;
   if (result.message.empty()) broken("I8", "closed without a sentence");

@@ -11,8 +11,8 @@
 #include <variant>
 #include <vector>
 
-#include "core/rendezvous/action_kinds.h"
-#include "elastic/rendezvous.h"
+#include "core/rendezvous/rendezvous_events.h"
+#include "core/rendezvous/rendezvous_machine.h"
 
 namespace elastic::test {
 
@@ -24,21 +24,21 @@ class RendezvousChecker {
 
   // The part of a machine that is checked.
   struct Snapshot {
-    explicit Snapshot(const Rendezvous& machine);
+    explicit Snapshot(const core::RendezvousMachine& machine);
 
     RendezvousPhase phase;
     RoundRecord record;
-    std::vector<RoundMember> members;
+    std::vector<core::RoundMember> members;
     JobSettings settings;
     std::optional<JobResult> result;
   };
 
   // Steps the machine, and checks the result.
-  void step(Rendezvous* machine, const RendezvousEvent& event, Instant now,
-            std::vector<RendezvousAction>* actions);
+  void step(core::RendezvousMachine* machine, const core::RendezvousEvent& event, Instant now,
+            std::vector<core::RendezvousAction>* actions);
   // A step that the caller took.
-  void observe(const Snapshot& was, const RendezvousEvent& event,
-               const std::vector<RendezvousAction>& actions, const Snapshot& is);
+  void observe(const Snapshot& was, const core::RendezvousEvent& event,
+               const std::vector<core::RendezvousAction>& actions, const Snapshot& is);
   // The machine was lost and another one was started: the ledger is kept.
   void machine_restarted() { was_restarted_ = true; }
 
@@ -54,13 +54,13 @@ class RendezvousChecker {
     bool is_done = false;
     bool is_departed = false;
   };
-  void before(const RendezvousEvent& event, const Snapshot& was);
-  void after(const RendezvousEvent& event, const Snapshot& was, const Snapshot& is,
-             const std::vector<RendezvousAction>& actions);
+  void before(const core::RendezvousEvent& event, const Snapshot& was);
+  void after(const core::RendezvousEvent& event, const Snapshot& was, const Snapshot& is,
+             const std::vector<core::RendezvousAction>& actions);
   void round_began(const Snapshot& was, const std::vector<const rdzv::Round*>& delivered);
   void round_repeated(const rdzv::Round& delivered);
   void check_shares(const RoundRecord& record);
-  void check_closed(const RendezvousEvent& event, const Snapshot& is);
+  void check_closed(const core::RendezvousEvent& event, const Snapshot& is);
   enum class How { kGone, kDone, kDeparted };
   void account(const NodeId& id, How how);
   void broken(const char* invariant, const std::string& what);

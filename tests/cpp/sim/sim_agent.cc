@@ -25,7 +25,7 @@ void SimAgent::start() {
               },
           .later = [this](Duration wait, auto what) { later(wait, std::move(what)); },
           .now = [this](auto what) { now(std::move(what)); },
-          .deliver = [this](const RendezvousAction& action) { receive(action); },
+          .deliver = [this](const core::RendezvousAction& action) { receive(action); },
           .lost = [this] { lose_coordinator(); },
           .log_progress = [this](const std::string& what) { log_progress(what); },
           .succession = world_->succession ? world_->succession(this) : SimSession::Succession{}});
@@ -70,9 +70,9 @@ void SimAgent::lose_coordinator() {
   stop_workers([this] { finish("coordinator lost"); });
 }
 
-void SimAgent::send(const NodeStatement& statement) { session_->send(statement); }
+void SimAgent::send(const core::NodeStatement& statement) { session_->send(statement); }
 
-void SimAgent::receive(const RendezvousAction& action) {
+void SimAgent::receive(const core::RendezvousAction& action) {
   if (is_leaving_) return;
   log_progress(std::string("receives ") + name_of(action));
   std::visit([this](const auto& one) { obey(one); }, action);
@@ -89,7 +89,7 @@ void SimAgent::obey(const rdzv::Round& action) {
     fault_ = "a round was given to a node that did not ask for it";
     return;
   }
-  held_round_ = HeldRound{*action.record, action.own.group_rank};
+  held_round_ = core::HeldRound{*action.record, action.own.group_rank};
   options_.info.highest_round = action.record->round;
   options_.info.previous_rank = action.own.group_rank;
   failure_.reset();

@@ -8,14 +8,14 @@
 #include <optional>
 #include <string>
 
-#include "elastic/rendezvous.h"
+#include "core/rendezvous/rendezvous_events.h"
 #include "sim/sim_net.h"
 #include "sim/sim_session.h"
 
 namespace elastic::test {
 
 struct SimAgentOptions {
-  NodeInfo info;
+  core::NodeInfo info;
   JobSettings settings;
   Duration override_timeout{};
 };
@@ -68,7 +68,7 @@ class SimAgent {
   std::shared_ptr<SimLink> link() const;
   const std::shared_ptr<SimPath>& path() const { return path_; }
 
-  const NodeInfo& info() const { return options_.info; }
+  const core::NodeInfo& info() const { return options_.info; }
   const std::string& name() const { return options_.info.name; }
   bool is_alive() const { return is_alive_; }
   bool is_paused() const { return is_paused_; }
@@ -84,8 +84,8 @@ class SimAgent {
   }
 
  private:
-  void send(const NodeStatement& statement);
-  void receive(const RendezvousAction& action);
+  void send(const core::NodeStatement& statement);
+  void receive(const core::RendezvousAction& action);
   void obey(const rdzv::Round& action);
   void obey(const rdzv::Restart& action);
   void obey(const rdzv::Evicted& action);
@@ -118,7 +118,7 @@ class SimAgent {
   std::deque<std::function<void()>> while_paused_;
 
   rdzv::NodePhase phase_ = rdzv::NodePhase::kJoined;
-  std::optional<HeldRound> held_round_;
+  std::optional<core::HeldRound> held_round_;
   std::optional<FailureReport> failure_;
   Instant round_heard_at_;
   bool has_workers_ = false;

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "elastic/rendezvous.h"
+#include "core/rendezvous/rendezvous_events.h"
 #include "sim/rendezvous_checker.h"
 #include "sim/sim_agent.h"
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/rendezvous/action_kinds.h"
+#include "core/rendezvous/rendezvous_events.h"
 
 namespace elastic::test {
 namespace {
@@ -127,16 +127,16 @@ void SimCoordinator::receive(const std::shared_ptr<SimLink>& link,
     if (session->second.has_joined) step(rdzv::Heartbeat{session->first});
     return;
   }
-  serve(session->first, std::get<RendezvousEvent>(message));
+  serve(session->first, std::get<core::RendezvousEvent>(message));
 }
 
-void SimCoordinator::serve(const NodeId& id, const RendezvousEvent& event) {
+void SimCoordinator::serve(const NodeId& id, const core::RendezvousEvent& event) {
   const auto* join = std::get_if<rdzv::Join>(&event);
   const auto* resume = std::get_if<rdzv::Resume>(&event);
   if (join != nullptr || resume != nullptr) {
     sessions_[id].has_joined = true;
     if (!machine_) {
-      const Duration hold = std::max(started_at_ + kStartHold - clock_->now(), Duration(0));
+      const Duration hold = std::max(started_at_ + core::kStartHold - clock_->now(), Duration(0));
       machine_.emplace(join != nullptr ? join->settings : resume->settings, clock_->now(), hold);
     }
   } else if (std::holds_alternative<rdzv::Leave>(event)) {
@@ -177,9 +177,9 @@ void SimCoordinator::closed(const std::shared_ptr<SimLink>& link) {
   });
 }
 
-void SimCoordinator::step(const RendezvousEvent& event) {
+void SimCoordinator::step(const core::RendezvousEvent& event) {
   ++steps_;
-  std::vector<RendezvousAction> actions;
+  std::vector<core::RendezvousAction> actions;
   const bool was_closed = machine_->phase() == RendezvousPhase::kClosed;
   checker_.step(&*machine_, event, clock_->now(), &actions);
   record_rounds();
@@ -187,7 +187,7 @@ void SimCoordinator::step(const RendezvousEvent& event) {
   if (!was_closed && machine_->phase() == RendezvousPhase::kClosed) {
     note_("job is closed: " + machine_->result()->message);
   }
-  for (const RendezvousAction& action : actions) send(action);
+  for (const core::RendezvousAction& action : actions) send(action);
   store_later();
   // After Tick no deadline may still be due.
   const auto next = machine_->next_deadline();
@@ -207,7 +207,7 @@ void SimCoordinator::store_later() {
   });
 }
 
-void SimCoordinator::send(const RendezvousAction& action) {
+void SimCoordinator::send(const core::RendezvousAction& action) {
   const auto session = sessions_.find(addressee(action));
   if (session == sessions_.end()) return;
   if (core::is_of_a_round(action) && !session->second.has_joined) return;

@@ -35,7 +35,7 @@ class SimCoordinator : public SimAuthority {
   void stall();
   void unstall();
   bool is_up() const { return is_up_; }
-  const Rendezvous* machine() const { return machine_ ? &*machine_ : nullptr; }
+  const core::RendezvousMachine* machine() const { return machine_ ? &*machine_ : nullptr; }
 
   std::shared_ptr<SimLink> connect(SimAgent* agent) override;
   std::string describe() const override {
@@ -56,16 +56,17 @@ class SimCoordinator : public SimAuthority {
   void receive(const std::shared_ptr<SimLink>& link, const SimLink::Message& message);
   Sessions::iterator session_of(const std::shared_ptr<SimLink>& link);
   void closed(const std::shared_ptr<SimLink>& link);
-  void serve(const NodeId& id, const RendezvousEvent& event);
+  void serve(const NodeId& id, const core::RendezvousEvent& event);
   void send_timings(const NodeId& id);
-  void step(const RendezvousEvent& event);
-  void send(const RendezvousAction& action);
+  void step(const core::RendezvousEvent& event);
+  void send(const core::RendezvousAction& action);
   void watch_deadline();
 
   Dice* dice_;
   bool is_up_ = false;
   Instant started_at_;
-  std::optional<Rendezvous> machine_;  // from the first join or resume on, with its timings
+  std::optional<core::RendezvousMachine>
+      machine_;  // from the first join or resume on, with its timings
   std::vector<std::shared_ptr<SimLink>> links_;
   Sessions sessions_;
   bool is_stalled_ = false;

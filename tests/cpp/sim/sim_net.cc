@@ -10,19 +10,19 @@ namespace {
 int index(Side side) { return static_cast<int>(side); }
 }  // namespace
 
-const char* name_of(const RendezvousEvent& event) {
+const char* name_of(const core::RendezvousEvent& event) {
   static constexpr const char* kNames[] = {
       "Join",  "Resume",      "Heartbeat",    "Failed", "Gone",     "Done",       "Leave",
       "Close", "SessionLost", "ProcessEnded", "Tick",   "ClockGap", "HoldGrowth", "Grow"};
-  static_assert(std::size(kNames) == std::variant_size_v<RendezvousEvent>);
+  static_assert(std::size(kNames) == std::variant_size_v<core::RendezvousEvent>);
   return kNames[event.index()];
 }
 
-const char* name_of(const RendezvousAction& action) {
+const char* name_of(const core::RendezvousAction& action) {
   static constexpr const char* kNames[] = {"Round",   "Restart",    "Waiting", "Resumed",
                                            "Evicted", "Superseded", "Refused", "TimedOut",
                                            "Closed",  "RoundOver"};
-  static_assert(std::size(kNames) == std::variant_size_v<RendezvousAction>);
+  static_assert(std::size(kNames) == std::variant_size_v<core::RendezvousAction>);
   return kNames[action.index()];
 }
 

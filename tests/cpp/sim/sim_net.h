@@ -11,8 +11,8 @@
 #include <string>
 #include <variant>
 
+#include "core/rendezvous/rendezvous_events.h"
 #include "core/session/session_wire.h"
-#include "elastic/rendezvous.h"
 #include "sim/sim_clock.h"
 
 namespace elastic::test {
@@ -23,8 +23,8 @@ inline Side other(Side side) { return side == Side::kAgent ? Side::kServer : Sid
 class SimLink;
 
 // For traces.
-const char* name_of(const RendezvousEvent& event);
-const char* name_of(const RendezvousAction& action);
+const char* name_of(const core::RendezvousEvent& event);
+const char* name_of(const core::RendezvousAction& action);
 
 // The path between one agent's machine and the coordinator's.
 struct SimPath {
@@ -73,8 +73,8 @@ class SimLink : public std::enable_shared_from_this<SimLink> {
     std::string reason;
   };
   using Message =
-      std::variant<RendezvousEvent, RendezvousAction, Fin, Question, Answer, Hello, HelloReply,
-                   Heartbeat, HeartbeatReply, Timings, Leaving, session::Incumbent>;
+      std::variant<core::RendezvousEvent, core::RendezvousAction, Fin, Question, Answer, Hello,
+                   HelloReply, Heartbeat, HeartbeatReply, Timings, Leaving, session::Incumbent>;
 
   SimLink(SimClock* clock, Dice* dice, std::shared_ptr<SimPath> path);
   ~SimLink();

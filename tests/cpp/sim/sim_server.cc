@@ -4,7 +4,7 @@
 #include <set>
 #include <utility>
 
-#include "core/rendezvous/action_kinds.h"
+#include "core/rendezvous/rendezvous_events.h"
 
 namespace elastic::test {
 
@@ -46,9 +46,9 @@ void SimServer::turn_on() {
 }
 
 void SimServer::in_force(std::uint64_t number) {
-  std::vector<RendezvousAction> actions;
+  std::vector<core::RendezvousAction> actions;
   gate_.in_force(number, &actions);
-  for (const RendezvousAction& action : actions) send(action);
+  for (const core::RendezvousAction& action : actions) send(action);
   for (const NodeId& node : gate_.take_acknowledged()) {
     const auto session = sessions_.find(node);
     if (session == sessions_.end() || !session->second.unanswered) continue;
@@ -142,7 +142,7 @@ void SimServer::receive(const std::shared_ptr<SimLink>& link, const SimLink::Mes
     if (machine_ && session.has_joined) step(rdzv::Heartbeat{id});
     return;
   }
-  serve(id, std::get<RendezvousEvent>(message));
+  serve(id, std::get<core::RendezvousEvent>(message));
 }
 
 void SimServer::greet(const std::shared_ptr<SimLink>& link, const SimLink::Hello& hello) {
@@ -189,7 +189,7 @@ void SimServer::closed(const std::shared_ptr<SimLink>& link) {
   report_nodes();
 }
 
-void SimServer::serve(const NodeId& id, const RendezvousEvent& event) {
+void SimServer::serve(const NodeId& id, const core::RendezvousEvent& event) {
   const auto* join = std::get_if<rdzv::Join>(&event);
   const auto* resume = std::get_if<rdzv::Resume>(&event);
   if (resume != nullptr && is_of_another_job(id, *resume)) {
@@ -213,16 +213,16 @@ bool SimServer::is_of_another_job(const NodeId& id, const rdzv::Resume& resume) 
   if (sessions_.at(id).lineage == own->lineage) return false;
   const auto nodes = machine_->nodes(owner_.clock->now());
   return std::none_of(nodes.begin(), nodes.end(),
-                      [&](const NodeStatus& one) { return one.id == id; });
+                      [&](const core::NodeStatus& one) { return one.id == id; });
 }
 
-void SimServer::step(const RendezvousEvent& event) {
-  std::vector<RendezvousAction> actions;
+void SimServer::step(const core::RendezvousEvent& event) {
+  std::vector<core::RendezvousAction> actions;
   machine_->step(event, owner_.clock->now(), &actions);
-  std::vector<RendezvousAction> all = actions;
+  std::vector<core::RendezvousAction> all = actions;
   gate_.submit(*machine_, &event, &actions);
   if (owner_.deleted == ServiceRule::kHoldDecisions) actions = all;
-  for (const RendezvousAction& action : actions) send(action);
+  for (const core::RendezvousAction& action : actions) send(action);
   propose();
   if (!machine_) return;
   const std::size_t nodes = machine_->nodes(owner_.clock->now()).size();
@@ -238,7 +238,7 @@ void SimServer::propose() {
   }
 }
 
-void SimServer::send(const RendezvousAction& action) {
+void SimServer::send(const core::RendezvousAction& action) {
   owner_.sent(action);
   const auto session = sessions_.find(addressee(action));
   if (session == sessions_.end()) return;
@@ -255,7 +255,8 @@ void SimServer::report_nodes() {
   // A node can be lost before it receives that: what it is sent may be held.
   std::set<NodeId> present;
   if (machine_) {
-    for (const NodeStatus& status : machine_->nodes(owner_.clock->now())) present.insert(status.id);
+    for (const core::NodeStatus& status : machine_->nodes(owner_.clock->now()))
+      present.insert(status.id);
   }
   for (const auto& [id, session] : sessions_) {
     if (!session.has_joined || !present.contains(id)) continue;

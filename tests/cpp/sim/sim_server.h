@@ -11,10 +11,10 @@
 #include <string>
 #include <vector>
 
+#include "core/rendezvous/rendezvous_machine.h"
 #include "core/succession/meeting.h"
 #include "core/succession/round_gate.h"
 #include "core/succession/succession_events.h"
-#include "elastic/rendezvous.h"
 #include "sim/sim_net.h"
 
 namespace elastic::test {
@@ -41,7 +41,7 @@ class SimServer {
     std::function<std::optional<succession::Incumbent>()> incumbent;
     std::function<void(const std::string&)> trace;
     // For the checker: an action leaves for a node.
-    std::function<void(const RendezvousAction&)> sent;
+    std::function<void(const core::RendezvousAction&)> sent;
     std::function<std::string(const NodeId&)> host_of;
   };
 
@@ -72,9 +72,9 @@ class SimServer {
   void receive(const std::shared_ptr<SimLink>& link, const SimLink::Message& message);
   void greet(const std::shared_ptr<SimLink>& link, const SimLink::Hello& hello);
   void closed(const std::shared_ptr<SimLink>& link);
-  void serve(const NodeId& id, const RendezvousEvent& event);
-  void step(const RendezvousEvent& event);
-  void send(const RendezvousAction& action);
+  void serve(const NodeId& id, const core::RendezvousEvent& event);
+  void step(const core::RendezvousEvent& event);
+  void send(const core::RendezvousAction& action);
   void propose();
   void report_nodes();
   void watch_deadline();
@@ -85,7 +85,7 @@ class SimServer {
   bool is_up_ = true;
   bool has_removed_ = false;   // a node, in the current step
   std::size_t num_nodes_ = 0;  // of the job, after the last step
-  std::optional<Rendezvous> machine_;
+  std::optional<core::RendezvousMachine> machine_;
   succession::RoundGate gate_{owner_.job_id};
   std::optional<succession::Incumbent> informed_;
   std::optional<Instant> alone_since_;

@@ -19,7 +19,7 @@ void SimSession::begin() {
   carry_out(actions);
 }
 
-void SimSession::send(const NodeStatement& statement) { feed(Machine::Submit{statement}); }
+void SimSession::send(const core::NodeStatement& statement) { feed(Machine::Submit{statement}); }
 
 void SimSession::drain(std::function<void()> done) {
   on_drained_ = std::move(done);
@@ -182,7 +182,7 @@ void SimSession::receive(const SimLink::Message& message) {
   } else if (const auto* leaving = std::get_if<SimLink::Leaving>(&message)) {
     leaving_ = leaving->reason;
     feed(Machine::CoordinatorLeaves{leaving->reason});
-  } else if (const auto* action = std::get_if<RendezvousAction>(&message)) {
+  } else if (const auto* action = std::get_if<core::RendezvousAction>(&message)) {
     feed(Machine::Received{*action});
   }
 }

@@ -34,7 +34,7 @@ class SimSession {
     // agent has ended.
     std::function<void(Duration, std::function<void()>)> later;
     std::function<void(std::function<void()>)> now;
-    std::function<void(const RendezvousAction&)> deliver;
+    std::function<void(const core::RendezvousAction&)> deliver;
     std::function<void()> lost;
     std::function<void(const std::string&)> log_progress;
     Succession succession = {};
@@ -43,7 +43,7 @@ class SimSession {
   SimSession(const JobSettings& settings, Host host);
 
   void begin();
-  void send(const NodeStatement& statement);
+  void send(const core::NodeStatement& statement);
   // The coordinator is at this address.
   void follow(const std::string& address);
   // The job has dissolved: another one goes on, with a coordinator at this address.

@@ -388,7 +388,7 @@ class World {
       violations_.push_back(agent->name() + " was declared lost although it lives");
       return;
     }
-    const Rendezvous* machine = coordinator_->machine();
+    const core::RendezvousMachine* machine = coordinator_->machine();
     const bool is_waiting =
         machine != nullptr && machine->record().round > 0 &&
         (machine->phase() == RendezvousPhase::kForming || has_missing(*machine));
@@ -398,15 +398,15 @@ class World {
     }
     if (!waiting_since_) waiting_since_ = clock_->now();
     const Duration waited = clock_->now() - *waiting_since_;
-    if (waited <= kStartHold + kLatency) return;
+    if (waited <= core::kStartHold + kLatency) return;
     violations_.push_back("waited " + std::to_string(to_seconds(waited)) +
                           " s for a round: " + authority_->describe());
   }
 
-  static bool has_missing(const Rendezvous& machine) {
+  static bool has_missing(const core::RendezvousMachine& machine) {
     const auto& members = machine.members();
-    return std::any_of(members.begin(), members.end(), [](const RoundMember& member) {
-      return member.fate == MemberFate::kMissing;
+    return std::any_of(members.begin(), members.end(), [](const core::RoundMember& member) {
+      return member.fate == core::MemberFate::kMissing;
     });
   }
 

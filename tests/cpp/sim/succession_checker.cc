@@ -6,7 +6,7 @@
 
 namespace elastic::test {
 
-const RoundRecord* SuccessionChecker::check(const RendezvousAction& action, Instant now) {
+const RoundRecord* SuccessionChecker::check(const core::RendezvousAction& action, Instant now) {
   if (const auto* round = std::get_if<rdzv::Round>(&action)) {
     return check_round(*round->record, now);
   }

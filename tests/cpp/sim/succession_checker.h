@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "elastic/rendezvous.h"
+#include "core/rendezvous/rendezvous_events.h"
 
 namespace elastic::test {
 
@@ -17,7 +17,7 @@ class SuccessionChecker {
   explicit SuccessionChecker(std::vector<std::string>* violations) : violations_(violations) {}
 
   // An action leaves for a node. Returns the round that begins with it; null: none does.
-  const RoundRecord* check(const RendezvousAction& action, Instant now);
+  const RoundRecord* check(const core::RendezvousAction& action, Instant now);
   // When the first round after that time began; Instant::max(): none has begun.
   Instant next_round_after(Instant when) const;
   const RoundRecord& last_round() const { return rounds_.rbegin()->second; }

@@ -217,7 +217,7 @@ class SuccessionWorld {
         .trace = [this,
                   slot](const std::string& what) { trace(name(slot) + "  coordinator: " + what); },
         .sent = [this, slot, checker = process.checker](
-                    const RendezvousAction& action) { check(slot, action, checker); },
+                    const core::RendezvousAction& action) { check(slot, action, checker); },
         .host_of = [](const NodeId& node) { return "h" + std::to_string(node.high); }});
   }
 
@@ -481,7 +481,7 @@ class SuccessionWorld {
 
   void cause_fault();
 
-  void check(std::size_t slot, const RendezvousAction& action, SuccessionChecker* checker) {
+  void check(std::size_t slot, const core::RendezvousAction& action, SuccessionChecker* checker) {
     // Of the lineage that was replaced, nothing may take force any more.
     if (replaced_ && !processes_[slot].has_changed) {
       const std::size_t rounds = replaced_->num_rounds();

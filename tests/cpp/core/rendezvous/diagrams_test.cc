@@ -76,11 +76,11 @@ class Wanderer {
   void wander(int steps, Edges* edges) {
     for (int i = 0; i < steps; ++i) {
       now_ += std::chrono::milliseconds(pick(4000));
-      NodeInfo& node = nodes_.at(pick(kNodes));
+      core::NodeInfo& node = nodes_.at(pick(kNodes));
       const auto [name, event] = something(node);
       const RendezvousPhase before = machine_->phase();
       const std::uint64_t round = machine_->record().round;
-      std::vector<RendezvousAction> sent;
+      std::vector<core::RendezvousAction> sent;
       machine_->step(event, now_, &sent);
       receive(sent);
       const RendezvousPhase after = machine_->phase();
@@ -95,7 +95,7 @@ class Wanderer {
 
   std::uint64_t pick(std::uint64_t below) { return chance_.next() % below; }
 
-  std::pair<std::string, RendezvousEvent> something(const NodeInfo& node) {
+  std::pair<std::string, core::RendezvousEvent> something(const core::NodeInfo& node) {
     const std::uint64_t round = machine_->record().round;
     switch (pick(12)) {
       case 0: return {"Failed", rdzv::Failed{node.id, round, FailureReport{}}};
@@ -113,9 +113,9 @@ class Wanderer {
     }
   }
 
-  void receive(const std::vector<RendezvousAction>& sent) {
-    for (const RendezvousAction& action : sent) {
-      for (NodeInfo& node : nodes_) {
+  void receive(const std::vector<core::RendezvousAction>& sent) {
+    for (const core::RendezvousAction& action : sent) {
+      for (core::NodeInfo& node : nodes_) {
         const auto* round = std::get_if<rdzv::Round>(&action);
         const auto* restart = std::get_if<rdzv::Restart>(&action);
         const auto* evicted = std::get_if<rdzv::Evicted>(&action);
@@ -131,8 +131,8 @@ class Wanderer {
   Rng chance_;
   Instant now_ = Instant(1000s);
   JobSettings settings_;
-  std::array<NodeInfo, kNodes> nodes_;
-  std::optional<Rendezvous> machine_;
+  std::array<core::NodeInfo, kNodes> nodes_;
+  std::optional<core::RendezvousMachine> machine_;
 };
 
 std::string draw_round() {
@@ -214,9 +214,9 @@ class Scene {
  public:
   Scene() : settings_(nnodes(2, 2)), machine_(settings_, now_, Duration::zero()) {
     settings_.max_restarts = 1;
-    machine_ = Rendezvous(settings_, now_, Duration::zero());
+    machine_ = core::RendezvousMachine(settings_, now_, Duration::zero());
     for (std::uint64_t i = 0; i < kAgents; ++i) {
-      NodeInfo node;
+      core::NodeInfo node;
       node.id = {1, i};
       node.local_world_size = 1;
       agents_.push_back(std::make_unique<core::AgentPolicy>(
@@ -285,17 +285,17 @@ class Scene {
     }
   }
 
-  void send(std::size_t agent, NodeStatement statement) {
+  void send(std::size_t agent, core::NodeStatement statement) {
     static constexpr std::array<std::string_view, 6> kNames = {"Join", "Failed", "Gone",
                                                                "Done", "Leave",  "Close"};
     arrow(agent_name(agent), "R", std::string(kNames.at(statement.index())));
     if (auto* join = std::get_if<rdzv::Join>(&statement)) join->node.store_port = 40'000;
-    std::vector<RendezvousAction> actions;
+    std::vector<core::RendezvousAction> actions;
     std::visit([&](const auto& one) { machine_.step(one, now_, &actions); }, statement);
-    for (const RendezvousAction& action : actions) deliver(action);
+    for (const core::RendezvousAction& action : actions) deliver(action);
   }
 
-  void deliver(const RendezvousAction& action) {
+  void deliver(const core::RendezvousAction& action) {
     if (const auto* round = std::get_if<rdzv::Round>(&action)) {
       arrow("R", agent_name(round->to.low),
             "Round " + std::to_string(round->record->round) + ", rank " +
@@ -310,7 +310,7 @@ class Scene {
 
   Instant now_ = Instant(1000s);
   JobSettings settings_;
-  Rendezvous machine_;
+  core::RendezvousMachine machine_;
   std::vector<std::unique_ptr<core::AgentPolicy>> agents_;
   std::deque<std::pair<std::size_t, core::PolicyEvent>> queue_;
   bool is_feeding_ = false;

@@ -35,7 +35,7 @@ TEST(RendezvousCodec, DecodingReturnsTheEncodedState) {
   Job job(with_restarts());
   fill(&job);
   const std::string bytes = job.machine().encode();
-  Rendezvous other(job.settings(), Instant(5s));
+  core::RendezvousMachine other(job.settings(), Instant(5s));
   ASSERT_TRUE(other.load(bytes, Instant(5s)).ok());
   EXPECT_EQ(other.encode(), bytes);
   EXPECT_EQ(other.describe(Instant(5s)), job.describe());
@@ -47,7 +47,7 @@ TEST(RendezvousCodec, HoldsDurationsAndNoInstants) {
   Job job(with_restarts());
   fill(&job);
   // Another process, with another clock value, after the same time.
-  Rendezvous other(job.settings(), Instant(77777s));
+  core::RendezvousMachine other(job.settings(), Instant(77777s));
   ASSERT_TRUE(other.load(job.machine().encode(), Instant(77777s)).ok());
   EXPECT_EQ(*other.next_deadline() - Instant(77777s), *job.machine().next_deadline() - job.now());
 }
@@ -58,7 +58,7 @@ TEST(RendezvousCodec, AClosedStateIsKept) {
   job.fail("a", 9);
   job.gone("a");
   ASSERT_TRUE(job.is_closed());
-  Rendezvous other(nnodes(4, 8), job.now());
+  core::RendezvousMachine other(nnodes(4, 8), job.now());
   ASSERT_TRUE(other.load(job.machine().encode(), job.now()).ok())
       << "the settings of a job that has ended bind no node";
   ASSERT_NE(other.result(), nullptr);
@@ -68,7 +68,7 @@ TEST(RendezvousCodec, AClosedStateIsKept) {
 TEST(RendezvousCodec, OtherSettingsAreRejectedWithBothValues) {
   Job job(nnodes(2, 2));
   job.join("a");
-  Rendezvous other(nnodes(3, 3), job.now());
+  core::RendezvousMachine other(nnodes(3, 3), job.now());
   const Status status = other.load(job.machine().encode(), job.now());
   EXPECT_EQ(status.message(), "this node has --nnodes=3, the job has --nnodes=2");
 }
@@ -88,7 +88,7 @@ TEST(RendezvousCodec, EveryPrefixIsRejectedAndChangesNothing) {
   Job job(with_restarts());
   fill(&job);
   const std::string bytes = job.machine().encode();
-  Rendezvous other(job.settings(), job.now());
+  core::RendezvousMachine other(job.settings(), job.now());
   const std::string empty = other.encode();
   for (std::size_t length = 0; length < bytes.size(); ++length) {
     ASSERT_FALSE(other.load(std::string_view(bytes).substr(0, length), job.now()).ok()) << length;
@@ -111,10 +111,10 @@ TEST(RendezvousCodec, DamagedBytesNeverCrash) {
       damaged[rng.next() % damaged.size()] = static_cast<char>(rng.next());
       if (i == 0) break;
     }
-    Rendezvous other(job.settings(), job.now());
+    core::RendezvousMachine other(job.settings(), job.now());
     if (!other.load(damaged, job.now()).ok()) continue;
     ++accepted;
-    std::vector<RendezvousAction> actions;
+    std::vector<core::RendezvousAction> actions;
     Instant now = job.now();
     other.step(rdzv::Join{job.node("new"), job.settings()}, now, &actions);
     other.step(rdzv::Gone{job.id("a"), job.round()}, now, &actions);
@@ -167,9 +167,9 @@ TEST(RendezvousCodec, AStateThatCannotBeIndexedIsRejected) {
       {"two nodes of one rank", replaced(bytes, working(1, 2), working(0, 2))},
       {"a rank beyond the members", replaced(bytes, working(1, 2), working(3, 2))},
   };
-  Rendezvous other(job.settings(), job.now());
+  core::RendezvousMachine other(job.settings(), job.now());
   const std::string empty = other.encode();
-  ASSERT_TRUE(Rendezvous(job.settings(), job.now()).load(bytes, job.now()).ok());
+  ASSERT_TRUE(core::RendezvousMachine(job.settings(), job.now()).load(bytes, job.now()).ok());
   for (const auto& [what, damaged] : damages) {
     EXPECT_EQ(other.load(damaged, job.now()).code(), StatusCode::kPeerViolation) << what;
     EXPECT_EQ(other.encode(), empty) << what;

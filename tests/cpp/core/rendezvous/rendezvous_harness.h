@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "elastic/rendezvous.h"
+#include "core/rendezvous/rendezvous_machine.h"
 #include "sim/rendezvous_checker.h"
 
 namespace elastic::test {
@@ -43,13 +43,13 @@ inline JobSettings with(JobSettings settings, const std::function<void(JobSettin
 // The actions of one step.
 class Sent {
  public:
-  explicit Sent(std::vector<RendezvousAction> actions) : actions_(std::move(actions)) {}
+  explicit Sent(std::vector<core::RendezvousAction> actions) : actions_(std::move(actions)) {}
 
   // The last action of this kind to the node; null if there is none.
   template <typename Action>
   const Action* to(const NodeId& id) const {
     const Action* found = nullptr;
-    for (const RendezvousAction& action : actions_) {
+    for (const core::RendezvousAction& action : actions_) {
       const auto* one = std::get_if<Action>(&action);
       if (one != nullptr && one->to == id) found = one;
     }
@@ -58,7 +58,7 @@ class Sent {
   bool nothing() const { return actions_.empty(); }
 
  private:
-  std::vector<RendezvousAction> actions_;
+  std::vector<core::RendezvousAction> actions_;
 };
 
 class Job {
@@ -74,9 +74,9 @@ class Job {
   Job& operator=(const Job&) = delete;
 
   // The node of this name, created with defaults. Modify it before it joins.
-  NodeInfo& node(const std::string& name) {
+  core::NodeInfo& node(const std::string& name) {
     auto [found, is_new] = nodes_.try_emplace(name);
-    NodeInfo& info = found->second;
+    core::NodeInfo& info = found->second;
     if (is_new) {
       info.id = {0x1000, nodes_.size()};
       info.name = name;
@@ -93,12 +93,12 @@ class Job {
     }
     return "?";
   }
-  std::function<void(const RendezvousAction&)> on_action;  // if set, called for each in turn
+  std::function<void(const core::RendezvousAction&)> on_action;  // if set, called for each in turn
 
-  Sent step(const RendezvousEvent& event) {
-    std::vector<RendezvousAction> actions;
+  Sent step(const core::RendezvousEvent& event) {
+    std::vector<core::RendezvousAction> actions;
     checker_.step(&machine_, event, now_, &actions);
-    for (const RendezvousAction& action : actions) {
+    for (const core::RendezvousAction& action : actions) {
       if (on_action) on_action(action);
       const auto* round = std::get_if<rdzv::Round>(&action);
       const auto* restart = std::get_if<rdzv::Restart>(&action);
@@ -156,7 +156,7 @@ class Job {
     rdzv::Resume event{node(name), settings_, phase, std::nullopt, std::nullopt};
     if (shares_.contains(id(name))) {
       const rdzv::Round& held = shares_[id(name)];
-      event.last = HeldRound{*held.record, held.own.group_rank};
+      event.last = core::HeldRound{*held.record, held.own.group_rank};
     }
     return event;
   }
@@ -187,8 +187,8 @@ class Job {
     }
   }
   // Replaces the machine by one without state.
-  void restart_coordinator(Duration start_hold = kStartHold) {
-    machine_ = Rendezvous(settings_, now_, start_hold);
+  void restart_coordinator(Duration start_hold = core::kStartHold) {
+    machine_ = core::RendezvousMachine(settings_, now_, start_hold);
     checker_.machine_restarted();
   }
 
@@ -203,7 +203,7 @@ class Job {
   bool is_running() const { return machine_.phase() == RendezvousPhase::kRunning; }
   bool is_closed() const { return machine_.phase() == RendezvousPhase::kClosed; }
   const JobResult& result() const { return *machine_.result(); }
-  Rendezvous& machine() { return machine_; }
+  core::RendezvousMachine& machine() { return machine_; }
   const JobSettings& settings() const { return settings_; }
   Instant now() const { return now_; }
 
@@ -211,8 +211,8 @@ class Job {
   Instant now_ = Instant(1000s);
   JobSettings settings_;
   RendezvousChecker checker_;
-  Rendezvous machine_;
-  std::map<std::string, NodeInfo> nodes_;
+  core::RendezvousMachine machine_;
+  std::map<std::string, core::NodeInfo> nodes_;
   std::map<NodeId, rdzv::Round> shares_;
 };
 

@@ -24,9 +24,9 @@ TEST(Rendezvous, AllMembersHoldTheDigestOfOneMemberList) {
 
 TEST(Rendezvous, TheNumberOfSparesHasALimit) {
   JobSettings settings = nnodes(1, 1);
-  Rendezvous machine(settings, Instant(0s), 0s);
-  std::vector<RendezvousAction> actions;
-  NodeInfo info;
+  core::RendezvousMachine machine(settings, Instant(0s), 0s);
+  std::vector<core::RendezvousAction> actions;
+  core::NodeInfo info;
   for (std::uint64_t i = 0; i < 1 + 4096; ++i) {
     info.id = {1, i};
     machine.step(rdzv::Join{info, settings}, Instant(0s), &actions);

@@ -76,7 +76,7 @@ TEST(RoundState, AnAdoptedRoundHasOnlyMissingMembers) {
   EXPECT_TRUE(round.has_workers());
   EXPECT_FALSE(round.is_armed(Timer::kLastCall));
   round.member(0) = earlier.member(0);
-  round.member(1).fate = MemberFate::kLost;
+  round.member(1).fate = core::MemberFate::kLost;
   round.count_missing();
   EXPECT_EQ(round.missing, 0);
   EXPECT_EQ(round.lost_names(), std::vector<std::string>{"the node of rank 1"});

@@ -116,7 +116,7 @@ class RendezvousAdapter : public Adapter {
     const Status valid = settings.validate();
     if (!valid.ok()) throw Fault(std::string(valid.message()));
     job_ = std::make_unique<Job>(settings, command->get_or("start_hold", Duration::zero()));
-    job_->on_action = [this](const RendezvousAction& action) { print(action); };
+    job_->on_action = [this](const core::RendezvousAction& action) { print(action); };
   }
   static void change(JobSettings* settings, Command& command) {
     command.get("min", &settings->min_nodes);
@@ -145,7 +145,7 @@ class RendezvousAdapter : public Adapter {
     }
   }
 
-  void print(const RendezvousAction& action) {
+  void print(const core::RendezvousAction& action) {
     const std::string to = job_->name_of(test::addressee(action));
     if (const auto* waiting = std::get_if<rdzv::Waiting>(&action)) {
       // The reason is repeated every ten seconds.
@@ -162,7 +162,7 @@ class RendezvousAdapter : public Adapter {
 
   // A node's data before it joins.
   void node(Command& command) {
-    NodeInfo& info = job_->node(command.word());
+    core::NodeInfo& info = job_->node(command.word());
     command.get("workers", &info.local_world_size);
     command.get("role", &info.role);
     command.get("topology", &info.topology);
@@ -183,7 +183,7 @@ class RendezvousAdapter : public Adapter {
     is_running_ = false;
   }
   void beat_all() {
-    for (const NodeStatus& node : job_->machine().nodes(job_->now())) {
+    for (const core::NodeStatus& node : job_->machine().nodes(job_->now())) {
       if (!node.is_suspect && !silent_.contains(node.name)) job_->beat(node.name);
     }
   }
@@ -282,7 +282,7 @@ class RendezvousAdapter : public Adapter {
 
   void hold_growth(Command&) { job_->step(rdzv::HoldGrowth{}); }
   void replace_coordinator(Command& command) {
-    job_->restart_coordinator(command.get_or("start_hold", kStartHold));
+    job_->restart_coordinator(command.get_or("start_hold", core::kStartHold));
   }
   void save_state(Command&) { saved_ = job_->machine().encode(); }
   // Another coordinator continues from the state that was saved last, or from the current one.
@@ -298,7 +298,7 @@ class RendezvousAdapter : public Adapter {
   }
 
   void show(Command&) {
-    const Rendezvous& machine = job_->machine();
+    const core::RendezvousMachine& machine = job_->machine();
     static constexpr const char* kPhases[] = {"forming", "running", "closed"};
     const std::string text = machine.describe(job_->now());
     const std::string phase = kPhases[static_cast<std::size_t>(machine.phase())];
@@ -313,7 +313,7 @@ class RendezvousAdapter : public Adapter {
                       : ""));
   }
   void show_nodes(Command&) {
-    for (const NodeStatus& node : job_->machine().nodes(job_->now())) {
+    for (const core::NodeStatus& node : job_->machine().nodes(job_->now())) {
       trace_->line(node.name, name_of_phase(node.phase) + counter("rank", node.rank, -1) +
                                   (node.is_suspect ? ", suspect" : "") + ", silent for " +
                                   duration_text(node.silence));

@@ -72,7 +72,7 @@ class SessionAdapter : public Adapter {
     const auto* sent = std::get_if<SessionMachine::Send>(&action);
     if (sent == nullptr) return "";
     std::string text;
-    const NodeInfo* node = nullptr;
+    const core::NodeInfo* node = nullptr;
     const FailureReport* failure = nullptr;
     if (const auto* join = std::get_if<rdzv::Join>(&sent->event)) node = &join->node;
     if (const auto* failed = std::get_if<rdzv::Failed>(&sent->event)) failure = &failed->failure;
@@ -141,7 +141,7 @@ class SessionAdapter : public Adapter {
     const NodeId to = session_test::kNode;
     const std::string what = command.word();
     const auto round = command.has_word() ? command.number<std::uint64_t>() : 0;
-    const auto feed = [&](const RendezvousAction& action) {
+    const auto feed = [&](const core::RendezvousAction& action) {
       step(SessionMachine::Received{action});
     };
     if (what == "waiting") return feed(rdzv::Waiting{to, "for more"});
@@ -160,7 +160,7 @@ class SessionAdapter : public Adapter {
     const NodeId node = session_test::kNode;
     const std::string what = command.word();
     const auto round = command.has_word() ? command.number<std::uint64_t>() : 0;
-    const auto feed = [&](const NodeStatement& statement) {
+    const auto feed = [&](const core::NodeStatement& statement) {
       step(SessionMachine::Submit{statement});
     };
     if (what == "join") {

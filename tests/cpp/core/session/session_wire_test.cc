@@ -22,8 +22,8 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 using testing::HasSubstr;
 
-NodeInfo node_info() {
-  NodeInfo node;
+core::NodeInfo node_info() {
+  core::NodeInfo node;
   node.id = {0x1122334455667788, 0x99AABBCCDDEEFF00};
   node.name = "10.0.0.7_4242_0";
   node.address = "10.0.0.7";
@@ -151,7 +151,7 @@ hang::StackGroup stack_group() {
 std::vector<ClientMessage> client_messages() {
   const rdzv::Resume bare{node_info(), settings(), rdzv::NodePhase::kJoined, {}, {}};
   const rdzv::Resume full{node_info(), settings(), rdzv::NodePhase::kStopped,
-                          HeldRound{record(), 2}, failure()};
+                          core::HeldRound{record(), 2}, failure()};
   return {ClientHello{.capabilities = 5,
                       .term = 3,
                       .job_id = "job",
@@ -205,7 +205,7 @@ std::vector<ClientMessage> client_messages() {
 
 std::vector<ServerMessage> server_messages() {
   const Members page{
-      12, 300, 256, {{node_info().id, "n", "10.0.0.7", 8, "reader", MemberFate::kLeft}}};
+      12, 300, 256, {{node_info().id, "n", "10.0.0.7", 8, "reader", core::MemberFate::kLeft}}};
   return {
       ServerHello{.capabilities = 6, .term = 4, .incarnation = 77, .time = Instant(seconds(8))},
       HeartbeatReply{Instant(seconds(3)), Instant(seconds(8))},

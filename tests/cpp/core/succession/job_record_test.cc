@@ -108,12 +108,12 @@ TEST(JobRecord, NamesTheMachinesRoundAndResult) {
   JobSettings settings;
   settings.min_nodes = settings.max_nodes = 1;
   const Instant now(1000s);
-  Rendezvous machine(settings, now, 0s);
+  core::RendezvousMachine machine(settings, now, 0s);
   EXPECT_EQ(content_of(machine, "bytes"), (reg::Content{1, 0, false, "bytes"}));
-  NodeInfo node;
+  core::NodeInfo node;
   node.id = {1, 1};
   node.name = node.address = "10.0.0.1";
-  std::vector<RendezvousAction> actions;
+  std::vector<core::RendezvousAction> actions;
   machine.step(rdzv::Join{node, settings}, now, &actions);
   EXPECT_EQ(content_of(machine, ""), (reg::Content{1, 1, false, ""}));
   machine.step(rdzv::Done{node.id, 1}, now, &actions);

@@ -17,7 +17,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-using Actions = std::vector<RendezvousAction>;
+using Actions = std::vector<core::RendezvousAction>;
 
 // A job of two nodes whose actions pass a gate.
 class GatedJob {
@@ -26,17 +26,17 @@ class GatedJob {
     settings.min_nodes = settings.max_nodes = 2;
     settings.max_restarts = 3;
     settings.settle = settings.restart_backoff = 0s;
-    machine = Rendezvous(settings, now, 0s);
+    machine = core::RendezvousMachine(settings, now, 0s);
   }
   // What may be sent after this step.
-  Actions step(const RendezvousEvent& event) {
+  Actions step(const core::RendezvousEvent& event) {
     Actions actions;
     machine.step(event, now, &actions);
     gate.submit(machine, std::holds_alternative<rdzv::Tick>(event) ? nullptr : &event, &actions);
     return actions;
   }
   Actions join(std::uint64_t number) {
-    NodeInfo info;
+    core::NodeInfo info;
     info.id = id(number);
     info.name = "node" + std::to_string(number);
     info.address = "10.0.0." + std::to_string(number);
@@ -58,8 +58,8 @@ class GatedJob {
     in_force(take()->number);
   }
   // The state that a proposal contains.
-  Rendezvous state_of(const Proposal& proposal) {
-    Rendezvous restored(settings, now, 0s);
+  core::RendezvousMachine state_of(const Proposal& proposal) {
+    core::RendezvousMachine restored(settings, now, 0s);
     const auto record = decode_record(proposal.content.bytes);
     EXPECT_TRUE(record.ok() && restored.restore(record->state, now).ok());
     return restored;
@@ -68,7 +68,7 @@ class GatedJob {
 
   Instant now = Instant(1000s);
   JobSettings settings;
-  Rendezvous machine{settings, now, 0s};
+  core::RendezvousMachine machine{settings, now, 0s};
   RoundGate gate{"job"};
 };
 
@@ -238,7 +238,7 @@ TEST(RoundGate, ADoneNodeIsRecordedAndNothingWaitsForIt) {
   EXPECT_TRUE(job.gate.may_acknowledge(job.id(1)));
   const auto proposal = job.take();
   ASSERT_TRUE(proposal.has_value());
-  Rendezvous successor(job.settings, job.now, 0s);
+  core::RendezvousMachine successor(job.settings, job.now, 0s);
   const auto record = decode_record(proposal->content.bytes);
   ASSERT_TRUE(record.ok());
   ASSERT_TRUE(successor.succeed(record->state, {2, job.id(2), job.id(1)}, job.now).ok());
@@ -260,7 +260,7 @@ TEST(RoundGate, ANodeThatResumesAsDoneIsRecordedAtTheSuccessor) {
   resume.node.local_world_size = 1;
   resume.settings = job.settings;
   resume.phase = rdzv::NodePhase::kDone;
-  resume.last = HeldRound{job.machine.record(), 0};
+  resume.last = core::HeldRound{job.machine.record(), 0};
   job.step(resume);
   EXPECT_TRUE(job.take().has_value());
 }

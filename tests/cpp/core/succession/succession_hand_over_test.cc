@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
+#include "core/rendezvous/rendezvous_machine.h"
 #include "core/succession/offered_job.h"
 #include "core/succession/succession_process.h"
-#include "elastic/rendezvous.h"
 
 namespace elastic::succession {
 namespace {
@@ -87,10 +87,10 @@ StartCoordinator offer_of(const std::vector<NodeId>& nodes) {
   JobSettings settings;
   settings.min_nodes = 1;
   settings.max_nodes = 2;
-  Rendezvous machine(settings, Instant{}, Duration::zero());
-  std::vector<RendezvousAction> actions;
+  core::RendezvousMachine machine(settings, Instant{}, Duration::zero());
+  std::vector<core::RendezvousAction> actions;
   for (const NodeId& id : nodes) {
-    NodeInfo info;
+    core::NodeInfo info;
     info.id = id;
     info.name = "node" + std::to_string(id.low);
     info.address = "10.0.0." + std::to_string(id.low);

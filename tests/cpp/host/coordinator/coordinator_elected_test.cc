@@ -37,8 +37,8 @@ JobSettings settings() {
 
 // The state of a job whose nodes 1:1 and 1:2 are in round 1.
 std::string state_of_round() {
-  Rendezvous machine(settings(), os::monotonic_now(), Duration::zero());
-  std::vector<RendezvousAction> actions;
+  core::RendezvousMachine machine(settings(), os::monotonic_now(), Duration::zero());
+  std::vector<core::RendezvousAction> actions;
   for (const std::uint64_t id : {1, 2}) {
     rdzv::Join join;
     join.node.id = {1, id};
@@ -162,7 +162,7 @@ TEST_F(ElectedCoordinatorTest, ANodeOfAnotherLineageCannotResumeItsRound) {
   stranger.expect<rdzv::Waiting>();
 
   SessionClient known(service_->port(), 1);
-  HeldRound own = held(1, 2, 0);
+  core::HeldRound own = held(1, 2, 0);
   known.resume(settings(), rdzv::NodePhase::kWorking, own);
   EXPECT_FALSE(known.receives<rdzv::Evicted>());
 }

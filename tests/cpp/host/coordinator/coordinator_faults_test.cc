@@ -348,7 +348,7 @@ TEST_F(CoordinatorFaultsTest, AJoinCannotRaiseTheRoundBeyondWhatAJobReaches) {
   settings.last_call_timeout = Duration::zero();
   const auto nodes = run_round(1, settings);
   const auto client = connect(9);
-  client->info.highest_round = kRoundMax - 1;
+  client->info.highest_round = core::kRoundMax - 1;
   client->join(settings);
   EXPECT_THAT(std::string(client->expect<rdzv::Refused>().error.message()),
               testing::HasSubstr("highest_round"));

@@ -29,7 +29,7 @@ class CoordinatorHandOverTest : public TurnedCoordinatorTest {
             .attempt = attempt};
   }
   // A new session of a node.
-  std::unique_ptr<SessionClient> reconnect(const NodeInfo& info) const {
+  std::unique_ptr<SessionClient> reconnect(const core::NodeInfo& info) const {
     auto again = std::make_unique<SessionClient>(coordinator->port());
     again->info = info;
     again->secret = {info.id.low, 7};
@@ -93,10 +93,10 @@ class OfferTest : public InVirtualTime {
   // `others`: nodes of the job beside the one that keeps the offer.
   Result<bool> keep_offer(std::uint64_t others) {
     const JobSettings settings = nnodes(1, 8);
-    Rendezvous machine(settings, group.now(), Duration::zero());
-    std::vector<RendezvousAction> actions;
+    core::RendezvousMachine machine(settings, group.now(), Duration::zero());
+    std::vector<core::RendezvousAction> actions;
     for (std::uint64_t id = 1; id <= 1 + others; ++id) {
-      NodeInfo node;
+      core::NodeInfo node;
       node.id = {1, id};
       node.name = "node" + std::to_string(id);
       node.address = "127.0.0.1";
@@ -216,7 +216,7 @@ TEST_F(CoordinatorHandOverTest, AMemberWhoseSessionBreaksHasTimeToRepeatItsAnswe
   auto nodes = run_round_of(2);
   coordinator->begin_close(seconds(30));
   const auto offer = nodes[0]->expect<session::TakeOver>();
-  const NodeInfo info = nodes[0]->info;
+  const core::NodeInfo info = nodes[0]->info;
   nodes[0].reset();
   group.advance(milliseconds(200));
   const auto again = reconnect(info);
@@ -237,7 +237,7 @@ TEST_F(CoordinatorHandOverTest, AMemberThatReturnsAfterTheNamingLearnsOfTheSucce
   auto nodes = run_round_of(2);
   coordinator->begin_close(seconds(30));
   const auto offer = nodes[0]->expect<session::TakeOver>();
-  const NodeInfo info = nodes[1]->info;
+  const core::NodeInfo info = nodes[1]->info;
   nodes[1].reset();
   group.advance(milliseconds(100));
   const Instant named_at = group.now();
@@ -273,7 +273,7 @@ TEST_F(CoordinatorHandOverTest, AMemberThatReturnsWithoutTheRecordReceivesItAgai
   auto nodes = run_round_of(1);
   coordinator->begin_close(seconds(30));
   const auto lost = nodes[0]->expect<session::TakeOver>();
-  const NodeInfo info = nodes[0]->info;
+  const core::NodeInfo info = nodes[0]->info;
   nodes[0].reset();
   group.advance(milliseconds(200));
   const auto again = reconnect(info);

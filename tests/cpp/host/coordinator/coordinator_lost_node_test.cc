@@ -87,7 +87,7 @@ TEST_F(LostNodeTest, HasTheGraceIfItsAgentLives) {
   run();
   os::UniqueFd test, dialed;
   ASSERT_EQ(listener->accept(&test), os::Listener::AcceptStatus::kAccepted);
-  const NodeInfo info = lost->info;
+  const core::NodeInfo info = lost->info;
   lost.reset();
   EXPECT_FALSE(is_lost());
   ASSERT_EQ(listener->accept(&dialed), os::Listener::AcceptStatus::kAccepted);
@@ -99,7 +99,7 @@ TEST_F(LostNodeTest, HasTheGraceIfItsAgentLives) {
   lost->info = info;
   lost->secret = {2, 7};
   greet(lost.get());
-  lost->resume(settings, rdzv::NodePhase::kWorking, HeldRound{round, 1});
+  lost->resume(settings, rdzv::NodePhase::kWorking, core::HeldRound{round, 1});
   lost->expect<rdzv::Resumed>();
   group.advance(minutes(1));
   EXPECT_FALSE(is_lost());
@@ -146,7 +146,7 @@ TEST_F(LostNodeTest, ReceivesTheResultOfItsJobIfAllOthersHaveLeft) {
     lost->info.highest_round = 1;
     lost->secret = {2, 7};
     greet(lost.get());
-    has_round ? lost->resume(settings, rdzv::NodePhase::kWorking, HeldRound{round, 1})
+    has_round ? lost->resume(settings, rdzv::NodePhase::kWorking, core::HeldRound{round, 1})
               : lost->join(settings);
     return lost->expect<rdzv::Closed>().result->outcome;
   };

@@ -180,7 +180,7 @@ TEST(CoordinatorProgram, IsRebuiltFromResumesAfterAKill) {
     nodes.back()->info.highest_round = 1;
     const rdzv::Round& round = rounds[id - 1];
     nodes.back()->resume(settings, rdzv::NodePhase::kWorking,
-                         HeldRound{*round.record, round.own.group_rank});
+                         core::HeldRound{*round.record, round.own.group_rank});
     EXPECT_EQ(nodes.back()->expect<rdzv::Resumed>().round, 1u) << "node " << id;
   }
   for (const auto& node : nodes) EXPECT_FALSE(node->receives<rdzv::Restart>());

@@ -118,7 +118,7 @@ class SecureClient {
   }
   TestClient& raw() { return client_; }
 
-  NodeInfo info;
+  core::NodeInfo info;
 
  private:
   TestClient client_;

@@ -20,8 +20,8 @@
 namespace elastic::host {
 
 // A round as one of its members holds it.
-inline HeldRound held(std::uint64_t round, int nodes, int group_rank) {
-  HeldRound held;
+inline core::HeldRound held(std::uint64_t round, int nodes, int group_rank) {
+  core::HeldRound held;
   held.record.round = round;
   held.record.nodes = nodes;
   held.record.world_size = nodes;
@@ -86,7 +86,7 @@ class SessionClient {
   }
   bool join(const JobSettings& settings) { return send_message(rdzv::Join{info, settings}); }
   bool resume(const JobSettings& settings, rdzv::NodePhase phase,
-              std::optional<HeldRound> last = std::nullopt) {
+              std::optional<core::HeldRound> last = std::nullopt) {
     return send_message(rdzv::Resume{info, settings, phase, std::move(last), std::nullopt});
   }
 
@@ -151,7 +151,7 @@ class SessionClient {
   }
 
   TestClient& raw() { return client_; }
-  NodeInfo info;
+  core::NodeInfo info;
   session::NodeSecret secret;
 
  private:

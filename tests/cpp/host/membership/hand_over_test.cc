@@ -289,9 +289,9 @@ TEST_P(HandOverTest, TheOnlyMemberRunsTheJobWithoutAnAnswer) {
 
 // The state of a job that another node has joined, too.
 std::string state_with_another_node(const JobSettings& settings) {
-  Rendezvous machine(settings, Instant(1s), 0s);
-  std::vector<RendezvousAction> actions;
-  NodeInfo other;
+  core::RendezvousMachine machine(settings, Instant(1s), 0s);
+  std::vector<core::RendezvousAction> actions;
+  core::NodeInfo other;
   other.id = {7, 7};
   other.name = "other";
   other.address = "127.0.0.1";

@@ -64,7 +64,7 @@ class KeptNode {
     thread_->call([&] { membership_.reset(); });
   }
   void join() { send(rdzv::Join{info_, options_.settings}); }
-  void send(const NodeStatement& statement) {
+  void send(const core::NodeStatement& statement) {
     thread_->call([&] { membership_->send(statement); });
   }
   // Drains the membership. Returns whether that ended before the limit.
@@ -93,7 +93,7 @@ class KeptNode {
 
  private:
   RendezvousOptions options_;
-  NodeInfo info_;
+  core::NodeInfo info_;
   EventQueue<MembershipEvent> events_;
   std::unique_ptr<os::LoopThread> thread_;
   std::unique_ptr<Membership> membership_;

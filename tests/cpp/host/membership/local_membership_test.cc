@@ -79,7 +79,7 @@ class LocalMembershipTest : public ::testing::Test {
 
   std::unique_ptr<os::EventLoop> loop_;
   std::unique_ptr<LocalMembership> membership_;
-  NodeInfo node_;
+  core::NodeInfo node_;
   std::vector<std::string> received_;
 };
 

@@ -52,7 +52,7 @@ class LocalObserversTest : public ::testing::Test {
         });
   }
   std::string path() const { return directory_->path() + "/job.sock"; }
-  void send(const NodeStatement& statement) {
+  void send(const core::NodeStatement& statement) {
     thread_->call([&] { membership_->send(statement); });
   }
   std::unique_ptr<Observer> observe(ObserverOptions options = {}) {
@@ -81,7 +81,7 @@ class LocalObserversTest : public ::testing::Test {
   Result<os::TemporaryDirectory> directory_;
   std::unique_ptr<os::LoopThread> thread_;
   std::unique_ptr<LocalMembership> membership_;  // on the thread, as what follows
-  NodeInfo node_;
+  core::NodeInfo node_;
   std::string log_;
   bool is_watched_ = false;
   int orders_ = 0;

@@ -56,7 +56,7 @@ class TestNode {
   void crash() {
     thread_->call([this] { session_.reset(); });
   }
-  void send(const NodeStatement& statement) {
+  void send(const core::NodeStatement& statement) {
     thread_->call([&] { session_->send(statement); });
   }
   void join() {
@@ -139,7 +139,7 @@ class TestNode {
     return true;
   }
 
-  NodeInfo& info() { return info_; }
+  core::NodeInfo& info() { return info_; }
   const RoundRecord& record() const { return record_; }
   const std::vector<std::string>& notes() const { return notes_; }
 
@@ -153,7 +153,7 @@ class TestNode {
 
   support::LoopGroup& group_ = *support::LoopGroup::current();
   const RendezvousOptions options_;
-  NodeInfo info_;
+  core::NodeInfo info_;
   RoundRecord record_;
   std::vector<std::string> notes_;
   std::deque<MembershipEvent> events_;

@@ -26,62 +26,15 @@
 // Timers are Instants; next_deadline() returns the earliest. Only Tick evaluates timers and
 // silence. A caller that was suspended reports it (ClockGap); deadlines then move by that time.
 
-#include "elastic/rendezvous.h"
+#include "core/rendezvous/rendezvous_machine.h"
 
 #include <algorithm>
 #include <utility>
 
 #include "core/base/check.h"
 #include "core/base/duration_text.h"
-#include "core/rendezvous/rendezvous_machine.h"
 
-namespace elastic {
-
-Rendezvous::Rendezvous(JobSettings settings, Instant now, Duration start_hold)
-    : machine_(std::make_unique<core::RendezvousMachine>(std::move(settings), now, start_hold)) {}
-Rendezvous::Rendezvous(Rendezvous&&) noexcept = default;
-Rendezvous& Rendezvous::operator=(Rendezvous&&) noexcept = default;
-Rendezvous::~Rendezvous() = default;
-
-void Rendezvous::step(const RendezvousEvent& event, Instant now,
-                      std::vector<RendezvousAction>* actions) {
-  machine_->step(event, now, actions);
-}
-std::optional<Instant> Rendezvous::next_deadline() const { return machine_->next_deadline(); }
-std::string Rendezvous::describe(Instant now) const { return machine_->describe(now); }
-bool Rendezvous::has_resumed() const { return machine_->has_resumed(); }
-void Rendezvous::begin_anew(const JobSettings& settings, Instant now) {
-  machine_->begin_anew(settings, now);
-}
-RendezvousPhase Rendezvous::phase() const { return machine_->phase(); }
-const JobSettings& Rendezvous::settings() const { return machine_->settings(); }
-Duration Rendezvous::takeover_limit() const { return machine_->takeover_limit(); }
-const RoundRecord& Rendezvous::record() const { return machine_->record(); }
-const std::vector<RoundMember>& Rendezvous::members() const { return machine_->members(); }
-std::vector<NodeStatus> Rendezvous::nodes(Instant now) const { return machine_->nodes(now); }
-bool Rendezvous::has_node(const NodeId& id) const { return machine_->has_node(id); }
-std::vector<NodeId> Rendezvous::lost_nodes() const { return machine_->lost_nodes(); }
-std::string Rendezvous::name_of(const NodeId& id) const { return machine_->name_of(id); }
-int Rendezvous::members_left() const { return machine_->members_left(); }
-void Rendezvous::await_grow() { machine_->await_grow(); }
-bool Rendezvous::is_growth_due() const { return machine_->is_growth_due(); }
-int Rendezvous::waiting_nodes() const { return machine_->waiting_nodes(); }
-int Rendezvous::spare_nodes() const { return machine_->spare_nodes(); }
-int Rendezvous::joined_nodes() const { return machine_->joined_nodes(); }
-void Rendezvous::set_neighbours(std::string text) { machine_->set_neighbours(std::move(text)); }
-const JobResult* Rendezvous::result() const { return machine_->result(); }
-bool Rendezvous::is_removable() const { return machine_->is_removable(); }
-std::string Rendezvous::encode() const { return machine_->encode(); }
-Status Rendezvous::load(std::string_view bytes, Instant now) { return machine_->load(bytes, now); }
-Status Rendezvous::restore(std::string_view bytes, Instant now) {
-  return machine_->restore(bytes, now);
-}
-Status Rendezvous::succeed(std::string_view bytes, const RendezvousSuccession& succession,
-                           Instant now) {
-  return machine_->succeed(bytes, succession, now);
-}
-
-namespace core {
+namespace elastic::core {
 
 RendezvousMachine::RendezvousMachine(JobSettings settings, Instant now, Duration start_hold)
     : settings_(std::move(settings)),
@@ -408,5 +361,4 @@ std::optional<Instant> RendezvousMachine::next_deadline() const {
   return next;
 }
 
-}  // namespace core
-}  // namespace elastic
+}  // namespace elastic::core

@@ -1,0 +1,234 @@
+#pragma once
+
+// What the rendezvous of a job receives and sends: the values of its messages, the events, and the
+// actions. docs/rendezvous.md has the rules. Plain values.
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <variant>
+
+#include "elastic/rendezvous_types.h"
+#include "elastic/status.h"
+#include "elastic/time.h"
+
+namespace elastic {
+namespace core {
+
+// A join that names a higher round is rejected.
+inline constexpr std::uint64_t kRoundMax = 1ULL << 62;
+
+// The data that a node sends when it joins.
+struct NodeInfo {
+  NodeId id;
+  std::string name;              // host and pid: for messages, and a sort key of ranks
+  std::string address;           // at which the other nodes reach this one
+  std::uint16_t store_port = 0;  // bound for the workers' store in case this node gets rank 0
+  int local_world_size = 1;
+  std::string role = "default";
+  int previous_rank = -1;  // its node rank in its last round; assigned again if it is free
+  // The highest round that it received in a Round, Restart or Evicted. A join with a lower number
+  // than the last one sent to this node was sent before the node received that message.
+  std::uint64_t highest_round = 0;
+  int static_rank = -1;  // --node-rank: with static_ranks the rank, else a preferred rank
+  std::string topology;  // a sort key: nodes with equal values get adjacent ranks
+  Duration stop_grace = std::chrono::seconds(30);     // from SIGTERM to SIGKILL
+  Duration failure_grace = std::chrono::seconds(30);  // the same, after another node failed
+  bool hosts_coordinator = false;  // the coordinator runs in this agent's process
+
+  bool operator==(const NodeInfo&) const = default;
+};
+
+// A round, and the node rank of the member that reports it.
+struct HeldRound {
+  RoundRecord record;
+  int group_rank = -1;
+};
+
+enum class MemberFate : std::uint8_t {
+  kPresent,
+  kMissing,  // sent nothing since the coordinator was restarted
+  kLeft,
+  kLost,
+};
+
+struct RoundMember {
+  NodeId id;
+  std::string name;
+  std::string address;
+  int local_world_size = 0;
+  std::string role;
+  MemberFate fate = MemberFate::kPresent;
+
+  bool operator==(const RoundMember&) const = default;
+};
+
+}  // namespace core
+
+namespace rdzv {
+// ---- Events. Every event of a node also counts as a heartbeat.
+
+// Requests membership of the round after node.highest_round, and confirms that all workers of
+// earlier rounds have ended. A finished node (Done) also replies to a Restart with it.
+struct Join {
+  core::NodeInfo node;
+  JobSettings settings;
+};
+// A session continues on a new connection. A restarted coordinator without a state file rebuilds
+// the round from these events.
+struct Resume {
+  core::NodeInfo node;
+  JobSettings settings;
+  NodePhase phase = NodePhase::kJoined;
+  std::optional<core::HeldRound> last;   // the last round that it received
+  std::optional<FailureReport> failure;  // in that round
+};
+struct Heartbeat {
+  NodeId node;
+};
+// A worker failed. The node stops its other workers when it receives Restart, like all nodes.
+struct Failed {
+  NodeId node;
+  std::uint64_t round = 0;
+  FailureReport failure;
+};
+// All workers of the round have ended on the node.
+struct Gone {
+  NodeId node;
+  std::uint64_t round = 0;
+};
+// All workers of the node succeeded.
+struct Done {
+  NodeId node;
+  std::uint64_t round = 0;
+};
+// Sent as soon as the agent has decided to leave, before its workers have ended.
+struct Leave {
+  NodeId node;
+  std::string reason;
+  bool is_planned = false;  // set by the machine's owner: the node was to leave at an agreed step
+};
+// Closes the job for all nodes: by request, or after a failure that no restart can fix.
+struct Close {
+  NodeId node;  // all zero: the owner of the machine decides it
+  JobResult result;
+};
+// The node's session ended without Leave. REQUIRES: no newer session of the same node is open.
+struct SessionLost {
+  NodeId node;
+  Duration least_grace{};  // to resume, however short reconnect_grace is
+};
+// The node's agent and all of its workers have ended. No effect while its session is open.
+struct ProcessEnded {
+  NodeId node;
+};
+// Evaluates the timers; no other event does. First feed every message that has arrived.
+struct Tick {};
+// The caller's process did not run for `gap`. Feed it before the messages that waited.
+struct ClockGap {
+  Duration gap{};
+};
+// Until the job ends no round is restarted for nodes that join.
+struct HoldGrowth {};
+// The round ends for the nodes that wait, if RendezvousMachine::is_growth_due().
+struct Grow {
+  std::string why = {};  // not at an agreed step; "": it is at one, or none was expected
+};
+
+// ---- Actions. Each is one message of bounded size to the node `to`.
+struct Round {
+  NodeId to;
+  std::shared_ptr<const RoundRecord> record;
+  NodeAssignment own;
+};
+// The node stops the workers of `round` within `grace`, sends Gone, then Join with a highest_round
+// of at least `round`. A finished node, or one that never received the round, has none to stop.
+struct Restart {
+  NodeId to;
+  std::uint64_t round = 0;
+  RestartCause cause = RestartCause::kWorkerFailed;
+  std::string reason;  // one sentence
+  Duration grace{};
+};
+// The reply to a Join whose round is not formed yet; repeated on a change and every 10 s.
+struct Waiting {
+  NodeId to;
+  std::string message;
+  std::optional<Duration> remaining = {};  // until what the message ends with: ", gives up"
+};
+// The session continues; the state of the node has not changed.
+struct Resumed {
+  NodeId to;
+  std::uint64_t round = 0;
+};
+// The node was declared lost, or is unknown: it stops its workers and may join again, with a
+// highest_round of at least `round`. Also emitted at the loss, when the node may be unreachable.
+struct Evicted {
+  NodeId to;
+  std::uint64_t round = 0;
+  std::string reason;
+};
+// The node's message is of another round than the current one and was ignored.
+struct Superseded {
+  NodeId to;
+  std::uint64_t round = 0;
+};
+// The join is rejected: a value is invalid, or its settings differ from the job's.
+struct Refused {
+  NodeId to;
+  Status error;
+};
+struct TimedOut {
+  NodeId to;
+  std::string message;
+};
+struct Closed {
+  NodeId to;
+  std::shared_ptr<const JobResult> result;
+};
+// To the node of rank 0: the workers of all members have ended, and its store may be closed.
+struct RoundOver {
+  NodeId to;
+  std::uint64_t round = 0;
+};
+
+}  // namespace rdzv
+
+namespace core {
+
+using RendezvousEvent =
+    std::variant<rdzv::Join, rdzv::Resume, rdzv::Heartbeat, rdzv::Failed, rdzv::Gone, rdzv::Done,
+                 rdzv::Leave, rdzv::Close, rdzv::SessionLost, rdzv::ProcessEnded, rdzv::Tick,
+                 rdzv::ClockGap, rdzv::HoldGrowth, rdzv::Grow>;
+// The events that a node sends; the others are made by the owner of the machine.
+using NodeStatement =
+    std::variant<rdzv::Join, rdzv::Failed, rdzv::Gone, rdzv::Done, rdzv::Leave, rdzv::Close>;
+using RendezvousAction =
+    std::variant<rdzv::Round, rdzv::Restart, rdzv::Waiting, rdzv::Resumed, rdzv::Evicted,
+                 rdzv::Superseded, rdzv::Refused, rdzv::TimedOut, rdzv::Closed, rdzv::RoundOver>;
+
+inline NodeId addressee(const RendezvousAction& action) {
+  return std::visit([](const auto& one) { return one.to; }, action);
+}
+
+// It would cross what the node is about to report in a new session, and follows that.
+inline bool is_of_a_round(const RendezvousAction& action) {
+  return std::holds_alternative<rdzv::Round>(action) ||
+         std::holds_alternative<rdzv::Restart>(action);
+}
+
+// It is not a node of the job any more; until it joins again its heartbeats are ignored.
+inline bool removes_node(const RendezvousAction& action) {
+  return std::holds_alternative<rdzv::Evicted>(action) ||
+         std::holds_alternative<rdzv::Refused>(action) ||
+         std::holds_alternative<rdzv::TimedOut>(action);
+}
+
+// A round ends because a member is gone.
+inline bool is_departure(rdzv::RestartCause cause) {
+  return cause == rdzv::RestartCause::kMemberLost || cause == rdzv::RestartCause::kMemberLeft;
+}
+
+}  // namespace core
+}  // namespace elastic
