@@ -23,7 +23,7 @@ struct FormerNode {
   std::uint64_t done_round = 0;  // the last round that it finished
   bool timed_out = false;        // its join was not granted in time
   // Lost while it waited for the first round: when that wait ends, also if it joins again.
-  SharedInstant join_deadline = {};
+  StoredInstant join_deadline = {};
 };
 
 class FormerNodes {

@@ -1,14 +1,11 @@
 // The state as bytes: a magic number, a version, and the fields below in this order. There is no
-// Instant among them: a point of time is a number and how far away it was when it was set. A
-// process that loads the state counts from when it first saw the number, so that a time limit keeps
-// running in every process that knows it, however often others write the state, and clocks of
-// different processes are never compared.
+// Instant among them: a point of time is how far away it was when it was set, and a process that
+// loads the state counts from then. So clocks of different processes are never compared.
 //
 // One list of fields serves both directions: RendezvousCodec visits them with a writer or a reader.
 
 #include <algorithm>
 #include <deque>
-#include <map>
 #include <set>
 #include <type_traits>
 #include <utility>
@@ -30,8 +27,9 @@ constexpr std::size_t kEncodedNodeBytes = 320;
 class Saver : public FieldWriter {
  public:
   using FieldWriter::FieldWriter;
-  void shared_instant(SharedInstant& value) {
-    number(value.number);
+  void instant(StoredInstant& value) {
+    bool is_set = value.is_set();
+    flag(is_set);
     duration(value.away);
   }
 };
@@ -39,23 +37,17 @@ class Saver : public FieldWriter {
 // Visits values for reading.
 class Loader : public FieldReader {
  public:
-  Loader(std::string_view bytes, Instant now, const std::map<std::uint64_t, Instant>& seen)
-      : FieldReader(bytes), now_(now), seen_(seen) {}
+  Loader(std::string_view bytes, Instant now) : FieldReader(bytes), now_(now) {}
 
-  void shared_instant(SharedInstant& value) {
-    number(value.number);
+  void instant(StoredInstant& value) {
+    bool is_set = false;
+    flag(is_set);
     duration(value.away);
-    if (value.number == 0) return;
-    const auto seen = seen_.find(value.number);
-    value.at = seen != seen_.end() ? seen->second : add_saturating(now_, value.away);
-    marks.emplace(value.number, value.at);
+    if (is_set) value.at = add_saturating(now_, value.away);
   }
 
-  std::map<std::uint64_t, Instant> marks;  // all that were read
-
  private:
-  Instant now_;
-  const std::map<std::uint64_t, Instant>& seen_;
+  const Instant now_;
 };
 
 template <typename Visitor>
@@ -65,8 +57,7 @@ void visit(Visitor& v, Node& node) {
   v.number(node.rank);
   v.number(node.arrival);
   v.number(node.done_round);
-  v.number(node.beat);
-  v.shared_instant(node.deadline);
+  v.instant(node.deadline);
 }
 
 template <typename Visitor>
@@ -78,7 +69,7 @@ void visit(Visitor& v, FormerNode& one) {
   v.flag(one.timed_out);
   v.number(one.round);
   v.number(one.done_round);
-  v.shared_instant(one.join_deadline);
+  v.instant(one.join_deadline);
 }
 
 template <typename Visitor>
@@ -86,7 +77,7 @@ void visit(Visitor& v, RoundEnd& end) {
   v.choice(end.cause, rdzv::RestartCause::kMemberLeft);
   v.text(end.reason, kFieldBytesMax);
   v.optional(end.failure, [&](FailureReport& failure) { visit(v, failure); });
-  v.shared_instant(end.failure_at);
+  v.instant(end.failure_at);
   v.name(end.failed_node, kNodeTextBytesMax);
   v.flag(end.verdict_pending);
   v.flag(end.charged);
@@ -102,11 +93,11 @@ void visit(Visitor& v, RoundState& round) {
   v.number(round.finishers_departed);
   v.number(round.flaps);
   v.number(round.crashes);
-  v.shared_instant(round.started);
-  v.shared_instant(round.first_waiting_at);
-  v.shared_instant(round.last_waiting_at);
+  v.instant(round.started);
+  v.instant(round.first_waiting_at);
+  v.instant(round.last_waiting_at);
   visit(v, round.end);
-  for (SharedInstant& timer : round.timers) v.shared_instant(timer);
+  for (StoredInstant& timer : round.timers) v.instant(timer);
 }
 
 }  // namespace
@@ -121,9 +112,7 @@ class RendezvousCodec {
         highest_seen(machine.highest_seen_),
         arrivals(machine.arrivals_),
         restarts(machine.restarts_),
-        membership_changes(machine.membership_changes_),
-        holds_growth(machine.holds_growth_),
-        marks(machine.marks_) {
+        membership_changes(machine.membership_changes_) {
     if (machine.result_) result = *machine.result_;
     if (machine.previous_result_) previous_result = *machine.previous_result_;
   }
@@ -145,7 +134,6 @@ class RendezvousCodec {
     v.number(arrivals);
     v.number(restarts);
     v.number(membership_changes);
-    v.flag(holds_growth);
     for (auto* one : {&result, &previous_result}) {
       v.optional(*one, [&](JobResult& value) { visit(v, value); });
     }
@@ -155,7 +143,6 @@ class RendezvousCodec {
     } else {
       v.list(former_nodes, kNodesMax, [&](FormerNode& one) { visit(v, one); });
     }
-    v.number(marks);
   }
 
   // The machine indexes and dereferences without further checks: the state must satisfy these.
@@ -165,14 +152,14 @@ class RendezvousCodec {
         round.record.round > highest_seen) {
       return false;
     }
-    const bool is_timed = round.started.number > 0 || round.members.empty();
+    const bool is_timed = round.started.is_set() || round.members.empty();
     if (!is_timed || (round.is_running && round.members.empty())) return false;
     for (const int counter :
          {restarts, membership_changes, round.flaps, round.crashes, round.finishers_departed}) {
       if (!is_counter(counter)) return false;
     }
     const RoundEnd& end = round.end;
-    if (end.failure.has_value() != (end.failure_at.number > 0)) return false;
+    if (end.failure.has_value() != end.failure_at.is_set()) return false;
     if (end.verdict_pending && !end.failure) return false;
     for (const RoundMember& member : round.members) {
       if (member.local_world_size < 0 || member.local_world_size > kLocalWorldSizeMax) return false;
@@ -232,11 +219,9 @@ class RendezvousCodec {
     m.arrivals_ = arrivals;
     m.restarts_ = restarts;
     m.membership_changes_ = membership_changes;
-    m.holds_growth_ = holds_growth;
     m.result_ = share(result);
     m.previous_result_ = share(previous_result);
     m.former_nodes_.assign(std::move(former_nodes));
-    m.marks_ = marks;
     install_nodes(&m, now);
     m.now_ = std::max(m.now_, now);
     m.timers_checked_at_ = Instant::min();
@@ -252,21 +237,13 @@ class RendezvousCodec {
   }
   void install_nodes(RendezvousMachine* machine, Instant now) {
     RendezvousMachine& m = *machine;
-    RendezvousMachine::Nodes before = std::move(m.nodes_);
-    m.nodes_.clear();
-    m.static_rank_owners_.clear();
-    m.deadline_check_ = Instant::max();
     for (Node& node : nodes) {
       const NodeId id = node.info.id;
-      const auto known = before.find(id);
-      if (known == before.end() || known->second.beat != node.beat)
-        m.liveness_.record_activity(id, now);
-      before.erase(id);
+      m.liveness_.record_activity(id, now);
       if (m.settings_.static_ranks) m.static_rank_owners_[node.info.static_rank] = id;
       m.deadline_check_ = std::min(m.deadline_check_, node.deadline.at);
       m.nodes_[id] = std::move(node);
     }
-    for (const auto& [id, node] : before) m.liveness_.forget(id);
   }
 
   const RendezvousMachine* source = nullptr;  // when writing
@@ -276,10 +253,8 @@ class RendezvousCodec {
   std::uint64_t arrivals = 0;
   int restarts = 0;
   int membership_changes = 0;
-  bool holds_growth = false;
   std::optional<JobResult> previous_result;
   std::deque<FormerNode> former_nodes;  // the same
-  std::uint64_t marks = 0;
 };
 
 std::string RendezvousMachine::encode() const {
@@ -311,7 +286,7 @@ Status RendezvousMachine::load(std::string_view bytes, Instant now) {
   }
   constexpr std::size_t kHeadBytes = sizeof kStateMagic + sizeof kStateVersion;
   RendezvousCodec state;
-  Loader loader(bytes.substr(kHeadBytes), now, seen_marks_);
+  Loader loader(bytes.substr(kHeadBytes), now);
   state.visit_all(loader);
   if (!loader.ok() || !state.is_sound()) {
     return Status(StatusCode::kPeerViolation,
@@ -321,7 +296,6 @@ Status RendezvousMachine::load(std::string_view bytes, Instant now) {
     if (Status fault = compare_settings(state.settings, settings_); !fault.ok()) return fault;
   }
   state.install(this, now);
-  seen_marks_ = std::move(loader.marks);
   return {};
 }
 

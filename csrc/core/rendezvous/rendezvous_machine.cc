@@ -223,7 +223,7 @@ void RendezvousMachine::on(const rdzv::Tick&) {
 void RendezvousMachine::on(const rdzv::ClockGap& event) {
   if (!liveness_.add_gap(event.gap)) return;
   const Instant began = now_ - event.gap;
-  for (SharedInstant& timer : round_.timers) {
+  for (StoredInstant& timer : round_.timers) {
     if (timer.at > began) timer.at = add_saturating(timer.at, event.gap);
   }
   for (auto& [id, node] : nodes_) node.deadline.at = add_saturating(node.deadline.at, event.gap);
@@ -232,16 +232,10 @@ void RendezvousMachine::on(const rdzv::ClockGap& event) {
   }
   deadline_check_ = add_saturating(deadline_check_, event.gap);
   if (growth_from_ > began) growth_from_ = add_saturating(growth_from_, event.gap);
-  for (auto& [number, at] : seen_marks_) {
-    if (at > began) at = add_saturating(at, event.gap);
-  }
   // Nor does a round, or the wait of a node for it, become older.
-  for (SharedInstant* const since :
+  for (StoredInstant* const since :
        {&round_.started, &round_.first_waiting_at, &round_.last_waiting_at}) {
-    if (since->number == 0) continue;
-    since->at = std::min(add_saturating(since->at, event.gap), now_);
-    const auto mark = seen_marks_.find(since->number);
-    if (mark != seen_marks_.end()) mark->second = since->at;
+    if (since->is_set()) since->at = std::min(add_saturating(since->at, event.gap), now_);
   }
 }
 
@@ -263,7 +257,7 @@ void RendezvousMachine::on(const rdzv::Grow& event) {
   }
 }
 
-void RendezvousMachine::set_deadline(Node& node, SharedInstant deadline) {
+void RendezvousMachine::set_deadline(Node& node, StoredInstant deadline) {
   node.deadline = deadline;
   deadline_check_ = std::min(deadline_check_, deadline.at);
 }
@@ -350,7 +344,7 @@ std::optional<Instant> RendezvousMachine::next_deadline() const {
   Instant next = liveness_.next_deadline().value_or(Instant::max());
   if (!is_closed()) {
     next = std::min(next, deadline_check_);
-    for (const SharedInstant& timer : round_.timers) {
+    for (const StoredInstant& timer : round_.timers) {
       if (timer.at > timers_checked_at_)
         next = std::min(next, timer.at);  // an earlier one was checked already
     }

@@ -60,7 +60,7 @@ Status compare_settings(const JobSettings& job, const JobSettings& node);
 inline constexpr std::string_view kProgramSetting = "program";
 
 // Of encode().
-inline constexpr std::uint16_t kStateVersion = 7;
+inline constexpr std::uint16_t kStateVersion = 8;
 
 // One node of the job, for status displays.
 struct NodeStatus {
@@ -128,7 +128,7 @@ class RendezvousMachine {
   // The state as bytes: versioned; with durations and counters but no instants, so that a process
   // with another clock can continue. What this machine observed about liveness is not included.
   std::string encode() const;
-  // Replaces the state with the stored one; running time limits continue. Fails without any change
+  // On a new object: takes the stored state; its time limits begin again. Fails without any change
   // if the bytes are damaged, of another version, or of a job with other settings.
   Status load(std::string_view bytes, Instant now);
   // Continues, on a new object, an earlier coordinator's state. A newer round with which a node
@@ -309,17 +309,15 @@ class RendezvousMachine {
     const FormerNode* const known = former_nodes_.find(id);
     return known != nullptr && !known->lost;
   }
-  SharedInstant make_shared_instant(Instant at) {
+  StoredInstant stored(Instant at) const {
     if (at == Instant::max()) return {};
-    return {at, at - now_, ++marks_};
+    return {at, at - now_};
   }
-  void arm(Timer timer, Instant at) { round_.arm(timer, make_shared_instant(at)); }
+  void arm(Timer timer, Instant at) { round_.arm(timer, stored(at)); }
   void arm_after(Timer timer, Duration wait) { arm(timer, add_saturating(now_, wait)); }
-  void set_deadline(Node& node, Instant deadline) {
-    set_deadline(node, make_shared_instant(deadline));
-  }
-  void set_deadline(Node& node, SharedInstant deadline);
-  SharedInstant join_deadline(const NodeId& id);
+  void set_deadline(Node& node, Instant deadline) { set_deadline(node, stored(deadline)); }
+  void set_deadline(Node& node, StoredInstant deadline);
+  StoredInstant join_deadline(const NodeId& id);
 
   JobSettings settings_;
 
@@ -330,22 +328,20 @@ class RendezvousMachine {
   std::uint64_t arrivals_ = 0;
   int restarts_ = 0;
   int membership_changes_ = 0;
-  bool holds_growth_ = false;                         // until the job ends
   std::shared_ptr<const JobResult> result_;           // null while the job is open
   std::shared_ptr<const JobResult> previous_result_;  // of the generation before this one
   FormerNodes former_nodes_;
-  std::uint64_t marks_ = 0;
 
   // Observed or derived here; not part of the encoding.
   Liveness liveness_;
-  std::map<std::uint64_t, Instant> seen_marks_;  // of the state that was loaded last
-  RendezvousSuccession succession_;              // term 1: this is the job's first coordinator
-  std::string refused_;                          // the last node, and why; "": none for this round
-  std::string neighbours_;                       // as set_neighbours()
-  bool awaits_grow_ = false;                     // as await_grow()
-  bool is_one_program_ = true;                   // every node so far named that of the settings
-  bool has_resumes_ = false;                     // somebody knew a machine before this one
-  bool is_next_job_due_ = false;             // begin_next_job() is called at the end of this step
+  RendezvousSuccession succession_;  // term 1: this is the job's first coordinator
+  std::string refused_;              // the last node, and why; "": none for this round
+  std::string neighbours_;           // as set_neighbours()
+  bool awaits_grow_ = false;         // as await_grow()
+  bool holds_growth_ = false;     // until the job ends; nodes that know why say so when they resume
+  bool is_one_program_ = true;    // every node so far named that of the settings
+  bool has_resumes_ = false;      // somebody knew a machine before this one
+  bool is_next_job_due_ = false;  // begin_next_job() is called at the end of this step
   Instant growth_from_ = Instant::min();     // the round does not grow before
   Instant deadline_check_ = Instant::max();  // no node's deadline is earlier
   Instant now_;

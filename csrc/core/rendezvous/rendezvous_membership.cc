@@ -302,7 +302,7 @@ void RendezvousMachine::admit(const NodeInfo& info) {
   Node& node = insert(info, NodePhase::kJoined);
   node.is_newcomer = info.highest_round == 0;
   if (round_.is_running) {
-    round_.last_waiting_at = make_shared_instant(now_);
+    round_.last_waiting_at = stored(now_);
     if (round_.tally.joined == 1) round_.first_waiting_at = round_.last_waiting_at;
   } else {
     if (round_.is_first) set_deadline(node, join_deadline(info.id));
@@ -314,10 +314,10 @@ void RendezvousMachine::admit(const NodeInfo& info) {
 
 // A node that was lost while it waited, and joins again, continues that wait: else a node that is
 // slow compared to node_timeout would wait for ever.
-SharedInstant RendezvousMachine::join_deadline(const NodeId& id) {
+StoredInstant RendezvousMachine::join_deadline(const NodeId& id) {
   const FormerNode* const known = former_nodes_.find(id);
-  if (known != nullptr && known->join_deadline.number > 0) return known->join_deadline;
-  return make_shared_instant(add_saturating(now_, settings_.join_timeout));
+  if (known != nullptr && known->join_deadline.is_set()) return known->join_deadline;
+  return stored(add_saturating(now_, settings_.join_timeout));
 }
 
 void RendezvousMachine::enqueue(Node& node, const NodeInfo& info) {
@@ -389,13 +389,12 @@ void RendezvousMachine::fail(Node& node, const FailureReport& failure) {
   round_.end.failure = failure;
   round_.end.failure->at = at;
   round_.end.failure->message.resize(std::min(failure.message.size(), kMessageBytesMax));
-  round_.end.failure_at = make_shared_instant(at);
+  round_.end.failure_at = stored(at);
   round_.end.failed_node = node.info.name;
 }
 
 void RendezvousMachine::record_activity(Node& node) {
   liveness_.record_activity(node.info.id, now_);
-  ++node.beat;
   if (node.is_awaited) return_awaited(node);
   if (node.suspect) change(node, [](Node& one) { one.suspect = false; });
 }
@@ -403,7 +402,7 @@ void RendezvousMachine::record_activity(Node& node) {
 void RendezvousMachine::return_awaited(Node& node) {
   change(node, [](Node& one) { one.is_awaited = false; });
   if (node.rank >= 0) hold_growth_for_reports();
-  if (node.deadline.number == 0) return;
+  if (!node.deadline.is_set()) return;
   // The time in which it could not report does not count.
   if (node.phase == NodePhase::kJoined) {
     deadline_check_ = std::min(deadline_check_, node.deadline.at);

@@ -71,7 +71,6 @@ void RendezvousMachine::begin_anew(const JobSettings& settings, Instant now) {
 
 // The nodes are known from a stored state and have not resumed yet.
 void RendezvousMachine::await_nodes(Duration limit) {
-  holds_growth_ = false;  // nodes that know of a stop of the job say so when they resume
   for (auto& [id, node] : nodes_) {
     change(node, [](Node& one) { one.suspect = one.is_awaited = true; });
     liveness_.await(id, add_saturating(now_, limit));
@@ -215,7 +214,7 @@ void RendezvousMachine::restore_round(const rdzv::Resume& event) {
   if (!may_take_static_rank(event.node)) return;
   if (event.last->record.generation != round_.record.generation)
     restarts_ = membership_changes_ = 0;
-  round_.adopt(event.last->record, make_shared_instant(now_));
+  round_.adopt(event.last->record, stored(now_));
   round_.may_be_stale = !is_of_stored_job;
   restarts_ = std::max(restarts_, round_.record.restarts);
   membership_changes_ = std::max(membership_changes_, round_.record.membership_changes);
@@ -268,7 +267,7 @@ void RendezvousMachine::finish_rebuild() {
   round_.is_fresh = false;
   hold_growth_for_reports();
   round_.first_waiting_at = round_.last_waiting_at =
-      make_shared_instant(now_);  // settle counts from here for the nodes that wait
+      stored(now_);  // settle counts from here for the nodes that wait
 }
 
 void RendezvousMachine::restore_member(const rdzv::Resume& event) {
@@ -281,7 +280,7 @@ void RendezvousMachine::restore_member(const rdzv::Resume& event) {
   if (--round_.missing == 0) finish_rebuild();
   replay(node, event);
   const bool is_behind = node.phase == NodePhase::kWorking || node.phase == NodePhase::kStopped;
-  if (phase() == RendezvousPhase::kForming && is_behind && node.deadline.number == 0) {
+  if (phase() == RendezvousPhase::kForming && is_behind && !node.deadline.is_set()) {
     send_restart(node);
   }
 }
@@ -326,7 +325,7 @@ void RendezvousMachine::resume_stopped(Node& node, const rdzv::Resume& event) {
   }
   if (event.phase == NodePhase::kJoined) {
     enqueue(node, event.node);
-  } else if (node.deadline.number == 0) {
+  } else if (!node.deadline.is_set()) {
     send_restart(node);
   }
 }

@@ -267,7 +267,7 @@ void RendezvousMachine::install_round(const std::vector<Node*>& by_rank) {
     node.rank = -1;
     node.deadline = {};
   }
-  round_.begin(++highest_seen_, by_rank, make_shared_instant(now_));
+  round_.begin(++highest_seen_, by_rank, stored(now_));
   round_.record.term = std::max(round_.record.term, succession_.term);
   round_.record.restarts = restarts_;
   round_.record.membership_changes = membership_changes_;

@@ -88,7 +88,7 @@ NodeAssignment RoundState::assignment_of(const Node& member) const {
                          ranks_of(members)[static_cast<std::size_t>(member.rank)]);
 }
 
-void RoundState::begin(std::uint64_t round, const std::vector<Node*>& by_rank, SharedInstant now) {
+void RoundState::begin(std::uint64_t round, const std::vector<Node*>& by_rank, StoredInstant now) {
   record.coordinator_rank = -1;
   members.clear();
   for (Node* node : by_rank) {
@@ -117,7 +117,7 @@ void RoundState::begin(std::uint64_t round, const std::vector<Node*>& by_rank, S
   }
 }
 
-void RoundState::adopt(const RoundRecord& held, SharedInstant now) {
+void RoundState::adopt(const RoundRecord& held, StoredInstant now) {
   record = held;
   is_running = true;
   is_first = false;

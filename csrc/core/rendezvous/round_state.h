@@ -23,13 +23,13 @@ inline constexpr int kFlapsForgiven = 1;  // further ones delay the admission of
 // A round that a worker's failure ends before this age counts towards the restart back-off.
 inline constexpr Duration kCrashAge = std::chrono::seconds(5);
 
-// A point of time in a state that several processes share, each with its own clock. The process
-// that sets it numbers it and stores how far away it is; every other process counts from when it
-// first read that number.
-struct SharedInstant {
+// A point of time that is encoded as how far away it was when it was set: a process that loads the
+// state, with another clock, counts from then.
+struct StoredInstant {
   Instant at = Instant::max();  // on this process's clock; max: never
   Duration away{};              // when it was set
-  std::uint64_t number = 0;     // 0: never
+
+  bool is_set() const { return at != Instant::max(); }
 };
 
 struct Node {
@@ -39,8 +39,7 @@ struct Node {
   bool suspect = false;  // its session is closed
   std::uint64_t arrival = 0;     // orders joins; the last arrivals beyond max_nodes become spares
   std::uint64_t done_round = 0;  // the last round that it finished; 0: none
-  std::uint64_t beat = 0;  // counts signs of life: a state that was loaded later may have more
-  SharedInstant deadline;  // joined: its join times out; stopping: it is evicted
+  StoredInstant deadline;        // joined: its join times out; stopping: it is evicted
   // Not encoded:
   bool is_newcomer = false;  // its first Join was sent to this machine, not to an earlier one
   bool is_awaited = false;   // known from a stored state; it has not resumed yet
@@ -54,7 +53,7 @@ struct RoundEnd {
   rdzv::RestartCause cause = rdzv::RestartCause::kRejoin;
   std::string reason;
   std::optional<FailureReport> failure;  // the earliest evidence
-  SharedInstant failure_at;
+  StoredInstant failure_at;
   std::string failed_node;
   bool verdict_pending = false;  // workers failed, and a loss may still explain it
   bool charged = false;
@@ -98,11 +97,11 @@ struct RoundState {
   int finishers_departed = 0;        // members that finished the round and have left since
   int flaps = 0;    // rounds that lost a member before kFlapRoundAge; a longer round resets it
   int crashes = 0;  // rounds in a row that ended before kCrashAge by a worker's failure
-  SharedInstant started;
-  SharedInstant first_waiting_at;  // when the oldest node that waits for growth joined
-  SharedInstant last_waiting_at;   // when the newest did
+  StoredInstant started;
+  StoredInstant first_waiting_at;  // when the oldest node that waits for growth joined
+  StoredInstant last_waiting_at;   // when the newest did
   RoundEnd end;
-  SharedInstant timers[kTimers];
+  StoredInstant timers[kTimers];
 
   // Observed or derived by this process; not encoded.
   bool is_fresh = true;        // this process has neither completed nor rebuilt a round
@@ -117,7 +116,7 @@ struct RoundState {
 
   Instant at(Timer timer) const { return timers[static_cast<std::size_t>(timer)].at; }
   bool is_armed(Timer timer) const { return at(timer) != Instant::max(); }
-  void arm(Timer timer, SharedInstant at) { timers[static_cast<std::size_t>(timer)] = at; }
+  void arm(Timer timer, StoredInstant at) { timers[static_cast<std::size_t>(timer)] = at; }
   void disarm(Timer timer) { arm(timer, {}); }
   // Disarms the timer if it has expired.
   bool take_due(Timer timer, Instant now);
@@ -132,9 +131,9 @@ struct RoundState {
   NodeAssignment assignment_of(const Node& member) const;
 
   // The round becomes number `round`, with these members in the order of their ranks.
-  void begin(std::uint64_t round, const std::vector<Node*>& by_rank, SharedInstant now);
+  void begin(std::uint64_t round, const std::vector<Node*>& by_rank, StoredInstant now);
   // The round that a node holds, of an earlier coordinator: all members are missing.
-  void adopt(const RoundRecord& held, SharedInstant now);
+  void adopt(const RoundRecord& held, StoredInstant now);
 };
 
 // The ranks of each member, at its node rank.

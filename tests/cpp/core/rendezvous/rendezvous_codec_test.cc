@@ -1,4 +1,4 @@
-// The encoded state, and the machine over a compare-and-set store.
+// The encoded state.
 
 #include <gmock/gmock.h>
 

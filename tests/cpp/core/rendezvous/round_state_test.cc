@@ -10,7 +10,7 @@ namespace {
 using namespace std::chrono_literals;
 using core::Node;
 using core::RoundState;
-using core::SharedInstant;
+using core::StoredInstant;
 using core::Timer;
 using rdzv::NodePhase;
 
@@ -23,7 +23,7 @@ Node node(std::uint64_t id, int local_world_size) {
   return node;
 }
 
-SharedInstant instant(Duration since) { return {Instant(since), 0s, 1}; }
+StoredInstant instant(Duration since) { return {Instant(since), 0s}; }
 
 TEST(RoundState, BeginSetsRecordMembersAndRanks) {
   Node a = node(1, 2);

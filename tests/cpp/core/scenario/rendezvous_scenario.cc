@@ -292,11 +292,6 @@ class RendezvousAdapter : public Adapter {
     const Status status = job_->machine().restore(state, job_->now());
     if (!status.ok()) throw Fault(std::string(status.message()));
   }
-  void reload(Command&) {
-    const Status status = job_->machine().load(job_->machine().encode(), job_->now());
-    if (!status.ok()) throw Fault(std::string(status.message()));
-  }
-
   void show(Command&) {
     const core::RendezvousMachine& machine = job_->machine();
     static constexpr const char* kPhases[] = {"forming", "running", "closed"};
@@ -342,7 +337,6 @@ class RendezvousAdapter : public Adapter {
       {"replace-coordinator", &RendezvousAdapter::replace_coordinator},
       {"save-state", &RendezvousAdapter::save_state},
       {"restore-coordinator", &RendezvousAdapter::restore_coordinator},
-      {"reload", &RendezvousAdapter::reload},
       {"show", &RendezvousAdapter::show},
       {"nodes", &RendezvousAdapter::show_nodes},
   };
