@@ -5,9 +5,16 @@
 
 namespace elastic::core {
 
-void KeptReports::keep(const hang::NodeProgress& progress, bool is_sent, Instant now) {
-  progress_ = {progress, now};
-  is_progress_known_ = is_sent;
+void KeptReports::keep(const NodeReport& report, bool is_sent, Instant now) {
+  if (const auto* const progress = std::get_if<hang::NodeProgress>(&report)) {
+    progress_ = {*progress, now};
+    is_progress_known_ = is_sent;
+  } else if (const auto* const finished = std::get_if<hang::RankFinished>(&report)) {
+    finished_ = {*finished, now};
+  } else if (const auto* const notice = std::get_if<drain::Notice>(&report)) {
+    notice_ = {*notice, now};
+    is_unanswered_ = true;
+  }
 }
 
 void KeptReports::keep(const drain::Order& order, Instant now) {
@@ -32,8 +39,8 @@ void KeptReports::coordinator_replied(std::uint64_t incarnation) {
   if (std::exchange(incarnation_, incarnation) != incarnation) is_progress_known_ = false;
 }
 
-std::vector<session::ClientMessage> KeptReports::after_resume(Instant now) const {
-  std::vector<session::ClientMessage> messages;
+std::vector<NodeReport> KeptReports::after_resume(Instant now) const {
+  std::vector<NodeReport> messages;
   if (finished_) {
     hang::RankFinished finished = finished_->report;
     finished.age += now - finished_->at;

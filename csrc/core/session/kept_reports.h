@@ -1,42 +1,40 @@
 #pragma once
 
-// What a node has reported about its workers, kept for a coordinator that follows the one to which
-// it was sent: such a coordinator begins without it.
+// What a node reports about its workers, kept for a coordinator that follows the one to which it
+// was sent: such a coordinator begins without it.
 //
-// Pure. Not thread-safe. Times of reports are relative, so that every coordinator can place them on
-// its own clock; what is sent again has aged by then.
+// Pure. Not thread-safe. A part of SessionMachine. Times of reports are relative, so that every
+// coordinator can place them on its own clock; what is sent again has aged by then.
 
 #include <cstdint>
 #include <optional>
+#include <variant>
 #include <vector>
 
 #include "core/drain/drain_types.h"
 #include "core/hang/hang_types.h"
-#include "core/session/session_wire.h"
 #include "elastic/time.h"
 
 namespace elastic::core {
 
+using NodeReport = std::variant<hang::NodeProgress, hang::NodeStacks, hang::RankFinished,
+                                drain::Reply, drain::Notice>;
+
 class KeptReports {
  public:
-  // The last report of a kind replaces the former one.
-  void keep(const hang::RankFinished& finished, Instant now) { finished_ = {finished, now}; }
-  void keep(const drain::Notice& notice, Instant now) {
-    notice_ = {notice, now};
-    is_unanswered_ = true;
-  }
+  // The last report of a kind replaces the former one; replies are not kept. `is_sent`: to the
+  // coordinator that said hello last.
+  void keep(const NodeReport& report, bool is_sent, Instant now);
   // That of an order: one for nodes that join is kept, too, and only until the next round.
   void keep(const drain::Order& order, Instant now);
   void begin_round() { joining_.reset(); }
-  // `is_sent`: to the coordinator that said hello last.
-  void keep(const hang::NodeProgress& progress, bool is_sent, Instant now);
 
   // A coordinator has replied with this incarnation. One that has another incarnation than the last
   // one knows no progress.
   void coordinator_replied(std::uint64_t incarnation);
 
   // What follows a Resume. A coordinator receives these again after each reconnect.
-  std::vector<session::ClientMessage> after_resume(Instant now) const;
+  std::vector<NodeReport> after_resume(Instant now) const;
   // What follows a Join: the node's own notice, while it has time left and no order has answered
   // it. The coordinator to which it was sent may not have known the node.
   std::optional<drain::Notice> after_join(Instant now) const;

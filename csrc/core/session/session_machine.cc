@@ -1,9 +1,10 @@
 // Theory of operation
 //
-// A session outlives its connections. It has three parts: the connection (its state in the table,
+// A session outlives its connections. It has four parts: the connection (its state in the table,
 // and the search for a coordinator), the outbox (the messages that the coordinator must receive,
-// and which of them it acknowledged), and the clock (every timer). An event or an expired timer
-// becomes an input of the table, and the reaction is executed here on the three parts.
+// and which of them it acknowledged), the reports that a further coordinator receives again, and
+// the clock (every timer). An event or an expired timer becomes an input of the table, and the
+// reaction is executed here on the parts.
 //
 // Several heartbeats are sent per node_timeout, and the coordinator replies at once. A reply
 // acknowledges every message that was sent before the heartbeat; there is no other acknowledgement.
@@ -100,6 +101,7 @@ void SessionMachine::on(const Activity&) { accept_message(); }
 void SessionMachine::on(const HelloReceived& event) {
   if (!accept_message()) return;
   is_held_ = false;
+  kept_.coordinator_replied(event.incarnation);
   connection_.answered(event.term);
   clock_.hello_answered(event.incarnation, event.time);
   if (auto message = connection_.log_recovery()) emit(Log{*std::move(message)});
@@ -158,7 +160,12 @@ void SessionMachine::on(const HeartbeatAcknowledged& event) {
 }
 
 void SessionMachine::on(const Received& event) {
-  if (!accept_message() || outbox_.has_left()) return;
+  if (!accept_message()) return;
+  if (std::holds_alternative<rdzv::Resumed>(event.action)) {
+    // The coordinator knows the round now.
+    if (auto progress = kept_.after_resumed(clock_.now())) emit(SendReport{*std::move(progress)});
+  }
+  if (outbox_.has_left()) return;
   switch (outbox_.receive(event.action)) {
     case SessionOutbox::Receipt::kKnown: return;
     case SessionOutbox::Receipt::kResume:
@@ -168,6 +175,7 @@ void SessionMachine::on(const Received& event) {
   }
   if (const auto* round = std::get_if<rdzv::Round>(&event.action)) {
     connection_.saw_term(round->record->term);
+    kept_.begin_round();
   } else if (std::holds_alternative<rdzv::Evicted>(event.action)) {
     clock_.reset_heartbeats();
   }
@@ -186,6 +194,14 @@ void SessionMachine::on(const Submit& event) {
   if (is_join && connection_.is_ready() && !clock_.has_heartbeats()) send_heartbeat();
   if (is_final) on(Flush{});
 }
+
+void SessionMachine::on(const Report& event) {
+  const bool is_sent = state() == SessionState::kReady;
+  kept_.keep(event.report, is_sent, clock_.now());
+  if (is_sent) emit(SendReport{event.report});
+}
+
+void SessionMachine::on(const OrderReceived& event) { kept_.keep(event.order, clock_.now()); }
 
 void SessionMachine::on(const Introduce& event) {
   outbox_.introduce(event.node);
@@ -359,7 +375,14 @@ void SessionMachine::send(RendezvousEvent event) {
   } else if (auto* resume = std::get_if<rdzv::Resume>(&event); resume && resume->failure) {
     resume->failure->at += clock_.offset();
   }
+  const bool is_join = std::holds_alternative<rdzv::Join>(event);
+  const bool is_resume = std::holds_alternative<rdzv::Resume>(event);
   emit(Send{std::move(event)});
+  if (is_join) {
+    if (auto notice = kept_.after_join(clock_.now())) emit(SendReport{*std::move(notice)});
+  } else if (is_resume) {
+    for (NodeReport& report : kept_.after_resume(clock_.now())) emit(SendReport{std::move(report)});
+  }
 }
 
 }  // namespace elastic::core

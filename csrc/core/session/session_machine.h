@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "core/rendezvous/rendezvous_events.h"
+#include "core/session/kept_reports.h"
 #include "core/session/session_clock.h"
 #include "core/session/session_connection.h"
 #include "core/session/session_outbox.h"
@@ -92,6 +93,15 @@ class SessionMachine {
   struct Submit {
     NodeStatement statement;
   };
+  // Sent at once, or dropped while the coordinator cannot be reached, except for what KeptReports
+  // keeps for the next one.
+  struct Report {
+    NodeReport report;
+  };
+  // The coordinator's order about an agreed step, which the node repeats to the next coordinator.
+  struct OrderReceived {
+    drain::Order order;
+  };
   // The node joins later: until then the coordinator knows that it is there.
   struct Introduce {
     NodeId node;
@@ -99,10 +109,11 @@ class SessionMachine {
   // Requests an acknowledgement at once, because the owner waits for is_flushed().
   struct Flush {};
   struct Tick {};
-  using Event = std::variant<Connected, AttemptDelayed, AttemptFailed, ConnectionLost,
-                             HelloReceived, TimingsReceived, CoordinatorLeaves, CoordinatorMoved,
-                             CoordinatorExpired, Displaced, HeartbeatAcknowledged, Received,
-                             Activity, Submit, Introduce, Flush, ClockGap, Tick>;
+  using Event =
+      std::variant<Connected, AttemptDelayed, AttemptFailed, ConnectionLost, HelloReceived,
+                   TimingsReceived, CoordinatorLeaves, CoordinatorMoved, CoordinatorExpired,
+                   Displaced, HeartbeatAcknowledged, Received, Activity, Submit, Report,
+                   OrderReceived, Introduce, Flush, ClockGap, Tick>;
 
   // ---- Actions.
 
@@ -125,6 +136,9 @@ class SessionMachine {
   struct Send {
     RendezvousEvent event;
   };
+  struct SendReport {
+    NodeReport report;
+  };
   struct SendHeartbeat {
     Instant sent;
   };
@@ -141,8 +155,8 @@ class SessionMachine {
     int exit_code = 0;
     std::string message;
   };
-  using Action = std::variant<Connect, CancelAttempt, Disconnect, SendHello, Send, SendHeartbeat,
-                              Deliver, Log, Lost>;
+  using Action = std::variant<Connect, CancelAttempt, Disconnect, SendHello, Send, SendReport,
+                              SendHeartbeat, Deliver, Log, Lost>;
 
   // `endpoints`: the possible addresses of a coordinator, as messages show them; tried in turn.
   // REQUIRES: !endpoints.empty()
@@ -188,6 +202,8 @@ class SessionMachine {
   void on(const Received& event);
   void on(const Activity& event);
   void on(const Submit& event);
+  void on(const Report& event);
+  void on(const OrderReceived& event);
   void on(const Introduce& event);
   void on(const Flush& event);
   void on(const ClockGap& event);
@@ -229,6 +245,7 @@ class SessionMachine {
   bool is_held_ = false;  // the workers were stopped, and the node waits for a coordinator
   SessionConnection connection_;
   SessionOutbox outbox_;
+  KeptReports kept_;
   SessionClock clock_;
 };
 

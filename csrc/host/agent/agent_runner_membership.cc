@@ -77,11 +77,11 @@ void AgentRunner::execute(core::agent_action::AwaitTemplate) {
 
 void AgentRunner::execute(core::agent_action::Observe action) {
   if (membership_ == nullptr) return;
-  std::visit([this](const auto& one) { membership_->observe(one); }, action.message);
+  std::visit([this](const auto& one) { membership_->report(one); }, action.message);
 }
 
 void AgentRunner::execute(core::agent_action::RequestDrain action) {
-  membership_->request_drain(action.notice);
+  membership_->report(action.notice);
 }
 
 void AgentRunner::on_coordinator(const MembershipCoordinator& now) {

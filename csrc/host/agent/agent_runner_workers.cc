@@ -22,17 +22,16 @@ void AgentRunner::on_progress(const guardian::ProgressEvent& progress) {
   if (round_ == nullptr || membership_ == nullptr || progress.slowest >= round_->workers.size()) {
     return;
   }
-  membership_->observe(
-      hang::NodeProgress{.round = round_->round,
-                         .reporting = static_cast<std::int32_t>(progress.reporting),
-                         .newest = progress.newest,
-                         .oldest = progress.oldest,
-                         .slowest_rank = round_->workers[progress.slowest].rank,
-                         .slowest_idle = progress.slowest_idle,
-                         .idle = progress.idle,
-                         .section_limit = progress.section_limit,
-                         .limit = options_.hang_timeout,
-                         .action = options_.hang_action});
+  membership_->report(hang::NodeProgress{.round = round_->round,
+                                         .reporting = static_cast<std::int32_t>(progress.reporting),
+                                         .newest = progress.newest,
+                                         .oldest = progress.oldest,
+                                         .slowest_rank = round_->workers[progress.slowest].rank,
+                                         .slowest_idle = progress.slowest_idle,
+                                         .idle = progress.idle,
+                                         .section_limit = progress.section_limit,
+                                         .limit = options_.hang_timeout,
+                                         .action = options_.hang_action});
 }
 
 void AgentRunner::on_stacks_wanted(const hang::StacksWanted& wanted) {
@@ -40,7 +39,7 @@ void AgentRunner::on_stacks_wanted(const hang::StacksWanted& wanted) {
     if (membership_ == nullptr || round_ == nullptr) return;
     hang::NodeStacks stacks{.request = wanted.request, .host = host_name_, .groups = {}};
     if (any) stacks.groups = core::group_stacks(stacks_);
-    membership_->observe(stacks);
+    membership_->report(stacks);
   });
 }
 

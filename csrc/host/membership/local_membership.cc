@@ -98,24 +98,27 @@ void LocalMembership::send_workers(const WorkerReport& report) {
   if (observers_.watches_workers()) observers_.on_report(node_, report);
 }
 
-void LocalMembership::observe(const hang::NodeProgress& progress) {
-  step(core::job_event::Progressed{node_, progress});
-}
+void LocalMembership::report(const core::NodeReport& report) {
+  struct ToEvent {
+    NodeId node;
 
-void LocalMembership::observe(const hang::NodeStacks& stacks) {
-  step(core::hang_event::StacksReceived{node_, stacks});
-}
-
-void LocalMembership::observe(const hang::RankFinished& finished) {
-  step(core::hang_event::Finished{finished});
-}
-
-void LocalMembership::observe(const drain::Reply& reply) {
-  step(core::job_event::StopReplied{node_, reply});
-}
-
-void LocalMembership::request_drain(const drain::Notice& notice) {
-  step(core::job_event::Noticed{node_, notice});
+    core::JobEvent operator()(const hang::NodeProgress& progress) const {
+      return core::job_event::Progressed{node, progress};
+    }
+    core::JobEvent operator()(const hang::NodeStacks& stacks) const {
+      return core::hang_event::StacksReceived{node, stacks};
+    }
+    core::JobEvent operator()(const hang::RankFinished& finished) const {
+      return core::hang_event::Finished{finished};
+    }
+    core::JobEvent operator()(const drain::Reply& reply) const {
+      return core::job_event::StopReplied{node, reply};
+    }
+    core::JobEvent operator()(const drain::Notice& notice) const {
+      return core::job_event::Noticed{node, notice};
+    }
+  };
+  step(std::visit(ToEvent{node_}, report));
 }
 
 void LocalMembership::tick() {

@@ -34,11 +34,7 @@ class LocalMembership final : public Membership {
 
   void send(const core::NodeStatement& statement) override;
   void send_workers(const WorkerReport& report) override;
-  void observe(const hang::NodeProgress& progress) override;
-  void observe(const hang::NodeStacks& stacks) override;
-  void observe(const hang::RankFinished& finished) override;
-  void observe(const drain::Reply& reply) override;
-  void request_drain(const drain::Notice& notice) override;
+  void report(const core::NodeReport& report) override;
   int waiting_nodes() const override { return job_.rendezvous().waiting_nodes(); }
   void drain(Duration limit, std::function<void()> done) override;
 

@@ -20,6 +20,7 @@
 #include "core/drain/drain_types.h"
 #include "core/hang/hang_types.h"
 #include "core/rendezvous/rendezvous_events.h"
+#include "core/session/kept_reports.h"
 #include "elastic/coordinator_info.h"
 #include "elastic/observer.h"
 
@@ -69,7 +70,7 @@ struct MembershipWatch {
   bool is_on = false;
 };
 
-// Also delivered: hang::StacksWanted and drain::Order, to which the agent replies with observe(),
+// Also delivered: hang::StacksWanted and drain::Order, to which the agent replies with report(),
 // hang::Verdict and drain::News.
 using MembershipEvent =
     std::variant<MembershipReady, MembershipProgress, MembershipCoordinatorLog,
@@ -92,13 +93,8 @@ class Membership {
   virtual void introduce(const core::NodeInfo& /*node*/) {}
   // For observers; lost if the connection breaks.
   virtual void send_workers(const WorkerReport& report) = 0;
-  // Sent at once, or dropped while the rendezvous is not reached.
-  virtual void observe(const hang::NodeProgress& progress) = 0;
-  virtual void observe(const hang::NodeStacks& stacks) = 0;
-  virtual void observe(const hang::RankFinished& finished) = 0;  // sent again to a successor
-  virtual void observe(const drain::Reply& reply) = 0;
-  // Requests that all ranks stop at one step; sent again until the coordinator has it.
-  virtual void request_drain(const drain::Notice& notice) = 0;
+  // About the workers. A drain::Notice requests that all ranks stop at one step.
+  virtual void report(const core::NodeReport& report) = 0;
   // The nodes for which the running round could be restarted, without spares, as last received. No
   // request is sent.
   virtual int waiting_nodes() const = 0;

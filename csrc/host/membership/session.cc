@@ -225,6 +225,8 @@ void Session::execute(Machine::Action& action) {
     send_hello(*hello);
   } else if (auto* send_action = std::get_if<Machine::Send>(&action)) {
     send(std::move(send_action->event));
+  } else if (auto* reported = std::get_if<Machine::SendReport>(&action)) {
+    std::visit([this](auto& one) { link_->send(std::move(one)); }, reported->report);
   } else if (const auto* send_heartbeat = std::get_if<Machine::SendHeartbeat>(&action)) {
     link_->send(session::Heartbeat{send_heartbeat->sent});
   } else if (const auto* delivered = std::get_if<Machine::Deliver>(&action)) {
@@ -408,29 +410,7 @@ void Session::send_workers(const WorkerReport& report) {
   if (link_ != nullptr) link_->send(session::Workers{report});
 }
 
-void Session::observe(const hang::NodeProgress& progress) {
-  const bool is_ready = machine_.state() == core::SessionState::kReady;
-  kept_.keep(progress, is_ready, loop_->now());
-  if (is_ready) link_->send(progress);
-}
-
-void Session::observe(const hang::NodeStacks& stacks) {
-  if (machine_.state() == core::SessionState::kReady) link_->send(stacks);
-}
-
-void Session::observe(const hang::RankFinished& finished) {
-  kept_.keep(finished, loop_->now());
-  if (machine_.state() == core::SessionState::kReady) link_->send(finished);
-}
-
-void Session::observe(const drain::Reply& reply) {
-  if (machine_.state() == core::SessionState::kReady) link_->send(reply);
-}
-
-void Session::request_drain(const drain::Notice& notice) {
-  kept_.keep(notice, loop_->now());
-  if (machine_.state() == core::SessionState::kReady) link_->send(notice);
-}
+void Session::report(const core::NodeReport& report) { feed(Machine::Report{report}); }
 
 void Session::send_hello(const Machine::SendHello& greeting) {
   session::ClientHello hello{.capabilities = session::kCanTakeOver,
@@ -455,13 +435,6 @@ void Session::send(core::RendezvousEvent event) {
         }
       },
       event);
-  if (std::holds_alternative<rdzv::Join>(event)) {
-    if (const auto notice = kept_.after_join(loop_->now())) link_->send(*notice);
-  } else if (std::holds_alternative<rdzv::Resume>(event)) {
-    for (session::ClientMessage& message : kept_.after_resume(loop_->now())) {
-      link_->send(std::move(message));
-    }
-  }
 }
 
 void Session::on_message(const session::ServerMessage& message) {
@@ -491,7 +464,6 @@ void Session::on_message(const session::ServerMessage& message) {
     note_host(*hello);
     voter_.session_opened(hello->incarnation, hello->term, coordinator_address());
     if (const auto taken = voter_.repeat_taken_over()) link_->send(*taken);
-    kept_.coordinator_replied(hello->incarnation);
     hosting_.note_coordinator(link_peer_.text());
     for (AddressChoice& choice : choices_) choice.forget();
     feed(Machine::HelloReceived{hello->incarnation, hello->time, hello->term});
@@ -524,7 +496,7 @@ void Session::on_message(const session::ServerMessage& message) {
   } else if (const auto* verdict = std::get_if<hang::Verdict>(&message)) {
     notify(*verdict);
   } else if (const auto* order = std::get_if<drain::Order>(&message)) {
-    kept_.keep(*order, loop_->now());
+    feed(Machine::OrderReceived{*order});
     notify(*order);
   } else if (const auto* news = std::get_if<drain::News>(&message)) {
     notify(*news);
@@ -533,10 +505,6 @@ void Session::on_message(const session::ServerMessage& message) {
         [this](const auto& one) {
           if constexpr (std::is_constructible_v<core::RendezvousAction, decltype(one)>) {
             feed(Machine::Received{one});
-          }
-          if constexpr (std::is_same_v<std::decay_t<decltype(one)>, rdzv::Resumed>) {
-            // The coordinator knows the round now.
-            if (auto progress = kept_.after_resumed(loop_->now())) link_->send(*progress);
           }
         },
         message);
@@ -562,7 +530,6 @@ void Session::deliver(const core::RendezvousAction& action) {
       [this](const auto& one) {
         if constexpr (std::is_constructible_v<MembershipEvent, decltype(one)>) notify(one);
         if constexpr (std::is_same_v<std::decay_t<decltype(one)>, rdzv::Round>) {
-          kept_.begin_round();
           voter_.round_started(*one.record, one.own.group_rank);
         } else if constexpr (std::is_same_v<std::decay_t<decltype(one)>, rdzv::Closed>) {
           voter_.job_ended();

@@ -17,7 +17,6 @@
 #include <vector>
 
 #include "core/base/memory_budget.h"
-#include "core/session/kept_reports.h"
 #include "core/session/session_machine.h"
 #include "core/session/session_wire.h"
 #include "elastic/rendezvous_options.h"
@@ -50,11 +49,7 @@ class Session final : public Membership {
   void send(const core::NodeStatement& statement) override;
   void introduce(const core::NodeInfo& node) override;
   void send_workers(const WorkerReport& report) override;
-  void observe(const hang::NodeProgress& progress) override;
-  void observe(const hang::NodeStacks& stacks) override;
-  void observe(const hang::RankFinished& finished) override;
-  void observe(const drain::Reply& reply) override;
-  void request_drain(const drain::Notice& notice) override;
+  void report(const core::NodeReport& report) override;
   int waiting_nodes() const override { return counts_.waiting_nodes; }
   void drain(Duration limit, std::function<void()> done) override;
 
@@ -126,7 +121,6 @@ class Session final : public Membership {
   Hosting hosting_;
   SessionVoter voter_;
   session::Counts counts_;
-  core::KeptReports kept_;
   std::string local_address_;    // "": that of the connection
   os::SocketAddress link_peer_;  // the other end of `link_`
   // The address at which the coordinator was last reached: it is dialed without a name look-up.

@@ -24,8 +24,8 @@ TEST(KeptReports, NothingIsSentThatWasNeverReported) {
 
 TEST(KeptReports, ReportsHaveAgedWithEachResume) {
   KeptReports kept;
-  kept.keep(hang::RankFinished{.round = 2, .rank = 5, .limit = seconds(60)}, at(10));
-  kept.keep(drain::Notice{.left = seconds(4), .reason = "SIGTERM"}, at(11));
+  kept.keep(hang::RankFinished{.round = 2, .rank = 5, .limit = seconds(60)}, true, at(10));
+  kept.keep(drain::Notice{.left = seconds(4), .reason = "SIGTERM"}, true, at(11));
   for (const int now : {12, 13, 20}) {
     const auto messages = kept.after_resume(at(now));
     ASSERT_EQ(messages.size(), 2U);
@@ -40,7 +40,7 @@ TEST(KeptReports, ReportsHaveAgedWithEachResume) {
 TEST(KeptReports, ANoticeThatNoOrderHasAnsweredIsSentAgainAfterAJoin) {
   KeptReports kept;
   EXPECT_EQ(kept.after_join(at(1)), std::nullopt);
-  kept.keep(drain::Notice{.left = seconds(4), .reason = "SIGTERM"}, at(1));
+  kept.keep(drain::Notice{.left = seconds(4), .reason = "SIGTERM"}, true, at(1));
   const auto notice = kept.after_join(at(2));
   ASSERT_TRUE(notice);
   EXPECT_EQ(*notice, (drain::Notice{.left = seconds(3), .reason = "SIGTERM"}));
@@ -57,7 +57,7 @@ TEST(KeptReports, ANoticeThatNoOrderHasAnsweredIsSentAgainAfterAJoin) {
 
 TEST(KeptReports, TheStepForNodesThatJoinIsKeptBesideANoticeAndUntilTheNextRound) {
   KeptReports kept;
-  kept.keep(drain::Notice{.left = seconds(4), .reason = "SIGTERM"}, at(1));
+  kept.keep(drain::Notice{.left = seconds(4), .reason = "SIGTERM"}, true, at(1));
   drain::Order growth;
   growth.notice.departure = drain::Departure{};
   kept.keep(growth, at(1));

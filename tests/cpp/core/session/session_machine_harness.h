@@ -83,6 +83,11 @@ inline std::string text_of(const RendezvousEvent& event) {
   return "?";
 }
 
+inline const char* text_of(const NodeReport& report) {
+  constexpr const char* kNames[] = {"progress", "stacks", "finished", "reply", "notice"};
+  return kNames[report.index()];
+}
+
 inline std::string text_of(const RendezvousAction& action) {
   if (const auto* round = std::get_if<rdzv::Round>(&action)) {
     return "round " + std::to_string(round->record->round);
@@ -107,6 +112,7 @@ inline std::string text_of(const M::Action& action, Instant now) {
   if (std::holds_alternative<M::CancelAttempt>(action)) return "cancel attempt";
   if (std::holds_alternative<M::SendHello>(action)) return "hello";
   if (std::holds_alternative<M::SendHeartbeat>(action)) return "heartbeat";
+  if (const auto* sent = std::get_if<M::SendReport>(&action)) return text_of(sent->report);
   if (const auto* sent = std::get_if<M::Send>(&action)) return text_of(sent->event);
   if (const auto* delivered = std::get_if<M::Deliver>(&action))
     return "deliver: " + text_of(delivered->action);

@@ -19,7 +19,10 @@ using namespace session_machine_test;
 using namespace std::chrono_literals;
 using ::testing::AllOf;
 using ::testing::Contains;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
 
 class SessionMachineTest : public ::testing::Test {
  protected:
@@ -155,6 +158,37 @@ TEST_F(SessionMachineTest, AttemptsThatLeadToTheSameDeadEndBackOff) {
     for (const std::string& text : after(1ms)) all.push_back(text);
   }
   EXPECT_THAT(attempts, AllOf(::testing::Ge(5), ::testing::Le(60)));
+}
+
+TEST_F(SessionMachineTest, ReportsAreSentAtOnceAndFollowTheResumeAtTheNextCoordinator) {
+  enter_round(1);
+  EXPECT_THAT(step(M::Report{hang::RankFinished{.round = 1}}), ElementsAre("finished"));
+  EXPECT_THAT(step(M::Report{hang::NodeProgress{.round = 1}}), ElementsAre("progress"));
+  EXPECT_THAT(step(M::Report{hang::NodeStacks{}}), ElementsAre("stacks"));
+  EXPECT_THAT(step(M::Report{drain::Reply{}}), ElementsAre("reply"));
+
+  lose_connection();
+  EXPECT_THAT(step(M::Report{drain::Notice{.left = 4s}}), IsEmpty());
+  EXPECT_THAT(step(M::Report{drain::Reply{}}), IsEmpty());
+  EXPECT_THAT(step(M::Connected{}),
+              ElementsAre("hello", "resume working in 1", "finished", "notice", "heartbeat"));
+  EXPECT_THAT(step(M::HelloReceived{2, now_}), IsEmpty());
+  const M::Received resumed{rdzv::Resumed{kNode, 1}};
+  EXPECT_THAT(step(resumed), ElementsAre("progress")) << "now it knows the round";
+  EXPECT_THAT(step(resumed), IsEmpty());
+}
+
+TEST_F(SessionMachineTest, AnOrderForNodesThatJoinIsRepeatedUntilTheNextRound) {
+  enter_round(1);
+  drain::Order growth;
+  growth.notice.departure = drain::Departure{};
+  step(M::OrderReceived{growth});
+  lose_connection();
+  EXPECT_THAT(step(M::Connected{}), Contains("notice"));
+  step(M::HelloReceived{2, now_});
+  step(M::Received{round(2)});
+  lose_connection();
+  EXPECT_THAT(step(M::Connected{}), Not(Contains("notice")));
 }
 
 }  // namespace

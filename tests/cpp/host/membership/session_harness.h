@@ -77,7 +77,7 @@ class TestNode {
   }
   template <typename Report>
   void observe(const Report& report) {
-    thread_->call([&] { session_->observe(report); });
+    thread_->call([&] { session_->report(report); });
   }
   void done() { send(rdzv::Done{info_.id, record_.round}); }
   void begin_drain(Duration limit = kTestTimeout) {
