@@ -21,13 +21,19 @@
 #include "core/session/coordinator_state.h"
 #include "core/session/session_wire.h"
 #include "core/succession/succession_machine.h"
-#include "host/coordinator/coordinator_service.h"
 #include "host/coordinator/end_proofs.h"
 #include "host/coordinator/observer_desk.h"
 #include "host/coordinator/session_peer.h"
+#include "host/succession/job_voter.h"
 #include "os/loop/event_loop.h"
 
 namespace elastic::host {
+
+// Why a coordinator ends before its jobs.
+struct CoordinatorEnd {
+  std::string reason = {};  // "": no reason is sent
+  bool gave_up = false;     // too few nodes joined the job of its host
+};
 
 // What a job needs of its coordinator; outlives the job.
 struct CoordinatorContext {

@@ -6,9 +6,7 @@
 #include "core/base/count_text.h"
 #include "core/base/utf8.h"
 #include "core/session/coordinator_state.h"
-#include "host/coordinator/coordinator_service_impl.h"
-#include "host/coordinator/coordinator_tokens.h"
-#include "host/store/store_peer.h"
+#include "host/auth/token_source.h"
 #include "os/file/file.h"
 #include "os/loop/random_seed.h"
 #include "os/net/interfaces.h"
@@ -38,17 +36,42 @@ constexpr std::size_t kJobIdShown = 64;
 // The state of the largest possible job; a larger file is not a state file.
 constexpr std::size_t kStateBytesMax = std::size_t{1} << 30;
 
-}  // namespace
+// The lines of a coordinator's log about clients that it refuses.
+constexpr const char* kSessionRefused = "a session was refused: ";
+constexpr const char* kStoreRefused =
+    "a request to the store was refused: no session with a token was opened from this address";
 
+// The tokens of a coordinator; null: its sessions need none.
+Result<std::shared_ptr<TokenSource>> open_tokens(const CoordinatorOptions& options) {
+  if (!options.token.is_set()) return std::shared_ptr<TokenSource>();
+  return TokenSource::open(options.token, options.log);
+}
+
+// At which other hosts reach a server that is bound to this address: host:port; "": unknown.
 std::string reachable_address(const std::string& host, std::uint16_t port) {
   const bool is_everywhere = host == "0.0.0.0" || host == "::";
   const std::string reached = is_everywhere ? os::primary_address() : host;
   return reached.empty() ? "" : join_address(reached, port);
 }
 
-CoordinatorService::Impl::Impl(os::EventLoop* loop, const CoordinatorOptions& options,
-                               CoordinatorHost host, std::unique_ptr<StoreService> store,
-                               std::shared_ptr<TokenSource> tokens)
+}  // namespace
+
+Result<std::unique_ptr<CoordinatorService>> CoordinatorService::open(
+    os::EventLoop* loop, const CoordinatorOptions& options, CoordinatorHost host) {
+  auto tokens = open_tokens(options);
+  if (!tokens.ok()) return tokens.status();
+  auto store = StoreService::open(
+      loop, {.host = options.host, .port = options.port, .limits = options.store_limits});
+  if (!store.ok()) return store.status();
+  std::unique_ptr<CoordinatorService> self(new CoordinatorService(
+      loop, options, std::move(host), *std::move(store), *std::move(tokens)));
+  if (Status loaded = self->load(); !loaded.ok()) return loaded;
+  return self;
+}
+
+CoordinatorService::CoordinatorService(os::EventLoop* loop, const CoordinatorOptions& options,
+                                       CoordinatorHost host, std::unique_ptr<StoreService> store,
+                                       std::shared_ptr<TokenSource> tokens)
     : loop_(*loop),
       options_(options),
       host_job_(std::move(host.job)),
@@ -119,15 +142,15 @@ CoordinatorService::Impl::Impl(os::EventLoop* loop, const CoordinatorOptions& op
   store_->accept_sessions([this](auto one) { adopt(std::move(one)); }, context_.needs_token);
 }
 
-CoordinatorService::Impl::~Impl() {
+CoordinatorService::~CoordinatorService() {
   if (state_file_ != nullptr && !jobs_.empty()) store_state();
 }
 
-std::size_t CoordinatorService::Impl::bytes_held() const {
+std::size_t CoordinatorService::bytes_held() const {
   return sessions_.budget.used() + peers_.size() * kSessionBytes;
 }
 
-Status CoordinatorService::Impl::load() {
+Status CoordinatorService::load() {
   const std::string& path = options_.state_file;
   if (path.empty()) return {};
   auto bytes = os::read_file(path, kStateBytesMax);
@@ -160,7 +183,7 @@ Status CoordinatorService::Impl::load() {
   return {};
 }
 
-void CoordinatorService::Impl::adopt(os::DetachedStream connection) {
+void CoordinatorService::adopt(os::DetachedStream connection) {
   sessions_total_.add(1);
   if (peers_.size() >= options_.limits.sessions_max) {
     sessions_rejected_.add(1);
@@ -176,7 +199,7 @@ void CoordinatorService::Impl::adopt(os::DetachedStream connection) {
   num_sessions_.set(peers_.size());
 }
 
-Status CoordinatorService::Impl::on_message(SessionPeer* peer, session::ClientMessage& message) {
+Status CoordinatorService::on_message(SessionPeer* peer, session::ClientMessage& message) {
   Status status;
   if (peer->job != nullptr) {
     status = peer->job->on_message(peer, message);
@@ -196,7 +219,7 @@ Status CoordinatorService::Impl::on_message(SessionPeer* peer, session::ClientMe
 }
 
 // Limited, because a faulty client may reconnect at once and without end.
-void CoordinatorService::Impl::log_fault(const std::string& message) {
+void CoordinatorService::log_fault(const std::string& message) {
   if (!options_.log) return;
   if (loop_.now() >= faults_end_) {
     if (faults_ > kFaultsLogged) {
@@ -208,8 +231,7 @@ void CoordinatorService::Impl::log_fault(const std::string& message) {
   if (++faults_ <= kFaultsLogged) options_.log(message);
 }
 
-Status CoordinatorService::Impl::greet_observer(SessionPeer* peer,
-                                                const session::ClientHello& hello) {
+Status CoordinatorService::greet_observer(SessionPeer* peer, const session::ClientHello& hello) {
   if (num_observers_ >= kObserversMax) {
     return Status(StatusCode::kResourceExhausted,
                   "the coordinator has " + std::to_string(num_observers_) +
@@ -244,13 +266,13 @@ Status CoordinatorService::Impl::greet_observer(SessionPeer* peer,
 }
 
 // An empty id selects the only job.
-CoordinatorJob* CoordinatorService::Impl::find_observed_job(const std::string& id) {
+CoordinatorJob* CoordinatorService::find_observed_job(const std::string& id) {
   if (id.empty()) return jobs_.size() == 1 ? jobs_.begin()->second.get() : nullptr;
   const auto found = jobs_.find(id);
   return found == jobs_.end() ? nullptr : found->second.get();
 }
 
-Status CoordinatorService::Impl::greet(SessionPeer* peer, const session::ClientHello& hello) {
+Status CoordinatorService::greet(SessionPeer* peer, const session::ClientHello& hello) {
   if (!peer->may_name(hello.job_id)) {
     return Status(StatusCode::kPeerViolation,
                   "the token of the session is for another job than " + hello.job_id);
@@ -308,8 +330,8 @@ Status CoordinatorService::Impl::greet(SessionPeer* peer, const session::ClientH
 }
 
 // Without a token any process can begin jobs: those of one address may take a quarter of the limit.
-Result<CoordinatorJob*> CoordinatorService::Impl::find_or_add_job(const std::string& id,
-                                                                  const std::string& beginner) {
+Result<CoordinatorJob*> CoordinatorService::find_or_add_job(const std::string& id,
+                                                            const std::string& beginner) {
   const auto found = jobs_.find(id);
   if (found != jobs_.end()) return found->second.get();
   const std::size_t jobs_max = options_.limits.jobs_max;
@@ -337,7 +359,7 @@ Result<CoordinatorJob*> CoordinatorService::Impl::find_or_add_job(const std::str
 
 // Of the jobs that no node has joined, the oldest one makes place for a new one. `beginner`: ""
 // stands for any.
-bool CoordinatorService::Impl::remove_idle_job(const std::string& beginner) {
+bool CoordinatorService::remove_idle_job(const std::string& beginner) {
   CoordinatorJob* oldest = nullptr;
   for (const auto& [id, job] : jobs_) {
     const bool is_candidate = job->rendezvous() == nullptr && id != host_job_ &&
@@ -355,7 +377,7 @@ bool CoordinatorService::Impl::remove_idle_job(const std::string& beginner) {
 
 // A node with a mistyped id waits for others as those of the job wait for it. With tokens the jobs
 // have nothing to do with each other.
-std::string CoordinatorService::Impl::describe_neighbours(const CoordinatorJob& of) const {
+std::string CoordinatorService::describe_neighbours(const CoordinatorJob& of) const {
   if (context_.needs_token || jobs_.size() > kNeighboursMax) return "";
   std::string text;
   int waiting = 0;
@@ -374,22 +396,22 @@ std::string CoordinatorService::Impl::describe_neighbours(const CoordinatorJob& 
          " here, too (is --rdzv-id the same on every node?)";
 }
 
-void CoordinatorService::Impl::on_stall(const os::EventLoop::Stall& stall) {
+void CoordinatorService::on_stall(const os::EventLoop::Stall& stall) {
   for (const auto& [id, job] : jobs_) job->on_stall(stall);
 }
 
-void CoordinatorService::Impl::mark_changed(CoordinatorJob* job) {
+void CoordinatorService::mark_changed(CoordinatorJob* job) {
   has_changes_.push_back(job);
   processing_timer_.arm(loop_.now());
 }
 
-void CoordinatorService::Impl::process_pending() {
+void CoordinatorService::process_pending() {
   publish_job_changes();
   sessions_.streams.process_pending();
   if (on_drained_ && !is_handing_over_ && !has_nodes()) finish_drain_without_nodes();
 }
 
-void CoordinatorService::Impl::publish_job_changes() {
+void CoordinatorService::publish_job_changes() {
   if (has_changes_.empty()) return;
   for (CoordinatorJob* job : std::exchange(has_changes_, {})) {
     job->publish_changes();
@@ -403,7 +425,7 @@ void CoordinatorService::Impl::publish_job_changes() {
   }
 }
 
-void CoordinatorService::Impl::remove(SessionPeer* peer) {
+void CoordinatorService::remove(SessionPeer* peer) {
   memory_return_.update(bytes_held());
   if (peer->job != nullptr) peer->job->remove(peer);
   if (peer->observed != nullptr) peer->observed->remove(peer);
@@ -417,14 +439,14 @@ void CoordinatorService::Impl::remove(SessionPeer* peer) {
   num_sessions_.set(peers_.size());
 }
 
-CoordinatorStats CoordinatorService::Impl::stats() const {
+CoordinatorStats CoordinatorService::stats() const {
   return {.sessions = num_sessions_.get(),
           .sessions_total = sessions_total_.get(),
           .sessions_rejected = sessions_rejected_.get(),
           .jobs = num_jobs_.get()};
 }
 
-std::string CoordinatorService::Impl::describe() const {
+std::string CoordinatorService::describe() const {
   std::string text;
   for (const auto& [id, job] : jobs_) {
     text += "job " + id + ": " +
@@ -435,7 +457,7 @@ std::string CoordinatorService::Impl::describe() const {
   return text;
 }
 
-std::string CoordinatorService::Impl::encode() const {
+std::string CoordinatorService::encode() const {
   std::vector<core::StoredJob> stored;
   for (const auto& [id, job] : jobs_) {
     if (job->rendezvous() == nullptr || job->is_gated() || leaving_file_.contains(id)) continue;
@@ -444,52 +466,11 @@ std::string CoordinatorService::Impl::encode() const {
   return core::encode_jobs(std::move(stored));
 }
 
-void CoordinatorService::Impl::store_state() {
+void CoordinatorService::store_state() {
   std::string state = encode();
   if (state == stored_) return;
   stored_ = state;
   state_file_->put(std::move(state));
-}
-
-CoordinatorService::CoordinatorService(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
-CoordinatorService::~CoordinatorService() = default;
-
-Result<std::unique_ptr<CoordinatorService>> CoordinatorService::open(
-    os::EventLoop* loop, const CoordinatorOptions& options, CoordinatorHost host) {
-  auto tokens = open_tokens(options);
-  if (!tokens.ok()) return tokens.status();
-  auto store = StoreService::open(
-      loop, {.host = options.host, .port = options.port, .limits = options.store_limits});
-  if (!store.ok()) return store.status();
-  auto impl =
-      std::make_unique<Impl>(loop, options, std::move(host), *std::move(store), *std::move(tokens));
-  if (Status loaded = impl->load(); !loaded.ok()) return loaded;
-  return std::unique_ptr<CoordinatorService>(new CoordinatorService(std::move(impl)));
-}
-
-std::uint16_t CoordinatorService::port() const { return impl_->store().port(); }
-const std::string& CoordinatorService::host() const { return impl_->store().host(); }
-CoordinatorStats CoordinatorService::stats() const { return impl_->stats(); }
-std::string CoordinatorService::describe() const { return impl_->describe(); }
-Status CoordinatorService::succeed(const succession::StartCoordinator& start, const NodeId& self) {
-  return impl_->succeed(start, self);
-}
-Result<bool> CoordinatorService::keep_offer(const succession::StartCoordinator& start,
-                                            const NodeId& self, std::function<void()> on_named) {
-  return impl_->keep_offer(start, self, std::move(on_named));
-}
-void CoordinatorService::begin_offer() { impl_->begin_offer(); }
-bool CoordinatorService::drop_offer() { return impl_->drop_offer(); }
-void CoordinatorService::direct_to(const std::string& address) { impl_->direct_to(address); }
-void CoordinatorService::on_succession(const succession::Action& action) {
-  impl_->on_host_succession(action);
-}
-void CoordinatorService::note_left(const std::vector<session::LateLeave>& left) {
-  impl_->note_left(left);
-}
-void CoordinatorService::drain(Duration limit, std::function<void()> done,
-                               const CoordinatorEnd& end) {
-  impl_->drain(limit, end, std::move(done));
 }
 
 }  // namespace elastic::host

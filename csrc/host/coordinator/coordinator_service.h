@@ -5,30 +5,36 @@
 //
 // elastic::Coordinator runs it on a separate thread. Loop thread only.
 
+#include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
+#include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "core/session/session_wire.h"
+#include "core/succession/meeting.h"
+#include "core/succession/offered_job.h"
 #include "core/succession/succession_machine.h"
 #include "elastic/coordinator.h"
 #include "elastic/status.h"
+#include "host/auth/refusal_log.h"
+#include "host/base/memory_return.h"
+#include "host/base/pending_connections.h"
+#include "host/coordinator/coordinator_job.h"
+#include "host/coordinator/job_voters.h"
+#include "host/coordinator/session_peer.h"
+#include "host/coordinator/state_file.h"
+#include "host/store/address_fence.h"
+#include "host/store/store_peer.h"
+#include "host/store/store_service.h"
 #include "os/loop/event_loop.h"
 
 namespace elastic::host {
-
-// Passes events to the succession machine of a job, which may run on another loop. Its actions come
-// back later, never inside the call. Empty: the job has one voter, and ends with its coordinator
-// unless that is started again.
-using SuccessionFeed = std::function<void(succession::Event)>;
-
-// Why a coordinator ends before its jobs.
-struct CoordinatorEnd {
-  std::string reason = {};  // "": no reason is sent
-  bool gave_up = false;     // too few nodes joined the job of its host
-};
 
 // The agent in whose process a coordinator runs.
 struct CoordinatorHost {
@@ -42,6 +48,10 @@ struct CoordinatorHost {
   std::size_t record_bytes_max = reg::kContentBytesMax;
 };
 
+// How long workers may connect to the store at the coordinator's port after the last session of
+// their host has ended: its agent may be about to resume.
+inline constexpr Duration kStoreLinger = std::chrono::minutes(1);
+
 class CoordinatorService {
  public:
   // Binds and listens; see Coordinator::start for the errors. `loop` outlives the service.
@@ -52,8 +62,8 @@ class CoordinatorService {
   CoordinatorService& operator=(const CoordinatorService&) = delete;
   ~CoordinatorService();  // closes every session and connection
 
-  std::uint16_t port() const;
-  const std::string& host() const;
+  std::uint16_t port() const { return store_->port(); }
+  const std::string& host() const { return store_->host(); }
   CoordinatorStats stats() const;  // any thread
   std::string describe() const;
 
@@ -71,10 +81,10 @@ class CoordinatorService {
   // It has named another one, or none. False: the job has begun here, or was never offered.
   bool drop_offer();
   // The coordinator of the host's job, to which a standby directs nodes: host:port.
-  void direct_to(const std::string& address);
+  void direct_to(const std::string& address) { moved_[host_job_].address = address; }
   // An action of the host's succession machine that concerns its job here: InForce, Inform,
   // MajorityLost, MajorityRegained, StopCoordinator, Displaced, Follow.
-  void on_succession(const succession::Action& action);
+  void on_succession(const succession::Action& action) { on_succession(host_job_, action); }
   // The former coordinator of the host's job, which has handed it over, names nodes that left.
   void note_left(const std::vector<session::LateLeave>& left);
 
@@ -84,9 +94,92 @@ class CoordinatorService {
   void drain(Duration limit, std::function<void()> done, const CoordinatorEnd& end = {});
 
  private:
-  class Impl;
-  explicit CoordinatorService(std::unique_ptr<Impl> impl);
-  std::unique_ptr<Impl> impl_;
+  CoordinatorService(os::EventLoop* loop, const CoordinatorOptions& options, CoordinatorHost host,
+                     std::unique_ptr<StoreService> store, std::shared_ptr<TokenSource> tokens);
+  Status load();
+  void on_succession(const std::string& job_id, const succession::Action& action);
+  void adopt(os::DetachedStream connection);
+  Status on_message(SessionPeer* peer, session::ClientMessage& message);
+  Status greet(SessionPeer* peer, const session::ClientHello& hello);
+  Status greet_coordinator(SessionPeer* peer, const session::ClientHello& hello);
+  Status greet_observer(SessionPeer* peer, const session::ClientHello& hello);
+  CoordinatorJob* find_observed_job(const std::string& id);
+  std::string describe_neighbours(const CoordinatorJob& of) const;
+  bool has_nodes() const { return peers_.size() > num_observers_; }
+  void log_fault(const std::string& message);
+  Result<CoordinatorJob*> find_or_add_job(const std::string& id, const std::string& beginner);
+  bool remove_idle_job(const std::string& beginner);
+  SuccessionFeed feed_of(const std::string& id);
+  void direct(SessionPeer* peer, const succession::Incumbent& incumbent);
+  void stop_job(const std::string& id, const succession::StopCoordinator& stop);
+  void turn_on(const std::string& id);
+  void displace_job(const std::string& id, const succession::Incumbent& by);
+  void remove_job(const std::string& id, const std::string& why);
+  void go_on_handing_over();
+  bool is_any_handed_over() const;
+  bool may_offer(const CoordinatorJob& job) const;
+  void hurry_hand_over();
+  void end_jobs();
+  void on_stall(const os::EventLoop::Stall& stall);
+  void mark_changed(CoordinatorJob* job);
+  void process_pending();
+  void publish_job_changes();
+  void remove(SessionPeer* peer);
+  std::string encode() const;
+  void store_state();
+  bool all_jobs_are_over() const;
+  std::size_t bytes_held() const;
+  void finish_drain();
+  void finish_drain_without_nodes();
+
+  os::EventLoop& loop_;
+  const CoordinatorOptions options_;
+  const std::string host_job_;  // the job whose agent runs this; "": a separate program
+  const SuccessionFeed host_feed_;
+  const bool is_standby_;
+  const std::unique_ptr<StoreService> store_;
+  const std::uint64_t incarnation_;
+  CoordinatorContext context_;
+  SessionContext sessions_;
+  PendingConnections pending_;
+  RefusalLog refusals_;
+  AddressFence fence_{kStoreLinger};
+  std::map<std::string, std::unique_ptr<CoordinatorJob>, std::less<>> jobs_;
+  std::uint64_t jobs_begun_ = 0;
+  // Removed jobs, until the end of the iteration: their members may be running.
+  std::vector<std::unique_ptr<CoordinatorJob>> removed_;
+  // Jobs that this process coordinated: their nodes are directed to the successor.
+  std::map<std::string, succession::Incumbent, std::less<>> moved_;
+  // The host's job, before this process may coordinate it.
+  std::optional<succession::OfferedJob> offer_;
+  std::function<void()> on_named_;
+  // Elected coordinators that run elsewhere, of jobs that this process does not coordinate.
+  succession::AnnouncedCoordinators announced_;
+  // Jobs that are to have several voters, as soon as the state file shows them no more.
+  std::set<std::string, std::less<>> leaving_file_;
+  JobVoters voters_;
+  std::vector<std::unique_ptr<SessionPeer>> peers_;
+  std::size_t num_observers_ = 0;  // of peers_
+  std::vector<CoordinatorJob*> has_changes_;
+  Counter num_sessions_, sessions_total_, sessions_rejected_, num_jobs_;
+
+  std::string stored_;  // the last state that was given to the file
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+  std::unique_ptr<StateFile> state_file_;  // null: no state is kept
+
+  MemoryReturn memory_return_;
+  std::size_t faults_ = 0;  // in the interval that ends then
+  Instant faults_end_;
+  Duration drain_limit_{};
+  CoordinatorEnd end_;                      // of the drain
+  bool is_handing_over_ = false;            // before the drain's other steps
+  Instant hand_over_until_;                 // at the latest
+  Instant returns_until_ = Instant::min();  // members that are to learn of the successor of a job
+  std::function<void()> on_drained_;        // set while draining
+  os::EventLoop::StallWatch stall_watch_;
+  os::EventLoop::Timer processing_timer_;
+  os::EventLoop::Timer state_timer_;
+  os::EventLoop::Timer drain_timer_;
 };
 
 }  // namespace elastic::host

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "host/coordinator/coordinator_service_impl.h"
+#include "host/coordinator/coordinator_service.h"
 
 namespace elastic::host {
 namespace {
@@ -23,19 +23,18 @@ constexpr const char* kMovedAway = "the coordinator of the job is at another add
 
 // This process does not coordinate the job: the client tries the incumbent's address, or, if that
 // is not known, goes on with its search.
-void CoordinatorService::Impl::direct(SessionPeer* peer, const succession::Incumbent& incumbent) {
+void CoordinatorService::direct(SessionPeer* peer, const succession::Incumbent& incumbent) {
   peer->accept();
   peer->end(session::Incumbent{incumbent, true});
 }
 
 // The machine of the host's own job runs in the agent; a job of other agents has one here.
-SuccessionFeed CoordinatorService::Impl::feed_of(const std::string& id) {
+SuccessionFeed CoordinatorService::feed_of(const std::string& id) {
   if (id == host_job_) return host_feed_;
   return voters_.open(id, context_.address);
 }
 
-Status CoordinatorService::Impl::succeed(const succession::StartCoordinator& start,
-                                         const NodeId& self) {
+Status CoordinatorService::succeed(const succession::StartCoordinator& start, const NodeId& self) {
   moved_.erase(host_job_);
   announced_.remove(host_job_);
   if (jobs_.contains(host_job_)) remove_job(host_job_, kMovedAway);
@@ -52,9 +51,8 @@ Status CoordinatorService::Impl::succeed(const succession::StartCoordinator& sta
 
 // ---- A job with one voter that is handed over to the host of this coordinator.
 
-Result<bool> CoordinatorService::Impl::keep_offer(const succession::StartCoordinator& start,
-                                                  const NodeId& self,
-                                                  std::function<void()> on_named) {
+Result<bool> CoordinatorService::keep_offer(const succession::StartCoordinator& start,
+                                            const NodeId& self, std::function<void()> on_named) {
   auto offer = succession::OfferedJob::create(start, self, loop_.now());
   if (!offer.ok()) return offer.status();
   offer_ = *std::move(offer);
@@ -65,18 +63,16 @@ Result<bool> CoordinatorService::Impl::keep_offer(const succession::StartCoordin
   return is_alone;
 }
 
-void CoordinatorService::Impl::begin_offer() {
+void CoordinatorService::begin_offer() {
   if (!offer_) return;
   const succession::OfferedJob offer = *std::exchange(offer_, std::nullopt);
   (void)succeed(offer.start(), offer.self());  // OfferedJob has restored the record before
 }
 
-bool CoordinatorService::Impl::drop_offer() {
-  return std::exchange(offer_, std::nullopt).has_value();
-}
+bool CoordinatorService::drop_offer() { return std::exchange(offer_, std::nullopt).has_value(); }
 
-void CoordinatorService::Impl::on_succession(const std::string& job_id,
-                                             const succession::Action& action) {
+void CoordinatorService::on_succession(const std::string& job_id,
+                                       const succession::Action& action) {
   if (const auto* follow = std::get_if<succession::Follow>(&action)) {
     if (const auto moved = moved_.find(job_id); moved != moved_.end()) {
       moved->second = follow->incumbent;
@@ -106,14 +102,14 @@ void CoordinatorService::Impl::on_succession(const std::string& job_id,
   }
 }
 
-void CoordinatorService::Impl::note_left(const std::vector<session::LateLeave>& left) {
+void CoordinatorService::note_left(const std::vector<session::LateLeave>& left) {
   if (const auto found = jobs_.find(host_job_); found != jobs_.end())
     found->second->note_left(left);
 }
 
 // R9: before a record with further voters exists, the state file shows the job no more, so that a
 // restart cannot restore an authority that has moved on. Until it is written the job has one voter.
-void CoordinatorService::Impl::turn_on(const std::string& id) {
+void CoordinatorService::turn_on(const std::string& id) {
   if (state_file_ == nullptr) return jobs_.at(id)->turn_on_gate();
   leaving_file_.insert(id);
   stored_ = encode();
@@ -125,8 +121,7 @@ void CoordinatorService::Impl::turn_on(const std::string& id) {
   });
 }
 
-void CoordinatorService::Impl::stop_job(const std::string& id,
-                                        const succession::StopCoordinator& stop) {
+void CoordinatorService::stop_job(const std::string& id, const succession::StopCoordinator& stop) {
   jobs_.at(id)->observers().end(kMovedAway);  // with the last facts
   if (is_handing_over_ && stop.successor) {
     const Duration grace = std::min(jobs_.at(id)->time_to_return(), drain_limit_);
@@ -140,7 +135,7 @@ void CoordinatorService::Impl::stop_job(const std::string& id,
 }
 
 // Destroyed at the end of the iteration: a message that its timer has read may remove a job.
-void CoordinatorService::Impl::remove_job(const std::string& id, const std::string& why) {
+void CoordinatorService::remove_job(const std::string& id, const std::string& why) {
   const auto found = jobs_.find(id);
   found->second->observers().end(why);
   std::erase(has_changes_, found->second.get());
@@ -153,7 +148,7 @@ void CoordinatorService::Impl::remove_job(const std::string& id, const std::stri
 }
 
 // Deferred, because the end of the last job destroys all sessions, and a handler of one may run.
-void CoordinatorService::Impl::go_on_handing_over() {
+void CoordinatorService::go_on_handing_over() {
   if (!is_handing_over_) return;
   loop_.defer([this, alive = std::weak_ptr<bool>(alive_)] {
     if (alive.lock() != nullptr && is_handing_over_ && !is_any_handed_over()) end_jobs();
@@ -164,8 +159,7 @@ void CoordinatorService::Impl::go_on_handing_over() {
 
 // An elected coordinator announces itself. The machine of a job decides; a job that has none, or no
 // node yet, has no record and gives way.
-Status CoordinatorService::Impl::greet_coordinator(SessionPeer* peer,
-                                                   const session::ClientHello& hello) {
+Status CoordinatorService::greet_coordinator(SessionPeer* peer, const session::ClientHello& hello) {
   const succession::Incumbent& theirs = *hello.announced;
   if (theirs.term == 0 || theirs.address.empty()) {
     return Status(StatusCode::kPeerViolation, "an announced coordinator has no term or no address");
@@ -189,8 +183,7 @@ Status CoordinatorService::Impl::greet_coordinator(SessionPeer* peer,
   return {};
 }
 
-void CoordinatorService::Impl::displace_job(const std::string& id,
-                                            const succession::Incumbent& by) {
+void CoordinatorService::displace_job(const std::string& id, const succession::Incumbent& by) {
   jobs_.at(id)->observers().end(kMovedAway);
   jobs_.at(id)->displace(by);
   remove_job(id, kMovedAway);
@@ -200,7 +193,7 @@ void CoordinatorService::Impl::displace_job(const std::string& id,
 }
 
 // True: a job waits for another node to take it over.
-bool CoordinatorService::Impl::is_any_handed_over() const {
+bool CoordinatorService::is_any_handed_over() const {
   return std::any_of(jobs_.begin(), jobs_.end(), [](const auto& one) {
     return one.second->can_be_handed_over() || one.second->is_offered();
   });
@@ -208,22 +201,22 @@ bool CoordinatorService::Impl::is_any_handed_over() const {
 
 // A separate program with one voter is started again at its address, where the nodes wait for it.
 // Nodes that have waited for too few others in vain end as their host does.
-bool CoordinatorService::Impl::may_offer(const CoordinatorJob& job) const {
+bool CoordinatorService::may_offer(const CoordinatorJob& job) const {
   if (host_job_.empty() || job.is_over()) return false;
   return !end_.gave_up || job.id() != host_job_ || job.rendezvous()->record().round > 0;
 }
 
 // ---- The end.
 
-bool CoordinatorService::Impl::all_jobs_are_over() const {
+bool CoordinatorService::all_jobs_are_over() const {
   for (const auto& [id, job] : jobs_) {
     if (!job->is_over()) return false;
   }
   return true;
 }
 
-void CoordinatorService::Impl::drain(Duration limit, const CoordinatorEnd& end,
-                                     std::function<void()> done) {
+void CoordinatorService::drain(Duration limit, std::function<void()> done,
+                               const CoordinatorEnd& end) {
   on_drained_ = std::move(done);
   drain_limit_ = limit;
   end_ = end;
@@ -245,7 +238,7 @@ void CoordinatorService::Impl::drain(Duration limit, const CoordinatorEnd& end,
 }
 
 // Some job was not taken over in time.
-void CoordinatorService::Impl::hurry_hand_over() {
+void CoordinatorService::hurry_hand_over() {
   std::vector<CoordinatorJob*> offered;
   for (const auto& [id, job] : jobs_) {
     if (job->is_offered()) offered.push_back(job.get());
@@ -256,7 +249,7 @@ void CoordinatorService::Impl::hurry_hand_over() {
 }
 
 // The jobs that no other node takes over.
-void CoordinatorService::Impl::end_jobs() {
+void CoordinatorService::end_jobs() {
   is_handing_over_ = false;
   drain_timer_.disarm();
   const CoordinatorEnd& end = end_;
@@ -275,12 +268,12 @@ void CoordinatorService::Impl::end_jobs() {
   }
 }
 
-void CoordinatorService::Impl::finish_drain_without_nodes() {
+void CoordinatorService::finish_drain_without_nodes() {
   if (loop_.now() >= returns_until_) return finish_drain();
   drain_timer_.arm(returns_until_);
 }
 
-void CoordinatorService::Impl::finish_drain() {
+void CoordinatorService::finish_drain() {
   drain_timer_.disarm();
   processing_timer_.disarm();
   state_timer_.disarm();  // the file keeps the jobs, which are removed here

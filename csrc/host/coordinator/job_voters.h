@@ -12,7 +12,6 @@
 
 #include "core/succession/succession_machine.h"
 #include "host/base/settled_line.h"
-#include "host/coordinator/coordinator_service.h"
 #include "host/succession/job_voter.h"
 #include "os/loop/event_loop.h"
 
