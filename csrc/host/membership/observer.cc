@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "core/base/memory_budget.h"
+#include "core/session/session_route.h"
 #include "core/session/session_wire.h"
 #include "host/base/connection_limits.h"
-#include "host/membership/address_choice.h"
 #include "host/membership/session_attempt.h"
 #include "host/membership/session_link.h"
 #include "os/base/fork_guard.h"
@@ -94,9 +94,9 @@ class Observer::Impl {
   os::EventLoop::Timer silence_timer_;
   std::shared_ptr<host::TokenSource> tokens_;  // null: sessions are not encrypted
   int num_followed_ = 0;
-  host::AddressChoice choice_;  // of the endpoint's addresses
-  bool is_at_endpoint_ = true;  // the attempt, or the session, is at one of them
-  std::string tried_;           // the last one of them that accepted a connection
+  core::AddressOrder<os::SocketAddress> choice_;  // of the endpoint's addresses
+  bool is_at_endpoint_ = true;                    // the attempt, or the session, is at one of them
+  std::string tried_;                             // the last one of them that accepted a connection
   bool has_facts_ = false;
   ObservedJob facts_;
   bool is_published_ = true;  // facts_ are in a snapshot

@@ -111,7 +111,7 @@ Session::Session(os::EventLoop* loop, const RendezvousOptions& options, const st
                [this](int exit_code, const std::string& reason) {
                  feed(Machine::CoordinatorExpired{reason, exit_code});
                }}),
-      choices_(endpoints_.size()),
+      route_(endpoints_.size()),
       connections_(std::make_shared<Connections>(loop)),
       caller_(loop, endpoints_, run_id,
               {.met = [this](const auto& other) { voter_.feed(succession::Met{other}); },
@@ -260,16 +260,12 @@ void Session::start_attempt(const Machine::Connect& connect) {
   awaits_record_ = false;
   attempted_address_ = address;
   const auto moved = address.empty() ? std::nullopt : os::parse_address_and_port(address);
-  attempted_ = connect.endpoint;
-  const bool is_listed = connect.endpoint < endpoints_.size();
-  const Endpoint& endpoint = endpoints_[is_listed ? connect.endpoint : 0];
-  const bool is_further = is_listed && connect.endpoint > 0;
-  // A coordinator that runs already is found at one of the other endpoints.
-  const bool may_host = num_asked_ >= endpoints_.size() || endpoints_.size() == 1;
-  if (is_listed) num_asked_ = std::max(num_asked_, connect.endpoint + 1);
+  route_.begin(connect.endpoint);
+  const Endpoint& endpoint =
+      endpoints_[connect.endpoint < endpoints_.size() ? connect.endpoint : 0];
+  std::optional<os::SocketAddress> last_good = moved;
   // The coordinator may have moved to this process since.
-  const bool has_last_good =
-      !hosting_.is_serving() && (last_good_of_ == attempted_ || endpoints_.size() == 1);
+  if (!moved && !hosting_.is_serving()) last_good = route_.last_good();
   const Duration node_timeout = machine_.settings().node_timeout;
   const Duration hurried =
       std::clamp<Duration>(node_timeout / kAttemptsPerTimeout, kPaceMin, os::Dialer::kPace);
@@ -277,9 +273,7 @@ void Session::start_attempt(const Machine::Connect& connect) {
       loop_, &connections_->streams,
       SessionAttempt::Options{.host = moved ? moved->host() : endpoint.host,
                               .port = moved ? moved->port() : endpoint.port,
-                              .last_good = moved           ? moved
-                                           : has_last_good ? last_good_
-                                                           : std::nullopt,
+                              .last_good = last_good,
                               .limit = machine_.attempt_limit(),
                               .pace = machine_.was_connected() ? hurried : os::Dialer::kPace,
                               .node_timeout = node_timeout,
@@ -287,8 +281,7 @@ void Session::start_attempt(const Machine::Connect& connect) {
                               .job_id = run_id_},
       SessionAttempt::Sink{
           .route =
-              [this, is_moved = moved.has_value(), is_further, may_host, port = endpoint.port,
-               index = connect.endpoint](const auto& found) {
+              [this, is_moved = moved.has_value(), port = endpoint.port](const auto& found) {
                 if (is_moved && found.ok()) {
                   if (options_.backend != nullptr && hosting_.is_serving()) {
                     return std::variant<SessionAttempt::Addresses, SessionAttempt::Failure>(
@@ -296,29 +289,22 @@ void Session::start_attempt(const Machine::Connect& connect) {
                   }
                   return std::variant<SessionAttempt::Addresses, SessionAttempt::Failure>(*found);
                 }
-                auto route = is_further ? hosting_.route_further(found, port)
-                                        : hosting_.route(found, may_host);
-                auto* const addresses = std::get_if<SessionAttempt::Addresses>(&route);
-                if (addresses == nullptr || index >= choices_.size()) return route;
-                *addresses = choices_[index].order(std::move(*addresses));
+                auto route = route_.is_further() ? hosting_.route_further(found, port)
+                                                 : hosting_.route(found, route_.may_host());
+                if (auto* const addresses = std::get_if<SessionAttempt::Addresses>(&route)) {
+                  *addresses = route_.order(std::move(*addresses));
+                }
                 return route;
               },
           .on_delay = [this](const Status& so_far) { feed(Machine::AttemptDelayed{so_far}); },
           .done = [this](auto outcome) { attempt_done(std::move(outcome)); }});
 }
 
-// The next attempt begins at another address of the name.
-void Session::note_dead_end(const std::string& address) {
-  if (attempted_ >= choices_.size() || address.empty()) return;
-  choices_[attempted_].note_dead_end(address);
-  if (last_good_ && last_good_->text() == address) last_good_.reset();
-}
-
 void Session::attempt_done(std::variant<os::DetachedStream, SessionAttempt::Failure> outcome) {
   const std::string peer = attempt_->peer();
   retire(std::move(attempt_));
   if (auto* failure = std::get_if<SessionAttempt::Failure>(&outcome)) {
-    note_dead_end(peer);
+    route_.failed(peer, failure->why.code() == StatusCode::kPeerViolation);
     if (options_.backend != nullptr) {
       // Nothing listens there, or something else does: the record is old.
       if (failure->is_foreign) failure->exit_code.reset();
@@ -327,9 +313,7 @@ void Session::attempt_done(std::variant<os::DetachedStream, SessionAttempt::Fail
       }
     }
     // Something else listens at one address of several: the job may be at the next one.
-    const bool is_listed = attempted_ < choices_.size();
-    if (is_listed && choices_[attempted_].has_untried()) failure->exit_code.reset();
-    if (failure->why.code() == StatusCode::kPeerViolation) last_good_.reset();
+    if (route_.has_untried()) failure->exit_code.reset();
     if (!machine_.was_connected() && !failure->exit_code) {
       failure->why = hosting_.explain(failure->why);
     }
@@ -350,8 +334,7 @@ void Session::install(os::DetachedStream connection) {
   }
   std::unique_ptr<SessionLink> old = std::exchange(link_, *std::move(link));
   link_peer_ = peer;
-  last_good_ = peer;
-  last_good_of_ = attempted_;
+  route_.connected(peer);
   is_at_coordinator_ = false;
   hosting_.fix_role();
   counts_ = {};
@@ -449,7 +432,7 @@ void Session::on_message(const session::ServerMessage& message) {
     } else if (incumbent->is_elsewhere) {
       const std::string address = voter_.sent_elsewhere(*incumbent, is_at_coordinator_);
       voter_.coordinator_absent(link_peer_.text(), true);
-      if (address.empty() && last_good_) note_dead_end(last_good_->text());
+      if (address.empty()) route_.misdirected();
       feed(Machine::CoordinatorMoved{address});
     } else {
       if (const std::string& address = incumbent->incumbent.address; !address.empty()) {
@@ -460,12 +443,11 @@ void Session::on_message(const session::ServerMessage& message) {
     }
   } else if (const auto* hello = std::get_if<session::ServerHello>(&message)) {
     is_at_coordinator_ = true;
-    last_good_ = link_peer_;  // an attempt may have failed there while the coordinator was silent
+    route_.found(link_peer_);
     note_host(*hello);
     voter_.session_opened(hello->incarnation, hello->term, coordinator_address());
     if (const auto taken = voter_.repeat_taken_over()) link_->send(*taken);
     hosting_.note_coordinator(link_peer_.text());
-    for (AddressChoice& choice : choices_) choice.forget();
     feed(Machine::HelloReceived{hello->incarnation, hello->time, hello->term});
     stand_by();
   } else if (const auto* reply = std::get_if<session::HeartbeatReply>(&message)) {

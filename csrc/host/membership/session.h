@@ -18,11 +18,11 @@
 
 #include "core/base/memory_budget.h"
 #include "core/session/session_machine.h"
+#include "core/session/session_route.h"
 #include "core/session/session_wire.h"
 #include "elastic/rendezvous_options.h"
 #include "host/auth/token_source.h"
 #include "host/coordinator/hosting.h"
-#include "host/membership/address_choice.h"
 #include "host/membership/endpoint_caller.h"
 #include "host/membership/membership.h"
 #include "host/membership/session_attempt.h"
@@ -70,7 +70,6 @@ class Session final : public Membership {
   void on_timer();
   void start_attempt(const Machine::Connect& connect);
   void stand_by();
-  void note_dead_end(const std::string& address);
   void attempt_done(std::variant<os::DetachedStream, SessionAttempt::Failure> outcome);
   void install(os::DetachedStream connection);
   void on_message(const session::ServerMessage& message);
@@ -123,15 +122,10 @@ class Session final : public Membership {
   session::Counts counts_;
   std::string local_address_;    // "": that of the connection
   os::SocketAddress link_peer_;  // the other end of `link_`
-  // The address at which the coordinator was last reached: it is dialed without a name look-up.
-  std::optional<os::SocketAddress> last_good_;
-  std::size_t attempted_ = 0;           // the endpoint of the last attempt
-  bool awaits_record_ = false;          // no attempt runs until the record names a coordinator
-  std::string attempted_address_;       // where the coordinator was said to be; "": that endpoint
-  std::size_t last_good_of_ = 0;        // the endpoint that has this address
-  std::size_t num_asked_ = 0;           // endpoints that were tried, the first one of them once
-  std::vector<AddressChoice> choices_;  // of each endpoint's addresses
-  bool is_at_coordinator_ = false;      // the process at the other end has greeted as one
+  core::SessionRoute<os::SocketAddress> route_;
+  bool awaits_record_ = false;      // no attempt runs until the record names a coordinator
+  std::string attempted_address_;   // where the coordinator was said to be; "": that endpoint
+  bool is_at_coordinator_ = false;  // the process at the other end has greeted as one
   bool has_stood_by_ = false;
   std::vector<std::unique_ptr<os::NameLookup>> endpoint_lookups_;
   std::string host_job_noted_;
