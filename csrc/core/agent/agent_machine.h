@@ -133,7 +133,6 @@ class AgentMachine {
   std::optional<Instant> next_deadline() const;
 
   AgentState state() const { return policy_.state(); }
-  bool is_finished() const { return is_finished_; }  // the result is fixed
   // The exit of a worker that this machine has killed says why.
   WorkerExit explain(int local_rank, WorkerExit exit) const;
 
@@ -215,8 +214,8 @@ class AgentMachine {
   std::optional<Instant> drain_until_;
 
   // The end.
-  bool is_finished_ = false;
-  bool ends_job_ = false;  // the job has ended, not only this node's part
+  bool is_finished_ = false;  // the result is fixed
+  bool ends_job_ = false;     // the job has ended, not only this node's part
   bool is_flushing_ = false;
   bool is_closed_ = false;
   std::optional<Instant> shutdown_at_;

@@ -1,24 +1,8 @@
 #include "core/rendezvous/job_timings.h"
 
-#include <utility>
-
 #include "core/base/duration_text.h"
 
 namespace elastic::core {
-namespace {
-
-constexpr std::pair<const char*, Duration JobSettings::*> kTimings[] = {
-    {"join_timeout", &JobSettings::join_timeout},
-    {"last_call_timeout", &JobSettings::last_call_timeout},
-    {"settle", &JobSettings::settle},
-    {"shrink_delay", &JobSettings::shrink_delay},
-    {"node_timeout", &JobSettings::node_timeout},
-    {"reconnect_grace", &JobSettings::reconnect_grace},
-    {"store_grace", &JobSettings::store_grace},
-    {"restart_backoff", &JobSettings::restart_backoff},
-};
-
-}  // namespace
 
 void copy_timings(const JobSettings& from, JobSettings* to) {
   for (const auto& [name, member] : kTimings) to->*member = from.*member;

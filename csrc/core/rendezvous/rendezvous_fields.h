@@ -9,6 +9,7 @@
 #include <string>
 
 #include "core/base/fields.h"
+#include "core/rendezvous/job_timings.h"
 #include "core/rendezvous/rendezvous_events.h"
 
 namespace elastic::core {
@@ -54,17 +55,9 @@ void visit(Visitor& v, JobSettings& settings) {
   });
 }
 
-// The settings that are the first node's.
 template <typename Visitor>
 void visit_timings(Visitor& v, JobSettings& settings) {
-  v.duration(settings.join_timeout);
-  v.duration(settings.last_call_timeout);
-  v.duration(settings.settle);
-  v.duration(settings.shrink_delay);
-  v.duration(settings.node_timeout);
-  v.duration(settings.reconnect_grace);
-  v.duration(settings.store_grace);
-  v.duration(settings.restart_backoff);
+  for (const auto& [name, member] : kTimings) v.duration(settings.*member);
 }
 
 template <typename Visitor>

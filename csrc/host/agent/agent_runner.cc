@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "core/workers/worker_env.h"
-#include "host/membership/membership_factory.h"
+#include "host/membership/membership.h"
 #include "host/membership/node_identity.h"
 #include "os/net/address.h"
 

@@ -4,7 +4,7 @@
 #include <variant>
 
 #include "host/agent/agent_runner.h"
-#include "host/membership/membership_factory.h"
+#include "host/membership/membership.h"
 #include "host/membership/node_identity.h"
 
 namespace elastic::host {

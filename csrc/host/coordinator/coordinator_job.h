@@ -149,7 +149,6 @@ class CoordinatorJob {
   const std::string& beginner() const { return beginner_; }
   // Null before the first join.
   const core::RendezvousMachine* rendezvous() const { return job_ ? &job_->rendezvous() : nullptr; }
-  std::size_t num_sessions() const { return sessions_.size(); }
   bool is_over() const { return job_ == nullptr || job_->is_over(); }
   bool is_removable() const { return !is_kept_ && job_ == nullptr && sessions_.empty(); }
   bool is_kept() const { return is_kept_; }  // a store keeps the record

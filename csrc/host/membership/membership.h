@@ -23,6 +23,9 @@
 #include "core/session/kept_reports.h"
 #include "elastic/coordinator_info.h"
 #include "elastic/observer.h"
+#include "elastic/rendezvous_options.h"
+#include "elastic/status.h"
+#include "os/loop/event_loop.h"
 
 namespace elastic::host {
 
@@ -102,5 +105,15 @@ class Membership {
   // and no other node needs a coordinator in this process; after `limit` at the latest.
   virtual void drain(Duration limit, std::function<void()> done) = 0;
 };
+
+// By the node's options: begins to look for the rendezvous. `loop` and what `sink` uses outlive the
+// membership; events come from the loop, the first of them MembershipReady or MembershipLost. An
+// error means invalid options (kInvalidArgument) or a lack of resources, not that no process has
+// answered yet.
+Result<std::unique_ptr<Membership>> open_membership(os::EventLoop* loop,
+                                                    const RendezvousOptions& options,
+                                                    const std::string& run_id,
+                                                    Membership::Sink sink,
+                                                    std::uint16_t liveness_port = 0);
 
 }  // namespace elastic::host

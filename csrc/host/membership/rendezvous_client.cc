@@ -8,7 +8,7 @@
 #include "core/base/duration_text.h"
 #include "core/rendezvous/participant.h"
 #include "elastic/agent.h"
-#include "host/membership/membership_factory.h"
+#include "host/membership/membership.h"
 #include "host/membership/node_identity.h"
 #include "host/store/round_store.h"
 #include "os/base/fork_guard.h"

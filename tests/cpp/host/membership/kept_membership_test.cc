@@ -14,7 +14,7 @@
 #include "elastic/rendezvous_backends.h"
 #include "elastic/store_server.h"
 #include "host/base/event_queue.h"
-#include "host/membership/membership_factory.h"
+#include "host/membership/membership.h"
 #include "host/membership/memory_backend.h"
 #include "os/file/directory.h"
 #include "os/loop/clock.h"

@@ -1,4 +1,4 @@
-#include "host/membership/membership_factory.h"
+#include "host/membership/membership.h"
 
 #include <utility>
 
