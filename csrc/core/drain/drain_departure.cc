@@ -132,7 +132,12 @@ void DrainMachine::stop_instead(const drain_event::Noticed& event, Instant deadl
 // REQUIRES: is_complete(). Whether the nodes can be asked now.
 bool DrainMachine::prepare_departure() {
   if (!is_departure_) return true;
+  const std::vector<NodeId> wanted = leaving_;
   std::erase_if(leaving_, [this](const NodeId& node) { return !nodes_.contains(node); });
+  if (leaving_.empty() && !wanted.empty()) {  // one that is back later stays
+    given_up_ = wanted;
+    given_up_reason_ = reason_;
+  }
   if (leaving_.empty() && joining_ == 0) has_time_ = false;
   if (leaving_.empty() && joining_ == 0 && !withdraws_) {
     end_departure(kNoMember);

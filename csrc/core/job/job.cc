@@ -178,18 +178,25 @@ std::vector<NodeId> Job::members_at(const std::string& text) const {
 // With the ranks of the command line no other node takes the place of one that leaves.
 int Job::spares() const {
   if (rendezvous_.settings().static_ranks) return 0;
-  return rendezvous_.waiting_nodes() + rendezvous_.spare_nodes();
+  return rendezvous_.replacements();
 }
 
 void Job::rendezvous_step(const RendezvousEvent& event) {
   std::vector<RendezvousAction> actions;
   rendezvous_.step(event, now_, &actions);
+  note_generation();
   const bool is_tick = std::holds_alternative<rdzv::Tick>(event);
   if (gate_.is_on()) gate_.submit(rendezvous_, is_tick ? nullptr : &event, &actions);
   // A heartbeat, and a Tick, without actions change nothing.
   const bool is_quiet = is_tick || std::holds_alternative<rdzv::Heartbeat>(event);
   if (!is_quiet || !actions.empty() || rendezvous_.is_removable()) has_changed_ = true;
   pass(std::move(actions));
+}
+
+// The next job of the id knows nothing of the notice.
+void Job::note_generation() {
+  const std::uint32_t generation = rendezvous_.record().generation;
+  if (std::exchange(generation_, generation) != generation) drain_ = {};
 }
 
 void Job::pass(std::vector<RendezvousAction> actions) {
@@ -205,17 +212,11 @@ void Job::pass(std::vector<RendezvousAction> actions) {
 }
 
 void Job::follow(const rdzv::Round& action) {
-  const std::uint32_t generation = action.record->generation;
-  const std::uint32_t before = std::exchange(generation_, generation);
-  // The next job of the id knows nothing of the notice.
-  const bool is_next = before != 0 && before != generation;
-  if (is_next || drain_.phase() == DrainPhase::kOver) drain_ = {};
   began(action.to, action.record->round, action.record->nodes, {});
 }
 
 // A coordinator that continues from a stored state learns of the round's nodes here.
 void Job::follow(const rdzv::Resumed& action) {
-  generation_ = rendezvous_.record().generation;
   if (rendezvous_.phase() != RendezvousPhase::kRunning) return;
   began(action.to, action.round, rendezvous_.members_left(), rendezvous_.takeover_limit());
 }
@@ -258,7 +259,6 @@ void Job::note_done_member(const rdzv::Resume& resume) {
                          members[rank].id == resume.node.id &&
                          members[rank].fate == MemberFate::kPresent;
   if (!is_member) return;
-  generation_ = record.generation;
   drain_began(resume.node.id, record.round, rendezvous_.members_left(),
               rendezvous_.takeover_limit());
 }

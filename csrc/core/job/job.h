@@ -70,9 +70,15 @@ class Job {
   Job(std::string id, JobSettings settings, Instant now, Duration start_hold);
 
   // As those of Rendezvous, on a new object.
-  Status restore(std::string_view bytes, Instant now) { return rendezvous_.restore(bytes, now); }
+  Status restore(std::string_view bytes, Instant now) {
+    Status fault = rendezvous_.restore(bytes, now);
+    note_generation();
+    return fault;
+  }
   Status succeed(std::string_view bytes, const RendezvousSuccession& succession, Instant now) {
-    return rendezvous_.succeed(bytes, succession, now);
+    Status fault = rendezvous_.succeed(bytes, succession, now);
+    note_generation();
+    return fault;
   }
   void begin_anew(const JobSettings& settings, Instant now) {
     rendezvous_.begin_anew(settings, now);
@@ -127,6 +133,7 @@ class Job {
   bool follow_growth();
   void settle();
   void rendezvous_step(const RendezvousEvent& event);
+  void note_generation();
   void pass(std::vector<RendezvousAction> actions);
   void feed(const HangEvent& event);
   void feed(const DrainEvent& event);
@@ -151,8 +158,8 @@ class Job {
   HangWatch hangs_;
   DrainMachine drain_;
   JobHistory history_;
-  std::uint32_t generation_ = 0;  // of the last round that nodes are known to have; 0: none so far
-  std::size_t stragglers_ = 0;    // as last seen
+  std::uint32_t generation_ = 1;  // as last seen, as what follows
+  std::size_t stragglers_ = 0;
   std::optional<std::int32_t> suspect_;
   bool is_growth_due_ = false;  // as last seen
   bool has_changed_ = false;

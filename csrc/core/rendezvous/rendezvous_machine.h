@@ -115,6 +115,7 @@ class RendezvousMachine {
   std::string name_of(const NodeId& id) const;  // also of one that left lately; "": it is unknown
   int waiting_nodes() const;  // nodes that a restart would let in; spares are not counted
   int spare_nodes() const;
+  int replacements() const;  // both, of those with a session: for nodes that leave a running round
   // From now on no round ends for nodes that wait before rdzv::Grow.
   void await_grow() { awaits_grow_ = true; }
   bool is_growth_due() const { return round_.is_growth_due && !is_closed(); }  // Grow is awaited

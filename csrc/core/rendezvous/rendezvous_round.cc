@@ -349,6 +349,10 @@ int RendezvousMachine::spare_nodes() const {
   return round_.is_running ? round_.tally.joined - waiting_nodes() : 0;
 }
 
+int RendezvousMachine::replacements() const {
+  return round_.is_running ? round_.tally.joined - round_.tally.joined_suspect : 0;
+}
+
 void RendezvousMachine::succeed() {
   JobResult result;
   result.lost = round_.lost_names();

@@ -73,6 +73,18 @@ class JobTest : public ::testing::Test {
     (void)reply(0, order, kind);
     return reply(1, order, kind);
   }
+  std::vector<JobAction> both_can_continue(const drain::Order& order,
+                                           drain::Reply::Kind kind = drain::Reply::Kind::kSteps) {
+    std::vector<JobAction> actions;
+    for (const int index : {0, 1}) {
+      drain::Reply reply{.kind = kind, .round = order.round, .proposal = order.proposal};
+      reply.reporting = 1;
+      reply.newest = reply.oldest = 10;
+      reply.can_continue = true;
+      actions = step(job_event::StopReplied{node(index), reply});
+    }
+    return actions;
+  }
   // Both nodes end at the agreed step.
   std::vector<JobAction> stop_at_a_step() {
     const auto asked = step(job_event::Noticed{node(0), {seconds(100), "SIGTERM on node0"}});
@@ -294,6 +306,19 @@ TEST_F(SucceedingJobTest, TheNextJobOfTheIdCanBeStopped) {
             drain::Order::Kind::kAsk);
 }
 
+TEST_F(JobTest, TheNextJobOfTheIdCanBeStoppedWhileItForms) {
+  (void)begin_round();
+  std::vector<JobAction> actions;
+  job_.close({}, now_, &actions);
+  for (const int index : {0, 1}) (void)step(rdzv::Leave{node(index), "the job is over"});
+  (void)join(2);
+  const auto requested = step(job_event::DrainRequested{1, {seconds(100), "asked"}, {}});
+  EXPECT_THAT(all<drain_action::Inform>(requested), IsEmpty());
+  const auto began = join(3);
+  ASSERT_EQ(job_.rendezvous().record().generation, 2U);
+  EXPECT_EQ(order(began).kind, drain::Order::Kind::kAsk);
+}
+
 TEST_F(SucceedingJobTest, ObserversSeeTheNodeThatCoordinatesNow) {
   (void)begin_round();
   const std::string state = job_.rendezvous().encode();
@@ -332,6 +357,43 @@ TEST_F(JobTest, AnObserverHearsWhyNothingIsStopped) {
   EXPECT_THAT(answer_to_observer({1, notice, "node0"}), HasSubstr("one node"));
 }
 
+// A spare whose session is closed may be lost.
+TEST_F(JobTest, ANodeStaysIfItsReplacementIsSuspect) {
+  (void)begin_round();
+  (void)join(2);
+  (void)step(rdzv::SessionLost{node(2), {}});
+  const auto asked = step(job_event::DrainRequested{1, {seconds(10), "asked"}, "node1"});
+  const auto answered = all<drain_action::Inform>(both_can_continue(order(asked)));
+  ASSERT_EQ(answered.size(), 1U);
+  EXPECT_FALSE(answered[0].is_agreed);
+  EXPECT_THAT(answered[0].text, HasSubstr("needs 2 nodes, and 1 would be left"));
+}
+
+TEST_F(JobTest, ANodeThatIsBackAfterItsDepartureWasRefusedStays) {
+  settings_.min_nodes = 1;
+  job_ = Job("job", settings_, now_, Duration::zero());
+  (void)begin_round();
+  const drain::Notice notice{seconds(100), "asked"};
+  const auto asked = step(job_event::DrainRequested{1, notice, "node1"});
+  const auto proposed = both_can_continue(order(asked));
+  ASSERT_EQ(order(proposed).kind, drain::Order::Kind::kTentative);
+  (void)step(rdzv::SessionLost{node(1), {}});
+  const auto lost = step(rdzv::ProcessEnded{node(1)});
+  EXPECT_EQ(all<drain_action::Inform>(lost).size(), 1U);
+  const auto round = job_.rendezvous().record().round;
+  (void)join(1, round);
+  (void)step(rdzv::Gone{node(0), round});
+  (void)join(0, round);
+  ASSERT_EQ(job_.rendezvous().record().nodes, 2);
+  drain::Notice repeated = notice;
+  repeated.departure = drain::Departure{{node(1)}, false};
+  const auto again = step(job_event::Noticed{node(0), repeated});
+  const auto released = both_can_continue(order(again));
+  for (const auto& sent : all<drain_action::Send>(released)) {
+    EXPECT_NE(sent.order.kind, drain::Order::Kind::kTentative);
+  }
+}
+
 // A third node waits. The first two report steps.
 class GrowingJobTest : public JobTest {
  protected:
@@ -341,17 +403,6 @@ class GrowingJobTest : public JobTest {
     job_ = Job("job", settings_, now_, Duration::zero());
     (void)join(0);
     (void)begin_round();
-  }
-  std::vector<JobAction> both_can_continue(const drain::Order& order, drain::Reply::Kind kind) {
-    std::vector<JobAction> actions;
-    for (const int index : {0, 1}) {
-      drain::Reply reply{.kind = kind, .round = order.round, .proposal = order.proposal};
-      reply.reporting = 1;
-      reply.newest = reply.oldest = 10;
-      reply.can_continue = true;
-      actions = step(job_event::StopReplied{node(index), reply});
-    }
-    return actions;
   }
   // The third one has joined, and the ranks are to wait at the step of this order.
   drain::Order hold() {

@@ -70,6 +70,7 @@ class Wanderer {
     }
     settings_ = nnodes(2, 3);
     settings_.max_restarts = 2;
+    settings_.restart_backoff = 1s;  // as in a job: zero would disable the delay of joins, too
     machine_.emplace(settings_, now_, Duration::zero());
   }
 
