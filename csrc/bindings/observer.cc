@@ -60,8 +60,11 @@ std::optional<double> seconds(const std::optional<Instant>& at) {
 }
 
 py::dict to_dict(const ObservedWorker& worker) {
+  const bool has_ended = worker.state != ObservedWorkerState::kStarting &&
+                         worker.state != ObservedWorkerState::kRunning;
+  const auto exit_code = has_ended ? std::optional<int>(worker.exit_code) : std::nullopt;
   return py::dict("local_rank"_a = worker.local_rank, "rank"_a = worker.rank, "pid"_a = worker.pid,
-                  "state"_a = name_of(worker.state), "exit_code"_a = worker.exit_code);
+                  "state"_a = name_of(worker.state), "exit_code"_a = exit_code);
 }
 
 py::dict to_dict(const ObservedNode& node) {

@@ -15,6 +15,7 @@
 #include "bindings/convert.h"
 #include "bindings/errors.h"
 #include "bindings/python_backend.h"
+#include "elastic/agent.h"
 #include "elastic/host_addresses.h"
 #include "elastic/rendezvous_options.h"
 
@@ -168,8 +169,8 @@ void bind_result(py::module_& module) {
           "user worker, user input, platform or infrastructure")
       .def_property_readonly(
           "cause", [](const FailureEvidence& self) { return to_string(self.cause); },
-          "exit code, exception, signal, out of memory, GPU fault, not started, unreachable or "
-          "unknown")
+          "exit code, exception, signal, out of memory, GPU fault, not started, unreachable, "
+          "hang or unknown")
       .def_readonly("error", &FailureEvidence::error, "an exception with its message, in one line")
       .def_readonly("hint", &FailureEvidence::hint)
       .def(
@@ -197,6 +198,8 @@ void bind_result(py::module_& module) {
       .def_readonly("outcome", &JobResult::outcome)
       .def_readonly("cause", &JobResult::cause)
       .def_readonly("exit_code", &JobResult::exit_code, "the cause's exit code, if it has one")
+      .def_property_readonly("launcher_exit_code", &exit_code_of,
+                             "the exit code of the job's agents")
       .def_readonly("rank", &JobResult::rank,
                     "of the worker that failed first; -1: no worker failed")
       .def_readonly("node", &JobResult::node, "the name of its node, or of the lost node")

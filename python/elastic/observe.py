@@ -217,6 +217,14 @@ class LocalJob(NamedTuple):
     error: str = ""  # why
 
 
+def is_local(run_id: str) -> bool:
+    """Whether a job with a coordinator has an agent of this user on this host."""
+    from elastic import _environment
+
+    agents = _local_jobs.find(_local_jobs.directories(_environment.inherited()))
+    return any(agent.run_id == run_id for agent in agents)
+
+
 def local_jobs(timeout: float = 1.0) -> list[LocalJob]:
     """The jobs of this user whose agents run on this host, ordered by their ids.
 
@@ -395,7 +403,7 @@ def _result(result: _C.JobResult | None) -> dict[str, Any] | None:
     return {
         "outcome": _outcome(result),
         "cause": result.cause.name.lower(),
-        "exit_code": result.exit_code,
+        "exit_code": result.launcher_exit_code,
         "rank": result.rank if result.rank >= 0 else None,
         "node": result.node or None,
         "message": result.message,

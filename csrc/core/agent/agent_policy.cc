@@ -49,16 +49,18 @@
 // The first stop request determines the outcome, unless it is already fixed. Otherwise it, and
 // every later request, only sets the workers' grace period, which is 0 from the second one on.
 
-namespace elastic::core {
-namespace {
-
-constexpr int kSignalBase = 128;  // a shell reports death by signal N as 128 + N
+namespace elastic {
 
 int exit_code_of(const JobResult& job) {
   if (job.outcome == JobOutcome::kSucceeded) return 0;
   if (job.cause == JobCause::kNodeLost || job.cause == JobCause::kTooFewNodes) return kExitNodeLost;
   return job.exit_code != 0 ? job.exit_code : kExitJobClosed;
 }
+
+namespace core {
+namespace {
+
+constexpr int kSignalBase = 128;  // a shell reports death by signal N as 128 + N
 
 }  // namespace
 
@@ -523,4 +525,5 @@ std::string AgentPolicy::restart_text(const RoundRecord& record) const {
   return text;
 }
 
-}  // namespace elastic::core
+}  // namespace core
+}  // namespace elastic

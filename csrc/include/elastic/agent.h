@@ -47,6 +47,9 @@ inline constexpr int kExitJobClosed = 79;        // the job was closed without a
 inline constexpr int kExitStoppedAtStep = 80;    // every rank stopped at an agreed step; resumable
 inline constexpr int kExitPartial = 81;  // ranks still ran straggler_timeout after another's exit
 
+// The exit code of the agents of a job that ended with this result.
+ELASTIC_EXPORT int exit_code_of(const JobResult& job);
+
 // The ranks of one worker in a round.
 struct WorkerAssignment {
   int local_rank = 0;

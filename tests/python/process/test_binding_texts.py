@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 import pytest
-from elastic import _C, ConfigError, LocalElasticAgent, WorkerSpec
+from elastic import _C, ConfigError, LocalElasticAgent, WorkerSpec, observe
 from elastic.agent.server.native_elastic_agent import NativeElasticAgent
 
 from support.launching import launch
@@ -48,6 +48,15 @@ def test_bytes_of_other_hosts_become_text() -> None:
     assert (result.node, result.message, result.lost) == (SHOWN, SHOWN, [SHOWN])
     assert (details.host, details.output, details.error, details.hint) == (SHOWN,) * 4
     assert repr(result)
+
+
+def test_a_result_has_the_exit_code_of_the_launchers() -> None:
+    result = _C.JobResult.__new__(_C.JobResult)
+    cause = _C.JobCause.NODE_LOST
+    result.__setstate__((_C.JobOutcome.FAILED, cause, 0, -1, "n1", "n1 was lost", ["n1"], None))
+    assert (result.exit_code, result.launcher_exit_code) == (0, _C.EXIT_NODE_LOST)
+    shown = observe._result(result)
+    assert shown is not None and shown["exit_code"] == _C.EXIT_NODE_LOST
 
 
 def test_bytes_of_this_host_reach_the_job() -> None:
