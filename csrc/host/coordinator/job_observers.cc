@@ -33,7 +33,7 @@ Status no_such_job(const std::string& id, const std::vector<std::string>& jobs) 
   return {StatusCode::kFailedPrecondition,
           (id.empty() ? "choose one of the coordinator's jobs by its id"
                       : "the coordinator has no job " + id) +
-              "; its jobs: " + (ids.empty() ? "none" : ids)};
+              (ids.empty() ? "; it has no jobs" : "; its jobs: " + ids)};
 }
 
 JobObservers::JobObservers(os::EventLoop* loop, Source source)

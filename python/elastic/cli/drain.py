@@ -5,28 +5,35 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import signal
+import sys
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from elastic import observe
-from elastic.cli import console, local_jobs, subcommands
+from elastic.cli import console, local_jobs, subcommand_parser, subcommands
 from elastic.cli.options import PROGRAM
 from elastic.constants import DEFAULT_DRAIN_TIMEOUT_S
 from elastic.errors import RendezvousError, RendezvousUnavailable
 from elastic.text import duration
 
-EXIT_NOT_AGREED = 1
+EXIT_REFUSED = 1  # the request changed nothing
+EXIT_STOPPED = 3  # no step was agreed by the deadline, and the job was stopped
+STOPPED = "stopped without an agreed step"  # how the coordinator reports that
+_EXIT_INTERRUPTED = 128 + signal.SIGINT
 # The coordinator replies at the deadline at the latest.
 REPLY_MARGIN_S = 10.0
 
 
 def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(
+    made = subcommand_parser.Parser(
         prog=f"{PROGRAM} drain",
         description="Stops all ranks of a running job at one step: should_stop() of "
         "elastic.worker returns True there, the ranks save their state and exit, and the job ends "
         "with exit code 80. Returns when the step is agreed. Needs the token of the job, if it "
-        "has one; a token of its observers is not enough.",
+        "has one; a token of its observers is not enough. Exit codes: 0 agreed, 1 refused and "
+        "nothing changed, 3 the job was stopped without an agreed step.",
     )
     subcommands.add_job(made)
     made.add_argument(
@@ -60,17 +67,61 @@ def run(arguments: Sequence[str]) -> int:
     hint = ""
     try:
         hint = local_jobs.locate(options)
-        is_agreed, text = _request(options)
+        _warn_without_steps(options)
+        with _interruptible():
+            is_agreed, text = _request(options)
     except RendezvousError as error:
         return subcommands.report("drain", error, hint)
+    except KeyboardInterrupt:
+        return _EXIT_INTERRUPTED
     with contextlib.suppress(BrokenPipeError):  # the exit code says it, too
         console.show(f"{text}\n")
-    return 0 if is_agreed else EXIT_NOT_AGREED
+    if is_agreed:
+        return 0
+    return EXIT_STOPPED if text.startswith(STOPPED) else EXIT_REFUSED
+
+
+@contextlib.contextmanager
+def _interruptible() -> Iterator[None]:
+    """Ctrl-C raises KeyboardInterrupt: by default the launcher's process ends without a word."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    former = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, former)
+
+
+def _warn_without_steps(options: argparse.Namespace) -> None:
+    """Before the request: a job whose ranks report no step cannot agree on one."""
+    with observe.connect(
+        options.endpoint,
+        options.rdzv_id,
+        workers=False,
+        timeout=options.timeout,
+        token_file=options.token_file,
+    ) as job:
+        snapshot = job.next(options.timeout)
+    if snapshot is None or snapshot["result"] is not None or snapshot["progress"] is not None:
+        return
+    then = "the job continues unchanged" if options.node else "the job is stopped without one"
+    _say(
+        f"warning: no rank has reported a step: if should_stop() of elastic.worker is not called "
+        f"within {duration(options.deadline)}, {then}"
+    )
+
+
+def _say(text: str) -> None:
+    print(f"{PROGRAM} drain: {text}", file=sys.stderr, flush=True)
 
 
 def _request(options: argparse.Namespace) -> tuple[bool, str]:
     limit = options.timeout + options.deadline + REPLY_MARGIN_S
     end = time.monotonic() + limit
+    until = time.strftime("%H:%M:%S", time.localtime(time.time() + options.deadline))
+    was_sent = False
     with observe.connect(
         options.endpoint,
         options.rdzv_id,
@@ -81,8 +132,14 @@ def _request(options: argparse.Namespace) -> tuple[bool, str]:
         timeout=options.timeout,
         token_file=options.token_file,
     ) as job:
-        while (left := end - time.monotonic()) > 0:
-            answer = job.next_drain(left)
-            if answer is not None:
-                return answer
+        try:
+            while (left := end - time.monotonic()) > 0:
+                answer = job.next_drain(left)
+                was_sent = True  # with the first state
+                if answer is not None:
+                    return answer
+        except KeyboardInterrupt:
+            if was_sent:
+                _say(f"interrupted; the request stays in force until {until}")
+            raise
     raise RendezvousUnavailable(f"{options.endpoint} sent no answer within {duration(limit)}")

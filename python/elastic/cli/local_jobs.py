@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import socket
 import time
 from collections.abc import Sequence
 
@@ -13,6 +14,8 @@ from elastic.observe import LocalJob
 from elastic.text import is_number
 
 NO_JOB = "no job of this user runs on this host: give HOST:PORT of the job's coordinator"
+ERROR_MAX = 24  # characters of an error in the list
+UNREACHABLE = "unreachable"  # of a job whose error is shown below the list
 HEADER = ("JOB", "NODES", "WORKERS", "ROUND", "STATE", "SINCE", "PID")
 
 
@@ -20,7 +23,7 @@ def locate(options: argparse.Namespace) -> str:
     """Replaces the id or pid of a job of this host in the options by its endpoint.
 
     An endpoint stays. Returns what to add to the error if it cannot be reached. Raises
-    RendezvousClosed if there is no such job, or if there are several.
+    RendezvousClosed if there is no such job and no such host, or if there are several jobs.
     """
     wanted: str = options.endpoint or options.rdzv_id
     if {":", ","} & set(options.endpoint):
@@ -36,17 +39,29 @@ def locate(options: argparse.Namespace) -> str:
         options.endpoint, options.rdzv_id = found[0].endpoint, found[0].run_id
         return ""
     if found:
-        raise RendezvousClosed(f"choose one of the jobs of this host by pid: {_names(found)}")
-    if options.endpoint and not is_number(wanted):
-        return f"; and this host has no job with the id {wanted}: {_names(jobs)}"
+        raise RendezvousClosed(f"this host has several jobs: choose one by pid; {_names(found)}")
+    is_host = bool(options.endpoint) and not is_number(wanted)
+    if is_host and _resolves(wanted):
+        return f"; {wanted} is taken for a host: no job {wanted} runs here, {_names(jobs)}"
     if wanted:
-        raise RendezvousClosed(f"this host has no job {wanted} of this user: {_names(jobs)}")
+        also = f", and {wanted} is not a host name" if is_host else ""
+        raise RendezvousClosed(
+            f"no job {wanted} of this user runs on this host{also}; {_names(jobs)}"
+        )
     raise RendezvousClosed(NO_JOB)
 
 
 def _names(jobs: Sequence[LocalJob]) -> str:
     named = [f"{one.run_id or '?'} (pid {_pids(one)})" for one in jobs]
-    return ", ".join(named) or "there is none"
+    return f"its jobs are {', '.join(named)}" if named else "it has no jobs"
+
+
+def _resolves(host: str) -> bool:
+    try:
+        socket.getaddrinfo(host, None)
+    except (OSError, UnicodeError):
+        return False
+    return True
 
 
 def _pids(job: LocalJob) -> str:
@@ -58,10 +73,23 @@ def rows(jobs: Sequence[LocalJob]) -> list[tuple[str, ...]]:
     return [HEADER, *map(_row, jobs)]
 
 
+def problems(jobs: Sequence[LocalJob]) -> list[str]:
+    """A line for each job that the table shows as unreachable."""
+    return [
+        f"{one.run_id or '?'} (pid {_pids(one)}): {one.error}"
+        for one in jobs
+        if _short_error(one) == UNREACHABLE
+    ]
+
+
+def _short_error(job: LocalJob) -> str:
+    return job.error if len(job.error) <= ERROR_MAX else UNREACHABLE
+
+
 def _row(job: LocalJob) -> tuple[str, ...]:
     seen = job.snapshot
     if seen is None:
-        return job.run_id or "?", "-", "-", "-", job.error, "-", _pids(job)
+        return job.run_id or "?", "-", "-", "-", _short_error(job), "-", _pids(job)
     began = seen["began"]
     return (
         seen["job"],

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import sys
 import time
 from collections.abc import Sequence
 
 from elastic import observe
-from elastic.cli import console, local_jobs, subcommands
+from elastic.cli import console, local_jobs, subcommand_parser, subcommands
 from elastic.cli.options import PROGRAM
 from elastic.errors import RendezvousError, RendezvousUnavailable
 from elastic.text import duration
 
 
 def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(
+    made = subcommand_parser.Parser(
         prog=f"{PROGRAM} stacks",
         description="Prints where the workers of a running job are: ranks at the same place "
         "together, with the Python stack of one of them. No worker is stopped.",
@@ -29,12 +30,22 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
+PYTHON_FRAME = '  File "'  # in the stack of a worker
+NO_PYTHON = (
+    "no Python stacks: start the job with --auto-progress, or import elastic.worker in the script; "
+    "for this one try: py-spy dump --pid PID (elastic-launch status shows the pids)"
+)
+
+
 def run(arguments: Sequence[str]) -> int:
     options = parser().parse_args(arguments)
     hint = ""
     try:
         hint = local_jobs.locate(options)
-        console.show(f"{fetch(options, options.timeout)}\n")
+        text = fetch(options, options.timeout)
+        console.show(f"{text}\n")
+        if PYTHON_FRAME not in text:
+            print(f"{PROGRAM} stacks: {NO_PYTHON}", file=sys.stderr)
         return 0
     except RendezvousError as error:
         return subcommands.report("stacks", error, hint)

@@ -10,20 +10,24 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from elastic import _environment, observe
-from elastic.cli import local_jobs, status_rich, status_view, subcommands
+from elastic.cli import local_jobs, status_rich, status_view, subcommand_parser, subcommands
 from elastic.cli.console import show
 from elastic.cli.options import PROGRAM
 from elastic.errors import RendezvousClosed, RendezvousError, RendezvousUnavailable
 from elastic.text import duration
 
 RETRY_PAUSE_S = 1.0
+# How long a lost coordinator is looked for: as long as the nodes do by default (store_grace). If
+# the job had agents on this host and none is left: until another host would have taken over.
+RECONNECT_LIMIT_S = 60.0
+UNLISTED_LIMIT_S = 10.0
 PROGRESS_LINE_S = 10.0  # a line for new steps alone at most so often
 
 Show = Callable[[dict[str, Any]], None]
 
 
 def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(
+    made = subcommand_parser.Parser(
         prog=f"{PROGRAM} status",
         description="Prints the round, the nodes, the ranks and the restarts of a running job, or "
         "without JOB a list of the jobs of this host. It is read only: no job notices it.",
@@ -87,8 +91,10 @@ def _list(is_json: bool, console: Any) -> int:
         print(f"{PROGRAM} status: {local_jobs.NO_JOB}", file=sys.stderr)
     elif console is not None:
         console.print(status_rich.listing(local_jobs.rows(jobs)))
+        for problem in local_jobs.problems(jobs):
+            console.print(problem, highlight=False, markup=False)
     else:
-        _print("\n".join(status_view.table(local_jobs.rows(jobs))))
+        _print("\n".join([*status_view.table(local_jobs.rows(jobs)), *local_jobs.problems(jobs)]))
     return 0
 
 
@@ -115,8 +121,9 @@ def _follow(options: argparse.Namespace, console: Any) -> int:
 
 
 def _follow_job(options: argparse.Namespace, show: Show, complain: Callable[[str], None]) -> int:
-    """Shows each snapshot. A coordinator that was restarted is looked for until Ctrl-C."""
-    was_connected = False
+    """Shows each snapshot, and connects again to a coordinator that was restarted."""
+    was_connected = was_listed = False
+    lost_at: float | None = None
     problem = ""
     while True:
         try:
@@ -125,7 +132,9 @@ def _follow_job(options: argparse.Namespace, show: Show, complain: Callable[[str
                     snapshot = job.next() if was_connected else job.first()
                     if snapshot is None:
                         continue
-                    was_connected, problem = True, ""
+                    if not was_connected or lost_at is not None:
+                        run_id, was_listed = snapshot["job"], observe.is_local(snapshot["job"])
+                    was_connected, lost_at, problem = True, None, ""
                     show(snapshot)
                     if snapshot["result"] is not None:
                         return 0
@@ -133,9 +142,16 @@ def _follow_job(options: argparse.Namespace, show: Show, complain: Callable[[str
             # The socket of a job with one node ends with its agent.
             if not was_connected or options.endpoint.startswith("unix:"):
                 raise
+            now = time.monotonic()
+            lost_at = now if lost_at is None else lost_at
+            is_gone = was_listed and not observe.is_local(run_id)
+            limit = UNLISTED_LIMIT_S if is_gone else RECONNECT_LIMIT_S
+            if now - lost_at >= limit:
+                left = f"; no agent of {run_id} is left on this host" if is_gone else ""
+                raise type(error)(f"{error}{left}; gave up after {duration(limit)}") from None
             if str(error) != problem:
                 problem = str(error)
-                complain(f"{error}; trying again")
+                complain(f"{error}; trying again for {duration(limit)}")
             time.sleep(RETRY_PAUSE_S)
 
 

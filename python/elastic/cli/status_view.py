@@ -57,17 +57,24 @@ def facts(snapshot: dict[str, Any]) -> list[Fact]:
         )
         found.append(Fact("round", text))
     settings = snapshot["settings"]
-    wanted = f"{settings['min_nodes']} to {settings['max_nodes']} wanted"
-    waiting = f"{snapshot['waiting_nodes']} waiting, {snapshot['spare_nodes']} spare"
-    found.append(Fact("nodes", f"{wanted}, {waiting}"))
+    least, most = settings["min_nodes"], settings["max_nodes"]
+    wanted = f"{least} wanted" if least == most else f"{least} to {most} wanted"
+    if snapshot["phase"] == "forming":
+        joined = sum(one["state"] == "waiting" for one in snapshot["nodes"])
+        found.append(Fact("nodes", f"{wanted}, {joined} joined"))
+    else:
+        waiting = f"{snapshot['waiting_nodes']} waiting, {snapshot['spare_nodes']} spare"
+        found.append(Fact("nodes", f"{wanted}, {waiting}"))
     changes = snapshot["membership_changes"]
     used = f"{snapshot['restarts']} of {settings['max_restarts']} used"
-    found.append(Fact("restarts", f"{used}, {changes} membership changes"))
+    found.append(Fact("restarts", f"{used}, {plural(changes, 'membership change')}"))
     found.append(Fact("coordinator", _coordinator(snapshot["coordinator"])))
     if snapshot["goodput"] is not None:
+        elapsed = snapshot["time"] - snapshot["began"]
         text = (
-            f"{duration(round(snapshot['running_seconds'], 1))} since "
-            f"{clock(snapshot['began'])}, goodput {100 * snapshot['goodput']:.1f} %"
+            f"{duration(round(snapshot['running_seconds'], 1))} of "
+            f"{duration(round(elapsed, 1))} since {clock(snapshot['began'])}, "
+            f"goodput {100 * snapshot['goodput']:.1f} %"
         )
         found.append(Fact("running", text))
     for one in snapshot["stragglers"]:
@@ -148,14 +155,17 @@ def node_rows(snapshot: dict[str, Any]) -> Rows:
                 node["address"] or "-",
                 state,
                 f"{node['last_beat_seconds']:.1f} s ago",
-                workers_text(node["workers"] or ()),
+                workers_text(node["workers"] or (), is_over=snapshot["result"] is not None),
             )
         )
     return rows
 
 
-def workers_text(workers: Sequence[dict[str, Any]]) -> str:
-    """``2 running (0:1201 1:1202)``; many workers without pids, but those that failed."""
+def workers_text(workers: Sequence[dict[str, Any]], *, is_over: bool = False) -> str:
+    """``2 running (0:1201 1:1202)``; many workers without pids, but those that failed.
+
+    ``is_over``: the job has ended, so that the agents stop the workers that still run.
+    """
     parts = []
     for state, number in Counter(one["state"] for one in workers).items():
         shown = [
@@ -164,7 +174,8 @@ def workers_text(workers: Sequence[dict[str, Any]]) -> str:
             for one in workers
             if one["state"] == state and (len(workers) <= PIDS_MAX or state == "failed")
         ]
-        parts.append(f"{number} {state}" + (f" ({' '.join(shown)})" if shown else ""))
+        shown_state = "being stopped" if is_over and state in ("starting", "running") else state
+        parts.append(f"{number} {shown_state}" + (f" ({' '.join(shown)})" if shown else ""))
     return ", ".join(parts) or "-"
 
 

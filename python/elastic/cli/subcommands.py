@@ -1,7 +1,8 @@
 """The subcommands of ``elastic-launch``: ``elastic-launch NAME [ARGUMENT ...]``.
 
-The first argument is a subcommand if it is one of the names below and no file of that name exists.
-In every other position, and as ``./NAME``, it is the program, as before there were subcommands.
+The first argument is a subcommand if it is one of the names below and the current directory has no
+script of that name. In every other position, and as ``./NAME``, it is the program, as before there
+were subcommands.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ class Subcommand(NamedTuple):
 
 
 SUBCOMMANDS = (
-    Subcommand("status", "elastic.cli.status", "Prints the state of a running job."),
+    Subcommand("status", "elastic.cli.status", "Lists the jobs of this host, or shows one job."),
     Subcommand("stacks", "elastic.cli.stacks", "Prints where the workers of a running job are."),
     Subcommand("drain", "elastic.cli.drain", "Stops all ranks of a running job at one step."),
     Subcommand("override", "elastic.cli.override", "Continues a job without its lost voters."),
@@ -100,9 +101,23 @@ def find(argv: Sequence[str]) -> Subcommand | None:
     if not argv:
         return None
     for subcommand in SUBCOMMANDS:
-        if argv[0] == subcommand.name and not os.path.exists(subcommand.name):
-            return subcommand
+        if argv[0] == subcommand.name:
+            return None if _is_script(subcommand.name) else subcommand
     return None
+
+
+def _is_script(name: str) -> bool:
+    """Whether the current directory has a program of a subcommand's name; reports it."""
+    from elastic.cli.options import PROGRAM
+
+    if not os.path.isfile(os.path.join(name, "__main__.py") if os.path.isdir(name) else name):
+        return False
+    print(
+        f"{PROGRAM}: running the script ./{name}, not the subcommand {name}: for that, change to "
+        "another directory",
+        file=sys.stderr,
+    )
+    return True
 
 
 def run(subcommand: Subcommand, arguments: Sequence[str]) -> int:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from elastic import _local_jobs, observe
-from elastic.cli import local_jobs, status
+from elastic.cli import drain, local_jobs, stacks, status
 from elastic.errors import RendezvousClosed
 from elastic.observe import LocalJob
 
@@ -113,7 +113,7 @@ JOBS = [
         ({"endpoint": "a:29400"}, JOBS, ("a:29400", "")),
         ({"endpoint": "a", "rdzv_id": "b"}, JOBS, ("a", "b")),
         ({"endpoint": "unix:/c"}, JOBS, ("unix:/c", "")),
-        ({"endpoint": "node1"}, JOBS, ("node1", "")),
+        ({"endpoint": "localhost"}, JOBS, ("localhost", "")),
     ],
 )
 def test_a_job_of_this_host_is_named_by_its_id_or_pid(
@@ -126,7 +126,7 @@ def test_a_job_of_this_host_is_named_by_its_id_or_pid(
     options = argparse.Namespace(**{"endpoint": "", "rdzv_id": "", **words})
     hint = local_jobs.locate(options)
     assert (options.endpoint, options.rdzv_id) == found
-    assert ("a (pid 7), b (pid 8 9), b (pid 10)" in hint) == (words == {"endpoint": "node1"})
+    assert ("a (pid 7), b (pid 8 9), b (pid 10)" in hint) == (words == {"endpoint": "localhost"})
     both = {"endpoint": "a", "rdzv_id": "b"}
     assert (hint == "; a is a job of this host: leave out --rdzv-id") == (words == both)
 
@@ -135,10 +135,11 @@ def test_a_job_of_this_host_is_named_by_its_id_or_pid(
     ("words", "jobs", "problem"),
     [
         ({}, [], "no job of this user runs on this host"),
-        ({}, JOBS, r"choose one of the jobs of this host by pid: a \(pid 7\), b"),
-        ({"endpoint": "b"}, JOBS, r"by pid: b \(pid 8 9\), b \(pid 10\)"),
-        ({"rdzv_id": "c"}, [], "this host has no job c of this user: there is none"),
-        ({"endpoint": "77"}, JOBS, "this host has no job 77 of this user: a"),
+        ({}, JOBS, r"choose one by pid; its jobs are a \(pid 7\), b"),
+        ({"endpoint": "b"}, JOBS, r"by pid; its jobs are b \(pid 8 9\), b \(pid 10\)"),
+        ({"rdzv_id": "c"}, [], "no job c of this user runs on this host; it has no jobs"),
+        ({"endpoint": "77"}, JOBS, "no job 77 of this user runs on this host; its jobs are a"),
+        ({"endpoint": "no_host"}, [], "no job no_host of .* host, and no_host is not a host name"),
     ],
 )
 def test_a_job_that_is_not_named_clearly_is_an_error(
@@ -148,6 +149,31 @@ def test_a_job_that_is_not_named_clearly_is_an_error(
     options = argparse.Namespace(**{"endpoint": "", "rdzv_id": "", **words})
     with pytest.raises(RendezvousClosed, match=problem):
         local_jobs.locate(options)
+
+
+def test_an_unknown_job_is_no_failure_to_connect(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(observe, "local_jobs", list)
+    for run in (status.run, drain.run, stacks.run):
+        assert run(["no_host"]) == 1
+    assert capsys.readouterr().err.count("and no_host is not a host name") == 3
+
+
+def test_a_long_error_is_below_the_list(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    error = "cannot connect to node0:29400: " + "Connection refused " * 9
+    jobs = [
+        LocalJob("a", "node0:29400", (7,), None, error),
+        LocalJob("b", "", (8,), None, "no round has begun yet"),
+    ]
+    monkeypatch.setattr(observe, "local_jobs", lambda: jobs)
+    assert status.run([]) == 0
+    header, first, second, below = capsys.readouterr().out.splitlines()
+    assert "unreachable" in first and "no round has begun yet" in second
+    assert max(map(len, (header, first, second))) <= 80
+    assert below == f"a (pid 7): {error}"
 
 
 def test_a_job_that_does_not_answer_is_listed_with_the_reason(

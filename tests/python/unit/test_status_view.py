@@ -72,6 +72,24 @@ def test_few_workers_are_shown_with_their_pids_and_failed_ones_always() -> None:
     assert status_view.workers_text([]) == "-"
 
 
+def test_the_facts_agree_with_the_nodes() -> None:
+    forming = changed(phase="forming", settings={"min_nodes": 2, "max_nodes": 2, "max_restarts": 3})
+    forming["nodes"][0]["state"] = "waiting"
+    assert "nodes        2 wanted, 1 joined\n" in status_view.text(forming)
+    once = changed(membership_changes=1, began=1e9 - 14, running_seconds=0.6, goodput=0.043)
+    shown = status_view.text(once)
+    assert "restarts     1 of 3 used, 1 membership change\n" in shown
+    assert "running      600 ms of 14 s since " in shown
+    assert "nodes        1 wanted, 0 waiting, 0 spare\n" in shown
+
+
+def test_workers_of_a_job_that_has_ended_are_being_stopped() -> None:
+    result = {"outcome": "failed", "message": "n1 was lost", "exit_code": 78}
+    shown = status_view.text(changed(result=result))
+    assert "8 being stopped\n" in shown
+    assert "result       n1 was lost (exit code 78)\n" in shown
+
+
 def test_a_followed_job_is_a_line_for_each_change() -> None:
     written: list[str] = []
     lines = status.Lines(written.append)

@@ -45,6 +45,31 @@ def test_a_file_of_the_name_is_the_program(greet: list[list[str]]) -> None:
     assert greet == []
 
 
+def test_a_script_of_the_name_is_reported(
+    greet: list[list[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("greet").write_text("")
+    assert main(["greet"]) == 0
+    assert "running the script ./greet, not the subcommand greet" in capsys.readouterr().err
+    assert greet == []
+
+
+def test_a_directory_of_the_name_is_no_program(greet: list[list[str]]) -> None:
+    Path("greet").mkdir()
+    assert main(["greet"]) == 7
+    assert greet == [[]]
+
+
+@pytest.mark.parametrize("one", subcommands.SUBCOMMANDS, ids=lambda one: str(one.name))
+def test_a_usage_error_is_one_line(
+    one: subcommands.Subcommand, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        subcommands.run(one, ["--no-such-option", "x"])
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"elastic-launch {one.name}: ") and line.endswith("--help)")
+
+
 @pytest.mark.parametrize(
     "words", [["./greet"], ["--", "greet"], ["--nproc-per-node=1", "greet"], ["--role", "greet"]]
 )
