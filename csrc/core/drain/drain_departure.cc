@@ -120,7 +120,7 @@ void DrainMachine::stop_instead(const drain_event::Noticed& event, Instant deadl
   is_departure_ = false;
   reason_ = event.notice.reason;
   deadline_ = deadline;
-  announce("every rank is to stop at an agreed step (" + reason_ + "), within " +
+  announce("stopping all ranks at an agreed step (" + reason_ + "), within " +
            duration_text(event.notice.left));
   if (phase_ == DrainPhase::kReleased) return;  // the round ends
   if (phase_ == DrainPhase::kProposed || phase_ == DrainPhase::kHolding) withdraw();
@@ -165,7 +165,7 @@ bool DrainMachine::check_departure() {
     return false;
   }
   is_departure_ = false;
-  announce(why + ": every rank is to stop at an agreed step instead");
+  announce(why + ": stopping all ranks at an agreed step instead");
   out_->push_back(drain_action::HoldGrowth{});
   return true;
 }

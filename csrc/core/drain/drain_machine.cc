@@ -187,7 +187,7 @@ void DrainMachine::on(const drain_event::Noticed& event) {
   reason_ = event.notice.reason;
   deadline_ = deadline;
   phase_ = DrainPhase::kAwaitRound;
-  announce("every rank is to stop at an agreed step (" + reason_ + "), within " +
+  announce("stopping all ranks at an agreed step (" + reason_ + "), within " +
            duration_text(event.notice.left));
   begin();
 }
@@ -244,25 +244,25 @@ void DrainMachine::on(const drain_event::Tick&) {
     std::string why;
     switch (phase_) {
       case DrainPhase::kAwaitRound:
-        why = nodes_.empty() ? hang::kNoRound
+        why = nodes_.empty() ? "no round of the job ran"
                              : std::to_string(nodes_.size()) + " of " +
-                                   std::to_string(num_members_) + " nodes are connected";
+                                   std::to_string(num_members_) + " nodes were connected";
         break;
       case DrainPhase::kAwaitSteps: why = silent_text(); break;
       case DrainPhase::kCommitted:
-        why = "the ranks on " + unreached_names() + " have not stopped at step " +
-              std::to_string(step_) + ": they are slow, or do not call should_stop()";
+        why = "the ranks on " + unreached_names() + " had not stopped at step " +
+              std::to_string(step_) + " (they are slow, or do not call should_stop())";
         break;
       case DrainPhase::kReleased:
-        why = "it has not left although every rank had reached the step";
+        why = "it had not left although every rank had reached the step";
         break;
       case DrainPhase::kHolding:
-        why = "not every rank has reached step " + std::to_string(step_);
+        why = "not every rank had reached step " + std::to_string(step_);
         break;
       default: why = "the nodes did not agree on a step"; break;
     }
-    if (is_departure_) return give_up_departure(why + " when the deadline passed");
-    return stop_now(why + " when the deadline passed");
+    if (is_departure_) return give_up_departure(why + " by the deadline");
+    return stop_now(why + " by the deadline");
   }
   if (!timer_ || now_ < *timer_) return;
   timer_.reset();
@@ -482,7 +482,7 @@ std::string DrainMachine::describe() const {
     case DrainPhase::kCommitted:
     case DrainPhase::kReached:
       return "every rank stops at step " + std::to_string(step_) + " (" + reason_ + ")";
-    default: return "every rank is to stop at an agreed step (" + reason_ + ")";
+    default: return "stopping all ranks at an agreed step (" + reason_ + ")";
   }
 }
 

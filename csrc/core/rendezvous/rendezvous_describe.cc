@@ -138,12 +138,12 @@ RendezvousMachine::Description RendezvousMachine::describe_forming(Instant now,
   const bool is_range = settings_.min_nodes < settings_.max_nodes;
   if (round_.tally.joined < settings_.min_nodes) {
     const std::string text =
-        joined + (is_range ? "at least " : "") + nodes_text(settings_.min_nodes) + who;
+        joined + (is_range ? "at least " : "") + nodes_text(settings_.min_nodes) + " joined" + who;
     if (!round_.is_armed(Timer::kBelowMinNodes)) return {text};
     return {text, "gives up", round_.at(Timer::kBelowMinNodes)};
   }
   const std::string text =
-      joined + (is_range ? "up to " : "") + nodes_text(settings_.max_nodes) + who;
+      joined + (is_range ? "up to " : "") + nodes_text(settings_.max_nodes) + " joined" + who;
   if (round_.tally.joined_suspect > 0) return {text + ", waiting for a closed session to resume"};
   if (round_.is_armed(Timer::kBackoff) && now < round_.at(Timer::kBackoff)) {
     return {last + "workers failed within " + duration_text(kCrashAge) + " in " +

@@ -106,7 +106,7 @@ void visit(Visitor& v, FailureEvidence& evidence) {
   v.number(evidence.time);
   v.text(evidence.output, kEvidenceBytesMax);
   v.choice(evidence.failure_class, FailureClass::kInfrastructure);
-  v.choice(evidence.cause, FailureCause::kUnreachable);
+  v.choice(evidence.cause, FailureCause::kHang);
   v.text(evidence.error, kMessageBytesMax);
   v.text(evidence.hint, kMessageBytesMax);
 }

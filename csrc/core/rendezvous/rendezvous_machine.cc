@@ -35,6 +35,14 @@
 #include "core/base/duration_text.h"
 
 namespace elastic::core {
+namespace {
+
+std::string gave_up_after(Duration limit) {
+  return "; gave up after " + duration_text(limit) +
+         ": start the missing nodes, or raise join_timeout";
+}
+
+}  // namespace
 
 RendezvousMachine::RendezvousMachine(JobSettings settings, Instant now, Duration start_hold)
     : settings_(std::move(settings)),
@@ -294,8 +302,8 @@ void RendezvousMachine::check_node_deadlines() {
 void RendezvousMachine::expire_node(const Node& node) {
   const NodeId id = node.info.id;
   if (node.phase == NodePhase::kJoined) {
-    const std::string why = describe_state(now_, false).text + "; gave up after " +
-                            duration_text(settings_.join_timeout);
+    const std::string why =
+        describe_state(now_, false).text + gave_up_after(settings_.join_timeout);
     emit(rdzv::TimedOut{id, why});
     depart(id, false, why);
     former_nodes_.newest().timed_out = true;
@@ -323,10 +331,7 @@ void RendezvousMachine::check_timers() {
     for (const RoundMember& member : round_.members) {
       if (member.fate != MemberFate::kPresent) result.node = member.name;
     }
-    result.message =
-        describe_state(now_, false).text + "; gave up after " +
-        duration_text(settings_.join_timeout) +
-        (round_.end.reason.empty() ? "" : "; the last round ended because " + round_.end.reason);
+    result.message = describe_state(now_, false).text + gave_up_after(settings_.join_timeout);
     close(std::move(result));
   }
 }

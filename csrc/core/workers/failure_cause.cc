@@ -34,6 +34,7 @@ const char* to_string(FailureCause cause) {
     case FailureCause::kNotStarted: return "not started";
     case FailureCause::kNodeLost: return "node lost";
     case FailureCause::kUnreachable: return "unreachable";
+    case FailureCause::kHang: return "hang";
   }
   return "unknown";
 }
@@ -83,14 +84,17 @@ FailureDiagnosis diagnose_signal(const WorkerExit& exit, const KernelEvidence& k
         "check the routes and firewalls between the two hosts; --iface or --subnet selects the "
         "network in which nodes publish their addresses";
   }
-  if (!exit.verdict.empty()) return found;  // the agent itself sent it
+  if (!exit.verdict.empty()) {  // the agent itself sent it
+    if (!exit.is_unreachable) found.cause = FailureCause::kHang;
+    return found;
+  }
   const bool is_from_outside = exit.signal == SIGKILL || exit.signal == SIGTERM ||
                                exit.signal == SIGINT || exit.signal == SIGHUP;
   if (!is_from_outside) return found;
   found.failure_class = FailureClass::kPlatform;
   if (exit.signal != SIGKILL || !kernel.oom_kills) return found;
   if (*kernel.oom_kills == 0) {
-    found.hint = "something else than the kernel's out-of-memory killer sent SIGKILL: " +
+    found.hint = "something other than the kernel's out-of-memory killer sent SIGKILL: " +
                  kernel.oom_counter + " counted no OOM kill";
     return found;
   }

@@ -164,8 +164,8 @@ Status Hosting::try_host(const Result<Addresses>& found) {
 Status Hosting::try_host_everywhere(const std::string& why) {
   Status status = bind("");
   if (status.ok()) {
-    note_("the coordinator is served on every interface, because of the endpoint " + endpoint_ +
-          ": " + why);
+    note_("the coordinator listens on every interface: the endpoint is " + endpoint_ + ", and " +
+          why);
   }
   return status;
 }
@@ -310,10 +310,12 @@ void Hosting::note_left(const std::vector<session::LateLeave>& left) {
 Status Hosting::explain(const Status& why) const {
   if (is_host() || resolved_.empty()) return why;
   const std::string self =
-      options_.is_host == false ? "is_host=0 keeps this agent from hosting it"
-      : !first_host_.empty() ? "the agent at " + first_host_ + ", the first of them, is to host it"
+      options_.is_host == false
+          ? "another agent must host it (is_host=0, or --node-rank is not 0): start "
+            "it, or correct the node rank"
+      : !first_host_.empty() ? "the agent at " + first_host_ + ", the first of them, must host it"
       : !bind_error_.ok()    ? std::string(bind_error_.message())
-                             : "my addresses are " + list_of(os::interface_addresses());
+                          : "the addresses of this host are " + list_of(os::interface_addresses());
   return {why.code(), std::string(why.message()) + "; no agent may be hosting " + endpoint_ +
                           "; it resolved to " + list_of(resolved_) + "; " + self};
 }

@@ -138,6 +138,7 @@ enum class FailureCause : std::uint8_t {
   kNotStarted,
   kNodeLost,
   kUnreachable,  // the store of the round cannot be reached from the worker's node
+  kHang,         // killed by the launcher, because it made no progress
 };
 
 ELASTIC_EXPORT const char* to_string(FailureClass failure_class);  // "user worker", …

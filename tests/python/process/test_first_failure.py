@@ -99,7 +99,7 @@ def test_classes_of_failures(tmp_path: Path) -> None:
     first = killed["first_failure"]
     assert isinstance(first, dict)
     assert (first["class"], first["cause"], first["signal"]) == ("platform", "signal", "SIGKILL")
-    assert "something else than the kernel's out-of-memory killer sent SIGKILL" in str(
+    assert "something other than the kernel's out-of-memory killer sent SIGKILL" in str(
         first["hint"]
     )
 

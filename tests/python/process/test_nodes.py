@@ -213,7 +213,7 @@ def test_too_few_nodes_time_out_after_a_wait_that_is_logged_once() -> None:
     assert len(waits) == 1, done.stderr
     assert re.fullmatch(
         rf"elastic-launch: waiting at {endpoint} as host: "
-        rf"1 of 2 nodes \({node_name(nodes.nodes[0].pid)}\), gives up at \d\d:\d\d:\d\d",
+        rf"1 of 2 nodes joined \({node_name(nodes.nodes[0].pid)}\), gives up at \d\d:\d\d:\d\d",
         waits[0],
     ), waits[0]
 

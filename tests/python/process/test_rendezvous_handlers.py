@@ -149,7 +149,7 @@ def test_too_few_nodes_are_an_error_with_the_missing_count(kind: str, tmp_path: 
     with nodes(1, *Backend(kind, endpoint).words(2, 2, "join_timeout=3")) as (node,):
         reply = node.call("next")
         assert reply.startswith("RendezvousTimeout: ")
-        assert "1 of 2 nodes (" in reply
+        assert "1 of 2 nodes joined (" in reply
 
 
 def test_ctrl_c_ends_the_wait_and_the_next_call_continues(backend: Backend) -> None:

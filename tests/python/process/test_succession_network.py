@@ -104,7 +104,7 @@ def test_one_node_hosts_where_a_name_has_the_addresses_of_three(
         # The host of the first address comes last.
         started = [nodes.start(on=names.on(host)) for host in hosts[1:]]
         for node in started:
-            await_line(node, f"the agent at {hosts[0].address}, the first of them, is to host it")
+            await_line(node, f"the agent at {hosts[0].address}, the first of them, must host it")
         started.append(nodes.start(on=names.on(hosts[0])))
         assert [next_world(node) for node in started] == ["3", "3", "3"]
         assert [listens(host) for host in hosts] == [True, False, False]

@@ -170,7 +170,7 @@ TEST(Diagnosis, TellsWhoHasToAct) {
             "platform: GPU fault");
   WorkerExit killed = signalled(SIGKILL);
   killed.verdict = "hung: no rank made progress for 5 s";
-  EXPECT_EQ(of(killed), "user worker: signal");
+  EXPECT_EQ(of(killed), "user worker: hang");
   killed.is_unreachable = true;
   EXPECT_EQ(of(killed), "infrastructure: unreachable");
   WorkerExit missing;
@@ -186,7 +186,7 @@ TEST(Diagnosis, ExplainsSigkillByTheKernelsCounter) {
         .hint;
   };
   EXPECT_EQ(hint(0),
-            "something else than the kernel's out-of-memory killer sent SIGKILL: "
+            "something other than the kernel's out-of-memory killer sent SIGKILL: "
             "memory.events counted no OOM kill");
   EXPECT_EQ(
       hint(1),

@@ -126,7 +126,7 @@ TEST_F(RendezvousClientTest, TimeoutNamesWhatWasMissingAndKeepsTheJoin) {
   EXPECT_TRUE(
       support::eventually([&] {  // the first may end before the coordinator's answer to the join
         none = a->next_rendezvous(os::monotonic_now() + 200ms).status();
-        return none.message().find("1 of 2 nodes (") != std::string_view::npos;
+        return none.message().find("1 of 2 nodes joined (") != std::string_view::npos;
       }));
   EXPECT_EQ(none.code(), StatusCode::kDeadlineExceeded);
   EXPECT_THAT(none.message(), HasSubstr("no round within the timeout"));

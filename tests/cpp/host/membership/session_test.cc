@@ -136,7 +136,7 @@ TEST_F(SessionTest, ANameThatMeansLoopbackHereIsServedOnEveryInterface) {
   options.is_host.reset();
   TestNode a(options, 1);
   a.info().address = a.expect<MembershipReady>().address;
-  EXPECT_THAT(a.notes(), ::testing::Contains(HasSubstr("served on every interface")));
+  EXPECT_THAT(a.notes(), ::testing::Contains(HasSubstr("listens on every interface")));
   EXPECT_TRUE(os::parse_address(a.info().address)->is_loopback());
   TestNode b(options, 2);
   form_round(&a, &b);
@@ -150,8 +150,8 @@ TEST_F(SessionTest, ConfiguredHostBindsAllInterfacesForAnUnknownAddress) {
     options.is_host = true;
     TestNode a(options, 1);
     a.info().address = a.expect<MembershipReady>().address;
-    EXPECT_THAT(a.notes(), ::testing::Contains(
-                               AllOf(HasSubstr("served on every interface"), HasSubstr(endpoint))));
+    EXPECT_THAT(a.notes(), ::testing::Contains(AllOf(HasSubstr("listens on every interface"),
+                                                     HasSubstr(endpoint))));
     RendezvousOptions other = options_for(options.endpoint_port);
     TestNode b(other, 2);
     form_round(&a, &b);
