@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import shutil
+import textwrap
 
 from elastic.cli import arguments
 from elastic.cli.options import GROUPS, PROGRAM
 from elastic.cli.subcommands import SUBCOMMANDS
 
 _COLUMN = 29
+_WIDTH = 100  # of the longest line, and of the text if it is not written to a terminal
+_WIDTH_MIN = 60  # narrower ones cannot show the two columns
 
 
 def text() -> str:
@@ -23,7 +27,18 @@ def text() -> str:
     for one in SUBCOMMANDS:
         if one.name != "help":
             lines.append(f"  {f'{PROGRAM} {one.name}':<{_COLUMN}}{one.help}")
-    return "\n".join([*lines, "", _MORE])
+    width = shutil.get_terminal_size((_WIDTH, 24)).columns
+    return "\n".join(_fitted(line, width) for line in "\n".join([*lines, "", _MORE]).split("\n"))
+
+
+def _fitted(line: str, width: int) -> str:
+    """The line, in several lines on a narrower terminal."""
+    if len(line) <= width or width < _WIDTH_MIN:
+        return line
+    indent = " " * (_COLUMN + 2) if line.startswith("  ") else ""
+    return textwrap.fill(
+        line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
 
 
 def full_text() -> str:

@@ -80,6 +80,7 @@ def is_single(line: CommandLine, most: int, backend: str, keys: Keys | None) -> 
 def single(line: CommandLine, keys: Keys | None, notes: list[tuple[bool, str]]) -> NodeConfig:
     """The configuration of a job of one node."""
     _check_only_rank(line, keys)
+    _check_endpoint_of_one(line)
     on_node_loss(line)
     membership_changes(line)
     origin = line.origin("voter-port-range")
@@ -101,6 +102,18 @@ def _check_only_rank(line: CommandLine, keys: Keys | None) -> None:
     ):
         if given != 0:
             line.warnings.append(f"{origin} is {given}: ignored, since the only node has rank 0")
+
+
+def _check_endpoint_of_one(line: CommandLine) -> None:
+    endpoint = line.text("rdzv-endpoint")
+    if not endpoint or rendezvous_backend(line) == "static" or line.switch("standalone"):
+        return
+    origin = line.origin("rdzv-endpoint")
+    if split_endpoint(endpoint.partition(",")[0], origin)[1] != "0":  # any port: none is wanted
+        line.warnings.append(
+            f"{origin} is {endpoint!r}: ignored, since a job of one node (--nnodes=1) needs no "
+            "rendezvous"
+        )
 
 
 def _master_of_one(line: CommandLine) -> tuple[str, int]:

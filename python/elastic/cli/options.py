@@ -202,9 +202,8 @@ _NODES = (
         "one; otherwise the same as `--iface`."),
     Option("reach-timeout", "SECONDS",
         "How long a node may take to reach the workers' store on the node of rank 0 while its "
-        "workers start. After that its workers count as failed, and the message names both hosts. "
-        "0: no test.",
-        more="0 is for workers with a network of their own.",
+        "workers start. After that its workers count as failed, and the message names both hosts.",
+        more="0 disables the test, for workers on a separate network.",
         default="30", native="reach_timeout", read=duration, needs_native=True),
     Option("worker-port-range", "FIRST:LAST",
         "Range of ports for the workers' store, for firewalls.",

@@ -102,7 +102,8 @@ def _within(limit: float, make: Callable[[], None], what: str, origin: str) -> N
             "another file system"
         ) from None
     except OSError as error:
-        raise ConfigError(f"{origin}: cannot make {what}: {error.strerror or error}") from error
+        why = "it is a file" if isinstance(error, FileExistsError) else error.strerror or error
+        raise ConfigError(f"{origin}: cannot make {what}: {why}") from error
 
 
 def line_prefix(line: CommandLine, environ: Mapping[str, str]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -24,9 +25,12 @@ def format_report(name: str, result: RunResult, is_output_shown: bool = False) -
     job = result.job
     is_partial = result.exit_code == _C.EXIT_PARTIAL
     if not failures and job is None and not is_partial:
-        return result.message
+        hint = _hint(result)
+        return f"{result.message}; {hint}" if hint else result.message
     run = ("run", f"{result.run_id}, {_restarts(result)}")
-    if result.exit_code == _C.EXIT_STOPPED_AT_STEP and not worker_failed(result):
+    if is_stopped_by_request(result):
+        restarts = f", {_restarts(result)}" if result.max_restarts else ""
+        run = ("run", f"{result.run_id}{restarts}")
         return "\n".join([f"{name}: {result.message}", *_facts(run), *_incidents(result)])
     first = next(iter(failures.values()), None)
     if job is not None and job.rank not in failures:
@@ -45,7 +49,8 @@ def format_report(name: str, result: RunResult, is_output_shown: bool = False) -
         first_at = None
     elif first is None or (job is None and first.started and result.exit_code != first.shell_code):
         # The exit code stands for a reason of the launcher: a lost coordinator, a signal, ….
-        lines = [f"{name} failed: {result.message}", *_facts(run, ("class", class_of(result)))]
+        lines = [f"{name} failed: {result.message}"]
+        lines += _facts(run, ("class", class_of(result)), ("hint", _hint(result)))
         first_at = None
     else:
         # The cause on all nodes if there are several; else the earliest evidence here.
@@ -77,6 +82,7 @@ def format_report(name: str, result: RunResult, is_output_shown: bool = False) -
 
 
 INCIDENTS_SHOWN = 3
+_STOPPED_BY_SIGNAL = 128 + signal.SIGTERM
 
 
 def _incidents(result: RunResult) -> list[str]:
@@ -85,7 +91,7 @@ def _incidents(result: RunResult) -> list[str]:
     for one in result.incidents[-INCIDENTS_SHOWN:]:
         if one["seconds"] is None:
             continue
-        reached = "reached its first step" if "lost_steps" in one else "ran"
+        reached = "reached its first step" if "lost_steps" in one else "was running"
         is_in_place = one.get("in_place", False)
         names = {"stop": "out of the round"} if is_in_place else {}
         phases = ", ".join(
@@ -99,6 +105,25 @@ def _incidents(result: RunResult) -> list[str]:
             text += f", {one['lost_steps']} step{_of(one['lost_steps'])} repeated"
         lines += _facts((f"round {one['next_round']}", text))
     return lines
+
+
+def is_stopped_by_request(result: RunResult) -> bool:
+    """Whether a drain ended the job, with an agreed step or at its deadline."""
+    if result.exit_code == _C.EXIT_STOPPED_AT_STEP:
+        return not worker_failed(result)
+    if result.exit_code != _STOPPED_BY_SIGNAL or result.job is None:
+        return False
+    return result.job.cause == _C.JobCause.REQUESTED
+
+
+def _hint(result: RunResult) -> str:
+    if result.exit_code != _C.EXIT_COORDINATOR_LOST or worker_failed(result):
+        return ""
+    return (
+        "the launcher that served it has ended, or its host is down or cut off: read its log, then "
+        "start the job again; a job on three hosts or more can outlive that host (elastic-launch "
+        "help high-availability)"
+    )
 
 
 def worker_failed(result: RunResult) -> bool:

@@ -57,7 +57,11 @@ def configure(line: CommandLine, environ: Mapping[str, str]) -> JobConfig:
     notes.append((LOG_LEVELS["INFO"], f"workers on this node: {nproc}"))
     if "monitor-interval" in line.values:
         seconds(line.text("monitor-interval"), line.origin("monitor-interval"), positive=True)
-        notes.append((LOG_LEVELS["INFO"], "the monitor interval has no effect: nothing here polls"))
+        unused = f"{line.origin('monitor-interval')} has no effect: nothing here polls"
+        if line.switch("strict"):
+            line.warnings.append(unused)
+        else:  # scripts for torchrun often set it
+            notes.append((LOG_LEVELS["INFO"], unused))
     if choice(line, "start-method") != BY_NAME["start-method"].default:
         line.warnings.append(f"{line.origin('start-method')} has no effect: PROGRAM is executed")
     logs = output.logs(line, nproc)
@@ -173,7 +177,8 @@ def _worker_environment(
     if "OMP_NUM_THREADS" not in environ:
         threads = max(1, devices.usable_cpus() // nproc)
         environment["OMP_NUM_THREADS"] = str(threads)
-        notes.append((LOG_LEVELS["INFO"], f"OMP_NUM_THREADS={threads} for every worker"))
+        if not line.switch("dry-run"):  # which lists the variables
+            notes.append((LOG_LEVELS["INFO"], f"OMP_NUM_THREADS={threads} for every worker"))
     if interface:
         from elastic.cli.interface import variables
 
@@ -360,4 +365,6 @@ def parse_legacy(argv: Sequence[str], environ: Mapping[str, str]) -> JobConfig:
 
 def _add_result_file(error: ConfigError, argv: Sequence[str], environ: Mapping[str, str]) -> None:
     path = command_line.result_file(argv, environ)
+    if not os.path.isdir(os.path.dirname(path) or "."):
+        path = ""  # which the error is about
     setattr(error, "result_json", path)  # noqa: B010 - a native class

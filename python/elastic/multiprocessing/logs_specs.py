@@ -111,8 +111,8 @@ class LogsSpecs(ABC):
 
 
 class DefaultLogsSpecs(LogsSpecs):
-    """The tree above. Without ``log_dir`` it is in a temporary directory, which is removed at the
-    end unless output went to files in it."""
+    """A tree of directories by round and worker below ``log_dir``. Without ``log_dir`` it is in a
+    temporary directory, which is removed at the end unless output went to files in it."""
 
     def __init__(
         self,

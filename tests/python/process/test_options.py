@@ -127,10 +127,23 @@ def test_a_dry_run_prints_what_would_be_started() -> None:
 def test_a_dry_run_starts_nothing_and_checks_everything(tmp_path: Path) -> None:
     done = launch("--dry-run", "--no-python", "/bin/sh", "-c", f"echo > {tmp_path}/started")
     assert done.returncode == 0 and not (tmp_path / "started").exists()
+    assert done.stdout.count("OMP_NUM_THREADS") == 1
     assert launch("--dry-run", str(tmp_path / "missing.py")).returncode == 2
     args = run.parse_args(["--dry-run", "--no-python", "/bin/sh", "-c", f"echo > {tmp_path}/x"])
     run.run(args)
     assert not (tmp_path / "x").exists()
+
+
+def test_an_unusable_file_is_one_line(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("")
+    for option, text in (
+        (f"--log-dir={script}", f"--log-dir: cannot make {script}: it is a file\n"),
+        ("--result-json=/nonexistent/x", "expected a file in a directory that exists\n"),
+    ):
+        done = launch(option, str(script))
+        assert done.returncode == 2
+        assert done.stderr.count("\n") == 1 and done.stderr.endswith(text)
 
 
 def test_a_forwarded_signal_reaches_the_workers_and_not_their_children() -> None:

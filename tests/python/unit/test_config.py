@@ -362,6 +362,14 @@ def test_help_prints_one_screen_or_everything(
     assert capsys.readouterr().out == expected()
 
 
+def test_the_short_help_fits_a_narrower_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert max(map(len, help.text().splitlines())) <= 80
+    words = " ".join(help.text().split())
+    monkeypatch.setenv("COLUMNS", "200")
+    assert " ".join(help.text().split()) == words
+
+
 def test_help_with_another_value_is_refused() -> None:
     assert "expected all" in refusal(["--help=some"])
 
@@ -399,6 +407,11 @@ def test_user_settings_are_not_overwritten(
         ([], {"PET_START_METHOD": "fork"}, "PET_START_METHOD has no effect"),
         (["--node-rank=1"], {}, "--node-rank is 1: ignored, since the only node has rank 0"),
         (["--rdzv-conf=rank=2"], {}, "--rdzv-conf: rank is 2: ignored"),
+        (
+            ["--rdzv-backend=c10d", "--rdzv-endpoint=localhost:29400"],
+            {},
+            "--rdzv-endpoint is 'localhost:29400': ignored, since a job of one node",
+        ),
         (["--voter-port-range=8:9"], {}, "--voter-port-range has no effect"),
         (["--tee=0:1,1:1"], {}, "--tee: there is no local rank 1 among 1 worker"),
         (["--local-ranks-filter=1"], {}, "there is no local rank 1"),
@@ -415,6 +428,16 @@ def test_what_torchrun_accepts_is_one_warning_and_with_strict_an_error(
     assert expected in warnings[0]
     assert expected in refusal([*words, "--strict", script], environ)
     assert expected in refusal([*words, script], environ | {"PET_STRICT": "1"})
+
+
+def test_a_monitor_interval_is_no_warning_but_with_strict_an_error(script: str) -> None:
+    words = ["--monitor-interval=1", script]
+    assert [text for level, text in configure(words).notes if level == 30] == []
+    assert "--monitor-interval has no effect" in refusal(["--strict", *words])
+
+
+def test_a_free_port_of_one_node_is_no_setting_without_effect(script: str) -> None:
+    configure(["--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0", "--strict", script])
 
 
 def test_the_default_start_method_is_no_setting_without_effect(script: str) -> None:

@@ -36,6 +36,14 @@ class Notes(ProgressNotes):
         self.note(event, state)
 
 
+@pytest.mark.usefixtures("clock")
+def test_a_warning_is_no_wait() -> None:
+    notes = Notes()
+    notes.say("warning: set a token", hosts_coordinator=True)
+    assert notes.lines == [(logging.WARNING, "warning: set a token")]
+    assert notes.delay() is None
+
+
 def test_a_wait_is_logged_once_it_has_lasted(clock: Clock) -> None:
     notes = Notes()
     assert notes.delay() is None

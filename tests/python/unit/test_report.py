@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
+from elastic import _C
 from elastic.agent.server import RunResult, WorkerState
 from elastic.cli import report
 from elastic.multiprocessing.errors import (
@@ -284,6 +285,25 @@ def test_a_failure_on_another_node_is_reported_with_its_last_lines(
     ]
 
 
+def test_a_job_that_a_drain_stopped_has_not_failed() -> None:
+    result = job("", -1, "stopped without an agreed step (x): too slow")
+    result.cause = _C.JobCause.REQUESTED
+    assert text_of([], job=result, message=result.message, exit_code=143).splitlines() == [
+        f"train.py: {result.message}",
+        "    run     job",
+    ]
+    at_step = text_of([], job=result, message="stopped at step 3", exit_code=80, max_restarts=2)
+    assert at_step.splitlines() == [
+        "train.py: stopped at step 3",
+        "    run     job, 0 of 2 restarts used",
+    ]
+
+
+def test_a_lost_coordinator_has_a_hint() -> None:
+    text = text_of([], message="no contact to node0:29400 for 1 min", exit_code=77)
+    assert text.startswith("no contact to node0:29400 for 1 min; the launcher that served it has")
+
+
 def test_captured_lines_are_shown_where_no_file_has_them() -> None:
     text = text_of(examine(failure(0, stderr_tail="first\nlast")))
     assert text.endswith("    last lines of its stderr:\n      | first\n      | last")
@@ -303,7 +323,7 @@ def test_restarts_are_facts_with_units() -> None:
     assert report.format_report("train.py", result).splitlines()[-2:] == [
         "    round 3 reached its first step 1.41 s after the failure (stop 12.5 ms, first step "
         "1.2 s), 1 step repeated",
-        "    round 3 ran 1.41 s after the failure (stop 12.5 ms, first step 1.2 s)",
+        "    round 3 was running 1.41 s after the failure (stop 12.5 ms, first step 1.2 s)",
     ]
 
 
@@ -313,7 +333,8 @@ def test_a_change_in_place_is_no_restart() -> None:
     result = RunResult(WorkerState.FAILED, {}, {0: examine(failure(0))[0]}, exit_code=1)
     result.incidents = (incident,)
     assert report.format_report("train.py", result).splitlines()[-1] == (
-        "    round 2 ran 14 ms after the change, in place (out of the round 4 ms, start 0 ms)"
+        "    round 2 was running 14 ms after the change, in place "
+        "(out of the round 4 ms, start 0 ms)"
     )
 
 

@@ -12,6 +12,7 @@ from elastic.constants import NOTICE
 
 # Deadlines that differ by less, because of the network's delay, are considered equal.
 DEADLINE_TOLERANCE_S = 2.0
+WARNING = "warning: "  # how such a message of the rendezvous begins
 DELAY_S = 0.5  # a wait that ends earlier is not logged
 
 
@@ -29,6 +30,9 @@ class ProgressNotes:
     def note(self, event: _C.AgentEvent, state: WorkerState) -> None:
         """Logs a message soon if it or its deadline has changed."""
         message, deadline = event.message, event.deadline
+        if message.startswith(WARNING):  # not what the node waits for
+            self._log(logging.WARNING, message)
+            return
         if deadline is not None:
             message += f" at {_clock_time(deadline)}"
         if WorkerState.is_running(state):
