@@ -130,11 +130,14 @@ def _machine(campaign: dict[str, Any]) -> str:
     facts, machine = campaign["facts"], campaign["facts"]["machine"]
     found = report.by_scene(campaign["results"])
     counts = {len(runs) for by_launcher in found.values() for runs in by_launcher.values()}
+    least, most = min(counts), max(counts)
+    times = f"{least} times" if least == most else f"{least} to {most} times"
+    times = "once" if most == 1 else times
     return (
         f"Commit `{facts['commit']}`, {machine['date']}; {machine['cpu']}, "
         f"{machine['cores']} cores, Linux {machine['kernel']}, {machine['libc']}, Python "
-        f"{machine['python']}, PyTorch {machine['torch']}. Runs of each scene with each launcher: "
-        f"{min(counts)} to {max(counts)}.\n\n"
+        f"{machine['python']}, PyTorch {machine['torch']}. Each scene was run {times} with "
+        "each launcher.\n\n"
         "**Compare outcomes, not durations**: all hosts share these cores, and the load average "
         f"at the start was {machine['load average'].split()[0]}."
         f"{' ' + facts['note'] if 'note' in facts else ''}"

@@ -47,7 +47,8 @@ void set(elastic::AgentOptions* options, int* workers, const std::string& name,
                                         : number(value.substr(colon + 1), 1, elastic::kNodesMax);
   } else if (name == "--nproc") {
     *workers = number(value, 1, elastic::kLocalWorldSizeMax);
-  } else if (name == "--endpoint" && colon != std::string::npos) {
+  } else if (name == "--endpoint") {
+    if (colon == std::string::npos) usage_error("--endpoint " + value + ": expected HOST:PORT");
     rendezvous.endpoint_host = value.substr(0, colon);
     rendezvous.endpoint_port =
         static_cast<std::uint16_t>(number(value.substr(colon + 1), 1, 65535));
