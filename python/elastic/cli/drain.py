@@ -106,7 +106,11 @@ def _warn_without_steps(options: argparse.Namespace) -> None:
         snapshot = job.next(options.timeout)
     if snapshot is None or snapshot["result"] is not None or snapshot["progress"] is not None:
         return
-    then = "the job continues unchanged" if options.node else "the job is stopped without one"
+    then = (
+        "the job continues unchanged"
+        if options.node
+        else "the job is stopped without an agreed step"
+    )
     _say(
         f"warning: no rank has reported a step: if should_stop() of elastic.worker is not called "
         f"within {duration(options.deadline)}, {then}"

@@ -28,12 +28,22 @@ def text() -> str:
         if one.name != "help":
             lines.append(f"  {f'{PROGRAM} {one.name}':<{_COLUMN}}{one.help}")
     width = shutil.get_terminal_size((_WIDTH, 24)).columns
-    return "\n".join(_fitted(line, width) for line in "\n".join([*lines, "", _MORE]).split("\n"))
+    blocks = "\n".join([*lines, "", _MORE]).split("\n\n")
+    return "\n\n".join(_fitted(block, width) for block in blocks)
 
 
-def _fitted(line: str, width: int) -> str:
-    """The line, in several lines on a narrower terminal."""
-    if len(line) <= width or width < _WIDTH_MIN:
+def _fitted(block: str, width: int) -> str:
+    """The block, in more lines on a narrower terminal."""
+    lines = block.split("\n")
+    if width < _WIDTH_MIN or max(map(len, lines)) <= width:
+        return block
+    if block[0].isupper() and not any(line.startswith("  ") for line in lines):  # a paragraph
+        lines = [" ".join(lines)]
+    return "\n".join(_fitted_line(line, width) for line in lines)
+
+
+def _fitted_line(line: str, width: int) -> str:
+    if len(line) <= width:
         return line
     indent = " " * (_COLUMN + 2) if line.startswith("  ") else ""
     return textwrap.fill(
