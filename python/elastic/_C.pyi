@@ -737,7 +737,7 @@ class FailureEvidence:
     @property
     def cause(self) -> str:
         """
-        exit code, exception, signal, out of memory, GPU fault, not started, unreachable or unknown
+        exit code, exception, signal, out of memory, GPU fault, not started, unreachable, hang or unknown
         """
     @property
     def error(self) -> str:
@@ -792,6 +792,11 @@ class JobResult:
     def exit_code(self) -> int:
         """
         the cause's exit code, if it has one
+        """
+    @property
+    def launcher_exit_code(self) -> int:
+        """
+        the exit code of the job's agents
         """
     @property
     def lost(self) -> list[str]:

@@ -127,8 +127,8 @@ def test_a_foreign_host_name_and_an_unknown_file_are_refused(endpoint: str) -> N
 
 def test_a_job_that_is_not_there_is_an_error() -> None:
     done = launch("dashboard", "no-such-job.invalid", "--bind=127.0.0.1:0")
-    assert done.returncode == 75
-    assert "this host has no job with the id no-such-job.invalid" in done.stderr
+    assert done.returncode == 1
+    assert "no-such-job.invalid is not a host name" in done.stderr
 
 
 def test_an_address_that_cannot_be_bound_is_one_sentence(endpoint: str) -> None:

@@ -13,7 +13,7 @@ REPORT = """train.py failed: rank 1 (local rank 1, pid 7) exited with code 1
     error   ValueError: failed: x
     last lines of its stderr:
       | ValueError: failed: x
-    round 1 ran 27.7 ms after the failure (detect 0 ms)
+    round 1 was running 27.7 ms after the failure (detect 0 ms)
 stopped by the launcher, not failed: rank 0"""
 HANG = """elastic-launch: the job hangs: no rank has made progress for 60 s
   7 ranks (0-2,4-7) in all_reduce (train.py:88)
