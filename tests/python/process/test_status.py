@@ -218,7 +218,8 @@ def test_follow_shows_the_round_after_the_coordinator_was_restarted(
         assert (last["restarts"], last["rounds"][0]["cause"]) == (1, "worker_failed")
         stderr = following.stop()
     # The first line is of the closed connection, with the text that the kernel reported.
-    assert re.search(r"^elastic-launch status: .*coordinator.*; trying again for 1 min$", stderr, re.M)
+    found = r"^elastic-launch status: .*coordinator.*; trying again for 1 min$"
+    assert re.search(found, stderr, re.M)
 
 
 def test_follow_shows_the_round_after_a_node_was_lost(endpoint: str) -> None:
