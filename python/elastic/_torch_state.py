@@ -19,18 +19,20 @@ _COLUMNS = 1 << 9
 
 
 class Position(NamedTuple):
-    """How far a rank is, and the digest of its extras."""
+    """How far a rank is, the digest of its extras, and where it is in the script."""
 
     has_state: bool
     step: int
     updates: int  # of the parameters, in the step
     is_intact: bool  # no update was interrupted
     extras: int
+    ended: int = 0  # the largest total of steps that all ranks have completed, as far as it knows
+    training: int = 1  # which of the trainings of the script
 
     @property
     def progress(self) -> tuple[int, ...]:
         """Greater for a rank that is further."""
-        return self[:-1]
+        return self[:4]
 
     @property
     def next_step(self) -> int:
@@ -42,8 +44,8 @@ def gathered(own: Position, world_size: int, wire: torch.device) -> list[Positio
     found = [torch.empty(len(own), dtype=torch.int64, device=wire) for _ in range(world_size)]
     dist.all_gather(found, torch.tensor(own, dtype=torch.int64, device=wire))
     return [
-        Position(bool(has_state), step, updates, bool(is_intact), extras)
-        for has_state, step, updates, is_intact, extras in torch.stack(found).tolist()
+        Position(bool(has_state), step, updates, bool(is_intact), *rest)
+        for has_state, step, updates, is_intact, *rest in torch.stack(found).tolist()
     ]
 
 

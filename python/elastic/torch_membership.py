@@ -21,6 +21,7 @@ another learning rate or other objects of ``also``, receive these: so all ranks 
 
 from __future__ import annotations
 
+import itertools
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
@@ -38,6 +39,8 @@ from torch.utils.data import DistributedSampler
 from elastic import (
     _environment,
     _torch_batches,
+    _torch_checks,
+    _torch_meeting,
     _torch_nccl,
     _torch_state,
     _torch_transfer,
@@ -54,7 +57,7 @@ __all__ = ["Change", "GlobalBatches", "Step", "TrainingMembership", "membership"
 _SIGNS_OF_LOSS = ("gloo", "nccl", "connection", "broken pipe", "socket", "timed out", "timeout")
 _NOTICE_INTERVAL_S = 0.002
 _CPU = torch.device("cpu")
-_CONNECT_TIMEOUT = timedelta(seconds=2)
+_trainings = itertools.count(1)  # that this process begins
 
 
 @dataclass(frozen=True)
@@ -173,7 +176,7 @@ class TrainingMembership:
             raise ValueError(f"the first step is {start}: expected 0 or more")
         self._members = worker.membership()
         is_in_place = self._members.supported
-        _check(model, optimizer, backend, is_in_place)
+        _torch_checks.check(model, (optimizer, *also.values()), backend, is_in_place)
         self.module = model
         self.optimizer = optimizer
         self.step = start
@@ -191,10 +194,14 @@ class TrainingMembership:
         self._owns_group = False
         self._world_size = 0  # of the last round that was formed
         self._has_state = False  # that of the training: from a round that was formed
-        self._updates = 0  # of the parameters, in the current step
+        self._training = 0  # among those of this process
+        self._ended = 0  # the largest total of steps that all ranks have completed
+        self._is_stopped = False  # by worker.should_stop
+        self._is_in_body = False
+        self._updates = 0  # of the parameters, in the body of the current step
         self._is_updating = False  # an update has begun, and may be made in part
         self._buffers: dict[str, torch.Tensor] = {}  # at its beginning, if NCCL may spoil them
-        self._device = _device_of(model)
+        self._device = _torch_checks.device_of(model)
         self._nccl: _torch_nccl.Groups | None = None
         self._uses_nccl = is_in_place and "nccl" in backend
         self._hooks: list[Any] = []
@@ -250,9 +257,11 @@ class TrainingMembership:
         """The steps until all ranks have completed ``total``, or ``worker.should_stop`` is true.
 
         Use each as a context. Without that a step counts as complete when the loop asks for the
-        next one, and errors are raised.
+        next one, and errors are raised. It can be called again with a greater ``total``, for the
+        next epoch: on a new process it ends at once for epochs that the others have completed, and
+        on all of them once ``worker.should_stop`` was true.
         """
-        while True:
+        while not self._is_stopped:
             if self._members.is_over():
                 self._change(time.monotonic())
             elif self.step < total:
@@ -261,12 +270,13 @@ class TrainingMembership:
                 yield step
                 if not step._is_entered:
                     self._complete(int(step))
-                if self.step > step and worker.should_stop(self.step):
-                    return
-            elif self._is_ended():
+                if self.step > step:
+                    self._is_stopped = worker.should_stop(self.step)
+            elif self._is_ended(total):
                 return
 
     def __enter__(self) -> TrainingMembership:
+        self._training = next(_trainings)
         for one in self._state.optimizers:
             self._hooks.append(one.register_step_pre_hook(self._begin_update))
             self._hooks.append(one.register_step_post_hook(self._end_update))
@@ -301,17 +311,20 @@ class TrainingMembership:
     # ---- Steps.
 
     def _begin(self) -> None:
+        self._is_in_body = True
         self._updates = 0
         self._is_updating = False
         # DistributedDataParallel and SyncBatchNorm receive them in each forward pass.
         if self._uses_nccl:
             self._buffers = {name: one.clone() for name, one in self.module.named_buffers()}
 
-    # A closure computes the gradients, before anything is updated.
+    # A closure computes the gradients, before anything is updated. Those of a body that is complete
+    # were confirmed at its end.
     def _begin_update(
         self, _: object, args: tuple[Any, ...], keywords: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
-        self.confirm()
+        if self._is_in_body:
+            self.confirm()
 
         def confirmed(closure: Callable[[], Any]) -> Callable[[], Any]:
             def call() -> Any:
@@ -329,8 +342,9 @@ class TrainingMembership:
         self._is_updating = True
         return None
 
+    # One that follows a body is a part of the step that the body has completed.
     def _end_update(self, *_: object) -> None:
-        self._updates += 1
+        self._updates += self._is_in_body
         self._is_updating = False
 
     def _complete(self, step: int) -> None:
@@ -346,9 +360,13 @@ class TrainingMembership:
         self.step = max(self.step, step + 1)
         self._buffers = {}
         self._updates = 0
+        self._is_in_body = False
 
-    # A rank that ends early would be missing as the source of those that a change interrupts.
-    def _is_ended(self) -> bool:
+    # A rank that ends early would be missing as the source of those that a change interrupts. Ranks
+    # that have ended this total train on, and come to no barrier of it again.
+    def _is_ended(self, total: int) -> bool:
+        if total <= self._ended or total < self.step:
+            return True
         if not dist.is_initialized() or not self._compares:
             return True
         try:
@@ -358,6 +376,7 @@ class TrainingMembership:
             if not self._survives(error):
                 raise
             return False
+        self._ended = total
         return True
 
     # Whether a change caused the error; then this rank has entered the next round.
@@ -386,6 +405,7 @@ class TrainingMembership:
     # ---- Rounds.
 
     def _change(self, failed: float) -> None:
+        self._is_in_body = False
         self.module.zero_grad(set_to_none=True)
         if self._updates == 0 and self._buffers:
             with torch.no_grad():
@@ -442,30 +462,12 @@ class TrainingMembership:
         if not _environment.get("RANK"):
             return  # one process, which no launcher started
         timeout = {} if self._timeout is None else {"timeout": self._timeout}
-        store, rank, world_size = self._connected_store()
-        # The host of the store may be the same in several rounds.
-        store = dist.PrefixStore(f"elastic/round_{self._members.round}", store)
-        _forget_group_names()
+        store, rank, world_size = _torch_meeting.next_store(
+            self._members, self._timeout or dist.default_pg_timeout
+        )
         self._owns_group = True
         init = dist.init_process_group if self._nccl is None else self._nccl.join
         init(self._backend, store=store, rank=rank, world_size=world_size, **timeout)
-
-    # A client of torch's store that cannot connect retries until its timeout, also when its
-    # connection is shut down because the round is over.
-    def _connected_store(self) -> tuple[Any, int, int]:
-        whole = self._timeout or dist.default_pg_timeout
-        if _environment.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
-            return next(dist.rendezvous("env://", timeout=whole))  # type: ignore[no-any-return]
-        limit = time.monotonic() + whole.total_seconds()
-        while True:
-            try:
-                store, rank, world_size = next(dist.rendezvous("env://", timeout=_CONNECT_TIMEOUT))
-            except dist.DistError:
-                if self._members.is_over() or time.monotonic() >= limit:
-                    raise
-                continue
-            store.set_timeout(whole)
-            return store, rank, world_size
 
     def _leave_group(self, *, has_failed: bool = False) -> None:
         # The hooks of a reducer that still exists would run in each backward.
@@ -487,13 +489,22 @@ class TrainingMembership:
             return None
         rank, world_size = self.rank, self.world_size
         extras = self._state.digest() if self._has_state else 0
-        own = Position(self._has_state, self.step, self._updates, not self._is_updating, extras)
+        own = Position(
+            self._has_state, self.step, self._updates, not self._is_updating, extras, self._ended,
+            self._training,
+        )  # fmt: skip
         ranks = [own]
         source = None
         ddp = self._ddp
         if self._compares:
             ranks = _torch_state.gathered(own, world_size, self._wire)
             self.confirm()
+            if len({one.training for one in ranks}) > 1:
+                raise RuntimeError(
+                    "members have changed while ranks were in different trainings of the script "
+                    f"(by rank: {', '.join(str(one.training) for one in ranks)}): they cannot "
+                    "continue in place"
+                )
             # With NCCL, what DistributedDataParallel would receive could not be confirmed.
             ddp = {"init_sync": False, **ddp} if self._uses_nccl else ddp
             transfer = _torch_state.transfer_between(ranks, shares_start=self._uses_nccl)
@@ -502,6 +513,7 @@ class TrainingMembership:
                 self._transfer(transfer)
             # An update that was made is not repeated.
             self.step = ranks[transfer.source].next_step
+            self._ended = max(one.ended for one in ranks)
             self._updates = 0
             self._is_updating = False
         _torch_batches.divide(self._sampler, rank, world_size)
@@ -546,55 +558,3 @@ def _release_frames(error: BaseException) -> None:
             found.add(id(one))
             traceback.clear_frames(one.__traceback__)
             errors += [one.__context__, one.__cause__]
-
-
-# torch names a process group by a counter, and the names are part of the keys by which ranks meet.
-# A group whose forming failed has counted on some ranks and not on others. As in torch's
-# destroy_process_group, which only resets it after a group was formed.
-def _forget_group_names() -> None:
-    world = getattr(distributed_c10d, "_world", None)
-    if world is not None:
-        world.group_count = 0
-
-
-def _check(
-    model: torch.nn.Module, optimizer: torch.optim.Optimizer, backend: str, is_in_place: bool
-) -> None:
-    names = {cls.__name__ for module in model.modules() for cls in type(module).__mro__}
-    if "DistributedDataParallel" in names:
-        raise ValueError("the model is wrapped already: pass the module itself")
-    if not is_in_place:
-        return
-    if names & {"FullyShardedDataParallel", "FSDPModule"} or any(
-        type(one).__name__ == "DTensor" for one in model.parameters()
-    ):
-        raise ValueError(
-            "the model is sharded over the ranks (FSDP, DTensor): a lost rank takes its part with "
-            "it, so members cannot change in place; use --on-membership-change=restart"
-        )
-    if type(optimizer).__name__ == "ZeroRedundancyOptimizer":
-        raise ValueError(
-            "ZeroRedundancyOptimizer keeps a part of the state on each rank, so members cannot "
-            "change in place; use --on-membership-change=restart"
-        )
-    if backend not in ("gloo", "nccl", "cpu:gloo,cuda:nccl"):
-        raise ValueError(
-            f"the backend is {backend!r}: members change in place with gloo and with nccl; use "
-            "--on-membership-change=restart"
-        )
-    if "nccl" not in backend:
-        return
-    if not _torch_nccl.is_supported():
-        raise ValueError(
-            f"members change in place with nccl from torch 2.6 on, and this is {torch.__version__}:"
-            " use --on-membership-change=restart"
-        )
-    if _device_of(model).type != "cuda":
-        raise ValueError(
-            f"the model is on {_device_of(model)}: move it to this process's GPU before "
-            "elastic.torch.membership, for backend='nccl'"
-        )
-
-
-def _device_of(model: torch.nn.Module) -> torch.device:
-    return next(model.parameters(), torch.empty(0)).device

@@ -11,7 +11,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import elastic.torch  # noqa: E402
-from elastic import _torch_trial, torch_membership, worker  # noqa: E402
+from elastic import _torch_state, _torch_trial, torch_membership, worker  # noqa: E402
 
 
 class InPlace:
@@ -30,6 +30,10 @@ class ZeroRedundancyOptimizer(torch.optim.SGD):
     pass
 
 
+class OwnOptimizer(ZeroRedundancyOptimizer):
+    pass
+
+
 def test_what_cannot_continue_in_place_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker, "membership", InPlace)
     model = torch.nn.Linear(1, 1)
@@ -38,8 +42,12 @@ def test_what_cannot_continue_in_place_is_rejected(monkeypatch: pytest.MonkeyPat
     sharded = FullyShardedDataParallel(1, 1)
     with pytest.raises(ValueError, match="model is sharded"):
         elastic.torch.membership(sharded, torch.optim.SGD(sharded.parameters(), lr=1))
-    with pytest.raises(ValueError, match="a part of the state on each rank"):
-        elastic.torch.membership(model, ZeroRedundancyOptimizer(model.parameters(), lr=1))
+    for one in (ZeroRedundancyOptimizer, OwnOptimizer):
+        other = one(model.parameters(), lr=1)
+        with pytest.raises(ValueError, match="a part of the state on each rank"):
+            elastic.torch.membership(model, other)
+        with pytest.raises(ValueError, match="a part of the state on each rank"):
+            elastic.torch.membership(model, optimizer, also={"other": other})
     with pytest.raises(ValueError, match="'mpi': members change in place with gloo and with nccl"):
         elastic.torch.membership(model, optimizer, backend="mpi")
     with pytest.raises(ValueError, match="the model is on cpu: move it to this process's GPU"):
@@ -81,6 +89,77 @@ def test_without_a_launcher_one_process_trains(monkeypatch: pytest.MonkeyPatch) 
                 with step:
                     raise RuntimeError("gloo: connection closed")
     assert job.step == 7 and job.last_change is None
+
+
+def test_no_step_follows_one_at_which_the_training_was_to_stop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("RANK", raising=False)
+    monkeypatch.setattr(worker, "should_stop", lambda step: step == 3)
+    model = torch.nn.Linear(1, 1)
+    with elastic.torch.membership(model, torch.optim.SGD(model.parameters(), lr=1)) as job:
+        found = [int(step) for end in (2, 4, 6) for step in job.steps(end)]
+    assert found == [0, 1, 2] and job.step == 3
+
+
+def test_an_update_after_the_body_belongs_to_the_step_that_is_complete() -> None:
+    model = torch.nn.Linear(1, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1)
+    job = elastic.torch.membership(model, optimizer)
+    with job:
+        optimizer.step()
+        assert job._updates == 0, "no step has begun"
+        for step in job.steps(2):
+            with step:
+                optimizer.step()
+                assert job._updates == 1
+            optimizer.step()
+            assert job._updates == 0
+        for _ in job.steps(3):  # all of the loop is the body
+            optimizer.step()
+            assert job._updates == 1
+
+
+def test_an_update_after_the_body_needs_no_confirmation(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = torch.nn.Linear(1, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1)
+    job = elastic.torch.membership(model, optimizer)
+    seen: list[str] = []
+    monkeypatch.setattr(job, "confirm", lambda: seen.append("confirm"))
+    with job:
+        for step in job.steps(1):
+            with step:
+                pass
+            assert seen == ["confirm"]
+            optimizer.step()  # the round may be over by now: an error would not be discarded
+            assert seen == ["confirm"]
+
+
+@pytest.mark.parametrize(("ended", "waits"), [(0, True), (4, False), (6, False)])
+def test_a_rank_does_not_wait_where_another_knows_that_all_have_ended(
+    monkeypatch: pytest.MonkeyPatch, ended: int, waits: bool
+) -> None:
+    monkeypatch.delenv("RANK", raising=False)
+    model = torch.nn.Linear(1, 1)
+    job = elastic.torch.membership(model, torch.optim.SGD(model.parameters(), lr=1), start=4)
+    other = _torch_state.Position(True, 4, 0, True, 0, ended)
+    monkeypatch.setattr(
+        _torch_state, "gathered", lambda own, *_: [own, other._replace(training=own.training)]
+    )
+    monkeypatch.setattr(job, "_transfer", lambda transfer: None)
+    waited: list[str] = []
+    monkeypatch.setattr(torch.distributed, "barrier", lambda: waited.append("barrier"))
+    torch.distributed.init_process_group(
+        "gloo", store=torch.distributed.HashStore(), rank=0, world_size=1
+    )
+    try:
+        with job:
+            assert list(job.steps(3)) == [] and not waited, "step 4 is after it"
+            for _ in range(2):
+                assert list(job.steps(4)) == []
+                assert waited == ["barrier"][: int(waits)]
+    finally:
+        torch.distributed.destroy_process_group()
 
 
 def job_over_nccl(monkeypatch: pytest.MonkeyPatch, model: torch.nn.Module) -> Any:
@@ -138,6 +217,7 @@ def test_gradients_are_confirmed_before_the_update_and_in_its_closure(
         assert not job._is_updating, "no parameter has been updated"
         return torch.zeros(1)
 
+    job._begin()
     optimizer.step()
     assert seen == ["confirm"] and job._is_updating
     for step in (lambda: optimizer.step(closure), lambda: optimizer.step(closure=closure)):

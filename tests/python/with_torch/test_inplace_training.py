@@ -237,6 +237,76 @@ def test_a_new_member_keeps_what_it_has_received_if_a_change_interrupts_its_call
     finish(first, second)
 
 
+def test_a_planned_change_skips_no_step_whose_update_follows_the_body(stack: ExitStack) -> None:
+    launcher = Launcher(stack, "gloo", 4)
+    worker = launcher.start(0, 1, UPDATES_LATE="1")
+    for step in (0, 1):
+        assert at(worker) == step
+        order("go", worker)
+    assert at(worker) == 2
+    launcher.cut(worker)
+    order("go", worker)
+    launcher.begin(worker)
+    assert changes(worker) == ["change 1 None 3 0"]
+    assert at(worker) == 3
+    order("go", worker)
+    finish(worker)
+
+
+def test_a_new_member_passes_the_epochs_that_have_ended(stack: ExitStack, backend: str) -> None:
+    launcher = Launcher(stack, backend, 6)
+    first = launcher.start(0, 1, EPOCH="2")
+    for step in (0, 1):
+        assert at(first) == step
+        order("go", first)
+    new: list[MemberWorker] = []
+    for number, step in enumerate((2, 3), 1):  # the first step of an epoch, and another one
+        assert at(first, *new) == step
+        order("before", first, *new)
+        assert [one.next_line() for one in (first, *new)] == ["failed"] * number
+        launcher.cut(first, *new)
+        launcher.begin(first, *new, None)
+        kept = (first, *new)
+        new.append(launcher.start(number, number + 1, seed=5, EPOCH="2"))
+        assert changes(*kept) == [f"change {number} 0 {step} 1"] * number
+        assert at(first, *new) == step
+        order("go", first, *new)
+    for step in (4, 5):
+        assert at(first, *new) == step
+        order("go", first, *new)
+    finish(first, *new)
+
+
+def test_trainings_of_one_round_follow_each_other(stack: ExitStack, backend: str) -> None:
+    launcher = Launcher(stack, backend, 1)
+    workers = [launcher.start(rank, 2, TRAININGS="3") for rank in range(2)]
+    for number in range(3):
+        assert at(*workers) == 0
+        order("go", *workers)
+        if number < 2:
+            assert [one.next_line().split()[0] for one in workers] == ["end", "end"]
+    finish(*workers)
+
+
+def test_a_new_member_does_not_take_the_state_of_another_training(
+    stack: ExitStack, backend: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    launcher = Launcher(stack, backend, 1)
+    first = launcher.start(0, 1, TRAININGS="2")
+    assert at(first) == 0
+    order("go", first)
+    assert first.next_line().startswith("end 1 ")
+    assert at(first) == 0
+    order("before", first)
+    assert first.next_line() == "failed"
+    launcher.cut(first)
+    launcher.begin(first, None)
+    new = launcher.start(1, 2, seed=5, TRAININGS="2")
+    assert [first.process.wait(), new.process.wait()] == [1, 1]
+    message = "ranks were in different trainings of the script (by rank: 2, 1)"
+    assert capfd.readouterr().err.count(message) == 2
+
+
 def test_nothing_of_earlier_rounds_is_left(stack: ExitStack, backend: str) -> None:
     launcher = Launcher(stack, backend, 25)
     worker = launcher.start(0, 1)

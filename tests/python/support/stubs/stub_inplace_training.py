@@ -2,7 +2,9 @@
 
 go: the step; die: exit; raise: an error that is no change; before, within, between, after: an error
 of a collective, before the update of the parameters, in it, after it, and after that of the
-learning rate. With CALLBACK_FAILS the first callback ends with such an error.
+learning rate. With CALLBACK_FAILS the first callback ends with such an error. UPDATES_LATE: the
+update follows the body of the step. EPOCH: the steps of one call of job.steps(). TRAININGS: how
+many follow each other.
 """
 
 from __future__ import annotations
@@ -21,6 +23,9 @@ import torch.distributed as dist
 import without_compiler  # noqa: F401
 
 STEPS = int(os.environ["STEPS"])
+EPOCH = int(os.environ.get("EPOCH", STEPS))
+TRAININGS = int(os.environ.get("TRAININGS", "1"))
+UPDATES_LATE = "UPDATES_LATE" in os.environ
 BACKEND = os.environ["BACKEND"]
 DEVICE = torch.device("cuda:0" if "nccl" in BACKEND else "cpu")
 DATA = torch.randn(64, 4, generator=torch.Generator().manual_seed(1)).to(DEVICE)
@@ -84,7 +89,7 @@ def undisturbed() -> torch.Tensor:
     return torch.cat([one.detach().flatten() for one in model.parameters()])
 
 
-def main() -> None:
+def train() -> torch.nn.Module:
     torch.manual_seed(int(os.environ["SEED"]))
     model, optimizer, scheduler = build()
     timeout = float(os.environ["NOTICE_TIMEOUT"])
@@ -107,9 +112,21 @@ def main() -> None:
         if change is not None:
             say("change", change.round, change.source, change.step, len(change.new))
 
+    def update(order: str) -> None:
+        optimizer.is_interrupted = order == "within"
+        optimizer.step()
+        if order == "between":
+            say("failed")
+            raise RuntimeError("[gloo] Connection closed by peer")
+        scheduler.step()
+        model.hidden += 1
+        if order == "after":
+            say("failed")
+            raise RuntimeError("[gloo] Connection closed by peer")
+
     job.on_change(changed)
     with job:
-        for step in job.steps(STEPS):
+        for step in (one for end in range(EPOCH, STEPS + 1, EPOCH) for one in job.steps(end)):
             with step:
                 say("at", int(step), job.rank, job.world_size, digest(*states(job, scheduler)))
                 order = sys.stdin.readline().strip()
@@ -126,19 +143,19 @@ def main() -> None:
                 if order == "before":
                     say("failed")
                     raise RuntimeError("[gloo] Connection closed by peer")
-                optimizer.is_interrupted = order == "within"
-                optimizer.step()
-                if order == "between":
-                    say("failed")
-                    raise RuntimeError("[gloo] Connection closed by peer")
-                scheduler.step()
-                model.hidden += 1
-                if order == "after":
-                    say("failed")
-                    raise RuntimeError("[gloo] Connection closed by peer")
+                if not UPDATES_LATE:
+                    update(order)
+            if UPDATES_LATE:
+                update(order)
         gc.collect()
         alive = sum(one() is not None for one in reducers)
         say("end", job.step, digest(*states(job, scheduler)), int(model.hidden), alive)
+    return model
+
+
+def main() -> None:
+    for _ in range(TRAININGS):
+        model = train()
     own = torch.cat([one.detach().flatten() for one in model.parameters()])
     expected = undisturbed()
     say("same" if torch.allclose(own, expected, rtol=1e-4, atol=1e-5) else f"{own} {expected}")
