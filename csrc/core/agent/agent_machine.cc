@@ -56,7 +56,7 @@ void AgentMachine::tick() {
   if (is_due(join_at_)) join();
   if (is_due(held_until_)) release_stop();
   if (is_due(drain_until_)) {
-    give_up_drain(options_.policy.inplace_grace
+    give_up_drain(is_departure_
                       ? "this node could not leave at an agreed step in time: stopping it"
                       : "the coordinator has not stopped the job in time: stopping this node");
   }
@@ -143,6 +143,15 @@ void AgentMachine::decide(const PolicyEvent& event) {
   for (PolicyAction& action : decided) {
     std::visit([this](auto& one) { follow(std::move(one)); }, action);
   }
+  leave_if_done();
+}
+
+// It was to leave at a step that its workers do not reach any more.
+void AgentMachine::leave_if_done() {
+  const bool is_pending = drain_until_ && is_departure_ && !is_finished_;
+  if (!is_pending || !policy_.is_done() || drain_.is_reached()) return;
+  drain_until_.reset();
+  on(PolicyEvent(StopRequested{SIGTERM}));
 }
 
 void AgentMachine::follow(PrepareGroup action) {
@@ -251,24 +260,31 @@ WorkerExit AgentMachine::explain(int local_rank, WorkerExit exit) const {
 // ---- The agreed step.
 
 bool AgentMachine::can_leave_alone() const {
-  // While the next round is formed, the size of the last one says nothing.
-  const bool has_others = round_->group_world_size > 1 || (policy_.state() == AgentState::kInit &&
-                                                           options_.policy.settings.max_nodes > 1);
+  // From its end until the next round is formed, the size of the last one says nothing.
+  const bool is_over =
+      policy_.state() == AgentState::kInit || policy_.state() == AgentState::kUnhealthy;
+  const bool has_others =
+      round_->group_world_size > 1 || (is_over && options_.policy.settings.max_nodes > 1);
   return options_.policy.inplace_grace && has_others && !options_.policy.settings.static_ranks;
 }
 
 void AgentMachine::on(const agent_event::DrainRequested& event) {
   const bool has_round = round_ != nullptr && !is_finished_;
-  const bool leaves_alone = has_round && can_leave_alone();
+  is_departure_ = has_round && can_leave_alone();
   // Without workers it has no rank that could reach a step.
-  if (!has_round || policy_.is_evicted() || (leaves_alone && !policy_.has_processes())) {
+  if (!has_round || policy_.is_evicted() || (is_departure_ && !policy_.has_processes())) {
     return on(PolicyEvent(StopRequested{SIGTERM}));
   }
   drain::Notice notice{event.limit, signal_text(event.signal) + " on " + options_.host_name};
-  if (leaves_alone) notice.departure = {{policy_.node()}, true};
+  if (is_departure_) notice.departure = {{policy_.node()}, true};
   act(agent_action::RequestDrain{std::move(notice)});
-  const Duration margin = leaves_alone ? kDepartureMargin : kDrainMargin;
+  const Duration margin = is_departure_ ? kDepartureMargin : kDrainMargin;
   drain_until_ = add_saturating(add_saturating(now_, event.limit), margin);
+}
+
+void AgentMachine::on(const drain::Order& order) {
+  if (!order.notice.departure) is_departure_ = false;  // the whole job stops
+  answer(drain_.on(order));
 }
 
 void AgentMachine::give_up_drain(const std::string& why) {

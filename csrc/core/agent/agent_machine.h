@@ -139,7 +139,7 @@ class AgentMachine {
  private:
   void on(const PolicyEvent& event);
   void on(const hang::Verdict& verdict);
-  void on(const drain::Order& order) { answer(drain_.on(order)); }
+  void on(const drain::Order& order);
   void on(const drain::StopStepEvent& event) { answer(drain_.on(event)); }
   void on(const agent_event::TemplateReady&) { join(); }
   void on(const agent_event::StacksCollected& event);
@@ -178,6 +178,7 @@ class AgentMachine {
   void release_stop();
   void answer(const DrainMember::Answer& answer);
   void give_up_drain(const std::string& why);
+  void leave_if_done();
   void shut_down();
   Duration shutdown_limit() const;
   bool can_leave_alone() const;
@@ -212,6 +213,7 @@ class AgentMachine {
   };
   Killed killed_;
   std::optional<Instant> drain_until_;
+  bool is_departure_ = false;  // that drain: this node leaves alone
 
   // The end.
   bool is_finished_ = false;  // the result is fixed

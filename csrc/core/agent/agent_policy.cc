@@ -31,7 +31,8 @@
 // is over, as if they had ended. While they wait the state is INIT, and they are given the next
 // round instead of being started. Any doubt on the way (one fails, or does not leave in time) ends
 // in the usual stop. One that ends while it waits fails in the next round, unless it is the last:
-// then that round starts new ones.
+// then that round starts new ones. If its code says that no restart follows, or that the node is
+// bad, that does not wait for a round.
 //
 // With an inplace_prepare the workers are started before this node joins, so that no other node
 // waits for their imports. When all of them wait for their first round they are a group that is
@@ -272,6 +273,13 @@ void AgentPolicy::keep_workers(Context* context) {
 // The others cannot go on without it, and new ones start when they have ended.
 void AgentPolicy::note_kept_exit(const WorkerExited& event, Context* context) {
   kept_exits_.push_back(event);
+  if (round_ != nullptr && failures_.empty() && is_failure(event.exit)) {
+    WorkerFailure failure = kept_failure_of(event);
+    if (why_final(failure) != nullptr) {
+      send_failure(failure, context);
+      insert_failure(std::move(failure));
+    }
+  }
   stop_group(failure_grace(), "a worker ended while it waited for the next round; stopping them",
              context);
 }

@@ -269,9 +269,11 @@ class AgentPolicy {
   }
   // Every worker runs, and can take part in another round.
   bool can_continue() const { return can_cut(); }
+  // Its workers have succeeded, and it waits for those of the other nodes.
+  bool is_done() const { return state_ == AgentState::kSucceeded && !result_.job; }
   // By a signal, or because the job is over.
   bool is_being_stopped() const {
-    return stop_requests_ > 0 || state_ == AgentState::kFailed || state_ == AgentState::kSucceeded;
+    return stop_requests_ > 0 || state_ == AgentState::kFailed || result_.job;
   }
   // What `event` means in the current state.
   PolicyInput classify(const PolicyEvent& event) const;
@@ -302,6 +304,7 @@ class AgentPolicy {
   void add_failure(const WorkerExited& event, Context* context);
   void note_failure(const WorkerExited& event, Context* context);
   WorkerFailure failure_of(const WorkerExited& event);
+  WorkerFailure kept_failure_of(const WorkerExited& event);
   void await_order(Context* context);
   void leave_bad_node(const WorkerExited& event, Context* context);
   void add_evidence(const FailureFound& event, Context* context);
@@ -313,6 +316,7 @@ class AgentPolicy {
   void send_cause(Context* context);
   void send_failure(const WorkerFailure& failure, Context* context);
   bool means_bad_node(const WorkerExit& exit) const;
+  static bool is_failure(const WorkerExit& exit);
   static bool has_stopped_at_step(const WorkerExit& exit);
   const char* why_final(const WorkerFailure& failure) const;
   std::string repetition_of(const WorkerFailure& failure) const;

@@ -50,12 +50,23 @@ void AgentPolicy::add_failure(const WorkerExited& event, Context* context) {
   if (context->from == AgentState::kHealthy) await_order(context);
 }
 
-void AgentPolicy::fail_kept(const WorkerExited& event, Context* context) {
-  state_ = AgentState::kUnhealthy;
-  count_exit(event, context);
+// Of a worker that has ended while it waited for a round.
+WorkerFailure AgentPolicy::kept_failure_of(const WorkerExited& event) {
   WorkerFailure failure = failure_of(event);
   if (failure.exit_code == 0) failure.exit_code = 1;
   failure.message += " while it waited for the round";
+  return failure;
+}
+
+void AgentPolicy::fail_kept(const WorkerExited& event, Context* context) {
+  if (state_ == AgentState::kFailed) return count_exit(event, context);  // it leaves already
+  if (is_failure(event.exit) && means_bad_node(event.exit)) {
+    state_ = AgentState::kFailed;
+    return leave_bad_node(event, context);
+  }
+  state_ = AgentState::kUnhealthy;
+  count_exit(event, context);
+  WorkerFailure failure = kept_failure_of(event);
   const int before = cause_rank();
   insert_failure(std::move(failure));
   send_cause_after(event.local_rank, before, context);
@@ -181,6 +192,11 @@ void AgentPolicy::end_streak() {
   }
   ++same_failures_;
   longest_round_ = std::max(longest_round_, failure.failed_at - round_began_);
+}
+
+// Neither success nor a stop.
+bool AgentPolicy::is_failure(const WorkerExit& exit) {
+  return !exit.succeeded() && !exit.stopped_by_us && !has_stopped_at_step(exit);
 }
 
 // The code of a worker that was killed by a verdict is the launcher's.

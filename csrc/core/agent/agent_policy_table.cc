@@ -62,6 +62,7 @@ constexpr PolicyTable make_table() {
   // Workers that wait for the next round.
   at(State::kInit, Input::kRoundForKept) = {Step::kContinueGroup, State::kHealthy};
   at(State::kInit, Input::kKeptExit) = {Step::kNoteKeptExit, State::kInit};
+  at(State::kInit, Input::kNodeBad) = {Step::kLeaveBadNode, State::kFailed};
   at(State::kInit, Input::kKeptGone) = {Step::kDropKept, State::kInit};
 
   // Workers that were started before this node joins.
@@ -125,6 +126,7 @@ constexpr PolicyTable make_table() {
   }
   for (const State state : {State::kStopped, State::kFailed}) {
     at(state, Input::kRound) = {Step::kIgnore, state};
+    at(state, Input::kStopOrderedIdle) = {Step::kIgnore, state};  // of a round that it has left
     at(state, Input::kSuccess) = {Step::kIgnore, state};
     at(state, Input::kEnd) = {Step::kIgnore, state};
   }
@@ -169,7 +171,11 @@ struct AgentPolicy::Reader {
     return policy.round_ == nullptr ? PolicyInput::kStale : PolicyInput::kWorkerStarted;
   }
   PolicyInput operator()(const WorkerExited& exited) const {
-    if (policy.is_waiting()) return PolicyInput::kKeptExit;
+    if (policy.is_waiting()) {
+      const bool is_bad = policy.round_ != nullptr && AgentPolicy::is_failure(exited.exit) &&
+                          policy.means_bad_node(exited.exit);
+      return is_bad ? PolicyInput::kNodeBad : PolicyInput::kKeptExit;
+    }
     if (policy.round_ == nullptr) {  // a failure without a rank is none of the job
       const bool is_init = policy.state_ == AgentState::kInit;
       return is_init ? PolicyInput::kPreparedExit : PolicyInput::kWorkerStopped;

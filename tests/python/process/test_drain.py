@@ -227,6 +227,31 @@ def test_coordinator_that_is_killed_and_started_again(tmp_path: Path) -> None:
     check_one_step(tmp_path, 4)
 
 
+def test_a_node_that_is_to_leave_in_place_leaves_when_its_workers_have_finished(
+    tmp_path: Path,
+) -> None:
+    finishes = tmp_path / "finishes"
+    worker = f"""
+        echo runs
+        test "$IS_SHORT" || exec sleep 1000
+        until test -e {finishes}; do sleep 0.02; done
+    """
+    options = ["--nnodes=1:2", f"--rdzv-endpoint={free_endpoint()}", "--rdzv-id=job"]
+    options += ["--rdzv-backend=c10d", "--rdzv-conf=last_call_timeout=60", "--drain=600"]
+    options += ["--on-membership-change=inplace", "--no-python"]
+    with Job(options, ["sh", "-c", worker]) as nodes:
+        first, second = nodes.start(), nodes.start(IS_SHORT="1")
+        for node in (first, second):
+            assert node.stdout.readline() == "runs\n"
+        second.send_signal(signal.SIGTERM)
+        for line in first.stderr:
+            if "to leave at an agreed step (" in line:
+                break
+        finishes.touch()
+        _, stderr = second.communicate(timeout=DEADLINE_S)
+        assert second.returncode == 128 + signal.SIGTERM, stderr
+
+
 def test_ranks_at_full_speed_that_do_not_wait_for_each_other(tmp_path: Path) -> None:
     options = ("--standalone", "--nproc-per-node=2", "--drain=60")
     with launched(*options, STUB, str(tmp_path), "1000000000", "0", "free") as job:

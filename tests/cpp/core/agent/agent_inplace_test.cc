@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <csignal>
 #include <memory>
 #include <random>
@@ -18,6 +19,9 @@ namespace {
 
 using std::chrono::seconds;
 using support::at;
+
+constexpr int kBadNode = 90;
+constexpr int kFinal = 97;
 
 // A node with random workers and a rendezvous that orders at random: the policy never starts
 // workers beside others, continues only those that have left, and ends with none of them.
@@ -68,7 +72,8 @@ class RandomNode {
         break;
       case 7:
         if (pick(4) == 0 && (worker == Phase::kRunning || worker == Phase::kLeft)) {
-          end(local_rank, pick(2) == 0 ? exited(0) : killed(SIGKILL));
+          const std::array ends = {exited(0), killed(SIGKILL), exited(kBadNode), exited(kFinal)};
+          end(local_rank, ends[static_cast<std::size_t>(pick(4))]);
         }
         break;
       case 8: end_stopped(); break;
@@ -169,6 +174,8 @@ class RandomNode {
     options.node.local_world_size = 2;
     options.node.stop_grace = options.node.failure_grace = seconds(15);
     options.inplace_grace = seconds(5);
+    options.bad_node_codes = {kBadNode};
+    options.no_restart_codes = {kFinal};
     if (is_prepared) options.inplace_prepare = seconds(20);
     return options;
   }

@@ -368,6 +368,47 @@ TEST_F(AgentMachineTest, ANodeThatIsEvictedAfterTheStepSavesItsState) {
   EXPECT_EQ(reported(AgentEvent::Kind::kDrain), "");
 }
 
+TEST_F(AgentMachineTest, ANodeThatIsToLeaveLeavesWhenItsWorkersHaveFinished) {
+  use(in_place());
+  run(2);
+  step(agent_event::DrainRequested{SIGTERM, seconds(20)});
+  ASSERT_TRUE(one<agent_action::RequestDrain>()->notice.departure);
+  exit(0, exited(0)).exit(1, exited(0)).step(agent_event::ProcessesEnded{});
+  EXPECT_FALSE(has<Finish>());
+  step(GroupGone{});
+  ASSERT_TRUE(has<Finish>());
+  EXPECT_EQ(one<Finish>()->result.exit_code, 128 + SIGTERM);
+}
+
+TEST_F(AgentMachineTest, ANodeWhoseWorkersHaveFinishedStopsIfTheJobDoesNot) {
+  run(2);
+  step(agent_event::DrainRequested{SIGTERM, seconds(20)});
+  exit(0, exited(0)).exit(1, exited(0)).step(GroupGone{});
+  EXPECT_FALSE(has<Finish>()) << "the whole job stops at a step";
+  wait_for(seconds(20) + kDrainMargin);
+  EXPECT_THAT(reported(AgentEvent::Kind::kDrain), HasSubstr("the coordinator has not stopped"));
+  ASSERT_TRUE(has<Finish>());
+  EXPECT_EQ(one<Finish>()->result.exit_code, 128 + SIGTERM);
+}
+
+TEST_F(AgentMachineTest, ANodeThatIsToLeaveStaysForAStopOfTheWholeJob) {
+  use(in_place());
+  run(2);
+  step(agent_event::DrainRequested{SIGTERM, seconds(20)});
+  step(drain::Order{.kind = drain::Order::Kind::kAsk, .round = round_, .proposal = 1});
+  exit(0, exited(0)).exit(1, exited(0)).step(GroupGone{});
+  EXPECT_FALSE(has<Finish>());
+}
+
+TEST_F(AgentMachineTest, ARequestOfAJobThatKeepsWorkersNamesWhatWasToStop) {
+  use(in_place());
+  run(1);  // its only node
+  step(agent_event::DrainRequested{SIGTERM, seconds(20)});
+  ASSERT_FALSE(one<agent_action::RequestDrain>()->notice.departure);
+  wait_for(seconds(20) + kDrainMargin);
+  EXPECT_THAT(reported(AgentEvent::Kind::kDrain), HasSubstr("the coordinator has not stopped"));
+}
+
 TEST_F(AgentMachineTest, AFailureAfterTheAgreedStepHasTheTimeOfItsExit) {
   use(in_place());
   step(RendezvousReady{"n", "10.0.0.1"});
@@ -389,11 +430,16 @@ TEST_F(AgentMachineTest, ANodeLeavesAloneWhileARoundOfSeveralIsFormed) {
   step(RendezvousReady{"n", "10.0.0.1"});
   begin_round(1);
   for (const int rank : {0, 1}) step(WorkerCapable{rank});
+  const auto leaves_alone = [this] {
+    step(agent_event::DrainRequested{SIGTERM, seconds(20)});
+    const auto request = one<agent_action::RequestDrain>();
+    return request && request->notice.departure;
+  };
+  EXPECT_FALSE(leaves_alone()) << "it is alone";
   restart(rdzv::RestartCause::kGrowth);
+  EXPECT_TRUE(leaves_alone()) << "the round is over";
   for (const int rank : {0, 1}) step(WorkerLeft{rank});
-  step(agent_event::DrainRequested{SIGTERM, seconds(20)});
-  ASSERT_TRUE(has<agent_action::RequestDrain>());
-  EXPECT_TRUE(one<agent_action::RequestDrain>()->notice.departure);
+  EXPECT_TRUE(leaves_alone());
 }
 
 TEST_F(AgentMachineTest, WithoutARoundARequestToDrainIsOneToStop) {
