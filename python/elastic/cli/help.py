@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import shutil
-import textwrap
 
 from elastic.cli import arguments
 from elastic.cli.options import GROUPS, PROGRAM
 from elastic.cli.subcommands import SUBCOMMANDS
 
 _COLUMN = 29
-_WIDTH = 100  # of the longest line, and of the text if it is not written to a terminal
-_WIDTH_MIN = 60  # narrower ones cannot show the two columns
 
 
 def text() -> str:
@@ -27,28 +23,7 @@ def text() -> str:
     for one in SUBCOMMANDS:
         if one.name != "help":
             lines.append(f"  {f'{PROGRAM} {one.name}':<{_COLUMN}}{one.help}")
-    width = shutil.get_terminal_size((_WIDTH, 24)).columns
-    blocks = "\n".join([*lines, "", _MORE]).split("\n\n")
-    return "\n\n".join(_fitted(block, width) for block in blocks)
-
-
-def _fitted(block: str, width: int) -> str:
-    """The block, in more lines on a narrower terminal."""
-    lines = block.split("\n")
-    if width < _WIDTH_MIN or max(map(len, lines)) <= width:
-        return block
-    if block[0].isupper() and not any(line.startswith("  ") for line in lines):  # a paragraph
-        lines = [" ".join(lines)]
-    return "\n".join(_fitted_line(line, width) for line in lines)
-
-
-def _fitted_line(line: str, width: int) -> str:
-    if len(line) <= width:
-        return line
-    indent = " " * (_COLUMN + 2) if line.startswith("  ") else ""
-    return textwrap.fill(
-        line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
-    )
+    return "\n".join([*lines, "", _MORE])
 
 
 def full_text() -> str:
@@ -81,12 +56,14 @@ def _subcommands() -> str:
 _USAGE = f"""\
 usage: {PROGRAM} [options] PROGRAM [ARGUMENT ...]
 
-Starts the workers of a distributed PyTorch job on this node, and restarts the job when a worker
-or a node fails. It takes torchrun's options; names may have dashes or underscores.
+Starts the workers of a distributed PyTorch job on this node, and restarts the
+job when a worker or a node fails. It takes torchrun's options; names may have
+dashes or underscores.
 
-  {PROGRAM} --standalone --nproc-per-node=8 train.py             one node with 8 workers
+One node with 8 workers, and the same line on each of two nodes:
+  {PROGRAM} --standalone --nproc-per-node=8 train.py
   {PROGRAM} --nnodes=2 --nproc-per-node=8 --rdzv-backend=c10d \\
-      --rdzv-endpoint=node0 --rdzv-id=job7 train.py                 the same line on both nodes"""
+      --rdzv-endpoint=node0 --rdzv-id=job7 train.py"""
 
 _MORE = f"""\
 {PROGRAM} --help all         every option and variable, by subject

@@ -95,20 +95,20 @@ _WORKERS = (
         "usable CPU (affinity mask and cgroup quota); `auto`, one per visible accelerator, or as "
         "`cpu` without one.",
         default="1", torch_default=SAME,
-        brief="workers on this node: a number, gpu, cpu or auto (default {})"),
+        brief="workers per node, or gpu, cpu, auto (default {})"),
     Option("module", "",
         "PROGRAM is a Python module, as for `python -m`.",
         short="m", brief="PROGRAM is a Python module, as for python -m"),
     Option("no-python", "",
         "PROGRAM is an executable and is started without Python.",
         more="Without a slash it is searched in `PATH`.",
-        brief="PROGRAM is an executable, started without Python"),
+        brief="PROGRAM is an executable, not a Python script"),
     Option("warm", "",
         "One process per node imports modules and forks the workers, so that a restart needs no "
         "imports. Workers for which that is not possible are executed as usual (elastic-launch "
         "help warm-workers).",
         needs_native=True,
-        brief="restart without importing torch again: fork workers from one process"),
+        brief="restart in milliseconds: torch stays imported"),
     Option("numa-binding", "MODE",
         "Run each worker on the CPUs near the GPU of its local rank: `node`, those of the same "
         "NUMA node; `socket`, of the same socket; `exclusive`, an equal share of the NUMA node's "
@@ -146,14 +146,14 @@ _NODES = (
         "Kubeflow.",
         more="See [values from a scheduler](#values-from-a-scheduler).",
         default="1", torch_default="1:1",
-        brief="number of nodes; with MIN:MAX nodes may join and leave (default {})"),
+        brief="number of nodes, or from MIN to MAX (default {})"),
     Option("rdzv-backend", "NAME",
         "How the nodes find each other: `c10d`, at the endpoint, where one of the agents or an "
         "elastic-coordinator listens; `static`, the same with a given rank for each node; `file` "
         "or `etcd`, in a state that the nodes share; or the name of a plug-in.",
         more="See [several nodes](#several-nodes).",
         default="static", torch_default=SAME,
-        brief="how nodes find each other: static or c10d (default {})"),
+        brief="how nodes meet: static or c10d (default {})"),
     Option("rdzv-endpoint", "HOST[:PORT]",
         "Address of the rendezvous, the same on every node; the default port is 29400. With "
         "`c10d` further addresses may follow, separated by commas, at which the job is found when "
@@ -161,12 +161,12 @@ _NODES = (
         "Slurm or Kubernetes job.",
         more="See [nodes that join later](high-availability.md#nodes-that-join-later).",
         torch_default="",
-        brief="with c10d: one of the nodes, the same for all (default port 29400)"),
+        brief="with c10d: one of the nodes (default port 29400)"),
     Option("rdzv-id", "ID",
         "The run id: names the job in `TORCHELASTIC_RUN_ID` and log paths, and separates jobs at "
         "one endpoint. `auto`: from the Slurm or Kubernetes job.",
         unset="random on one node, none on several",
-        torch_default="none", brief="with c10d: name of the job, the same on all nodes"),
+        torch_default="none", brief="with c10d: the job's name, the same on all nodes"),
     Option("master-addr", "HOST",
         "With `static`, the address of node 0, or `auto`. On one node, the address at which the "
         "workers' store listens.",
@@ -180,7 +180,7 @@ _NODES = (
         "processes that know it can take part, and their sessions are encrypted. Other users "
         "must not be able to read the file (elastic-launch help security).",
         unset="`ELASTIC_TOKEN_FILE`, else the token in `ELASTIC_TOKEN`",
-        brief="encrypt the launchers' traffic, and admit only nodes with this secret"),
+        brief="encrypt, and admit only nodes with this secret"),
     Option("rdzv-conf", "KEY=VALUE,...",
         "Settings of the rendezvous: `join_timeout`, `last_call_timeout`, `settle`, "
         "`shrink_delay`, `node_timeout`, `reconnect_grace`, `store_grace`, `is_host`, `voters` "
@@ -221,7 +221,7 @@ _FAILURES = (
         "The restart budget: how often the workers of all nodes are restarted after a worker "
         "failed.",
         default="0", type=int, torch_default=SAME,
-        brief="restart all workers up to N times after a failure (default {})"),
+        brief="restarts of all workers (default {})"),
     Option("restart-backoff", "SECONDS",
         "Delay before a restart if workers fail within 5 s of their start. The first restart is "
         "immediate, the second one in a row has this delay, each further one twice the delay, "
@@ -256,7 +256,7 @@ _FAILURES = (
     Option("shutdown-timeout", "SECONDS",
         "Grace period from SIGTERM to SIGKILL whenever workers are stopped.",
         unset=f"`TORCH_ELASTIC_SHUTDOWN_TIMEOUT`, or {DEFAULT_SHUTDOWN_TIMEOUT_S:g}",
-        type=float, brief="time from SIGTERM to SIGKILL when workers are stopped "
+        type=float, brief="time from SIGTERM to SIGKILL "
         f"(default {DEFAULT_SHUTDOWN_TIMEOUT_S:g})"),
     Option("failure-grace", "SECONDS",
         "Grace period when workers are stopped because another worker failed.",
@@ -306,7 +306,7 @@ _FAILURES = (
         "`elastic.worker` returns True there, the ranks save their state and exit, and the job "
         "ends with exit code 80. Without an agreement after SECONDS, or at a second signal, the "
         "workers are stopped as usual (elastic-launch help preemption).",
-        brief="on SIGTERM let all ranks save at one step and exit; then stop them"),
+        brief="on SIGTERM all ranks save at one step and exit"),
     Option("drain-signal", "NAME",
         "A signal such as `USR1` that stops all ranks at one step, instead of SIGTERM, for "
         "schedulers that send it some time before they stop the job. Without `--drain` the limit "
@@ -321,7 +321,7 @@ _FAILURES = (
         "rank are logged on every node; `restart`, and that rank counts as failed; `fail`, and "
         "the job ends.",
         default="report", choices=("report", "restart", "fail"), native="hang_action", read=choice,
-        needs_native=True, brief="what to do about a hang: report, restart or fail (default {})"),
+        needs_native=True, brief="hangs: report, restart or fail (default {})"),
     Option("straggler-timeout", "SECONDS",
         "After the first rank of the job has exited with 0, the others have this long to end. "
         "Then their stacks are logged on every node, they are stopped, and the job fails "
@@ -352,12 +352,12 @@ _OUTPUT = (
         "Streams that are written to files: `0` none, `1` stdout, `2` stderr, `3` both, or by "
         "local rank as in `0:3,1:1`.",
         default="0", short="r", torch_default=SAME,
-        brief="write to files: 1 stdout, 2 stderr, 3 both; or by rank: 0:3,1:1"),
+        brief="to files: 1 stdout, 2 stderr, 3 both; or 0:3,1:1"),
     Option("tee", "WHICH",
         "Streams that are written to files and copied to the console, line by line with a "
         "prefix; values as for `--redirects`.",
         default="0", short="t", torch_default=SAME,
-        brief="write to files and to the console; values as for --redirects"),
+        brief="to files and the console, as for --redirects"),
     Option("log-max-bytes", "SIZE",
         "Limit of the size of each `stdout.log` and `stderr.log`, as in `500M`: a full one is "
         "renamed to `stdout.log.1`, and so on, and the oldest is removed.",
@@ -407,7 +407,7 @@ _OUTPUT = (
         "The result of the job, and the failure report as data, are written to this file at the "
         "end.",
         more="See [the result as JSON](#the-result-as-json).",
-        brief="write the result and the failure report at the end"),
+        brief="write the result and the failure report"),
     Option("duplicate-stdout-filters", "WORDS",
         "Lines of stdout that contain one of these words, separated by commas, are also written "
         "to `filtered_stdout.log` in the round's log directory. Needs `--tee` or `--redirects`.",
