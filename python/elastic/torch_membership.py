@@ -505,9 +505,11 @@ class TrainingMembership:
                     f"(by rank: {', '.join(str(one.training) for one in ranks)}): they cannot "
                     "continue in place"
                 )
-            # With NCCL, what DistributedDataParallel would receive could not be confirmed.
-            ddp = {"init_sync": False, **ddp} if self._uses_nccl else ddp
             transfer = _torch_state.transfer_between(ranks, shares_start=self._uses_nccl)
+            # Each rank has, or receives now, what DistributedDataParallel would send again. With
+            # NCCL what it receives could not be confirmed.
+            if self._uses_nccl or ranks[transfer.source].has_state:
+                ddp = {"init_sync": False, **ddp}
             if transfer.receivers:
                 source = transfer.source
                 self._transfer(transfer)
