@@ -7,7 +7,7 @@
 namespace elastic::core {
 namespace {
 
-constexpr std::size_t kJobsMax = 256;
+constexpr std::size_t kEndedJobsMax = 256;
 
 }  // namespace
 
@@ -16,7 +16,7 @@ void EndedJobs::add(const std::string& id, std::shared_ptr<const JobResult> resu
   all_.erase(id);
   if (lost.empty()) return;
   std::erase_if(all_, [&](const auto& one) { return now >= one.second.until; });
-  if (all_.size() >= kJobsMax) {
+  if (all_.size() >= kEndedJobsMax) {
     all_.erase(std::min_element(all_.begin(), all_.end(), [](const auto& a, const auto& b) {
       return a.second.until < b.second.until;
     }));
