@@ -5,9 +5,9 @@
 #     bash bench/own_kernel.sh COMMAND [ARGUMENT...]
 #     bash bench/own_kernel.sh python bench/run.py --no-build --host-network store-crowd --repeats 1
 #
-# The file system is this machine's, the working directory and PATH too; /dev/shm is
-# empty. That kernel has one core, and a system call takes about 20 us in it instead of 0.1: times are
-# upper limits. Needs user-mode-linux (Debian's package), a C compiler, and MEMORY (default: 12G) in
+# The file system is this machine's, the working directory and PATH too; /dev/shm is empty. That
+# kernel has one core, and a system call takes about 20 us in it instead of 0.1: times are upper
+# limits. Needs user-mode-linux (Debian's package), a C compiler, and MEMORY (default: 12G) in
 # /dev/shm. Ends with the code of the command.
 
 set -euo pipefail

@@ -66,10 +66,10 @@ using JobAction =
 
 class Job {
  public:
-  // As Rendezvous. REQUIRES: settings.validate().ok()
+  // As RendezvousMachine. REQUIRES: settings.validate().ok()
   Job(std::string id, JobSettings settings, Instant now, Duration start_hold);
 
-  // As those of Rendezvous, on a new object.
+  // As those of RendezvousMachine, on a new object.
   Status restore(std::string_view bytes, Instant now) {
     Status fault = rendezvous_.restore(bytes, now);
     note_generation();
@@ -158,7 +158,7 @@ class Job {
   HangWatch hangs_;
   DrainMachine drain_;
   JobHistory history_;
-  std::uint32_t generation_ = 1;  // as last seen, as what follows
+  std::uint32_t generation_ = 1;  // as last seen, like what follows
   std::size_t stragglers_ = 0;
   std::optional<std::int32_t> suspect_;
   bool is_growth_due_ = false;  // as last seen

@@ -1,7 +1,7 @@
 #pragma once
 
-// A small model of the coordinator: sessions in, a Rendezvous behind them, messages out. It can
-// crash and restart without state, or with a state that it stored some time before, and it can
+// A small model of the coordinator: sessions in, a RendezvousMachine behind them, messages out. It
+// can crash and restart without state, or with a state that it stored some time before, and it can
 // stall.
 
 #include <cstdint>

@@ -1,7 +1,7 @@
 #pragma once
 
-// A model of a coordinator's service with the job's gate: sessions in, a Rendezvous and a RoundGate
-// behind them. It belongs to a process of succession_world.h, whose machine decides.
+// A model of a coordinator's service with the job's gate: sessions in, a RendezvousMachine and a
+// RoundGate behind them. It belongs to a process of succession_world.h, whose machine decides.
 
 #include <cstdint>
 #include <functional>

@@ -59,17 +59,9 @@ class RandomWorld : private drain_sim::RandomSchedule {
 
  private:
   void renew_round() {
-    const auto begin = static_cast<std::int64_t>(below(50));
-    const auto last = begin + 1 + static_cast<std::int64_t>(below(400));
+    const std::int64_t begin = renew_nodes(3, 400);
     for (SimNode& node : nodes_) {
-      const NodeId id = node.id;
-      node = {};
-      node.id = id;
-      node.ranks.resize(1 + below(3));
-      for (Rank& rank : node.ranks) {
-        rank.is_silent = below(20) == 0;
-        rank.last_step = last;
-      }
+      for (Rank& rank : node.ranks) rank.is_silent = below(20) == 0;
     }
     begin_round(begin);
   }

@@ -422,9 +422,9 @@ class RandomSchedule : protected World {
   }
 
   // All nodes with new ranks; the first step of their round.
-  std::int64_t renew_nodes(std::uint64_t ranks_max) {
+  std::int64_t renew_nodes(std::uint64_t ranks_max, std::uint64_t steps_max = 2000) {
     const auto begin = static_cast<std::int64_t>(below(50));
-    const auto last = begin + 1 + static_cast<std::int64_t>(below(2000));
+    const auto last = begin + 1 + static_cast<std::int64_t>(below(steps_max));
     for (SimNode& node : nodes_) {
       const NodeId id = node.id;
       node = {};
