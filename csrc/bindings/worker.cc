@@ -152,9 +152,15 @@ PyObject* begin_sockets(PyObject* /*module*/, PyObject* /*unused*/) {
   Py_RETURN_NONE;
 }
 
-PyObject* end_sockets(PyObject* /*module*/, PyObject* /*unused*/) {
+PyObject* end_sockets(PyObject* /*module*/, PyObject* argument) {
+  const long port = PyLong_AsLong(argument);
+  if (port == -1 && PyErr_Occurred() != nullptr) return nullptr;
+  if (port < 0 || port > UINT16_MAX) {
+    PyErr_Format(PyExc_ValueError, "the port is %ld: expected 0 to 65535", port);
+    return nullptr;
+  }
   Py_BEGIN_ALLOW_THREADS;
-  elastic_worker_end_sockets();
+  elastic_worker_end_sockets_to(static_cast<uint16_t>(port));
   Py_END_ALLOW_THREADS;
   Py_RETURN_NONE;
 }
@@ -254,7 +260,7 @@ PyMethodDef functions[] = {
     {"wait_until_over", wait_until_over, METH_O,
      "wait_until_over(seconds)\n--\n\nWhether the round is over; waits for it, at most a second."},
     {"begin_sockets", begin_sockets, METH_NOARGS, nullptr},
-    {"end_sockets", end_sockets, METH_NOARGS, nullptr},
+    {"end_sockets", end_sockets, METH_O, nullptr},
     {"leave_round", leave_round, METH_NOARGS,
      "leave_round()\n--\n\nReports that this process has left its round."},
     {"wait_for_round", wait_for_round, METH_O,

@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <linux/futex.h>
+#include <netinet/in.h>
 #include <pthread.h>
 #include <signal.h>
 #include <sys/socket.h>
@@ -120,6 +121,16 @@ bool is_connection(int descriptor) {
          option(descriptor, SO_ACCEPTCONN) == 0;
 }
 
+// 0: unknown.
+uint16_t peer_port(int descriptor) {
+  sockaddr_storage address{};
+  socklen_t size = sizeof address;
+  if (::getpeername(descriptor, reinterpret_cast<sockaddr*>(&address), &size) != 0) return 0;
+  if (address.ss_family == AF_INET)
+    return ntohs(reinterpret_cast<sockaddr_in*>(&address)->sin_port);
+  return ntohs(reinterpret_cast<sockaddr_in6*>(&address)->sin6_port);
+}
+
 // Calls visit(descriptor, inode) for each TCP connection until it returns false. False: not all.
 template <typename Visit>
 bool visit_sockets(Visit visit) {
@@ -176,6 +187,20 @@ void wake() {
 void set_over() {
   __atomic_store_n(&is_over, 1, __ATOMIC_SEQ_CST);
   wake_waiters(&is_over);
+}
+
+// port: of the peers whose connections belong to the round; 0: all of them.
+void end_sockets(uint16_t port) {
+  const Lock lock;
+  if (state.depth == 0) return;
+  if (state.depth == 1) {
+    if (__atomic_load_n(&is_over, __ATOMIC_RELAXED) != 0 && !state.is_out) cut_sockets();
+    visit_sockets([port](int descriptor, ino_t inode) {
+      const bool is_of_round = port == 0 || peer_port(descriptor) == port;
+      return state.before.contains(inode) || !is_of_round || state.sockets.add(inode);
+    });
+  }
+  --state.depth;
 }
 
 void report_left() {
@@ -367,16 +392,9 @@ void elastic_worker_begin_sockets(void) {
   if (!visit_sockets([](int, ino_t inode) { return state.before.add(inode); })) state.depth = 0;
 }
 
-void elastic_worker_end_sockets(void) {
-  const Lock lock;
-  if (state.depth == 0) return;
-  if (state.depth == 1) {
-    visit_sockets(
-        [](int, ino_t inode) { return state.before.contains(inode) || state.sockets.add(inode); });
-    if (__atomic_load_n(&is_over, __ATOMIC_RELAXED) != 0 && !state.is_out) cut_sockets();
-  }
-  --state.depth;
-}
+void elastic_worker_end_sockets(void) { end_sockets(0); }
+
+void elastic_worker_end_sockets_to(uint16_t port) { end_sockets(port); }
 
 void elastic_worker_leave_round(void) {
   const Lock lock;

@@ -55,8 +55,8 @@ class Groups:
     ) -> None:
         """As ``torch.distributed.init_process_group``; also connects the ranks.
 
-        Call it within ``Membership.sockets()``: if a rank is lost meanwhile, the cut of the
-        connections ends it.
+        Call it within ``Membership.sockets(port)``, with the store's port: if a rank is lost
+        meanwhile, the cut of the connections ends it.
         """
         # NCCL waits for the other ranks with a listening socket, which is not cut.
         if store.add("arrived", 1) == world_size:

@@ -144,6 +144,11 @@ int elastic_worker_wait_until_over(int timeout_ms);
 void elastic_worker_begin_sockets(void);
 void elastic_worker_end_sockets(void);
 
+// As elastic_worker_end_sockets(), but of the connections made meanwhile only those to this port of
+// the peer are shut down from now on; 0: all. For NCCL, whose operations are aborted otherwise: the
+// abort takes half a second longer if its connections have been shut down.
+void elastic_worker_end_sockets_to(uint16_t port);
+
 // Reports that the process has left its round: no rank must wait for it any more. Its sockets are
 // forgotten, so close them before. May be called before the cut arrives, and again.
 void elastic_worker_leave_round(void);

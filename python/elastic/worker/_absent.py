@@ -56,7 +56,7 @@ def begin_sockets() -> None:
     """Has no effect here."""
 
 
-def end_sockets() -> None:
+def end_sockets(port: int, /) -> None:
     """Has no effect here."""
 
 

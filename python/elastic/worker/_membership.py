@@ -34,11 +34,14 @@ class Round:
 
 
 class _Sockets:
+    def __init__(self, port: int) -> None:
+        self._port = port
+
     def __enter__(self) -> None:
         calls.begin_sockets()
 
     def __exit__(self, *_: object) -> None:
-        calls.end_sockets()
+        calls.end_sockets(self._port)
 
 
 class Membership:
@@ -89,13 +92,15 @@ class Membership:
         """
         return calls.wait_until_over(seconds)
 
-    def sockets(self) -> _Sockets:
+    def sockets(self, port: int = 0) -> _Sockets:
         """A context in which the process group is formed.
 
         The TCP connections that are made in it belong to the round. When the round is over they are
-        shut down, so that a blocked collective raises an error at once.
+        shut down, so that a blocked collective raises an error at once. With ``port``, after the
+        context only those to this port of the peer are: for a library whose operations are aborted
+        otherwise.
         """
-        return _Sockets()
+        return _Sockets(port)
 
     def leave(self) -> None:
         """Reports that this process has left the round: no other rank must wait for it."""

@@ -125,6 +125,31 @@ TEST(MembershipSockets, SocketsOpenedAfterTheCutEndWithTheirInterval) {
   EXPECT_EQ(guardian.exit_code(), 0);
 }
 
+// While the sockets are opened all of them are shut down, and later those to the port.
+TEST(MembershipSockets, OnlyConnectionsToThePortAreShutDownLater) {
+  Guardian guardian([] {
+    if (!join()) return 1;
+    elastic_worker_begin_sockets();
+    const Connection wanted;
+    const Connection other;
+    sockaddr_in address{};
+    socklen_t size = sizeof address;
+    ::getsockname(wanted.listener, reinterpret_cast<sockaddr*>(&address), &size);
+    elastic_worker_end_sockets_to(ntohs(address.sin_port));
+    elastic_worker_progress(1);
+    if (wanted.receive() != 0) return 2;
+    if (!other.is_open()) return 3;
+    elastic_worker_begin_sockets();
+    const Connection late;
+    elastic_worker_end_sockets_to(ntohs(address.sin_port));
+    return late.receive() == 0 ? 0 : 4;
+  });
+  ASSERT_TRUE(guardian.next(Mark::kMember));
+  while (!guardian.channel().is_reporting()) ASSERT_TRUE(guardian.is_quiet());
+  guardian.cut(3);
+  EXPECT_EQ(guardian.exit_code(), 0);
+}
+
 TEST(MembershipSockets, OnlyTcpSocketsAreShutDown) {
   Guardian guardian([] {
     if (!join()) return 1;
