@@ -35,7 +35,7 @@ def _kib_field(path: str, name: str) -> int:
     for line in Path(path).read_text().splitlines():
         if line.startswith(name + ":"):
             return int(line.split()[1]) * 1024
-    raise KeyError(name)
+    raise ProcessLookupError(f"{path} has no {name}: the process has ended")
 
 
 def peak_resident_bytes(pid: int) -> int:

@@ -325,6 +325,7 @@ class Launcher:
             event_log=job.event_log,
             metrics_port=job.metrics_port,
             warm_template=job.warm_template,
+            modules_after=("elastic.cli.paint", "elastic.cli.report"),
             **job.native,
         )
         self._handle_signals(job)

@@ -1,9 +1,10 @@
-"""Idle connections at the endpoint, with a low limit of open files: the job continues."""
+"""Low limits of open files: many idle connections at the endpoint, and an agent at its limit."""
 
 from __future__ import annotations
 
 import os
 import resource
+import signal
 import socket
 import struct
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from support.launching import Job, free_endpoint
+from support.launching import Job, await_line, clean_environment, free_endpoint, launched
 
 VALIDATE = struct.pack("<BI", 0, 0x3C85F7CE)
 IDLE = 1100
@@ -56,3 +57,19 @@ def test_a_job_restarts_despite_many_idle_connections(
         gate.write_text("go\n")
         done = job.succeed()
     assert [node.stdout for node in done] == ["1024\n", "1024\n"]
+
+
+def test_a_failure_is_reported_by_an_agent_that_can_open_no_file() -> None:
+    environ = clean_environment(PYTHONPROFILEIMPORTTIME="1")
+    script = ["sh", "-c", "echo $$; exec sleep 600"]
+    options = ("--standalone", "--max-restarts=1", "--no-python")
+    with launched(*options, *script, environ=environ) as agent:
+        worker = int(agent.stdout.readline())
+        await_line(agent, r" json\.encoder$")  # the last of what it loads when workers run
+        resource.prlimit(agent.pid, resource.RLIMIT_NOFILE, (3, 3))
+        os.kill(worker, signal.SIGKILL)
+        _, errors = agent.communicate()
+    assert agent.returncode == 73, errors
+    assert "Too many open files" in errors
+    assert f"rank 0 (local rank 0, pid {worker}) killed by signal 9 (SIGKILL)" in errors
+    assert "Traceback" not in errors

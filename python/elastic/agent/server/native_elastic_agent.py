@@ -6,6 +6,8 @@ lines, states and a result.
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import logging
 import signal
 import sys
@@ -13,7 +15,6 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from elastic import _C, _environment, _local_jobs
@@ -63,6 +64,15 @@ RESTARTING, CONTINUING, ROUND_ENDED = "; restarting", "; continuing", " has ende
 # Errors in a text or number of an event, which may come from another node: the job continues.
 _REPORT_ERRORS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
+# What the agent needs when workers fail. It is loaded before, while they run: a file that can no
+# longer be read (no free descriptor, a lost file system) must not end the agent.
+_MODULES_AFTER = (
+    "json",
+    "elastic.agent.server.timeline",
+    "elastic.multiprocessing.errors.evidence",
+)
+_IDLE_S = 1.0  # without an event: the workers have begun, and nobody waits for this thread
+
 _SCOPES = {"group": _C.SignalScope.GROUP, "leader": _C.SignalScope.LEADER}
 
 
@@ -92,6 +102,7 @@ class NativeElasticAgent:
         event_log: str = "",
         metrics_port: int = 0,
         warm_template: Sequence[str] = (),
+        modules_after: Sequence[str] = (),
         **settings: Any,
     ) -> None:
         """``environment`` is the workers' whole environment; None: this process's environment.
@@ -108,7 +119,7 @@ class NativeElasticAgent:
         ``health_check_server`` runs while the agent does. ``uninterruptible_state_timeout``: the
         limit for a worker in an uninterruptible wait; None: as the variable sets.
         ``warm_template``: the command of the process that forks the workers; none: they are
-        executed.
+        executed. ``modules_after``: modules that the caller needs for the result of a failed job.
         ``settings``: further fields of ``_C.AgentOptions``. Those of an option of the command line
         have its name, its meaning and its default (docs/cli.md), as ``restart_backoff``,
         ``failure_grace``, ``stop_scope`` (``"group"`` or ``"leader"``), ``hang_timeout`` (0:
@@ -205,6 +216,7 @@ class NativeElasticAgent:
         # Loaded at the first restart; until then the events of the round are kept for it.
         self._timeline: Timeline | None = None
         self._round_events: list[_C.AgentEvent] = []
+        self._modules = [*_MODULES_AFTER, *modules_after]  # not loaded yet
 
     def get_worker_group(self, role: str = DEFAULT_ROLE) -> WorkerGroup:
         return self._group
@@ -327,7 +339,7 @@ class NativeElasticAgent:
         for _ in range(3):
             self.request_stop(signal.SIGTERM)
 
-    @contextmanager
+    @contextlib.contextmanager
     def _recorded(self) -> Iterator[None]:
         """Lets ``elastic-launch status`` find a job with a coordinator from this host.
 
@@ -367,8 +379,10 @@ class NativeElasticAgent:
                 native.request_drain(signum, timeout)
             finished = False
             while not finished:
-                event = native.next_event(self._progress.delay())
+                event = native.next_event(self._delay())
                 self._progress.flush()
+                if event is None:
+                    self._load_modules()
                 if event is not None:
                     try:
                         self._observe(event)
@@ -380,6 +394,20 @@ class NativeElasticAgent:
                     finished = event.kind == _C.AgentEvent.Kind.FINISHED
             self._native = None
             return self._conclude(native.result)
+
+    def _delay(self) -> float | None:
+        """How long to wait for an event until there is something else to do; None: no limit."""
+        delay = self._progress.delay()
+        if not self._modules or self._round is None:
+            return delay
+        return _IDLE_S if delay is None else min(delay, _IDLE_S)
+
+    def _load_modules(self) -> None:
+        if self._round is None:
+            return
+        while self._modules:
+            with contextlib.suppress(OSError):  # what needs it will say so
+                importlib.import_module(self._modules.pop())
 
     def _observe(self, event: _C.AgentEvent) -> None:
         kinds = _C.AgentEvent.Kind
