@@ -126,6 +126,7 @@ def _orphans(job: Job) -> list[str]:
     for agent in job.agents.values():
         if agent.exit is None and agent.node in job.harm.nodes - job.harm.off:
             os.kill(agent.pid, signal.SIGKILL)  # one that is stopped for good
+            agent.process.wait(KILL_S)  # while it is there, its processes do not count
     job.wait(lambda: not _left(job), KILL_S)
     return [f"pid {pid}: {proc.described(pid)}" for pid in sorted(_left(job))]
 
