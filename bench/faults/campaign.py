@@ -42,7 +42,8 @@ def run(scene: Scene, launcher: Launcher, folder: Path) -> Measures:
     """One run; its logs stay in the folder."""
     if scene.needs and scene.needs not in launcher.supports:
         return Measures(outcome=NOT_APPLICABLE, why=f"it has no {scene.needs}")
-    folder.mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(folder, ignore_errors=True)  # of a run that said nothing
+    folder.mkdir(parents=True)
     settings = scene.settings.get(launcher.name, Settings())
     try:
         with contextlib.ExitStack() as stack:
