@@ -485,7 +485,7 @@ void Guardian::reap_orphans() {
 }
 
 bool Guardian::list_swept_children() {
-  if (!os::list_children(&children_)) return false;
+  if (!children_file_.list(&children_)) return false;
   std::erase_if(children_, [this](pid_t child) { return has_pid(helpers_, child); });
   return true;
 }

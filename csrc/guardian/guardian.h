@@ -20,6 +20,7 @@
 #include "guardian/watch.h"
 #include "guardian/worker.h"
 #include "os/base/fd.h"
+#include "os/process/process_tree.h"
 
 namespace elastic::guardian {
 
@@ -128,6 +129,7 @@ class Guardian {
   Instant now_;                   // of the last return from poll
   bool must_poll_again_ = false;  // the next poll does not wait
   std::vector<pollfd> polled_;
+  os::ChildrenFile children_file_;
   std::vector<pid_t> children_;
 
   bool awaits_leftovers_ = false;  // all workers have ended, and a process that they left has not

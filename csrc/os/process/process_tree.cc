@@ -19,8 +19,29 @@ struct CloseDir {
 };
 using Dir = std::unique_ptr<DIR, CloseDir>;
 
-// Adds the pids of /proc/self/task/<tid>/children, each of which is followed by a space. False: the
-// kernel lacks the file.
+bool read_all(int file, std::string* text) {
+  text->clear();
+  char bytes[4096];
+  ssize_t got = 0;
+  while ((got = ::read(file, bytes, sizeof bytes)) > 0) {
+    text->append(bytes, static_cast<std::size_t>(got));
+  }
+  return got == 0;
+}
+
+// Adds the pids of a file "children", each of which is followed by a space.
+void parse_children(const std::string& text, std::vector<pid_t>* children) {
+  const char* at = text.data();
+  const char* const end = at + text.size();
+  pid_t pid = 0;
+  for (auto found = std::from_chars(at, end, pid); found.ec == std::errc();
+       found = std::from_chars(at, end, pid)) {
+    children->push_back(pid);
+    at = found.ptr < end ? found.ptr + 1 : end;
+  }
+}
+
+// Adds the pids of /proc/self/task/<tid>/children. False: the kernel lacks the file.
 bool add_children(std::vector<pid_t>* children) {
   const std::string folder = "/proc/self/task";
   const Dir tasks(::opendir(folder.c_str()));
@@ -32,14 +53,7 @@ bool add_children(std::vector<pid_t>* children) {
     const std::string path = folder + "/" + task->d_name + "/children";
     if (!read_proc_file(path, &text)) continue;  // the thread has ended, or no kernel support
     any = true;
-    const char* at = text.data();
-    const char* const end = at + text.size();
-    pid_t pid = 0;
-    for (auto found = std::from_chars(at, end, pid); found.ec == std::errc();
-         found = std::from_chars(at, end, pid)) {
-      children->push_back(pid);
-      at = found.ptr < end ? found.ptr + 1 : end;
-    }
+    parse_children(text, children);
   }
   return any;
 }
@@ -78,16 +92,21 @@ bool list_children(std::vector<pid_t>* children) {
   return list_children_by_scan(children);
 }
 
+ChildrenFile::ChildrenFile() : file_(::open("/proc/thread-self/children", O_RDONLY | O_CLOEXEC)) {}
+
+bool ChildrenFile::list(std::vector<pid_t>* children) {
+  std::string text;
+  const bool is_read =
+      file_.valid() && ::lseek(file_.get(), 0, SEEK_SET) == 0 && read_all(file_.get(), &text);
+  if (!is_read) return list_children(children);
+  children->clear();
+  parse_children(text, children);
+  return true;
+}
+
 bool read_proc_file(const std::string& path, std::string* text) {
   const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!file.valid()) return false;
-  text->clear();
-  char bytes[4096];
-  ssize_t got = 0;
-  while ((got = ::read(file.get(), bytes, sizeof bytes)) > 0) {
-    text->append(bytes, static_cast<std::size_t>(got));
-  }
-  return got == 0;
+  return file.valid() && read_all(file.get(), text);
 }
 
 std::string describe_wait(pid_t pid) {

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "os/base/fd.h"
+
 namespace elastic::os {
 
 // The direct children of all threads of this process, including zombies and adopted orphans (see
@@ -16,6 +18,17 @@ bool list_children(std::vector<pid_t>* children);
 // The same by a scan of all processes: list_children() uses it on a kernel without
 // CONFIG_PROC_CHILDREN.
 bool list_children_by_scan(std::vector<pid_t>* children);
+
+// list_children() for a process with one thread, which needs no free descriptor later. Not
+// thread-safe.
+class ChildrenFile {
+ public:
+  ChildrenFile();
+  bool list(std::vector<pid_t>* children);
+
+ private:
+  UniqueFd file_;  // invalid on a kernel without CONFIG_PROC_CHILDREN
+};
 
 // The whole text of a file of /proc; false when it cannot be read.
 bool read_proc_file(const std::string& path, std::string* text);
