@@ -28,6 +28,10 @@ Duration sample_interval(Duration hang_timeout) {
   return std::clamp(hang_timeout / 10, kShortest, kLongest);
 }
 
+// How long a join waits for a descriptor for the next round's store, and between two attempts.
+constexpr Duration kPortLimit = std::chrono::seconds(2);
+constexpr Duration kPortPause = std::chrono::milliseconds(100);
+
 // Changes of workers within this time are reported to observers together.
 constexpr Duration kWatchDelay = std::chrono::milliseconds(5);
 
@@ -134,6 +138,10 @@ AgentRunner::AgentRunner(os::EventLoop* loop, const AgentOptions& options, Sink 
       inquiry_(loop, &output_, options.capture_stderr ? &capture_.emplace(loop) : nullptr,
                [this](const core::FailureFound& found) { feed(found); }),
       watch_timer_(loop, [this] { send_workers(); }),
+      join_timer_(loop,
+                  [this] {
+                    if (const auto join = std::exchange(join_, std::nullopt)) send_join(*join);
+                  }),
       deadline_(loop, [this] { feed(core::PolicyTick{}); }) {}
 
 AgentRunner::~AgentRunner() = default;
@@ -266,15 +274,32 @@ void AgentRunner::feed(const core::AgentInput& event) {
 }
 
 void AgentRunner::execute(core::Send action) {
-  if (auto* join = std::get_if<rdzv::Join>(&action.statement)) {
-    const Result<std::uint16_t> port = port_for_next_round();
-    if (!port.ok()) {
-      feed(core::LocalFault{kExitCannotServe, std::string(port.status().message())});
-      return;
-    }
-    join->node.store_port = *port;
+  join_.reset();
+  if (const auto* join = std::get_if<rdzv::Join>(&action.statement)) {
+    join_limit_ = loop_->now() + kPortLimit;
+    send_join(*join);
+  } else {
+    membership_->send(action.statement);
   }
-  membership_->send(action.statement);
+}
+
+// Without a free descriptor a later attempt may succeed. Also the job may have failed for good
+// meanwhile: then its result is reported, and not that this node cannot take part in another round.
+void AgentRunner::send_join(rdzv::Join join) {
+  const Result<std::uint16_t> port = port_for_next_round();
+  if (port.ok()) {
+    join.node.store_port = *port;
+    membership_->send(join);
+    return;
+  }
+  const bool is_exhausted = port.status().code() == StatusCode::kResourceExhausted;
+  if (is_exhausted && loop_->now() < join_limit_) {
+    join_ = std::move(join);
+    join_timer_.arm(loop_->now() + kPortPause);
+    return;
+  }
+  feed(core::LocalFault{is_exhausted ? kExitSupervisionLost : kExitCannotServe,
+                        std::string(port.status().message())});
 }
 
 Result<std::uint16_t> AgentRunner::port_for_next_round() {
@@ -293,6 +318,7 @@ void AgentRunner::report(AgentEvent event) {
 // ---- The end.
 
 void AgentRunner::execute(core::Finish action) {
+  join_.reset();
   for (WorkerFailure& failure : action.result.failures) {
     const auto index = static_cast<std::size_t>(failure.local_rank);
     const WorkerFiles& files = output_.files().workers[index];

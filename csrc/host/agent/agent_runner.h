@@ -68,6 +68,7 @@ class AgentRunner {
   void end_round();
   void feed(const core::AgentInput& event);
   void execute(core::Send action);
+  void send_join(rdzv::Join join);
   void execute(core::StartGroup action);
   void execute(core::PrepareGroup action);
   void execute(core::CutGroup action);
@@ -123,6 +124,9 @@ class AgentRunner {
   std::vector<ObservedWorker> workers_;  // of the round
   bool is_watched_ = false;              // the coordinator requested reports of them
   os::EventLoop::Timer watch_timer_;
+  std::optional<rdzv::Join> join_;  // that waits for a port of the next store
+  Instant join_limit_;
+  os::EventLoop::Timer join_timer_;
   bool is_opening_files_ = false;                // the round's workers start when its files exist
   os::EventLoop::Timer deadline_;                // of the machine
   std::unique_ptr<LivenessPort> liveness_port_;  // null: no coordinator asks for it
