@@ -33,6 +33,14 @@ RESOLVE_PAUSE_S = 0.1
 RESOLVE_PAUSE_MAX_S = 5.0
 # After a signal that asks for a drain, how long the same signal is taken for an echo of it.
 ECHO_S = 1.0
+# For the result of a failed job. They are loaded while the workers run.
+_MODULES_AFTER = (
+    "elastic._files",
+    "elastic.cli.paint",
+    "elastic.cli.report",
+    "elastic.cli.result_json",
+    "elastic.multiprocessing.errors.evidence",
+)
 # As in elastic._C, whose import may have failed.
 EXIT_INTERNAL = 70
 EXIT_CANNOT_LOG = 74
@@ -210,18 +218,21 @@ class Launcher:
         return exit_code
 
     def _write_result(self, path: str, name: str, result: RunResult) -> None:
-        from elastic.cli import result_json
+        def write() -> None:
+            from elastic.cli import result_json
 
-        self._write_file(path, lambda: result_json.write(path, name, result))
+            result_json.write(path, name, result)
+
+        self._write_file(path, write)
 
     def _write_file(self, path: str, write: Callable[[], None]) -> None:
         """Signals have handlers meanwhile, so that a call that blocks would never end."""
-        from elastic import _files
-
         try:
+            from elastic import _files
+
             _files.within(self._file_timeout, write)
-        except OSError as error:
-            self._say(f"cannot write {path}: {error.strerror or error}")
+        except (ImportError, OSError) as error:
+            self._say(f"cannot write {path}: {getattr(error, 'strerror', None) or error}")
 
     def _resolve(self, argv: Sequence[str], parse: Parse | None) -> JobConfig:
         from elastic.cli import resolve
@@ -325,7 +336,7 @@ class Launcher:
             event_log=job.event_log,
             metrics_port=job.metrics_port,
             warm_template=job.warm_template,
-            modules_after=("elastic.cli.paint", "elastic.cli.report"),
+            modules_after=_MODULES_AFTER,
             **job.native,
         )
         self._handle_signals(job)
@@ -341,6 +352,10 @@ class Launcher:
         from elastic.rendezvous.api import shut_down
 
         self.has_plug_ins = True
+        import importlib
+
+        for module in _MODULES_AFTER:
+            importlib.import_module(module)
         handler = (job.rendezvous or ONE_NODE).handler(job.run_id, job.local_addr)
         specs = plugged_in(logs.plug_in) if logs.plug_in else DefaultLogsSpecs
         spec = WorkerSpec(
@@ -420,14 +435,17 @@ class Launcher:
             self._agent.request_stop(number)
 
     def _report(self, job: JobConfig, result: RunResult) -> None:
-        from elastic.cli import paint, report
-
         if job.error_file:  # before the console, which may block
             self._write_file(job.error_file, lambda: self._pass_on(result, job.error_file))
         if any(failure.stderr_tail for failure in result.failures.values()):
             self._console.write("")  # the last line that was copied may have no end
-        text = report.format_report(job.name, result, _is_output_shown(job))
-        self._say(paint.screen(text) if paint.is_on(os.environ) else text)
+        try:
+            from elastic.cli import paint, report
+
+            text = report.format_report(job.name, result, _is_output_shown(job))
+            self._say(paint.screen(text) if paint.is_on(os.environ) else text)
+        except (ImportError, OSError) as error:
+            self._say(f"{job.name} failed: {result.message} (there is no report: {error})")
 
     def _pass_on(self, result: RunResult, path: str) -> None:
         from elastic.multiprocessing.errors import evidence

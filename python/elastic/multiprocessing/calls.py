@@ -57,7 +57,9 @@ class FunctionCalls:
 
     def value(self, local_rank: int, round_number: int) -> Any:
         """The function's return value in that round; None if it ended with ``SystemExit(0)``."""
-        with open(_path(self._files[local_rank][1].fileno()), "rb") as file:
+        # The worker has opened the file itself. This process may have no free descriptor.
+        with open(self._files[local_rank][1].fileno(), "rb", closefd=False) as file:
+            file.seek(0)
             number = file.read(function_worker.ROUND.size)
             if number != function_worker.ROUND.pack(round_number):
                 return None  # there is no value, or it is that of an earlier round

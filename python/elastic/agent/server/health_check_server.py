@@ -6,12 +6,28 @@
 from __future__ import annotations
 
 import logging
+import socket
 import threading
 import time
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 logger = logging.getLogger(__name__)
+
+_ACCEPT_PAUSE_S = 0.1
+
+
+class _Server(ThreadingHTTPServer):
+    def get_request(self) -> tuple[socket.socket, Any]:
+        try:
+            return super().get_request()
+        except OSError:  # no descriptor is free: the connection stays, and is tried again
+            time.sleep(_ACCEPT_PAUSE_S)
+            raise
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        logger.debug("a request to the health check failed", exc_info=True)
 
 
 class HealthCheckServer:
@@ -29,7 +45,7 @@ class HealthCheckServer:
     def start(self) -> None:
         """Called before the agent joins the rendezvous. An unusable port is only logged."""
         try:
-            self._server = ThreadingHTTPServer(("", self._port), self._handler())
+            self._server = _Server(("", self._port), self._handler())
         except OSError as error:
             logger.warning("no health check: cannot listen on port %d: %s", self._port, error)
             return

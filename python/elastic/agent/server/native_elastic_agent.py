@@ -61,8 +61,12 @@ HANGS_KEPT = 16  # in the result
 # In messages about a restart: after its reason, and before the reason in what the node waits for.
 RESTARTING, CONTINUING, ROUND_ENDED = "; restarting", "; continuing", " has ended ("
 
-# Errors in a text or number of an event, which may come from another node: the job continues.
-_REPORT_ERRORS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+# Errors in a text or number of an event, which may come from another node, and a module that cannot
+# be loaded: the job continues.
+_REPORT_ERRORS = (
+    *(ArithmeticError, AttributeError, LookupError, TypeError, ValueError),
+    *(ImportError, OSError),
+)
 
 # What the agent needs when workers fail. It is loaded before, while they run: a file that can no
 # longer be read (no free descriptor, a lost file system) must not end the agent.
@@ -217,6 +221,7 @@ class NativeElasticAgent:
         self._timeline: Timeline | None = None
         self._round_events: list[_C.AgentEvent] = []
         self._modules = [*_MODULES_AFTER, *modules_after]  # not loaded yet
+        self._may_load = True
 
     def get_worker_group(self, role: str = DEFAULT_ROLE) -> WorkerGroup:
         return self._group
@@ -383,6 +388,8 @@ class NativeElasticAgent:
                 self._progress.flush()
                 if event is None:
                     self._load_modules()
+                else:
+                    self._may_load = bool(self._modules)
                 if event is not None:
                     try:
                         self._observe(event)
@@ -398,16 +405,15 @@ class NativeElasticAgent:
     def _delay(self) -> float | None:
         """How long to wait for an event until there is something else to do; None: no limit."""
         delay = self._progress.delay()
-        if not self._modules or self._round is None:
+        if not self._may_load:
             return delay
         return _IDLE_S if delay is None else min(delay, _IDLE_S)
 
     def _load_modules(self) -> None:
-        if self._round is None:
-            return
-        while self._modules:
-            with contextlib.suppress(OSError):  # what needs it will say so
-                importlib.import_module(self._modules.pop())
+        """What cannot be loaded now is tried again after the next event."""
+        if self._may_load:
+            self._modules = [name for name in self._modules if not _is_loaded(name)]
+            self._may_load = False
 
     def _observe(self, event: _C.AgentEvent) -> None:
         kinds = _C.AgentEvent.Kind
@@ -539,18 +545,23 @@ class NativeElasticAgent:
 
     def _conclude(self, native: _C.AgentResult) -> RunResult:
         failures: dict[int, ProcessFailure] = {}
-        if native.failures:
-            from elastic.multiprocessing.errors import evidence
+        message = native.message
+        try:
+            if native.failures:
+                from elastic.multiprocessing.errors import evidence
 
-            failures = evidence.examine(native.failures, keeps_logs=self._keeps_logs)
-            if self._watchdog is not None:
-                evidence.add_timers(failures, self._watchdog.expired())
+                failures = evidence.examine(native.failures, keeps_logs=self._keeps_logs)
+                if self._watchdog is not None:
+                    evidence.add_timers(failures, self._watchdog.expired())
+        except (ImportError, OSError) as error:  # the job's code and sentence count more
+            logger.warning("the failures cannot be examined: %s", error)
+            message = message or native.failures[0].message
         return RunResult(
             state=WorkerState[native.state.name],
             return_values=self._return_values() if native.exit_code == 0 else {},
             failures=failures,
             exit_code=native.exit_code,
-            message=native.message,
+            message=message,
             run_id=self._group.spec.job_id(),
             restart_count=self._round.restart_count if self._round else 0,
             max_restarts=self._group.spec.max_restarts,
@@ -577,6 +588,14 @@ class NativeElasticAgent:
         state = self._group.state.value
         context = f"run_id={self._group.spec.job_id()} round={number} state={state} "
         logger.log(level, message, *values, extra={"context": context})
+
+
+def _is_loaded(module: str) -> bool:
+    try:
+        importlib.import_module(module)
+    except (ImportError, OSError):  # what needs it will say so
+        return False
+    return True
 
 
 def _native_options(handler: object) -> _C.RendezvousOptions:
