@@ -7,14 +7,12 @@ dropped.
 
 from __future__ import annotations
 
-import _thread
 import os
-import signal
 import sys
-from queue import SimpleQueue
+
+from elastic._writer import Writer
 
 STDERR = 2
-QUEUED_BYTES_MAX = 4 << 20  # text beyond that is dropped
 FLUSH_TIMEOUT_S = 30.0  # at the end, for a console that blocks
 STOP_FLUSH_TIMEOUT_S = 1.0  # the same after a signal
 
@@ -43,49 +41,14 @@ class Console:
     """Writes lines to stderr, in order. Any thread and any signal handler may call ``write``."""
 
     def __init__(self) -> None:
-        # A SimpleQueue may be used in a signal handler that interrupted its use.
-        self._queue: SimpleQueue[bytes | None] = SimpleQueue()
-        self._queued = 0
-        self._written = 0
-        self._is_started = False
-        self._flushed = _thread.allocate_lock()
-        self._flushed.acquire()
+        self._writer = Writer(_write_all)
 
     def write(self, text: str) -> None:
-        data = (text + "\n").encode(errors="backslashreplace")
-        if self._queued - self._written + len(data) > QUEUED_BYTES_MAX:
-            return
-        self._queued += len(data)
-        self._queue.put(data)
-        if not self._is_started:
-            self._is_started = self._start()
-
-    def _start(self) -> bool:
-        """Starts the thread. If that fails, the calling thread writes the text."""
-        # The thread blocks all signals: one that it received would not interrupt the main thread.
-        saved = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-        try:
-            _thread.start_new_thread(self._run, ())
-        except RuntimeError:
-            while not self._queue.empty():
-                _write_all(self._queue.get() or b"")
-            return False
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, saved)
-        return True
+        self._writer.put((text + "\n").encode(errors="backslashreplace"))
 
     def flush(self, timeout: float) -> None:
         """Waits up to ``timeout`` until all text is written. Do not call ``write`` afterwards."""
-        if self._is_started:
-            self._queue.put(None)
-            if self._flushed.acquire(timeout=timeout):
-                self._flushed.release()
-
-    def _run(self) -> None:
-        while (data := self._queue.get()) is not None:
-            _write_all(data)
-            self._written += len(data)
-        self._flushed.release()
+        self._writer.flush(timeout)
 
 
 def _write_all(data: bytes) -> None:

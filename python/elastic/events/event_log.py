@@ -14,6 +14,7 @@ from errno import ENXIO
 from typing import Any
 
 from elastic import _files
+from elastic._writer import Writer
 from elastic.errors import ConfigError
 
 logger = logging.getLogger(__name__)
@@ -21,6 +22,7 @@ logger = logging.getLogger(__name__)
 SCHEMA = 1
 CLOCK_STEP_S = 0.01
 OPEN_TIMEOUT_S = 60.0
+CLOSE_TIMEOUT_S = 2.0  # for a file system that does not respond, at the end of the job
 
 
 class EventLog:
@@ -50,6 +52,7 @@ class EventLog:
             why = "no process reads this pipe" if error.errno == ENXIO else error.strerror or error
             raise ConfigError(f"cannot write the event log {path}: {why}") from error
         self._has_failed = False
+        self._writer = Writer(self._append)
         self._offset = 0.0  # the wall clock minus the monotonic clock
 
     def _wall_time(self, at: float) -> float:
@@ -63,16 +66,24 @@ class EventLog:
         """``at``: the time of the event on the monotonic clock; None: now."""
         when = self._wall_time(time.monotonic() if at is None else at)
         line = {"schema": SCHEMA, "event": event, "time": round(when, 6)} | self._common | fields
-        data = json.dumps(line, default=str).encode() + b"\n"
+        if not self._writer.put(json.dumps(line, default=str).encode() + b"\n"):
+            self._note("its file system does not respond")
+
+    def _append(self, data: bytes) -> None:
         try:
-            if os.write(self._file, data) == len(data):
-                return
-            problem = "no space left"
+            if os.write(self._file, data) != len(data):
+                self._note("no space left")
         except OSError as error:
-            problem = str(error.strerror)
+            self._note(str(error.strerror))
+
+    def _note(self, problem: str) -> None:
         if not self._has_failed:
+            self._has_failed = True
             logger.warning("cannot write the event log %s: %s", self._path, problem)
-        self._has_failed = True
 
     def close(self) -> None:
-        os.close(self._file)
+        """Waits for a file system that does not respond at most two seconds."""
+        if self._writer.flush(CLOSE_TIMEOUT_S):
+            os.close(self._file)
+        else:
+            self._note("its file system does not respond")
