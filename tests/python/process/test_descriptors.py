@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import resource
 import signal
@@ -13,7 +14,14 @@ from pathlib import Path
 
 import pytest
 
-from support.launching import Job, await_line, clean_environment, free_endpoint, launched
+from support.launching import (
+    Job,
+    await_line,
+    children,
+    clean_environment,
+    free_endpoint,
+    launched,
+)
 
 VALIDATE = struct.pack("<BI", 0, 0x3C85F7CE)
 IDLE = 1100
@@ -59,17 +67,37 @@ def test_a_job_restarts_despite_many_idle_connections(
     assert [node.stdout for node in done] == ["1024\n", "1024\n"]
 
 
-def test_a_failure_is_reported_by_an_agent_that_can_open_no_file() -> None:
+def allow_no_file(pid: int) -> None:
+    used = set(map(int, os.listdir(f"/proc/{pid}/fd")))
+    lowest = next(number for number in itertools.count() if number not in used)
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (lowest, lowest))
+
+
+@pytest.mark.parametrize(("restarts", "code"), [(0, 137), (1, 71)])
+def test_a_failure_is_reported_by_an_agent_that_can_open_no_file(restarts: int, code: int) -> None:
     environ = clean_environment(PYTHONVERBOSE="1")
+    options = ("--standalone", f"--max-restarts={restarts}", "--no-python")
     script = ["sh", "-c", "echo $$; exec sleep 600"]
-    options = ("--standalone", "--max-restarts=1", "--no-python")
     with launched(*options, *script, environ=environ) as agent:
         worker = int(agent.stdout.readline())
         await_line(agent, r"^import 'elastic\.cli\.result_json'")  # loaded when workers run
         resource.prlimit(agent.pid, resource.RLIMIT_NOFILE, (3, 3))
         os.kill(worker, signal.SIGKILL)
         _, errors = agent.communicate()
-    assert agent.returncode == 71, errors
-    assert "Too many open files" in errors
+    assert agent.returncode == code, errors
     assert f"rank 0 (local rank 0, pid {worker}) killed by signal 9 (SIGKILL)" in errors
+    assert ("Too many open files" in errors) is (restarts > 0)
     assert "Traceback" not in errors
+
+
+# The harness checks that no process is left.
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_guardian_that_can_open_no_file_ends_all_processes(number: signal.Signals) -> None:
+    script = ["sh", "-c", "setsid sleep 600 & echo started; exec sleep 600"]
+    with launched("--standalone", "--no-python", *script) as agent:
+        assert agent.stdout.readline() == "started\n"
+        [guardian] = children(agent.pid)
+        allow_no_file(guardian)
+        agent.send_signal(number)
+        _, errors = agent.communicate()
+    assert agent.returncode == (143 if number == signal.SIGTERM else -signal.SIGKILL), errors
