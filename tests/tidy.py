@@ -81,7 +81,7 @@ SUBJECT_INCLUDES = {
 # Python packages and modules, each with the modules of this project that it may import.
 _BASE = (
     *("_C", "_data", "_environment", "_files", "_lazy", "_local_jobs", "_plug_in", "_torch_bases"),
-    *("constants", "errors"),
+    *("_writer", "constants", "errors"),
 )
 PYTHON_IMPORTS: dict[str, tuple[str, ...]] = {
     "_data": (),
@@ -98,6 +98,7 @@ PYTHON_IMPORTS: dict[str, tuple[str, ...]] = {
     "_torch_state": ("_torch_transfer",),
     "_torch_transfer": (),
     "_torch_trial": ("_torch_transfer",),
+    "_writer": (),
     "constants": (),
     "errors": ("_C",),
     "torch": ("_C", "_lazy", "errors", "torch_membership"),
@@ -131,7 +132,7 @@ PYTHON_IMPORTS: dict[str, tuple[str, ...]] = {
         "events",
         "metrics",
     ),
-    "events": ("_files", "errors"),
+    "events": ("_files", "_writer", "errors"),
     "metrics": ("_plug_in",),
     "timer": ("_lazy", "_plug_in"),
     "numa": (),

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 from elastic.agent.server import WorkerState
-from elastic.agent.server.native_elastic_agent import _restart_line
-from elastic.agent.server.progress_notes import DELAY_S, ProgressNotes
+from elastic.agent.server.progress_notes import DELAY_S, ProgressNotes, restart_line
 from elastic.constants import NOTICE
 
 
@@ -74,16 +73,16 @@ def test_a_limit_does_not_replace_what_it_limits(clock: Clock) -> None:
 def test_the_reason_of_a_restart_is_logged_once(clock: Clock) -> None:
     message = "rank 1 exited with code 1; twice; restarting, 1 of 3 restarts left"
     notes = Notes()
-    assert _restart_line(message, notes.drop()) == message
+    assert restart_line(message, notes.drop()) == message
     notes.say("round 1 has ended (rank 1 exited with code 1; twice): the next one starts")
     clock.now += DELAY_S
     notes.flush()
-    assert _restart_line(message, notes.drop()) == "restarting, 1 of 3 restarts left"
+    assert restart_line(message, notes.drop()) == "restarting, 1 of 3 restarts left"
     assert notes.drop() == "", "the line belongs to one wait"
     notes.say("1 of 3 nodes")
     clock.now += DELAY_S
     notes.flush()
-    assert _restart_line(message, notes.drop()) == message
+    assert restart_line(message, notes.drop()) == message
 
 
 def test_a_wait_that_is_over_at_once_is_a_detail(clock: Clock) -> None:

@@ -7,7 +7,6 @@ lines, states and a result.
 from __future__ import annotations
 
 import contextlib
-import importlib
 import logging
 import signal
 import sys
@@ -32,7 +31,8 @@ from elastic.agent.server.api import (
     templates,
     watchdog,
 )
-from elastic.agent.server.progress_notes import ProgressNotes
+from elastic.agent.server.later import Later
+from elastic.agent.server.progress_notes import ProgressNotes, logs_in, place_in, restart_line
 from elastic.constants import (
     DEFAULT_DRAIN_TIMEOUT_S,
     DEFAULT_LINE_PREFIX,
@@ -58,24 +58,12 @@ logger = logging.getLogger(__name__)
 
 HANGS_KEPT = 16  # in the result
 
-# In messages about a restart: after its reason, and before the reason in what the node waits for.
-RESTARTING, CONTINUING, ROUND_ENDED = "; restarting", "; continuing", " has ended ("
-
 # Errors in a text or number of an event, which may come from another node, and a module that cannot
 # be loaded: the job continues.
 _REPORT_ERRORS = (
     *(ArithmeticError, AttributeError, LookupError, TypeError, ValueError),
     *(ImportError, OSError),
 )
-
-# What the agent needs when workers fail. It is loaded before, while they run: a file that can no
-# longer be read (no free descriptor, a lost file system) must not end the agent.
-_MODULES_AFTER = (
-    "json",
-    "elastic.agent.server.timeline",
-    "elastic.multiprocessing.errors.evidence",
-)
-_IDLE_S = 1.0  # without an event: the workers have begun, and nobody waits for this thread
 
 _SCOPES = {"group": _C.SignalScope.GROUP, "leader": _C.SignalScope.LEADER}
 
@@ -220,8 +208,7 @@ class NativeElasticAgent:
         # Loaded at the first restart; until then the events of the round are kept for it.
         self._timeline: Timeline | None = None
         self._round_events: list[_C.AgentEvent] = []
-        self._modules = [*_MODULES_AFTER, *modules_after]  # not loaded yet
-        self._may_load = True
+        self._later = Later(modules_after)
 
     def get_worker_group(self, role: str = DEFAULT_ROLE) -> WorkerGroup:
         return self._group
@@ -384,12 +371,9 @@ class NativeElasticAgent:
                 native.request_drain(signum, timeout)
             finished = False
             while not finished:
-                event = native.next_event(self._delay())
+                event = native.next_event(self._later.delay(self._progress.delay()))
                 self._progress.flush()
-                if event is None:
-                    self._load_modules()
-                else:
-                    self._may_load = bool(self._modules)
+                self._later.step(is_idle=event is None)
                 if event is not None:
                     try:
                         self._observe(event)
@@ -401,19 +385,6 @@ class NativeElasticAgent:
                     finished = event.kind == _C.AgentEvent.Kind.FINISHED
             self._native = None
             return self._conclude(native.result)
-
-    def _delay(self) -> float | None:
-        """How long to wait for an event until there is something else to do; None: no limit."""
-        delay = self._progress.delay()
-        if not self._may_load:
-            return delay
-        return _IDLE_S if delay is None else min(delay, _IDLE_S)
-
-    def _load_modules(self) -> None:
-        """What cannot be loaded now is tried again after the next event."""
-        if self._may_load:
-            self._modules = [name for name in self._modules if not _is_loaded(name)]
-            self._may_load = False
 
     def _observe(self, event: _C.AgentEvent) -> None:
         kinds = _C.AgentEvent.Kind
@@ -438,8 +409,8 @@ class NativeElasticAgent:
             self._log(
                 logging.INFO,
                 "starting workers%s%s",
-                _place_in(event.round),
-                _logs_in(event, self._keeps_logs),
+                place_in(event.round),
+                logs_in(event, self._keeps_logs),
             )
         elif event.kind == kinds.WORKER_STARTED:
             group.workers[event.local_rank].id = event.pid
@@ -457,7 +428,7 @@ class NativeElasticAgent:
         elif event.kind == kinds.DRAIN:
             self._log(NOTICE, "%s", event.message)
         elif event.kind == kinds.RESTARTING:
-            self._log(logging.WARNING, "%s", _restart_line(event.message, waited))
+            self._log(logging.WARNING, "%s", restart_line(event.message, waited))
         elif event.kind in (kinds.HANG, kinds.STRAGGLING):
             self._log(logging.WARNING, "%s", event.message)
             if event.kind == kinds.HANG and self._round is not None:
@@ -590,14 +561,6 @@ class NativeElasticAgent:
         logger.log(level, message, *values, extra={"context": context})
 
 
-def _is_loaded(module: str) -> bool:
-    try:
-        importlib.import_module(module)
-    except (ImportError, OSError):  # what needs it will say so
-        return False
-    return True
-
-
 def _native_options(handler: object) -> _C.RendezvousOptions:
     from elastic.rendezvous.handlers import DynamicRendezvousHandler
 
@@ -613,20 +576,6 @@ def _name(signum: int) -> str:
     return signal.Signals(signum).name
 
 
-def _restart_line(message: str, waited: str) -> str:
-    """Without the reason, if the line about the wait for the round has told it already."""
-    mark = CONTINUING if CONTINUING in message else RESTARTING
-    _, found, budget = message.rpartition(mark)
-    was_told = found and ROUND_ENDED in waited
-    return f"{mark.lstrip('; ')}{budget}" if was_told else message
-
-
-def _place_in(info: _C.RoundInfo) -> str:
-    if info.group_world_size == 1:
-        return ""
-    return f" as node {info.group_rank} of {info.group_world_size}"
-
-
 def _scope(name: str) -> _C.SignalScope:
     scope = _SCOPES.get(name)
     if scope is None:
@@ -639,7 +588,3 @@ def _hang_action(name: str) -> _C.HangAction:
     if action is None:
         raise ConfigError(f"hang_action is {name!r}: expected report, restart or fail")
     return action
-
-
-def _logs_in(event: _C.AgentEvent, keeps_logs: bool) -> str:
-    return f", logs in {event.log_dir}" if keeps_logs and event.log_dir else ""

@@ -14,6 +14,8 @@ from elastic.constants import NOTICE
 DEADLINE_TOLERANCE_S = 2.0
 WARNING = "warning: "  # how such a message of the rendezvous begins
 DELAY_S = 0.5  # a wait that ends earlier is not logged
+# In messages about a restart: after its reason, and before the reason in what the node waits for.
+RESTARTING, CONTINUING, ROUND_ENDED = "; restarting", "; continuing", " has ended ("
 
 
 class ProgressNotes:
@@ -80,3 +82,21 @@ class ProgressNotes:
 
 def _clock_time(deadline: float) -> str:
     return time.strftime("%H:%M:%S", time.localtime(time.time() + deadline - time.monotonic()))
+
+
+def restart_line(message: str, waited: str) -> str:
+    """Without the reason, if the line about the wait for the round has told it already."""
+    mark = CONTINUING if CONTINUING in message else RESTARTING
+    _, found, budget = message.rpartition(mark)
+    was_told = found and ROUND_ENDED in waited
+    return f"{mark.lstrip('; ')}{budget}" if was_told else message
+
+
+def place_in(info: _C.RoundInfo) -> str:
+    if info.group_world_size == 1:
+        return ""
+    return f" as node {info.group_rank} of {info.group_world_size}"
+
+
+def logs_in(event: _C.AgentEvent, keeps_logs: bool) -> str:
+    return f", logs in {event.log_dir}" if keeps_logs and event.log_dir else ""

@@ -1,0 +1,40 @@
+"""Modules that a failure needs. They are loaded before it, while the workers run.
+
+A file that can no longer be read (no free descriptor, a lost file system) must not end the agent.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+
+_MODULES = ("json", "elastic.agent.server.timeline", "elastic.multiprocessing.errors.evidence")
+_IDLE_S = 1.0  # without an event: the workers have begun, and nobody waits for this thread
+
+
+class Later:
+    """``modules``: further ones."""
+
+    def __init__(self, modules: Sequence[str]) -> None:
+        self._modules = [*_MODULES, *modules]
+        self._may_load = True
+
+    def delay(self, other: float | None) -> float | None:
+        """How long to wait for an event; None: no limit. ``other``: for another reason."""
+        if not self._may_load:
+            return other
+        return _IDLE_S if other is None else min(other, _IDLE_S)
+
+    def step(self, *, is_idle: bool) -> None:
+        """Loads the modules if no event came. A failed attempt is repeated after the next event."""
+        if is_idle and self._may_load:
+            self._modules = [name for name in self._modules if not _is_loaded(name)]
+        self._may_load = bool(self._modules) and not is_idle
+
+
+def _is_loaded(module: str) -> bool:
+    try:
+        importlib.import_module(module)
+    except (ImportError, OSError):  # what needs it will say so
+        return False
+    return True
