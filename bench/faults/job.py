@@ -267,6 +267,9 @@ class Job:
                 found = parse_stamps(lines + newline)
                 with self._lock:
                     self._stamps += found
+                    for stamp in found:
+                        if stamp.kind == "start":  # the kernel may use the pid of another again
+                            self._ended.pop(stamp.pid, None)
                     for pid in {s.pid for s in self._stamps if s.kind == "start"}:
                         if pid not in self._ended and not _is_alive(pid):
                             self._ended[pid] = time.monotonic()
