@@ -45,7 +45,7 @@ def _run(
         try:
             value = record(function)(*args)
         except KeyboardInterrupt:
-            return
+            raise SystemExit(128 + signal.SIGINT) from None
         except Exception:
             import traceback
 

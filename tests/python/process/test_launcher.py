@@ -88,6 +88,13 @@ def test_restarted_functions_return_the_values_of_the_last_round() -> None:
     assert launched() == {0: "1", 1: "1"}
 
 
+@pytest.mark.parametrize("method", ["spawn", "fork"])
+def test_an_interrupted_function_has_failed(method: str) -> None:
+    with pytest.raises(ChildFailedError) as caught:
+        elastic_launch(config(1, start_method=method), launch_functions.interrupt_itself)()
+    assert caught.value.failures[0].shell_code == 130
+
+
 def test_system_exit_with_0_returns_none_and_other_codes_fail() -> None:
     assert elastic_launch(config(1), launch_functions.exit_with)(0) == {0: None}
     with pytest.raises(ChildFailedError) as caught:

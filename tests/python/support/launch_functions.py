@@ -48,6 +48,10 @@ def exit_with(code: int) -> None:
     raise SystemExit(code)
 
 
+def interrupt_itself() -> None:
+    signal.raise_signal(signal.SIGINT)
+
+
 def how_it_started(limit: int) -> tuple[str, str, int]:
     """Fails until the round of that number."""
     import sys
