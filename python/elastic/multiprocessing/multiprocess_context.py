@@ -31,9 +31,12 @@ def _run(
     stderr: str,
     cpus: list[int],
     answer: Connection,
+    parent: int | None,
 ) -> None:
     """Runs in the child: sends the return value, and waits until it was received."""
     signals.forget()
+    if parent is not None:
+        signals.end_with(parent)
     _environment.update(env)
     if cpus:
         os.sched_setaffinity(0, cpus)
@@ -101,6 +104,8 @@ class MultiprocessContext(PContext):
     def _start(self) -> None:
         environment = _environment.inherited() | self.envs.get(0, {})
         cpus = binding.worker_cpus(self._numa_options, self.nprocs, environment, sys.executable)
+        # The parent of a child of the fork server is that server, which outlives this process.
+        parent = None if self.start_method == "forkserver" else os.getpid()
         for rank in range(self.nprocs):
             ours, theirs = self._context.Pipe()
             process = self._context.Process(
@@ -114,6 +119,7 @@ class MultiprocessContext(PContext):
                     self.stderrs.get(rank, ""),
                     cpus[rank],
                     theirs,
+                    parent,
                 ),
             )
             self._answers[rank] = ours

@@ -1,7 +1,8 @@
 """A set of processes that a Python program starts without an agent.
 
 They are not restarted, and there is no guardian: if the starting program is killed, processes that
-execute a program keep running. ``elastic.launcher`` supervises workers.
+execute a program or are children of a fork server keep running. Others that call a function are
+killed when the thread that started them ends. ``elastic.launcher`` supervises workers.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import logging
 import os
 import signal
@@ -14,6 +15,8 @@ from elastic.constants import DEFAULT_SIGNALS
 from elastic.multiprocessing.errors.signal_exception import SignalException
 
 logger = logging.getLogger(__name__)
+
+_PR_SET_PDEATHSIG = 1
 
 
 def _terminate_process_handler(signum: int, frame: FrameType | None) -> NoReturn:
@@ -46,3 +49,10 @@ def forget() -> None:
         if signal.getsignal(number) is _terminate_process_handler:
             is_interrupt = number == signal.SIGINT
             signal.signal(number, signal.default_int_handler if is_interrupt else signal.SIG_DFL)
+
+
+def end_with(parent: int) -> None:
+    """Makes the kernel kill this process when the thread of ``parent`` that started it ends."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
+    if os.getppid() != parent:  # it ended before that call
+        os._exit(1)

@@ -6,6 +6,8 @@ import io
 import os
 import select
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,7 +29,7 @@ from elastic.multiprocessing.redirects import redirect_stderr, redirect_stdout
 from elastic.multiprocessing.tail_log import TailLog
 
 from support import launch_functions
-from support.launching import DEADLINE_S
+from support.launching import DEADLINE_S, Process, assert_all_ended, clean_environment
 
 
 @pytest.fixture(autouse=True)
@@ -163,6 +165,39 @@ def test_the_signals_are_those_of_the_variable(
 def test_a_forked_worker_has_the_default_handlers() -> None:
     values = finish(signal.getsignal, signal.SIGTERM, start_method="fork").return_values
     assert values == dict.fromkeys(range(2), signal.SIG_DFL)
+
+
+STARTING = """
+import os, sys
+from elastic.multiprocessing import DefaultLogsSpecs, start_processes
+from support import launch_functions
+
+if __name__ == "__main__":
+    start_processes(
+        "test", launch_functions.write_ready, {0: ()}, {0: {}}, DefaultLogsSpecs(sys.argv[1]),
+        start_method=sys.argv[2],
+    ).wait()
+"""
+
+
+@pytest.mark.parametrize("method", ["spawn", "fork"])
+def test_a_function_ends_with_the_killed_program_that_started_it(
+    method: str, tmp_path: Path
+) -> None:
+    script = tmp_path / "starting.py"
+    script.write_text(STARTING)
+    environ = clean_environment(PYTHONPATH=os.pathsep.join(sys.path))
+    with Process(
+        [sys.executable, str(script), str(tmp_path), method],
+        env=environ,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as program:
+        try:
+            assert program.stdout.readline() == "ready\n"
+        finally:
+            program.kill()
+    assert_all_ended(environ, deadline_s=DEADLINE_S)
 
 
 @pytest.mark.parametrize("entrypoint", [launch_functions.rank_and, "/bin/true"])

@@ -7,7 +7,6 @@ worker is killed when the thread that forked it ends, but not the processes that
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import threading
@@ -27,18 +26,13 @@ from elastic.multiprocessing.multiprocess_context import MultiprocessContext
 from elastic.multiprocessing.process_context import PContext, RunProcsResult
 from elastic.text import substitute
 
-_PR_SET_PDEATHSIG = 1
 
-
-def _call(function: Callable[..., Any], agent: int, args: tuple[Any, ...]) -> Any:
+def _call(function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
     """Runs in the worker. The agent's signal handlers are not for this copy of it."""
     for number in signal.valid_signals():
         if callable(signal.getsignal(number)):
             is_interrupt = number == signal.SIGINT
             signal.signal(number, signal.default_int_handler if is_interrupt else signal.SIG_DFL)
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
-    if os.getppid() != agent:  # it ended before that call
-        os._exit(1)
     return function(*args)
 
 
@@ -111,7 +105,6 @@ class ForkingElasticAgent(SimpleElasticAgent):
         args = {
             rank: (
                 function,
-                os.getpid(),
                 tuple(substitute(one, rank) if isinstance(one, str) else one for one in spec.args),
             )
             for rank in ranks
