@@ -71,6 +71,8 @@ def is_single(line: CommandLine, most: int, backend: str, keys: Keys | None) -> 
     endpoint = line.text("rdzv-endpoint")
     if backend == "static" or not endpoint:
         return True
+    if keys and keys.store_type == "file":
+        return False  # the endpoint is a path
     # An agent on another host can be a spare for the only node; one on this host has no use.
     first = endpoint.partition(",")[0]
     host, port = split_endpoint(first, line.origin("rdzv-endpoint"))

@@ -271,6 +271,8 @@ def _is_single(config: LaunchConfig) -> bool:
         return False
     if config.rdzv_backend == "static" or not config.rdzv_endpoint:
         return True
+    if str(config.rdzv_configs.get("store_type", "")).lower() == "file":
+        return False  # the endpoint is a path
     host, port = split_endpoint(config.rdzv_endpoint.partition(",")[0], "rdzv_endpoint")
     return is_loopback(host) or port == "0"
 

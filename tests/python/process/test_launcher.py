@@ -362,6 +362,14 @@ def test_the_settings_of_a_job_of_one_node_are_checked(settings: dict[str, Any])
         elastic_launch(config(1, rdzv_configs=settings), launch_functions.rank_and)()
 
 
+def test_a_file_keeps_the_record_of_a_job_of_one_node(tmp_path: Path) -> None:
+    record = tmp_path / "record"
+    settings = {"store_type": "file"}
+    got = elastic_launch(config(rdzv_endpoint=str(record), rdzv_configs=settings), "/bin/true")()
+    assert got == {0: None, 1: None}
+    assert (tmp_path / "record.functions").exists()
+
+
 def test_output_goes_to_the_files_of_logs_specs(tmp_path: Path) -> None:
     specs = DefaultLogsSpecs(str(tmp_path / "logs"), redirects=Std.OUT)
     elastic_launch(config(logs_specs=specs), "/bin/echo")("hello ${local_rank}")

@@ -371,3 +371,11 @@ def test_a_done_node_and_replacements_run_the_work_that_lost_nodes_left(tmp_path
 def test_one_node_needs_no_network() -> None:
     done = launch("--nnodes=1", "--no-python", "sh", "-c", RANKS)
     assert (done.returncode, done.stdout) == (0, "rank 0 of 1, node 0 of 1\n")
+
+
+def test_one_node_can_keep_its_record_in_a_file(tmp_path: Path) -> None:
+    record = tmp_path / "record"
+    options = ["--rdzv-backend=c10d", "--rdzv-conf=store_type=file", f"--rdzv-endpoint={record}"]
+    done = launch("--nnodes=1", *options, "--rdzv-id=job", "--no-python", "sh", "-c", RANKS)
+    assert (done.returncode, done.stdout) == (0, "rank 0 of 1, node 0 of 1\n"), done.stderr
+    assert (tmp_path / "record.job").exists()
