@@ -140,9 +140,8 @@ class DefaultLogsSpecs(LogsSpecs):
             os.makedirs(log_dir, exist_ok=True)
         elif writes:
             log_dir = self.root_log_dir
-        return LogOptions(
-            log_dir, self._redirects, self._tee, frozenset(ranks) if ranks is not None else None
-        )
+        # An empty filter is none, as in torch.
+        return LogOptions(log_dir, self._redirects, self._tee, frozenset(ranks) if ranks else None)
 
     @property
     def root_log_dir(self) -> str:

@@ -377,6 +377,12 @@ def test_output_goes_to_the_files_of_logs_specs(tmp_path: Path) -> None:
     assert files == {"0": "hello 0\n", "1": "hello 1\n"}
 
 
+def test_an_empty_filter_of_ranks_shows_all(capfd: pytest.CaptureFixture[str]) -> None:
+    specs = DefaultLogsSpecs(local_ranks_filter=set())
+    elastic_launch(config(logs_specs=specs), "/bin/echo")("hello")
+    assert capfd.readouterr().out == "hello\nhello\n"
+
+
 PROGRAM = """
 import os, sys
 from elastic.launcher import LaunchConfig, elastic_launch
