@@ -63,7 +63,7 @@ def format_report(name: str, result: RunResult, is_output_shown: bool = False) -
             ("node", job.node if job else ""),
             run,
             ("class", f"{first.failure_class} ({first.cause})"),
-            ("error", first.message.splitlines()[0] if first.message else ""),
+            ("error", first.error().splitlines()[0] if first.error() else ""),
             ("hint", first.hint),
             ("logs", first.log_dir),
         )
@@ -73,8 +73,8 @@ def format_report(name: str, result: RunResult, is_output_shown: bool = False) -
     lines += _incidents(result)
     for other in failures.values():
         lines.append(f"also failed{_when(other, first_at)}: {other.who()} {other.how}")
-        if other.message:
-            lines.append(f"    {'error':<8}{other.message.splitlines()[0]}")
+        if other.error():
+            lines.append(f"    {'error':<8}{other.error().splitlines()[0]}")
     if result.stopped:
         ranks = ", ".join(map(str, result.stopped))
         lines.append(f"stopped by the launcher, not failed: rank{_s(result.stopped)} {ranks}")

@@ -81,7 +81,7 @@ def _of_this_node(failure: ProcessFailure) -> dict[str, Any]:
         "how": failure.how,
         "exit_code": failure.shell_code,
         "signal": failure.signal_name() if failure.exitcode < 0 else "",
-        "error": failure.message,
+        "error": failure.error(),
         "hint": failure.hint,
         "traceback": failure.traceback,
         "output": list(failure.stderr_tail),

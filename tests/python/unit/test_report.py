@@ -111,7 +111,7 @@ def test_an_error_file_that_does_not_parse_is_left_out(tmp_path: Path, content: 
     path = tmp_path / "error.json"
     path.write_bytes(content)
     [found] = examine(failure(0, error_file=str(path)))
-    assert (found.error_file, found.message, found.traceback) == ("<N/A>", "", "")
+    assert (found.error_file, found.error(), found.traceback) == ("<N/A>", "", "")
     assert "rank 0" in text_of([found])
 
 
@@ -132,7 +132,16 @@ def test_odd_error_files_are_read_as_far_as_they_go(
     path = tmp_path / "error.json"
     path.write_text(json.dumps(content))
     [found] = examine(failure(0, error_file=str(path)))
-    assert found.message == message
+    assert (found.error(), found.message) == (message, message or "exited with code 1")
+
+
+def test_a_failure_without_an_error_file_says_once_how_it_ended() -> None:
+    found = examine(failure(0, signum=9), failure(1, ago=0.5))
+    assert [one.message for one in found] == ["killed by signal 9", "exited with code 1"]
+    block = str(ChildFailedError("train.py", {0: found[0]}))
+    assert "  traceback :\n    killed by signal 9\n" in block
+    text = text_of(found)
+    assert text.count("killed by signal 9") == text.count("exited with code 1") == 1
 
 
 def test_report_details_the_first_failure_and_lists_the_others(tmp_path: Path) -> None:

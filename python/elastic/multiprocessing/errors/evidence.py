@@ -42,7 +42,7 @@ class ProcessFailure(_Base):
     exitcode: int  # negative: the signal that killed it
     error_file: str = NOT_AVAILABLE  # this value: it wrote none, or it is removed with the job
     error_file_data: Mapping[str, object] = field(init=False)
-    message: str = field(init=False)  # of the exception in the error file
+    message: str = field(init=False)  # of the exception in the error file; without one, ``how``
     timestamp: int = field(init=False)
     time: float = field(init=False)  # wall time of the earliest evidence
     rank: int = field(init=False)
@@ -93,6 +93,10 @@ class ProcessFailure(_Base):
         ``error_file`` is its path if it is not removed at the end of the job.
         """
         return self.error_file_data.get("message") != NO_MESSAGE
+
+    def error(self) -> str:
+        """What the worker says of its error; "": the message only repeats how it ended."""
+        return "" if self.message == self.how else self.message
 
     def who(self) -> str:
         pid = f", pid {self.pid}" if self.pid > 0 else ""
@@ -153,7 +157,7 @@ def _examine(failure: WorkerFailure, keeps_logs: bool, offset: float) -> Process
     found.time = offset + failure.failed_at
     found.timestamp = int(found.time)
     found.started = not exited.stage
-    found.message = known.error
+    found.message = known.error or found.how
     found.stderr_tail = _tail(failure.stderr_path) or tuple(failure.stderr_tail.splitlines())
     if keeps_logs:
         found.log_dir = os.path.dirname(failure.stderr_path or failure.stdout_path)
@@ -215,7 +219,7 @@ def pass_on(failure: ProcessFailure, path: str) -> None:
     data = dict(failure.error_file_data)
     message = data.get("message")
     if not isinstance(message, dict):
-        text = failure.message or f"{failure.who()} {failure.how}"
+        text = failure.error() or f"{failure.who()} {failure.how}"
         message = _message(text, failure.time, "\n".join(failure.stderr_tail))
     data["message"] = {**message, "errorCode": failure.shell_code}
     _write(data, path)
