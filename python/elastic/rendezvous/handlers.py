@@ -81,6 +81,7 @@ class RendezvousSettings(NamedTuple):
     timeout: RendezvousTimeout
     keep_alive_interval: timedelta
     keep_alive_max_attempt: int
+    cas_backoff_max_seconds: float = 0.0
 
 
 class DynamicRendezvousHandler(RendezvousHandler):
@@ -101,11 +102,13 @@ class DynamicRendezvousHandler(RendezvousHandler):
         timeout: RendezvousTimeout | None = None,
         keep_alive_interval: Seconds = 5,
         keep_alive_max_attempt: int = 3,
+        cas_backoff_max_seconds: float = 0.0,
     ) -> DynamicRendezvousHandler:
         """A handler over a store that keeps the job's record, with torch's arguments.
 
         ``backend`` is any object with the members of a RendezvousBackend. ``store`` has no effect:
-        each round has a new store, served by its rank 0.
+        each round has a new store, served by its rank 0; nor has ``cas_backoff_max_seconds``: one
+        agent writes.
         """
         check_nodes(min_nodes, max_nodes)
         timeout = timeout or RendezvousTimeout()
@@ -130,6 +133,7 @@ class DynamicRendezvousHandler(RendezvousHandler):
             timeout,
             timedelta(seconds=interval),
             keep_alive_max_attempt,
+            cas_backoff_max_seconds,
         )
         return cls(backend.name, options, settings)
 
@@ -337,6 +341,7 @@ def _handler(params: RendezvousParameters, keys: Keys, **way: Any) -> DynamicRen
         ),
         _given(keys, "keep_alive_interval") or timedelta(seconds=5),
         params.get_as_int("keep_alive_max_attempt", 3) or 3,
+        float(params.get("cas_backoff_max_seconds", 0.0)),
     )
     return DynamicRendezvousHandler(params.backend, options, settings)
 

@@ -235,6 +235,14 @@ def test_a_native_backend_is_usable_from_python(tmp_path: Path) -> None:
     assert backend.set_state(b"two", b"old token")[2] is False
 
 
+def test_a_handler_takes_torchs_limit_of_the_pause_between_writes(tmp_path: Path) -> None:
+    backend = backends.create("file", str(tmp_path / "state"), "job", {})
+    make = rendezvous.DynamicRendezvousHandler.from_backend
+    assert make("job", None, backend, 1, 1).settings.cas_backoff_max_seconds == 0.0
+    given = make("job", None, backend, 1, 1, cas_backoff_max_seconds=2.5)
+    assert given.settings.cas_backoff_max_seconds == 2.5
+
+
 def test_create_backend_hosts_a_store_if_configured() -> None:
     backend, store = rendezvous.create_backend(parameters("c10d", "127.0.0.1:0", is_host=True))
     assert backend.set_state(b"one")[2]
