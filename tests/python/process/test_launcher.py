@@ -362,6 +362,11 @@ def test_the_settings_of_a_job_of_one_node_are_checked(settings: dict[str, Any])
         elastic_launch(config(1, rdzv_configs=settings), launch_functions.rank_and)()
 
 
+def test_an_unknown_event_handler_is_refused() -> None:
+    with pytest.raises(ConfigError, match="there is no event handler 'zz'"):
+        elastic_launch(config(1, event_log_handler="zz"), "/bin/true")()
+
+
 def test_a_file_keeps_the_record_of_a_job_of_one_node(tmp_path: Path) -> None:
     record = tmp_path / "record"
     settings = {"store_type": "file"}

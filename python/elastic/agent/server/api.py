@@ -225,6 +225,10 @@ def check(spec: WorkerSpec, shutdown_timeout: float) -> None:
         raise ConfigError(f"max_restarts is {spec.max_restarts}: expected 0 or more")
     if shutdown_timeout < 0:
         raise ConfigError(f"shutdown_timeout is {shutdown_timeout}: expected 0 or more")
+    if spec.event_log_handler != "null":
+        from elastic.events import get_logging_handler  # needed for events only
+
+        get_logging_handler(spec.event_log_handler)
     is_only_node = spec.rdzv_handler is None and spec.master_addr and spec.local_addr
     if is_only_node and spec.master_addr != spec.local_addr:
         raise ConfigError("master_addr and local_addr name different addresses of the only node")
