@@ -202,7 +202,7 @@ def _launch(
         handler = agent.get_worker_group().spec.rdzv_handler
         if handler is not None and not received:
             shut_down(handler)
-    check_result(spec.get_entrypoint_name(), result, received)
+    check_result(_get_entrypoint_name(entrypoint, args), result, received)
     return dict(result.return_values)
 
 

@@ -362,6 +362,14 @@ def test_the_settings_of_a_job_of_one_node_are_checked(settings: dict[str, Any])
         elastic_launch(config(1, rdzv_configs=settings), launch_functions.rank_and)()
 
 
+def test_the_error_has_the_name_of_the_script(tmp_path: Path) -> None:
+    script = tmp_path / "failing.py"
+    script.write_text("raise SystemExit(3)")
+    with pytest.raises(ChildFailedError) as caught:
+        elastic_launch(config(1), sys.executable)("-u", str(script))
+    assert caught.value.name == str(script)
+
+
 def test_an_unknown_event_handler_is_refused() -> None:
     with pytest.raises(ConfigError, match="there is no event handler 'zz'"):
         elastic_launch(config(1, event_log_handler="zz"), "/bin/true")()
