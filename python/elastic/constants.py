@@ -37,4 +37,5 @@ DEFAULT_SHUTDOWN_TIMEOUT_S = 30.0
 DEFAULT_DRAIN_TIMEOUT_S = 60.0  # to agree on a step and to reach it
 DEFAULT_INPLACE_GRACE_S = 5.0  # to leave a round that is over
 DEFAULT_SIGNALS = "SIGTERM,SIGINT,SIGHUP,SIGQUIT"  # that stop the workers
+SIGNALS_VARIABLE = "TORCHELASTIC_SIGNALS_TO_HANDLE"  # others than these
 HANDLER_EXIT_BARRIER_S = 300  # of an agent with a rendezvous handler, as in torch

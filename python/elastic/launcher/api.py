@@ -16,10 +16,8 @@ from __future__ import annotations
 
 import signal
 import sys
-import threading
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -28,8 +26,14 @@ from elastic._data import changed
 from elastic._plug_in import health_check
 from elastic.agent.server.api import WorkerSpec
 from elastic.agent.server.local_elastic_agent import LocalElasticAgent
-from elastic.constants import COORDINATED, DEFAULT_SHUTDOWN_TIMEOUT_S, DEFAULT_SIGNALS
+from elastic.constants import (
+    COORDINATED,
+    DEFAULT_SHUTDOWN_TIMEOUT_S,
+    DEFAULT_SIGNALS,
+    SIGNALS_VARIABLE,
+)
 from elastic.errors import ConfigError, ElasticError
+from elastic.multiprocessing import signals
 from elastic.multiprocessing.errors import ChildFailedError
 from elastic.multiprocessing.errors.signal_exception import SignalException
 from elastic.multiprocessing.logs import log_options
@@ -44,7 +48,6 @@ if TYPE_CHECKING:
     from elastic.agent.server.forking_agent import ForkingElasticAgent
     from elastic.agent.server.handler_elastic_agent import HandlerElasticAgent
 
-SIGNALS_VARIABLE = "TORCHELASTIC_SIGNALS_TO_HANDLE"
 SHUTDOWN_TIMEOUT_VARIABLE = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"
 
 
@@ -189,14 +192,10 @@ def _launch(
         from elastic.agent.server.handler_elastic_agent import HandlerElasticAgent
 
         agent = HandlerElasticAgent(spec, config.logs_specs, **common)
-    received: list[int] = []
-
-    def stop(number: int) -> None:
-        received.append(number)
-        agent.request_stop(number)
-
+    received: Sequence[int] = ()
+    names, stop = config.signals_to_handle, agent.request_stop
     try:
-        with _handled(config.signals_to_handle, stop):
+        with signals.stopping(names, "signals_to_handle", stop) as received:
             result = agent.run(config.role)
     finally:  # after an error, too: no other node waits for this one
         handler = agent.get_worker_group().spec.rdzv_handler
@@ -248,11 +247,11 @@ def _warn_no_effect(why: str) -> None:
     warnings.warn(f"LaunchConfig.warm and preload have no effect: {why}", stacklevel=5)
 
 
-def check_result(name: str, result: RunResult, signals: Sequence[int]) -> None:
-    """Raises the exception for a failed launch; ``signals``: those it received."""
+def check_result(name: str, result: RunResult, received: Sequence[int]) -> None:
+    """Raises the exception for a failed launch; ``received``: the signals."""
     _torch_bases.update()
-    if signals:
-        first = signal.Signals(signals[0])
+    if received:
+        first = signal.Signals(received[0])
         raise SignalException(f"the launcher received {first.name} and stopped its workers", first)
     if result.exit_code == 0 and not result.is_failed():
         return
@@ -322,23 +321,3 @@ def _parameters(config: LaunchConfig) -> RendezvousParameters:
         local_addr=config.local_addr,
         **config.rdzv_configs,
     )
-
-
-@contextmanager
-def _handled(names: str, stop: Callable[[int], None]) -> Iterator[None]:
-    """Handles these signals by a stop of the job during the block; only in the main thread."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    saved = {}
-    for name in names.split(",") if names else ():
-        number = signal.Signals.__members__.get(name.strip())
-        if number is None:
-            raise ConfigError(f"signals_to_handle is {names!r}: there is no signal {name.strip()}")
-        if signal.getsignal(number) is not signal.SIG_IGN:
-            saved[number] = signal.signal(number, lambda number, _: stop(number))
-    try:
-        yield
-    finally:
-        for number, handler in saved.items():
-            signal.signal(number, handler)

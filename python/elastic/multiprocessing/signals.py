@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-import ctypes
 import logging
 import os
 import signal
 import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from types import FrameType
 from typing import NoReturn
 
 from elastic import _environment
-from elastic.constants import DEFAULT_SIGNALS
+from elastic.constants import DEFAULT_SIGNALS, SIGNALS_VARIABLE
+from elastic.errors import ConfigError
 from elastic.multiprocessing.errors.signal_exception import SignalException
 
 logger = logging.getLogger(__name__)
 
 _PR_SET_PDEATHSIG = 1
+
+_is_in_block = False  # of ``stopping``, in the main thread
 
 
 def _terminate_process_handler(signum: int, frame: FrameType | None) -> NoReturn:
@@ -33,7 +37,7 @@ def handle() -> None:
             "them yourself when this process is asked to end"
         )
         return
-    chosen = _environment.get("TORCHELASTIC_SIGNALS_TO_HANDLE", DEFAULT_SIGNALS)
+    chosen = _environment.get(SIGNALS_VARIABLE, DEFAULT_SIGNALS)
     for name in chosen.split(","):
         try:
             signal.signal(getattr(signal, name.strip()), _terminate_process_handler)
@@ -41,6 +45,43 @@ def handle() -> None:
             logger.warning("TORCHELASTIC_SIGNALS_TO_HANDLE: cannot handle %s", name.strip())
         else:
             logger.info("Registered signal handler for %s", name)
+
+
+@contextmanager
+def stopping(
+    names: str, origin: str, stop: Callable[[int], None], *, keeps_own: bool = False
+) -> Iterator[Sequence[int]]:
+    """Calls ``stop`` for these signals during the block, in the main thread; yields the received.
+
+    A signal that is ignored stays so; with ``keeps_own`` a handler of the program stays, too. In
+    such a block another one has no effect.
+    """
+    global _is_in_block
+    received: list[int] = []
+    if threading.current_thread() is not threading.main_thread() or _is_in_block:
+        yield received
+        return
+
+    def handler(number: int, _: FrameType | None) -> None:
+        received.append(number)
+        stop(number)
+
+    saved = {}
+    for name in names.split(",") if names else ():
+        number = signal.Signals.__members__.get(name.strip())
+        if number is None:
+            raise ConfigError(f"{origin} is {names!r}: there is no signal {name.strip()}")
+        before = signal.getsignal(number)
+        is_own = before not in (signal.SIG_DFL, signal.default_int_handler)
+        if before is not signal.SIG_IGN and not (keeps_own and is_own):
+            saved[number] = signal.signal(number, handler)
+    _is_in_block = True
+    try:
+        yield received
+    finally:
+        _is_in_block = False
+        for number, before in saved.items():
+            signal.signal(number, before)
 
 
 def forget() -> None:
@@ -53,6 +94,8 @@ def forget() -> None:
 
 def end_with(parent: int) -> None:
     """Makes the kernel kill this process when the thread of ``parent`` that started it ends."""
+    import ctypes  # needed in such a child only
+
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
     if os.getppid() != parent:  # it ended before that call
         os._exit(1)

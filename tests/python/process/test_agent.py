@@ -6,6 +6,8 @@ import copy
 import os
 import pickle
 import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +24,7 @@ from elastic import (
 )
 from elastic.rendezvous import RendezvousParameters, get_rendezvous_handler
 
-from support.launching import free_port
+from support.launching import DEADLINE_S, Process, clean_environment, free_port
 from support.waiting import together
 
 
@@ -181,3 +183,49 @@ def test_the_result_of_a_job_of_several_nodes_can_be_pickled_and_copied() -> Non
     assert pickle.loads(pickle.dumps(result)) == result
     assert copy.deepcopy(result) == result
     assert "exit_code=3" in repr(result.job)
+
+
+SIGNALLED = """
+import signal, sys
+from elastic import LocalElasticAgent, WorkerSpec
+from elastic.multiprocessing import SignalException
+
+class Overriding(LocalElasticAgent):
+    def _start_workers(self, worker_group):
+        return super()._start_workers(worker_group)
+
+script = "trap 'echo saved; exit 0' TERM; echo ready; while :; do sleep 0.1; done"
+kind = Overriding if sys.argv[1] == "overriding" else LocalElasticAgent
+agent = kind(WorkerSpec("trainer", 1, entrypoint="/bin/sh", args=("-c", script)))
+if sys.argv[1] == "handled":
+    signal.signal(signal.SIGTERM, lambda number, _: agent.request_stop(number))
+try:
+    print(agent.run().state.name)
+except SignalException as error:
+    print(error.sigval.name, signal.getsignal(signal.SIGTERM) is signal.SIG_DFL)
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "printed"),
+    [
+        ("plain", "SIGTERM True"),
+        ("overriding", "SIGTERM True"),
+        ("handled", "STOPPED"),
+    ],
+)
+def test_a_signal_stops_the_workers_unless_the_program_handles_it(kind: str, printed: str) -> None:
+    with Process(
+        [sys.executable, "-c", SIGNALLED, kind],
+        env=clean_environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as program:
+        try:
+            assert program.stdout.readline() == "ready\n"
+            program.send_signal(signal.SIGTERM)
+            stdout, stderr = program.communicate(timeout=DEADLINE_S)
+        finally:
+            program.kill()
+    assert (stdout, program.returncode) == (f"saved\n{printed}\n", 0), stderr

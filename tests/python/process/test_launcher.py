@@ -450,6 +450,20 @@ def test_a_signal_stops_the_functions_and_is_raised(tmp_path: Path) -> None:
     assert (done.stdout, done.returncode) == ("SIGTERM True\n", 0), done.stderr
 
 
+OTHER_SIGNAL = """
+import os
+from elastic.launcher import LaunchConfig, elastic_launch
+
+config = LaunchConfig(1, 1, 1, rdzv_backend="c10d", signals_to_handle="SIGUSR1")
+elastic_launch(config, "/bin/sh")("-c", f"kill -TERM {os.getpid()}; exec sleep 1000")
+"""
+
+
+def test_no_other_signals_are_handled_than_those_of_the_launcher() -> None:
+    done = run_program([sys.executable, "-c", OTHER_SIGNAL])
+    assert done.returncode == -signal.SIGTERM, done.stderr
+
+
 def test_record_passes_the_childs_error_to_the_parent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

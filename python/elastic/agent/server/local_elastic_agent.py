@@ -13,6 +13,7 @@ import logging
 import signal
 from typing import Any
 
+from elastic import _environment, _torch_bases
 from elastic._data import changed
 from elastic.agent.server.api import RunResult, WorkerGroup, WorkerSpec, virtual_device
 from elastic.agent.server.handler_elastic_agent import HandlerElasticAgent
@@ -21,7 +22,9 @@ from elastic.constants import (
     DEFAULT_DRAIN_TIMEOUT_S,
     DEFAULT_ROLE,
     DEFAULT_SHUTDOWN_TIMEOUT_S,
+    DEFAULT_SIGNALS,
     HANDLER_EXIT_BARRIER_S,
+    SIGNALS_VARIABLE,
     TORCHELASTIC_ENABLE_FILE_TIMER,
     TORCHELASTIC_HEALTH_CHECK_PORT,
     TORCHELASTIC_TIMER_FILE,
@@ -29,6 +32,8 @@ from elastic.constants import (
 )
 from elastic.errors import ConfigError
 from elastic.events import Event
+from elastic.multiprocessing import signals
+from elastic.multiprocessing.errors.signal_exception import SignalException
 
 __all__ = [
     "TORCHELASTIC_ENABLE_FILE_TIMER",
@@ -142,8 +147,19 @@ class LocalElasticAgent(HandlerElasticAgent):
         return self._worker_group
 
     def run(self, role: str = DEFAULT_ROLE) -> RunResult:
-        native = self._native_agent
-        return super().run(role) if native is None else native.run(role)
+        """In the main thread a signal stops the workers and then raises SignalException.
+
+        ``TORCHELASTIC_SIGNALS_TO_HANDLE`` names the signals. A handler of the program stays.
+        """
+        names, native = _environment.get(SIGNALS_VARIABLE, DEFAULT_SIGNALS), self._native_agent
+        stop = self.request_stop
+        with signals.stopping(names, SIGNALS_VARIABLE, stop, keeps_own=True) as received:
+            result = super().run(role) if native is None else native.run(role)
+        if received:
+            _torch_bases.update()
+            first = signal.Signals(received[0])
+            raise SignalException(f"the agent received {first.name} and stopped its workers", first)
+        return result
 
     def request_stop(self, signum: int) -> None:
         """Stops the workers with a signal and the shutdown timeout.
