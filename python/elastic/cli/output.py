@@ -11,7 +11,7 @@ from elastic.cli import values
 from elastic.cli.command_line import CommandLine
 from elastic.constants import DEFAULT_LINE_PREFIX
 from elastic.errors import ConfigError
-from elastic.multiprocessing.logs import LogOptions, Std, parse_ranks, parse_words
+from elastic.multiprocessing.logs import NO_DIRECTORY, LogOptions, Std, parse_ranks, parse_words
 from elastic.text import duration, plural, seconds
 
 LOG_BYTES_LEAST = 4096
@@ -44,10 +44,9 @@ def logs(line: CommandLine, nproc: int) -> LogOptions:
         chosen = _limited(line, chosen)
     if log_dir == os.devnull:  # torchrun's value for: no files
         if chosen.writes_any:
-            raise ConfigError(
-                f"{line.origin('log-dir')} is {log_dir}: redirects and tee need a directory"
-            )
-        log_dir = ""
+            line.warnings.append(f"{line.origin('log-dir')} {NO_DIRECTORY}")
+        no_files = LogOptions(local_ranks_filter=ranks, plug_in=chosen.plug_in)
+        return no_files._replace(merge_lines=chosen.merge_lines)
     if not log_dir:
         return chosen
     log_dir = absolute(log_dir, line.origin("log-dir"))

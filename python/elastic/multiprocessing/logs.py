@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from enum import IntFlag
 from typing import NamedTuple, Protocol
 
 from elastic.errors import ConfigError
+
+NO_DIRECTORY = f"is {os.devnull}: redirects and tee have no effect"
 
 
 class Std(IntFlag):

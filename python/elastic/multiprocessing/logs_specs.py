@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 import shutil
 import tempfile
@@ -23,7 +24,9 @@ from elastic._data import data, field
 from elastic._plug_in import plug_in
 from elastic.errors import ConfigError
 from elastic.multiprocessing.errors.error_handler import ERROR_FILE_VARIABLE
-from elastic.multiprocessing.logs import LogOptions, Std, is_any, of_rank
+from elastic.multiprocessing.logs import NO_DIRECTORY, LogOptions, Std, is_any, of_rank
+
+logger = logging.getLogger(__name__)
 
 Streams = Std | Mapping[int, Std]
 _ATTEMPTS_MAX = 10
@@ -124,6 +127,9 @@ class DefaultLogsSpecs(LogsSpecs):
         exists = log_dir is not None and log_dir != os.devnull and os.path.exists(log_dir)
         if log_dir is not None and exists and not os.path.isdir(log_dir):
             raise NotADirectoryError(f"the log directory {log_dir} is not a directory")
+        if log_dir == os.devnull and (is_any(redirects) or is_any(tee)):
+            logger.warning("the log directory %s", NO_DIRECTORY)
+            redirects = tee = Std.NONE
         super().__init__(log_dir, redirects, tee, local_ranks_filter)
         self._run_log_dir: str | None = None
         self._named: tuple[str, str] | None = None  # attempt and directory, until it is used

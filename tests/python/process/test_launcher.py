@@ -390,6 +390,16 @@ def test_output_goes_to_the_files_of_logs_specs(tmp_path: Path) -> None:
     assert files == {"0": "hello 0\n", "1": "hello 1\n"}
 
 
+def test_without_a_directory_the_output_stays_on_the_console(
+    capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    specs = DefaultLogsSpecs(os.devnull, redirects=Std.OUT, tee=Std.ERR)
+    elastic_launch(config(1, logs_specs=specs), "/bin/echo")("hello")
+    assert capfd.readouterr().out == "hello\n"
+    texts = [one.message for one in caplog.records if one.levelname == "WARNING"]
+    assert texts == ["the log directory is /dev/null: redirects and tee have no effect"]
+
+
 def test_an_empty_filter_of_ranks_shows_all(capfd: pytest.CaptureFixture[str]) -> None:
     specs = DefaultLogsSpecs(local_ranks_filter=set())
     elastic_launch(config(logs_specs=specs), "/bin/echo")("hello")

@@ -87,6 +87,7 @@ def test_run_id_is_generated_for_every_job(script: str) -> None:
         (["--rdzv-conf", "timeout=900,is_host=true,rank=0"], "nproc", 1),
         (["--monitor-interval=5", "--event-log-handler=null"], "nproc", 1),
         (["--log-dir=/dev/null"], "logs", LogOptions()),
+        (["--log-dir=/dev/null", "-t3", "--merge-lines"], "logs", LogOptions(merge_lines=True)),
     ],
 )
 def test_an_option_sets_its_field(
@@ -251,7 +252,6 @@ def test_the_shutdown_timeout_has_a_variable_of_torch(script: str) -> None:
         (["-r", "4"], "--redirects: '4' selects no streams"),
         (["--tee=0:1,0:2"], "names rank 0 twice"),
         (["--local-ranks-filter=x"], "not a list of local ranks"),
-        (["--log-dir=/dev/null", "-r3"], "redirects and tee need a directory"),
         (["--log-dir=/dev/zero"], "cannot make /dev/zero"),
         (["--log-dir=/proc/logs"], "cannot make /proc/logs"),
         (["-m", "--no-python"], "exclude each other"),
@@ -405,6 +405,7 @@ def test_user_settings_are_not_overwritten(
             "--rdzv-endpoint is 'localhost:29400': ignored, since a job of one node",
         ),
         (["--voter-port-range=8:9"], {}, "--voter-port-range has no effect"),
+        (["--log-dir=/dev/null", "-r3"], {}, "--log-dir is /dev/null: redirects and tee have no"),
         (["--tee=0:1,1:1"], {}, "--tee: there is no local rank 1 among 1 worker"),
         (["--local-ranks-filter=1"], {}, "there is no local rank 1"),
         ([], {"PET_NPROC": "2"}, "is ignored (did you mean PET_NPROC_PER_NODE?)"),
