@@ -39,7 +39,6 @@ _MODULES_AFTER = (
     "elastic.cli.paint",
     "elastic.cli.report",
     "elastic.cli.result_json",
-    "elastic.multiprocessing.errors.evidence",
 )
 # As in elastic._C, whose import may have failed.
 EXIT_INTERNAL = 70
@@ -346,16 +345,14 @@ class Launcher:
         """Runs the job with a rendezvous handler, or log files, of another distribution."""
         from elastic.agent.server.api import WorkerSpec
         from elastic.agent.server.handler_elastic_agent import HandlerElasticAgent
+        from elastic.agent.server.later import Later
         from elastic.cli.config import ONE_NODE
         from elastic.constants import HANDLER_EXIT_BARRIER_S
         from elastic.multiprocessing.logs_specs import DefaultLogsSpecs, plugged_in
         from elastic.rendezvous.api import shut_down
 
         self.has_plug_ins = True
-        import importlib
-
-        for module in _MODULES_AFTER:
-            importlib.import_module(module)
+        Later(_MODULES_AFTER).load()
         handler = (job.rendezvous or ONE_NODE).handler(job.run_id, job.local_addr)
         specs = plugged_in(logs.plug_in) if logs.plug_in else DefaultLogsSpecs
         spec = WorkerSpec(

@@ -28,8 +28,12 @@ class Later:
     def step(self, *, is_idle: bool) -> None:
         """Loads the modules if no event came. A failed attempt is repeated after the next event."""
         if is_idle and self._may_load:
-            self._modules = [name for name in self._modules if not _is_loaded(name)]
+            self.load()
         self._may_load = bool(self._modules) and not is_idle
+
+    def load(self) -> None:
+        """Loads what can be loaded now."""
+        self._modules = [name for name in self._modules if not _is_loaded(name)]
 
 
 def _is_loaded(module: str) -> bool:

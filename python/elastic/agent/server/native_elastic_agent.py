@@ -61,8 +61,13 @@ HANGS_KEPT = 16  # in the result
 # Errors in a text or number of an event, which may come from another node, and a module that cannot
 # be loaded: the job continues.
 _REPORT_ERRORS = (
-    *(ArithmeticError, AttributeError, LookupError, TypeError, ValueError),
-    *(ImportError, OSError),
+    ArithmeticError,
+    AttributeError,
+    ImportError,
+    LookupError,
+    OSError,
+    TypeError,
+    ValueError,
 )
 
 _SCOPES = {"group": _C.SignalScope.GROUP, "leader": _C.SignalScope.LEADER}
