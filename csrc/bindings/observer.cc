@@ -154,10 +154,10 @@ py::dict to_dict(const ObservedJob& job) {
   return dict;
 }
 
-PyObserver start(std::string host, std::uint16_t port, std::string run_id, bool workers,
-                 bool stacks, std::optional<double> drain, std::string drain_reason,
-                 std::string drain_node, double connect_timeout, const py::str& token_file,
-                 const py::str& token, const py::str& socket_path) {
+PyObserver start_observer(std::string host, std::uint16_t port, std::string run_id, bool workers,
+                          bool stacks, std::optional<double> drain, std::string drain_reason,
+                          std::string drain_node, double connect_timeout, const py::str& token_file,
+                          const py::str& token, const py::str& socket_path) {
   const TokenOptions secret{.file = to_os(token_file), .text = to_os(token)};
   std::string path = to_os(socket_path);
   std::optional<Duration> limit;
@@ -217,7 +217,7 @@ void bind_observer(py::module_& module) {
              "whether it does, and one sentence.");
   py::class_<PyObserver>(module, "Observer",
                          "A read-only session with a coordinator, which receives a job's state.")
-      .def(py::init(&start), py::arg("host"), py::arg("port"), py::kw_only(),
+      .def(py::init(&start_observer), py::arg("host"), py::arg("port"), py::kw_only(),
            py::arg("run_id") = "", py::arg("workers") = true, py::arg("stacks") = false,
            py::arg("drain") = py::none(), py::arg("drain_reason") = "", py::arg("drain_node") = "",
            py::arg("connect_timeout") = 5.0, py::arg("token_file") = "", py::arg("token") = "",

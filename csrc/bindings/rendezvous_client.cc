@@ -22,8 +22,8 @@ namespace {
 
 using PyClient = Owner<RendezvousClient>;
 
-PyClient start(RendezvousOptions rendezvous, std::string run_id, int local_world_size,
-               std::string role, double stop_grace, std::uint16_t store_port) {
+PyClient start_client(RendezvousOptions rendezvous, std::string run_id, int local_world_size,
+                      std::string role, double stop_grace, std::uint16_t store_port) {
   RendezvousClientOptions options;
   options.run_id = std::move(run_id);
   options.rendezvous = std::move(rendezvous);
@@ -62,7 +62,7 @@ void set_closed(const PyClient& self, std::string message, int exit_code) {
   self.call([&](RendezvousClient& client) { client.set_closed(result); });
 }
 
-void bind_round(py::module_& module) {
+void bind_rendezvous_round(py::module_& module) {
   py::class_<RendezvousRound>(module, "RendezvousRound", "A round, and this node's ranks in it.")
       .def_property_readonly(
           "round", [](const RendezvousRound& self) { return shown_round(self.record.round); },
@@ -88,15 +88,15 @@ void bind_round(py::module_& module) {
 }  // namespace
 
 void bind_rendezvous_client(py::module_& module) {
-  bind_round(module);
+  bind_rendezvous_round(module);
   const RendezvousClientOptions plain;
   py::class_<PyClient>(
       module, "RendezvousClient",
       "A node's membership in its job's rendezvous, for programs that start their workers\n"
       "themselves. One native thread maintains it.")
-      .def(py::init(&start), py::arg("rendezvous"), py::kw_only(), py::arg("run_id") = plain.run_id,
-           py::arg("local_world_size") = plain.local_world_size, py::arg("role") = plain.role,
-           py::arg("stop_grace") = to_seconds(plain.stop_grace),
+      .def(py::init(&start_client), py::arg("rendezvous"), py::kw_only(),
+           py::arg("run_id") = plain.run_id, py::arg("local_world_size") = plain.local_world_size,
+           py::arg("role") = plain.role, py::arg("stop_grace") = to_seconds(plain.stop_grace),
            py::arg("store_port") = plain.store_port,
            "Begins to connect; does not join yet. Times are seconds.")
       .def("next_rendezvous", &next_rendezvous, py::arg("timeout") = py::none(),

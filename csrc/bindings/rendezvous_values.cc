@@ -74,7 +74,7 @@ RendezvousOptions make_options(
   return options;
 }
 
-void bind_options(py::module_& module) {
+void bind_rendezvous_options(py::module_& module) {
   py::enum_<LossPolicy>(module, "LossPolicy",
                         "What happens when the loss of a node leaves fewer than min_nodes.")
       .value("REPLACE", LossPolicy::kReplace)
@@ -245,7 +245,7 @@ void bind_rendezvous_values(py::module_& module) {
       },
       py::arg("run_id"), py::kw_only(), py::arg("token_file") = "", py::arg("token") = "",
       "A token with which the job's state can be read, derived from the job's token.");
-  bind_options(module);
+  bind_rendezvous_options(module);
   bind_result(module);
 }
 

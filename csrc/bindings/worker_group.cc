@@ -19,7 +19,8 @@ namespace {
 
 using PyWorkerGroup = Owner<WorkerGroup>;
 
-std::optional<WorkerEvent> next_event(const PyWorkerGroup& self, std::optional<double> timeout) {
+std::optional<WorkerEvent> next_group_event(const PyWorkerGroup& self,
+                                            std::optional<double> timeout) {
   const Instant deadline = to_deadline(timeout);
   std::optional<WorkerEvent> event =
       self.wait([&](WorkerGroup& group, const std::function<bool()>& interrupted) {
@@ -168,7 +169,7 @@ void bind_worker_group(py::module_& module) {
           py::arg("signal"), py::arg("scope") = SignalScope::kGroup,
           py::arg("local_rank") = py::none(),
           "Deliver a signal to all workers, or to one, without stopping them.")
-      .def("next_event", &next_event, py::arg("timeout") = py::none(),
+      .def("next_event", &next_group_event, py::arg("timeout") = py::none(),
            "The next event; None after `timeout` seconds without one. Signal handlers run during\n"
            "the call.")
       .def("close", &PyWorkerGroup::close, "Kill all workers.")
