@@ -174,7 +174,7 @@ class Launcher:
     def run(self, argv: Sequence[str], parse: Parse | None = None) -> int:
         from elastic import _C
         from elastic.cli.console import OutputError
-        from elastic.errors import ConfigError, ElasticError, ResourceExhausted
+        from elastic.errors import ConfigError, ElasticError, fault_of
         from elastic.text import UnresolvedHost, duration
 
         try:
@@ -191,17 +191,19 @@ class Launcher:
             return self._conclude(error, _C.EXIT_JOIN_TIMED_OUT, text)
         except ConfigError as error:
             return self._conclude(error, _C.EXIT_USAGE)
-        except ResourceExhausted as error:
-            return self._conclude(error, _C.EXIT_SUPERVISION_LOST)
-        except ElasticError as error:
-            return self._conclude(error, _C.EXIT_INTERNAL)
         except OutputError as error:
             return self._conclude(error, EXIT_CANNOT_LOG)
-        except (OSError, OverflowError, UnicodeError) as error:  # a value that no check expects
-            if self._agent is not None:
+        except Exception as error:
+            if (fault := fault_of(error)) is not None:
+                return self._conclude(fault, fault.exit_code)
+            if isinstance(error, ElasticError):
+                return self._conclude(error, _C.EXIT_INTERNAL)
+            is_value = isinstance(error, (OSError, OverflowError, UnicodeError))
+            if self._agent is not None or not is_value:
                 raise
             if isinstance(error, BrokenPipeError):  # nobody reads the output of a subcommand
                 return 0
+            # A value that no check expects.
             return self._conclude(error, _C.EXIT_USAGE, f"cannot use the options: {error}")
 
     def _conclude(self, error: Exception, exit_code: int, text: str = "") -> int:

@@ -15,10 +15,10 @@ from string import Template
 from typing import Any
 
 from elastic import _environment
-from elastic.agent.server.api import RunResult, WorkerGroup, WorkerSpec, WorkerState, check
+from elastic.agent.server.api import RunResult, WorkerGroup, WorkerSpec, check
 from elastic.agent.server.guarded_context import by_global_rank
 from elastic.agent.server.handler_elastic_agent import round_variables
-from elastic.agent.server.simple_elastic_agent import SimpleElasticAgent
+from elastic.agent.server.simple_elastic_agent import SimpleElasticAgent, log_files
 from elastic.constants import DEFAULT_LINE_PREFIX, DEFAULT_ROLE, DEFAULT_SHUTDOWN_TIMEOUT_S
 from elastic.multiprocessing.errors.signal_exception import SignalException
 from elastic.multiprocessing.logs_specs import DefaultLogsSpecs, LogsSpecs
@@ -74,13 +74,10 @@ class ForkingElasticAgent(SimpleElasticAgent):
         try:
             self._raise_request()
             return super().run(role)
-        except SignalException as error:
-            return RunResult(
-                WorkerState.STOPPED,
-                exit_code=128 + error.sigval,
-                message=f"stopped by {error.sigval.name}",
-                run_id=self._worker_group.spec.job_id(),
-            )
+        except Exception as error:
+            if (result := self._ended_by(error)) is None:
+                raise
+            return result
         finally:
             self._runner = None
             if isinstance(self._logs_specs, DefaultLogsSpecs):
@@ -109,18 +106,20 @@ class ForkingElasticAgent(SimpleElasticAgent):
             )
             for rank in ranks
         }
-        context = MultiprocessContext(
-            spec.role,
-            _call,
-            args,
-            {one.local_rank: self._variables(worker_group, one) for one in worker_group.workers},
-            "fork",
-            self._logs_specs,
-            {one.local_rank: self._line_prefix(one) for one in worker_group.workers},
-            numa_options=spec.numa_options,
-            duplicate_stdout_filters=spec.duplicate_stdout_filters,
-            duplicate_stderr_filters=spec.duplicate_stderr_filters,
-        )
+        workers = worker_group.workers
+        with log_files():
+            context = MultiprocessContext(
+                spec.role,
+                _call,
+                args,
+                {one.local_rank: self._variables(worker_group, one) for one in workers},
+                "fork",
+                self._logs_specs,
+                {one.local_rank: self._line_prefix(one) for one in workers},
+                numa_options=spec.numa_options,
+                duplicate_stdout_filters=spec.duplicate_stdout_filters,
+                duplicate_stderr_filters=spec.duplicate_stderr_filters,
+            )
         context._launch()  # the signals are handled by the program that runs the agent
         self._context = context
         return dict(context.pids())
