@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 
 # torch's module of this name has these classes too.
 _HOMES = {
-    name: "elastic.agent.server.simple_elastic_agent"
-    for name in ("DEFAULT_ROLE", "ElasticAgent", "SimpleElasticAgent")
+    "elastic.agent.server.simple_elastic_agent": "DEFAULT_ROLE ElasticAgent SimpleElasticAgent"
 }
 __getattr__, __dir__ = _lazy.attach(__name__, _HOMES)
 
