@@ -206,7 +206,7 @@ class HandlerElasticAgent(SimpleElasticAgent):
         if self._group is None:
             self._group = _C.WorkerGroup(become_subreaper=self._become_subreaper)
         envs = {w.local_rank: self._variables(worker_group, w) for w in worker_group.workers}
-        prefixes = {w.local_rank: self._line_prefix(w) for w in worker_group.workers}
+        prefixes = line_prefixes(self._prefix, worker_group, self._round)
         filters = spec.duplicate_stdout_filters, spec.duplicate_stderr_filters
         with log_files():
             dest = destinations(self._logs_specs, envs)
@@ -343,17 +343,22 @@ class HandlerElasticAgent(SimpleElasticAgent):
             raise NodeFault(_C.EXIT_SUPERVISION_LOST, message)
         return True
 
-    def _line_prefix(self, worker: Any) -> str:
-        return Template(self._prefix).safe_substitute(
-            role_name=self._worker_group.spec.role,
+    def _variables(self, group: WorkerGroup, worker: Any) -> dict[str, str]:
+        return round_variables(group, worker, self._round, self._restart_count(), self._environment)
+
+
+def line_prefixes(template: str, group: WorkerGroup, round_number: int) -> dict[int, str]:
+    """By local rank: what begins each line of a worker on the console."""
+    return {
+        worker.local_rank: Template(template).safe_substitute(
+            role_name=group.spec.role,
             rank=worker.global_rank,
             local_rank=worker.local_rank,
             hostname=os.uname().nodename,
-            round=self._round,
+            round=round_number,
         )
-
-    def _variables(self, group: WorkerGroup, worker: Any) -> dict[str, str]:
-        return round_variables(group, worker, self._round, self._restart_count(), self._environment)
+        for worker in group.workers
+    }
 
 
 def round_variables(
