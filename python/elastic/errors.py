@@ -84,6 +84,6 @@ def fault_of(error: Exception) -> NodeFault | None:
 def _has_descriptor() -> bool:
     try:
         os.close(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
-    except OSError:
-        return False
+    except OSError as error:
+        return error.errno not in _EXHAUSTED
     return True
