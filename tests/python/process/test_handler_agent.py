@@ -148,6 +148,8 @@ def test_a_program_that_cannot_be_executed_has_its_own_code(tmp_path: Path) -> N
         words = options(server, "--max-restarts=0", "--no-python", nodes=1)
         done = launch(*words, str(program), environ=environ)
     assert done.returncode == 72, done.stderr
+    assert "could not be started" in done.stderr
+    assert "    error " not in done.stderr, "there is none besides the reason"
 
 
 TIMED = """

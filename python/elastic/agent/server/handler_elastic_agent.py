@@ -314,6 +314,7 @@ class HandlerElasticAgent(SimpleElasticAgent):
             rank=worker_group.workers[local_rank].global_rank,
             shell_code=ended.launcher_exit_code,
             how=ended.describe(),
+            message=failure.message if failure.has_error_file() else ended.describe(),
             started=not ended.stage,
             failure_class=failure_class,
             cause=cause,
