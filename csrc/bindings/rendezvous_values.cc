@@ -198,7 +198,8 @@ void bind_result(py::module_& module) {
       .def_readonly("outcome", &JobResult::outcome)
       .def_readonly("cause", &JobResult::cause)
       .def_readonly("exit_code", &JobResult::exit_code, "the cause's exit code, if it has one")
-      .def_property_readonly("launcher_exit_code", &exit_code_of,
+      .def_property_readonly("launcher_exit_code",
+                             py::overload_cast<const JobResult&>(&exit_code_of),
                              "the exit code of the job's agents")
       .def_readonly("rank", &JobResult::rank,
                     "of the worker that failed first; -1: no worker failed")

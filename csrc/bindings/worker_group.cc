@@ -11,6 +11,7 @@
 #include "bindings/errors.h"
 #include "bindings/owner.h"
 #include "bindings/worker_group.h"
+#include "elastic/agent.h"
 
 namespace py = pybind11;
 
@@ -64,6 +65,9 @@ void bind_exit(py::module_& module) {
       .def_property_readonly("succeeded", &WorkerExit::succeeded)
       .def_property_readonly("shell_code", &WorkerExit::shell_code,
                              "as a shell reports it: the code, or 128+n for a signal")
+      .def_property_readonly(
+          "launcher_exit_code", [](const WorkerExit& self) { return exit_code_of(self); },
+          "with which a launcher ends because of this failure")
       .def("describe", &WorkerExit::describe)
       .def("__repr__",
            [](const WorkerExit& self) { return "<WorkerExit: " + self.describe() + ">"; });

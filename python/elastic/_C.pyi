@@ -316,6 +316,11 @@ class WorkerExit:
         that the worker had reported; -1: none
         """
     @property
+    def launcher_exit_code(self) -> int:
+        """
+        with which a launcher ends because of this failure
+        """
+    @property
     def path(self) -> str:
         ...
     @property

@@ -27,32 +27,18 @@ if TYPE_CHECKING:
     from elastic.multiprocessing.logs import LogOptions, Std
     from elastic.multiprocessing.logs_specs import DefaultLogsSpecs, LogsSpecs
 
-# Each public name and the module that defines it.
+# The modules, and the public names that each defines.
 _HOMES = {
-    "StoreClient": "elastic._C",
-    "StoreServer": "elastic._C",
-    "StoreServerStats": "elastic._C",
-    "__version__": "elastic._C",
-    "LocalElasticAgent": "elastic.agent.server.local_elastic_agent",
-    "RunResult": "elastic.agent.server.api",
-    "WorkerSpec": "elastic.agent.server.api",
-    "WorkerState": "elastic.agent.server.api",
-    "ConfigError": "elastic.errors",
-    "ElasticError": "elastic.errors",
-    "QueueEmpty": "elastic.errors",
-    "RendezvousClosed": "elastic.errors",
-    "RendezvousError": "elastic.errors",
-    "RendezvousTimeout": "elastic.errors",
-    "RendezvousUnavailable": "elastic.errors",
-    "StoreError": "elastic.errors",
-    "StoreProtocolError": "elastic.errors",
-    "StoreTimeout": "elastic.errors",
-    "StoreUnavailable": "elastic.errors",
-    "DefaultLogsSpecs": "elastic.multiprocessing.logs_specs",
-    "LogOptions": "elastic.multiprocessing.logs",
-    "LogsSpecs": "elastic.multiprocessing.logs_specs",
-    "Std": "elastic.multiprocessing.logs",
-    "ProcessFailure": "elastic.multiprocessing.errors.evidence",
+    "elastic._C": "StoreClient StoreServer StoreServerStats __version__",
+    "elastic.agent.server.local_elastic_agent": "LocalElasticAgent",
+    "elastic.agent.server.api": "RunResult WorkerSpec WorkerState",
+    "elastic.errors": (
+        "ConfigError ElasticError QueueEmpty RendezvousClosed RendezvousError RendezvousTimeout "
+        "RendezvousUnavailable StoreError StoreProtocolError StoreTimeout StoreUnavailable"
+    ),
+    "elastic.multiprocessing.logs_specs": "DefaultLogsSpecs LogsSpecs",
+    "elastic.multiprocessing.logs": "LogOptions Std",
+    "elastic.multiprocessing.errors.evidence": "ProcessFailure",
 }
 
 __all__ = [

@@ -14,16 +14,17 @@ if TYPE_CHECKING:
 def attach(
     package: str, homes: Mapping[str, str], modules: Collection[str] = ()
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """``__getattr__`` and ``__dir__`` of a package. ``homes``: each name and its module.
+    """``__getattr__`` and ``__dir__`` of a package. ``homes``: modules, and the names of each.
 
     ``modules`` are submodules that are loaded on first use as well. ``dir()`` omits them: one may
     need a package that is not installed.
     """
+    by_name = {name: home for home, names in homes.items() for name in names.split()}
 
     def load(name: str) -> Any:
         if name in modules:
             return importlib.import_module(f"{package}.{name}")
-        home = homes.get(name)
+        home = by_name.get(name)
         if home is None:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         value = getattr(importlib.import_module(home), name)
@@ -31,6 +32,6 @@ def attach(
         return value
 
     def names() -> list[str]:
-        return sorted({*vars(sys.modules[package]), *homes})
+        return sorted({*vars(sys.modules[package]), *by_name})
 
     return load, names

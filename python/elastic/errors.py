@@ -16,6 +16,12 @@
     └── ResourceExhausted     the system has no file descriptor, process or memory left
 """
 
+from __future__ import annotations
+
+import errno
+import os
+
+from elastic import _C
 from elastic._C import (
     ConfigError,
     ElasticError,
@@ -45,3 +51,39 @@ __all__ = [
     "StoreTimeout",
     "StoreUnavailable",
 ]
+
+_EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+
+
+class NodeFault(ElasticError):
+    """This node cannot continue the job. ``exit_code`` is that of its launcher."""
+
+    def __init__(self, exit_code: int, text: str) -> None:
+        super().__init__(text)
+        self.exit_code = exit_code
+
+
+def fault_of(error: Exception) -> NodeFault | None:
+    """The fault of this node that an error reports; None: it reports something else.
+
+    Without a free descriptor plug-ins raise errors of all classes.
+    """
+    if isinstance(error, NodeFault):
+        return error
+    text = str(error)
+    if not isinstance(error, ResourceExhausted):
+        if getattr(error, "errno", None) not in _EXHAUSTED and _has_descriptor():
+            return None
+        text = (
+            "this node has no descriptor or memory left (ulimit -n): "
+            f"{type(error).__name__}: {' '.join(text.split())}"
+        )
+    return NodeFault(_C.EXIT_SUPERVISION_LOST, text)
+
+
+def _has_descriptor() -> bool:
+    try:
+        os.close(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+    except OSError as error:
+        return error.errno not in _EXHAUSTED
+    return True

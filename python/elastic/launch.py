@@ -36,6 +36,8 @@ def main(args: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
+    from functools import partial
+
     from elastic.cli import resolve
 
-    console_main(resolve.parse_legacy)
+    console_main(partial(resolve.parse, is_legacy=True))

@@ -40,7 +40,7 @@ __all__ = [
 
 
 # torch's module of this name has them too, and launchers import them from it.
-_HOMES = {"LaunchConfig": "elastic.launcher.api", "elastic_launch": "elastic.launcher.api"}
+_HOMES = {"elastic.launcher.api": "LaunchConfig elastic_launch"}
 __getattr__, __dir__ = _lazy.attach(__name__, _HOMES)
 
 

@@ -32,9 +32,7 @@ TYPE_CHECKING = False  # type checkers know the name
 if TYPE_CHECKING:
     from elastic.torch_membership import Change, GlobalBatches, TrainingMembership, membership
 
-_HOMES = dict.fromkeys(
-    ("Change", "GlobalBatches", "TrainingMembership", "membership"), "elastic.torch_membership"
-)
+_HOMES = {"elastic.torch_membership": "Change GlobalBatches TrainingMembership membership"}
 
 __all__ = [
     "Change",

@@ -58,6 +58,13 @@ int exit_code_of(const JobResult& job) {
   return job.exit_code != 0 ? job.exit_code : kExitJobClosed;
 }
 
+int exit_code_of(const WorkerExit& exit) {
+  if (exit.kind != ExitKind::kNotStarted) return exit.shell_code();
+  // The machine has no process or descriptor left.
+  if (exit.stage == "fork" || exit.stage == "pipe") return kExitSupervisionLost;
+  return exit.stage == "open" ? kExitCannotLog : kExitCannotStart;
+}
+
 namespace core {
 namespace {
 

@@ -21,13 +21,6 @@ bool repeats(const WorkerExit& exit) {
   return exit.error == ENOENT || exit.error == EACCES || exit.error == ENOEXEC;
 }
 
-int launcher_code(const WorkerExit& exit) {
-  if (exit.kind != ExitKind::kNotStarted) return exit.shell_code();
-  // The machine has no process or descriptor left.
-  if (exit.stage == "fork" || exit.stage == "pipe") return kExitSupervisionLost;
-  return exit.stage == "open" ? kExitCannotLog : kExitCannotStart;
-}
-
 }  // namespace
 
 void AgentPolicy::note_failure(const WorkerExited& event, Context* context) {
@@ -135,7 +128,7 @@ void AgentPolicy::update_failure(WorkerFailure* failure, const WorkerExit& exit,
   // An exit that our signal caused does not tell how the worker failed.
   const bool is_own_exit =
       exit.kind != ExitKind::kUnknown && !(exit.stopped_by_us && exit.kind == ExitKind::kSignaled);
-  failure->exit_code = is_own_exit ? launcher_code(exit) : 1;
+  failure->exit_code = is_own_exit ? exit_code_of(exit) : 1;
   failure->message = is_own_exit ? exit.describe()
                      : facts.evidence.error.empty()
                          ? "reported an error and was stopped before it ended"
@@ -202,7 +195,7 @@ bool AgentPolicy::is_failure(const WorkerExit& exit) {
 // The code of a worker that was killed by a verdict is the launcher's.
 bool AgentPolicy::means_bad_node(const WorkerExit& exit) const {
   if (!exit.verdict.empty()) return false;
-  return std::find(bad_node_codes_.begin(), bad_node_codes_.end(), launcher_code(exit)) !=
+  return std::find(bad_node_codes_.begin(), bad_node_codes_.end(), exit_code_of(exit)) !=
          bad_node_codes_.end();
 }
 

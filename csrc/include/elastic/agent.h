@@ -50,6 +50,9 @@ inline constexpr int kExitPartial = 81;  // ranks still ran straggler_timeout af
 // The exit code of the agents of a job that ended with this result.
 ELASTIC_EXPORT int exit_code_of(const JobResult& job);
 
+// The exit code of an agent whose job has ended because this worker failed.
+ELASTIC_EXPORT int exit_code_of(const WorkerExit& exit);
+
 // The ranks of one worker in a round.
 struct WorkerAssignment {
   int local_rank = 0;

@@ -7,6 +7,7 @@ until they are given.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -29,13 +30,17 @@ class _PrintCompletion(argparse.Action):
 
 
 def completion(parser: argparse.ArgumentParser, shell: str) -> str:
-    """A script that completes the options in this shell."""
+    """A script that completes the options in this shell, after the name that this program has."""
     try:
         import shtab
     except ImportError:
         raise ConfigError(
             "--print-completion needs the package shtab: pip install elastic-launch[completion]"
         ) from None
+    name = os.path.basename(sys.argv[0])  # torchrun, by the shim
+    is_module = name.endswith(".py") or name.startswith("-")
+    if parser.prog == PROGRAM and not is_module:
+        parser.prog = name
     return str(shtab.complete(parser, shell))
 
 

@@ -80,9 +80,7 @@ def run(arguments: Sequence[str]) -> int:
     hint = ""
     try:
         if hint := local_jobs.locate(options):  # perhaps the name of a host
-            with observe.connect(
-                options.endpoint, options.rdzv_id, token_file=options.token_file
-            ) as job:
+            with local_jobs.connect(options) as job:
                 job.next(CONNECT_TIMEOUT_S)
         asyncio.run(_serve(options, host, int(port or 0)))
     except RendezvousError as error:

@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 
-from elastic import observe
 from elastic.cli import console, local_jobs, subcommand_parser, subcommands
 from elastic.cli.options import PROGRAM
 from elastic.constants import DEFAULT_DRAIN_TIMEOUT_S
@@ -47,15 +46,10 @@ def parser() -> argparse.ArgumentParser:
         made,
         "--deadline",
         DEFAULT_DRAIN_TIMEOUT_S,
-        help="after this time the workers are stopped without an agreed step (default 60); with "
-        "--node the job continues unchanged",
+        help="after this time the workers are stopped without an agreed step; with --node the job "
+        "continues unchanged",
     )
-    subcommands.add_seconds(
-        made,
-        "--timeout",
-        5.0,
-        help="limit for connecting (default 5)",
-    )
+    subcommands.add_seconds(made, "--timeout", 5.0, help="limit for connecting")
     return made
 
 
@@ -96,13 +90,7 @@ def _interruptible() -> Iterator[None]:
 
 def _warn_without_steps(options: argparse.Namespace) -> None:
     """Before the request: a job whose ranks report no step cannot agree on one."""
-    with observe.connect(
-        options.endpoint,
-        options.rdzv_id,
-        workers=False,
-        timeout=options.timeout,
-        token_file=options.token_file,
-    ) as job:
+    with local_jobs.connect(options, workers=False, timeout=options.timeout) as job:
         snapshot = job.next(options.timeout)
     if snapshot is None or snapshot["result"] is not None or snapshot["progress"] is not None:
         return
@@ -126,15 +114,13 @@ def _request(options: argparse.Namespace) -> tuple[bool, str]:
     end = time.monotonic() + limit
     until = time.strftime("%H:%M:%S", time.localtime(time.time() + options.deadline))
     was_sent = False
-    with observe.connect(
-        options.endpoint,
-        options.rdzv_id,
+    with local_jobs.connect(
+        options,
         workers=False,
         drain=options.deadline,
         drain_reason=f"{PROGRAM} drain on {os.uname().nodename}",
         drain_node=options.node or "",
         timeout=options.timeout,
-        token_file=options.token_file,
     ) as job:
         try:
             while (left := end - time.monotonic()) > 0:

@@ -6,6 +6,7 @@ import argparse
 import socket
 import time
 from collections.abc import Sequence
+from typing import Any
 
 from elastic import observe
 from elastic.cli import status_view
@@ -49,6 +50,11 @@ def locate(options: argparse.Namespace) -> str:
             f"no job {wanted} of this user runs on this host{also}; {_names(jobs)}"
         )
     raise RendezvousClosed(NO_JOB)
+
+
+def connect(options: argparse.Namespace, **more: Any) -> observe.Observation:
+    """Begins to connect to the job of the options. ``more``: as of ``observe.connect``."""
+    return observe.connect(options.endpoint, options.rdzv_id, token_file=options.token_file, **more)
 
 
 def _names(jobs: Sequence[LocalJob]) -> str:

@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from logging import Handler
     from types import FrameType
+    from typing import Any
 
-    from elastic.agent.server.api import RunResult
+    from elastic.agent.server.api import RunResult, WorkerSpec
     from elastic.agent.server.handler_elastic_agent import HandlerElasticAgent
     from elastic.agent.server.native_elastic_agent import NativeElasticAgent
     from elastic.cli.command_line import CommandLine
@@ -143,6 +144,22 @@ def _is_output_shown(job: JobConfig) -> bool:
     return is_only and job.logs.target(0, Std.ERR) in ("inherit", "tee") and not job.logs.plug_in
 
 
+def _spec(job: JobConfig, **more: Any) -> WorkerSpec:
+    from elastic.agent.server.api import WorkerSpec
+
+    return WorkerSpec(
+        role=job.role,
+        local_world_size=job.nproc,
+        entrypoint=job.entrypoint[0],
+        args=job.entrypoint[1:],
+        run_id=job.run_id,
+        max_restarts=job.max_restarts,
+        event_log_handler=job.event_log_handler,
+        virtual_local_rank=job.virtual_local_rank,
+        **more,
+    )
+
+
 def print_plan(job: JobConfig) -> None:
     from elastic.cli import console, plan
 
@@ -174,7 +191,7 @@ class Launcher:
     def run(self, argv: Sequence[str], parse: Parse | None = None) -> int:
         from elastic import _C
         from elastic.cli.console import OutputError
-        from elastic.errors import ConfigError, ElasticError, ResourceExhausted
+        from elastic.errors import ConfigError, ElasticError, fault_of
         from elastic.text import UnresolvedHost, duration
 
         try:
@@ -191,17 +208,19 @@ class Launcher:
             return self._conclude(error, _C.EXIT_JOIN_TIMED_OUT, text)
         except ConfigError as error:
             return self._conclude(error, _C.EXIT_USAGE)
-        except ResourceExhausted as error:
-            return self._conclude(error, _C.EXIT_SUPERVISION_LOST)
-        except ElasticError as error:
-            return self._conclude(error, _C.EXIT_INTERNAL)
         except OutputError as error:
             return self._conclude(error, EXIT_CANNOT_LOG)
-        except (OSError, OverflowError, UnicodeError) as error:  # a value that no check expects
-            if self._agent is not None:
+        except Exception as error:
+            if (fault := fault_of(error)) is not None:
+                return self._conclude(fault, fault.exit_code)
+            if isinstance(error, ElasticError):
+                return self._conclude(error, _C.EXIT_INTERNAL)
+            is_value = isinstance(error, (OSError, OverflowError, UnicodeError))
+            if self._agent is not None or not is_value:
                 raise
             if isinstance(error, BrokenPipeError):  # nobody reads the output of a subcommand
                 return 0
+            # A value that no check expects.
             return self._conclude(error, _C.EXIT_USAGE, f"cannot use the options: {error}")
 
     def _conclude(self, error: Exception, exit_code: int, text: str = "") -> int:
@@ -293,7 +312,6 @@ class Launcher:
     def launch(self, job: JobConfig) -> RunResult:
         import logging
 
-        from elastic.agent.server.api import WorkerSpec
         from elastic.agent.server.native_elastic_agent import NativeElasticAgent
         from elastic.cli import messages
 
@@ -313,17 +331,10 @@ class Launcher:
         if is_handler or logs.plug_in:
             return self._launch_with_handler(job, logs)
         self._agent = NativeElasticAgent(
-            WorkerSpec(
-                role=job.role,
-                local_world_size=job.nproc,
-                entrypoint=job.entrypoint[0],
-                args=job.entrypoint[1:],
-                run_id=job.run_id,
-                max_restarts=job.max_restarts,
+            _spec(
+                job,
                 master_port=job.master_port,
                 master_addr=job.local_addr if job.rendezvous is None else None,
-                event_log_handler=job.event_log_handler,
-                virtual_local_rank=job.virtual_local_rank,
             ),
             logs,
             log_line_prefix_template=job.line_prefix,
@@ -343,7 +354,6 @@ class Launcher:
 
     def _launch_with_handler(self, job: JobConfig, logs: LogOptions) -> RunResult:
         """Runs the job with a rendezvous handler, or log files, of another distribution."""
-        from elastic.agent.server.api import WorkerSpec
         from elastic.agent.server.handler_elastic_agent import HandlerElasticAgent
         from elastic.agent.server.later import Later
         from elastic.cli.config import ONE_NODE
@@ -355,19 +365,12 @@ class Launcher:
         Later(_MODULES_AFTER).load()
         handler = (job.rendezvous or ONE_NODE).handler(job.run_id, job.local_addr)
         specs = plugged_in(logs.plug_in) if logs.plug_in else DefaultLogsSpecs
-        spec = WorkerSpec(
-            event_log_handler=job.event_log_handler,
-            role=job.role,
-            local_world_size=job.nproc,
+        spec = _spec(
+            job,
             rdzv_handler=handler,
-            entrypoint=job.entrypoint[0],
-            args=job.entrypoint[1:],
-            run_id=job.run_id,
-            max_restarts=job.max_restarts,
             master_port=job.master_port or None,
             duplicate_stdout_filters=list(logs.stdout_filters) or None,
             duplicate_stderr_filters=list(logs.stderr_filters) or None,
-            virtual_local_rank=job.virtual_local_rank,
         )
         self._agent = HandlerElasticAgent(
             spec,

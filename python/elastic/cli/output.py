@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Iterable, Mapping
+from typing import TypeVar
 
 from elastic import _environment, _files
 from elastic.cli import values
@@ -13,6 +14,8 @@ from elastic.constants import DEFAULT_LINE_PREFIX
 from elastic.errors import ConfigError
 from elastic.multiprocessing.logs import NO_DIRECTORY, LogOptions, Std, parse_ranks, parse_words
 from elastic.text import duration, plural, seconds
+
+T = TypeVar("T")
 
 LOG_BYTES_LEAST = 4096
 LOG_FILES_MOST = 1000
@@ -69,18 +72,15 @@ def _limited(line: CommandLine, chosen: LogOptions) -> LogOptions:
 
 def make_temporary_directory(limit: float) -> str:
     """A directory for the files of --redirects, which is kept."""
-    made: list[str] = []
 
-    def make() -> None:
+    def make() -> str:
         import tempfile
 
         # Not in another directory than the user named, as tempfile would choose.
-        folder = _environment.get("TMPDIR") or None
-        made.append(tempfile.mkdtemp(prefix="elastic_", dir=folder))
+        return tempfile.mkdtemp(prefix="elastic_", dir=_environment.get("TMPDIR") or None)
 
     what = "the directory for temporary files (TMPDIR)"
-    _within(limit, make, what, "--redirects without --log-dir")
-    return made[0]
+    return _within(limit, make, what, "--redirects without --log-dir")
 
 
 def _make_directory(path: str, origin: str, limit: float) -> None:
@@ -92,9 +92,9 @@ def _make_directory(path: str, origin: str, limit: float) -> None:
     _within(limit, make, path, origin)
 
 
-def _within(limit: float, make: Callable[[], None], what: str, origin: str) -> None:
+def _within(limit: float, make: Callable[[], T], what: str, origin: str) -> T:
     try:
-        _files.within(limit, make)
+        return _files.within(limit, make)
     except TimeoutError:
         raise ConfigError(
             f"{origin}: {what} did not respond within {duration(limit)}; use a directory on "

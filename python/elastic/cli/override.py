@@ -42,10 +42,7 @@ def parser() -> argparse.ArgumentParser:
     )
     made.add_argument("--yes", action="store_true", help="do not ask for confirmation")
     subcommands.add_seconds(
-        made,
-        "--timeout",
-        15.0,
-        help="limit for the answer, which takes two seconds (default 15)",
+        made, "--timeout", 15.0, help="limit for the answer, which takes two seconds"
     )
     return made
 

@@ -144,15 +144,15 @@ def class_of(result: RunResult) -> str:
 
 
 _CLASSES = {
-    2: "user input",
-    71: "platform",
-    72: "user input",
-    73: "user input",
-    74: "platform",
-    75: "infrastructure",
-    76: "user input",
-    77: "infrastructure",
-    78: "infrastructure (node lost)",
+    _C.EXIT_USAGE: "user input",
+    _C.EXIT_SUPERVISION_LOST: "platform",
+    _C.EXIT_CANNOT_START: "user input",
+    _C.EXIT_CANNOT_SERVE: "user input",
+    _C.EXIT_CANNOT_LOG: "platform",
+    _C.EXIT_JOIN_TIMED_OUT: "infrastructure",
+    _C.EXIT_REJECTED: "user input",
+    _C.EXIT_COORDINATOR_LOST: "infrastructure",
+    _C.EXIT_NODE_LOST: "infrastructure (node lost)",
     _C.EXIT_PARTIAL: "user worker (partial exit)",
 }
 

@@ -339,32 +339,19 @@ def _log_level(environ: Mapping[str, str]) -> int:
     return level
 
 
-def parse(argv: Sequence[str], environ: Mapping[str, str]) -> JobConfig:
-    """The configuration of a command line and its environment.
+def parse(argv: Sequence[str], environ: Mapping[str, str], *, is_legacy: bool = False) -> JobConfig:
+    """The configuration of a command line and its environment. ``is_legacy``: has ``--use-env``.
 
     Raises ConfigError, with the attribute ``result_json``: the file for the job's result.
     """
     try:
-        return configure(command_line.read(argv, environ), environ)
-    except ConfigError as error:
-        _add_result_file(error, argv, environ)
-        raise
-
-
-def parse_legacy(argv: Sequence[str], environ: Mapping[str, str]) -> JobConfig:
-    """As ``parse``, for ``python -m elastic.launch``, which has ``--use-env`` too."""
-    try:
-        line = command_line.read(argv, environ, [USE_ENV])
-        if USE_ENV.name not in line.values:
+        line = command_line.read(argv, environ, [USE_ENV] if is_legacy else ())
+        if is_legacy and USE_ENV.name not in line.values:
             line = command_line.pass_local_rank(line)
         return configure(line, environ)
     except ConfigError as error:
-        _add_result_file(error, argv, environ)
+        path = command_line.result_file(argv, environ)
+        if not os.path.isdir(os.path.dirname(path) or "."):
+            path = ""  # which the error is about
+        setattr(error, "result_json", path)  # noqa: B010 - a native class
         raise
-
-
-def _add_result_file(error: ConfigError, argv: Sequence[str], environ: Mapping[str, str]) -> None:
-    path = command_line.result_file(argv, environ)
-    if not os.path.isdir(os.path.dirname(path) or "."):
-        path = ""  # which the error is about
-    setattr(error, "result_json", path)  # noqa: B010 - a native class

@@ -7,7 +7,6 @@ import sys
 import time
 from collections.abc import Sequence
 
-from elastic import observe
 from elastic.cli import console, local_jobs, subcommand_parser, subcommands
 from elastic.cli.options import PROGRAM
 from elastic.errors import RendezvousError, RendezvousUnavailable
@@ -21,12 +20,7 @@ def parser() -> argparse.ArgumentParser:
         "together, with the Python stack of one of them. No worker is stopped.",
     )
     subcommands.add_job(made)
-    subcommands.add_seconds(
-        made,
-        "--timeout",
-        5.0,
-        help="limit for connecting and for the answer (default 5)",
-    )
+    subcommands.add_seconds(made, "--timeout", 5.0, help="limit for connecting and for the answer")
     return made
 
 
@@ -54,14 +48,7 @@ def run(arguments: Sequence[str]) -> int:
 def fetch(job: argparse.Namespace, timeout: float) -> str:
     """The screen with the stacks of a job, which ``subcommands.add_job`` describes."""
     deadline = time.monotonic() + timeout
-    with observe.connect(
-        job.endpoint,
-        job.rdzv_id,
-        workers=False,
-        stacks=True,
-        timeout=timeout,
-        token_file=job.token_file,
-    ) as observation:
+    with local_jobs.connect(job, workers=False, stacks=True, timeout=timeout) as observation:
         while (left := deadline - time.monotonic()) > 0:
             text = observation.next_stacks(left)
             if text:

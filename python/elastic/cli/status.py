@@ -46,10 +46,7 @@ def parser() -> argparse.ArgumentParser:
         help="without the workers' pids and states, which each agent reports on request",
     )
     subcommands.add_seconds(
-        made,
-        "--timeout",
-        5.0,
-        help="limit for connecting and for the first answer (default 5)",
+        made, "--timeout", 5.0, help="limit for connecting and for the first answer"
     )
     return made
 
@@ -73,7 +70,7 @@ def run(arguments: Sequence[str]) -> int:
         if console is not None:
             console.print(status_rich.render(snapshot))
         else:
-            _print(_json_line(snapshot) if options.json else status_view.text(snapshot))
+            _print(json.dumps(snapshot) if options.json else status_view.text(snapshot))
         return 0
     except RendezvousError as error:
         return subcommands.report("status", error, hint)
@@ -86,7 +83,7 @@ def _list(is_json: bool, console: Any) -> int:
         for job in jobs:
             where = {"endpoint": job.endpoint, "pids": list(job.pids)}
             silent = {"schema": observe.SCHEMA, "job": job.run_id or None, "error": job.error}
-            _print(_json_line({**(silent if job.snapshot is None else job.snapshot), **where}))
+            _print(json.dumps({**(silent if job.snapshot is None else job.snapshot), **where}))
     elif not jobs:
         print(f"{PROGRAM} status: {local_jobs.NO_JOB}", file=sys.stderr)
     elif console is not None:
@@ -99,13 +96,8 @@ def _list(is_json: bool, console: Any) -> int:
 
 
 def _connect(options: argparse.Namespace) -> observe.Observation:
-    return observe.connect(
-        options.endpoint,
-        options.rdzv_id,
-        workers=not options.no_workers,
-        timeout=options.timeout,
-        token_file=options.token_file,
-    )
+    workers = not options.no_workers
+    return local_jobs.connect(options, workers=workers, timeout=options.timeout)
 
 
 def _follow(options: argparse.Namespace, console: Any) -> int:
@@ -165,7 +157,7 @@ class JsonLines:
         facts = _without_time(snapshot)
         if facts != self._shown:
             self._shown = facts
-            _print(_json_line(snapshot))
+            _print(json.dumps(snapshot))
 
 
 class Lines:
@@ -237,7 +229,3 @@ def _without_time(snapshot: dict[str, Any]) -> str:
 
 def _print(text: str) -> None:
     show(f"{text}\n")
-
-
-def _json_line(snapshot: dict[str, Any]) -> str:
-    return json.dumps(snapshot)

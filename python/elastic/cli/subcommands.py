@@ -81,7 +81,8 @@ def add_seconds(parser: ArgumentParser, flag: str, default: float, help: str) ->
         except ConfigError as error:
             parser.error(str(error))
 
-    parser.add_argument(flag, metavar="SECONDS", type=checked, default=default, help=help)
+    text = f"{help} (default {default:g})"
+    parser.add_argument(flag, metavar="SECONDS", type=checked, default=default, help=text)
 
 
 def report(name: str, error: RendezvousError, hint: str = "") -> int:

@@ -10,8 +10,6 @@ if TYPE_CHECKING:
 __all__ = ["LaunchConfig", "elastic_launch", "launch_agent"]
 
 _HOMES = {
-    "LaunchConfig": "elastic.launcher.api",
-    "elastic_launch": "elastic.launcher.api",
-    "launch_agent": "elastic.launcher.api",
+    "elastic.launcher.api": "LaunchConfig elastic_launch launch_agent",
 }
 __getattr__, __dir__ = _lazy.attach(__name__, _HOMES)

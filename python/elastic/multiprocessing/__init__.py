@@ -38,20 +38,13 @@ __all__ = [
 ]
 
 _HOMES = {
-    "ChildFailedError": "elastic.multiprocessing.errors.child_failed_error",
-    "DefaultLogsSpecs": "elastic.multiprocessing.logs_specs",
-    "LogOptions": "elastic.multiprocessing.logs",
-    "LogsDest": "elastic.multiprocessing.logs_specs",
-    "LogsSpecs": "elastic.multiprocessing.logs_specs",
-    "MultiprocessContext": "elastic.multiprocessing.api",
-    "PContext": "elastic.multiprocessing.api",
-    "ProcessFailure": "elastic.multiprocessing.errors.evidence",
-    "RunProcsResult": "elastic.multiprocessing.api",
-    "SignalException": "elastic.multiprocessing.errors.signal_exception",
-    "Std": "elastic.multiprocessing.logs",
-    "SubprocessContext": "elastic.multiprocessing.api",
-    "record": "elastic.multiprocessing.errors.child_failed_error",
-    "start_processes": "elastic.multiprocessing.api",
-    "to_map": "elastic.multiprocessing.api",
+    "elastic.multiprocessing.errors.child_failed_error": "ChildFailedError record",
+    "elastic.multiprocessing.logs_specs": "DefaultLogsSpecs LogsDest LogsSpecs",
+    "elastic.multiprocessing.logs": "LogOptions Std",
+    "elastic.multiprocessing.api": (
+        "MultiprocessContext PContext RunProcsResult SubprocessContext start_processes to_map"
+    ),
+    "elastic.multiprocessing.errors.evidence": "ProcessFailure",
+    "elastic.multiprocessing.errors.signal_exception": "SignalException",
 }
 __getattr__, __dir__ = _lazy.attach(__name__, _HOMES)

@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import time
+import weakref
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from multiprocessing.connection import Connection
@@ -31,12 +32,14 @@ def _run(
     stderr: str,
     cpus: list[int],
     answer: Connection,
-    parent: int | None,
+    starter: int | Connection,
 ) -> None:
     """Runs in the child: sends the return value, and waits until it was received."""
     signals.forget()
-    if parent is not None:
-        signals.end_with(parent)
+    if isinstance(starter, int):
+        signals.end_with(starter)
+    else:
+        signals.end_with_writer(starter)
     _environment.update(env)
     if cpus:
         os.sched_setaffinity(0, cpus)
@@ -63,6 +66,18 @@ def _run(
             answer.recv_bytes()
         except EOFError:
             return
+
+
+# The ends of pipes with which children of a fork server end.
+_lives: weakref.WeakSet[Connection] = weakref.WeakSet()
+
+
+def _forget_lives() -> None:
+    for life in tuple(_lives):
+        life.close()
+
+
+os.register_at_fork(after_in_child=_forget_lives)  # a copy does not keep them alive
 
 
 class MultiprocessContext(PContext):
@@ -104,10 +119,13 @@ class MultiprocessContext(PContext):
     def _start(self) -> None:
         environment = _environment.inherited() | self.envs.get(0, {})
         cpus = binding.worker_cpus(self._numa_options, self.nprocs, environment, sys.executable)
-        # The parent of a child of the fork server is that server, which outlives this process.
-        parent = None if self.start_method == "forkserver" else os.getpid()
         for rank in range(self.nprocs):
             ours, theirs = self._context.Pipe()
+            starter: Any = os.getpid()
+            life: Connection | None = None
+            if self.start_method == "forkserver":  # the parent is a server, which outlives us
+                starter, life = self._context.Pipe(duplex=False)
+                _lives.add(life)
             process = self._context.Process(
                 target=_run,
                 name=f"{self.name}{rank}",
@@ -119,13 +137,16 @@ class MultiprocessContext(PContext):
                     self.stderrs.get(rank, ""),
                     cpus[rank],
                     theirs,
-                    parent,
+                    starter,
                 ),
             )
             self._answers[rank] = ours
             with theirs:
                 process.start()
             self._processes[rank] = process
+            if life is not None:
+                starter.close()
+                process.life = life  # open until the child ends: the library keeps the object
 
     def _poll(self) -> RunProcsResult | None:
         for rank, answer in list(self._answers.items()):

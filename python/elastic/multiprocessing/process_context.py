@@ -1,26 +1,25 @@
 """A set of processes that a Python program starts without an agent.
 
 They are not restarted, and there is no guardian: if the starting program is killed, processes that
-execute a program or are children of a fork server keep running. Others that call a function are
-killed when the thread that started them ends. ``elastic.launcher`` supervises workers.
+execute a program keep running. Those that call a function are killed when the program ends, and
+unless they are children of a fork server, when the thread that started them ends.
+``elastic.launcher`` supervises workers.
 """
 
 from __future__ import annotations
 
 import signal
-import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
 from multiprocessing import connection
-from typing import Any, TextIO
+from typing import Any
 
 from elastic._data import data, field
 from elastic.multiprocessing import signals
 from elastic.multiprocessing.errors.evidence import ProcessFailure
 from elastic.multiprocessing.logs_specs import LogsSpecs, destinations
-from elastic.multiprocessing.tail_log import TailLog, contains_any
+from elastic.multiprocessing.tail_log import tail_logs
 
 POLL_S = 0.05  # where the kernel cannot report the end of a process
 
@@ -67,28 +66,9 @@ class PContext(ABC):
         self.stdouts = dest.stdouts
         self.stderrs = dest.stderrs
         self.error_files = dest.error_files
-        self._files = ExitStack()
-        self._tail_logs = [
-            TailLog(name, dest.tee_stdouts, sys.stdout, log_line_prefixes),
-            TailLog(name, dest.tee_stderrs, sys.stderr, log_line_prefixes),
-        ]
-        for words, files, path in (
-            (duplicate_stdout_filters, dest.tee_stdouts, dest.filtered_stdout),
-            (duplicate_stderr_filters, dest.tee_stderrs, dest.filtered_stderr),
-        ):
-            if words and path:
-                self._tail_logs.append(self._duplicate(words, files, path, log_line_prefixes))
-
-    def _duplicate(
-        self,
-        words: list[str],
-        files: Mapping[int, str],
-        path: str,
-        prefixes: Mapping[int, str] | None,
-    ) -> TailLog:
-        opened = open(path, "w", encoding="utf-8", buffering=1)  # noqa: SIM115
-        file: TextIO = self._files.enter_context(opened)
-        return TailLog(self.name, files, file, prefixes, log_line_filter=contains_any(words))
+        self._tail_logs = tail_logs(
+            name, dest, log_line_prefixes, duplicate_stdout_filters, duplicate_stderr_filters
+        )
 
     def start(self) -> None:
         """Starts all processes, once; if one cannot be started, none is left.
@@ -134,7 +114,6 @@ class PContext(ABC):
         self._close(death_sig or signal.SIGTERM, timeout)
         for tail in self._tail_logs:
             tail.stop()
-        self._files.close()
 
     @abstractmethod
     def pids(self) -> dict[int, int]:

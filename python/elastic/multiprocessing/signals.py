@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import logging
 import os
 import signal
@@ -9,12 +10,15 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from elastic import _environment
 from elastic.constants import DEFAULT_SIGNALS, SIGNALS_VARIABLE
 from elastic.errors import ConfigError
 from elastic.multiprocessing.errors.signal_exception import SignalException
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
 
 logger = logging.getLogger(__name__)
 
@@ -98,4 +102,15 @@ def end_with(parent: int) -> None:
 
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
     if os.getppid() != parent:  # it ended before that call
+        os._exit(1)
+
+
+def end_with_writer(pipe: Connection) -> None:
+    """Makes the kernel kill this process when no process has the pipe open for writing any more."""
+    descriptor = pipe.fileno()
+    fcntl.fcntl(descriptor, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(descriptor, fcntl.F_SETSIG, signal.SIGKILL)  # in place of SIGIO
+    flags = fcntl.fcntl(descriptor, fcntl.F_GETFL)
+    fcntl.fcntl(descriptor, fcntl.F_SETFL, flags | os.O_ASYNC)
+    if pipe.poll():  # the writer ended before that call
         os._exit(1)

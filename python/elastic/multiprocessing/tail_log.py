@@ -1,15 +1,19 @@
 """Follows log files of processes and writes their lines, each with a prefix, to one stream.
 
-The native agent follows its workers' files itself; this is for processes of ``start_processes``.
+The native agent follows its workers' files itself; this is for processes of ``start_processes``
+and for the agent of plug-ins.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from threading import Event, Thread
 from typing import TextIO
+
+from elastic.multiprocessing.logs_specs import LogsDest
 
 logger = logging.getLogger(__name__)
 
@@ -90,8 +94,8 @@ class TailLog:
             follower = Thread(
                 target=self._follow, args=(rank,), name=f"TailLog-{self._name}", daemon=True
             )
-            self._followers.append(follower)
             follower.start()
+            self._followers.append(follower)
         return self
 
     def _follow(self, rank: int) -> None:
@@ -121,3 +125,24 @@ class TailLog:
 
     def stopped(self) -> bool:
         return self._has_stopped
+
+
+def tail_logs(
+    name: str,
+    dest: LogsDest,
+    prefixes: Mapping[int, str] | None,
+    stdout_words: Sequence[str] | None,
+    stderr_words: Sequence[str] | None,
+) -> list[TailLog]:
+    """Those of one start: all lines to the console, and lines with these words to a file."""
+    tails = [
+        TailLog(name, dest.tee_stdouts, sys.stdout, prefixes),
+        TailLog(name, dest.tee_stderrs, sys.stderr, prefixes),
+    ]
+    for words, files, path in (
+        (stdout_words, dest.tee_stdouts, dest.filtered_stdout),
+        (stderr_words, dest.tee_stderrs, dest.filtered_stderr),
+    ):
+        if words and path:
+            tails.append(TailLog(name, files, path, prefixes, log_line_filter=contains_any(words)))
+    return tails

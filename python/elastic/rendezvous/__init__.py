@@ -51,30 +51,25 @@ if TYPE_CHECKING:
         rendezvous_handler_registry,
     )
 
-# Each public name and the module that defines it; loaded on first use.
+# The modules, and the public names that each defines; loaded on first use.
 _HOMES = {
-    "C10dRendezvousBackend": "elastic.rendezvous.backends",
-    "DynamicRendezvousHandler": "elastic.rendezvous.handlers",
-    "EtcdRendezvousBackend": "elastic.rendezvous.etcd",
-    "RendezvousBackend": "elastic.rendezvous.api",
-    "RendezvousClosedError": "elastic.rendezvous.errors",
-    "RendezvousConnectionError": "elastic.rendezvous.errors",
-    "RendezvousError": "elastic.rendezvous.errors",
-    "RendezvousGracefulExitError": "elastic.rendezvous.errors",
-    "RendezvousHandler": "elastic.rendezvous.api",
-    "RendezvousHandlerCreator": "elastic.rendezvous.registry",
-    "RendezvousHandlerRegistry": "elastic.rendezvous.registry",
-    "RendezvousInfo": "elastic.rendezvous.api",
-    "RendezvousParameters": "elastic.rendezvous.api",
-    "RendezvousSettings": "elastic.rendezvous.handlers",
-    "RendezvousStateError": "elastic.rendezvous.errors",
-    "RendezvousStoreInfo": "elastic.rendezvous.api",
-    "RendezvousTimeout": "elastic.rendezvous.handlers",
-    "RendezvousTimeoutError": "elastic.rendezvous.errors",
-    "create_backend": "elastic.rendezvous.backends",
-    "create_handler": "elastic.rendezvous.handlers",
-    "get_rendezvous_handler": "elastic.rendezvous.registry",
-    "rendezvous_handler_registry": "elastic.rendezvous.registry",
+    "elastic.rendezvous.backends": "C10dRendezvousBackend create_backend",
+    "elastic.rendezvous.handlers": (
+        "DynamicRendezvousHandler RendezvousSettings RendezvousTimeout create_handler"
+    ),
+    "elastic.rendezvous.etcd": "EtcdRendezvousBackend",
+    "elastic.rendezvous.api": (
+        "RendezvousBackend RendezvousHandler RendezvousInfo RendezvousParameters "
+        "RendezvousStoreInfo"
+    ),
+    "elastic.rendezvous.errors": (
+        "RendezvousClosedError RendezvousConnectionError RendezvousError "
+        "RendezvousGracefulExitError RendezvousStateError RendezvousTimeoutError"
+    ),
+    "elastic.rendezvous.registry": (
+        "RendezvousHandlerCreator RendezvousHandlerRegistry get_rendezvous_handler "
+        "rendezvous_handler_registry"
+    ),
 }
 
 __all__ = [

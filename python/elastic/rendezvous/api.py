@@ -14,19 +14,13 @@ from elastic.text import is_number
 
 # torch's module of this name has these names too.
 _HOMES = {
-    "RendezvousHandlerCreator": "elastic.rendezvous.registry",
-    "RendezvousHandlerRegistry": "elastic.rendezvous.registry",
-    "rendezvous_handler_registry": "elastic.rendezvous.registry",
-} | {
-    f"Rendezvous{name}": "elastic.rendezvous.errors"
-    for name in (
-        "ClosedError",
-        "ConnectionError",
-        "Error",
-        "GracefulExitError",
-        "StateError",
-        "TimeoutError",
-    )
+    "elastic.rendezvous.registry": (
+        "RendezvousHandlerCreator RendezvousHandlerRegistry rendezvous_handler_registry"
+    ),
+    "elastic.rendezvous.errors": (
+        "RendezvousClosedError RendezvousConnectionError RendezvousError "
+        "RendezvousGracefulExitError RendezvousStateError RendezvousTimeoutError"
+    ),
 }
 __getattr__, __dir__ = _lazy.attach(__name__, _HOMES)
 

@@ -2,5 +2,5 @@
 
 from elastic import _lazy
 
-_HOMES = {"log_debug_info_for_expired_timers": "torch.distributed.elastic.timer.debug_info_logging"}
+_HOMES = {"torch.distributed.elastic.timer.debug_info_logging": "log_debug_info_for_expired_timers"}
 __getattr__, __dir__ = _lazy.attach(__name__, _HOMES)

@@ -8,7 +8,7 @@ from elastic.utils.api import get_socket_with_port
 __all__ = ["get_free_port", "get_socket_with_port"]
 
 # torch's own: it makes torch's TCPStore. torch is imported on its first use.
-_HOMES = {"create_c10d_store": "torch.distributed.elastic.utils.distributed"}
+_HOMES = {"torch.distributed.elastic.utils.distributed": "create_c10d_store"}
 __getattr__, __dir__ = _lazy.attach(__name__, _HOMES)
 
 

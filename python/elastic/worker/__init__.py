@@ -29,9 +29,7 @@ if TYPE_CHECKING:
     from elastic.worker._membership import Membership, Round, membership
 
 _HOMES = {
-    "Membership": "elastic.worker._membership",
-    "Round": "elastic.worker._membership",
-    "membership": "elastic.worker._membership",
+    "elastic.worker._membership": "Membership Round membership",
 }
 
 __all__ = [

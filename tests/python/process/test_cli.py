@@ -22,6 +22,7 @@ from support.launching import (
     launch,
     launched,
     launcher_command,
+    run_isolated,
     run_program,
 )
 
@@ -315,12 +316,11 @@ def test_the_last_lines_of_a_redirected_stderr_are_in_the_report(tmp_path: Path)
 
 def test_the_launcher_imports_neither_torch_nor_numpy() -> None:
     program = (
-        "import sys; from elastic.cli.main import main; code = main(['--no-python', '/bin/false']);"
+        "from elastic.cli.main import main; code = main(['--no-python', '/bin/false']);"
         "print(code, [name for name in ('torch', 'numpy', 'dataclasses', 'inspect')"
         " if name in sys.modules])"
     )
-    done = run_program([sys.executable, "-I", "-c", program], check=True)
-    assert done.stdout == "1 []\n"
+    assert run_isolated(program) == "1 []\n"
 
 
 def test_help_and_version_go_to_stdout() -> None:

@@ -13,6 +13,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pytest
+from elastic import StoreServer
 
 from support.launching import (
     Job,
@@ -22,6 +23,7 @@ from support.launching import (
     free_endpoint,
     launched,
 )
+from support.plug_ins import options, plug_in
 
 VALIDATE = struct.pack("<BI", 0, 0x3C85F7CE)
 IDLE = 1100
@@ -87,6 +89,22 @@ def test_a_failure_is_reported_by_an_agent_that_can_open_no_file(restarts: int, 
     assert agent.returncode == code, errors
     assert f"rank 0 (local rank 0, pid {worker}) killed by signal 9 (SIGKILL)" in errors
     assert ("Too many open files" in errors) is (restarts > 0)
+    assert "Traceback" not in errors
+
+
+def test_a_restart_without_a_descriptor_fails_with_a_plug_in_too(tmp_path: Path) -> None:
+    environ = clean_environment(PYTHONPATH=plug_in(tmp_path))
+    with StoreServer("127.0.0.1", 0) as server:
+        words = options(server, "--max-restarts=1", "--nproc-per-node=1", nodes=1)
+        script = ["--no-python", "sh", "-c", "echo $$; exec sleep 600"]
+        with launched(*words, *script, environ=environ) as agent:
+            worker = int(agent.stdout.readline())
+            resource.prlimit(agent.pid, resource.RLIMIT_NOFILE, (3, 3))
+            os.kill(worker, signal.SIGKILL)
+            _, errors = agent.communicate()
+    assert agent.returncode == 71, errors
+    assert "this node has no descriptor or memory left" in errors
+    assert f"rank 0 (local rank 0, pid {worker}) killed by signal 9 (SIGKILL)" in errors
     assert "Traceback" not in errors
 
 

@@ -122,6 +122,36 @@ def test_the_workers_code_is_reported_and_a_signal_stops_in_order(tmp_path: Path
         assert stopped.returncode == 128 + signal.SIGTERM
 
 
+@pytest.mark.parametrize("option", ["--log-dir", "TMPDIR"])
+def test_a_lost_log_directory_ends_the_job_with_one_sentence(option: str, tmp_path: Path) -> None:
+    (lost := tmp_path / "lost").mkdir()
+    environ = clean_environment(PYTHONPATH=plug_in(tmp_path))
+    more = [f"--log-dir={lost}"] if option == "--log-dir" else []
+    if not more:
+        environ["TMPDIR"] = str(lost)
+    script = f"rm -r {lost}; : >{lost}; exit 5"
+    with StoreServer("127.0.0.1", 0) as server:
+        words = options(server, "--max-restarts=1", "--nproc-per-node=1", *more, nodes=1)
+        done = launch(*words, "--no-python", "sh", "-c", script, environ=environ)
+    assert done.returncode == 74, done.stderr
+    assert f"cannot create the log files of the workers: {lost}/" in done.stderr
+    assert "exited with code 5" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_program_that_cannot_be_executed_has_its_own_code(tmp_path: Path) -> None:
+    program = tmp_path / "program"
+    program.write_text("#!/no/such/interpreter\n")
+    program.chmod(0o755)
+    environ = clean_environment(PYTHONPATH=plug_in(tmp_path))
+    with StoreServer("127.0.0.1", 0) as server:
+        words = options(server, "--max-restarts=0", "--no-python", nodes=1)
+        done = launch(*words, str(program), environ=environ)
+    assert done.returncode == 72, done.stderr
+    assert "could not be started" in done.stderr
+    assert "    error " not in done.stderr, "there is none besides the reason"
+
+
 TIMED = """
 import os, signal
 from elastic import timer

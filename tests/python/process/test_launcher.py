@@ -6,6 +6,7 @@ import json
 import multiprocessing
 import os
 import pickle
+import shutil
 import signal
 import subprocess
 import sys
@@ -49,6 +50,21 @@ def nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 def test_values_are_returned_by_global_rank(method: str) -> None:
     got = elastic_launch(config(3, start_method=method), launch_functions.rank_and)("a", {"b": 1})
     assert got == {rank: (rank, "a", {"b": 1}) for rank in range(3)}
+
+
+def test_a_lost_log_directory_fails_a_launch_of_forked_functions(tmp_path: Path) -> None:
+    logs = tmp_path / "logs"
+
+    def lose() -> None:
+        shutil.rmtree(logs)
+        logs.touch()
+        raise SystemExit(5)
+
+    specs = DefaultLogsSpecs(str(logs))
+    chosen = config(1, start_method="fork", max_restarts=1, logs_specs=specs)
+    with pytest.raises(ChildFailedError) as caught:
+        elastic_launch(chosen, lose)()
+    assert caught.value.get_first_failure()[1].exitcode == 5
 
 
 def test_local_rank_is_replaced_in_text_arguments() -> None:

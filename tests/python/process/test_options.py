@@ -101,6 +101,7 @@ def test_completion_knows_the_options() -> None:
         done = launch("--print-completion", shell)
         assert done.returncode == 0, done.stderr
         assert "nproc" in done.stdout and "elastic-launch" in done.stdout
+        assert "__main__" not in done.stdout
     assert launch("--print-completion=nushell").returncode == 2
 
 

@@ -173,14 +173,15 @@ from elastic.multiprocessing import DefaultLogsSpecs, start_processes
 from support import launch_functions
 
 if __name__ == "__main__":
+    ranks = {0: {}, 1: {}}
     start_processes(
-        "test", launch_functions.write_ready, {0: ()}, {0: {}}, DefaultLogsSpecs(sys.argv[1]),
-        start_method=sys.argv[2],
+        "test", launch_functions.write_ready, dict.fromkeys(ranks, ()), ranks,
+        DefaultLogsSpecs(sys.argv[1]), start_method=sys.argv[2],
     ).wait()
 """
 
 
-@pytest.mark.parametrize("method", ["spawn", "fork"])
+@pytest.mark.parametrize("method", ["spawn", "fork", "forkserver"])
 def test_a_function_ends_with_the_killed_program_that_started_it(
     method: str, tmp_path: Path
 ) -> None:
@@ -194,7 +195,7 @@ def test_a_function_ends_with_the_killed_program_that_started_it(
         text=True,
     ) as program:
         try:
-            assert program.stdout.readline() == "ready\n"
+            assert [program.stdout.readline() for _ in range(2)] == ["ready\n"] * 2
         finally:
             program.kill()
     assert_all_ended(environ, deadline_s=DEADLINE_S)

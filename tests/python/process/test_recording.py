@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import sys
 import time
 import urllib.error
 import urllib.request
@@ -24,7 +23,7 @@ from support.launching import (
     free_port,
     launch,
     launched,
-    run_program,
+    run_isolated,
 )
 
 # Waits until both workers of the round run: a worker that fails before keeps the other one from its
@@ -199,12 +198,11 @@ def test_a_full_disk_does_not_end_the_job() -> None:
 
 def test_a_job_without_receivers_loads_no_recorder() -> None:
     program = (
-        "import sys; from elastic.cli.main import main; main(['--no-python', '/bin/true']);"
+        "from elastic.cli.main import main; main(['--no-python', '/bin/true']);"
         "print([name for name in sys.modules if 'recording' in name or 'elastic.events' in name"
         " or 'elastic.metrics' in name or 'timeline' in name or 'http' in name])"
     )
-    done = run_program([sys.executable, "-I", "-c", program], check=True)
-    assert done.stdout == "[]\n"
+    assert run_isolated(program) == "[]\n"
 
 
 def test_torchs_events_are_recorded_by_their_names(tmp_path: Path) -> None:

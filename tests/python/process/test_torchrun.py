@@ -33,6 +33,13 @@ def test_a_shim_runs_the_launcher_and_replaces_only_a_shim(
     assert theirs.read_text() == "#!/bin/sh\n"
 
 
+def test_the_completion_is_that_of_the_shims_name(tmp_path: Path) -> None:
+    pytest.importorskip("shtab")
+    assert main(["install-shim", str(tmp_path)]) == 0
+    done = run_program([tmp_path / "torchrun", "--print-completion=bash"], check=True)
+    assert done.stdout.splitlines()[-1].endswith(" torchrun")
+
+
 @pytest.mark.parametrize(
     ("words", "code", "text"),
     [

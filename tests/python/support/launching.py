@@ -19,6 +19,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
+import elastic
+
 from support.waiting import DEADLINE_S
 
 MARK = "ELASTIC_TEST_MARK"
@@ -176,6 +178,14 @@ def run_program(
     assert_no_secret(done.stdout, done.stderr)
     assert not check or done.returncode == 0, done.stdout + done.stderr
     return done
+
+
+def run_isolated(program: str) -> str:
+    """The output of a program in an interpreter that no variable affects, by which elastic may be
+    found here."""
+    home = str(Path(elastic.__file__).parents[1])
+    program = f"import sys; sys.path.insert(0, {home!r}); {program}"
+    return run_program([sys.executable, "-I", "-c", program], check=True).stdout
 
 
 def launch(

@@ -13,7 +13,9 @@ from elastic.launcher import LaunchConfig, elastic_launch
 from elastic.multiprocessing import ChildFailedError, ProcessFailure, SignalException
 from elastic.rendezvous import errors
 
-from support.launching import run_program
+from support.launching import clean_environment, run_program
+from support.paths import ROOT
+from support.plug_ins import install
 
 
 def torchs(module: str) -> Any:
@@ -53,13 +55,19 @@ def test_torchs_record_finds_the_root_cause(
     assert json.loads(own.read_text())["message"]["message"] == "ValueError: bad"
 
 
-def test_torch_starts_without_a_traceback_if_the_extension_cannot_be_loaded() -> None:
+def test_torch_starts_without_a_traceback_if_the_extension_cannot_be_loaded(
+    tmp_path: Path,
+) -> None:
     program = (
         "import sys; sys.modules['elastic._C'] = None\n"
         "from torch.distributed.elastic.rendezvous import rendezvous_handler_registry as known\n"
         "assert 'elastic' in known._registry"
     )
-    done = run_program([sys.executable, "-c", program])
+    group = "torchrun.handlers"
+    lines = (ROOT / "pyproject.toml").read_text().partition(f'entry-points."{group}"]\n')[2]
+    where = lines.splitlines()[0].removeprefix('elastic = "').removesuffix('"')
+    path = install(tmp_path, group, elastic=where)
+    done = run_program([sys.executable, "-c", program], environ=clean_environment(PYTHONPATH=path))
     assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr
 
 

@@ -34,19 +34,12 @@ __all__ = [
 ]
 
 _HOMES = {
-    "TORCHELASTIC_ENABLE_FILE_TIMER": "elastic.constants",
-    "TORCHELASTIC_TIMER_FILE": "elastic.constants",
-    "ElasticAgent": "elastic.agent.server.simple_elastic_agent",
-    "HandlerElasticAgent": "elastic.agent.server.handler_elastic_agent",
-    "HealthCheckServer": "elastic.agent.server.health_check_server",
-    "LocalElasticAgent": "elastic.agent.server.local_elastic_agent",
-    "NativeElasticAgent": "elastic.agent.server.native_elastic_agent",
-    "SimpleElasticAgent": "elastic.agent.server.simple_elastic_agent",
-    "create_healthcheck_server": "elastic.agent.server.health_check_server",
-    "RunResult": "elastic.agent.server.api",
-    "Worker": "elastic.agent.server.api",
-    "WorkerGroup": "elastic.agent.server.api",
-    "WorkerSpec": "elastic.agent.server.api",
-    "WorkerState": "elastic.agent.server.api",
+    "elastic.constants": "TORCHELASTIC_ENABLE_FILE_TIMER TORCHELASTIC_TIMER_FILE",
+    "elastic.agent.server.simple_elastic_agent": "ElasticAgent SimpleElasticAgent",
+    "elastic.agent.server.handler_elastic_agent": "HandlerElasticAgent",
+    "elastic.agent.server.health_check_server": "HealthCheckServer create_healthcheck_server",
+    "elastic.agent.server.local_elastic_agent": "LocalElasticAgent",
+    "elastic.agent.server.native_elastic_agent": "NativeElasticAgent",
+    "elastic.agent.server.api": "RunResult Worker WorkerGroup WorkerSpec WorkerState",
 }
 __getattr__, __dir__ = _lazy.attach(__name__, _HOMES)

@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 
 # torch's module of this name has these classes too.
 _HOMES = {
-    name: "elastic.agent.server.simple_elastic_agent"
-    for name in ("DEFAULT_ROLE", "ElasticAgent", "SimpleElasticAgent")
+    "elastic.agent.server.simple_elastic_agent": "DEFAULT_ROLE ElasticAgent SimpleElasticAgent"
 }
 __getattr__, __dir__ = _lazy.attach(__name__, _HOMES)
 
@@ -242,12 +241,7 @@ def templates(
     cpus: Sequence[Sequence[int]],
     alone: bool,
 ) -> list[_C.WorkerTemplate]:
-    targets = {
-        "inherit": _C.StreamTarget.INHERIT,
-        "file": _C.StreamTarget.FILE,
-        "tee": _C.StreamTarget.TEE,
-        "discard": _C.StreamTarget.DISCARD,
-    }
+    targets = {name.lower(): target for name, target in _C.StreamTarget.__members__.items()}
     # With a rendezvous MASTER_ADDR is the address of rank 0's node, unless the spec names another.
     shared = {} if alone or not spec.master_addr else {"MASTER_ADDR": spec.master_addr}
     entry = spec.what()
@@ -288,13 +282,14 @@ def function_calls(spec: WorkerSpec) -> FunctionCalls | None:
         return None
     from elastic.multiprocessing.calls import FunctionCalls
 
-    ranks = range(spec.local_world_size)
-    args = {rank: tuple(_substituted(arg, rank) for arg in spec.args) for rank in ranks}
-    return FunctionCalls(entry, args)
+    return FunctionCalls(entry, function_args(spec))
 
 
-def _substituted(arg: Any, local_rank: int) -> Any:
-    return substitute(arg, local_rank) if isinstance(arg, str) else arg
+def function_args(spec: WorkerSpec) -> dict[int, tuple[Any, ...]]:
+    return {
+        rank: tuple(substitute(arg, rank) if isinstance(arg, str) else arg for arg in spec.args)
+        for rank in range(spec.local_world_size)
+    }
 
 
 def watchdog(

@@ -7,24 +7,21 @@ worker is killed when the thread that forked it ends, but not the processes that
 
 from __future__ import annotations
 
-import os
 import signal
 import threading
 from collections.abc import Callable, Mapping
-from string import Template
 from typing import Any
 
 from elastic import _environment
-from elastic.agent.server.api import RunResult, WorkerGroup, WorkerSpec, WorkerState, check
+from elastic.agent.server.api import RunResult, WorkerGroup, WorkerSpec, check, function_args
 from elastic.agent.server.guarded_context import by_global_rank
-from elastic.agent.server.handler_elastic_agent import round_variables
-from elastic.agent.server.simple_elastic_agent import SimpleElasticAgent
+from elastic.agent.server.handler_elastic_agent import line_prefixes, round_variables
+from elastic.agent.server.simple_elastic_agent import SimpleElasticAgent, log_files
 from elastic.constants import DEFAULT_LINE_PREFIX, DEFAULT_ROLE, DEFAULT_SHUTDOWN_TIMEOUT_S
 from elastic.multiprocessing.errors.signal_exception import SignalException
 from elastic.multiprocessing.logs_specs import DefaultLogsSpecs, LogsSpecs
 from elastic.multiprocessing.multiprocess_context import MultiprocessContext
 from elastic.multiprocessing.process_context import PContext, RunProcsResult
-from elastic.text import substitute
 
 
 def _call(function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
@@ -74,13 +71,10 @@ class ForkingElasticAgent(SimpleElasticAgent):
         try:
             self._raise_request()
             return super().run(role)
-        except SignalException as error:
-            return RunResult(
-                WorkerState.STOPPED,
-                exit_code=128 + error.sigval,
-                message=f"stopped by {error.sigval.name}",
-                run_id=self._worker_group.spec.job_id(),
-            )
+        except Exception as error:
+            if (result := self._ended_by(error)) is None:
+                raise
+            return result
         finally:
             self._runner = None
             if isinstance(self._logs_specs, DefaultLogsSpecs):
@@ -101,26 +95,21 @@ class ForkingElasticAgent(SimpleElasticAgent):
         function = spec.what()
         self._round += 1
         self._ended = None
-        ranks = range(spec.local_world_size)
-        args = {
-            rank: (
-                function,
-                tuple(substitute(one, rank) if isinstance(one, str) else one for one in spec.args),
+        args = {rank: (function, given) for rank, given in function_args(spec).items()}
+        workers = worker_group.workers
+        with log_files():
+            context = MultiprocessContext(
+                spec.role,
+                _call,
+                args,
+                {one.local_rank: self._variables(worker_group, one) for one in workers},
+                "fork",
+                self._logs_specs,
+                line_prefixes(self._prefix, worker_group, self._round),
+                numa_options=spec.numa_options,
+                duplicate_stdout_filters=spec.duplicate_stdout_filters,
+                duplicate_stderr_filters=spec.duplicate_stderr_filters,
             )
-            for rank in ranks
-        }
-        context = MultiprocessContext(
-            spec.role,
-            _call,
-            args,
-            {one.local_rank: self._variables(worker_group, one) for one in worker_group.workers},
-            "fork",
-            self._logs_specs,
-            {one.local_rank: self._line_prefix(one) for one in worker_group.workers},
-            numa_options=spec.numa_options,
-            duplicate_stdout_filters=spec.duplicate_stdout_filters,
-            duplicate_stderr_filters=spec.duplicate_stderr_filters,
-        )
         context._launch()  # the signals are handled by the program that runs the agent
         self._context = context
         return dict(context.pids())
@@ -130,15 +119,6 @@ class ForkingElasticAgent(SimpleElasticAgent):
             group, worker, self._round, self._restart_count(), self._environment
         )
         return {**self._environment, **variables}
-
-    def _line_prefix(self, worker: Any) -> str:
-        return Template(self._prefix).safe_substitute(
-            role_name=self._worker_group.spec.role,
-            rank=worker.global_rank,
-            local_rank=worker.local_rank,
-            hostname=os.uname().nodename,
-            round=self._round,
-        )
 
     def _stop_workers(self, worker_group: WorkerGroup) -> None:
         if self._context is not None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import threading
 from collections.abc import Mapping, Sequence
 from string import Template
@@ -28,19 +27,19 @@ from elastic.agent.server.api import (
     watchdog,
 )
 from elastic.agent.server.guarded_context import GuardedContext, by_global_rank
-from elastic.agent.server.simple_elastic_agent import SimpleElasticAgent
+from elastic.agent.server.simple_elastic_agent import SimpleElasticAgent, log_files
 from elastic.constants import (
     DEFAULT_LINE_PREFIX,
     DEFAULT_ROLE,
     DEFAULT_SHUTDOWN_TIMEOUT_S,
     HANDLER_EXIT_BARRIER_S,
 )
-from elastic.errors import ElasticError
+from elastic.errors import NodeFault
 from elastic.multiprocessing.errors.evidence import ProcessFailure
 from elastic.multiprocessing.errors.signal_exception import SignalException
 from elastic.multiprocessing.logs_specs import DefaultLogsSpecs, LogsSpecs, destinations
 from elastic.multiprocessing.process_context import RunProcsResult
-from elastic.multiprocessing.tail_log import TailLog, contains_any
+from elastic.multiprocessing.tail_log import TailLog, tail_logs
 from elastic.text import substitute
 
 if TYPE_CHECKING:
@@ -48,10 +47,6 @@ if TYPE_CHECKING:
 
 # Signals that a program does not send to itself: an operator or the kernel did.
 _OUTER_SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-
-
-class _SupervisionLost(ElasticError):
-    """The guardian has ended, or a worker cannot be killed."""
 
 
 class HandlerElasticAgent(SimpleElasticAgent):
@@ -162,22 +157,10 @@ class HandlerElasticAgent(SimpleElasticAgent):
                         self._metrics_port,
                     )
                 return self._recorded(super().run(role))
-        except SignalException as error:
-            stopped = RunResult(
-                WorkerState.STOPPED,
-                exit_code=128 + error.sigval,
-                message=f"stopped by {error.sigval.name}",
-                run_id=self._worker_group.spec.job_id(),
-            )
-            return self._recorded(stopped)
-        except _SupervisionLost as error:
-            lost = RunResult(
-                WorkerState.UNKNOWN,
-                exit_code=_C.EXIT_SUPERVISION_LOST,
-                message=str(error),
-                run_id=self._worker_group.spec.job_id(),
-            )
-            return self._recorded(lost)
+        except Exception as error:
+            if (result := self._ended_by(error)) is None:
+                raise
+            return self._recorded(result)
         finally:
             self._runner = None
             if self._group is not None:
@@ -223,13 +206,16 @@ class HandlerElasticAgent(SimpleElasticAgent):
         if self._group is None:
             self._group = _C.WorkerGroup(become_subreaper=self._become_subreaper)
         envs = {w.local_rank: self._variables(worker_group, w) for w in worker_group.workers}
-        dest = destinations(self._logs_specs, envs)
+        prefixes = line_prefixes(self._prefix, worker_group, self._round)
+        filters = spec.duplicate_stdout_filters, spec.duplicate_stderr_filters
+        with log_files():
+            dest = destinations(self._logs_specs, envs)
+            self._tails = tail_logs(spec.role, dest, prefixes, *filters)
         self._error_files = dest.error_files
         if self._records is not None:
             log = next(filter(None, (*dest.stdouts.values(), *dest.stderrs.values())), "")
             log_dir = os.path.dirname(os.path.dirname(log))
             self._records.round_starting(self._restart_count(), log_dir)
-        prefixes = {w.local_rank: self._line_prefix(w) for w in worker_group.workers}
         entry = spec.what()
         words = () if callable(entry) else (str(entry), *map(str, spec.args))
         self._group.start(
@@ -250,19 +236,9 @@ class HandlerElasticAgent(SimpleElasticAgent):
         self._pcontext = GuardedContext(self._poll, self._next, self._pids, self._end_round)
         self._pcontext.stdouts, self._pcontext.stderrs = dest.stdouts, dest.stderrs
         self._pcontext.error_files = dest.error_files
-        self._tails = [
-            TailLog(spec.role, dest.tee_stdouts, sys.stdout, prefixes).start(),
-            TailLog(spec.role, dest.tee_stderrs, sys.stderr, prefixes).start(),
-        ]
-        for wanted, files, path in (
-            (spec.duplicate_stdout_filters, dest.tee_stdouts, dest.filtered_stdout),
-            (spec.duplicate_stderr_filters, dest.tee_stderrs, dest.filtered_stderr),
-        ):
-            if wanted and path:
-                tail = TailLog(
-                    spec.role, files, path, prefixes, log_line_filter=contains_any(wanted)
-                )
-                self._tails.append(tail.start())
+        with log_files():
+            for tail in self._tails:
+                tail.start()
         while len(self._pids.keys() | self._exits.keys()) < spec.local_world_size:
             self._next(None)
         if self._records is not None and len(self._pids) == spec.local_world_size:
@@ -336,8 +312,9 @@ class HandlerElasticAgent(SimpleElasticAgent):
         return changed(
             failure,
             rank=worker_group.workers[local_rank].global_rank,
-            shell_code=ended.shell_code,
+            shell_code=ended.launcher_exit_code,
             how=ended.describe(),
+            message=failure.message if failure.has_error_file() else ended.describe(),
             started=not ended.stage,
             failure_class=failure_class,
             cause=cause,
@@ -363,20 +340,26 @@ class HandlerElasticAgent(SimpleElasticAgent):
             self._is_running = False
         elif event.kind in (kinds.GUARDIAN_LOST, kinds.STUCK):
             self._is_running = False
-            raise _SupervisionLost(f"worker supervision failed: {event.message}")
+            message = f"worker supervision failed: {event.message}"
+            raise NodeFault(_C.EXIT_SUPERVISION_LOST, message)
         return True
-
-    def _line_prefix(self, worker: Any) -> str:
-        return Template(self._prefix).safe_substitute(
-            role_name=self._worker_group.spec.role,
-            rank=worker.global_rank,
-            local_rank=worker.local_rank,
-            hostname=os.uname().nodename,
-            round=self._round,
-        )
 
     def _variables(self, group: WorkerGroup, worker: Any) -> dict[str, str]:
         return round_variables(group, worker, self._round, self._restart_count(), self._environment)
+
+
+def line_prefixes(template: str, group: WorkerGroup, round_number: int) -> dict[int, str]:
+    """By local rank: what begins each line of a worker on the console."""
+    return {
+        worker.local_rank: Template(template).safe_substitute(
+            role_name=group.spec.role,
+            rank=worker.global_rank,
+            local_rank=worker.local_rank,
+            hostname=os.uname().nodename,
+            round=round_number,
+        )
+        for worker in group.workers
+    }
 
 
 def round_variables(

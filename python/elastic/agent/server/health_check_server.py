@@ -6,26 +6,18 @@
 from __future__ import annotations
 
 import logging
-import socket
 import threading
 import time
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-logger = logging.getLogger(__name__)
+from elastic.agent.server.accepting import pause_after_errors
 
-_ACCEPT_PAUSE_S = 0.1
+logger = logging.getLogger(__name__)
 
 
 class _Server(ThreadingHTTPServer):
-    def get_request(self) -> tuple[socket.socket, Any]:
-        try:
-            return super().get_request()
-        except OSError:  # no descriptor is free: the connection stays, and is tried again
-            time.sleep(_ACCEPT_PAUSE_S)
-            raise
-
     def handle_error(self, request: Any, client_address: Any) -> None:
         logger.debug("a request to the health check failed", exc_info=True)
 
@@ -49,6 +41,7 @@ class HealthCheckServer:
         except OSError as error:
             logger.warning("no health check: cannot listen on port %d: %s", self._port, error)
             return
+        pause_after_errors(self._server)
         self._port = self._server.server_port
         threading.Thread(
             target=self._server.serve_forever, name="elastic-health-check", daemon=True

@@ -13,7 +13,7 @@ import sys
 import time
 import weakref
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from elastic import _C, _environment, _local_jobs
@@ -70,7 +70,7 @@ _REPORT_ERRORS = (
     ValueError,
 )
 
-_SCOPES = {"group": _C.SignalScope.GROUP, "leader": _C.SignalScope.LEADER}
+_CHOICES: dict[str, Any] = {"stop_scope": _C.SignalScope, "hang_action": _C.HangAction}
 
 
 class NativeElasticAgent:
@@ -129,10 +129,8 @@ class NativeElasticAgent:
         no lines of an inherited stderr.
         """
         check(spec, shutdown_timeout)
-        if "stop_scope" in settings:
-            settings["stop_scope"] = _scope(settings["stop_scope"])
-        if "hang_action" in settings:
-            settings["hang_action"] = _hang_action(settings["hang_action"])
+        for name in _CHOICES.keys() & settings.keys():
+            settings[name] = _choice(name, settings[name])
         if start_method not in START_METHODS:
             raise ConfigError(
                 f"start_method is {start_method!r}: expected one of {', '.join(START_METHODS)}"
@@ -228,12 +226,7 @@ class NativeElasticAgent:
         """
         native = self._native
         self._drain_requests.append((signum, timeout))
-        if native is None:
-            return
-        try:
-            native.request_drain(signum, timeout)
-        except ElasticError:  # as in request_stop
-            return
+        self._call(native, lambda agent: agent.request_drain(signum, timeout))
 
     def request_stop(self, signum: int) -> None:
         """Stops the workers with a signal and the shutdown timeout.
@@ -243,20 +236,17 @@ class NativeElasticAgent:
         """
         native = self._native
         self._requests.append(signum)
-        if native is None:
-            return
-        try:
-            native.request_stop(signum)
-        except ElasticError:  # the agent is closed: `run` has just ended in another thread
-            return
+        self._call(native, lambda agent: agent.request_stop(signum))
 
     def forward(self, signum: int) -> None:
         """Delivers a signal to the running workers, not to their children."""
-        if (native := self._native) is not None:
-            try:
-                native.forward(signum)
-            except ElasticError:  # the agent is closed
-                return
+        self._call(self._native, lambda agent: agent.forward(signum))
+
+    @staticmethod
+    def _call(native: _C.Agent | None, call: Callable[[_C.Agent], None]) -> None:
+        if native is not None:
+            with contextlib.suppress(ElasticError):  # closed: `run` has ended in another thread
+                call(native)
 
     def run(self, role: str = DEFAULT_ROLE) -> RunResult:
         if self._has_run:
@@ -581,15 +571,8 @@ def _name(signum: int) -> str:
     return signal.Signals(signum).name
 
 
-def _scope(name: str) -> _C.SignalScope:
-    scope = _SCOPES.get(name)
-    if scope is None:
-        raise ConfigError(f"stop_scope is {name!r}: expected one of {', '.join(_SCOPES)}")
-    return scope
-
-
-def _hang_action(name: str) -> _C.HangAction:
-    action = _C.HangAction.__members__.get(name.upper())
-    if action is None:
-        raise ConfigError(f"hang_action is {name!r}: expected report, restart or fail")
-    return action
+def _choice(setting: str, name: str) -> Any:
+    known = {member.lower(): value for member, value in _CHOICES[setting].__members__.items()}
+    if name not in known:
+        raise ConfigError(f"{setting} is {name!r}: expected one of {', '.join(known)}")
+    return known[name]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from elastic import _C
+from elastic.agent.server.accepting import pause_after_errors
 from elastic.agent.server.timeline import AgentEvent
 from elastic.errors import ConfigError
 
@@ -62,6 +63,7 @@ class PrometheusSink:
             self._server, self._thread = client.start_http_server(port, registry=registry)
         except OSError as error:
             raise ConfigError(f"--metrics-port {port}: {error.strerror}") from error
+        pause_after_errors(self._server)
 
     def observe(self, event: AgentEvent, group: WorkerGroup) -> None:
         for state in _STATES:

@@ -19,13 +19,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from elastic import _C
 from elastic._data import changed
 from elastic._plug_in import plug_in
 from elastic.agent.server.api import RunResult, Worker, WorkerGroup, WorkerSpec, WorkerState
 from elastic.agent.server.torch_records import TorchRecords
 from elastic.constants import DEFAULT_ROLE as DEFAULT_ROLE
 from elastic.constants import DEFAULT_SHUTDOWN_TIMEOUT_S, HANDLER_EXIT_BARRIER_S
-from elastic.errors import ConfigError, ElasticError
+from elastic.errors import ConfigError, ElasticError, NodeFault, fault_of
 from elastic.events import Event
 from elastic.metrics import prof
 from elastic.multiprocessing.errors.signal_exception import SignalException
@@ -73,6 +74,7 @@ class SimpleElasticAgent(ElasticAgent):
         self._total_execution_time = 0  # seconds, after `run`
         self._in_exit_barrier = False
         self._is_stopping = False  # at the end of `run`
+        self._latest = RunResult(WorkerState.INIT)  # of _monitor_workers()
 
     @abstractmethod
     def _start_workers(self, worker_group: WorkerGroup) -> dict[int, Any]:
@@ -127,6 +129,26 @@ class SimpleElasticAgent(ElasticAgent):
                 self._shutdown(received, timeout=self._shutdown_timeout)
             self._total_execution_time = int(time.monotonic() - begun)
 
+    def _ended_by(self, error: Exception) -> RunResult | None:
+        """The result after a signal or a fault of this node; None: it is another error."""
+        spec = self._worker_group.spec
+        if isinstance(error, SignalException):
+            state, code = WorkerState.STOPPED, 128 + error.sigval
+            text = f"stopped by {error.sigval.name}"
+        elif (fault := fault_of(error)) is not None:
+            state, code, text = WorkerState.UNKNOWN, fault.exit_code, str(fault)
+        else:
+            return None
+        return RunResult(
+            state,
+            failures=self._latest.failures,
+            exit_code=code,
+            message=text,
+            run_id=spec.job_id(),
+            restart_count=self._restart_count(),
+            max_restarts=spec.max_restarts,
+        )
+
     def get_event_failed(self) -> Event:
         """The event FAILED of this agent, with the exception that is being handled."""
         return self._event("FAILED", traceback.format_exc())
@@ -163,7 +185,7 @@ class SimpleElasticAgent(ElasticAgent):
         self._initialize_workers(group)
         while True:
             self._wait(spec.monitor_interval)
-            result = self._monitor_workers(group)
+            result = self._latest = self._monitor_workers(group)
             group.state = result.state
             self._torch_records.state(result.state.value, self._restart_count())
             if result.state is WorkerState.SUCCEEDED:
@@ -286,6 +308,19 @@ class SimpleElasticAgent(ElasticAgent):
                 self._store.set(last, "1")
             self._store.wait([last], timedelta(seconds=self._exit_barrier_timeout))
         self._in_exit_barrier = False
+
+
+@contextmanager
+def log_files() -> Iterator[None]:
+    """Makes an error of the block, which creates the files, a fault of this node."""
+    try:
+        yield
+    except (OSError, RuntimeError) as error:  # RuntimeError: no thread to follow a file
+        path, why = (getattr(error, name, None) for name in ("filename", "strerror"))
+        text = f"{path}: {why}" if path else why or error
+        raise NodeFault(
+            _C.EXIT_CANNOT_LOG, f"cannot create the log files of the workers: {text}"
+        ) from error
 
 
 def _classes(error: Any, module: str) -> Any:

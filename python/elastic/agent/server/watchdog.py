@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from elastic import _files
+from elastic.constants import PORT_MAX
 from elastic.constants import TORCHELASTIC_ENABLE_FILE_TIMER as FILE_TIMER
 from elastic.constants import TORCHELASTIC_HEALTH_CHECK_PORT as HEALTH_CHECK_PORT
 from elastic.constants import TORCHELASTIC_TIMER_FILE as TIMER_FILE
@@ -142,7 +143,7 @@ class Watchdog:
 def _port(text: str) -> int | None:
     if not text:
         return None
-    if not is_number(text) or int(text) > 65535:
+    if not is_number(text) or int(text) > PORT_MAX:
         logger.warning("%s is %r: expected a port; the check is off", HEALTH_CHECK_PORT, text)
         return None
     return int(text)

@@ -18,10 +18,8 @@ __all__ = [
 ]
 
 _HOMES = {
-    "ChildFailedError": "elastic.multiprocessing.errors.child_failed_error",
-    "ErrorHandler": "elastic.multiprocessing.errors.error_handler",
-    "ProcessFailure": "elastic.multiprocessing.errors.evidence",
-    "get_error_handler": "elastic.multiprocessing.errors.error_handler",
-    "record": "elastic.multiprocessing.errors.child_failed_error",
+    "elastic.multiprocessing.errors.child_failed_error": "ChildFailedError record",
+    "elastic.multiprocessing.errors.error_handler": "ErrorHandler get_error_handler",
+    "elastic.multiprocessing.errors.evidence": "ProcessFailure",
 }
 __getattr__, __dir__ = _lazy.attach(__name__, _HOMES)

@@ -6,5 +6,5 @@ from elastic.utils.data.cycling_iterator import CyclingIterator
 __all__ = ["CyclingIterator", "ElasticDistributedSampler"]
 
 # torch's own: it samples for torch's DataLoader. torch is imported on its first use.
-_HOMES = {"ElasticDistributedSampler": "torch.distributed.elastic.utils.data"}
+_HOMES = {"torch.distributed.elastic.utils.data": "ElasticDistributedSampler"}
 __getattr__, __dir__ = _lazy.attach(__name__, _HOMES)

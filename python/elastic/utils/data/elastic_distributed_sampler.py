@@ -2,5 +2,5 @@
 
 from elastic import _lazy
 
-_HOMES = {"ElasticDistributedSampler": "torch.distributed.elastic.utils.data"}
+_HOMES = {"torch.distributed.elastic.utils.data": "ElasticDistributedSampler"}
 __getattr__, __dir__ = _lazy.attach(__name__, _HOMES)
