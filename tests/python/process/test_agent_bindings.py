@@ -79,17 +79,6 @@ def test_exit_codes_of_the_launcher_have_names() -> None:
         assert finish(agent).exit_code == _C.EXIT_CANNOT_START == 72
 
 
-def test_undecodable_bytes_reach_the_worker(tmp_path: pathlib.Path) -> None:
-    text = os.fsdecode(b"caf\xe9")
-    worker = _C.WorkerTemplate(
-        ["/bin/sh", "-c", 'printf "$0$ODD"', text], stdout_target=_C.StreamTarget.FILE
-    )
-    with start(worker, env={**ENV, "ODD": text}, log_dir=str(tmp_path)) as agent:
-        log_dir = wait_for(agent, Kind.ROUND_STARTING).log_dir
-        finish(agent)
-    assert pathlib.Path(log_dir, "0", "stdout.log").read_bytes() == b"caf\xe9caf\xe9"
-
-
 def test_invalid_options_are_config_errors() -> None:
     with pytest.raises(_C.ConfigError, match="at least one worker"):
         start()
@@ -218,21 +207,6 @@ def test_a_worker_group_starts_forwards_and_stops(tmp_path: pathlib.Path) -> Non
         assert exited.exit.stopped_by_us
         assert group.next_event(timeout=DEADLINE_S).kind == Event.GROUP_ENDED
         assert group.next_event(timeout=0) is None
-
-
-def test_a_worker_that_hangs_before_its_program_is_reported_with_the_path(
-    tmp_path: pathlib.Path,
-) -> None:
-    silent = tmp_path / "silent"
-    os.mkfifo(silent)  # opening it for writing blocks without a reader
-    command = _C.WorkerCommand(["/bin/true"], env=ENV, stdout_path=str(silent))
-    with _C.WorkerGroup(start_timeout=2.0) as group:
-        group.start([command])
-        event = group.next_event(timeout=DEADLINE_S)
-        assert event is not None and event.kind == _C.WorkerEvent.Kind.EXITED
-        assert (event.exit.stage, event.exit.path) == ("open", str(silent))
-        assert event.exit.start_timeout == 2.0
-        assert not event.exit.killed_by_us
 
 
 def test_an_agent_is_an_error_in_a_forked_child() -> None:

@@ -7,14 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from support.launching import Job, Process, free_endpoint, launch
-
-
-def wait_for_line(node: Process, part: str) -> None:
-    for line in node.stderr:
-        if part in line:
-            return
-    raise AssertionError(f"the node has ended without {part!r}")
+from support.launching import Job, await_line, free_endpoint, launch
 
 
 @pytest.mark.smoke
@@ -31,10 +24,10 @@ def test_bad_node_leaves_and_a_spare_takes_its_place(tmp_path: Path) -> None:
     """
     with Job(options, ["sh", "-c", worker]) as nodes:
         good = nodes.start(f"--result-json={tmp_path / 'good.json'}")
-        wait_for_line(good, "as host")  # the coordinator stays
+        await_line(good, "as host")  # the coordinator stays
         bad = nodes.start(f"--result-json={tmp_path / 'bad.json'}", BAD="1")
         assert bad.stdout.readline() == "round 0\n"
-        wait_for_line(nodes.start(), "waiting at")
+        await_line(nodes.start(), "waiting at")
         found.touch()
         done = nodes.finish()
     assert [node.returncode for node in done] == [0, 42, 0], [node.stderr for node in done]

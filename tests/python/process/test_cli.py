@@ -183,7 +183,7 @@ def test_port_in_use_is_one_line() -> None:
         done = launch(f"--master-port={port}", "--no-python", "/bin/true")
     assert done.returncode == 73
     assert len(done.stderr.splitlines()) == 1
-    assert str(port) in done.stderr
+    assert re.search(rf"\b{port}\b.*\b{os.getpid()}\b", done.stderr), "the holder is named"
 
 
 def test_program_that_cannot_be_executed_has_its_own_code(tmp_path: Path) -> None:
@@ -336,20 +336,6 @@ def test_what_a_subcommand_prints_reaches_a_pipe(name: str) -> None:
     done = launch(name, "--help")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith(f"usage: elastic-launch {name}")
-
-
-def test_a_reader_that_is_gone_changes_no_exit_status() -> None:
-    reader, writer = os.pipe()
-    os.close(reader)
-    with os.fdopen(writer, "wb") as output:
-        done = subprocess.run(
-            [sys.executable, "-m", "elastic", "drain", "--help"],
-            env=clean_environment(),
-            stdout=output,
-            stderr=subprocess.PIPE,
-            timeout=DEADLINE_S,
-        )
-    assert (done.returncode, done.stderr) == (0, b"")
 
 
 def test_state_changes_are_logged_at_info() -> None:

@@ -9,7 +9,7 @@ from elastic import ConfigError
 from elastic.cli import cluster, resolve
 from elastic.cli.config import JobConfig
 
-from support.launching import Job, clean_environment, free_endpoint, launch
+from support.launching import Job, free_endpoint
 
 SLURM = {
     "SLURM_JOB_ID": "1042",
@@ -156,10 +156,3 @@ def test_two_nodes_of_a_slurm_step_form_one_job(tmp_path: Path) -> None:
         second, first = job.finish()
     assert (first.stdout, second.stdout) == ("0 2 7.0\n", "1 2 7.0\n"), first.stderr
     assert "elastic-launch: Slurm job 7 step 0: --nnodes=2 --node-rank=0" in first.stderr
-
-
-def test_the_launcher_reports_a_missing_scheduler() -> None:
-    bare = {k: v for k, v in clean_environment().items() if not k.startswith("SLURM_")}
-    done = launch("--nnodes=auto", __file__, environ=bare)
-    assert done.returncode == 2
-    assert done.stderr.startswith("elastic-launch: --nnodes is auto, but there are no variables")

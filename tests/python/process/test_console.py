@@ -67,11 +67,12 @@ def test_a_usage_error_keeps_its_code_without_a_console() -> None:
         os.close(console)
 
 
-def test_help_to_a_closed_pipe_is_not_an_error() -> None:
+@pytest.mark.parametrize("words", [["--help"], ["drain", "--help"]])
+def test_help_to_a_closed_pipe_is_not_an_error(words: list[str]) -> None:
     reader, writer = os.pipe()
     os.close(reader)
     done = subprocess.run(
-        launcher_command("--help"), stdout=writer, stderr=subprocess.PIPE, timeout=DEADLINE_S
+        launcher_command(*words), stdout=writer, stderr=subprocess.PIPE, timeout=DEADLINE_S
     )
     os.close(writer)
     assert (done.returncode, done.stderr) == (0, b"")

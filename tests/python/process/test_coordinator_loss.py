@@ -11,17 +11,16 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from support.coordinators import coordinator
-from support.launching import Job, await_line, free_endpoint
+from support.launching import Job, await_line, free_endpoint, shell_job
 
 STORE_GRACE_S = 15  # each test acts within this time
 
 
 def job(run_id: str, endpoint: str, gate: Path) -> Job:
     """A job with one node, whose worker exits with 3 when it reads a line from the gate."""
-    conf = f"is_host=false,store_grace={STORE_GRACE_S}"
-    options = ["--nnodes=1", "--rdzv-backend=c10d", f"--rdzv-id={run_id}", "--no-python"]
-    options += [f"--rdzv-endpoint={endpoint}", f"--rdzv-conf={conf}"]
-    return Job(options, ["sh", "-c", f"echo ready; read line <{gate}; exit 3"])
+    conf = f"--rdzv-conf=is_host=false,store_grace={STORE_GRACE_S}"
+    script = f"echo ready; read line <{gate}; exit 3"
+    return shell_job(endpoint, "1", script, conf, run_id=run_id)
 
 
 @contextmanager

@@ -16,12 +16,12 @@ import pytest
 from elastic import StoreServer
 
 from support.launching import (
-    Job,
     await_line,
     children,
     clean_environment,
     free_endpoint,
     launched,
+    shell_job,
 )
 from support.plug_ins import options, plug_in
 
@@ -49,14 +49,13 @@ def test_a_job_restarts_despite_many_idle_connections(
     gate = tmp_path / "gate"
     os.mkfifo(gate)
     endpoint = free_endpoint()
-    options = ["--nnodes=2", "--rdzv-backend=c10d", "--rdzv-id=job", "--no-python"]
-    options += [f"--rdzv-endpoint={endpoint}", "--max-restarts=1", "--shutdown-timeout=5"]
     script = f"ulimit -Sn; test $TORCHELASTIC_RESTART_COUNT = 1 || {{ read go <{gate}; exit 7; }}"
 
     def limited(*command: str) -> list[str]:
         return ["sh", "-c", f'ulimit {limit} 1024; exec "$@"', "sh", *command]
 
-    with many_descriptors(), ExitStack() as idle, Job(options, ["sh", "-c", script]) as job:
+    nodes = shell_job(endpoint, "2", script, "--max-restarts=1", "--shutdown-timeout=5")
+    with many_descriptors(), ExitStack() as idle, nodes as job:
         for node in (job.start(on=limited), job.start(on=limited)):
             assert node.stdout.readline() == "1024\n", "a worker has the user's limit"
         host, port = endpoint.split(":")

@@ -10,23 +10,22 @@ import json
 import os
 import random
 import signal
-import subprocess
 from pathlib import Path
 
 import pytest
 
-from support.coordinators import coordinator
 from support.launching import (
     DEADLINE_S,
     Job,
     Process,
+    await_line,
     free_endpoint,
     launch,
     launched,
     launcher_command,
     run_program,
 )
-from support.stopping import EXIT_STOPPED, MANY, STUB, stops
+from support.stopping import EXIT_STOPPED, MANY, STUB, await_steps, stops
 from support.waiting import eventually, stall_for_test
 
 ROUNDS = int(os.environ.get("ELASTIC_DRAIN_ROUNDS", "4"))
@@ -37,12 +36,6 @@ def check_one_step(directory: Path, ranks: int, round_number: int = 0) -> int:
     assert sorted(at) == [f"stopped.{round_number}.{rank}" for rank in range(ranks)], at
     (step,) = set(at.values())
     return step
-
-
-def await_lines(node: subprocess.Popen[str], number: int) -> None:
-    """Waits until so many ranks have completed three steps."""
-    for _ in range(number):
-        assert node.stdout.readline().endswith(" runs\n")
 
 
 def stopped(job: Process, number: signal.Signals = signal.SIGTERM) -> str:
@@ -63,7 +56,7 @@ def test_ranks_of_one_node_stop_at_one_step(tmp_path: Path) -> None:
     result, events = tmp_path / "result.json", tmp_path / "events"
     options = ("--standalone", "--nproc-per-node=2", "--drain=60", f"--result-json={result}")
     with launched(*options, f"--event-log={events}", STUB, str(tmp_path), MANY, "1") as job:
-        await_lines(job, 2)
+        await_steps(job, 2)
         stderr = stopped(job)
     step = check_one_step(tmp_path, 2)
     assert f"every rank stops at step {step}" in stderr
@@ -107,7 +100,7 @@ def test_notice_during_the_start_waits_for_the_last_rank(tmp_path: Path) -> None
     with launched(*options, STUB, str(tmp_path), MANY, "1", f"late:{begins}") as job:
         eventually((tmp_path / "step.0.0").exists)
         job.send_signal(signal.SIGTERM)
-        assert any("waiting: no rank has reported a step" in line for line in job.stderr)
+        await_line(job, "waiting: no rank has reported a step")
         begins.touch()
         _, stderr = job.communicate(timeout=DEADLINE_S)
     assert job.returncode == EXIT_STOPPED, stderr
@@ -117,7 +110,7 @@ def test_notice_during_the_start_waits_for_the_last_rank(tmp_path: Path) -> None
 def test_rank_that_never_reports_is_named_and_stopped_last(tmp_path: Path) -> None:
     options = ("--standalone", "--nproc-per-node=2", "--drain=60", "--shutdown-timeout=5")
     with launched(*options, STUB, str(tmp_path), MANY, "20", "silent:1") as job:
-        await_lines(job, 1)
+        await_steps(job, 1)
         stderr = stopped(job)
     assert "rank 1 has reported no step" in stderr
     assert sorted(stops(tmp_path)) == ["stopped.0.0"]
@@ -129,9 +122,7 @@ def test_a_second_signal_is_the_ordinary_stop(tmp_path: Path) -> None:
     with launched("--standalone", "--drain=100", "--drain-signal=USR1", str(script)) as job:
         assert job.stdout.readline() == "begun\n"
         job.send_signal(signal.SIGUSR1)
-        for line in job.stderr:
-            if "waiting: no rank has reported a step" in line:
-                break
+        await_line(job, "waiting: no rank has reported a step")
         job.send_signal(signal.SIGTERM)
         _, stderr = job.communicate(timeout=DEADLINE_S)
     assert job.returncode == 143, stderr
@@ -159,7 +150,7 @@ def test_script_without_should_stop_is_stopped_at_the_deadline(tmp_path: Path) -
 def test_rank_that_fails_after_it_has_stopped_restarts_nothing(tmp_path: Path) -> None:
     options = ("--standalone", "--nproc-per-node=2", "--drain=60", "--max-restarts=1")
     with launched(*options, STUB, str(tmp_path), MANY, "1", "fail:1") as job:
-        await_lines(job, 2)
+        await_steps(job, 2)
         stderr = stopped(job)
     at = stops(tmp_path)
     assert list(at) == ["stopped.0.0"], "the other rank saves its state"
@@ -171,7 +162,7 @@ def test_rank_that_fails_after_it_has_stopped_restarts_nothing(tmp_path: Path) -
 def test_drain_signal_without_drain(tmp_path: Path) -> None:
     options = ("--standalone", "--nproc-per-node=2", "--drain-signal=USR1")
     with launched(*options, STUB, str(tmp_path), MANY, "1") as job:
-        await_lines(job, 2)
+        await_steps(job, 2)
         stderr = stopped(job, signal.SIGUSR1)
     assert "(SIGUSR1)" in stderr
     check_one_step(tmp_path, 2)
@@ -212,49 +203,9 @@ def test_token_of_observers_cannot_drain(tmp_path: Path) -> None:
     check_one_step(tmp_path, 4)
 
 
-def test_coordinator_that_is_killed_and_started_again(tmp_path: Path) -> None:
-    endpoint, state = free_endpoint(), tmp_path / "state"
-    options = two_nodes(endpoint, "--drain=100", "--rdzv-conf=is_host=false,store_grace=100")
-    with Job(options, [STUB, str(tmp_path), MANY, "1"]) as job:
-        with coordinator(endpoint, state) as first:
-            job.start_nodes(2, 2)
-            job.nodes[0].send_signal(signal.SIGTERM)
-            first.kill()
-            first.wait(DEADLINE_S)
-        with coordinator(endpoint, state):
-            nodes = job.finish()
-    assert {node.returncode for node in nodes} == {EXIT_STOPPED}, [n.stderr for n in nodes]
-    check_one_step(tmp_path, 4)
-
-
-def test_a_node_that_is_to_leave_in_place_leaves_when_its_workers_have_finished(
-    tmp_path: Path,
-) -> None:
-    finishes = tmp_path / "finishes"
-    worker = f"""
-        echo runs
-        test "$IS_SHORT" || exec sleep 1000
-        until test -e {finishes}; do sleep 0.02; done
-    """
-    options = ["--nnodes=1:2", f"--rdzv-endpoint={free_endpoint()}", "--rdzv-id=job"]
-    options += ["--rdzv-backend=c10d", "--rdzv-conf=last_call_timeout=60", "--drain=600"]
-    options += ["--on-membership-change=inplace", "--no-python"]
-    with Job(options, ["sh", "-c", worker]) as nodes:
-        first, second = nodes.start(), nodes.start(IS_SHORT="1")
-        for node in (first, second):
-            assert node.stdout.readline() == "runs\n"
-        second.send_signal(signal.SIGTERM)
-        for line in first.stderr:
-            if "to leave at an agreed step (" in line:
-                break
-        finishes.touch()
-        _, stderr = second.communicate(timeout=DEADLINE_S)
-        assert second.returncode == 128 + signal.SIGTERM, stderr
-
-
 def test_ranks_at_full_speed_that_do_not_wait_for_each_other(tmp_path: Path) -> None:
     options = ("--standalone", "--nproc-per-node=2", "--drain=60")
     with launched(*options, STUB, str(tmp_path), "1000000000", "0", "free") as job:
-        await_lines(job, 2)
+        await_steps(job, 2)
         stopped(job)
     assert check_one_step(tmp_path, 2) > 3

@@ -13,7 +13,7 @@ from pathlib import Path
 import namespaces
 import pytest
 
-from support.launching import DEADLINE_S, Job
+from support.launching import DEADLINE_S, shell_job
 
 pytestmark = pytest.mark.skipif(bool(namespaces.why_not()), reason=namespaces.why_not())
 
@@ -51,8 +51,7 @@ class Pair:
 
     def run(self, endpoint: str, *words: str, worker: str = WORKER) -> tuple[list[str], list[str]]:
         """Runs a job of both; returns what its workers and its agents have printed."""
-        options = ["--nnodes=2", "--rdzv-backend=c10d", "--rdzv-id=job", "--no-python"]
-        with Job([*options, f"--rdzv-endpoint={endpoint}", *words], ["bash", "-c", worker]) as job:
+        with shell_job(endpoint, "2", worker, *words, shell="bash") as job:
             for number in range(2):
                 job.start(f"--node-rank={number}", on=self.on(number))
             done = job.finish()
@@ -120,9 +119,7 @@ def test_the_agent_whose_host_has_the_endpoint_hosts_the_coordinator(
 def test_the_address_of_a_node_with_several_can_be_chosen(pair: Pair) -> None:
     second_address(pair)
     words = ("--local-addr=10.88.0.1",)
-    options = ["--nnodes=2", "--rdzv-backend=c10d", "--rdzv-id=job", "--no-python"]
-    endpoint = f"--rdzv-endpoint={pair.hosts[0].address}:{PORT}"
-    with Job([*options, endpoint], ["bash", "-c", WORKER]) as job:
+    with shell_job(f"{pair.hosts[0].address}:{PORT}", "2", WORKER, shell="bash") as job:
         job.start("--node-rank=0", *words, on=pair.on(0))
         job.start("--node-rank=1", on=pair.on(1))
         done = job.finish()
@@ -200,8 +197,7 @@ def test_numeric_endpoints_need_no_resolver(pair: Pair) -> None:
 
 
 def test_a_name_that_appears_later_is_found(pair: Pair) -> None:
-    options = ["--nnodes=2", "--rdzv-backend=c10d", "--rdzv-id=job", "--no-python"]
-    with Job([*options, f"--rdzv-endpoint=node0:{PORT}"], ["bash", "-c", WORKER]) as job:
+    with shell_job(f"node0:{PORT}", "2", WORKER, shell="bash") as job:
         started = [job.start(on=pair.on(number)) for number in range(2)]
         for node in started:
             assert "cannot resolve node0" in node.stderr.readline()
@@ -212,9 +208,7 @@ def test_a_name_that_appears_later_is_found(pair: Pair) -> None:
 
 
 def test_the_host_of_the_endpoint_may_start_last(pair: Pair) -> None:
-    options = ["--nnodes=2", "--rdzv-backend=c10d", "--rdzv-id=job", "--no-python"]
-    endpoint = f"--rdzv-endpoint={pair.hosts[0].address}:{PORT}"
-    with Job([*options, endpoint], ["bash", "-c", WORKER]) as job:
+    with shell_job(f"{pair.hosts[0].address}:{PORT}", "2", WORKER, shell="bash") as job:
         early = job.start(on=pair.on(1))
         assert "cannot connect" in early.stderr.readline()
         job.start(on=pair.on(0))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from support.first_failure import trials
-from support.launching import DEADLINE_S, Job, clean_environment, free_endpoint, launch
+from support.launching import DEADLINE_S, clean_environment, free_endpoint, launch, shell_job
 
 
 def test_the_first_failing_rank_is_reported_even_if_it_dies_last() -> None:
@@ -109,9 +109,9 @@ def test_codes_that_no_restart_helps_end_the_job_on_all_nodes(codes: str, rounds
     script = "echo round; test $RANK = 1 && exit 65; exec sleep 1000"
     if rounds > 1:
         script = script.replace("65", "5")
-    options = ["--nnodes=2", "--rdzv-backend=c10d", f"--rdzv-endpoint={free_endpoint()}"]
-    options += ["--rdzv-id=job", "--max-restarts=2", f"--no-restart-codes={codes}", "--no-python"]
-    with Job([*options, "--restart-backoff=0", "--failure-grace=5"], ["sh", "-c", script]) as job:
+    words = ("--max-restarts=2", "--restart-backoff=0", "--failure-grace=5")
+    no_restart = f"--no-restart-codes={codes}"
+    with shell_job(free_endpoint(), "2", script, no_restart, *words) as job:
         for _ in range(2):
             job.start()
         done = job.finish()

@@ -12,7 +12,7 @@ from elastic import _C
 from elastic.cli import command_line, interface
 from elastic.errors import ConfigError
 
-from support.launching import Job, clean_environment, launch
+from support.launching import Job, clean_environment, launch, shell_job
 from support.networks import hosts_of_two_networks
 
 KNOWN = [
@@ -101,11 +101,10 @@ def test_node_that_does_not_reach_rank_0_fails_with_both_hosts_named(
 ) -> None:
     """The coordinator is reached in the first network; the second one is broken."""
     hosts[0].unplug_interface("data0")
-    endpoint = f"--rdzv-endpoint={hosts[1].address}:29400"
-    options = ["--nnodes=2", "--rdzv-backend=c10d", "--rdzv-id=job", endpoint, "--no-python"]
-    options += ["--subnet=10.78.0.0/24", "--reach-timeout=1", "--max-restarts=1"]
+    endpoint = f"{hosts[1].address}:29400"
+    words = ("--subnet=10.78.0.0/24", "--reach-timeout=1", "--max-restarts=1")
     result = tmp_path / "result.json"
-    with Job(options, ["sleep", "1000"]) as nodes:
+    with shell_job(endpoint, "2", "exec sleep 1000", *words) as nodes:
         nodes.start("--node-rank=0", f"--result-json={result}", on=hosts[0].command)
         nodes.start("--node-rank=1", on=hosts[1].command)
         done = nodes.finish()
@@ -123,14 +122,13 @@ def test_node_that_does_not_reach_rank_0_fails_with_both_hosts_named(
 
 
 def test_reachable_store_and_a_test_that_is_off(hosts: list[namespaces.Host]) -> None:
-    endpoint = f"--rdzv-endpoint={hosts[1].address}:29400"
-    options = ["--nnodes=2", "--rdzv-backend=c10d", "--rdzv-id=job", endpoint, "--no-python"]
-    options += ["--subnet=10.78.0.0/24"]
+    endpoint = f"{hosts[1].address}:29400"
     # The workers run longer than the limit.
     for broken, limit, seconds in ((False, 5, 6), (True, 0, 1)):
         if broken:
             hosts[0].unplug_interface("data0")
-        with Job([*options, f"--reach-timeout={limit}"], ["sleep", str(seconds)]) as nodes:
+        words = ("--subnet=10.78.0.0/24", f"--reach-timeout={limit}")
+        with shell_job(endpoint, "2", f"exec sleep {seconds}", *words) as nodes:
             for rank, host in enumerate(hosts):
                 nodes.start(f"--node-rank={rank}", on=host.command)
             done = nodes.succeed()

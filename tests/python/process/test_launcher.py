@@ -99,9 +99,10 @@ def test_the_childs_traceback_reaches_the_caller(capfd: pytest.CaptureFixture[st
     assert "ValueError: no such data" in capfd.readouterr().err
 
 
-def test_restarted_functions_return_the_values_of_the_last_round() -> None:
-    launched = elastic_launch(config(max_restarts=1), launch_functions.fail_in_round_0)
-    assert launched() == {0: "1", 1: "1"}
+@pytest.mark.parametrize("method", ["spawn", "fork"])
+def test_restarted_functions_return_the_values_of_the_last_round(method: str) -> None:
+    spec = config(max_restarts=1, start_method=method)
+    assert elastic_launch(spec, launch_functions.fail_in_round_0)() == {0: "1", 1: "1"}
 
 
 @pytest.mark.parametrize("method", ["spawn", "fork"])
@@ -178,9 +179,9 @@ def test_objects_of_the_fork_context_are_refused_by_new_interpreters(kind: str) 
     assert "multiprocessing.get_context('spawn'), or use start_method='fork'" in str(caught.value)
 
 
-def forked(**more: Any) -> tuple[LaunchConfig, Any]:
+def forked() -> tuple[LaunchConfig, Any]:
     """A config and a lock, because of which the workers are copies of this process."""
-    return config(start_method="fork", **more), multiprocessing.get_context("fork").Lock()
+    return config(start_method="fork"), multiprocessing.get_context("fork").Lock()
 
 
 def test_copies_of_this_process_increment_under_a_lock() -> None:
@@ -224,15 +225,6 @@ def test_error_of_a_copy_of_this_process_reaches_the_caller() -> None:
     assert (rank, failure.local_rank, failure.exitcode) == (1, 1, 1)
     assert failure.message == "ValueError: no such data"
     assert list(caught.value.failures) == [1]
-
-
-def test_copies_of_this_process_are_restarted() -> None:
-    spec, lock = forked(max_restarts=1)
-
-    def fail_in_round_0(lock: Any) -> str:
-        return launch_functions.fail_in_round_0()
-
-    assert elastic_launch(spec, fail_in_round_0)(lock) == {0: "1", 1: "1"}
 
 
 FORKED_NODE = """

@@ -122,29 +122,6 @@ print(job.next_round(3600).round)
         assert worker.output() == "1\n"
 
 
-def test_a_forked_child_is_no_member(start: Start) -> None:
-    script = """
-import os
-child = os.fork()
-if child == 0:
-    with job.sockets():
-        job.leave()
-    print(job.supported, job.is_over(), flush=True)
-    try:
-        job.next_round()
-    except RuntimeError as error:
-        print(str(error).partition(":")[0], flush=True)
-    os._exit(0)
-os.waitpid(child, 0)
-print(job.supported, job.next_round().round)
-"""
-    with start(script) as worker:
-        assert [worker.next_line(), worker.next_line()] == ["False False", "there is no next round"]
-        worker.wait_for(b"x")
-        worker.give(1)
-        assert worker.output() == "True 1\n"
-
-
 @pytest.mark.parametrize("timeout", ["-1", "float('nan')"])
 def test_invalid_timeouts_are_rejected(start: Start, timeout: str) -> None:
     with start(f"try: job.next_round({timeout})\nexcept ValueError: print('rejected')") as worker:

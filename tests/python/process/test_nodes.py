@@ -5,14 +5,11 @@ from __future__ import annotations
 import re
 import signal
 import socket
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
-from support.launching import DEADLINE_S, Job, await_line, free_endpoint, launch
+from support.launching import DEADLINE_S, Job, await_line, free_endpoint, launch, shell_job
 from support.plug_ins import install
 
 RANKS = "echo rank $RANK of $WORLD_SIZE, node $GROUP_RANK of $GROUP_WORLD_SIZE"
@@ -24,9 +21,7 @@ HOST, GUEST = "--rdzv-conf=is_host=true", "--rdzv-conf=is_host=false"
 def job_at(endpoint: str, nnodes: str, *words: str, conf: str = "", script: str = RANKS) -> Job:
     """Nodes whose workers run a shell script; the first of this machine to start is the host."""
     settings = [f"--rdzv-conf={conf}"] if conf else []
-    options = ["--nnodes", nnodes, "--rdzv-backend=c10d", "--rdzv-id=job", "--no-python"]
-    options += [f"--rdzv-endpoint={endpoint}", "--shutdown-timeout=5", *settings, *words]
-    return Job(options, ["sh", "-c", script])
+    return shell_job(endpoint, nnodes, script, "--shutdown-timeout=5", *settings, *words)
 
 
 def node_name(pid: int) -> str:
@@ -186,22 +181,6 @@ def test_nodes_with_other_settings_are_rejected() -> None:
         first.communicate(timeout=DEADLINE_S)
 
 
-def test_two_nodes_cannot_have_the_same_rank() -> None:
-    host, _, port = free_endpoint().rpartition(":")
-    options = ["--nnodes=3", f"--master-addr={host}", f"--master-port={port}", "--no-python"]
-    with Job(options, ["true"]) as nodes:
-        nodes.start("--node-rank=0")
-        nodes.start("--node-rank=1", LOGLEVEL="INFO")
-        await_line(nodes.nodes[1], "wait")
-        refused = nodes.start("--node-rank=1")
-        _, stderr = refused.communicate(timeout=DEADLINE_S)
-        for node in (nodes.nodes[1], nodes.nodes[0]):  # the host last
-            node.send_signal(signal.SIGTERM)
-            node.communicate(timeout=DEADLINE_S)
-    assert refused.returncode == 76, stderr
-    assert "node_rank=1 was given to both" in stderr
-
-
 def test_too_few_nodes_time_out_after_a_wait_that_is_logged_once() -> None:
     endpoint = free_endpoint()
     with job_at(endpoint, "2", conf="join_timeout=3") as nodes:
@@ -261,38 +240,6 @@ def test_unknown_backend_is_named() -> None:
     assert "no rendezvous backend 'c10'" in done.stderr and "known are c10d, static" in done.stderr
 
 
-@contextmanager
-def web_server() -> Iterator[str]:
-    """A server that is neither a coordinator nor a store."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-
-        def serve() -> None:
-            while True:
-                try:
-                    peer, _ = listener.accept()
-                except OSError:
-                    return
-                with peer, suppress(OSError):  # the peer may close first
-                    peer.recv(4096)
-                    peer.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
-
-        thread = threading.Thread(target=serve)
-        thread.start()
-        try:
-            yield f"127.0.0.1:{listener.getsockname()[1]}"
-        finally:
-            listener.shutdown(socket.SHUT_RDWR)
-            thread.join()
-
-
-def test_foreign_server_at_the_endpoint_is_detected() -> None:
-    with web_server() as endpoint, job_at(endpoint, "2", conf="join_timeout=100") as nodes:
-        nodes.start()
-        (done,) = nodes.finish()
-    assert done.returncode == 76, done.stderr
-    assert endpoint in done.stderr
-
-
 def test_a_lost_node_is_named_where_none_can_replace_it() -> None:
     script = "echo $RANK; sleep 1000"
     with job("2", "--on-node-loss=fail", "--max-restarts=3", script=script) as nodes:
@@ -331,41 +278,6 @@ def test_the_others_go_on_as_soon_as_a_killed_agent_has_ended_with_its_workers(
     assert (first.returncode, first.stdout) == (0, "it has ended\n"), first
     assert second.returncode == -signal.SIGKILL
     assert "was lost (its session was closed and its agent has ended)" in first.stderr
-
-
-def test_done_nodes_do_not_succeed_when_a_node_is_lost_at_work() -> None:
-    script = "echo $GROUP_RANK; test $GROUP_RANK = 0 || sleep 1000"
-    with job("2", "--max-restarts=3", script=script) as nodes:
-        nodes.start("--node-rank=0", f"{HOST},join_timeout=15", LOGLEVEL="INFO")
-        working = nodes.start("--node-rank=1", f"{GUEST},join_timeout=15")
-        assert working.stdout.readline() == "1\n"
-        await_line(nodes.nodes[0], "1 done, waiting for 1 node to finish")
-        working.kill()
-        ended = nodes.finish()
-    assert ended[0].returncode == 78, ended[0].stderr
-    assert re.search(node_name(working.pid) + " was lost", ended[0].stderr)
-
-
-def test_a_done_node_and_replacements_run_the_work_that_lost_nodes_left(tmp_path: Path) -> None:
-    go = tmp_path / "go"
-    work = f"while ! test -e {go}; do sleep 0.05; done"
-    script = f"echo round $ELASTIC_ROUND; test $GROUP_RANK = 2 || {work}"
-    host_conf, guest_conf = f"{HOST},store_grace=15", f"{GUEST},store_grace=15"
-    with job("3", "--max-restarts=3", script=script) as nodes:
-        host = nodes.start("--node-rank=0", host_conf)
-        guest = nodes.start("--node-rank=1", guest_conf)
-        nodes.start("--node-rank=2", guest_conf, LOGLEVEL="INFO")
-        for node in nodes.nodes:
-            assert node.stdout.readline() == "round 0\n"
-        await_line(nodes.nodes[2], "1 done, waiting for 2 nodes to finish")
-        host.kill()
-        guest.kill()
-        go.touch()
-        nodes.start("--node-rank=0", host_conf)
-        nodes.start("--node-rank=1", guest_conf)
-        ended = nodes.finish()
-    assert [node.returncode for node in ended[2:]] == [0, 0, 0], [node.stderr for node in ended]
-    assert [node.stdout for node in ended[2:]] == ["round 1\n"] * 3
 
 
 def test_one_node_needs_no_network() -> None:

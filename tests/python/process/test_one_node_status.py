@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import stat
-import subprocess
 import uuid
 from pathlib import Path
 from typing import Any
@@ -14,8 +13,8 @@ from typing import Any
 import pytest
 from elastic import observe
 
-from support.launching import DEADLINE_S, Job, free_endpoint, launch, launched
-from support.stopping import EXIT_STOPPED, MANY, STUB
+from support.launching import DEADLINE_S, Job, free_endpoint, launch, launched, shell_job
+from support.stopping import EXIT_STOPPED, MANY, STUB, await_steps
 from support.waiting import eventually
 
 
@@ -30,17 +29,12 @@ def listed(run_id: str) -> list[dict[str, Any]]:
     return [one for one in map(json.loads, done.stdout.splitlines()) if one["job"] == run_id]
 
 
-def await_lines(node: subprocess.Popen[str], number: int) -> None:
-    for _ in range(number):
-        assert node.stdout.readline().endswith(" runs\n")
-
-
 @pytest.mark.smoke
 def test_a_job_of_one_node_is_listed_shown_and_stopped_by_its_id(tmp_path: Path) -> None:
     run_id = new_id()
     options = (f"--rdzv-id={run_id}", "--nproc-per-node=2", "--max-restarts=1")
     with launched(*options, STUB, str(tmp_path), MANY, "1") as job:
-        await_lines(job, 2)
+        await_steps(job, 2)
         (row,) = listed(run_id)
         assert (row["phase"], row["nodes_in_round"], row["world_size"]) == ("running", 1, 2)
         assert row["pids"] == [job.pid]
@@ -55,7 +49,7 @@ def test_a_job_of_one_node_is_listed_shown_and_stopped_by_its_id(tmp_path: Path)
         assert "rank 0" in stacks.stdout or "ranks 0" in stacks.stdout
 
         os.kill(workers[1]["pid"], signal.SIGKILL)
-        await_lines(job, 2)
+        await_steps(job, 2)
         text = launch("status", f"--rdzv-id={run_id}").stdout
         assert f"job {run_id}: running" in text
         assert "1 of 1 used" in text and "in the job's only agent at unix:" in text
@@ -71,23 +65,6 @@ def test_a_job_of_one_node_is_listed_shown_and_stopped_by_its_id(tmp_path: Path)
     gone = launch("status", f"--rdzv-id={run_id}")
     assert gone.returncode == 1
     assert f"no job {run_id} of this user runs on this host" in gone.stderr
-
-
-def test_an_observer_of_one_node_sees_the_end_of_the_job() -> None:
-    run_id = new_id()
-    program = ["--no-python", "/bin/sh", "-c", "echo ready; read line; exit 3"]
-    with launched(f"--rdzv-id={run_id}", *program, stdin=subprocess.PIPE) as job:
-        assert job.stdout.readline() == "ready\n"
-        (row,) = listed(run_id)
-        with observe.connect(row["endpoint"]) as seen:
-            snapshot = seen.first(DEADLINE_S)
-            job.stdin.write("go\n")
-            job.stdin.flush()
-            while snapshot is not None and snapshot["result"] is None:
-                snapshot = seen.next(DEADLINE_S)
-        assert snapshot is not None
-        assert (snapshot["result"]["outcome"], snapshot["result"]["exit_code"]) == ("failed", 3)
-        job.communicate(timeout=DEADLINE_S)
 
 
 def test_an_agent_that_was_killed_is_not_listed() -> None:
@@ -106,9 +83,7 @@ def test_an_agent_that_was_killed_is_not_listed() -> None:
 
 def test_a_job_of_several_nodes_is_found_by_its_id() -> None:
     run_id, endpoint = new_id(), free_endpoint()
-    options = ["--nnodes=2", "--rdzv-backend=c10d", f"--rdzv-endpoint={endpoint}"]
-    program = ["--no-python", "/bin/sh", "-c", "echo ready; exec sleep 1000"]
-    with Job([*options, f"--rdzv-id={run_id}"], program) as job:
+    with shell_job(endpoint, "2", "echo ready; exec sleep 1000", run_id=run_id) as job:
         job.start_nodes(2, lines=1)
         (row,) = listed(run_id)
         assert row["endpoint"] == endpoint

@@ -7,16 +7,15 @@ import pty
 import re
 import socket
 import subprocess
-import sys
 from pathlib import Path
 
 from support.launching import (
     DEADLINE_S,
-    Job,
     clean_environment,
     free_endpoint,
     launch,
     launcher_command,
+    shell_job,
 )
 
 TIME = r"    time    \d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} \S+"
@@ -24,9 +23,7 @@ TIME = r"    time    \d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} \S+"
 
 def test_every_node_shows_the_last_lines_of_the_worker_that_failed_first() -> None:
     script = "test $RANK = 1 && { echo boom of $RANK >&2; exit 7; }; exec sleep 1000"
-    options = ["--nnodes=2", "--rdzv-backend=c10d", "--rdzv-id=job", "--no-python"]
-    options += [f"--rdzv-endpoint={free_endpoint()}", "--shutdown-timeout=5"]
-    with Job(options, ["sh", "-c", script]) as nodes:
+    with shell_job(free_endpoint(), "2", script, "--shutdown-timeout=5") as nodes:
         nodes.start("--node-rank=0")
         nodes.start("--node-rank=1")
         done = nodes.finish()
@@ -69,24 +66,6 @@ def test_a_terminal_stays_one_and_its_lines_end_once(tmp_path: Path) -> None:
     assert b"\r\r" not in shown
     assert lines[2] == b""  # also ends a line that the worker has not ended
     assert b"failed: rank 0" in lines[3], shown
-
-
-def test_one_file_for_both_streams_keeps_the_order_of_lines(tmp_path: Path) -> None:
-    script = (
-        "import os\nfor i in range(300):\n"
-        "    os.write(1, b'out %d\\n' % i)\n    os.write(2, b'err %d\\n' % i)\n"
-    )
-    log = tmp_path / "log"
-    with log.open("w") as file:
-        subprocess.run(
-            launcher_command("--standalone", "--no-python", sys.executable, "-c", script),
-            env=clean_environment(),
-            stdout=file,
-            stderr=subprocess.STDOUT,
-            timeout=DEADLINE_S,
-            check=True,
-        )
-    assert log.read_text() == "".join(f"out {i}\nerr {i}\n" for i in range(300))
 
 
 def test_without_capture_the_report_quotes_nothing() -> None:

@@ -136,14 +136,6 @@ def test_with_a_token_the_command_needs_it() -> None:
         nodes.stop("127.0.0.3")
 
 
-def test_without_an_override_the_survivor_ends_after_the_timeout() -> None:
-    with running_job(3, "store_grace=5,override_timeout=3") as nodes:
-        nodes.kill("127.0.0.1", "127.0.0.2")
-        nodes.await_log("127.0.0.3", "waits for a coordinator, or an override, for 3 s")
-        assert nodes.processes["127.0.0.3"].wait(DEADLINE_S) == _C.EXIT_COORDINATOR_LOST
-        assert "was not reached for 8 s" in nodes.log("127.0.0.3")
-
-
 def test_a_node_that_waits_for_an_override_ends_by_sigterm() -> None:
     with running_job(3, "store_grace=5,override_timeout=1000") as nodes:
         nodes.kill("127.0.0.2", "127.0.0.3")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import resource
 import signal
 import socket
@@ -20,12 +19,12 @@ from elastic import StoreServer
 
 from support.launching import (
     DEADLINE_S,
-    Job,
     assert_all_ended,
     clean_environment,
     free_endpoint,
     launch,
     launcher_command,
+    shell_job,
 )
 
 USES_STORE = ["--no-python", "bash", "-c", "exec 3<>/dev/tcp/$MASTER_ADDR/$MASTER_PORT"]
@@ -80,25 +79,6 @@ def test_no_port_is_lost_to_a_neighbour_that_takes_free_ports() -> None:
         assert list(pool.map(run, range(JOBS))) == [(0, "")] * JOBS
 
 
-HOLDER = """
-import socket, sys, time
-with socket.create_server(("127.0.0.1", 0)) as taken:
-    print(taken.getsockname()[1], flush=True)
-    sys.stdin.read()
-"""
-
-
-def test_the_process_that_holds_the_port_is_named() -> None:
-    with subprocess.Popen(
-        [sys.executable, "-c", HOLDER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as holder:
-        port = int(holder.stdout.readline())
-        done = launch(f"--master-port={port}", "--no-python", "true")
-        holder.communicate(timeout=DEADLINE_S)
-    assert done.returncode == 73
-    assert re.search(rf"\b{port}\b.*\b{holder.pid}\b", done.stderr), done.stderr
-
-
 # What scanners and other programs send: a web request, a TLS hello, zeros, noise, the magic of the
 # store with a length of a gigabyte, nothing, and a part of our own handshake.
 STRANGERS = [
@@ -139,9 +119,8 @@ def test_strangers_at_the_ports_do_not_disturb_a_job(
         "echo store $MASTER_PORT; until test -e $GO; do sleep 0.05; done; "
         "exec 3<>/dev/tcp/$MASTER_ADDR/$MASTER_PORT"
     )
-    options = ["--nnodes=2", "--rdzv-backend=c10d", "--rdzv-id=job", "--no-python"]
-    options += [f"--rdzv-endpoint={endpoint}", "--rdzv-conf=node_timeout=10"]
-    with Job(options, ["bash", "-c", script]) as nodes, contextlib.ExitStack() as idle:
+    nodes = shell_job(endpoint, "2", script, "--rdzv-conf=node_timeout=10", shell="bash")
+    with nodes, contextlib.ExitStack() as idle:
         started = [nodes.start(GO=str(tmp_path / "go")) for _ in range(2)]
         ports = {int(endpoint.rpartition(":")[2])}
         for node in started:
@@ -163,9 +142,8 @@ def test_strangers_at_the_ports_do_not_disturb_a_job(
 
 def test_a_scanner_does_not_flood_the_log() -> None:
     endpoint = free_endpoint()
-    options = ["--nnodes=1:2", "--rdzv-backend=c10d", "--rdzv-id=job", "--no-python"]
-    options += [f"--rdzv-endpoint={endpoint}", "--rdzv-conf=last_call_timeout=0"]
-    with Job(options, ["sh", "-c", "echo ready; exec sleep 1000"]) as nodes:
+    script = "echo ready; exec sleep 1000"
+    with shell_job(endpoint, "1:2", script, "--rdzv-conf=last_call_timeout=0") as nodes:
         node = nodes.start()
         assert node.stdout.readline() == "ready\n"
         for _ in range(20):

@@ -73,11 +73,6 @@ def test_a_failed_function_stops_the_others_which_are_not_failures() -> None:
     assert result.is_failed()
 
 
-def test_an_interrupted_function_has_failed() -> None:
-    result = finish(launch_functions.interrupt_itself)
-    assert result.failures and {one.exitcode for one in result.failures.values()} == {130}
-
-
 def test_programs_return_none_and_write_their_files(tmp_path: Path) -> None:
     specs = DefaultLogsSpecs(str(tmp_path), redirects={0: Std.ALL, 1: Std.OUT})
     result = finish("/bin/sh", "-c", "echo out $RANK; echo err $RANK >&2", specs=specs)

@@ -225,16 +225,6 @@ def test_invalid_backend_is_rejected_at_once() -> None:
         handler_over(object())
 
 
-def test_a_native_backend_is_usable_from_python(tmp_path: Path) -> None:
-    backend = backends.create("file", str(tmp_path / "state"), "job", {})
-    assert backend.name == "file"
-    assert backend.get_state() is None
-    state, token, was_set = backend.set_state(b"\x00one")
-    assert (state, was_set) == (b"\x00one", True)
-    assert backend.get_state() == (state, token)
-    assert backend.set_state(b"two", b"old token")[2] is False
-
-
 def test_a_handler_takes_torchs_limit_of_the_pause_between_writes(tmp_path: Path) -> None:
     backend = backends.create("file", str(tmp_path / "state"), "job", {})
     make = rendezvous.DynamicRendezvousHandler.from_backend

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from support.coordinators import coordinator
-from support.launching import DEADLINE_S, Job, free_endpoint
+from support.launching import DEADLINE_S, Job, free_endpoint, shell_job
 
 CODES = {"good": 0, "bad": 3}
 # Each worker ends when it reads a line from its job's gate (a FIFO).
@@ -18,8 +18,7 @@ SCRIPT = "echo rank $RANK of $WORLD_SIZE; read line <$GATE; exit $CODE"
 
 
 def job(run_id: str, endpoint: str, *words: str) -> Job:
-    options = ["--nnodes=2", "--rdzv-backend=c10d", f"--rdzv-id={run_id}", "--no-python"]
-    return Job([*options, f"--rdzv-endpoint={endpoint}", *words], ["sh", "-c", SCRIPT])
+    return shell_job(endpoint, "2", SCRIPT, *words, run_id=run_id)
 
 
 def started(stack: ExitStack, jobs: dict[str, Job], directory: Path) -> dict[str, int]:

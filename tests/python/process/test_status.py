@@ -131,19 +131,12 @@ def test_follow_ends_with_the_job(endpoint: str, tmp_path: Path) -> None:
         node = running.start(FIFO=str(fifo))
         assert node.stdout is not None
         assert node.stdout.readline() == "ready\n"
-        with subprocess.Popen(
-            launcher_command("status", endpoint, "--json", "--follow"),
-            env=clean_environment(),
-            stdout=subprocess.PIPE,
-            text=True,
-        ) as following:
-            assert following.stdout is not None
-            assert json.loads(following.stdout.readline())["phase"] == "running"
-            with open(fifo, "w", encoding="utf-8") as gate:
-                gate.write("go\n")
-            *_, last = following.stdout
-            assert json.loads(last)["result"]["outcome"] == "succeeded"
-            assert following.wait(DEADLINE_S) == 0
+        with Follower(endpoint) as following:
+            following.until(lambda seen: seen["phase"] == "running")
+            fifo.write_text("go\n")
+            last = following.until(lambda seen: seen["result"] is not None)
+            assert last["result"]["outcome"] == "succeeded"
+            assert following.end() == 0
         assert [done.returncode for done in running.finish()] == [0]
 
 
@@ -171,6 +164,11 @@ class Follower:
                 return snapshot
             seen.append((snapshot["phase"], snapshot["round"], snapshot["world_size"]))
         raise AssertionError((seen, self._process.communicate(timeout=DEADLINE_S)))
+
+    def end(self) -> int:
+        """Waits until it has ended by itself."""
+        self._process.communicate(timeout=DEADLINE_S)
+        return self._process.returncode
 
     def stop(self) -> str:
         """Ends it by Ctrl-C; returns its stderr."""

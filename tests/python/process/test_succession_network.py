@@ -9,7 +9,7 @@ from pathlib import Path
 import namespaces
 import pytest
 
-from support.launching import DEADLINE_S, Job, await_line, launcher_command, run_program
+from support.launching import DEADLINE_S, Job, await_line, launcher_command, run_program, shell_job
 from support.waiting import eventually
 
 pytestmark = pytest.mark.skipif(bool(namespaces.why_not()), reason=namespaces.why_not())
@@ -18,9 +18,8 @@ SCRIPT = "echo world $WORLD_SIZE; exec sleep 1000"
 
 
 def job(hosts: list[namespaces.Host], nnodes: str, conf: str, *words: str) -> Job:
-    options = ["--nnodes", nnodes, "--rdzv-backend=c10d", "--rdzv-id=job", "--no-python"]
-    options += [f"--rdzv-endpoint={hosts[0].address}:29400", f"--rdzv-conf={conf}"]
-    return Job([*options, "--shutdown-timeout=5", *words], ["sh", "-c", SCRIPT])
+    words = (f"--rdzv-conf={conf}", "--shutdown-timeout=5", *words)
+    return shell_job(f"{hosts[0].address}:29400", nnodes, SCRIPT, *words)
 
 
 def next_world(node: subprocess.Popen[str]) -> str:
@@ -85,9 +84,7 @@ def names(tmp_path: Path) -> Names:
 
 
 def job_of_pods(nnodes: str, conf: str) -> Job:
-    options = ["--nnodes", nnodes, "--rdzv-backend=c10d", "--rdzv-id=job", "--no-python"]
-    options += ["--rdzv-endpoint=pods:29400", f"--rdzv-conf={conf}"]
-    return Job([*options, "--shutdown-timeout=5"], ["sh", "-c", SCRIPT])
+    return shell_job("pods:29400", nnodes, SCRIPT, f"--rdzv-conf={conf}", "--shutdown-timeout=5")
 
 
 def listens(host: namespaces.Host) -> bool:

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import secrets
-import signal
 import subprocess
 import sys
 import urllib.error
@@ -17,16 +16,15 @@ from pathlib import Path
 import pytest
 from elastic import _C
 
-from support.coordinators import needs_openssl, program
+from support.coordinators import needs_openssl, program, running_coordinator
 from support.launching import (
-    DEADLINE_S,
     Job,
-    Process,
     clean_environment,
     free_endpoint,
     launch,
     launcher_command,
     run_program,
+    shell_job,
 )
 from support.waiting import eventually
 
@@ -51,9 +49,7 @@ def written(path: Path, text: str, mode: int = 0o600) -> Path:
 
 
 def job(endpoint: str, *words: str, script: str = "true", nnodes: str = "2") -> Job:
-    options = ["--nnodes", nnodes, "--rdzv-backend=c10d", "--rdzv-id=job", "--no-python"]
-    options += [f"--rdzv-endpoint={endpoint}", "--shutdown-timeout=5", *words]
-    return Job(options, ["sh", "-c", script])
+    return shell_job(endpoint, nnodes, script, "--shutdown-timeout=5", *words)
 
 
 @pytest.fixture
@@ -61,25 +57,6 @@ def coordinator(token_file: Path) -> Iterator[str]:
     """The endpoint of a coordinator that needs the token."""
     with running_coordinator("--token-file", str(token_file)) as endpoint:
         yield endpoint
-
-
-class running_coordinator:
-    def __init__(self, *words: str, **variables: str) -> None:
-        self.process = Process(
-            [program(), "--bind", "127.0.0.1:0", *words],
-            env=clean_environment(**variables),
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-
-    def __enter__(self) -> str:
-        found = re.search(r"listening on (\S+)$", self.process.stderr.readline())
-        assert found
-        return found[1]
-
-    def __exit__(self, *_: object) -> None:
-        self.process.send_signal(signal.SIGTERM)
-        _, self.log = self.process.communicate(timeout=DEADLINE_S)
 
 
 @pytest.mark.smoke

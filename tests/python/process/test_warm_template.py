@@ -249,21 +249,6 @@ def test_template_that_crashes_ends(source: str, tmp_path: Path) -> None:
         assert (message.kind, message.pid) == ("ended", CRASHING[source])
 
 
-def test_changed_module_makes_the_template_stale(tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text("value = 1\n")
-    (tmp_path / "script.py").write_text("import mine; print(mine.value)\n")
-    environ = clean_environment()
-    with Template("mine", ["script.py"], environ, tmp_path) as template:
-        assert template.receive().kind == "ready"
-        assert template.run(environ) == (0, "1\n")
-        (tmp_path / "mine.py").write_text("value = 2222\n")
-        with open(tmp_path / "output", "w+b") as file:
-            pipe = template.request(environ, file.fileno())
-            message = template.receive()
-        os.close(pipe)
-        assert (message.kind, message.text) == ("stale", str(tmp_path / "mine.py"))
-
-
 REFUSED = {
     "another interpreter": (["/usr/bin/other", "-u", "script.py"], {}, "does not begin with"),
     "an option": ([sys.executable, "-u", "-c", "pass"], {}, "does not support the option -c"),

@@ -47,6 +47,22 @@ def coordinator(endpoint: str, state: Path) -> Iterator[subprocess.Popen[str]]:
 
 
 @contextmanager
+def running_coordinator(*options: str, **environ: str) -> Iterator[str]:
+    """The endpoint of a coordinator at a free port, which ends in order."""
+    command = [program(), "--bind", "127.0.0.1:0", *options]
+    variables = clean_environment(**environ)
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=variables) as process:
+        try:
+            yield await_line(process, r"listening on (\S+)$")[1]
+            process.terminate()
+            process.communicate(timeout=DEADLINE_S)
+            assert process.returncode == 0
+        finally:
+            process.kill()
+            process.wait(DEADLINE_S)
+
+
+@contextmanager
 def listening(*options: str, first: str = "", **environ: str) -> Iterator[subprocess.Popen[str]]:
     """elastic-coordinator with the options, which listens. Its first line contains `first`."""
     command = [program(), *options]

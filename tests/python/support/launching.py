@@ -290,6 +290,14 @@ class Job:
         assert_all_ended(self._environ, deadline_s=60.0)
 
 
+def shell_job(
+    endpoint: str, nnodes: str, script: str, *words: str, run_id: str = "job", shell: str = "sh"
+) -> Job:
+    """Nodes of a job at an endpoint whose workers run a shell script."""
+    options = [f"--nnodes={nnodes}", "--rdzv-backend=c10d", f"--rdzv-id={run_id}", "--no-python"]
+    return Job([*options, f"--rdzv-endpoint={endpoint}", *words], [shell, "-c", script])
+
+
 # The kernel gives ports from its own range to sockets that ask for any, so such a port may be taken
 # between the moment at which it was found free and its use.
 _KERNELS_FIRST = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 from support.paths import STUBS
@@ -12,6 +13,13 @@ EXIT_STOPPED = 80
 
 
 MANY = "1000000"
+
+
+def await_steps(node: subprocess.Popen[str], ranks: int) -> None:
+    """Waits until so many ranks have completed three steps."""
+    assert node.stdout is not None
+    for _ in range(ranks):
+        assert node.stdout.readline().endswith(" runs\n")
 
 
 def stops(directory: Path) -> dict[str, int]:

@@ -155,6 +155,12 @@ TEST_F(AgentMachineTest, WithoutAFailureNothingWaitsForStacks) {
   restart(rdzv::RestartCause::kGrowth);
   EXPECT_TRUE(has<Stop>());
   EXPECT_FALSE(has<Collect>());
+  use(with_stacks());
+  round_ = 0;
+  run();
+  step(StopRequested{SIGTERM});
+  EXPECT_TRUE(has<Stop>());
+  EXPECT_FALSE(has<Collect>());
 }
 
 TEST_F(AgentMachineTest, AStopRequestDoesNotWaitForTheStacksOfAnEarlierStop) {

@@ -42,6 +42,11 @@ struct Step {
 };
 
 // The same behaviour as the store, implemented with maps and a linear list of waits.
+//
+// PyTorch's server differs in waits for queues: it counts a queue as missing in a WAIT for several
+// names though it is not empty; two pushes release a wait for a queue and a key; and a client that
+// a push has woken stays in the queue's list, so that a later push ends its next wait, whatever it
+// waits for.
 class Model {
  public:
   Effect serve(const Step& step) {

@@ -15,8 +15,6 @@
 namespace elastic {
 namespace {
 
-using testing::Contains;
-using testing::ElementsAre;
 using testing::IsEmpty;
 using testing::UnorderedElementsAre;
 using wire::Opcode;
@@ -94,8 +92,8 @@ class Store {
     wire::append_bare_request(&frame, opcode);
     return send(client, frame);
   }
-  std::string set(std::string_view name, std::string_view value, int client = 0) {
-    return pair(client, Opcode::kSet, name, value);
+  std::string set(std::string_view name, std::string_view value) {
+    return pair(0, Opcode::kSet, name, value);
   }
   std::string get(std::string_view name) { return key(0, Opcode::kGet, name); }
   std::string add(std::string_view name, std::int64_t delta) {
@@ -194,14 +192,6 @@ TEST(Store, AddReadsNumbersAsStrtollDoes) {
   }
 }
 
-TEST(Store, AddCountsAMissingKeyAsZero) {
-  Store store;
-  EXPECT_EQ(store.add("/c", -2), number(-2));
-  EXPECT_EQ(store.get("/c"), bytes("-2"));
-  EXPECT_EQ(store.add("/zero", 0), number(0));
-  EXPECT_EQ(store.get("/zero"), bytes("0"));
-}
-
 TEST(Store, AddAndBarrierRejectNonNumbersAndChangeNothing) {
   for (const char* value : {"abc", "", " ", "-", "+", "+-1", "--1", "9223372036854775808",
                             "-9223372036854775809", "99999999999999999999999"}) {
@@ -213,59 +203,6 @@ TEST(Store, AddAndBarrierRejectNonNumbersAndChangeNothing) {
     EXPECT_EQ(store.get("/x"), bytes(value));
     EXPECT_FALSE(store.waiter(2)->waiting());
   }
-}
-
-TEST(Store, CompareSetTable) {
-  const struct {
-    const char* name;
-    const char* current;  // null: missing
-    const char* expected;
-    const char* desired;
-    const char* reply;
-    const char* after;
-  } rows[] = {
-      {"missing, nothing expected", nullptr, "", "new", "new", "new"},
-      {"missing, both empty", nullptr, "", "", "", ""},
-      {"missing, something expected", nullptr, "old", "new", "old", nullptr},
-      {"equal", "old", "old", "new", "new", "new"},
-      {"empty equals empty", "", "", "new", "new", "new"},
-      {"different", "other", "old", "new", "other", "other"},
-      {"present, nothing expected", "other", "", "new", "other", "other"},
-      {"empty, something expected", "", "old", "new", "", ""},
-      {"a prefix is not equal", "olde", "old", "new", "olde", "olde"},
-  };
-  for (const auto& row : rows) {
-    SCOPED_TRACE(row.name);
-    Store store;
-    if (row.current != nullptr) store.set("/k", row.current);
-    EXPECT_EQ(store.compare_set("/k", row.expected, row.desired), bytes(row.reply));
-    EXPECT_EQ(store.check({"/k"}), row.after == nullptr ? kByte1 : kByte0);
-    EXPECT_EQ(store.get("/k"), bytes(row.after == nullptr ? "" : row.after));
-  }
-}
-
-TEST(Store, AppendCreatesAndExtends) {
-  Store store;
-  EXPECT_EQ(store.pair(0, Opcode::kAppend, "/a", "ab"), "");
-  EXPECT_EQ(store.pair(0, Opcode::kAppend, "/a", "cd"), "");
-  EXPECT_EQ(store.get("/a"), bytes("abcd"));
-}
-
-TEST(Store, MultiSetAndMultiGetKeepTheOrder) {
-  Store store;
-  EXPECT_EQ(store.list(0, Opcode::kMultiSet, {"/m1", "x", "/m2", "yy", "/m1", "z"}), "");
-  EXPECT_EQ(store.list(0, Opcode::kMultiGet, {"/m2", "/nope", "/m1", "/m1"}),
-            bytes("yy") + bytes("") + bytes("z") + bytes("z"));
-  EXPECT_EQ(store.list(0, Opcode::kMultiGet, {}), "");
-  EXPECT_EQ(store.list(0, Opcode::kMultiSet, {}), "");
-}
-
-TEST(Store, CheckOfNoKeysAndOfDuplicates) {
-  Store store;
-  EXPECT_EQ(store.check({}), kByte0);
-  store.set("/a", "1");
-  EXPECT_EQ(store.check({"/a", "/a"}), kByte0);
-  EXPECT_EQ(store.check({"/a", "/b"}), kByte1);
 }
 
 TEST(Store, KeysAreCountedAndListedAndQueuesAreNot) {
@@ -284,99 +221,6 @@ TEST(Store, KeysAreCountedAndListedAndQueuesAreNot) {
   EXPECT_EQ(listed.size(), 8u + 3 * 8 + 2 + 5 + 2);
 }
 
-TEST(Store, QueuesAreFifoAndSeparateFromKeys) {
-  Store store;
-  EXPECT_EQ(store.key(0, Opcode::kQueueLen, "/q"), number(0));
-  EXPECT_EQ(store.key(0, Opcode::kQueuePop, "/q"), number(0));
-  store.push("/q", "a");
-  store.push("/q", "");
-  EXPECT_EQ(store.key(0, Opcode::kQueueLen, "/q"), number(2));
-  EXPECT_EQ(store.check({"/q"}), kByte0) << "a queue that is not empty counts as present";
-  EXPECT_EQ(store.get("/q"), bytes(""));
-  EXPECT_EQ(store.key(0, Opcode::kDeleteKey, "/q"), number(0));
-  store.set("/q", "key of the same name");
-  EXPECT_EQ(store.key(0, Opcode::kQueuePop, "/q"), number(2) + bytes("a"));
-  EXPECT_EQ(store.key(0, Opcode::kQueuePop, "/q"), number(1) + bytes(""));
-  EXPECT_EQ(store.get("/q"), bytes("key of the same name"));
-  store.key(0, Opcode::kDeleteKey, "/q");
-  EXPECT_EQ(store.check({"/q"}), kByte1);
-  EXPECT_EQ(store.used(), 0u);
-}
-
-TEST(Store, WaitForPresentKeysIsAnsweredAtOnce) {
-  Store store;
-  store.set("/a", "1");
-  store.push("/q", "x");
-  EXPECT_EQ(store.wait(1, {"/a", "/q"}), kByte0);
-  EXPECT_EQ(store.wait(1, {}), kByte0);
-  EXPECT_FALSE(store.waiter(1)->waiting());
-}
-
-TEST(Store, EveryWriteWakesAWaiter) {
-  const struct {
-    const char* name;
-    void (*write)(Store*);
-    bool wakes;
-  } rows[] = {
-      {"SET", [](Store* s) { s->set("/w", ""); }, true},
-      {"ADD", [](Store* s) { s->add("/w", 0); }, true},
-      {"APPEND", [](Store* s) { s->pair(0, Opcode::kAppend, "/w", ""); }, true},
-      {"MULTI_SET",
-       [](Store* s) {
-         s->list(0, Opcode::kMultiSet, {"/v", "1", "/w", ""});
-       },
-       true},
-      {"COMPARE_SET", [](Store* s) { s->compare_set("/w", "", "1"); }, true},
-      {"QUEUE_PUSH", [](Store* s) { s->push("/w", ""); }, true},
-      {"last BARRIER", [](Store* s) { s->barrier(0, "/w", 1); }, true},
-      {"first BARRIER", [](Store* s) { s->barrier(0, "/w", 2); }, false},
-      {"COMPARE_SET that fails", [](Store* s) { s->compare_set("/w", "x", "1"); }, false},
-      {"SET of another key", [](Store* s) { s->set("/ww", "1"); }, false},
-      {"GET", [](Store* s) { s->get("/w"); }, false},
-      {"DELETE_KEY", [](Store* s) { s->key(0, Opcode::kDeleteKey, "/w"); }, false},
-      {"QUEUE_POP", [](Store* s) { s->key(0, Opcode::kQueuePop, "/w"); }, false},
-  };
-  for (const auto& row : rows) {
-    SCOPED_TRACE(row.name);
-    Store store;
-    EXPECT_EQ(store.wait(1, {"/w"}), "");
-    EXPECT_TRUE(store.waiter(1)->waiting());
-    row.write(&store);
-    EXPECT_EQ(store.woken(), row.wakes ? std::vector<int>{1} : std::vector<int>{});
-    EXPECT_EQ(store.waiter(1)->waiting(), !row.wakes);
-    store.set("/w", "again");
-    EXPECT_THAT(store.woken(), Contains(1).Times(row.wakes ? 0 : 1)) << "each wait ends once";
-  }
-}
-
-TEST(Store, WaitCountsEachMissingKeyOnce) {
-  Store store;
-  store.set("/there", "1");
-  store.wait(1, {"/a", "/b", "/there", "/a", "/b"});
-  store.set("/a", "1");
-  store.set("/a", "2");
-  EXPECT_THAT(store.woken(), IsEmpty());
-  store.key(0, Opcode::kDeleteKey, "/a");
-  store.key(0, Opcode::kDeleteKey, "/there");
-  store.set("/b", "1");
-  EXPECT_THAT(store.woken(), ElementsAre(1)) << "a name counts once, even if it was deleted";
-}
-
-TEST(Store, AllWaitersForAKeyAreWokenOldestFirst) {
-  Store store;
-  for (const int client : {3, 1, 5, 2}) store.wait(client, {"/k"});
-  store.set("/k", "");
-  EXPECT_THAT(store.woken(), ElementsAre(3, 1, 5, 2));
-  EXPECT_EQ(store.table().num_awaited(), 0u);
-}
-
-TEST(Store, ClientMayEndItsOwnWait) {
-  Store store;
-  store.wait(1, {"/k"});
-  EXPECT_EQ(store.set("/k", "", 1), "");
-  EXPECT_THAT(store.woken(), ElementsAre(1));
-}
-
 TEST(Store, CancelAndDisconnectRemoveTheWait) {
   Store store;
   store.wait(1, {"/a", "/b", "/shared"});
@@ -389,103 +233,6 @@ TEST(Store, CancelAndDisconnectRemoveTheWait) {
   store.list(0, Opcode::kMultiSet, {"/a", "", "/b", "", "/c", "", "/shared", ""});
   EXPECT_THAT(store.woken(), IsEmpty());
   EXPECT_EQ(store.bare(1, Opcode::kCancelWait), kByte1) << "also without an open wait";
-}
-
-TEST(Store, NewWaitReplacesTheOpenOne) {
-  Store store;
-  store.wait(1, {"/a"});
-  EXPECT_EQ(store.wait(1, {"/b"}), "");
-  store.set("/a", "");
-  EXPECT_THAT(store.woken(), IsEmpty());
-  store.set("/b", "");
-  EXPECT_THAT(store.woken(), ElementsAre(1));
-  store.wait(1, {"/c"});
-  EXPECT_EQ(store.wait(1, {"/a"}), kByte0);
-  store.set("/c", "");
-  EXPECT_THAT(store.woken(), IsEmpty());
-}
-
-TEST(Store, PushWakesTheOldestWaiterOnly) {
-  Store store;
-  store.wait(1, {"/q"});
-  store.wait(2, {"/q"});
-  store.push("/q", "x");
-  EXPECT_THAT(store.woken(), ElementsAre(1));
-  store.push("/q", "y");
-  EXPECT_THAT(store.woken(), ElementsAre(2));
-}
-
-// PyTorch's server leaves a client that a push has woken in the queue's list, and a later push then
-// ends that client's next wait, whatever it waits for.
-TEST(Store, PushDoesNotEndALaterWaitForAnotherKey) {
-  Store store;
-  store.wait(1, {"/q"});
-  store.push("/q", "x");
-  EXPECT_THAT(store.woken(), ElementsAre(1));
-  store.wait(1, {"/other"});
-  store.push("/q", "y");
-  EXPECT_THAT(store.woken(), IsEmpty());
-  EXPECT_TRUE(store.waiter(1)->waiting());
-}
-
-// PyTorch's server counts a queue as missing in a WAIT for several names, though it is not empty.
-TEST(Store, QueueThatIsNotEmptyIsNotMissing) {
-  Store store;
-  store.push("/q", "x");
-  EXPECT_EQ(store.wait(1, {"/q", "/k"}), "");
-  store.set("/k", "");
-  EXPECT_THAT(store.woken(), ElementsAre(1));
-}
-
-// In PyTorch's server two pushes release a wait for a queue and a key.
-TEST(Store, TwoPushesDoNotReleaseAWaitForAQueueAndAKey) {
-  Store store;
-  store.wait(1, {"/q", "/k"});
-  store.push("/q", "x");
-  store.push("/q", "y");
-  EXPECT_THAT(store.woken(), IsEmpty());
-  store.set("/k", "");
-  EXPECT_THAT(store.woken(), ElementsAre(1));
-}
-
-TEST(Store, PushReachesAClientThatWaitsForThisNameOnly) {
-  Store store;
-  store.wait(1, {"/q", "/k"});
-  store.wait(2, {"/q"});
-  store.push("/q", "x");
-  EXPECT_THAT(store.woken(), ElementsAre(2));
-  store.set("/k", "");
-  EXPECT_THAT(store.woken(), ElementsAre(1));
-}
-
-TEST(Store, LastArrivalReleasesTheBarrier) {
-  Store store;
-  EXPECT_EQ(store.wait(5, {"/bar"}), "");
-  EXPECT_EQ(store.barrier(1, "/bar", 3), "");
-  EXPECT_EQ(store.barrier(2, "/bar", 3), "");
-  EXPECT_THAT(store.woken(), IsEmpty());
-  EXPECT_EQ(store.barrier(3, "/bar", 3), kByte0);
-  EXPECT_THAT(store.woken(), ElementsAre(5, 1, 2)) << "a plain wait for the key as well";
-  EXPECT_EQ(store.get("/bar"), bytes("3"));
-  EXPECT_EQ(store.barrier(4, "/bar", 3), kByte0) << "it stays open";
-  EXPECT_EQ(store.barrier(4, "/zero", 0), kByte0);
-  EXPECT_EQ(store.barrier(4, "/negative", -1), kByte0);
-}
-
-TEST(Store, ArrivalAtABarrierIsNotUndone) {
-  Store store;
-  store.barrier(1, "/bar", 2);
-  EXPECT_EQ(store.bare(1, Opcode::kCancelWait), kByte1);
-  EXPECT_EQ(store.barrier(2, "/bar", 2), kByte0);
-  EXPECT_THAT(store.woken(), IsEmpty());
-}
-
-TEST(Store, SetOfTheBarriersKeyReleasesItsWaiters) {
-  Store store;
-  store.barrier(1, "/bar", 3);
-  store.barrier(2, "/bar", 3);
-  store.set("/bar", "0");
-  EXPECT_THAT(store.woken(), ElementsAre(1, 2));
 }
 
 TEST(Store, ClearRemovesKeysQueuesAndWaits) {

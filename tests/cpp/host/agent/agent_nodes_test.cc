@@ -1,4 +1,5 @@
-// Agents of several nodes, in one process, with one coordinator and real workers.
+// Agents of several nodes, in one process, with one coordinator and real workers. Launchers of
+// several nodes are tested in tests/python/process/test_nodes.py.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,9 +12,6 @@
 #include "elastic/coordinator.h"
 #include "host/agent/agent_harness.h"
 #include "host/base/tcp_proxy.h"
-#include "host/membership/node_identity.h"
-#include "os/net/address.h"
-#include "os/net/held_port.h"
 
 namespace elastic {
 namespace {
@@ -21,14 +19,11 @@ namespace {
 using std::chrono::hours;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
-using support::Fifo;
 using support::RunningAgent;
 using support::ScratchDir;
 using support::shell;
 using support::stub_worker;
-using ::testing::EndsWith;
 using ::testing::HasSubstr;
-using ::testing::IsEmpty;
 using Kind = AgentEvent::Kind;
 
 class AgentNodes : public ::testing::Test {
@@ -94,57 +89,6 @@ TEST_F(AgentNodes, RestartTogetherWithTheirRanksWhenAWorkerFails) {
               HasSubstr("exited with code 3; restarting with 2 nodes, 0 of 1"));
 }
 
-TEST_F(AgentNodes, EndTogetherWithOneCauseWhenTheBudgetIsSpent) {
-  const AgentOptions options = node(shell("test $RANK != 3 || exit 7; exec sleep 1000"), 3, 3);
-  RunningAgent agents[] = {RunningAgent(options), RunningAgent(options), RunningAgent(options)};
-  std::vector<std::string> nodes;
-  int with_failures = 0;
-  for (RunningAgent& agent : agents) {
-    const AgentResult& result = agent.finish();
-    EXPECT_EQ(result.exit_code, 7);
-    EXPECT_EQ(result.state, AgentState::kFailed);
-    ASSERT_TRUE(result.job);
-    EXPECT_EQ(result.job->cause, JobCause::kWorker);
-    EXPECT_EQ(result.job->rank, 3);
-    EXPECT_THAT(result.message, HasSubstr("rank 3 "));
-    nodes.push_back(result.job->node);
-    with_failures += static_cast<int>(result.failures.size());
-  }
-  EXPECT_EQ(nodes[0], nodes[1]);
-  EXPECT_EQ(nodes[0], nodes[2]);
-  EXPECT_EQ(with_failures, 1);
-}
-
-TEST_F(AgentNodes, EndTogetherWhenAProgramCannotBeExecutedOnOne) {
-  AgentOptions good = node(stub_worker({"pause"}, StreamTarget::kDiscard), 2, 2);
-  good.rendezvous.settings.max_restarts = 5;
-  AgentOptions bad = good;
-  bad.workers[1].argv = {"/no/such/program"};
-  RunningAgent a(good);
-  RunningAgent b(bad);
-  EXPECT_EQ(a.finish().exit_code, kExitCannotStart);
-  EXPECT_EQ(b.finish().exit_code, kExitCannotStart);
-  EXPECT_THAT(a.all(Kind::kRestarting), IsEmpty());
-}
-
-TEST_F(AgentNodes, ContinueWithoutANodeThatWasStopped) {
-  const AgentOptions options = node(stub_worker({"pause"}, StreamTarget::kDiscard), 1, 2);
-  RunningAgent a(options);
-  RunningAgent b(options);
-  a.wait_for(Kind::kWorkersRunning);
-  b.wait_for(Kind::kWorkersRunning);
-  a->request_stop(SIGTERM);
-  EXPECT_THAT(b.wait_for(Kind::kRestarting).message, EndsWith("restarting with 1 node"));
-  const AgentEvent running = b.wait_for(Kind::kWorkersRunning);
-  EXPECT_EQ(world_of(running), 2);
-  EXPECT_EQ(running.round->restart_count, 0);
-  EXPECT_EQ(running.round->membership_changes, 1);
-  EXPECT_EQ(a.finish().exit_code, 128 + SIGTERM);
-  EXPECT_EQ(a->result().job, std::nullopt) << "it left before the end";
-  b->request_stop(SIGTERM);
-  EXPECT_EQ(b.finish().exit_code, 128 + SIGTERM);
-}
-
 TEST_F(AgentNodes, RecallADoneNodeWhenAWorkerFails) {
   const ScratchDir dir;
   // Node rank 0 is done at once; the other one fails once, when the test signals it.
@@ -184,22 +128,6 @@ TEST_F(AgentNodes, ReleaseADoneNodeAtTheExitBarrierTimeout) {
   working.finish();
 }
 
-TEST_F(AgentNodes, EndASpareWithSuccess) {
-  const ScratchDir dir;
-  ASSERT_EQ(::mkfifo((dir / "go").c_str(), 0600), 0);
-  AgentOptions options = node(shell("read line < " + (dir / "go")), 1, 1);
-  options.workers.resize(1);
-  RunningAgent member(options);
-  member.wait_for(Kind::kWorkersRunning);
-  RunningAgent spare(options);
-  EXPECT_EQ(spare.wait_for(Kind::kProgress).state, AgentState::kInit);
-  std::ofstream(dir / "go") << "\n";
-  EXPECT_EQ(member.finish().exit_code, 0);
-  EXPECT_EQ(spare.finish().exit_code, 0);
-  EXPECT_EQ(spare->result().state, AgentState::kSucceeded);
-  EXPECT_THAT(spare.all(Kind::kRoundStarting), IsEmpty());
-}
-
 TEST_F(AgentNodes, LeaveAtOnceAfterASignalIfTheyWaitForTheNextRound) {
   AgentOptions options = node(stub_worker({"pause"}, StreamTarget::kDiscard), 2, 2);
   options.rendezvous.settings.max_restarts = 1;
@@ -213,64 +141,6 @@ TEST_F(AgentNodes, LeaveAtOnceAfterASignalIfTheyWaitForTheNextRound) {
   b->request_drain(SIGTERM, hours(1));
   EXPECT_EQ(b.finish().exit_code, 128 + SIGTERM) << "no rank of it could reach a step";
   a.finish();
-}
-
-TEST_F(AgentNodes, ReplaceALeavingNodeByASpare) {
-  const AgentOptions options = node(stub_worker({"pause"}, StreamTarget::kDiscard), 2, 2);
-  RunningAgent a(options);
-  RunningAgent b(options);
-  const int rank = a.wait_for(Kind::kWorkersRunning).round->group_rank;
-  RunningAgent spare(options);
-  spare.wait_for(Kind::kProgress);
-  a->request_stop(SIGTERM);
-  EXPECT_EQ(spare.wait_for(Kind::kWorkersRunning).round->group_rank, rank);
-  a.finish();
-  b->request_stop(SIGTERM);
-  spare->request_stop(SIGTERM);
-}
-
-TEST_F(AgentNodes, SendTheResultToALateNode) {
-  const ScratchDir dir;
-  Fifo fifo(dir / "fifo");
-  ASSERT_EQ(::mkfifo((dir / "go").c_str(), 0600), 0);
-  AgentOptions options = node(shell("read line < " + (dir / "go") + "; exit 9"), 1, 1);
-  // Its sibling is slow to stop, so the job ends (after node_timeout) while a node is still
-  // connected.
-  options.workers[0] = shell("trap '' TERM; echo ready > " + fifo.path() + "; exec sleep 1000");
-  options.stop_grace = hours(1);
-  options.rendezvous.settings.node_timeout = seconds(5);
-  RunningAgent member(options);
-  EXPECT_EQ(fifo.next_line(), "ready");
-  std::ofstream(dir / "go") << "\n";
-  EXPECT_THAT(member.wait_for(Kind::kStopping).message, HasSubstr("exited with code 9"));
-  RunningAgent late(options);
-  EXPECT_EQ(late.finish().exit_code, 9);
-  EXPECT_THAT(late->result().message, HasSubstr("rank 1 on " + os::host_name() + "_"));
-  EXPECT_THAT(late.all(Kind::kRoundStarting), IsEmpty());
-  while (member.wait_for(Kind::kProgress).state != AgentState::kFailed) {
-    ASSERT_FALSE(HasFailure());  // other messages are about the connection
-  }
-  for (int i = 0; i < 3; ++i) member->request_stop(SIGTERM);
-  EXPECT_EQ(member.finish().exit_code, 9);
-}
-
-TEST_F(AgentNodes, ReadmitAnEvictedNodeThatLives) {
-  support::TcpProxy proxy(coordinator_->port());
-  AgentOptions options = node(stub_worker({"pause"}, StreamTarget::kDiscard), 1, 2);
-  options.rendezvous.settings.node_timeout = seconds(6);  // for the pauses of the other node, too
-  RunningAgent a(options);
-  options.rendezvous.endpoint_port = proxy.port();
-  RunningAgent b(options);
-  a.wait_for(Kind::kWorkersRunning);
-  b.wait_for(Kind::kWorkersRunning);
-  proxy.stall_for(hours(1));
-  EXPECT_EQ(world_of(a.wait_for(Kind::kWorkersRunning)), 2) << "alone";
-  proxy.stall_for(Duration::zero());
-  EXPECT_THAT(b.wait_for(Kind::kStopping).message, HasSubstr("the other nodes continued without"));
-  const AgentEvent together = b.wait_for(Kind::kWorkersRunning);
-  EXPECT_EQ(world_of(together), 4);
-  EXPECT_EQ(together.round->restart_count, 0);
-  EXPECT_EQ(world_of(a.wait_for(Kind::kWorkersRunning)), 4);
 }
 
 TEST_F(AgentNodes, StopABrokenGroupWithoutAnAnswer) {
@@ -293,44 +163,6 @@ TEST_F(AgentNodes, StopABrokenGroupWithoutAnAnswer) {
   proxy.stall_for(Duration::zero());
   EXPECT_EQ(b.wait_for(Kind::kWorkersRunning).round->restart_count, 1);
   EXPECT_EQ(a.wait_for(Kind::kWorkersRunning).round->restart_count, 1);
-}
-
-TEST_F(AgentNodes, EndWhenTheCoordinatorIsLost) {
-  AgentOptions options = node(stub_worker({"pause"}, StreamTarget::kDiscard), 2, 2);
-  options.rendezvous.settings.store_grace = milliseconds(300);
-  RunningAgent a(options);
-  RunningAgent b(options);
-  a.wait_for(Kind::kWorkersRunning);
-  b.wait_for(Kind::kWorkersRunning);
-  coordinator_.reset();
-  EXPECT_EQ(a.finish().exit_code, kExitCoordinatorLost);
-  EXPECT_EQ(b.finish().exit_code, kExitCoordinatorLost);
-  EXPECT_EQ(a->result().state, AgentState::kFailed);
-}
-
-TEST_F(AgentNodes, EndTheHostOfTheCoordinatorLast) {
-  const ScratchDir dir;
-  Fifo fifo(dir / "fifo");
-  ASSERT_EQ(::mkfifo((dir / "go").c_str(), 0600), 0);
-  AgentOptions options = node(stub_worker({"pause"}, StreamTarget::kDiscard), 2, 2);
-  const auto held = os::HeldPort::open("", 0);
-  ASSERT_TRUE(held.ok());
-  options.rendezvous.endpoint_port = held->port();
-  options.stop_grace = seconds(1);
-  options.rendezvous.is_host = true;
-  RunningAgent host(options);
-  options.rendezvous.is_host = false;
-  options.workers[0] = shell("trap '' TERM; echo ready > " + fifo.path() + "; exec sleep 1000");
-  options.workers[1] = shell("read line < " + (dir / "go") + "; exit 9");
-  RunningAgent guest(options);
-  EXPECT_EQ(fifo.next_line(), "ready");
-  std::ofstream(dir / "go") << "\n";
-  EXPECT_EQ(guest.finish().exit_code, 9);
-  EXPECT_EQ(host.finish().exit_code, 9);
-  const auto exits = guest.all(Kind::kWorkerExited);
-  ASSERT_EQ(exits.size(), 2u);
-  EXPECT_EQ(exits[1].exit.signal, SIGKILL);
-  EXPECT_GT(host.seen.back().at, exits[1].exit.at);
 }
 
 }  // namespace

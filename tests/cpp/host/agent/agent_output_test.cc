@@ -13,7 +13,6 @@
 #include <filesystem>
 #include <future>
 
-#include "elastic/coordinator.h"
 #include "host/agent/agent_harness.h"
 
 namespace elastic {
@@ -219,40 +218,6 @@ TEST(AgentOutput, WithoutCaptureAWorkerHasTheDescriptorItself) {
     EXPECT_EQ(link == (dir / "err") + "\n", !is_captured) << link;
     ASSERT_EQ(result.failures.size(), 1u);
     EXPECT_EQ(result.failures[0].stderr_tail.empty(), !is_captured);
-  }
-}
-
-TEST(AgentOutput, EveryNodeGetsTheLastLinesOfTheWorkerThatFailedFirst) {
-  auto coordinator = Coordinator::start({});
-  ASSERT_TRUE(coordinator.ok()) << coordinator.status().message();
-  const std::string script =
-      "test $RANK = 1 || exec sleep 1000; echo \"Traceback\nKeyError: $RANK\" >&2; exit 3";
-  AgentOptions options = options_of({shell(script)});
-  options.rendezvous.endpoint_host = "127.0.0.1";
-  options.rendezvous.endpoint_port = (*coordinator)->port();
-  options.rendezvous.is_host = false;
-  options.rendezvous.settings.min_nodes = 2;
-  options.rendezvous.settings.max_nodes = 2;
-  Pipe pipe;
-  std::vector<AgentResult> results;
-  {
-    const Redirection redirection(STDOUT_FILENO, pipe.writer.get());
-    RunningAgent a(options);
-    RunningAgent b(options);
-    results = {a.finish(), b.finish()};
-  }
-  char host[256] = {};
-  ::gethostname(host, sizeof host - 1);
-  const auto now = std::chrono::system_clock::now().time_since_epoch();
-  for (const AgentResult& result : results) {
-    EXPECT_EQ(result.exit_code, 3);
-    ASSERT_TRUE(result.job && result.job->evidence);
-    EXPECT_EQ(result.job->rank, 1);
-    EXPECT_EQ(result.job->evidence->output, "Traceback\nKeyError: 1");
-    EXPECT_EQ(result.job->evidence->host, host);
-    const auto age = now - std::chrono::nanoseconds(result.job->evidence->time);
-    EXPECT_GE(age, std::chrono::seconds(-1));
-    EXPECT_LT(age, std::chrono::seconds(60));
   }
 }
 

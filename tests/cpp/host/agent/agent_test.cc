@@ -15,8 +15,6 @@
 namespace elastic {
 namespace {
 
-using std::chrono::hours;
-using std::chrono::milliseconds;
 using support::Fifo;
 using support::generous_deadline;
 using support::options_of;
@@ -27,7 +25,6 @@ using support::ScratchDir;
 using support::shell;
 using support::stub_worker;
 using support::worker;
-using ::testing::ElementsAre;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -46,11 +43,6 @@ void expect_death_of(int pid) {
   const os::UniqueFd fd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
   if (!fd.valid()) return;  // it has already ended
   EXPECT_TRUE(os::wait_ready(fd.get(), POLLIN, {.deadline = generous_deadline()}).ok()) << pid;
-}
-
-// Ignores SIGTERM, and reports through the FIFO that it does.
-WorkerTemplate stubborn(const std::string& fifo) {
-  return shell("trap '' TERM; echo ready > " + fifo + "; exec sleep 1000");
 }
 
 // --- A round -------------------------------------------------------------------------------------
@@ -113,15 +105,6 @@ TEST(Agent, ReportsTheEventsOfARound) {
   EXPECT_EQ(agent->next_event(generous_deadline()), std::nullopt) << "nothing follows the end";
 }
 
-TEST(Agent, KeepsRunningWhenOneWorkerIsDone) {
-  RunningAgent agent(options_of({stub_worker({"exit", "0"}), stub_worker({"pause"})}));
-  EXPECT_EQ(agent.wait_for(Kind::kWorkerExited).local_rank, 0);
-  agent->request_stop(SIGTERM);
-  const AgentResult& result = agent.finish();
-  EXPECT_EQ(result.exit_code, 128 + SIGTERM);
-  EXPECT_THAT(agent.all(Kind::kRestarting), IsEmpty());
-}
-
 TEST(Agent, StartsWorkersInTheirDirectory) {
   const ScratchDir dir;
   AgentOptions options = options_of({stub_worker({"directory"}, StreamTarget::kFile)});
@@ -150,101 +133,7 @@ TEST(Agent, RejectsInvalidOptions) {
 
 // --- Failures and restarts -----------------------------------------------------------------------
 
-TEST(Agent, RestartsAllWhenOneFailsEachRoundOnAFreshPort) {
-  AgentOptions options =
-      options_of({shell("test $TORCHELASTIC_RESTART_COUNT$ELASTIC_ROUND = 22 || exit 3"),
-                  shell("test $TORCHELASTIC_RESTART_COUNT = 2 || exec sleep 1000")});
-  options.rendezvous.settings.max_restarts = 2;
-  RunningAgent agent(options);
-  EXPECT_EQ(agent.finish().exit_code, 0);
-  const auto rounds = agent.all(Kind::kRoundStarting);
-  ASSERT_EQ(rounds.size(), 3u);
-  for (std::size_t i = 0; i < rounds.size(); ++i) {
-    EXPECT_EQ(rounds[i].round->round, i + 1);
-    EXPECT_EQ(rounds[i].round->restart_count, static_cast<int>(i));
-  }
-  EXPECT_NE(rounds[0].round->master_port, rounds[1].round->master_port);
-  EXPECT_NE(rounds[1].round->master_port, rounds[2].round->master_port);
-  const auto restarts = agent.all(Kind::kRestarting);
-  ASSERT_EQ(restarts.size(), 2u);
-  EXPECT_THAT(restarts[0].message, HasSubstr("exited with code 3"));
-  EXPECT_THAT(restarts[0].message, EndsWith("restarting, 1 of 2 restarts left"));
-}
-
-struct EndCase {
-  const char* name;
-  std::vector<std::string> verb;
-  int exit_code;
-};
-
-class AgentEnd : public ::testing::TestWithParam<EndCase> {};
-
-TEST_P(AgentEnd, HasTheCodeOfTheFirstFailingWorker) {
-  AgentOptions options = options_of({stub_worker({"pause"}), stub_worker(GetParam().verb)});
-  options.rendezvous.settings.max_restarts = 1;
-  RunningAgent agent(options);
-  const AgentResult& result = agent.finish();
-  EXPECT_EQ(result.exit_code, GetParam().exit_code);
-  EXPECT_EQ(result.state, AgentState::kFailed);
-  ASSERT_EQ(result.failures.size(), 1u) << "the worker that we stopped did not fail";
-  EXPECT_EQ(result.failures[0].rank, 1);
-  EXPECT_THAT(result.failures[0].error_file, EndsWith("/attempt_1/1/error.json"));
-  EXPECT_THAT(result.message, StartsWith("rank 1 (local rank 1, pid "));
-  EXPECT_THAT(result.message, EndsWith("the only restart was used"));
-}
-
-INSTANTIATE_TEST_SUITE_P(Agent, AgentEnd,
-                         ::testing::Values(EndCase{"code", {"exit", "3"}, 3},
-                                           EndCase{"largest", {"exit", "255"}, 255},
-                                           EndCase{"segv", {"raise", "11"}, 139},
-                                           EndCase{"kill", {"raise", "9"}, 137}),
-                         [](const auto& test) { return test.param.name; });
-
-TEST(Agent, DoesNotRetryWhatCannotBeExecuted) {
-  AgentOptions options = options_of({stub_worker({"pause"}), worker({"/no/such/program"})});
-  options.rendezvous.settings.max_restarts = 5;
-  RunningAgent agent(options);
-  const AgentResult& result = agent.finish();
-  EXPECT_EQ(result.exit_code, kExitCannotStart);
-  EXPECT_EQ(result.message,
-            "rank 1 (local rank 1) could not be started: exec /no/such/program: No such file or "
-            "directory; a restart would not help");
-  EXPECT_THAT(agent.all(Kind::kRestarting), IsEmpty());
-}
-
-TEST(Agent, KillsTheOthersWhenTheGraceAfterAFailureIsOver) {
-  const ScratchDir dir;
-  ASSERT_EQ(::mkfifo((dir / "fifo").c_str(), 0600), 0);
-  AgentOptions options =
-      options_of({stubborn(dir / "fifo"), shell("read line < " + (dir / "fifo") + "; exit 4")});
-  options.stop_grace = milliseconds(200);
-  RunningAgent agent(options);
-  EXPECT_EQ(agent.finish().exit_code, 4);
-  const auto stopping = agent.all(Kind::kStopping);
-  ASSERT_EQ(stopping.size(), 1u);
-  EXPECT_THAT(stopping[0].message, EndsWith("stopping the other workers, which have 200 ms"));
-  const auto exits = agent.all(Kind::kWorkerExited);
-  ASSERT_EQ(exits.size(), 2u);
-  EXPECT_EQ(exits[1].exit.signal, SIGKILL);
-  EXPECT_GE(exits[1].exit.at - exits[0].exit.at, milliseconds(200));
-}
-
 // --- Stop requests -------------------------------------------------------------------------------
-
-TEST(Agent, StopsRunningWorkersOnRequest) {
-  RunningAgent agent(options_of({stub_worker({"pause"}), stub_worker({"pause"})}));
-  agent.wait_for(Kind::kWorkersRunning);
-  agent->request_stop(SIGINT);
-  const AgentResult& result = agent.finish();
-  EXPECT_EQ(result.state, AgentState::kStopped);
-  EXPECT_EQ(result.exit_code, 128 + SIGINT);
-  EXPECT_EQ(result.message, "stopped by signal 2 (SIGINT)");
-  EXPECT_THAT(result.failures, IsEmpty());
-  for (const AgentEvent& exited : agent.all(Kind::kWorkerExited)) {
-    EXPECT_EQ(exited.exit.signal, SIGINT);
-    EXPECT_TRUE(exited.exit.stopped_by_us);
-  }
-}
 
 TEST(Agent, StopsWhileWorkersStart) {
   std::vector<WorkerTemplate> workers(50, stub_worker({"pause"}, StreamTarget::kDiscard));
@@ -255,50 +144,10 @@ TEST(Agent, StopsWhileWorkersStart) {
   EXPECT_EQ(agent.all(Kind::kWorkerExited).size(), 50u);
 }
 
-TEST(Agent, KillsAtOnceWhenAskedThreeTimes) {
-  const ScratchDir dir;
-  Fifo fifo(dir / "fifo");
-  AgentOptions options = options_of({stubborn(fifo.path())});
-  options.stop_grace = hours(1);
-  RunningAgent agent(options);
-  EXPECT_EQ(fifo.next_line(), "ready");
-  agent->request_stop(SIGTERM);
-  agent.wait_for(Kind::kStopping);
-  agent->request_stop(SIGTERM);
-  agent->request_stop(SIGTERM);
-  EXPECT_EQ(agent.finish().exit_code, 128 + SIGTERM);
-  EXPECT_EQ(agent.all(Kind::kWorkerExited).at(0).exit.signal, SIGKILL);
-}
-
-TEST(Agent, DoesNotRestartWhatItWasAskedToStop) {
-  AgentOptions options = options_of(
-      {stub_worker({"ignore", "15"}, StreamTarget::kDiscard), stub_worker({"exit", "3"})});
-  options.stop_grace = hours(1);
-  options.rendezvous.settings.max_restarts = 100;
-  RunningAgent agent(options);
-  agent.wait_for(Kind::kStopping);
-  for (int i = 0; i < 3; ++i) agent->request_stop(SIGTERM);
-  EXPECT_EQ(agent.finish().exit_code, 128 + SIGTERM);
-  EXPECT_THAT(agent.all(Kind::kRestarting), IsEmpty());
-}
-
 TEST(Agent, KillsItsWorkersWhenItIsDestroyed) {
   RunningAgent agent(options_of({stub_worker({"ignore", "15"}, StreamTarget::kDiscard)}));
   const int pid = agent.wait_for(Kind::kWorkerStarted).pid;
   agent.destroy();
-  expect_death_of(pid);
-}
-
-TEST(Agent, EndsWhenItLosesTheGuardian) {
-  AgentOptions options = options_of({stub_worker({"pause"}, StreamTarget::kDiscard)});
-  options.rendezvous.settings.max_restarts = 5;
-  RunningAgent agent(options);
-  const int pid = agent.wait_for(Kind::kWorkerStarted).pid;
-  ::kill(support::parent_of(pid), SIGKILL);
-  const AgentResult& result = agent.finish();
-  EXPECT_EQ(result.state, AgentState::kUnknown);
-  EXPECT_EQ(result.exit_code, kExitSupervisionLost);
-  EXPECT_THAT(result.message, HasSubstr("guardian"));
   expect_death_of(pid);
 }
 
@@ -390,28 +239,6 @@ TEST(AgentTee, PrefixesWholeLinesOfBothStreams) {
   EXPECT_EQ(console.err, "<default 0 0 ${other}> err\n");
 }
 
-TEST(AgentTee, NeverMixesTheLinesOfSeveralWorkers) {
-  const WorkerTemplate writer =
-      shell("i=0; while [ $i -lt 300 ]; do printf 'step '; echo $i; i=$((i+1)); done",
-            StreamTarget::kTee);
-  const Console console = run_with_console(options_of({writer, writer, writer}));
-  std::map<std::string, int> next;
-  for (const std::string& line : lines_of(console.out)) {
-    const std::string prefix = line.substr(0, line.find(':') + 1);
-    ASSERT_EQ(line, prefix + "step " + std::to_string(next[prefix]++));
-  }
-  EXPECT_THAT(next,
-              ElementsAre(::testing::Pair("[default0]:", 300), ::testing::Pair("[default1]:", 300),
-                          ::testing::Pair("[default2]:", 300)));
-}
-
-TEST(AgentTee, CopiesAllOutputOfAWorkerThatIsKilledAfterWriting) {
-  const Console console = run_with_console(
-      options_of({shell("printf 'one\\ntwo\\nhalf'; kill -9 $$", StreamTarget::kTee)}));
-  EXPECT_EQ(console.result.exit_code, 137);
-  EXPECT_EQ(console.out, "[default0]:one\n[default0]:two\n[default0]:half\n");
-}
-
 TEST(AgentTee, ShowsEveryAttempt) {
   AgentOptions options =
       options_of({shell("echo $ELASTIC_ROUND; test $ELASTIC_ROUND = 2", StreamTarget::kTee)});
@@ -448,42 +275,11 @@ TEST(Agent, CopyInAForkedChildDoesNothingAndLeavesTheWorkersAlone) {
   EXPECT_EQ(agent.finish().exit_code, 128 + SIGTERM);
 }
 
-// ---- Stacks, and ranks that run long after another one has exited.
-// (tests/python/process/test_hangs.py has workers with Python stacks.)
+// ---- Stacks. (tests/python/process/test_hangs.py has workers with Python stacks.)
 
 // An agent waits for stacks for two seconds at most: on a busy machine one of several attempts must
 // have them.
 constexpr int kStacksAttempts = 5;
-
-bool has_stack_of_rank_1(const std::string& text) {
-  return text.find("rank 1 waiting in the kernel") != std::string::npos;
-}
-
-TEST(Agent, EndsAJobOfWhichARankRunsLongAfterAnother) {
-  const ScratchDir dir;
-  std::string report;
-  for (int attempt = 0; attempt < kStacksAttempts && !has_stack_of_rank_1(report); ++attempt) {
-    AgentOptions options = options_of({shell("exit 0"), shell("exec sleep 1000")});
-    options.rendezvous.settings.max_restarts = 3;
-    options.straggler_timeout = std::chrono::seconds(2);  // the other one executes its program
-    options.log_dir = dir / "logs";
-    RunningAgent agent(options);
-    const AgentResult& result = agent.finish();
-    EXPECT_EQ(result.exit_code, kExitPartial);
-    EXPECT_EQ(result.state, AgentState::kFailed);
-    EXPECT_THAT(result.message, StartsWith("partial exit: rank 0 exited with 0, and "));
-    EXPECT_THAT(result.message, EndsWith(" later still running: rank 1"));
-    EXPECT_EQ(agent.all(Kind::kRoundStarting).size(), 1u);
-    report = agent.all(Kind::kHang).at(0).message;
-  }
-  EXPECT_THAT(report, HasSubstr("rank 1 waiting in the kernel"));
-}
-
-TEST(Agent, RanksThatEndInTimeAreNoPartialExit) {
-  AgentOptions options = options_of({shell("exit 0"), shell("sleep 0.1")});
-  options.straggler_timeout = hours(1);
-  EXPECT_EQ(run(options).exit_code, 0);
-}
 
 TEST(Agent, KeepsTheStacksOfTheOtherWorkersWhenOneFails) {
   const ScratchDir dir;
@@ -505,19 +301,6 @@ TEST(Agent, KeepsTheStacksOfTheOtherWorkersWhenOneFails) {
     EXPECT_THAT(notice, HasSubstr("stacks before the stop after a failure, in round 0\n"
                                   "rank 1: "));
   }
-}
-
-// A member of the round that is lost, or a stop request, is no failure of a worker here.
-TEST(Agent, AStopRequestWaitsForNoStacks) {
-  const ScratchDir dir;
-  AgentOptions options = options_of({shell("exec sleep 1000")});
-  options.stacks_on_failure = true;
-  options.log_dir = dir / "logs";
-  RunningAgent agent(options);
-  agent.wait_for(Kind::kWorkersRunning);
-  agent->request_stop(SIGTERM);
-  agent.finish();
-  EXPECT_THAT(agent.all(Kind::kNotice), IsEmpty());
 }
 
 }  // namespace

@@ -85,31 +85,24 @@ TEST_F(CoordinatorFaultsTest, MagicWithoutTheCheckIsInvalid) {
   EXPECT_TRUE(client.is_closed());
 }
 
-TEST_F(CoordinatorFaultsTest, HalfAFrameDelaysNoOtherSession) {
+TEST_F(CoordinatorFaultsTest, BytesThatArriveOneByOneDelayNoOtherSession) {
   start();
   const auto nodes = run_round(1, nnodes(1, 1));
-  const auto slow = connect(5, "slow");
-  std::string bytes;
-  session::append(&bytes, session::ClientMessage(rdzv::Join{slow->info, nnodes(1, 1)}));
-  for (const char byte : bytes) {
-    expect_unharmed(nodes[0].get());
-    if (&byte - bytes.data() == 12) break;
-    slow->raw().send(std::string(1, byte));
-  }
-  slow->raw().send(bytes.substr(12));
-  slow->expect<rdzv::Round>();
-}
-
-TEST_F(CoordinatorFaultsTest, AHelloThatArrivesByteByByteIsAHello) {
-  start();
-  SessionClient client(coordinator->port());
+  SessionClient slow(coordinator->port());
+  slow.info.id = {1, 5};
+  slow.info.name = "slow";
+  slow.info.address = "127.0.0.1";
+  slow.info.store_port = 20005;
   std::string bytes(session::kMagic);
-  session::append(&bytes, session::ClientMessage(session::ClientHello{.job_id = "job"}));
+  session::append(
+      &bytes, session::ClientMessage(session::ClientHello{.job_id = "slow", .node = slow.info.id}));
+  session::append(&bytes, session::ClientMessage(rdzv::Join{slow.info, nnodes(1, 1)}));
   for (const char byte : bytes) {
-    client.raw().send(std::string(1, byte));
-    expect_unharmed(connect(9, "other").get());
+    slow.raw().send(std::string(1, byte));
+    EXPECT_FALSE(nodes[0]->receives<rdzv::Restart>());
   }
-  client.expect<session::ServerHello>();
+  slow.expect<session::ServerHello>();
+  slow.expect<rdzv::Round>();
 }
 
 TEST_F(CoordinatorFaultsTest, NewerClientReceivesTheSupportedVersion) {
@@ -379,22 +372,6 @@ class CoordinatorStateTest : public CoordinatorFaultsTest {
   std::optional<os::TemporaryDirectory> folder;
   CoordinatorOptions options;
 };
-
-TEST_F(CoordinatorStateTest, RestoresItsStateFromTheFile) {
-  start(options);
-  const JobSettings settings = nnodes(2, 2);
-  auto nodes = run_round(2, settings);
-  coordinator->close();
-  start(options);
-  EXPECT_THAT(coordinator->describe(), HasSubstr("round 0"));
-  for (const std::uint64_t id : {1, 2}) {
-    nodes.push_back(connect(id));
-    SessionClient& node = *nodes.back();
-    node.info.highest_round = 1;
-    node.resume(settings, rdzv::NodePhase::kWorking, held(1, 2, static_cast<int>(id) - 1));
-    EXPECT_EQ(node.expect<rdzv::Resumed>().round, 1u);
-  }
-}
 
 TEST_F(CoordinatorStateTest, KeepsItsStateWhileItsStoreDrains) {
   start(options);

@@ -1,5 +1,5 @@
-// The program elastic-coordinator: its signals, exit codes and log lines, and the effect on jobs
-// when it is killed or stopped.
+// The program elastic-coordinator: its signals, exit codes and log lines. What follows its end for
+// jobs is tested with real agents, in tests/python/process.
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
@@ -10,25 +10,18 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <chrono>
-#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "host/coordinator/session_test_client.h"
 #include "os/base/fd.h"
-#include "os/file/directory.h"
-#include "os/file/file.h"
-#include "os/net/held_port.h"
-#include "support/eventually.h"
 
 extern char** environ;
 
 namespace elastic::host {
 namespace {
 
-using std::chrono::seconds;
 using testing::HasSubstr;
 
 // The program, killed with the object.
@@ -51,7 +44,9 @@ class Program {
     ::posix_spawn_file_actions_destroy(&actions);
   }
   ~Program() {
-    if (pid_ > 0) kill_and_wait();
+    if (pid_ <= 0) return;
+    send(SIGKILL);
+    wait();
   }
   Program(const Program&) = delete;
   Program& operator=(const Program&) = delete;
@@ -86,20 +81,11 @@ class Program {
     EXPECT_EQ(::waitpid(pid, &status, 0), pid);
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   }
-  void kill_and_wait() {
-    send(SIGKILL);
-    wait();
-  }
 
  private:
   pid_t pid_ = -1;
   os::UniqueFd errors_;
 };
-
-std::string read_all(const std::string& path) {
-  const auto bytes = os::read_file(path, 1 << 20);
-  return bytes.ok() ? bytes->value_or("") : "";
-}
 
 std::string bind_to(std::uint16_t port) { return "--bind=127.0.0.1:" + std::to_string(port); }
 
@@ -155,83 +141,6 @@ TEST(CoordinatorProgram, LogsTheEventsOfAJob) {
   result.message = "enough";
   one.send_message(rdzv::Close{{}, result});
   program.line_with("the job is closed: it was closed: enough");
-}
-
-TEST(CoordinatorProgram, IsRebuiltFromResumesAfterAKill) {
-  const auto hold = os::HeldPort::open("127.0.0.1", 0);
-  ASSERT_TRUE(hold.ok());
-  const std::uint16_t port = hold->port();
-  auto program = std::make_unique<Program>(std::vector<std::string>{bind_to(port)});
-  EXPECT_EQ(program->port(), port);
-  const JobSettings settings = nnodes(2, 3);
-  std::vector<rdzv::Round> rounds;
-  {
-    SessionClient one(port, 1), two(port, 2), three(port, 3);
-    for (SessionClient* node : {&one, &two, &three}) node->join(settings);
-    for (SessionClient* node : {&one, &two, &three}) rounds.push_back(node->expect<rdzv::Round>());
-    program->kill_and_wait();
-    EXPECT_TRUE(one.is_closed());
-  }
-  program = std::make_unique<Program>(std::vector<std::string>{bind_to(port)});
-  EXPECT_EQ(program->port(), port);
-  std::vector<std::unique_ptr<SessionClient>> nodes;
-  for (const std::uint64_t id : {3, 1, 2}) {
-    nodes.push_back(std::make_unique<SessionClient>(port, id));
-    nodes.back()->info.highest_round = 1;
-    const rdzv::Round& round = rounds[id - 1];
-    nodes.back()->resume(settings, rdzv::NodePhase::kWorking,
-                         core::HeldRound{*round.record, round.own.group_rank});
-    EXPECT_EQ(nodes.back()->expect<rdzv::Resumed>().round, 1u) << "node " << id;
-  }
-  for (const auto& node : nodes) EXPECT_FALSE(node->receives<rdzv::Restart>());
-  // The coordinator has the round again: it ends when a member leaves.
-  nodes[0]->send_message(rdzv::Leave{{}, "done here"});
-  EXPECT_EQ(nodes[1]->expect<rdzv::Restart>().round, 1u);
-}
-
-TEST(CoordinatorProgram, RestoresItsStateFileAfterAKill) {
-  auto folder = os::TemporaryDirectory::create();
-  ASSERT_TRUE(folder.ok());
-  const std::string path = folder->path() + "/state";
-  const std::string file = "--state-file=" + path;
-  const auto hold = os::HeldPort::open("127.0.0.1", 0);
-  ASSERT_TRUE(hold.ok());
-  const std::uint16_t port = hold->port();
-  auto program = std::make_unique<Program>(std::vector<std::string>{bind_to(port), file});
-  EXPECT_EQ(program->port(), port);
-  JobSettings settings = nnodes(1, 1);
-  {
-    SessionClient node(port, 1);
-    node.join(settings);
-    node.expect<rdzv::Round>();
-    EXPECT_TRUE(support::eventually([&] {
-      return read_all(path).find(node.info.name) != std::string::npos;
-    })) << "the state is not written";
-    program->kill_and_wait();
-  }
-  program = std::make_unique<Program>(std::vector<std::string>{bind_to(port), file});
-  EXPECT_THAT(program->line_with("continues from"), HasSubstr("round 0"));
-  EXPECT_EQ(program->port(), port);
-  SessionClient node(port, 1);
-  node.info.highest_round = 1;
-  node.resume(settings, rdzv::NodePhase::kWorking, held(1, 1, 0));
-  EXPECT_EQ(node.expect<rdzv::Resumed>().round, 1u);
-}
-
-TEST(CoordinatorProgram, EvictsNoNodeAfterAStall) {
-  Program program({bind_to(0)});
-  const std::uint16_t port = program.port();
-  JobSettings settings = nnodes(1, 2);
-  settings.node_timeout = seconds(4);  // for the test's own silence, too
-  SessionClient one(port, 1), two(port, 2);
-  for (SessionClient* node : {&one, &two}) node->join(settings);
-  for (SessionClient* node : {&one, &two}) node->expect<rdzv::Round>();
-  program.send(SIGSTOP);
-  // It notices a stop that ends this much later than the timer for which it slept.
-  support::stall_for_test(settings.node_timeout * 3 / 2);
-  program.send(SIGCONT);
-  for (SessionClient* node : {&one, &two}) EXPECT_FALSE(node->receives<rdzv::Evicted>());
-  for (SessionClient* node : {&one, &two}) EXPECT_FALSE(node->receives<rdzv::Restart>());
 }
 
 }  // namespace

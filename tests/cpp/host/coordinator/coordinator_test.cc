@@ -1,5 +1,5 @@
-// The coordinator over real sockets, in virtual time: joins, lost nodes, and clients without effect
-// on a job.
+// The coordinator over real sockets, in virtual time: what nodes receive, its jobs, and the user's
+// store. Lost nodes are tested in coordinator_lost_node_test.cc and membership/session_test.cc.
 
 #include "elastic/coordinator.h"
 
@@ -11,7 +11,6 @@
 #include <string>
 #include <vector>
 
-#include "elastic/store_server.h"
 #include "host/coordinator/coordinator_fixture.h"
 
 namespace elastic::host {
@@ -20,26 +19,6 @@ namespace {
 using std::chrono::seconds;
 using testing::HasSubstr;
 using testing::Not;
-
-TEST_F(TurnedCoordinatorTest, ThreeNodesFormARoundAndEachReceivesIt) {
-  start();
-  std::vector<std::unique_ptr<SessionClient>> nodes;
-  for (const std::uint64_t id : {3, 1, 2}) {
-    nodes.push_back(connect(id));
-    nodes.back()->join(nnodes(3, 3));
-  }
-  std::vector<int> ranks;
-  for (const auto& node : nodes) {
-    const auto hello = node->expect<session::ServerHello>();
-    EXPECT_NE(hello.incarnation, 0u);
-    const auto round = node->expect<rdzv::Round>();
-    EXPECT_EQ(round.record->round, 1u);
-    EXPECT_EQ(round.record->nodes, 3);
-    EXPECT_EQ(round.record->master_port, 20001);
-    ranks.push_back(round.own.group_rank);
-  }
-  EXPECT_EQ(ranks, (std::vector<int>{2, 0, 1})) << "by the names, not by the order of arrival";
-}
 
 TEST_F(TurnedCoordinatorTest, TheMemberListIsFetchedOnDemand) {
   start();
@@ -84,44 +63,6 @@ TEST_F(TurnedCoordinatorTest, LateNodeWaitsAndTheOthersReceiveTheCount) {
   EXPECT_EQ(observer->expect<session::Counts>().waiting_nodes, 1) << "pushed with the hello";
 }
 
-TEST_F(TurnedCoordinatorTest, ANodeWhoseSessionClosesIsLostAfterReconnectGrace) {
-  start();
-  JobSettings settings = nnodes(2, 3);
-  settings.reconnect_grace = seconds(10);
-  const auto nodes = run_round(3, settings);
-  const Instant before = group.now();
-  nodes[2]->raw().reset();
-  const auto restart = nodes[0]->expect<rdzv::Restart>();
-  EXPECT_EQ(group.now() - before, settings.reconnect_grace);
-  EXPECT_EQ(restart.cause, rdzv::RestartCause::kMemberLost);
-  EXPECT_THAT(restart.reason, HasSubstr(nodes[2]->info.name));
-}
-
-TEST_F(TurnedCoordinatorTest, SilentNodeIsLostAndNotified) {
-  start();
-  JobSettings settings = nnodes(1, 2);
-  settings.node_timeout = seconds(5);
-  const auto nodes = run_round(2, settings);
-  group.advance(seconds(3));
-  EXPECT_FALSE(nodes[0]->receives<rdzv::Restart>());  // which is a sign of life
-  group.advance(seconds(3));
-  EXPECT_TRUE(nodes[0]->receives<rdzv::Restart>());
-  EXPECT_THAT(nodes[1]->expect<rdzv::Evicted>().reason, HasSubstr("no sign of life"));
-}
-
-TEST_F(TurnedCoordinatorTest, ASessionThatResumesInTimeChangesNothing) {
-  start();
-  JobSettings settings = nnodes(2, 2);
-  settings.reconnect_grace = seconds(60);
-  auto nodes = run_round(2, settings);
-  nodes[1]->raw().reset();
-  const auto again = connect(2);
-  again->info.highest_round = 1;
-  again->resume(settings, rdzv::NodePhase::kWorking, held(1, 2, 1));
-  EXPECT_EQ(again->expect<rdzv::Resumed>().round, 1u);
-  EXPECT_FALSE(nodes[0]->receives<rdzv::Restart>());
-}
-
 TEST_F(TurnedCoordinatorTest, NewestSessionOfANodeReplacesTheOlder) {
   start();
   JobSettings settings = nnodes(2, 2);
@@ -150,39 +91,6 @@ TEST_F(TurnedCoordinatorTest, ARoundFollowsWhatANodeSaysInANewSession) {
   EXPECT_FALSE(again->receives<rdzv::Round>());
   again->resume(settings, rdzv::NodePhase::kJoined);
   EXPECT_EQ(again->expect<rdzv::Round>().record->round, 1u);
-}
-
-TEST_F(TurnedCoordinatorTest, LeaveIsNotALossAndIsSentAtOnce) {
-  start();
-  JobSettings settings = nnodes(1, 2);
-  const auto nodes = run_round(2, settings);
-  nodes[1]->send_message(rdzv::Leave{{}, "told to stop"});
-  EXPECT_THAT(nodes[0]->expect<rdzv::Restart>().reason, HasSubstr("left (told to stop)"));
-}
-
-TEST_F(TurnedCoordinatorTest, NodesWithOtherSettingsAreRejectedWithBothValues) {
-  start();
-  const auto first = connect(1);
-  first->join(nnodes(2, 2));
-  first->expect<rdzv::Waiting>();
-  const auto second = connect(2);
-  second->join(nnodes(3, 3));
-  EXPECT_EQ(second->expect<rdzv::Refused>().error.message(),
-            "this node has --nnodes=3, the job has --nnodes=2");
-}
-
-TEST_F(TurnedCoordinatorTest, InvalidSettingsAreRejectedAndNotAdopted) {
-  start();
-  const auto first = connect(1);
-  first->join(nnodes(3, 2));
-  EXPECT_THAT(std::string(first->expect<rdzv::Refused>().error.message()),
-              HasSubstr("the minimum is greater than the maximum"));
-  first->info.local_world_size = 0;
-  first->join(nnodes(3, 3));
-  first->expect<rdzv::Refused>();
-  const auto second = connect(2);
-  second->join(nnodes(1, 1));
-  second->expect<rdzv::Round>();
 }
 
 TEST_F(TurnedCoordinatorTest, MessageForAnUnknownJobIsRejected) {
@@ -247,7 +155,9 @@ TEST_F(TurnedCoordinatorTest, PortServesTheUsersStore) {
   store.validate();
   store.set("/k", "v");
   EXPECT_EQ(store.get("/k"), "v");
+  run_round(2, nnodes(2, 2));
   EXPECT_EQ(store.num_keys(), 1) << "membership is not kept there";
+  EXPECT_EQ(store.get("/k"), "v") << "the store of the round is another one";
 }
 
 // With static ranks the workers' store is the endpoint itself.
@@ -266,25 +176,6 @@ TEST_F(TurnedCoordinatorTest, ARoundWhoseStoreIsTheEndpointBeginsWithAnEmptyOne)
   TestClient next(coordinator->port());
   next.validate();
   EXPECT_EQ(next.num_keys(), 0);
-}
-
-TEST_F(TurnedCoordinatorTest, RoundWithItsOwnStoreKeepsTheUsersKeys) {
-  start();
-  TestClient user(coordinator->port());
-  user.validate();
-  user.set("/k", "v");
-  EXPECT_TRUE(user.ping());
-  run_round(2, nnodes(2, 2));
-  EXPECT_EQ(user.get("/k"), "v");
-}
-
-TEST(Coordinator, PlainStoreIsNotACoordinator) {
-  auto server = StoreServer::start({});
-  ASSERT_TRUE(server.ok());
-  TestClient client((*server)->port());
-  client.validate();
-  client.send(TestClient::list_frame(wire::Opcode::kCheck, {std::string(session::kReservedKey)}));
-  EXPECT_EQ(client.receive(1), std::string(1, wire::kNotReady));
 }
 
 }  // namespace

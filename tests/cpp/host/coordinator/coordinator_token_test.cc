@@ -5,8 +5,6 @@
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <atomic>
-#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -15,20 +13,16 @@
 #include <optional>
 #include <random>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
-#include "elastic/rendezvous_client.h"
 #include "host/auth/token_list.h"
 #include "host/coordinator/coordinator_fixture.h"
-#include "os/loop/clock.h"
 #include "os/net/tls.h"
 
 namespace elastic::host {
 namespace {
 
-using testing::AllOf;
 using testing::HasSubstr;
 
 constexpr const char* kSecret = "0123456789abcdef0123456789abcdef";
@@ -162,50 +156,10 @@ class CoordinatorTokenTest : public CoordinatorTest {
     SecureClient client(coordinator->port(), token, job);
     return !client.shake_hands() || !client.receive().has_value();
   }
-  std::unique_ptr<RendezvousClient> member(const TokenOptions& token,
-                                           const std::string& job = "job") {
-    RendezvousClientOptions options;
-    options.run_id = job;
-    options.rendezvous.settings = nnodes(2, 2);
-    options.rendezvous.endpoint_host = "127.0.0.1";
-    options.rendezvous.endpoint_port = coordinator->port();
-    options.rendezvous.is_host = false;
-    options.rendezvous.token = token;
-    auto started = RendezvousClient::start(options);
-    EXPECT_TRUE(started.ok()) << started.status().message();
-    return started.ok() ? *std::move(started) : nullptr;
-  }
-  static Status error_of_round(RendezvousClient* client) {
-    return client->next_rendezvous(os::monotonic_now() + std::chrono::seconds(60)).status();
-  }
 
   std::mutex mutex_;
   std::vector<std::string> lines_;
 };
-
-TEST_F(CoordinatorTokenTest, NodesWithTheTokenFormARound) {
-  start_with({.text = kSecret});
-  const auto first = member({.text = kSecret}), second = member({.text = kSecret});
-  Status of_first;
-  std::thread other([&] { of_first = error_of_round(first.get()); });
-  const Status of_second = error_of_round(second.get());
-  other.join();
-  EXPECT_TRUE(of_first.ok()) << of_first.message();
-  EXPECT_TRUE(of_second.ok()) << of_second.message();
-}
-
-TEST_F(CoordinatorTokenTest, EachSideThatLacksTheTokenIsToldSo) {
-  start_with({.text = kSecret});
-  EXPECT_THAT(std::string(error_of_round(member({}).get()).message()),
-              HasSubstr("the coordinator needs a token, and this node has none"));
-  EXPECT_THAT(std::string(error_of_round(member({.text = kOther}).get()).message()),
-              AllOf(HasSubstr("does not accept the token"), HasSubstr("use the same token")));
-  EXPECT_EQ(num_lines_with("127.0.0.1: a session was refused"), 1u)
-      << "one line for each address and minute";
-  start({});
-  EXPECT_THAT(std::string(error_of_round(member({.text = kSecret}).get()).message()),
-              HasSubstr("has no token, and this node has one"));
-}
 
 TEST_F(CoordinatorTokenTest, BytesMayArriveOneByOne) {
   start_with({.text = kSecret});
@@ -308,6 +262,7 @@ TEST_F(CoordinatorTokenTest, ReplayedAndChangedBytesDoNotAffectTheJob) {
   }
   EXPECT_TRUE(node->is_alive());
   EXPECT_EQ(coordinator->stats().jobs, 1u);
+  EXPECT_GE(num_lines_with("127.0.0.1: a session was refused"), 1u);
   EXPECT_LE(num_lines_with("127.0.0.1: a session was refused"), 1 + attacks / 1000u);
   EXPECT_EQ(num_lines_with("is lost"), 0u);
 }

@@ -1,11 +1,12 @@
-// Sessions whose job's record a store keeps, with real threads and time: what an agent receives,
-// and what remains in the store. The rules are tested in core/succession/kept_machine_test.cc.
+// Sessions whose job's record a store keeps, with real threads and time. The rules are stories
+// (tests/data/scenarios/record); whole jobs are in tests/python/process/test_store_jobs.py.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <condition_variable>
 #include <filesystem>
+#include <functional>
 #include <future>
 #include <mutex>
 #include <set>
@@ -19,7 +20,6 @@
 #include "os/file/directory.h"
 #include "os/loop/clock.h"
 #include "os/loop/loop_thread.h"
-#include "support/eventually.h"
 
 namespace elastic::host {
 namespace {
@@ -84,12 +84,6 @@ class KeptNode {
     }
     return std::nullopt;
   }
-  const NodeId& id() const { return info_.id; }
-  int waiting_nodes() {
-    int number = 0;
-    thread_->call([&] { number = membership_->waiting_nodes(); });
-    return number;
-  }
 
  private:
   RendezvousOptions options_;
@@ -100,6 +94,16 @@ class KeptNode {
 };
 
 using KeptNodes = std::vector<std::unique_ptr<KeptNode>>;
+
+using MakeBackend = std::function<std::shared_ptr<RendezvousBackend>(int)>;
+
+KeptNodes start_nodes(const JobSettings& settings, const MakeBackend& make_backend) {
+  KeptNodes nodes;
+  for (int i = 0; i < settings.max_nodes; ++i) {
+    nodes.push_back(std::make_unique<KeptNode>(make_backend(i), settings, i));
+  }
+  return nodes;
+}
 
 void expect_one_round(const KeptNodes& nodes) {
   for (const auto& seat : nodes) seat->join();
@@ -113,30 +117,13 @@ void expect_one_round(const KeptNodes& nodes) {
   EXPECT_EQ(ranks.size(), nodes.size());
 }
 
-TEST(KeptMembership, DeliversTheAddressBeforeTheRound) {
-  auto store = std::make_shared<MemoryStore>();
-  KeptNodes nodes;
-  for (int i = 0; i < 4; ++i) {
-    nodes.push_back(
-        std::make_unique<KeptNode>(std::make_shared<MemoryBackend>(store), kept_settings(4, 4), i));
-    const auto ready = nodes.back()->next<MembershipReady>();
-    ASSERT_TRUE(ready.has_value());
-    EXPECT_EQ(ready->address, "127.0.0.1");
-  }
-  expect_one_round(nodes);
-}
-
 TEST(KeptMembership, FormsARoundOverAStoreWithFaults) {
   const MemoryBackend::Faults faults = {
       .lost_write = 0.3, .lost_answer = 0.2, .stale_read = 0.2, .failed_call = 0.2};
   auto store = std::make_shared<MemoryStore>();
-  KeptNodes nodes;
-  for (int i = 0; i < 6; ++i) {
-    const auto seed = static_cast<std::uint64_t>(i);
-    nodes.push_back(std::make_unique<KeptNode>(std::make_shared<MemoryBackend>(store, faults, seed),
-                                               kept_settings(6, 6), i));
-  }
-  expect_one_round(nodes);
+  expect_one_round(start_nodes(kept_settings(6, 6), [&](int i) {
+    return std::make_shared<MemoryBackend>(store, faults, static_cast<std::uint64_t>(i));
+  }));
 }
 
 TEST(KeptMembership, AChangeIsPushedWhereTheStoreCanWatch) {
@@ -145,71 +132,8 @@ TEST(KeptMembership, AChangeIsPushedWhereTheStoreCanWatch) {
   JobSettings settings = kept_settings(2, 2);
   settings.node_timeout = 100s;  // only the change can wake a node in time
   auto store = std::make_shared<MemoryStore>();
-  KeptNodes nodes;
-  for (int i = 0; i < 2; ++i) {
-    nodes.push_back(std::make_unique<KeptNode>(std::make_shared<MemoryBackend>(store, watching, 1),
-                                               settings, i));
-  }
-  expect_one_round(nodes);
-}
-
-TEST(KeptMembership, AnotherNodeContinuesTheJobOfALostCoordinator) {
-  auto store = std::make_shared<MemoryStore>();
-  KeptNodes nodes;
-  JobSettings settings = kept_settings(2, 3);
-  settings.last_call_timeout = 60s;  // the first round has all three, however late one joins
-  for (int i = 0; i < 3; ++i) {
-    nodes.push_back(
-        std::make_unique<KeptNode>(std::make_shared<MemoryBackend>(store), settings, i));
-    ASSERT_TRUE(nodes.back()->next<MembershipReady>().has_value());
-  }
-  expect_one_round(nodes);
-  nodes[0]->crash();  // it was the first, and runs the coordinator
-  for (const int i : {1, 2}) {
-    KeptNode& seat = *nodes[static_cast<std::size_t>(i)];
-    const auto restart = seat.next<rdzv::Restart>();
-    ASSERT_TRUE(restart.has_value());
-    EXPECT_THAT(restart->reason, HasSubstr("node0 was lost"));
-    seat.send(rdzv::Gone{seat.id(), restart->round});
-    seat.join();
-  }
-  for (const int i : {1, 2}) {
-    const auto round = nodes[static_cast<std::size_t>(i)]->next<rdzv::Round>();
-    ASSERT_TRUE(round.has_value());
-    EXPECT_EQ(round->record->nodes, 2);
-    EXPECT_EQ(round->record->round, 2u);
-    EXPECT_EQ(round->record->term, 2u);
-  }
-}
-
-TEST(KeptMembership, ReportsTheNumberOfWaitingNodes) {
-  auto store = std::make_shared<MemoryStore>();
-  JobSettings settings = kept_settings(1, 3);
-  settings.settle = 60s;
-  KeptNodes nodes;
-  for (int i = 0; i < 3; ++i) {
-    nodes.push_back(
-        std::make_unique<KeptNode>(std::make_shared<MemoryBackend>(store), settings, i));
-  }
-  nodes[0]->join();
-  ASSERT_TRUE(nodes[0]->next<rdzv::Round>().has_value());
-  EXPECT_EQ(nodes[0]->waiting_nodes(), 0);
-  nodes[1]->join();
-  ASSERT_TRUE(nodes[1]->next<rdzv::Waiting>().has_value());
-  // The number is a message of its own.
-  EXPECT_TRUE(support::eventually([&] { return nodes[1]->waiting_nodes() == 1; }));
-}
-
-TEST(KeptMembership, AStoreThatWasRestartedEndsTheMembershipWithOneError) {
-  auto store = std::make_shared<MemoryStore>();
-  KeptNode seat(std::make_shared<MemoryBackend>(store), kept_settings(1, 1), 0);
-  seat.join();
-  ASSERT_TRUE(seat.next<rdzv::Round>().has_value());
-  store->empty();
-  const auto lost = seat.next<MembershipLost>();
-  ASSERT_TRUE(lost.has_value());
-  EXPECT_EQ(lost->exit_code, kExitCoordinatorLost);
-  EXPECT_THAT(lost->message, HasSubstr("the store was restarted"));
+  expect_one_round(start_nodes(
+      settings, [&](int) { return std::make_shared<MemoryBackend>(store, watching, 1); }));
 }
 
 TEST(KeptMembership, MissingStoreIsLoggedAndEndsTheMembershipAfterStoreGrace) {
@@ -228,51 +152,6 @@ TEST(KeptMembership, MissingStoreIsLoggedAndEndsTheMembershipAfterStoreGrace) {
   ASSERT_TRUE(lost.has_value());
   EXPECT_EQ(lost->exit_code, kExitCoordinatorLost);
   EXPECT_TRUE(seat.drain(60s)) << "nothing can be acknowledged any more";
-}
-
-TEST(KeptMembership, UnreachableStoreIsAJoinTimeout) {
-  auto backend = std::make_shared<MemoryBackend>(std::make_shared<MemoryStore>());
-  backend->is_unreachable = true;
-  JobSettings settings = kept_settings(1, 1);
-  settings.join_timeout = 100ms;
-  KeptNode seat(backend, settings, 0);
-  const auto lost = seat.next<MembershipLost>();
-  ASSERT_TRUE(lost.has_value());
-  EXPECT_EQ(lost->exit_code, kExitJoinTimedOut);
-}
-
-// Does not return from a call until it is interrupted.
-class HangingBackend final : public RendezvousBackend {
- public:
-  std::string name() const override { return "hanging"; }
-  Result<std::optional<StoredState>> get_state() override {
-    std::unique_lock lock(mutex_);
-    interrupted_.wait(lock, [&] { return is_interrupted_; });
-    return std::optional<StoredState>();
-  }
-  Result<StoredWrite> set_state(std::string_view, const std::optional<std::string>&) override {
-    return StoredWrite{};
-  }
-  void interrupt() override {
-    const std::lock_guard lock(mutex_);
-    is_interrupted_ = true;
-    interrupted_.notify_all();
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable interrupted_;
-  bool is_interrupted_ = false;
-};
-
-TEST(KeptMembership, ABackendThatDoesNotReturnIsAJoinThatTimedOut) {
-  JobSettings settings = kept_settings(1, 1);
-  settings.join_timeout = 100ms;
-  KeptNode seat(std::make_shared<HangingBackend>(), settings, 1);
-  const auto lost = seat.next<MembershipLost>();
-  ASSERT_TRUE(lost.has_value());
-  EXPECT_EQ(lost->exit_code, kExitJoinTimedOut);
-  EXPECT_THAT(lost->message, HasSubstr("hanging"));
 }
 
 // From some moment on no call returns, as on a dead network mount; interrupt() has no effect.
@@ -317,6 +196,7 @@ TEST(KeptMembership, ACallThatNeverReturnsDoesNotKeepTheNode) {
     const auto lost = seat.next<MembershipLost>();
     ASSERT_TRUE(lost.has_value());
     EXPECT_EQ(lost->exit_code, kExitJoinTimedOut);
+    EXPECT_THAT(lost->message, HasSubstr("dead"));
     seat.crash();  // returns
   }
   backend->release();
@@ -338,33 +218,6 @@ TEST(KeptMembership, ACallThatDoesNotReturnInARoundEndsTheMembershipAfterStoreGr
   backend->release();
 }
 
-TEST(KeptMembership, NodeWithTheResultRemovesItsState) {
-  auto store = std::make_shared<MemoryStore>();
-  {
-    KeptNode seat(std::make_shared<MemoryBackend>(store), kept_settings(1, 1), 0);
-    seat.join();
-    ASSERT_TRUE(seat.next<rdzv::Round>().has_value());
-    seat.send(rdzv::Done{seat.id(), 1});
-    ASSERT_TRUE(seat.next<rdzv::Closed>().has_value());
-    EXPECT_TRUE(seat.drain(60s));
-  }
-  KeptNode next(std::make_shared<MemoryBackend>(store), kept_settings(1, 1), 1);
-  next.join();
-  const auto round = next.next<rdzv::Round>();
-  ASSERT_TRUE(round.has_value());
-  EXPECT_EQ(round->record->generation, 2u);
-}
-
-TEST(KeptMembership, ForeignStateEndsTheNode) {
-  auto store = std::make_shared<MemoryStore>();
-  store->state = StoredState{"gASVCgAAAAAAAA==", "1"};
-  KeptNode seat(std::make_shared<MemoryBackend>(store), kept_settings(1, 1), 0);
-  const auto lost = seat.next<MembershipLost>();
-  ASSERT_TRUE(lost.has_value());
-  EXPECT_EQ(lost->exit_code, kExitRejected);
-  EXPECT_THAT(lost->message, HasSubstr("another value under this key"));
-}
-
 TEST(KeptMembership, DrainEndsAtItsLimitWithoutTheStore) {
   auto backend = std::make_shared<MemoryBackend>(std::make_shared<MemoryStore>());
   backend->is_unreachable = true;
@@ -376,25 +229,20 @@ TEST(KeptMembership, DrainEndsAtItsLimitWithoutTheStore) {
 TEST(KeptMembership, RunsOverAFile) {
   auto directory = os::TemporaryDirectory::create();
   ASSERT_TRUE(directory.ok());
-  KeptNodes nodes;
-  for (int i = 0; i < 8; ++i) {
-    nodes.push_back(std::make_unique<KeptNode>(
-        make_file_backend({.path = directory->path() + "/job", .run_id = "a/b 1"}),
-        kept_settings(8, 8), i));
-  }
-  expect_one_round(nodes);
+  expect_one_round(start_nodes(kept_settings(8, 8), [&](int) {
+    return make_file_backend({.path = directory->path() + "/job", .run_id = "a/b 1"});
+  }));
   EXPECT_TRUE(std::filesystem::exists(directory->path() + "/job.a%2fb%201"));
 }
 
 TEST(KeptMembership, RunsOverAStoreServer) {
   auto server = StoreServer::start({});
   ASSERT_TRUE(server.ok());
-  KeptNodes nodes;
-  for (int i = 0; i < 8; ++i) {
-    nodes.push_back(std::make_unique<KeptNode>(
-        make_store_backend({.host = "127.0.0.1", .port = (*server)->port(), .run_id = "r"}),
-        kept_settings(8, 8), i));
-    const auto ready = nodes.back()->next<MembershipReady>();
+  const KeptNodes nodes = start_nodes(kept_settings(8, 8), [&](int) {
+    return make_store_backend({.host = "127.0.0.1", .port = (*server)->port(), .run_id = "r"});
+  });
+  for (const auto& node : nodes) {
+    const auto ready = node->next<MembershipReady>();
     ASSERT_TRUE(ready.has_value());
     EXPECT_EQ(ready->address, "127.0.0.1") << "all that use this store are on this host";
   }

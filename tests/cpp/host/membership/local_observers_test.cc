@@ -5,14 +5,12 @@
 #include <unistd.h>
 
 #include <chrono>
-#include <functional>
 #include <memory>
 #include <string>
 
-#include "elastic/observer.h"
 #include "host/membership/local_membership.h"
+#include "host/membership/observing.h"
 #include "os/file/directory.h"
-#include "os/loop/clock.h"
 #include "os/loop/loop_thread.h"
 #include "support/eventually.h"
 
@@ -21,7 +19,6 @@ namespace {
 
 using std::chrono::seconds;
 using testing::HasSubstr;
-using Snapshot = std::shared_ptr<const ObservedJob>;
 
 class LocalObserversTest : public ::testing::Test {
  protected:
@@ -60,22 +57,6 @@ class LocalObserversTest : public ::testing::Test {
     auto started = Observer::start(std::move(options));
     EXPECT_TRUE(started.ok());
     return *std::move(started);
-  }
-  static Status end_of(Observer* observer) {
-    while (true) {
-      auto job = observer->next(os::monotonic_now() + seconds(60));
-      if (!job.ok()) return job.status();
-    }
-  }
-  static Snapshot await(Observer* observer, const std::function<bool(const ObservedJob&)>& is_it) {
-    while (true) {
-      auto job = observer->next(os::monotonic_now() + seconds(60));
-      if (!job.ok()) {
-        ADD_FAILURE() << job.status().message();
-        return std::make_shared<ObservedJob>();
-      }
-      if (is_it(**job)) return *job;
-    }
   }
 
   Result<os::TemporaryDirectory> directory_;

@@ -12,7 +12,6 @@
 #include <memory>
 #include <string>
 #include <thread>
-#include <utility>
 #include <vector>
 
 #include "elastic/coordinator.h"
@@ -98,17 +97,6 @@ TEST_F(RendezvousClientTest, SecondCallEndsTheRoundAndTheNextStoreIsEmpty) {
   expect_same_round(second, 2);
   EXPECT_EQ(second[0]->own.group_rank, first[0]->own.group_rank);
   EXPECT_NE(second[0]->record.master_port, first[0]->record.master_port);
-}
-
-TEST_F(RendezvousClientTest, ANewcomerShowsAsWaitingAndIsInTheNextRound) {
-  auto a = client(1, 2), b = client(1, 2);
-  expect_same_round(next_of_all({a.get()}), 1);
-  auto asked = std::async(std::launch::async, [&] { return b->next_rendezvous(soon()); });
-  ASSERT_TRUE(sees_waiting(a.get()));
-  const auto next = a->next_rendezvous(soon());
-  ASSERT_TRUE(next.ok());
-  EXPECT_EQ(next->record.nodes, 2);
-  EXPECT_EQ(asked.get()->record, next->record);
 }
 
 TEST_F(RendezvousClientTest, APeerThatAsksAgainShowsAsWaiting) {

@@ -8,7 +8,6 @@
 #include <future>
 #include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "core/base/memory_budget.h"
@@ -490,17 +489,6 @@ TEST_F(SessionTest, CoordinatorOfAnotherVersionRejects) {
   a.join();
   EXPECT_TRUE(a.awaits<rdzv::Refused>());
   EXPECT_THAT(a.expect<rdzv::Refused>().error.message(), HasSubstr("version"));
-}
-
-TEST_F(SessionTest, NodesWithOtherSettingsAreRejectedWithBothValues) {
-  start_coordinator();
-  TestNode a(options_for(coordinator_->port(), 2, 2), 1);
-  a.join();
-  a.expect<rdzv::Waiting>();
-  TestNode b(options_for(coordinator_->port(), 2, 3), 2);
-  b.join();
-  EXPECT_THAT(b.expect<rdzv::Refused>().error.message(),
-              AllOf(HasSubstr("nnodes=2:3"), HasSubstr("nnodes=2")));
 }
 
 TEST_F(SessionTest, TheGivenLocalAddressIsPublished) {

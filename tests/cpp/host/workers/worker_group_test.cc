@@ -104,6 +104,7 @@ TEST(WorkerGroup, ReportsTheReasonOfAFailedStart) {
       {"bad interpreter", command(script), "exec interpreter of", ENOENT, 127},
       {"not a program", command(empty), "exec", ENOEXEC, 126},
       {"behind a file", command(plain + "/x"), "exec", ENOTDIR, 126},
+      {"too long", stub({"exit", std::string(1 << 18, 'x')}), "exec", E2BIG, 126},
       {"bad directory", bad_cwd, "chdir", ENOENT, 127},
       {"bad output", bad_output, "open", ENOENT, 127},
   };
@@ -187,13 +188,6 @@ TEST(WorkerGroup, RejectsInvalidCommands) {
   EXPECT_TRUE(group.run(stub({"exit", "0"})).succeeded());
 }
 
-TEST(WorkerGroup, RejectedArgumentsAreReported) {
-  Group group;
-  const WorkerExit exit = group.run(stub({"exit", std::string(1 << 18, 'x')}));
-  EXPECT_EQ(exit.kind, ExitKind::kNotStarted);
-  EXPECT_EQ(exit.error, E2BIG);
-}
-
 // --- What a worker gets --------------------------------------------------------------------------
 
 class Output : public ::testing::Test {
@@ -232,14 +226,6 @@ TEST_F(Output, ProgramIsSearchedInTheWorkersOwnPath) {
   command.argv[0] = program.filename();
   command.env = {"PATH=/no/such:" + (dir_ / "") + ":" + program.parent_path().string()};
   EXPECT_EQ(run(command), "[x]\n");
-}
-
-TEST_F(Output, TwoStreamsToOneFileAreBothKept) {
-  WorkerCommand command = stub({"both"});
-  command.stderr_path = dir_ / "out";
-  const std::string text = run(command);
-  EXPECT_THAT(text, ::testing::HasSubstr("out\n"));
-  EXPECT_THAT(text, ::testing::HasSubstr("err\n"));
 }
 
 TEST_F(Output, NoDescriptorBeyondTheFirstThreeIsInherited) {
@@ -301,15 +287,6 @@ class Stop : public ::testing::Test {
   Group group_;
 };
 
-TEST_F(Stop, WorkerThatHandlesTheSignalEndsAtOnceAndIsMarked) {
-  start({stub({"pause"})});
-  group_->stop(SIGTERM, std::chrono::hours(1));
-  const WorkerExit exit = group_.wait_for_exit();
-  group_.wait_for_gone();
-  EXPECT_EQ(exit.signal, SIGTERM);
-  EXPECT_TRUE(exit.stopped_by_us);
-}
-
 TEST_F(Stop, WorkersThatIgnoreTheSignalAreKilledAtOneDeadline) {
   const std::string term = std::to_string(SIGTERM);
   start({stub({"ignore", term}), stub({"ignore", term}), stub({"pause"})});
@@ -331,23 +308,6 @@ TEST_F(Stop, WorkersThatIgnoreTheSignalAreKilledAtOneDeadline) {
   EXPECT_EQ(killed, 2);
   group_.wait_for_gone();
   EXPECT_TRUE(output_.wait_for_end());
-}
-
-TEST_F(Stop, SecondStopShortensTheGraceAndNeverLengthensIt) {
-  start({stub({"ignore", std::to_string(SIGTERM)})});
-  group_->stop(SIGTERM, std::chrono::hours(1));
-  group_->stop(SIGTERM, milliseconds(50));
-  group_->stop(SIGTERM, std::chrono::hours(1));
-  EXPECT_EQ(group_.wait_for_exit().signal, SIGKILL);
-  group_.wait_for_gone();
-}
-
-TEST_F(Stop, WithoutGraceKills) {
-  start({stub({"pause"}), stub({"pause"})});
-  group_->stop(SIGTERM, Duration::zero());
-  EXPECT_EQ(group_.wait_for_exit().signal, SIGKILL);
-  EXPECT_EQ(group_.wait_for_exit().signal, SIGKILL);
-  group_.wait_for_gone();
 }
 
 TEST_F(Stop, WorkerInTheStoppedStateHandlesTheSignal) {
