@@ -1,8 +1,10 @@
-// The client against elastic's own server: results of calls, threads, close, reconnection.
+// The client against elastic's own server: results of calls, threads, fork, close, reconnection.
 
 #include "elastic/store_client.h"
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -14,6 +16,7 @@
 #include <vector>
 
 #include "elastic/store_server.h"
+#include "os/loop/clock.h"
 #include "os/net/held_port.h"
 #include "support/eventually.h"
 
@@ -73,6 +76,30 @@ TEST_F(StoreClientTest, EachCallReturnsItsDocumentedResult) {
   EXPECT_TRUE(client_->ping().ok());
 }
 
+TEST_F(StoreClientTest, ListsOfKeysKeepTheirOrder) {
+  const std::vector<std::pair<std::string, std::string>> items{{"x", "1"}, {"y", ""}, {"z", "3"}};
+  EXPECT_TRUE(client_->multi_set(items).ok());
+  EXPECT_EQ(*client_->multi_get(std::vector<std::string>{"z", "y", "x"}),
+            (std::vector<std::string>{"3", "", "1"}));
+  EXPECT_EQ(*client_->multi_get({}), std::vector<std::string>{});
+  EXPECT_TRUE(client_->wait({}).ok());
+  EXPECT_TRUE(*client_->check({}));
+}
+
+TEST_F(StoreClientTest, QueuesAreFirstInFirstOut) {
+  EXPECT_TRUE(client_->queue_push("q", "1").ok());
+  EXPECT_TRUE(client_->queue_push("q", "2").ok());
+  EXPECT_EQ(*client_->queue_len("q"), 2);
+  EXPECT_EQ(*client_->queue_pop("q"), "1");
+  EXPECT_EQ(*client_->queue_pop("q", false), "2");
+  EXPECT_EQ(client_->queue_pop("q", false).status().code(), StatusCode::kNotFound);
+}
+
+TEST_F(StoreClientTest, EmptyValueDiffersFromAMissingKey) {
+  EXPECT_TRUE(client_->set("empty", "").ok());
+  EXPECT_EQ(*client_->get("empty", seconds(30)), "");
+}
+
 TEST_F(StoreClientTest, ValuesOfAllSizesAreReturnedUnchanged) {
   for (const std::size_t size : {1u, 16383u, 16384u, 16385u, 1u << 20, 8u << 20}) {
     SCOPED_TRACE(size);
@@ -84,8 +111,23 @@ TEST_F(StoreClientTest, ValuesOfAllSizesAreReturnedUnchanged) {
     ASSERT_TRUE(got.ok()) << got.status().message();
     EXPECT_TRUE(*got == value);
   }
-  EXPECT_TRUE(client_->ping().ok());
-  EXPECT_LT(server_->stats().bytes, (8u << 20) + 4096) << "the buffers were released";
+}
+
+TEST_F(StoreClientTest, ArgumentsOverTheLimitsAreRejectedAndNotSent) {
+  const std::string key(8191, 'k');
+  EXPECT_TRUE(client_->set(key, "v").ok());
+  EXPECT_EQ(*client_->get(key), "v");
+  const Status errors[] = {
+      client_->set(key + "k", "v"),
+      client_->get(key + "k").status(),
+      client_->set("k", std::string((8u << 20) + 1, 'v')),
+      client_->wait(std::vector<std::string>(131073, "k")),
+      client_->get("k", seconds(-1)).status(),
+  };
+  for (const Status& error : errors) {
+    EXPECT_EQ(error.code(), StatusCode::kInvalidArgument) << error.message();
+  }
+  EXPECT_EQ(server_->stats().connections_rejected, 0u);
 }
 
 // A server that does not confirm the end of a wait in time loses the connection: on a busy machine
@@ -112,6 +154,26 @@ TEST_F(StoreClientTest, TimeoutNamesTheKeyAndKeepsTheConnection) {
   EXPECT_TRUE(is_kept);
   EXPECT_TRUE(client_->set("missing", "now").ok());
   EXPECT_EQ(*client_->get("missing"), "now");
+}
+
+TEST_F(StoreClientTest, GetReturnsWhenAnotherClientSetsTheKey) {
+  auto value = std::async(std::launch::async, [&] { return client_->get("late"); });
+  const auto values = std::async(std::launch::async, [&] {
+                        return *client_->multi_get(std::vector<std::string>{"late", "later"});
+                      }).share();
+  EXPECT_TRUE(eventually([&] { return server_->stats().connections >= 2; }));
+  EXPECT_TRUE(client_->set("late", "v").ok());
+  EXPECT_EQ(*value.get(), "v");
+  EXPECT_TRUE(client_->set("later", "w").ok());
+  EXPECT_EQ(values.get(), (std::vector<std::string>{"v", "w"}));
+}
+
+TEST_F(StoreClientTest, BarrierReleasesAllWhenTheLastArrives) {
+  std::vector<std::future<Status>> callers;
+  for (int i = 0; i < 4; ++i) {
+    callers.push_back(std::async(std::launch::async, [&] { return client_->barrier("b", 4); }));
+  }
+  for (auto& caller : callers) EXPECT_TRUE(caller.get().ok());
 }
 
 TEST_F(StoreClientTest, BlockedCallsDelayNoOtherCall) {
@@ -199,6 +261,56 @@ TEST_F(StoreClientTest, CloseEndsBlockedCalls) {
   EXPECT_TRUE((*client_->clone())->set("k", "v").ok());
 }
 
+TEST_F(StoreClientTest, InterruptCheckEndsABlockedCall) {
+  std::atomic<bool> interrupted = false;
+  StoreClientOptions options;
+  options.port = server_->port();
+  options.interrupted = [&] { return interrupted.load(); };
+  auto client = *StoreClient::connect(options);
+  auto blocked =
+      std::async(std::launch::async, [&] { return client->get("never").status().code(); });
+  interrupted = true;
+  EXPECT_EQ(blocked.get(), StatusCode::kCancelled);
+  interrupted = false;
+  EXPECT_TRUE(client->set("k", "v").ok());
+}
+
+TEST_F(StoreClientTest, ForkedChildGetsAnErrorAndItsCloneWorks) {
+  ASSERT_TRUE(client_->set("k", "parent").ok());
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    int failure = 0;
+    if (client_->get("k").status().code() != StatusCode::kFailedPrecondition) failure |= 1;
+    if (client_->set("k", "child").code() != StatusCode::kFailedPrecondition) failure |= 2;
+    client_->close();
+    auto clone = client_->clone();
+    client_.reset();
+    if (!clone.ok() || !(*clone)->set("from child", "v").ok()) failure |= 4;
+    if (failure == 0 && *(*clone)->get("k") != "parent") failure |= 8;
+    ::_exit(failure);
+  }
+  int outcome = 0;
+  ASSERT_EQ(::waitpid(child, &outcome, 0), child);
+  EXPECT_TRUE(WIFEXITED(outcome));
+  EXPECT_EQ(WEXITSTATUS(outcome), 0);
+  EXPECT_EQ(*client_->get("from child"), "v");
+  EXPECT_EQ(*client_->get("k"), "parent");
+}
+
+TEST_F(StoreClientTest, CallsSucceedAfterTheServerRestartsOnItsPort) {
+  ASSERT_TRUE(client_->set("k", "before").ok());
+  ASSERT_TRUE(client_->ping().ok());
+  const std::uint16_t port = server_->port();
+  server_.reset();
+  EXPECT_EQ(client_->add("n", 1).status().code(), StatusCode::kUnavailable);
+  server_ = start_server(port);
+  // The connection that the first server closed is replaced without an error.
+  EXPECT_EQ(*client_->add("n", 1), 1);
+  EXPECT_TRUE(client_->set("k", "after").ok());
+  EXPECT_EQ(*client_->get("k"), "after");
+}
+
 // A set has no reply. So that a loss is reported, the next call fails.
 TEST_F(StoreClientTest, NextCallReportsASetThatMayBeLost) {
   ASSERT_TRUE(client_->set("k", "v").ok());
@@ -230,6 +342,19 @@ TEST(StoreClientConnect, ServerMayStartAfterTheClient) {
   auto client = std::async(std::launch::async, [&] { return connect(port); });
   const auto server = start_server(port);
   EXPECT_TRUE(client.get()->set("k", "v").ok());
+}
+
+TEST(StoreClientConnect, ClosedPortIsUnavailableAfterTheTimeout) {
+  const auto unused = os::HeldPort::open("127.0.0.1", 0);
+  ASSERT_TRUE(unused.ok());
+  StoreClientOptions options;
+  options.port = unused->port();
+  options.timeout = seconds(1);  // for one attempt at least
+  const Instant start = os::monotonic_now();
+  const auto client = StoreClient::connect(options);
+  EXPECT_EQ(client.status().code(), StatusCode::kUnavailable);
+  EXPECT_GE(os::monotonic_now() - start, seconds(1));
+  EXPECT_NE(client.status().message().find("in 1 s"), std::string::npos);
 }
 
 TEST(StoreClientConnect, NamesAndBothFamiliesWork) {

@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <random>
 #include <string>
@@ -210,6 +211,17 @@ TEST(WorkerChannel, WithdrawnStepLetsTheWorkerGoOn) {
   channel.set_tentative_stop(ELASTIC_WORKER_NO_STEP);
   EXPECT_EQ(worker.wait(), 0);
   EXPECT_EQ(channel.stopped_at(), ELASTIC_WORKER_NO_STEP);
+}
+
+TEST(WorkerChannel, CallsHaveNoEffectWithoutALauncher) {
+  ::unsetenv(worker::kVariable);
+  EXPECT_EQ(elastic_worker_open(), 0);
+  elastic_worker_progress(1);
+  elastic_worker_enter("section", 0);
+  elastic_worker_leave();
+  EXPECT_EQ(elastic_worker_should_stop(2), 0);
+  EXPECT_EQ(elastic_worker_round(), 0U);
+  EXPECT_EQ(elastic_worker_is_restart(), 0);
 }
 
 TEST(WorkerChannel, VariableOfAnotherFormatIsIgnored) {
