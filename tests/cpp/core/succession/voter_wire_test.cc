@@ -124,8 +124,9 @@ TEST(VoterWire, AJobIdThatIsNotPrintableIsRefusedWithTheReason) {
   voter::append(&bytes, voter::Frame(voter::Greeting{.job_id = "job\xFF"}));
   voter::Frame greeting;
   const auto result = voter::decode(bytes, voter::kGreetingBytesMax, &greeting);
-  EXPECT_EQ(result.kind, voter::DecodeResult::Kind::kViolation);
-  EXPECT_EQ(result.error.message(), "a malformed greeting: its job id is not printable UTF-8");
+  EXPECT_EQ(result.status, voter::DecodeStatus::kViolation);
+  EXPECT_EQ(result.error.message(),
+            "a voter message of kind 1 is malformed: a name or text in it is not printable UTF-8");
 }
 
 TEST(VoterWire, GarbageIsAnError) {
