@@ -220,12 +220,12 @@ void Guardian::read_requests() {
   if (got <= 0) return agent_lost();
   received_.append({bytes, static_cast<std::size_t>(got)});
   std::string_view payload;
-  FrameStatus status = FrameStatus::kNeedMore;
-  while ((status = received_.next(&payload)) == FrameStatus::kFrame) {
+  auto status = core::FrameStatus::kNeedMore;
+  while ((status = received_.next(&payload)) == core::FrameStatus::kFrame) {
     Request request;
     if (!decode_request(payload, &request) || !handle(request, payload)) return agent_lost();
   }
-  if (status == FrameStatus::kViolation) agent_lost();
+  if (status == core::FrameStatus::kViolation) agent_lost();
 }
 
 // recvmsg returns at most one descriptor, because it stops after the bytes that it came with. If

@@ -111,7 +111,7 @@ class Guardian {
   os::UniqueFd agent_;
   const pid_t pid_;
 
-  FrameBuffer received_;
+  core::FrameBuffer received_{kFrameLimits};
   std::deque<os::UniqueFd> passed_;  // received with start requests that were not handled yet
   std::string unsent_;
   std::vector<Worker> workers_;  // since the last sweep

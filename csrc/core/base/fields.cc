@@ -14,14 +14,15 @@ void FieldWriter::text(std::string& value, std::size_t limit) {
   printable(value, Lines::kMany, limit);
 }
 
-void FieldWriter::job_id(std::string& value, std::size_t) { writer_.text(value); }
+void FieldWriter::exact_name(std::string& value, std::size_t) { writer_.text(value); }
 
-void FieldWriter::bytes(std::string& value, std::size_t limit) {
-  writer_.text(std::string_view(value).substr(0, limit));
-}
+void FieldWriter::bytes(std::string& value, std::size_t) { writer_.text(value); }
 
-void FieldWriter::bytes(SharedBytes& value, std::size_t limit) {
-  writer_.text(value.view().substr(0, limit));
+void FieldWriter::bytes(SharedBytes& value, std::size_t) { writer_.text(value); }
+
+void FieldWriter::c_string(std::string_view& value) {
+  writer_.text(value);
+  writer_.integer('\0');
 }
 
 void FieldWriter::duration(Duration& value) {
@@ -47,11 +48,18 @@ void FieldReader::text(std::string& value, std::size_t limit) {
   printable(value, Lines::kMany, limit);
 }
 
-void FieldReader::job_id(std::string& value, std::size_t limit) { name(value, limit); }
+void FieldReader::exact_name(std::string& value, std::size_t limit) { name(value, limit); }
 
 void FieldReader::bytes(std::string& value, std::size_t limit) { value = reader_.text(limit); }
 
 void FieldReader::bytes(SharedBytes& value, std::size_t limit) { value = reader_.text(limit); }
+
+void FieldReader::c_string(std::string_view& value) {
+  const auto length = reader_.integer<std::uint32_t>();
+  const std::string_view bytes = reader_.take(std::size_t{length} + 1);
+  check(bytes.find('\0') == length);
+  value = reader_.ok() ? bytes.substr(0, length) : "";
+}
 
 void FieldReader::duration(Duration& value) {
   value = std::clamp(Duration(reader_.integer<std::int64_t>()), -kFar, kFar);

@@ -15,11 +15,13 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "core/base/byte_io.h"
 #include "core/base/shared_bytes.h"
 #include "core/base/utf8.h"
+#include "core/base/variant_index.h"
 #include "elastic/time.h"
 
 namespace elastic::core {
@@ -29,6 +31,7 @@ inline constexpr Duration kFar = std::chrono::hours(24 * 365 * 50);  // longer t
 // Appends what it visits to a string, and changes nothing of it.
 class FieldWriter {
  public:
+  static constexpr bool kIsWriter = true;
   explicit FieldWriter(std::string* out) : writer_(out) {}
 
   template <typename Integer>
@@ -40,15 +43,24 @@ class FieldWriter {
   // reader refuses no name or text of this process.
   void name(std::string& value, std::size_t limit);
   void text(std::string& value, std::size_t limit);
-  // The id of a job, as it is: changed, it could be that of another one.
-  void job_id(std::string& value, std::size_t limit);
-  // Not a text.
+  // A name as it is, of a job or of a voter's address: changed, it could be that of another one.
+  void exact_name(std::string& value, std::size_t limit);
+  // Not a text, and not cut: whoever makes the value compares its size with the limit.
   void bytes(std::string& value, std::size_t limit);
   void bytes(SharedBytes& value, std::size_t limit);
+  // For the kernel: a NUL follows the text, which contains none. Read as a view of the bytes.
+  void c_string(std::string_view& value);
   template <typename Enum>
   void choice(Enum& value, Enum) {
     writer_.integer(value);
   }
+  // Which alternative a variant has; its fields follow.
+  template <typename Variant>
+  void alternative(Variant& value) {
+    writer_.integer(static_cast<std::uint8_t>(value.index()));
+  }
+  // The reader fails if it is false.
+  void check(bool) {}
   void duration(Duration& value);
   void instant(Instant& value);
   template <typename List, typename Each>
@@ -70,6 +82,8 @@ class FieldWriter {
   void shared(std::shared_ptr<const Value>& value, Each each) {
     each(const_cast<Value&>(*value));
   }
+  // A later version may append fields, which are ignored.
+  void ignore_rest() {}
   // A field that not every version knows, behind all others: a tag, a length and the value.
   template <typename Value, typename Each>
   void extension(std::uint8_t tag, std::optional<Value>& value, Each each) {
@@ -93,6 +107,7 @@ inline constexpr std::uint8_t kRequiredExtension = 128;
 // Fills what it visits; ok() tells at the end whether all of it was there and possible.
 class FieldReader {
  public:
+  static constexpr bool kIsWriter = false;
   explicit FieldReader(std::string_view bytes) : reader_(bytes) {}
 
   template <typename Integer>
@@ -102,12 +117,22 @@ class FieldReader {
   void flag(bool& value);
   void name(std::string& value, std::size_t limit);
   void text(std::string& value, std::size_t limit);
-  void job_id(std::string& value, std::size_t limit);
+  void exact_name(std::string& value, std::size_t limit);
   void bytes(std::string& value, std::size_t limit);
   void bytes(SharedBytes& value, std::size_t limit);
+  void c_string(std::string_view& value);
   template <typename Enum>
   void choice(Enum& value, Enum last) {
     value = reader_.enumerator(last);
+  }
+  template <typename Variant>
+  void alternative(Variant& value) {
+    const auto index = reader_.integer<std::uint8_t>();
+    check(index < std::variant_size_v<Variant>);
+    if (reader_.ok()) value = alternative_of<Variant>(index);
+  }
+  void check(bool is_valid) {
+    if (!is_valid) fail();
   }
   // Cut at kFar, so that sums of what was read do not overflow.
   void duration(Duration& value);
@@ -136,6 +161,7 @@ class FieldReader {
     each(*read);
     value = std::move(read);
   }
+  void ignore_rest() { reader_.take(reader_.left()); }
   template <typename Value, typename Each>
   void extension(std::uint8_t tag, std::optional<Value>& value, Each each) {
     value.reset();

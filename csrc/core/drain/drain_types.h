@@ -57,8 +57,6 @@ struct Order {
   bool operator==(const Order&) const = default;
 };
 
-inline constexpr std::size_t kOrderKinds = 5;
-
 // From a member to the coordinator.
 struct Reply {
   enum class Kind : std::uint8_t {
@@ -91,8 +89,6 @@ struct Reply {
 
   bool operator==(const Reply&) const = default;
 };
-
-inline constexpr std::size_t kReplyKinds = 6;
 
 // From an agent to its guardian: reads the steps in the workers' pages, or writes the step at which
 // the workers stop to the pages of those that report steps. kAsk and kTentative are answered by a

@@ -1,8 +1,7 @@
 #pragma once
 
-// The register's messages and a voter's state as bytes (core/base/byte_io.h). Both begin with a
-// version. The transport delimits messages; the state ends with a digest, so that a damaged file is
-// not taken for another state. Pure.
+// The register's messages as bytes (core/base/fields.h), which begin with a version. The transport
+// delimits them. Pure.
 
 #include <cstddef>
 #include <cstdint>
@@ -26,9 +25,5 @@ std::string encode_message(const Message& message);
 void append_message(std::string* out, const Message& message);
 // kPeerViolation: not a message of the register; kFailedPrecondition: of a newer version.
 Result<Message> decode_message(std::string_view bytes);
-
-std::string encode_state(const VoterState& state);
-// The same codes.
-Result<VoterState> decode_state(std::string_view bytes);
 
 }  // namespace elastic::reg

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <deque>
 #include <set>
-#include <type_traits>
 #include <utility>
 
 #include "core/rendezvous/job_timings.h"
@@ -124,7 +123,7 @@ class RendezvousCodec {
     visit_timings(v, settings);
     v.number(highest_seen);
     constexpr std::size_t kMax = kNodesMax + kSparesMax;
-    if constexpr (std::is_base_of_v<FieldWriter, Visitor>) {
+    if constexpr (Visitor::kIsWriter) {
       visit(v, const_cast<RoundState&>(source->round_));
       v.list(source->nodes_, kMax, [&](auto& one) { visit(v, const_cast<Node&>(one.second)); });
     } else {
@@ -137,7 +136,7 @@ class RendezvousCodec {
     for (auto* one : {&result, &previous_result}) {
       v.optional(*one, [&](JobResult& value) { visit(v, value); });
     }
-    if constexpr (std::is_base_of_v<FieldWriter, Visitor>) {
+    if constexpr (Visitor::kIsWriter) {
       v.list(source->former_nodes_.all(), kNodesMax,
              [&](auto& one) { visit(v, const_cast<FormerNode&>(one)); });
     } else {

@@ -21,7 +21,7 @@ std::uint64_t digest(std::string_view bytes) { return SipHash(kDigestSeed)(bytes
 template <typename Visitor>
 void visit(Visitor& v, std::vector<StoredJob>& jobs) {
   v.list(jobs, kJobsMax, [&](StoredJob& job) {
-    v.job_id(job.id, session::kJobIdBytesMax);
+    v.exact_name(job.id, session::kJobIdBytesMax);
     v.number(job.term);
     visit(v, job.settings);
     visit_timings(v, job.settings);

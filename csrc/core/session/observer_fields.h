@@ -105,7 +105,7 @@ void visit(Visitor& v, CoordinatorInfo& info) {
 // progress.
 template <typename Visitor>
 void visit(Visitor& v, ObservedJob& job) {
-  v.job_id(job.id, kMessageBytesMax);
+  v.exact_name(job.id, kMessageBytesMax);
   v.number(job.term);
   v.number(job.coordinator);
   v.instant(job.now);

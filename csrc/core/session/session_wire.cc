@@ -16,8 +16,6 @@ using core::FieldWriter;
 using core::kFieldBytesMax;
 
 constexpr std::uint8_t kAnnouncedExtension = core::kRequiredExtension + 1;
-constexpr std::uint8_t kRequiredFlag = 1;  // other bits are ignored
-constexpr std::size_t kPrefixBytes = 2;    // kind and flags, within the length
 
 template <typename Visitor>
 void visit_report(Visitor& v, FailureReport& failure) {
@@ -37,7 +35,7 @@ void fields(Visitor& v, ClientHello& hello) {
   v.number(hello.oldest_version);
   v.number(hello.capabilities);
   v.number(hello.term);
-  v.job_id(hello.job_id, kJobIdBytesMax);
+  v.exact_name(hello.job_id, kJobIdBytesMax);
   v.bytes(hello.authentication, kAuthenticationBytesMax);
   visit(v, hello.node);
   v.number(hello.secret.high);
@@ -80,7 +78,7 @@ void fields(Visitor& v, ServerHello& hello) {
   v.number(hello.incarnation);
   v.instant(hello.time);
   v.extension(1, hello.host_job,
-              [](auto& inner, std::string& id) { inner.job_id(id, kJobIdBytesMax); });
+              [](auto& inner, std::string& id) { inner.exact_name(id, kJobIdBytesMax); });
 }
 
 template <typename Visitor>
@@ -444,40 +442,7 @@ void fields(Visitor& v, DrainReport& report) {
   v.text(report.text, 2 * kMessageBytesMax);
 }
 
-std::size_t begin_frame(std::string* out, std::uint8_t kind, Need need) {
-  const std::size_t begin = out->size();
-  out->append(kFrameHeaderBytes, '\0');
-  core::append_integer(out, kind);
-  core::append_integer(out, need == Need::kRequired ? kRequiredFlag : std::uint8_t{0});
-  return begin;
-}
-
-void end_frame(std::string* out, std::size_t begin) {
-  core::store_integer(out, begin,
-                      static_cast<std::uint32_t>(out->size() - begin - kFrameHeaderBytes));
-}
-
-template <typename Entry, typename Variant>
-bool append_as(std::string* out, const Variant& message) {
-  using Message = typename Entry::Message;
-  const auto* const one = std::get_if<Message>(&message);
-  if (one == nullptr) return false;
-  const std::size_t begin = begin_frame(out, Entry::kKind, Entry::kNeed);
-  FieldWriter writer(out);
-  fields(writer, const_cast<Message&>(*one));  // a writer does not modify it
-  end_frame(out, begin);
-  return true;
-}
-
-template <typename... Entries>
-void append_any(std::string* out, MessageTable<Entries...>,
-                const std::variant<typename Entries::Message...>& message) {
-  (append_as<Entries>(out, message) || ...);
-}
-
-Status violation(std::string message) {
-  return Status(StatusCode::kPeerViolation, std::move(message));
-}
+constexpr core::Protocol kSessions = {"session", kFrameBytesMax};
 
 std::string range_text(std::uint16_t oldest, std::uint16_t newest) {
   if (oldest == newest) return std::to_string(newest);
@@ -492,10 +457,7 @@ std::string known_versions(std::uint16_t peer_version) {
 // Extensions of newer versions are skipped or rejected; all other bytes must be fields.
 Status check(FieldReader* reader, std::uint8_t kind, std::uint16_t peer_version) {
   const auto unknown = reader->skip_extensions();
-  if (!reader->ok()) {
-    return violation("a session message of kind " + std::to_string(kind) + " is malformed" +
-                     reader->reason());
-  }
+  if (!reader->ok()) return core::malformed(kSessions, kind, *reader);
   if (!unknown) return {};
   return Status(StatusCode::kFailedPrecondition,
                 "a session message of kind " + std::to_string(kind) + " needs extension " +
@@ -503,8 +465,15 @@ Status check(FieldReader* reader, std::uint8_t kind, std::uint16_t peer_version)
                     ", which is unknown here: " + known_versions(peer_version));
 }
 
+Status unknown_message(std::uint8_t kind, std::uint16_t peer_version) {
+  return {StatusCode::kFailedPrecondition, "a session message of kind " + std::to_string(kind) +
+                                               " is unknown here: " + known_versions(peer_version)};
+}
+
 Status check_versions(std::uint16_t oldest, std::uint16_t newest) {
-  if (oldest > newest) return violation("the hello of a session is malformed");
+  if (oldest > newest) {
+    return {StatusCode::kPeerViolation, "the hello of a session is malformed"};
+  }
   if (oldest > kVersion || newest < kOldestVersion) {
     return Status(StatusCode::kFailedPrecondition, "the peer uses version " +
                                                        range_text(oldest, newest) +
@@ -526,59 +495,32 @@ Status read_message(FieldReader* reader, std::uint8_t kind, std::uint16_t peer_v
   }
 }
 
-// Reads the body if it is of this kind.
-template <typename Entry, typename Variant>
-bool read_as(std::uint8_t kind, std::string_view body, std::uint16_t peer_version, Variant* message,
-             Status* error) {
-  if (kind != Entry::kKind) return false;
-  FieldReader reader(body);
-  *error = read_message(&reader, kind, peer_version,
-                        &message->template emplace<typename Entry::Message>());
-  return true;
-}
+constexpr auto kFields = [](FieldWriter& writer, auto& message) { fields(writer, message); };
 
-template <typename... Entries>
-DecodeResult decode_frame(std::string_view bytes, MessageTable<Entries...>,
-                          std::variant<typename Entries::Message...>* message,
-                          std::uint16_t peer_version) {
-  if (bytes.size() < kFrameHeaderBytes) return {DecodeStatus::kNeedMore, kFrameHeaderBytes, {}};
-  const auto length = core::load_integer<std::uint32_t>(bytes.data());
-  if (length < kPrefixBytes || length > kFrameBytesMax) {
-    return {DecodeStatus::kViolation, 0,
-            violation("a session frame of " + std::to_string(length) + " bytes; " +
-                      std::to_string(kPrefixBytes) + " to " + std::to_string(kFrameBytesMax) +
-                      " are allowed")};
-  }
-  const std::size_t whole = kFrameHeaderBytes + length;
-  if (bytes.size() < whole) return {DecodeStatus::kNeedMore, whole, {}};
-  const auto kind = core::load_integer<std::uint8_t>(bytes.data() + kFrameHeaderBytes);
-  const auto flags = core::load_integer<std::uint8_t>(bytes.data() + kFrameHeaderBytes + 1);
-  const std::string_view body =
-      bytes.substr(kFrameHeaderBytes + kPrefixBytes, length - kPrefixBytes);
-  Status error;
-  if (!(read_as<Entries>(kind, body, peer_version, message, &error) || ...)) {
-    if ((flags & kRequiredFlag) == 0) return {DecodeStatus::kSkipped, whole, {}};
-    error = Status(StatusCode::kFailedPrecondition,
-                   "a session message of kind " + std::to_string(kind) +
-                       " is unknown here: " + known_versions(peer_version));
-  }
-  if (!error.ok()) return {DecodeStatus::kViolation, 0, std::move(error)};
-  return {DecodeStatus::kMessage, whole, {}};
+template <typename Table>
+DecodeResult decode_any(std::string_view bytes, Table table, typename Table::Message* message,
+                        std::uint16_t peer_version) {
+  return core::decode_message(
+      bytes, kSessions, table, message,
+      [&](FieldReader& reader, std::uint8_t kind, auto& one) {
+        return read_message(&reader, kind, peer_version, &one);
+      },
+      [&](std::uint8_t kind) { return unknown_message(kind, peer_version); });
 }
 
 }  // namespace
 
 void append(std::string* out, const ClientMessage& message) {
-  append_any(out, ClientMessages{}, message);
+  core::append_message(out, ClientMessages{}, message, kFields);
 }
 void append(std::string* out, const ServerMessage& message) {
-  append_any(out, ServerMessages{}, message);
+  core::append_message(out, ServerMessages{}, message, kFields);
 }
 DecodeResult decode(std::string_view bytes, ClientMessage* message, std::uint16_t peer_version) {
-  return decode_frame(bytes, ClientMessages{}, message, peer_version);
+  return decode_any(bytes, ClientMessages{}, message, peer_version);
 }
 DecodeResult decode(std::string_view bytes, ServerMessage* message, std::uint16_t peer_version) {
-  return decode_frame(bytes, ServerMessages{}, message, peer_version);
+  return decode_any(bytes, ServerMessages{}, message, peer_version);
 }
 
 }  // namespace elastic::session

@@ -12,9 +12,8 @@
 // and kMagic and the frames are encrypted. The client's hello must be its first frame, and further
 // frames may follow it at once.
 //
-// A frame is a u32 length and that many bytes: the kind of message, flags, its fields as
-// core/base/byte_io.h encodes them, then extensions. A server that rejects the client sends a
-// Refused frame instead of its hello. docs/protocol.md has the grammar.
+// A frame has the fields of one message (core/base/messages.h), then extensions. A server that
+// rejects the client sends a Refused frame instead of its hello. docs/protocol.md has the grammar.
 //
 // Growth. A new message gets a line in one of the two tables below, and its fields in
 // session_wire.cc. A receiver that does not know a message skips it if its sender has marked it as
@@ -31,6 +30,7 @@
 #include <variant>
 #include <vector>
 
+#include "core/base/messages.h"
 #include "core/drain/drain_types.h"
 #include "core/hang/hang_types.h"
 #include "core/rendezvous/rendezvous_events.h"
@@ -55,7 +55,6 @@ inline constexpr char kTlsFirstByte = '\x16';
 inline constexpr std::uint16_t kVersion = 1;
 inline constexpr std::uint16_t kOldestVersion = 1;
 
-inline constexpr std::size_t kFrameHeaderBytes = sizeof(std::uint32_t);
 // The limit of the length; a join with the longest valid settings fits.
 inline constexpr std::size_t kFrameBytesMax = std::size_t{1} << 20;
 using succession::kJobIdBytesMax;
@@ -309,20 +308,9 @@ struct DrainReport {
 
 // ---- The tables.
 
-// A receiver that does not know a required message ends the session.
-enum class Need : std::uint8_t { kOptional, kRequired };
-
-template <std::uint8_t kKindOf, typename M, Need kNeedOf = Need::kRequired>
-struct Entry {
-  using Message = M;
-  static constexpr std::uint8_t kKind = kKindOf;  // never reused for another message
-  static constexpr Need kNeed = kNeedOf;
-};
-
-template <typename... Entries>
-struct MessageTable {
-  using Message = std::variant<typename Entries::Message...>;
-};
+using core::Entry;
+using core::MessageTable;
+using core::Need;
 
 // Kinds are unique over both directions.
 using ClientMessages =
@@ -380,19 +368,8 @@ using ServerMessage = ServerMessages::Message;
 void append(std::string* out, const ClientMessage& message);
 void append(std::string* out, const ServerMessage& message);
 
-enum class DecodeStatus : std::uint8_t {
-  kMessage,
-  kSkipped,  // a whole frame with an optional message of a newer version
-  kNeedMore,
-  kViolation,
-};
-
-struct DecodeResult {
-  DecodeStatus status = DecodeStatus::kNeedMore;
-  // kMessage, kSkipped: of the frame. kNeedMore: how many bytes are needed.
-  std::size_t bytes = 0;
-  Status error;  // kViolation: why the stream must be closed
-};
+using core::DecodeResult;
+using core::DecodeStatus;
 
 // Decodes the frame at the beginning of `bytes`. No state is kept between calls: after kNeedMore
 // call again with more bytes. `peer_version` is from the peer's hello, for error messages. A hello

@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <string>
-#include <type_traits>
 #include <utility>
 
 #include "core/rendezvous/rendezvous_machine.h"
@@ -18,12 +17,10 @@ constexpr std::size_t kNodeReserve = 64;
 
 template <typename Visitor>
 void visit_record(Visitor& v, JobRecord& record) {
-  v.job_id(record.job_id, kJobIdBytesMax);
+  v.exact_name(record.job_id, kJobIdBytesMax);
   visit(v, record.settings);
   visit_timings(v, record.settings);
-  // Not cut: who proposes a record compares its size with the limit.
-  constexpr bool is_written = std::is_same_v<Visitor, core::FieldWriter>;
-  v.bytes(record.state, is_written ? std::string::npos : reg::kContentBytesMax);
+  v.bytes(record.state, reg::kContentBytesMax);
   v.list(record.nodes, kNodesMax, [&](RecordedNode& node) {
     visit(v, node.node);
     v.name(node.voter_address, kNodeTextBytesMax);
@@ -46,23 +43,22 @@ std::string check_record_size(std::size_t bytes, std::size_t limit) {
 std::string encode_record(const JobRecord& record) {
   std::string bytes;
   bytes.reserve(record.state.size() + kNodeReserve * record.nodes.size() + kRecordReserve);
-  core::ByteWriter head(&bytes);
-  head.integer(kVersion);
   core::FieldWriter fields(&bytes);
+  fields.number(kVersion);
   visit_record(fields, const_cast<JobRecord&>(record));  // the writer changes nothing of it
   return bytes;
 }
 
 Result<JobRecord> decode_record(std::string_view bytes) {
-  core::ByteReader head(bytes);
-  const auto version = head.integer<std::uint16_t>();
-  if (!head.ok() || version != kVersion) {
+  core::FieldReader fields(bytes);
+  std::uint16_t version = 0;
+  fields.number(version);
+  if (version != kVersion) {
     return Status(StatusCode::kPeerViolation,
                   "the record of the job has format " + std::to_string(version) +
                       ", and this version reads " + std::to_string(kVersion));
   }
   JobRecord record;
-  core::FieldReader fields(bytes.substr(sizeof version));
   visit_record(fields, record);
   if (!fields.ok() || !record.settings.validate().ok()) {
     return Status(StatusCode::kPeerViolation, "the record of the job is damaged" + fields.reason());

@@ -5,15 +5,14 @@
 //
 // The side that connects sends kMagic. Then both sides send frames, each a greeting first, which
 // names the job. A side that rejects the other one sends Refused instead and closes. Messages prove
-// by themselves which node has sent them (core/succession). A frame is a u32 length, a u8 kind,
-// flags, and the fields. docs/protocol.md has the grammar. Pure.
+// by themselves which node has sent them (core/succession). docs/protocol.md has the grammar. Pure.
 
 #include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <variant>
 
+#include "core/base/messages.h"
 #include "core/register/register_codec.h"
 #include "elastic/status.h"
 
@@ -50,19 +49,16 @@ struct Payload {
   bool operator==(const Payload&) const = default;
 };
 
-using Frame = std::variant<Greeting, Refused, Payload>;
+using Frames =
+    core::MessageTable<core::Entry<1, Greeting>, core::Entry<2, Refused>, core::Entry<3, Payload>>;
+using Frame = Frames::Message;
 
 void append(std::string* out, const Frame& frame);
 // What a frame with a payload of this size begins with; the payload follows.
 std::string payload_head(std::size_t bytes);
 
-struct DecodeResult {
-  enum class Kind : std::uint8_t { kFrame, kSkipped, kNeedMore, kViolation };
-
-  Kind kind = Kind::kNeedMore;
-  std::size_t bytes = 0;  // kFrame, kSkipped: of the frame
-  Status error = {};      // kViolation: why the connection must be closed
-};
+using core::DecodeResult;
+using core::DecodeStatus;
 
 // Decodes the frame at the beginning of `bytes`, of at most `bytes_max`.
 DecodeResult decode(std::string_view bytes, std::size_t bytes_max, Frame* frame);

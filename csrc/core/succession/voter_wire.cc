@@ -4,7 +4,7 @@
 
 #include <utility>
 
-#include "core/base/variant_index.h"
+#include "core/base/frame.h"
 #include "core/succession/succession_fields.h"
 
 namespace elastic::succession {
@@ -12,8 +12,6 @@ namespace {
 
 using core::FieldReader;
 using core::FieldWriter;
-
-constexpr std::size_t kBodies = std::variant_size_v<VoterBody>;
 
 Status not_a_frame(const std::string& reason = {}) {
   return {StatusCode::kPeerViolation, "this is not a frame of a voter" + reason};
@@ -35,11 +33,8 @@ std::size_t record_bytes(const VoterFrame& frame) {
 
 // Into the frame itself: a record is megabytes.
 void write(std::string* out, reg::Message& message) {
-  const std::size_t begin = out->size();
-  core::append_integer(out, std::uint32_t{0});
+  const core::FrameWriter frame(out);
   reg::append_message(out, message);
-  const std::size_t size = out->size() - begin - sizeof(std::uint32_t);
-  core::store_integer(out, begin, static_cast<std::uint32_t>(size));
 }
 
 Status read(FieldReader& v, reg::Message& message) {
@@ -95,7 +90,7 @@ Status read(FieldReader& v, Body& body) {
 
 template <typename Visitor>
 void visit_head(Visitor& v, VoterFrame& frame) {
-  v.job_id(frame.job_id, kJobIdBytesMax);
+  v.exact_name(frame.job_id, kJobIdBytesMax);
   visit(v, frame.from);
   visit(v, frame.to);
 }
@@ -112,35 +107,31 @@ std::optional<reg::LineageId> lineage_of(const VoterFrame& frame) {
 std::string encode_frame(const VoterFrame& frame) {
   std::string bytes;
   if (const std::size_t size = record_bytes(frame); size > 0) bytes.reserve(size + kFrameReserve);
-  core::ByteWriter head(&bytes);
-  head.integer(kVoterWireVersion);
-  head.integer(static_cast<std::uint8_t>(frame.body.index()));
   FieldWriter v(&bytes);
   auto& fields = const_cast<VoterFrame&>(frame);  // the writer changes nothing of it
+  v.number(kVoterWireVersion);
+  v.alternative(fields.body);
   visit_head(v, fields);
   std::visit([&](auto& body) { write(&bytes, body); }, fields.body);
   return bytes;
 }
 
 Result<VoterFrame> decode_frame(std::string_view bytes) {
-  core::ByteReader head(bytes);
-  const auto version = head.integer<std::uint16_t>();
-  const auto kind = head.integer<std::uint8_t>();
-  if (head.ok() && version > kVoterWireVersion) {
+  FieldReader v(bytes);
+  std::uint16_t version = 0;
+  v.number(version);
+  if (version > kVoterWireVersion) {
     return Status(StatusCode::kFailedPrecondition,
                   "a voter sent a frame of a newer version (format " + std::to_string(version) +
                       ", this one reads up to " + std::to_string(kVoterWireVersion) + ")");
   }
-  if (!head.ok() || version == 0 || kind >= kBodies) return not_a_frame();
   VoterFrame frame;
-  frame.body = core::alternative_of<VoterBody>(kind);
-  FieldReader v(bytes.substr(bytes.size() - head.left()));
+  v.check(version > 0);
+  v.alternative(frame.body);
   visit_head(v, frame);
-  if (Status fault = std::visit([&](auto& body) { return read(v, body); }, frame.body);
-      !fault.ok()) {
-    return fault;
-  }
+  const Status fault = std::visit([&](auto& body) { return read(v, body); }, frame.body);
   if (!v.ok()) return not_a_frame(v.reason());
+  if (!fault.ok()) return fault;
   return frame;
 }
 

@@ -1,150 +1,51 @@
 #include "core/workers/guardian_protocol.h"
 
-#include <utility>
+#include "core/base/fields.h"
 
-#include "core/base/byte_io.h"
-#include "core/base/variant_index.h"
-
-// Theory of operation. One list of fields for each message serves both directions: Writer appends
-// the fields, Reader assigns them in the same order. The first byte of a message is its place in
-// the variant, from 1. A field that is short, exceeds its limit or lacks its NUL makes the message
-// invalid, and so do bytes after the last field.
+// Theory of operation. One list of fields for each message serves both directions. A field that is
+// short, exceeds its limit or lacks its NUL makes the message invalid, and so do bytes after the
+// last field.
 
 namespace elastic::guardian {
 namespace {
 
-using core::append_integer;
+template <typename Visitor>
+void strings(Visitor& v, std::vector<std::string_view>& items) {
+  v.list(items, kListItemsMax, [&](std::string_view& item) { v.c_string(item); });
+}
 
-constexpr std::size_t kFlagCount = 2;
-constexpr std::size_t kSignalScopeCount = 2;
-
-// Makes the bytes that are appended during its lifetime a frame.
-class Frame {
- public:
-  Frame(std::string* out, std::size_t index) : out_(out), start_(out->size()) {
-    append_integer(out, std::uint32_t{0});
-    append_integer(out, static_cast<std::uint8_t>(index + 1));
-  }
-  Frame(const Frame&) = delete;
-  Frame& operator=(const Frame&) = delete;
-  ~Frame() {
-    const auto bytes = static_cast<std::uint32_t>(out_->size() - start_ - kFrameHeaderBytes);
-    core::store_integer(out_, start_, bytes);
-  }
-
- private:
-  std::string* out_;
-  std::size_t start_;
-};
-
-class Writer {
- public:
-  explicit Writer(std::string* out) : out_(out) {}
-
-  template <typename Integer>
-  void number(Integer value) {
-    append_integer(out_, value);
-  }
-  template <typename Enum>
-  void choice(Enum value, std::size_t) {
-    append_integer(out_, static_cast<std::uint8_t>(value));
-  }
-  void flag(bool value) { choice(value, kFlagCount); }
-  void duration(Duration value) { append_integer(out_, value.count()); }
-  void instant(Instant value) { duration(value.time_since_epoch()); }
-  void text(std::string_view value) {
-    append_integer(out_, static_cast<std::uint32_t>(value.size()));
-    out_->append(value);
-    out_->push_back('\0');
-  }
-  void list(const std::vector<std::string_view>& items) {
-    append_integer(out_, static_cast<std::uint32_t>(items.size()));
-    for (const std::string_view item : items) text(item);
-  }
-  void numbers(const std::vector<std::uint32_t>& values, std::size_t, std::uint32_t) {
-    append_integer(out_, static_cast<std::uint32_t>(values.size()));
-    for (const std::uint32_t value : values) append_integer(out_, value);
-  }
-
- private:
-  std::string* out_;
-};
-
-class Reader {
- public:
-  explicit Reader(std::string_view bytes) : reader_(bytes) {}
-
-  template <typename Integer>
-  void number(Integer& value) {
-    value = reader_.integer<Integer>();
-  }
-
-  // A violation unless it is below `count`.
-  template <typename Enum>
-  void choice(Enum& value, std::size_t count) {
-    const auto found = reader_.integer<std::uint8_t>();
-    if (found >= count) reader_.fail();
-    value = static_cast<Enum>(reader_.ok() ? found : 0);
-  }
-  void flag(bool& value) { choice(value, kFlagCount); }
-  void duration(Duration& value) { value = Duration(reader_.integer<Duration::rep>()); }
-  void instant(Instant& value) { value = Instant(Duration(reader_.integer<Duration::rep>())); }
-
-  void text(std::string_view& value) {
-    const auto length = reader_.integer<std::uint32_t>();
-    const std::string_view bytes = reader_.take(std::size_t{length} + 1);
-    const bool is_text = reader_.ok() && bytes.find('\0') == length;
-    if (!is_text) reader_.fail();
-    value = is_text ? bytes.substr(0, length) : "";
-  }
-
-  // An item takes at least five bytes, so a count that exceeds the frame allocates no memory.
-  void list(std::vector<std::string_view>& items) {
-    const auto count = reader_.integer<std::uint32_t>();
-    if (count > kListItemsMax || count > reader_.left() / (sizeof count + 1)) reader_.fail();
-    if (reader_.ok()) items.reserve(count);
-    for (std::uint32_t i = 0; reader_.ok() && i < count; ++i) text(items.emplace_back());
-  }
-
-  // At most `most` numbers, each below `limit`.
-  void numbers(std::vector<std::uint32_t>& values, std::size_t most, std::uint32_t limit) {
-    const auto count = reader_.integer<std::uint32_t>();
-    if (count > most || count > reader_.left() / sizeof count) reader_.fail();
-    if (reader_.ok()) values.reserve(count);
-    for (std::uint32_t i = 0; reader_.ok() && i < count; ++i) {
-      values.push_back(reader_.integer<std::uint32_t>());
-      if (values.back() >= limit) reader_.fail();
-    }
-  }
-
-  bool complete() const { return reader_.ok() && reader_.at_end(); }
-
- private:
-  core::ByteReader reader_;
-};
+// At most `most` numbers, each below `limit`.
+template <typename Visitor>
+void numbers(Visitor& v, std::vector<std::uint32_t>& values, std::size_t most,
+             std::uint32_t limit) {
+  v.list(values, most, [&](std::uint32_t& value) {
+    v.number(value);
+    v.check(value < limit);
+  });
+}
 
 // ---- Requests.
 
 template <typename Visitor>
 void fields(Visitor& v, StartRequest& request) {
   v.number(request.id);
-  v.choice(request.kind, kStartKindCount);
-  v.choice(request.lifetime, kLifetimeCount);
+  v.choice(request.kind, StartKind::kFork);
+  v.choice(request.lifetime, Lifetime::kHelper);
   v.number(request.passed);
   v.duration(request.template_wait);
   v.flag(request.has_channel);
-  v.list(request.argv);
-  v.list(request.env);
-  v.text(request.cwd);
-  v.text(request.stdout_path);
-  v.text(request.stderr_path);
-  v.numbers(request.cpus, kCpusMax, kCpusMax);
+  strings(v, request.argv);
+  strings(v, request.env);
+  v.c_string(request.cwd);
+  v.c_string(request.stdout_path);
+  v.c_string(request.stderr_path);
+  numbers(v, request.cpus, kCpusMax, kCpusMax);
 }
 
 template <typename Visitor>
 void fields(Visitor& v, SignalRequest& request) {
   v.number(request.signal);
-  v.choice(request.scope, kSignalScopeCount);
+  v.choice(request.scope, SignalScope::kLeader);
   v.flag(request.is_stop);
   v.number(request.id);
 }
@@ -172,7 +73,7 @@ void fields(Visitor& v, StacksRequest& request) {
 
 template <typename Visitor>
 void fields(Visitor& v, drain::StopStepRequest& request) {
-  v.choice(request.kind, drain::kOrderKinds);
+  v.choice(request.kind, drain::Order::Kind::kRelease);
   v.number(request.proposal);
   v.number(request.step);
   v.flag(request.reports_waiting);
@@ -187,7 +88,7 @@ template <typename Visitor>
 void fields(Visitor& v, ContinueRequest& request) {
   v.number(request.id);
   v.number(request.round);
-  v.list(request.env);
+  strings(v, request.env);
 }
 
 // ---- Events.
@@ -207,18 +108,18 @@ void fields(Visitor& v, StartedEvent& event) {
 template <typename Visitor>
 void fields(Visitor& v, NotStartedEvent& event) {
   v.number(event.id);
-  v.choice(event.stage, kStageCount);
+  v.choice(event.stage, Stage::kAffinity);
   v.number(event.error);
   v.flag(event.timed_out);
   v.flag(event.stopped);
   v.instant(event.at);
-  v.text(event.path);
+  v.c_string(event.path);
 }
 
 template <typename Visitor>
 void fields(Visitor& v, ExitedEvent& event) {
   v.number(event.id);
-  v.choice(event.cause, kExitCauseCount);
+  v.choice(event.cause, ExitCause::kDumpedCore);
   v.number(event.value);
   v.flag(event.stopped);
   v.flag(event.killed);
@@ -241,15 +142,15 @@ void fields(Visitor& v, LeftoverEvent& event) {
   v.flag(event.is_awaited);
   v.number(event.count);
   v.number(event.pid);
-  v.text(event.command);
+  v.c_string(event.command);
 }
 
 template <typename Visitor>
 void fields(Visitor& v, TemplateEvent& event) {
-  v.choice(event.news, kTemplateNewsCount);
+  v.choice(event.news, TemplateNews::kLeftOut);
   v.number(event.id);
   v.instant(event.at);
-  v.text(event.text);
+  v.c_string(event.text);
 }
 
 template <typename Visitor>
@@ -268,8 +169,8 @@ void fields(Visitor& v, StacksEvent& event) {
   v.number(event.id);
   v.number(event.step);
   v.number(event.state);
-  v.text(event.wait_channel);
-  v.text(event.text);
+  v.c_string(event.wait_channel);
+  v.c_string(event.text);
 }
 
 template <typename Visitor>
@@ -277,9 +178,9 @@ void fields(Visitor&, StacksDoneEvent&) {}
 
 template <typename Visitor>
 void fields(Visitor& v, drain::StopStepEvent& event) {
-  v.choice(event.kind, drain::kReplyKinds);
+  v.choice(event.kind, drain::Reply::Kind::kWaiting);
   v.number(event.proposal);
-  v.numbers(event.reporting, kListItemsMax, kTemplateId);
+  numbers(v, event.reporting, kListItemsMax, kTemplateId);
   v.number(event.newest);
   v.number(event.oldest);
   v.number(event.stopped);
@@ -290,7 +191,7 @@ void fields(Visitor& v, drain::StopStepEvent& event) {
 template <typename Visitor>
 void fields(Visitor& v, MarkEvent& event) {
   v.number(event.id);
-  v.choice(event.mark, kMarkCount);
+  v.choice(event.mark, Mark::kLeft);
   v.instant(event.at);
   v.number(event.step);
 }
@@ -299,20 +200,18 @@ void fields(Visitor& v, MarkEvent& event) {
 
 template <typename Messages>
 void append(std::string* out, Messages& message) {
-  const Frame frame(out, message.index());
-  Writer writer(out);
+  const core::FrameWriter frame(out);
+  core::FieldWriter writer(out);
+  writer.alternative(message);
   std::visit([&](auto& one) { fields(writer, one); }, message);
 }
 
 template <typename Messages>
 bool decode(std::string_view payload, Messages* message) {
-  Reader reader(payload);
-  std::uint8_t code = 0;
-  reader.number(code);
-  if (code == 0 || code > std::variant_size_v<Messages>) return false;
-  *message = core::alternative_of<Messages>(code - std::size_t{1});
+  core::FieldReader reader(payload);
+  reader.alternative(*message);
   std::visit([&](auto& one) { fields(reader, one); }, *message);
-  return reader.complete();
+  return reader.ok();
 }
 
 }  // namespace
@@ -359,23 +258,6 @@ bool contains_nul(const WorkerCommand& command) {
     if (has_nul(item)) return true;
   }
   return has_nul(command.cwd) || has_nul(command.stdout_path) || has_nul(command.stderr_path);
-}
-
-void FrameBuffer::append(std::string_view bytes) {
-  bytes_.erase(0, consumed_);
-  consumed_ = 0;
-  bytes_.append(bytes);
-}
-
-FrameStatus FrameBuffer::next(std::string_view* payload) {
-  const std::string_view rest = std::string_view(bytes_).substr(consumed_);
-  if (rest.size() < kFrameHeaderBytes) return FrameStatus::kNeedMore;
-  const auto length = core::load_integer<std::uint32_t>(rest.data());
-  if (length == 0 || length > kFrameBytesMax) return FrameStatus::kViolation;
-  if (rest.size() - kFrameHeaderBytes < length) return FrameStatus::kNeedMore;
-  *payload = rest.substr(kFrameHeaderBytes, length);
-  consumed_ += kFrameHeaderBytes + length;
-  return FrameStatus::kFrame;
 }
 
 bool decode_request(std::string_view payload, Request* request) {

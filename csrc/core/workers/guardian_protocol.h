@@ -2,11 +2,10 @@
 
 // The messages between an agent and its guardian over their socketpair.
 //
-// The agent sends requests, the guardian sends events. A frame is a u32 length and that many bytes:
-// one byte for the message (its place in Request or Event, from 1), then its fields. Integers are
-// little endian; `bytes` is a u32 length, that many bytes and a NUL, so that received strings are
-// passed to the kernel without a copy; a list is a u32 count and that many `bytes`. Both ends are
-// of one build: hello has the version.
+// The agent sends requests, the guardian sends events, each as a frame (core/base/frame.h) of its
+// place in Request or Event and its fields (core/base/fields.h). A NUL follows each string, so that
+// received ones are passed to the kernel without a copy. Both ends are of one build: hello has the
+// version.
 //
 // Pure. Decoded messages contain views into the caller's buffer.
 
@@ -17,13 +16,14 @@
 #include <variant>
 #include <vector>
 
+#include "core/base/frame.h"
 #include "core/drain/drain_types.h"
 #include "elastic/time.h"
 #include "elastic/worker_group.h"
 
 namespace elastic::guardian {
 
-inline constexpr std::uint32_t kProtocolVersion = 11;
+inline constexpr std::uint32_t kProtocolVersion = 12;
 
 // The guardian's descriptor of the channel.
 inline constexpr int kChannelDescriptor = 3;
@@ -35,7 +35,7 @@ inline constexpr std::size_t kRoundEnvBytesMax = std::size_t{64} << 10;
 
 // The kernel limits arguments and environment to 6 MiB (execve(2)).
 inline constexpr std::size_t kFrameBytesMax = std::size_t{8} << 20;
-inline constexpr std::size_t kFrameHeaderBytes = sizeof(std::uint32_t);
+inline constexpr core::FrameLimits kFrameLimits = {1, kFrameBytesMax};
 inline constexpr std::size_t kListItemsMax = 1u << 16;
 // CPU numbers are below this limit (the kernel's own limit is 8192).
 inline constexpr std::uint32_t kCpusMax = 1u << 13;
@@ -44,12 +44,10 @@ inline constexpr std::uint32_t kCpusMax = 1u << 13;
 // workers on request (guardian/template.h); a request for one does not name streams. A worker that
 // the template cannot fork is executed.
 enum class StartKind : std::uint8_t { kExec, kTemplate, kFork };
-inline constexpr std::size_t kStartKindCount = 3;
 
 // When the guardian kills a process: a worker in the next sweep, with every process that it
 // started; a helper only when the agent has ended.
 enum class Lifetime : std::uint8_t { kWorker, kHelper };
-inline constexpr std::size_t kLifetimeCount = 2;
 
 // Which of a worker's streams use the descriptor that was passed with its start request
 // (SCM_RIGHTS, with the frame's first byte).
@@ -149,7 +147,6 @@ struct StartedEvent {
 
 // The step of a start that failed.
 enum class Stage : std::uint8_t { kPipe, kFork, kOpen, kChdir, kExec, kInterpreter, kAffinity };
-inline constexpr std::size_t kStageCount = 7;
 const char* to_string(Stage stage);  // as in WorkerExit::stage
 
 struct NotStartedEvent {
@@ -163,7 +160,6 @@ struct NotStartedEvent {
 };
 
 enum class ExitCause : std::uint8_t { kExited, kSignaled, kDumpedCore };
-inline constexpr std::size_t kExitCauseCount = 3;
 
 struct ExitedEvent {
   std::uint32_t id = 0;
@@ -203,7 +199,6 @@ enum class TemplateNews : std::uint8_t {
   kExecuted,   // worker `id` is executed although it was to be forked; text: the reason
   kLeftOut,    // a module of the script is not fit, and workers import it; text: the reason
 };
-inline constexpr std::size_t kTemplateNewsCount = 6;
 
 struct TemplateEvent {
   TemplateNews news = TemplateNews::kImporting;
@@ -230,7 +225,6 @@ enum class Mark : std::uint8_t {
   kMember,     // the worker can take part in another round
   kLeft,       // it has left the round of the last CutRequest, or waits for its first round
 };
-inline constexpr std::size_t kMarkCount = 4;
 
 struct MarkEvent {
   std::uint32_t id = 0;
@@ -264,21 +258,6 @@ void append_event(std::string* out, Event event);
 
 // Whether a string of the command contains a NUL, which is invalid in arguments, variables, paths.
 bool contains_nul(const WorkerCommand& command);
-
-enum class FrameStatus : std::uint8_t { kFrame, kNeedMore, kViolation };
-
-// Splits received bytes into frames.
-class FrameBuffer {
- public:
-  void append(std::string_view bytes);
-  // kFrame: `payload` is the next frame's, valid until the next append(). kViolation: its length is
-  // zero or above the limit; the stream cannot be used any more.
-  FrameStatus next(std::string_view* payload);
-
- private:
-  std::string bytes_;
-  std::size_t consumed_ = 0;
-};
 
 // Returns false if the payload is not a valid message.
 bool decode_request(std::string_view payload, Request* request);

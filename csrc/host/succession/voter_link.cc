@@ -100,13 +100,13 @@ std::size_t VoterLink::on_bytes(std::string_view bytes) {
     voter::Frame frame;
     const std::size_t limit = is_greeted_ ? voter::kFrameBytesMax : voter::kGreetingBytesMax;
     const voter::DecodeResult result = voter::decode(bytes.substr(used), limit, &frame);
-    if (result.kind == voter::DecodeResult::Kind::kNeedMore) return used;
-    if (result.kind == voter::DecodeResult::Kind::kViolation) {
+    if (result.status == voter::DecodeStatus::kNeedMore) return used;
+    if (result.status == voter::DecodeStatus::kViolation) {
       fail(result.error);
       break;
     }
     used += result.bytes;
-    if (result.kind == voter::DecodeResult::Kind::kFrame) on_frame(frame);
+    if (result.status == voter::DecodeStatus::kMessage) on_frame(frame);
   }
   return bytes.size();
 }

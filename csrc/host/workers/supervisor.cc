@@ -309,14 +309,14 @@ class Supervisor::Impl final : public os::EventLoop::FdHandler {
     if (got <= 0) return lose_guardian("");
     received_.append({bytes, static_cast<std::size_t>(got)});
     std::string_view payload;
-    auto status = guardian::FrameStatus::kNeedMore;
-    while ((status = received_.next(&payload)) == guardian::FrameStatus::kFrame) {
+    auto status = core::FrameStatus::kNeedMore;
+    while ((status = received_.next(&payload)) == core::FrameStatus::kFrame) {
       guardian::Event event;
       if (!guardian::decode_event(payload, &event)) broken_ = true;
       if (!broken_) std::visit([this](const auto& what) { on_event(what); }, event);
       if (broken_) break;
     }
-    if (broken_ || status == guardian::FrameStatus::kViolation) {
+    if (broken_ || status == core::FrameStatus::kViolation) {
       lose_guardian("violated the protocol and ");
     }
   }
@@ -467,7 +467,7 @@ class Supervisor::Impl final : public os::EventLoop::FdHandler {
   std::vector<StartOrder> start_orders_;  // of the generation
   Outbox unsent_;
   bool waits_to_send_ = false;
-  guardian::FrameBuffer received_;
+  core::FrameBuffer received_{guardian::kFrameLimits};
 
   ProgressSink progress_sink_;
   MarkSink mark_sink_;

@@ -32,7 +32,7 @@ void run(std::string_view stream) {
       return;
     }
     ELASTIC_CHECK(result.bytes <=
-                  elastic::session::kFrameBytesMax + elastic::session::kFrameHeaderBytes);
+                  elastic::session::kFrameBytesMax + elastic::core::kFrameHeaderBytes);
     if (result.status == DecodeStatus::kNeedMore) {
       ELASTIC_CHECK(result.bytes > stream.size());
       return;

@@ -23,22 +23,23 @@ namespace {
 using namespace elastic;
 
 void run_transport(std::string_view stream) {
-  using Kind = voter::DecodeResult::Kind;
+  using voter::DecodeStatus;
   while (!stream.empty()) {
     voter::Frame frame;
     const auto result = voter::decode(stream, voter::kGreetingBytesMax, &frame);
-    if (result.kind == Kind::kViolation) {
+    if (result.status == DecodeStatus::kViolation) {
       ELASTIC_CHECK(!result.error.ok());
       return;
     }
-    if (result.kind == Kind::kNeedMore) return;
+    if (result.status == DecodeStatus::kNeedMore) return;
     ELASTIC_CHECK(result.bytes > 0 && result.bytes <= stream.size());
     stream.remove_prefix(result.bytes);
-    if (result.kind == Kind::kSkipped) continue;
+    if (result.status == DecodeStatus::kSkipped) continue;
     std::string bytes;
     voter::append(&bytes, frame);
     voter::Frame again;
-    ELASTIC_CHECK(voter::decode(bytes, voter::kFrameBytesMax, &again).kind == Kind::kFrame);
+    ELASTIC_CHECK(voter::decode(bytes, voter::kFrameBytesMax, &again).status ==
+                  DecodeStatus::kMessage);
     ELASTIC_CHECK(frame == again);
   }
 }
@@ -63,7 +64,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::string_view bytes(exact.get(), size - 1);
   switch (data[0] % 4) {
     case 0: run(bytes, succession::decode_frame, succession::encode_frame); break;
-    case 1: run(bytes, reg::decode_state, reg::encode_state); break;
+    case 1: run(bytes, reg::decode_message, reg::encode_message); break;
     case 2: run_transport(bytes); break;
     default: run(bytes, succession::decode_kept, succession::encode_kept);
   }

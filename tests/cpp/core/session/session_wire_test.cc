@@ -428,11 +428,11 @@ TEST(SessionWire, TruncatedOrExtendedMessageIsMalformed) {
   for (const ClientMessage& message : client_messages()) {
     std::string bytes = encode(message);
     for (const int change : {-1, +1}) {
-      const bool has_fields = bytes.size() > kFrameHeaderBytes + 2;
+      const bool has_fields = bytes.size() > core::kFrameHeaderBytes + 2;
       if (change < 0 && !has_fields) continue;
       std::string other = bytes;
       other.resize(bytes.size() + static_cast<std::size_t>(change));
-      const auto length = static_cast<std::uint32_t>(other.size() - kFrameHeaderBytes);
+      const auto length = static_cast<std::uint32_t>(other.size() - core::kFrameHeaderBytes);
       std::memcpy(other.data(), &length, sizeof length);
       const Status error = error_of<ClientMessage>(other);
       EXPECT_EQ(error.code(), StatusCode::kPeerViolation);
@@ -444,8 +444,8 @@ TEST(SessionWire, TruncatedOrExtendedMessageIsMalformed) {
 // The bytes of a message with more behind its fields.
 template <typename Message>
 std::string with_tail(const Message& message, const std::string& tail) {
-  std::string bytes = encode(message) + tail;
-  core::store_integer(&bytes, 0, static_cast<std::uint32_t>(bytes.size() - kFrameHeaderBytes));
+  std::string bytes;
+  core::ByteWriter(&bytes).text(encode(message).substr(core::kFrameHeaderBytes) + tail);
   return bytes;
 }
 
@@ -467,7 +467,7 @@ std::string frame(std::uint8_t kind, std::uint8_t flags) {
 TEST(SessionWire, ARequiredMessageOfTheOtherDirectionIsRefused) {
   for (const ServerMessage& message : server_messages()) {
     const std::string bytes = encode(message);
-    const bool is_required = bytes[kFrameHeaderBytes + 1] == 1;
+    const bool is_required = bytes[core::kFrameHeaderBytes + 1] == 1;
     ClientMessage decoded;
     EXPECT_EQ(decode(bytes, &decoded).status,
               is_required ? DecodeStatus::kViolation : DecodeStatus::kSkipped);
@@ -540,7 +540,7 @@ TEST(SessionWire, IncompatibleVersionIsNamed) {
 
 TEST(SessionWire, RejectionWithCodeOkIsMalformed) {
   std::string bytes = encode(server_messages()[10]);
-  bytes[kFrameHeaderBytes + 2] = 0;  // behind kind and flags
+  bytes[core::kFrameHeaderBytes + 2] = 0;  // behind kind and flags
   EXPECT_THAT(std::string(error_of<ServerMessage>(bytes).message()), HasSubstr("malformed"));
 }
 

@@ -45,6 +45,41 @@ TEST(VoterWire, FramesComeBack) {
   }
 }
 
+// Nodes of different versions meet: docs/protocol.md has these bytes.
+TEST(VoterWire, BytesAreThoseOfTheProtocolDocument) {
+  const auto hex = [](const std::string& bytes) {
+    std::string text;
+    for (const unsigned char byte : bytes) {
+      constexpr char kDigits[] = "0123456789abcdef";
+      text += {kDigits[byte >> 4], kDigits[byte & 15]};
+    }
+    return text;
+  };
+  const auto frame = [&](const voter::Frame& one) {
+    std::string bytes;
+    voter::append(&bytes, one);
+    return hex(bytes);
+  };
+  EXPECT_EQ(frame(voter::Greeting{.job_id = "j"}), "0b000000010101000100010000006a");
+  EXPECT_EQ(frame(voter::Refused{"no"}), "080000000201020000006e6f");
+  EXPECT_EQ(frame(voter::Payload{"x"}), "0700000003010100000078");
+  EXPECT_EQ(hex(voter::payload_head(1) + "x"), frame(voter::Payload{"x"}));
+  const std::string from_and_to =
+      "01000000000000000200000000000000"
+      "03000000000000000400000000000000";
+  EXPECT_EQ(hex(encode_frame({"j", {1, 2}, {3, 4}, Query{5}})),
+            "010004010000006a" + from_and_to + "0500000000000000");
+  const reg::Message message = {{7, 8}, {1, 2}, {3, 4}, reg::Accepted{{3, 12}, true, false, 3}};
+  EXPECT_EQ(hex(encode_frame({"j", {1, 2}, {3, 4}, message})),
+            "010000010000006a" + from_and_to +
+                "4d000000"
+                "010005"
+                "07000000000000000800000000000000" +
+                from_and_to +
+                "03000000000000000c000000000000000100"
+                "0300000000000000");
+}
+
 // Voters accept every record that a coordinator may propose.
 TEST(VoterWire, TheLargestRecordFitsIntoAFrameOfItsConnection) {
   reg::Record record;
@@ -124,8 +159,9 @@ TEST(VoterWire, AJobIdThatIsNotPrintableIsRefusedWithTheReason) {
   voter::append(&bytes, voter::Frame(voter::Greeting{.job_id = "job\xFF"}));
   voter::Frame greeting;
   const auto result = voter::decode(bytes, voter::kGreetingBytesMax, &greeting);
-  EXPECT_EQ(result.kind, voter::DecodeResult::Kind::kViolation);
-  EXPECT_EQ(result.error.message(), "a malformed greeting: its job id is not printable UTF-8");
+  EXPECT_EQ(result.status, voter::DecodeStatus::kViolation);
+  EXPECT_EQ(result.error.message(),
+            "a voter message of kind 1 is malformed: a name or text in it is not printable UTF-8");
 }
 
 TEST(VoterWire, GarbageIsAnError) {

@@ -76,21 +76,21 @@ std::string describe(const Request& request) {
 }
 
 // Decodes the received bytes; returns false after a protocol violation.
-bool drain(FrameBuffer* buffer, std::vector<std::string>* seen) {
+bool drain(core::FrameBuffer* buffer, std::vector<std::string>* seen) {
   std::string_view payload;
-  FrameStatus status = FrameStatus::kNeedMore;
-  while ((status = buffer->next(&payload)) == FrameStatus::kFrame) {
+  auto status = core::FrameStatus::kNeedMore;
+  while ((status = buffer->next(&payload)) == core::FrameStatus::kFrame) {
     Request request;
     if (!decode_request(payload, &request)) return false;
     seen->push_back(describe(request));
   }
-  return status == FrameStatus::kNeedMore;
+  return status == core::FrameStatus::kNeedMore;
 }
 
 TEST(GuardianProtocol, RequestsAreDecodedForEverySplit) {
   const std::string bytes = sample_requests();
   for (std::size_t step = 1; step <= bytes.size(); ++step) {
-    FrameBuffer buffer;
+    core::FrameBuffer buffer(kFrameLimits);
     std::vector<std::string> seen;
     for (std::size_t at = 0; at < bytes.size(); at += step) {
       buffer.append(std::string_view(bytes).substr(at, step));
@@ -107,7 +107,7 @@ TEST(GuardianProtocol, StringsOfAStartAreReadyForTheKernel) {
   std::string bytes;
   append_start(&bytes, 1, sample_command());
   Request request;
-  ASSERT_TRUE(decode_request(std::string_view(bytes).substr(kFrameHeaderBytes), &request));
+  ASSERT_TRUE(decode_request(std::string_view(bytes).substr(core::kFrameHeaderBytes), &request));
   const auto& start = std::get<StartRequest>(request);
   ASSERT_EQ(start.argv.size(), 3u);
   for (const auto item : start.argv) EXPECT_EQ(std::strlen(item.data()), item.size());
@@ -120,7 +120,7 @@ T round_trip(const T& event) {
   std::string bytes;
   append_event(&bytes, event);
   static Event decoded;
-  EXPECT_TRUE(decode_event(std::string_view(bytes).substr(kFrameHeaderBytes), &decoded));
+  EXPECT_TRUE(decode_event(std::string_view(bytes).substr(core::kFrameHeaderBytes), &decoded));
   return std::get<T>(decoded);
 }
 
@@ -198,28 +198,30 @@ TEST(GuardianProtocol, StartNamesItsKindAndTheWaitForTheTemplate) {
   std::string bytes;
   append_start(&bytes, 1, sample_command(), Lifetime::kWorker, 0, StartKind::kFork, Duration(5));
   Request request;
-  ASSERT_TRUE(decode_request(std::string_view(bytes).substr(kFrameHeaderBytes), &request));
+  ASSERT_TRUE(decode_request(std::string_view(bytes).substr(core::kFrameHeaderBytes), &request));
   EXPECT_EQ(std::get<StartRequest>(request).kind, StartKind::kFork);
   EXPECT_EQ(std::get<StartRequest>(request).template_wait, Duration(5));
 }
 
 TEST(GuardianProtocol, LengthsAreCheckedBeforeTheBytesArrive) {
   for (const std::uint32_t length : {std::uint32_t{0}, std::uint32_t{kFrameBytesMax + 1}, ~0u}) {
-    FrameBuffer buffer;
+    core::FrameBuffer buffer(kFrameLimits);
     std::string_view payload;
     buffer.append({reinterpret_cast<const char*>(&length), sizeof length});
-    EXPECT_EQ(buffer.next(&payload), FrameStatus::kViolation) << length;
+    EXPECT_EQ(buffer.next(&payload), core::FrameStatus::kViolation) << length;
   }
 }
 
 TEST(GuardianProtocol, ListCannotAnnounceMoreThanItsFrameHolds) {
   std::string bytes;
   append_start(&bytes, 1, sample_command());
-  const std::size_t count_at = kFrameHeaderBytes + 1 + 4 + 1 + 1 + 1 + 8;
+  // Behind the message, id, kind, lifetime, passed, template_wait and has_channel.
+  const std::size_t count_at = core::kFrameHeaderBytes + 1 + 4 + 1 + 1 + 1 + 8 + 1;
+  ASSERT_EQ(bytes[count_at], 3);
   const std::uint32_t many = 60000;
   std::memcpy(bytes.data() + count_at, &many, sizeof many);
   Request request;
-  EXPECT_FALSE(decode_request(std::string_view(bytes).substr(kFrameHeaderBytes), &request));
+  EXPECT_FALSE(decode_request(std::string_view(bytes).substr(core::kFrameHeaderBytes), &request));
 }
 
 struct BadStart {
@@ -236,7 +238,7 @@ TEST(GuardianProtocol, StartWithoutAProgramOrWithANulIsMalformed) {
     std::string bytes;
     append_start(&bytes, 1, command);
     Request request;
-    EXPECT_FALSE(decode_request(std::string_view(bytes).substr(kFrameHeaderBytes), &request))
+    EXPECT_FALSE(decode_request(std::string_view(bytes).substr(core::kFrameHeaderBytes), &request))
         << bad.name;
   }
 }
@@ -245,7 +247,7 @@ TEST(GuardianProtocol, TheIdThatStandsForEveryWorkerIsNoProcess) {
   std::string bytes;
   append_start(&bytes, kEveryWorker, sample_command());
   Request request;
-  EXPECT_FALSE(decode_request(std::string_view(bytes).substr(kFrameHeaderBytes), &request));
+  EXPECT_FALSE(decode_request(std::string_view(bytes).substr(core::kFrameHeaderBytes), &request));
 }
 
 TEST(GuardianProtocol, TruncatedOrExtendedMessagesAreMalformed) {
@@ -258,7 +260,7 @@ TEST(GuardianProtocol, TruncatedOrExtendedMessagesAreMalformed) {
   append_request(&requests[5], CutRequest{5});
   append_request(&requests[6], ContinueRequest{1, 6, {"RANK=1"}});
   for (const std::string& bytes : requests) {
-    const std::string payload = bytes.substr(kFrameHeaderBytes);
+    const std::string payload = bytes.substr(core::kFrameHeaderBytes);
     Request request;
     for (std::size_t length = 0; length < payload.size(); ++length) {
       EXPECT_FALSE(decode_request(std::string_view(payload).substr(0, length), &request)) << length;
@@ -275,7 +277,7 @@ TEST(GuardianProtocol, GarbageIsRejected) {
     for (int change = 0; change < 1 + round % 4; ++change) {
       bytes[random() % bytes.size()] = static_cast<char>(random());
     }
-    FrameBuffer buffer;
+    core::FrameBuffer buffer(kFrameLimits);
     std::vector<std::string> seen;
     buffer.append(bytes);
     drain(&buffer, &seen);

@@ -269,17 +269,17 @@ TEST(VoterGreeting, RefusesFramesThatAreTooLongOrMalformed) {
   voter::Frame frame;
   std::string bytes;
   voter::append(&bytes, voter::Greeting{.job_id = "job"});
-  EXPECT_EQ(voter::decode(bytes, voter::kGreetingBytesMax, &frame).kind,
-            voter::DecodeResult::Kind::kFrame);
+  EXPECT_EQ(voter::decode(bytes, voter::kGreetingBytesMax, &frame).status,
+            voter::DecodeStatus::kMessage);
   EXPECT_EQ(std::get<voter::Greeting>(frame).job_id, "job");
   for (std::size_t size = 0; size < bytes.size(); ++size) {
-    EXPECT_EQ(voter::decode(bytes.substr(0, size), voter::kGreetingBytesMax, &frame).kind,
-              voter::DecodeResult::Kind::kNeedMore);
+    EXPECT_EQ(voter::decode(bytes.substr(0, size), voter::kGreetingBytesMax, &frame).status,
+              voter::DecodeStatus::kNeedMore);
   }
   std::string payload;
   voter::append(&payload, voter::Payload{std::string(voter::kGreetingBytesMax, 'x')});
-  EXPECT_EQ(voter::decode(payload, voter::kGreetingBytesMax, &frame).kind,
-            voter::DecodeResult::Kind::kViolation);
+  EXPECT_EQ(voter::decode(payload, voter::kGreetingBytesMax, &frame).status,
+            voter::DecodeStatus::kViolation);
   voter::Greeting later{.job_id = "job"};
   later.version = later.oldest_version = voter::kVersion + 1;
   EXPECT_THAT(std::string(voter::check_greeting(later, {.job_id = "job"}).message()),

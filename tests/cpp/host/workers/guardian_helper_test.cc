@@ -60,7 +60,7 @@ class Helpers : public ::testing::Test {
   // The next event as text; "end" when the guardian has closed the channel.
   std::string next(const std::string& wanted) {
     std::string_view payload;
-    while (received_.next(&payload) != FrameStatus::kFrame) {
+    while (received_.next(&payload) != core::FrameStatus::kFrame) {
       const os::WaitLimits limits{.deadline = generous_deadline()};
       if (!os::wait_ready(guardian_.channel.get(), POLLIN, limits).ok()) return "no " + wanted;
       char bytes[4096];
@@ -89,7 +89,7 @@ class Helpers : public ::testing::Test {
   Fifo helper_output_{dir_ / "helper"};
   Fifo worker_output_{dir_ / "worker"};
   os::Helper guardian_;
-  FrameBuffer received_;
+  core::FrameBuffer received_{kFrameLimits};
 };
 
 TEST_F(Helpers, SurviveASweepAndEndBySignal) {
