@@ -23,12 +23,7 @@ void SimSession::send(const core::NodeStatement& statement) { feed(Machine::Subm
 
 void SimSession::drain(std::function<void()> done) {
   on_drained_ = std::move(done);
-  host_.later(kDrainLimit, [this] { finish_drain(); });
-  feed(Machine::Flush{});
-}
-
-void SimSession::finish_drain() {
-  if (const auto done = std::exchange(on_drained_, nullptr)) done();
+  feed(Machine::End{kDrainLimit, "job"});
 }
 
 void SimSession::end(bool is_host_dead) {
@@ -45,7 +40,6 @@ void SimSession::feed(const Machine::Event& event) {
   std::vector<Machine::Action> actions;
   machine_.step(event, host_.clock->now(), &actions);
   carry_out(actions);
-  if (machine_.is_flushed() && on_drained_) host_.later(0s, [this] { finish_drain(); });
 }
 
 void SimSession::carry_out(const std::vector<Machine::Action>& actions) {
@@ -83,6 +77,11 @@ void SimSession::execute(const Machine::Action& action) {
       fault_ = "lost the coordinator without its reason (" + leaving_ + "): " + lost->message;
     }
     host_.lost();
+  } else if (std::holds_alternative<Machine::EndCoordinator>(action) ||
+             std::holds_alternative<Machine::ReleaseRecord>(action)) {
+    feed(Machine::EndStepDone{});  // there are none in this process
+  } else if (std::holds_alternative<Machine::Ended>(action)) {
+    host_.later(0s, on_drained_);
   }
 }
 

@@ -51,7 +51,7 @@ class SimSession {
   void set_override_timeout(Duration timeout) { machine_.set_override_timeout(timeout); }
   // The coordinator in the session's own process has lost its authority.
   void expire(const std::string& reason) { feed(Machine::CoordinatorExpired{reason}); }
-  // Calls `done` when all messages were acknowledged, or after a timeout.
+  // Calls `done` when the session has ended.
   void drain(std::function<void()> done);
   // The agent has ended. The peer is not notified if the host has died.
   void end(bool is_host_dead);
@@ -71,7 +71,6 @@ class SimSession {
   void closed(const char* why);
   void watch_deadline();
   void tick();
-  void finish_drain();
 
   Host host_;
   Machine machine_;
