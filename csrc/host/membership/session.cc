@@ -275,22 +275,19 @@ void Session::start_attempt(const Machine::Connect& connect) {
                               .tokens = tokens_,
                               .job_id = run_id_},
       SessionAttempt::Sink{
-          .route =
-              [this, is_moved = moved.has_value(), port = endpoint.port](const auto& found) {
-                if (is_moved && found.ok()) {
-                  if (options_.backend != nullptr && hosting_.is_serving()) {
-                    return std::variant<SessionAttempt::Addresses, SessionAttempt::Failure>(
-                        hosting_.own_addresses());
-                  }
-                  return std::variant<SessionAttempt::Addresses, SessionAttempt::Failure>(*found);
-                }
-                auto route = route_.is_further() ? hosting_.route_further(found, port)
-                                                 : hosting_.route(found, route_.may_host());
-                if (auto* const addresses = std::get_if<SessionAttempt::Addresses>(&route)) {
-                  *addresses = route_.order(std::move(*addresses));
-                }
-                return route;
-              },
+          .route = [this, is_moved = moved.has_value(),
+                    port = endpoint.port](const auto& found) -> SessionAttempt::Route {
+            if (is_moved && found.ok()) {
+              const bool is_here = options_.backend != nullptr && hosting_.is_serving();
+              return is_here ? hosting_.own_addresses() : *found;
+            }
+            auto route = route_.is_further() ? hosting_.route_further(found, port)
+                                             : hosting_.route(found, route_.may_host());
+            if (auto* const addresses = std::get_if<SessionAttempt::Addresses>(&route)) {
+              *addresses = route_.order(std::move(*addresses));
+            }
+            return route;
+          },
           .on_delay = [this](const Status& so_far) { feed(Machine::AttemptDelayed{so_far}); },
           .done = [this](auto outcome) { attempt_done(std::move(outcome)); }});
 }
@@ -340,18 +337,12 @@ void Session::install(os::DetachedStream connection) {
 // Nodes that try a further endpoint of this host are directed to the coordinator.
 void Session::stand_by() {
   if (std::exchange(has_stood_by_, true) || hosting_.is_host()) return;
-  if (SessionVoter::is_enabled(options_)) {
-    auto lookup = os::NameLookup::start(
-        loop_, endpoints_[0].host, endpoints_[0].port,
-        [this](const auto& found) { hosting_.stand_by_first(found, local_address_); });
-    if (lookup.ok()) endpoint_lookups_.push_back(*std::move(lookup));
-  }
-  for (std::size_t i = 1; i < endpoints_.size(); ++i) {
-    const Endpoint& endpoint = endpoints_[i];
-    auto lookup = os::NameLookup::start(loop_, endpoint.host, endpoint.port,
-                                        [this, port = endpoint.port](const auto& found) {
-                                          hosting_.stand_by(found, port, local_address_);
-                                        });
+  for (std::size_t i = SessionVoter::is_enabled(options_) ? 0 : 1; i < endpoints_.size(); ++i) {
+    const auto use = [this, i](const auto& found) {
+      if (i == 0) return hosting_.stand_by_first(found, local_address_);
+      hosting_.stand_by(found, endpoints_[i].port, local_address_);
+    };
+    auto lookup = os::NameLookup::start(loop_, endpoints_[i].host, endpoints_[i].port, use);
     if (lookup.ok()) endpoint_lookups_.push_back(*std::move(lookup));
   }
 }
@@ -385,12 +376,6 @@ void Session::introduce(const core::NodeInfo& node) {
   voter_.open(node, machine_.settings(), tokens_);
   feed(Machine::Introduce{node.id});
 }
-
-void Session::send_workers(const WorkerReport& report) {
-  if (link_ != nullptr) link_->send(session::Workers{report});
-}
-
-void Session::report(const core::NodeReport& report) { feed(Machine::Report{report}); }
 
 void Session::send_hello(const Machine::SendHello& greeting) {
   session::ClientHello hello{.capabilities = session::kCanTakeOver,

@@ -48,8 +48,10 @@ class Session final : public Membership {
 
   void send(const core::NodeStatement& statement) override;
   void introduce(const core::NodeInfo& node) override;
-  void send_workers(const WorkerReport& report) override;
-  void report(const core::NodeReport& report) override;
+  void send_workers(const WorkerReport& report) override {
+    if (link_ != nullptr) link_->send(session::Workers{report});
+  }
+  void report(const core::NodeReport& report) override { feed(Machine::Report{report}); }
   int waiting_nodes() const override { return counts_.waiting_nodes; }
   void drain(Duration limit, std::function<void()> done) override;
 

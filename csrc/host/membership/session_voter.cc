@@ -1,18 +1,19 @@
 #include "host/membership/session_voter.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "core/base/duration_text.h"
 #include "core/succession/meeting.h"
 #include "elastic/agent.h"
-#include "host/membership/node_identity.h"
 #include "os/net/address.h"
 
 // Theory of operation. The succession machine decides; this class reports to it when the session
-// has lost the coordinator (core/session/coordinator_watch.h), and executes what concerns this process: a coordinator that starts or ends
-// here, and the address to which the session connects. The session itself goes on trying the
-// endpoint meanwhile, so that a coordinator that answers again is found in any case.
+// has lost the coordinator (core/session/coordinator_watch.h), and executes what concerns this
+// process: a coordinator that starts or ends here, and the address to which the session connects.
+// The session itself goes on trying the endpoint meanwhile, so that a coordinator that answers
+// again is found in any case.
 //
 // A job with one voter is handed over. Its coordinator asks a member, and perhaps a second one, and
 // names the first that answers. A member that has answered keeps the record and does not run the
@@ -23,25 +24,9 @@
 namespace elastic::host {
 namespace {
 
-using Cause = core::CoordinatorWatch::Cause;
-
-std::string name_of(Cause cause) {
-  switch (cause) {
-    case Cause::kClosed: return "connection_closed";
-    case Cause::kSilent: return "silent";
-    case Cause::kHandedOver: break;
-  }
-  return "handed_over";
-}
-
-std::string text_of(Cause cause) {
-  switch (cause) {
-    case Cause::kClosed: return "closed its connections";
-    case Cause::kSilent: return "did not answer";
-    case Cause::kHandedOver: break;
-  }
-  return "handed it over";
-}
+// By core::CoordinatorWatch::Cause.
+constexpr std::array kCauseNames = {"connection_closed", "silent", "handed_over"};
+constexpr std::array kCauseTexts = {"closed its connections", "did not answer", "handed it over"};
 
 }  // namespace
 
@@ -102,7 +87,8 @@ void SessionVoter::set_own_address(const std::string& address) {
 }
 
 void SessionVoter::coordinator_absent(const std::string& address, bool says_so) {
-  if (keeper_ != nullptr) feed(succession::Unreachable{address, true, says_so || watch_.is_closed()});
+  if (keeper_ != nullptr)
+    feed(succession::Unreachable{address, true, says_so || watch_.is_closed()});
 }
 
 void SessionVoter::session_connected() {
@@ -185,10 +171,11 @@ void SessionVoter::report_coordinator(CoordinatorInfo now) {
   if (former != nullptr && former->term < coordinator_->term) {
     const auto end = watch_.end(loop_->now());
     const Duration took = std::max(loop_->now() - end.at, Duration::zero());
-    report.moved = CoordinatorMove{former->address, name_of(end.cause), took};
+    const auto cause = static_cast<std::size_t>(end.cause);
+    report.moved = CoordinatorMove{former->address, kCauseNames.at(cause), took};
     report.message = "the coordinator of the job is at " + coordinator_->address + " now (term " +
                      std::to_string(coordinator_->term) + "): the former one at " +
-                     former->address + " " + text_of(end.cause) + "; the move took " +
+                     former->address + " " + kCauseTexts.at(cause) + "; the move took " +
                      core::duration_text(took);
   }
   sink_.coordinator(std::move(report));

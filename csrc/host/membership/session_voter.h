@@ -15,7 +15,7 @@
 
 #include "core/session/coordinator_watch.h"
 #include "core/session/session_wire.h"
-#include "core/succession/named_successor.h"
+#include "core/succession/offered_job.h"
 #include "core/succession/succession_machine.h"
 #include "core/succession/survival.h"
 #include "elastic/rendezvous_options.h"

@@ -77,7 +77,8 @@ class Properties {
         ASSERT_TRUE(is_open_);
         is_open_ = false;
       } else if (std::holds_alternative<M::EndCoordinator>(action)) {
-        ASSERT_TRUE(is_lost_ || (!is_open_ && !is_attempting_)) << "its own session is closed first";
+        ASSERT_TRUE(is_lost_ || (!is_open_ && !is_attempting_))
+            << "its own session is closed first";
       } else if (std::holds_alternative<M::Lost>(action)) {
         is_lost_ = true;
       } else if (std::holds_alternative<M::Ended>(action)) {

@@ -11,7 +11,7 @@
 #include "elastic/coordinator.h"
 #include "host/agent/agent_harness.h"
 #include "host/base/tcp_proxy.h"
-#include "host/membership/node_identity.h"
+#include "host/membership/membership.h"
 #include "os/net/address.h"
 #include "os/net/held_port.h"
 
