@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "core/session/coordinator_watch.h"
 #include "core/session/session_machine.h"
 #include "sim/sim_net.h"
 
@@ -65,6 +66,7 @@ class SimSession {
   void carry_out(const std::vector<Machine::Action>& actions);
   void execute(const Machine::Action& action);
   void attempt(const std::string& address);
+  void lose_link();
   void watch_loss();
   void listen(const std::shared_ptr<SimLink>& link);
   void receive(const SimLink::Message& message);
@@ -79,9 +81,7 @@ class SimSession {
   std::uint64_t attempts_ = 0;        // callbacks of older attempts are ignored
   std::uint64_t alarms_ = 0;
   std::function<void()> on_drained_;
-  Instant heard_at_;         // when the coordinator sent something last
-  bool is_lost_ = false;     // and that was reported
-  bool is_greeted_ = false;  // the coordinator answered the hello of this link
+  core::CoordinatorWatch watch_;
   std::string leaving_;      // the reason that the last coordinator sent before it ended
   std::string fault_;
 };
