@@ -50,8 +50,8 @@ void AgentMachine::step(const AgentInput& input, Instant now, std::vector<AgentA
 }
 
 std::optional<Instant> AgentMachine::next_deadline() const {
-  return earliest(
-      {policy_.next_deadline(), join_at_, port_at_, held_until_, drain_until_, shutdown_at_});
+  return earliest({policy_.next_deadline(), join_at_, port_at_, held_until_, examined_until_,
+                   drain_until_, shutdown_at_});
 }
 
 void AgentMachine::tick() {
@@ -63,6 +63,10 @@ void AgentMachine::tick() {
     act(agent_action::OpenStore{});
   }
   if (is_due(held_until_)) release_stop();
+  if (is_due(examined_until_)) {
+    act(agent_action::EndExamination{});
+    on(agent_event::FailuresExamined{});
+  }
   if (is_due(drain_until_)) {
     give_up_drain(is_departure_
                       ? "this node could not leave at an agreed step in time: stopping it"
@@ -281,6 +285,12 @@ void AgentMachine::release_stop() {
 void AgentMachine::on(const agent_event::ProcessesEnded&) {
   held_stop_.reset();  // nothing is left to stop
   held_until_.reset();
+  examined_until_ = now_ + kExaminationTimeout;
+}
+
+// The round is not over here before its failures are explained: the job's result may follow.
+void AgentMachine::on(const agent_event::FailuresExamined&) {
+  if (std::exchange(examined_until_, std::nullopt)) on(PolicyEvent(GroupGone{}));
 }
 
 // ---- Verdicts about a worker.

@@ -54,8 +54,10 @@ struct DrainRequested {
   int signal = 0;
   Duration limit{};
 };
-// No process of the round's workers is left. GroupGone follows when their failures are explained.
+// No process of the round's workers is left. FailuresExamined follows.
 struct ProcessesEnded {};
+// What can be found out about the failures of those workers is known.
+struct FailuresExamined {};
 // The answer to Finish: whether this node still serves a store that workers may use.
 struct ResultFixed {
   bool serves_store = false;
@@ -69,7 +71,8 @@ using AgentInput =
                  agent_event::TemplateReady, agent_event::StoreOpened, agent_event::FilesOpened,
                  agent_event::StartCancelled, agent_event::StacksCollected,
                  agent_event::StoreUnreachable, agent_event::DrainRequested,
-                 agent_event::ProcessesEnded, agent_event::ResultFixed, agent_event::Flushed>;
+                 agent_event::ProcessesEnded, agent_event::FailuresExamined,
+                 agent_event::ResultFixed, agent_event::Flushed>;
 
 namespace agent_action {
 struct AwaitTemplate {};  // TemplateReady follows
@@ -79,9 +82,10 @@ struct CancelStart {};    // instead: StartCancelled follows
 struct ProbeStore {       // of the round, from this node: StoreUnreachable may follow
   Duration limit{};
 };
-struct EndRound {};       // of the workers of all nodes: its store is not needed any more
-struct CollectStacks {};  // of the workers, before they are stopped: StacksCollected follows
-struct WriteStacks {      // that were collected last
+struct EndRound {};        // of the workers of all nodes: its store is not needed any more
+struct EndExamination {};  // what is found later is of no round
+struct CollectStacks {};   // of the workers, before they are stopped: StacksCollected follows
+struct WriteStacks {       // that were collected last
   std::string reason;
 };
 struct StopWorkers {
@@ -113,12 +117,15 @@ using AgentAction =
     std::variant<Send, StartGroup, PrepareGroup, CutGroup, ContinueGroup, Report, Finish,
                  agent_action::AwaitTemplate, agent_action::OpenStore, agent_action::StartWorkers,
                  agent_action::CancelStart, agent_action::ProbeStore, agent_action::EndRound,
-                 agent_action::CollectStacks, agent_action::WriteStacks, agent_action::StopWorkers,
-                 agent_action::KillWorker, agent_action::Observe, agent_action::RequestDrain,
-                 agent_action::SetStopStep, agent_action::Flush, agent_action::Close>;
+                 agent_action::EndExamination, agent_action::CollectStacks,
+                 agent_action::WriteStacks, agent_action::StopWorkers, agent_action::KillWorker,
+                 agent_action::Observe, agent_action::RequestDrain, agent_action::SetStopStep,
+                 agent_action::Flush, agent_action::Close>;
 
 // The longest delay of a stop for the sake of stacks.
 inline constexpr Duration kHeldStopLimit = std::chrono::seconds(2);
+// How long the end of a round waits for what is found out about its failures.
+inline constexpr Duration kExaminationTimeout = std::chrono::seconds(2);
 // The coordinator ends the job at the deadline of a drain. Without an answer of it this node
 // leaves.
 inline constexpr Duration kDrainMargin = std::chrono::seconds(5);
@@ -173,6 +180,7 @@ class AgentMachine {
   void on(const agent_event::StoreUnreachable& event);
   void on(const agent_event::DrainRequested& event);
   void on(const agent_event::ProcessesEnded&);
+  void on(const agent_event::FailuresExamined&);
   void on(const agent_event::ResultFixed& event);
   void on(const rdzv::RoundOver& event);
   void on(const agent_event::Flushed&) { shutdown_at_ = now_; }
@@ -238,6 +246,7 @@ class AgentMachine {
   bool is_stop_for_loss_ = false;       // a node was lost
   std::optional<StopGroup> held_stop_;  // waits for stacks
   std::optional<Instant> held_until_;
+  std::optional<Instant> examined_until_;  // no process is left, and the failures are examined
   // The worker that was killed with a verdict, and the marks of its exit.
   struct Killed {
     int local_rank = -1;  // -1: none

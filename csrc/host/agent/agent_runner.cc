@@ -184,13 +184,12 @@ void AgentRunner::on_worker_exit(const WorkerEvent& event) {
   inquiry_.worker_ended(event.local_rank, event.pid, exited.exit);
 }
 
-// The round is not over here before its failures are explained: the job's result may follow.
 void AgentRunner::on_group_ended() {
   probe_.cancel();
   feed(core::agent_event::ProcessesEnded{});
   output_.end_round();
   if (capture_) capture_->end_round();
-  inquiry_.finish_round([this] { feed(core::GroupGone{}); });
+  inquiry_.finish_round([this] { feed(core::agent_event::FailuresExamined{}); });
 }
 
 // ---- Reports for observers.
@@ -317,10 +316,6 @@ void AgentRunner::on_membership_ready(const MembershipReady& ready) {
   is_store_at_endpoint_ =
       ready.hosts_coordinator && options_.share_store && is_endpoint_port(options_.master_port);
   feed(core::RendezvousReady{make_node_name(ready.address), ready.address});
-}
-
-void AgentRunner::execute(core::agent_action::AwaitTemplate) {
-  supervisor_->when_warm([this] { feed(core::agent_event::TemplateReady{}); });
 }
 
 void AgentRunner::execute(core::agent_action::Observe action) {

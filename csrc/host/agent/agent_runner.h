@@ -75,14 +75,23 @@ class AgentRunner {
   void execute(core::ContinueGroup action);
   void execute(core::Report action) { report(std::move(action.event)); }
   void execute(core::Finish action);
-  void execute(core::agent_action::AwaitTemplate action);
+  void execute(core::agent_action::AwaitTemplate) {
+    supervisor_->when_warm([this] { feed(core::agent_event::TemplateReady{}); });
+  }
   void execute(core::agent_action::OpenStore) {
     feed(core::agent_event::StoreOpened{port_for_next_round()});
   }
   void execute(core::agent_action::StartWorkers action);
-  void execute(core::agent_action::CancelStart action);
-  void execute(core::agent_action::ProbeStore action);
+  void execute(core::agent_action::CancelStart) {
+    output_.cancel_round();
+    feed(core::agent_event::StartCancelled{});
+  }
+  void execute(core::agent_action::ProbeStore action) {
+    probe_.begin(round_->master_addr, round_->master_port, action.limit,
+                 [this](const auto& why) { feed(core::agent_event::StoreUnreachable{why}); });
+  }
   void execute(core::agent_action::EndRound) { store_.end_round(); }
+  void execute(core::agent_action::EndExamination) { inquiry_.end_examination(); }
   void execute(core::agent_action::CollectStacks action);
   void execute(core::agent_action::WriteStacks action) { write_stacks(action.reason); }
   void execute(core::agent_action::StopWorkers action);
@@ -91,7 +100,9 @@ class AgentRunner {
   }
   void execute(core::agent_action::Observe action);
   void execute(core::agent_action::RequestDrain action) { membership_->report(action.notice); }
-  void execute(core::agent_action::SetStopStep action);
+  void execute(core::agent_action::SetStopStep action) {
+    supervisor_->set_stop_step(action.request, [this](const auto& event) { feed(event); });
+  }
   void execute(core::agent_action::Flush action);
   void execute(core::agent_action::Close action);
   bool is_endpoint_port(std::uint16_t port) const;

@@ -104,16 +104,6 @@ void AgentRunner::execute(core::agent_action::StartWorkers) {
   if (!status.ok()) feed(core::SupervisionLost{std::string(status.message())});
 }
 
-void AgentRunner::execute(core::agent_action::CancelStart) {
-  output_.cancel_round();
-  feed(core::agent_event::StartCancelled{});
-}
-
-void AgentRunner::execute(core::agent_action::ProbeStore action) {
-  probe_.begin(round_->master_addr, round_->master_port, action.limit,
-               [this](const std::string& why) { feed(core::agent_event::StoreUnreachable{why}); });
-}
-
 void AgentRunner::report_starting(const std::string& log_dir) {
   AgentEvent starting = make_event(AgentEvent::Kind::kRoundStarting);
   starting.log_dir = log_dir;
@@ -215,11 +205,6 @@ void AgentRunner::execute(core::agent_action::StopWorkers action) {
   probe_.cancel();
   inquiry_.workers_stopped(action.after_failure);
   supervisor_->stop(action.how.signal, action.how.grace, options_.stop_scope);
-}
-
-void AgentRunner::execute(core::agent_action::SetStopStep action) {
-  supervisor_->set_stop_step(action.request,
-                             [this](const drain::StopStepEvent& event) { feed(event); });
 }
 
 void AgentRunner::write_stacks(const std::string& reason) {

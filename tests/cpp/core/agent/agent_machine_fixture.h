@@ -94,7 +94,10 @@ class AgentMachineTest : public ::testing::Test {
     return step(rdzv::Restart{kSelf, round_, cause, "m was lost", seconds(5)});
   }
   void succeed() {
-    exit(0, exited(0)).exit(1, exited(0)).step(agent_event::ProcessesEnded{}).step(GroupGone{});
+    exit(0, exited(0))
+        .exit(1, exited(0))
+        .step(agent_event::ProcessesEnded{})
+        .step(agent_event::FailuresExamined{});
     JobResult result;
     result.outcome = JobOutcome::kSucceeded;
     step(rdzv::Closed{kSelf, std::make_shared<const JobResult>(result)});

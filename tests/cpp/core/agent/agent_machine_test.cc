@@ -69,7 +69,7 @@ TEST_F(AgentMachineTest, AHeldStopIsForgottenWhenNoProcessIsLeft) {
   run();
   restart();
   step(agent_event::ProcessesEnded{});
-  EXPECT_FALSE(agent_->next_deadline());
+  EXPECT_EQ(agent_->next_deadline(), now_ + kExaminationTimeout);
   EXPECT_TRUE(step(agent_event::StacksCollected{true}).actions_.empty());
 }
 
@@ -80,6 +80,26 @@ TEST_F(AgentMachineTest, TheNextRoundMayHoldItsStopAgain) {
   exit(0, stopped(killed(SIGTERM))).exit(1, stopped(killed(SIGTERM))).step(GroupGone{});
   begin_round();
   EXPECT_TRUE(restart(rdzv::RestartCause::kGrowth).has<Stop>());  // the cause is not the last one's
+}
+
+TEST_F(AgentMachineTest, ARoundIsOverWhenItsFailuresAreExamined) {
+  for (const bool is_found : {true, false}) {
+    use(options());
+    round_ = 0;
+    run();
+    exit(0, exited(1)).restart(rdzv::RestartCause::kWorkerFailed);
+    exit(1, stopped(killed(SIGTERM))).step(agent_event::ProcessesEnded{});
+    EXPECT_FALSE(has<Send>());
+    if (is_found) {
+      step(agent_event::FailuresExamined{});
+    } else {
+      wait_for(kExaminationTimeout);
+    }
+    ASSERT_TRUE(has<Send>());
+    EXPECT_TRUE(std::holds_alternative<rdzv::Gone>(one<Send>()->statement));
+    EXPECT_EQ(has<agent_action::EndExamination>(), !is_found);
+    EXPECT_FALSE(step(agent_event::FailuresExamined{}).has<Send>()) << "once";
+  }
 }
 
 // ---- Verdicts.
@@ -273,7 +293,7 @@ TEST_F(AgentMachineTest, ANodeThatIsToLeaveLeavesWhenItsWorkersHaveFinished) {
   ASSERT_TRUE(one<agent_action::RequestDrain>()->notice.departure);
   exit(0, exited(0)).exit(1, exited(0)).step(agent_event::ProcessesEnded{});
   EXPECT_FALSE(has<Finish>());
-  step(GroupGone{});
+  step(agent_event::FailuresExamined{});
   ASSERT_TRUE(has<Finish>());
   EXPECT_EQ(one<Finish>()->result.exit_code, 128 + SIGTERM);
 }
