@@ -82,7 +82,7 @@ class SimSession {
   std::uint64_t alarms_ = 0;
   std::function<void()> on_drained_;
   core::CoordinatorWatch watch_;
-  std::string leaving_;      // the reason that the last coordinator sent before it ended
+  std::string leaving_;  // the reason that the last coordinator sent before it ended
   std::string fault_;
 };
 
