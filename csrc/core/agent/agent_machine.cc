@@ -12,6 +12,9 @@
 // Theory of operation. The policy decides about rounds, workers and the result (agent_policy.cc).
 // This machine connects it with what can delay, cause or follow its decisions:
 //
+// Start. A join waits for a port, and the workers wait for their files. A stop while they do
+// cancels the start, and counts as their end.
+//
 // Stop. After a failure the stacks of the workers are evidence, and a worker that is stopped has
 // none. So the first stop of a round is held until they were collected, for a short time. A later
 // stop is not: it is a repetition, or more urgent.
@@ -47,14 +50,23 @@ void AgentMachine::step(const AgentInput& input, Instant now, std::vector<AgentA
 }
 
 std::optional<Instant> AgentMachine::next_deadline() const {
-  return earliest({policy_.next_deadline(), join_at_, held_until_, drain_until_, shutdown_at_});
+  return earliest({policy_.next_deadline(), join_at_, port_at_, held_until_, examined_until_,
+                   drain_until_, shutdown_at_});
 }
 
 void AgentMachine::tick() {
   const auto is_due = [this](const std::optional<Instant>& at) { return at && now_ >= *at; };
   decide(PolicyTick{});
   if (is_due(join_at_)) join();
+  if (is_due(port_at_)) {
+    port_at_.reset();
+    act(agent_action::OpenStore{});
+  }
   if (is_due(held_until_)) release_stop();
+  if (is_due(examined_until_)) {
+    act(agent_action::EndExamination{});
+    on(agent_event::FailuresExamined{});
+  }
   if (is_due(drain_until_)) {
     give_up_drain(is_departure_
                       ? "this node could not leave at an agreed step in time: stopping it"
@@ -64,10 +76,7 @@ void AgentMachine::tick() {
 }
 
 void AgentMachine::report(AgentEvent::Kind kind, std::string message) {
-  AgentEvent event;
-  event.kind = kind;
-  event.state = policy_.state();
-  event.at = now_;
+  AgentEvent event = event_of(kind, policy_.state(), now_);
   event.message = std::move(message);
   act(Report{std::move(event)});
 }
@@ -84,12 +93,41 @@ void AgentMachine::on(const PolicyEvent& event) {
   }
   std::visit([this](const auto& one) { note(one); }, event);
   decide(event);
+  if (std::holds_alternative<RendezvousLost>(event)) end_round();
 }
 
 // Workers that are kept wait for those of a node that joins: it joins when it can fork them.
 void AgentMachine::join() {
   join_at_.reset();
   if (const auto ready = std::exchange(ready_, std::nullopt)) decide(*ready);
+}
+
+void AgentMachine::follow(Send action) {
+  unsent_join_.reset();
+  port_at_.reset();
+  auto* const join = std::get_if<rdzv::Join>(&action.statement);
+  if (join == nullptr) return act(std::move(action));
+  unsent_join_ = std::move(*join);
+  port_limit_ = now_ + kPortLimit;
+  act(agent_action::OpenStore{});
+}
+
+// Without a free descriptor a later attempt may succeed. Also the job may have failed for good
+// meanwhile: then its result is reported, and not that this node cannot take part in another round.
+void AgentMachine::on(const agent_event::StoreOpened& event) {
+  if (!unsent_join_) return;
+  if (event.port.ok()) {
+    unsent_join_->node.store_port = *event.port;
+    return act(Send{*std::exchange(unsent_join_, std::nullopt)});
+  }
+  const bool is_exhausted = event.port.status().code() == StatusCode::kResourceExhausted;
+  if (is_exhausted && now_ < port_limit_) {
+    port_at_ = now_ + kPortPause;
+    return;
+  }
+  unsent_join_.reset();
+  on(PolicyEvent(LocalFault{is_exhausted ? kExitSupervisionLost : kExitCannotServe,
+                            std::string(event.port.status().message())}));
 }
 
 void AgentMachine::note(const WorkerStarted& event) {
@@ -158,6 +196,7 @@ void AgentMachine::follow(PrepareGroup action) {
   const auto workers = static_cast<std::size_t>(options_.policy.node.local_world_size);
   has_started_.assign(workers, false);
   has_ended_.assign(workers, false);
+  is_opening_files_ = true;
   act(action);
 }
 
@@ -165,7 +204,29 @@ void AgentMachine::follow(StartGroup action) {
   has_started_.assign(action.round->workers.size(), false);
   has_ended_.assign(action.round->workers.size(), false);
   begin_round(action.round);
+  is_opening_files_ = true;
   act(std::move(action));
+}
+
+void AgentMachine::on(const agent_event::FilesOpened& event) {
+  if (!std::exchange(is_opening_files_, false)) return;
+  if (!event.status.ok()) {
+    return on(PolicyEvent(LocalFault{kExitCannotLog, std::string(event.status.message())}));
+  }
+  act(agent_action::StartWorkers{});
+  probe_store();
+}
+
+// Reports to the policy that the workers ended, although none was started.
+void AgentMachine::on(const agent_event::StartCancelled&) {
+  if (is_finished_) return;
+  WorkerExit exit;
+  exit.stopped_by_us = true;
+  exit.at = now_;
+  for (int i = 0; i < static_cast<int>(has_ended_.size()); ++i) {
+    on(PolicyEvent(WorkerExited{i, -1, exit}));
+  }
+  on(PolicyEvent(GroupGone{}));
 }
 
 void AgentMachine::follow(ContinueGroup action) {
@@ -174,6 +235,9 @@ void AgentMachine::follow(ContinueGroup action) {
     if (has_ended_[i]) drain_.worker_ended(static_cast<int>(i));
   }
   act(std::move(action));
+  const bool has_workers =
+      std::find(has_ended_.begin(), has_ended_.end(), false) != has_ended_.end();
+  if (has_workers) probe_store();
 }
 
 void AgentMachine::begin_round(std::shared_ptr<const RoundInfo> round) {
@@ -191,7 +255,8 @@ void AgentMachine::begin_round(std::shared_ptr<const RoundInfo> round) {
 void AgentMachine::follow(StopGroup action) {
   held_stop_ = action;
   const bool has_cause = is_stop_for_failure_ || is_stop_for_loss_;
-  if (!std::exchange(may_hold_stop_, false) || !has_cause) return release_stop();
+  const bool may_hold = std::exchange(may_hold_stop_, false) && has_cause;
+  if (!may_hold || is_opening_files_) return release_stop();
   held_until_ = add_saturating(now_, kHeldStopLimit);
   act(agent_action::CollectStacks{});
 }
@@ -208,12 +273,24 @@ void AgentMachine::on(const agent_event::StacksCollected& event) {
 void AgentMachine::release_stop() {
   held_until_.reset();
   const auto stop = std::exchange(held_stop_, std::nullopt);
-  if (stop) act(agent_action::StopWorkers{*stop, is_stop_for_failure_});
+  if (!stop) return;
+  if (!std::exchange(is_opening_files_, false)) {
+    return act(agent_action::StopWorkers{*stop, is_stop_for_failure_});
+  }
+  // Every round of this node is reported.
+  if (round_ != nullptr) report(AgentEvent::Kind::kRoundStarting, "");
+  act(agent_action::CancelStart{});
 }
 
 void AgentMachine::on(const agent_event::ProcessesEnded&) {
   held_stop_.reset();  // nothing is left to stop
   held_until_.reset();
+  examined_until_ = now_ + kExaminationTimeout;
+}
+
+// The round is not over here before its failures are explained: the job's result may follow.
+void AgentMachine::on(const agent_event::FailuresExamined&) {
+  if (std::exchange(examined_until_, std::nullopt)) on(PolicyEvent(GroupGone{}));
 }
 
 // ---- Verdicts about a worker.
@@ -233,9 +310,25 @@ void AgentMachine::on(const hang::Verdict& verdict) {
   }
 }
 
+void AgentMachine::probe_store() {
+  const bool is_tested =
+      round_ != nullptr && options_.reach_timeout > Duration::zero() &&
+      (options_.endpoint_port == 0 || round_->master_port != options_.endpoint_port);
+  if (!is_tested) return;
+  const bool is_own = round_->group_rank == 0;
+  act(agent_action::ProbeStore{is_own ? std::min(options_.reach_timeout, kOwnReachTimeout)
+                                      : options_.reach_timeout});
+}
+
 // The workers find out themselves with the timeout of their process group, after minutes, and do
-// not name the hosts.
+// not name the hosts. Those of rank 0 may need no process group.
 void AgentMachine::on(const agent_event::StoreUnreachable& event) {
+  if (is_finished_) return;
+  if (round_->group_rank == 0) {
+    return report(AgentEvent::Kind::kNotice,
+                  options_.host_name + " does not reach the workers' store, which is on this " +
+                      "host (is its interface up?): " + event.why);
+  }
   for (std::size_t i = 0; i < has_started_.size(); ++i) {
     if (!has_started_[i] || has_ended_[i]) continue;
     std::string why = options_.host_name;
@@ -309,7 +402,10 @@ void AgentMachine::answer(const DrainMember::Answer& answer) {
 // ---- The end.
 
 void AgentMachine::follow(Finish action) {
+  unsent_join_.reset();
+  port_at_.reset();
   is_finished_ = true;
+  if (std::exchange(is_opening_files_, false)) act(agent_action::CancelStart{});
   ends_job_ = action.result.job.has_value();
   act(std::move(action));
 }
@@ -323,7 +419,13 @@ void AgentMachine::on(const agent_event::ResultFixed& event) {
   shutdown_at_ = add_saturating(now_, shutdown_limit());
 }
 
-void AgentMachine::on(const agent_event::RoundOver&) {
+void AgentMachine::on(const rdzv::RoundOver& event) {
+  if (round_ != nullptr && event.round == round_->round) end_round();
+}
+
+// The workers of all nodes have ended, or nothing is received about them any more.
+void AgentMachine::end_round() {
+  act(agent_action::EndRound{});
   if (is_finished_ && !is_flushing_) shutdown_at_ = now_;
 }
 

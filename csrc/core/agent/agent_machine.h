@@ -30,6 +30,16 @@ namespace elastic::core {
 namespace agent_event {
 // The template of the workers can fork, or will not.
 struct TemplateReady {};
+// The answer to OpenStore.
+struct StoreOpened {
+  Result<std::uint16_t> port;
+};
+// The answer to StartGroup and PrepareGroup: whether the files of the workers exist.
+struct FilesOpened {
+  Status status;
+};
+// The answer to CancelStart.
+struct StartCancelled {};
 // The answer to CollectStacks: whether a worker has written its stack.
 struct StacksCollected {
   bool any = false;
@@ -44,28 +54,38 @@ struct DrainRequested {
   int signal = 0;
   Duration limit{};
 };
-// No process of the round's workers is left. GroupGone follows when their failures are explained.
+// No process of the round's workers is left. FailuresExamined follows.
 struct ProcessesEnded {};
+// What can be found out about the failures of those workers is known.
+struct FailuresExamined {};
 // The answer to Finish: whether this node still serves a store that workers may use.
 struct ResultFixed {
   bool serves_store = false;
 };
-// The workers of all nodes have ended, or nothing is heard of them any more.
-struct RoundOver {};
 // The answer to Flush.
 struct Flushed {};
 }  // namespace agent_event
 
-using AgentInput = std::variant<PolicyEvent, hang::Verdict, drain::Order, drain::StopStepEvent,
-                                agent_event::TemplateReady, agent_event::StacksCollected,
-                                agent_event::StoreUnreachable, agent_event::DrainRequested,
-                                agent_event::ProcessesEnded, agent_event::ResultFixed,
-                                agent_event::RoundOver, agent_event::Flushed>;
+using AgentInput =
+    std::variant<PolicyEvent, rdzv::RoundOver, hang::Verdict, drain::Order, drain::StopStepEvent,
+                 agent_event::TemplateReady, agent_event::StoreOpened, agent_event::FilesOpened,
+                 agent_event::StartCancelled, agent_event::StacksCollected,
+                 agent_event::StoreUnreachable, agent_event::DrainRequested,
+                 agent_event::ProcessesEnded, agent_event::FailuresExamined,
+                 agent_event::ResultFixed, agent_event::Flushed>;
 
 namespace agent_action {
 struct AwaitTemplate {};  // TemplateReady follows
-struct CollectStacks {};  // of the workers, before they are stopped: StacksCollected follows
-struct WriteStacks {      // that were collected last
+struct OpenStore {};      // a port for it, if this node is rank 0 of the next round: StoreOpened
+struct StartWorkers {};   // those of StartGroup or PrepareGroup, whose files exist
+struct CancelStart {};    // instead: StartCancelled follows
+struct ProbeStore {       // of the round, from this node: StoreUnreachable may follow
+  Duration limit{};
+};
+struct EndRound {};        // of the workers of all nodes: its store is not needed any more
+struct EndExamination {};  // what is found later is of no round
+struct CollectStacks {};   // of the workers, before they are stopped: StacksCollected follows
+struct WriteStacks {       // that were collected last
   std::string reason;
 };
 struct StopWorkers {
@@ -95,13 +115,17 @@ struct Close {};  // the rest, and report the end
 
 using AgentAction =
     std::variant<Send, StartGroup, PrepareGroup, CutGroup, ContinueGroup, Report, Finish,
-                 agent_action::AwaitTemplate, agent_action::CollectStacks,
+                 agent_action::AwaitTemplate, agent_action::OpenStore, agent_action::StartWorkers,
+                 agent_action::CancelStart, agent_action::ProbeStore, agent_action::EndRound,
+                 agent_action::EndExamination, agent_action::CollectStacks,
                  agent_action::WriteStacks, agent_action::StopWorkers, agent_action::KillWorker,
                  agent_action::Observe, agent_action::RequestDrain, agent_action::SetStopStep,
                  agent_action::Flush, agent_action::Close>;
 
 // The longest delay of a stop for the sake of stacks.
 inline constexpr Duration kHeldStopLimit = std::chrono::seconds(2);
+// How long the end of a round waits for what is found out about its failures.
+inline constexpr Duration kExaminationTimeout = std::chrono::seconds(2);
 // The coordinator ends the job at the deadline of a drain. Without an answer of it this node
 // leaves.
 inline constexpr Duration kDrainMargin = std::chrono::seconds(5);
@@ -111,6 +135,11 @@ inline constexpr Duration kDepartureMargin = std::chrono::milliseconds(500);
 inline constexpr Duration kLeaveLimit = std::chrono::seconds(5);
 // The rendezvous evicts a node that does not stop its workers within its grace period and this.
 inline constexpr Duration kStopMargin = std::chrono::seconds(10);
+// How long a join waits for a descriptor for the next round's store, and between two attempts.
+inline constexpr Duration kPortLimit = std::chrono::seconds(2);
+inline constexpr Duration kPortPause = std::chrono::milliseconds(100);
+// How long rank 0 tests whether its own store is reached: no packet leaves the host.
+inline constexpr Duration kOwnReachTimeout = std::chrono::seconds(2);
 
 struct AgentMachineOptions {
   AgentPolicyOptions policy;
@@ -122,6 +151,8 @@ struct AgentMachineOptions {
   Duration straggler_timeout{};  // of other ranks after the first exit with 0; zero: none
   // The node joins when the template of its workers is ready, or after this; nullopt: at once.
   std::optional<Duration> template_limit;
+  Duration reach_timeout{};         // of the workers' store; zero: that is not tested
+  std::uint16_t endpoint_port = 0;  // a store there is not tested: the session reaches it
 };
 
 class AgentMachine {
@@ -142,12 +173,16 @@ class AgentMachine {
   void on(const drain::Order& order);
   void on(const drain::StopStepEvent& event) { answer(drain_.on(event)); }
   void on(const agent_event::TemplateReady&) { join(); }
+  void on(const agent_event::StoreOpened& event);
+  void on(const agent_event::FilesOpened& event);
+  void on(const agent_event::StartCancelled&);
   void on(const agent_event::StacksCollected& event);
   void on(const agent_event::StoreUnreachable& event);
   void on(const agent_event::DrainRequested& event);
   void on(const agent_event::ProcessesEnded&);
+  void on(const agent_event::FailuresExamined&);
   void on(const agent_event::ResultFixed& event);
-  void on(const agent_event::RoundOver&);
+  void on(const rdzv::RoundOver& event);
   void on(const agent_event::Flushed&) { shutdown_at_ = now_; }
   void tick();
 
@@ -161,6 +196,7 @@ class AgentMachine {
   template <typename Other>
   void note(const Other&) {}
   void decide(const PolicyEvent& event);
+  void follow(Send action);
   void follow(StartGroup action);
   void follow(PrepareGroup action);
   void follow(ContinueGroup action);
@@ -176,6 +212,8 @@ class AgentMachine {
   void note_finished(const WorkerExited& event);
   void kill(int local_rank, std::string verdict, bool ends_job, bool is_unreachable);
   void release_stop();
+  void probe_store();
+  void end_round();
   void answer(const DrainMember::Answer& answer);
   void give_up_drain(const std::string& why);
   void leave_if_done();
@@ -193,6 +231,10 @@ class AgentMachine {
   DrainMember drain_;
   std::optional<RendezvousReady> ready_;  // this node has not begun to join yet
   std::optional<Instant> join_at_;
+  std::optional<rdzv::Join> unsent_join_;  // waits for a port
+  Instant port_limit_;
+  std::optional<Instant> port_at_;  // the next attempt
+  bool is_opening_files_ = false;   // the workers start when their files exist
 
   // Of the round; null before the first one.
   std::shared_ptr<const RoundInfo> round_;
@@ -204,6 +246,7 @@ class AgentMachine {
   bool is_stop_for_loss_ = false;       // a node was lost
   std::optional<StopGroup> held_stop_;  // waits for stacks
   std::optional<Instant> held_until_;
+  std::optional<Instant> examined_until_;  // no process is left, and the failures are examined
   // The worker that was killed with a verdict, and the marks of its exit.
   struct Killed {
     int local_rank = -1;  // -1: none

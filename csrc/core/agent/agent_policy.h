@@ -131,6 +131,13 @@ struct StopGroup {
 struct Report {
   AgentEvent event;
 };
+inline AgentEvent event_of(AgentEvent::Kind kind, AgentState state, Instant at) {
+  AgentEvent event;
+  event.kind = kind;
+  event.state = state;
+  event.at = at;
+  return event;
+}
 // Shut down; `result` is final. Its failures have no paths yet.
 struct Finish {
   AgentResult result;

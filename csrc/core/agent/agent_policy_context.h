@@ -10,14 +10,6 @@
 
 namespace elastic::core {
 
-inline AgentEvent event_of(AgentEvent::Kind kind, AgentState state, Instant at) {
-  AgentEvent event;
-  event.kind = kind;
-  event.state = state;
-  event.at = at;
-  return event;
-}
-
 struct AgentPolicy::Context {
   Instant now;
   AgentState from;  // the state before the step

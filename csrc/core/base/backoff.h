@@ -5,6 +5,8 @@
 //
 // Pure: the random generator is a parameter. Not thread-safe.
 
+#include <algorithm>
+
 #include "core/base/rng.h"
 #include "elastic/time.h"
 
@@ -21,7 +23,12 @@ class Backoff {
       : bound_(options.first), cap_(options.cap), rng_(rng) {}
 
   // The delay before the next attempt: uniform between zero and the current upper bound.
-  Duration next();
+  Duration next() {
+    const Duration bound = std::min(bound_, cap_);
+    if (bound_ < cap_) bound_ *= 2;
+    const double fraction = rng_->next_fraction();
+    return Duration(static_cast<Duration::rep>(static_cast<double>(bound.count()) * fraction));
+  }
 
  private:
   Duration bound_;

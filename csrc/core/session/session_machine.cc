@@ -24,6 +24,10 @@
 //
 // A node that is not registered (before its Join, after its eviction or its Leave) sends no
 // heartbeats: the reply would be Evicted.
+//
+// A session ends in steps: the last messages are acknowledged, the coordinator in this process has
+// no sessions any more, and the store that keeps the record has it back. Each step begins with a
+// tick, never with the event that ends the one before: what that event came from may be destroyed.
 
 #include "core/session/session_machine.h"
 
@@ -31,12 +35,21 @@
 #include <utility>
 
 #include "core/base/duration_text.h"
+#include "core/base/earliest.h"
 #include "elastic/agent.h"
 
 namespace elastic::core {
 namespace {
 
 constexpr Duration kOverrideTimeoutMax = std::chrono::hours(24 * 365);
+// A final message is acknowledged within a round trip. A coordinator that cannot be reached detects
+// the silence, for which a node that was asked to stop does not wait.
+constexpr Duration kFinalMessageTimeout = std::chrono::seconds(1);
+// How long the end waits for a store to take the office back. The next coordinator asks otherwise.
+constexpr Duration kReleaseTimeout = std::chrono::seconds(1);
+// How many addresses a node that lost the coordinator can dial within node_timeout.
+constexpr int kAttemptsPerTimeout = 16;
+constexpr Duration kPaceMin = std::chrono::milliseconds(10);
 
 }  // namespace
 
@@ -54,13 +67,25 @@ void SessionMachine::begin(Instant now, std::vector<Action>* actions) {
 void SessionMachine::step(const Event& event, Instant now, std::vector<Action>* actions) {
   clock_.advance(now);
   out_ = actions;
-  std::visit([this](const auto& one) { on(one); }, event);
+  const bool is_of_end =
+      std::holds_alternative<EndStepDone>(event) || std::holds_alternative<Tick>(event);
+  if (is_of_end || !is_closed()) std::visit([this](const auto& one) { on(one); }, event);
   out_ = nullptr;
+}
+
+std::optional<Instant> SessionMachine::next_deadline() const {
+  if (is_end_due()) return clock_.now();
+  return is_closed() ? end_step_until_ : earliest({clock_.next_deadline(), end_step_until_});
 }
 
 bool SessionMachine::is_flushed() const {
   if (state() == SessionState::kLost || !outbox_.unacknowledged_since()) return true;
   return outbox_.has_ended() && !connection_.is_open();
+}
+
+Duration SessionMachine::attempt_pace(Duration usual) const {
+  if (!was_connected()) return usual;
+  return std::clamp<Duration>(settings().node_timeout / kAttemptsPerTimeout, kPaceMin, usual);
 }
 
 // ---- Events become inputs.
@@ -75,7 +100,7 @@ void SessionMachine::on(const AttemptDelayed& event) { connection_.set_error(eve
 
 void SessionMachine::on(const AttemptFailed& event) {
   if (!clock_.is_attempt_running()) return;
-  if (event.exit_code && !connection_.was_open()) {
+  if (is_final(event)) {
     apply(SessionInput::kAttemptRejected, event.why, *event.exit_code);
     return;
   }
@@ -192,7 +217,7 @@ void SessionMachine::on(const Submit& event) {
   if (is_join) apply(SessionInput::kConnectionNeeded);
   if (outbox_.has_facts()) apply(SessionInput::kFactsToSend);
   if (is_join && connection_.is_ready() && !clock_.has_heartbeats()) send_heartbeat();
-  if (is_final) on(Flush{});
+  if (is_final) flush();
 }
 
 void SessionMachine::on(const Report& event) {
@@ -208,19 +233,14 @@ void SessionMachine::on(const Introduce& event) {
   if (outbox_.has_facts()) apply(SessionInput::kFactsToSend);
 }
 
-void SessionMachine::on(const Flush&) {
-  const auto since = outbox_.unacknowledged_since();
-  if (connection_.is_ready() && since && !clock_.was_heartbeat_sent_since(*since)) {
-    send_heartbeat();
-  }
-}
-
 void SessionMachine::on(const ClockGap& event) {
+  if (event.gap <= settings().node_timeout / 4) return;
   clock_.skip(event.gap);
   connection_.reset_backoff();
 }
 
 void SessionMachine::on(const Tick&) {
+  if (is_end_due() || is_closed()) return end_next();
   if (clock_.is_heartbeat_due()) apply(SessionInput::kHeartbeatDue);
   if (clock_.is_silence_due()) {
     apply(SessionInput::kSilence,
@@ -228,6 +248,7 @@ void SessionMachine::on(const Tick&) {
   }
   check_majority();
   check_search();
+  end_next();
 }
 
 // A coordinator without a majority of its voters gives up after store_grace. The node may have been
@@ -336,6 +357,14 @@ void SessionMachine::send_heartbeat() {
   emit(SendHeartbeat{clock_.heartbeat_sent(outbox_.is_present())});
 }
 
+// Requests an acknowledgement at once.
+void SessionMachine::flush() {
+  const auto since = outbox_.unacknowledged_since();
+  if (connection_.is_ready() && since && !clock_.was_heartbeat_sent_since(*since)) {
+    send_heartbeat();
+  }
+}
+
 void SessionMachine::log_outage() {
   clock_.log_written();
   emit(Log{connection_.log_outage(), clock_.search_expiry()});
@@ -364,6 +393,62 @@ bool SessionMachine::hold(const std::string& reason) {
            duration_text(override_timeout_)});
   if (auto restart = outbox_.local_restart(reason)) emit(Deliver{*std::move(restart)});
   return true;
+}
+
+// ---- The end.
+
+void SessionMachine::on(const End& event) {
+  end_step_ = EndStep::kMessages;
+  job_ = event.job;
+  end_until_ = add_saturating(clock_.now(), event.limit);
+  end_step_until_ = std::min(end_until_, clock_.now() + kFinalMessageTimeout);
+  flush();
+}
+
+void SessionMachine::on(const EndStepDone&) {
+  if (end_step_until_) end_step_until_ = clock_.now();
+}
+
+bool SessionMachine::is_end_due() const {
+  const bool is_flushed_for_good = end_step_ == EndStep::kMessages && is_flushed();
+  return is_flushed_for_good || (end_step_until_ && clock_.now() >= *end_step_until_);
+}
+
+void SessionMachine::end_next() {
+  if (!is_end_due()) return;
+  const Duration left = end_until_ - clock_.now();
+  const bool has_time = left > Duration::zero();
+  end_step_until_.reset();
+  if (end_step_ == EndStep::kMessages) {
+    // The coordinator in this process waits until its sessions have ended.
+    if (clock_.is_attempt_running()) emit(CancelAttempt{});
+    if (connection_.is_open()) emit(Disconnect{});
+    end_step_ = EndStep::kCoordinator;
+    end_step_until_ = end_until_;
+    if (has_time) return emit(end_of_coordinator(left));
+  }
+  if (end_step_ == EndStep::kCoordinator && has_time) {
+    end_step_ = EndStep::kRecord;
+    end_step_until_ = std::min(end_until_, clock_.now() + kReleaseTimeout);
+    return emit(ReleaseRecord{});
+  }
+  end_step_ = EndStep::kOver;
+  end_step_until_.reset();
+  emit(Ended{});
+}
+
+// The reason that nodes receive when the coordinator of this process ends before their job.
+SessionMachine::EndCoordinator SessionMachine::end_of_coordinator(Duration limit) const {
+  if (const auto* timed_out = std::get_if<rdzv::TimedOut>(&outbox_.end())) {
+    return {limit, "the agent that hosts the coordinator gave up: " + timed_out->message, true};
+  }
+  std::string why = outbox_.leave_reason();
+  if (const auto* closed = std::get_if<rdzv::Closed>(&outbox_.end())) {
+    const bool is_success = closed->result->outcome == JobOutcome::kSucceeded;
+    why = "its job " + job_ + (is_success ? " has succeeded" : " has ended");
+  }
+  const std::string what = "the agent that hosted the coordinator has ended";
+  return {limit, why.empty() ? what : what + ": " + why};
 }
 
 // A message that cannot be sent now is part of the facts of the next connection.

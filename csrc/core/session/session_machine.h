@@ -40,6 +40,7 @@ class SessionMachine {
     Status why;
     std::optional<int> exit_code;
     bool is_foreign = false;  // the process at the address is no coordinator
+    bool has_others = false;  // the job may be at another address
   };
   // kPeerViolation before the coordinator's hello means an incompatible version.
   struct ConnectionLost {
@@ -70,7 +71,8 @@ class SessionMachine {
     std::string reason;
     int exit_code = kExitCoordinatorLost;
   };
-  // This process was stopped for `gap`. Fed before the messages that arrived in that time.
+  // This process was stopped for `gap`, which is ignored if it is short. Fed before the messages
+  // that arrived in that time.
   struct ClockGap {
     Duration gap{};
   };
@@ -106,14 +108,20 @@ class SessionMachine {
   struct Introduce {
     NodeId node;
   };
-  // Requests an acknowledgement at once, because the owner waits for is_flushed().
-  struct Flush {};
+  // The node's part in the job is over: the session ends within `limit`. `job`: its id, for
+  // messages.
+  struct End {
+    Duration limit{};
+    std::string job;
+  };
+  // The answer to EndCoordinator and to ReleaseRecord.
+  struct EndStepDone {};
   struct Tick {};
   using Event =
       std::variant<Connected, AttemptDelayed, AttemptFailed, ConnectionLost, HelloReceived,
                    TimingsReceived, CoordinatorLeaves, CoordinatorMoved, CoordinatorExpired,
                    Displaced, HeartbeatAcknowledged, Received, Activity, Submit, Report,
-                   OrderReceived, Introduce, Flush, ClockGap, Tick>;
+                   OrderReceived, Introduce, End, EndStepDone, ClockGap, Tick>;
 
   // ---- Actions.
 
@@ -150,13 +158,25 @@ class SessionMachine {
     std::string message;
     std::optional<Instant> deadline = {};  // the time that follows the message's ", gives up"
   };
-  // The last action.
+  // The last action but those of the end.
   struct Lost {
     int exit_code = 0;
     std::string message;
   };
-  using Action = std::variant<Connect, CancelAttempt, Disconnect, SendHello, Send, SendReport,
-                              SendHeartbeat, Deliver, Log, Lost>;
+  // End the coordinator in this process, if there is one; its nodes receive the reason if their job
+  // has not ended. EndStepDone follows.
+  struct EndCoordinator {
+    Duration limit{};
+    std::string reason;
+    bool gave_up = false;  // too few nodes joined the job of this node
+  };
+  // Give the office back to the store that keeps the record, if one does. EndStepDone follows.
+  struct ReleaseRecord {};
+  // The session has ended. The last action.
+  struct Ended {};
+  using Action =
+      std::variant<Connect, CancelAttempt, Disconnect, SendHello, Send, SendReport, SendHeartbeat,
+                   Deliver, Log, Lost, EndCoordinator, ReleaseRecord, Ended>;
 
   // `endpoints`: the possible addresses of a coordinator, as messages show them; tried in turn.
   // REQUIRES: !endpoints.empty()
@@ -171,21 +191,25 @@ class SessionMachine {
   // Starts the first attempt.
   void begin(Instant now, std::vector<Action>* actions);
   void step(const Event& event, Instant now, std::vector<Action>* actions);
-  std::optional<Instant> next_deadline() const { return clock_.next_deadline(); }
+  std::optional<Instant> next_deadline() const;
 
   SessionState state() const { return connection_.state(); }
   // Every message of the node was acknowledged, or can no longer be acknowledged.
   bool is_flushed() const;
   bool was_connected() const { return connection_.was_open(); }
-  // How the node's membership ended, with the reason of its leave; empty until then.
-  const SessionOutbox::End& end() const { return outbox_.end(); }
-  std::string leave_reason() const { return outbox_.leave_reason(); }
   // The node's settings, with the job's timings once they were received.
   const JobSettings& settings() const { return clock_.settings(); }
   // The coordinator's clock minus this process's clock.
   Duration clock_offset() const { return clock_.offset(); }
-  // The timeout of a whole attempt.
+  // The timeout of a whole attempt, and the time between two addresses of one: at most `usual`.
   Duration attempt_limit() const { return clock_.attempt_limit(); }
+  Duration attempt_pace(Duration usual) const;
+  // The failure ends the session.
+  bool is_final(const AttemptFailed& failure) const {
+    return failure.exit_code && !failure.has_others && !was_connected();
+  }
+  // The process at the other end of the connection has replied as a coordinator.
+  bool has_answered() const { return connection_.has_answered(); }
 
  private:
   void on(const Connected& event);
@@ -205,7 +229,8 @@ class SessionMachine {
   void on(const Report& event);
   void on(const OrderReceived& event);
   void on(const Introduce& event);
-  void on(const Flush& event);
+  void on(const End& event);
+  void on(const EndStepDone& event);
   void on(const ClockGap& event);
   void on(const Tick& event);
 
@@ -224,10 +249,15 @@ class SessionMachine {
   void send_hello();
   void send_facts();
   void send_heartbeat();
+  void flush();
   void log_outage();
   void give_up();
   bool hold(const std::string& reason);
   Duration search_limit() const;
+  bool is_closed() const { return end_step_ > EndStep::kMessages; }
+  bool is_end_due() const;
+  void end_next();
+  EndCoordinator end_of_coordinator(Duration limit) const;
 
   void send(RendezvousEvent event);
   bool was_in_round() const { return connection_.was_open() && outbox_.was_in_round(); }
@@ -243,6 +273,12 @@ class SessionMachine {
   bool is_misdirected_ = false;
   Duration override_timeout_{};
   bool is_held_ = false;  // the workers were stopped, and the node waits for a coordinator
+  // What the end of the session waits for, and until when; the last value: nothing any more.
+  enum class EndStep : std::uint8_t { kNone, kMessages, kCoordinator, kRecord, kOver };
+  EndStep end_step_ = EndStep::kNone;
+  std::optional<Instant> end_step_until_;
+  Instant end_until_;  // of all steps
+  std::string job_;
   SessionConnection connection_;
   SessionOutbox outbox_;
   KeptReports kept_;

@@ -21,4 +21,18 @@ Result<OfferedJob> OfferedJob::create(const StartCoordinator& start, const NodeI
   return OfferedJob(start, self, is_alone);
 }
 
+std::string NamedSuccessor::note(const Successor& successor, const std::string& address,
+                                 bool is_from_coordinator) {
+  if (address.empty()) return "";  // it knows none
+  const bool is_same_job = successor_ && successor_->lineage == successor.lineage;
+  const bool is_settled = is_from_coordinator_ && !is_from_coordinator;
+  if (is_settled && is_same_job && successor.term < successor_->term) return address_;
+  if (!is_settled || (is_same_job && successor.term > successor_->term)) {
+    successor_ = successor;
+    address_ = address;
+    is_from_coordinator_ = is_from_coordinator;
+  }
+  return address;
+}
+
 }  // namespace elastic::succession

@@ -1,13 +1,9 @@
 #pragma once
 
-// A job with one voter that its ending coordinator has sent to this node (session::TakeOver), until
-// it is certain which node it has named as its successor. Pure.
-//
-// It may have asked several members, and names the first one that answers. The job begins here when
-// that is this node: the ending coordinator says so, a node arrives that was sent here, or no other
-// member can have been asked. Otherwise two coordinators could run the job.
+// What a node knows of a job with one voter while the job's coordinator ends. Pure.
 
 #include <optional>
+#include <string>
 
 #include "core/succession/succession_events.h"
 #include "core/succession/succession_types.h"
@@ -17,6 +13,12 @@
 
 namespace elastic::succession {
 
+// A job that its ending coordinator has sent to this node (session::TakeOver), until it is certain
+// which node it has named as its successor.
+//
+// It may have asked several members, and names the first one that answers. The job begins here when
+// that is this node: the ending coordinator says so, a node arrives that was sent here, or no other
+// member can have been asked. Otherwise two coordinators could run the job.
 class OfferedJob {
  public:
   // An error: the record cannot be continued. `self`: this node.
@@ -38,6 +40,27 @@ class OfferedJob {
   StartCoordinator start_;
   NodeId self_;
   bool is_alone_ = false;
+};
+
+// What a node that has lost its coordinator was told about the one that follows.
+//
+// An ending coordinator names its successor to its nodes, and the first of them that arrives there
+// proves to that member that it was named. Other processes direct to coordinators as well, perhaps
+// to one of long ago: that must not replace what a coordinator has said.
+class NamedSuccessor {
+ public:
+  // A process has named it. `is_from_coordinator`: the one that ends. Returns the address to go to:
+  // that of a later one that was named before, if there is one.
+  std::string note(const Successor& successor, const std::string& address,
+                   bool is_from_coordinator);
+  // A coordinator has answered.
+  void reset() { *this = {}; }
+  const std::optional<Successor>& successor() const { return successor_; }
+
+ private:
+  std::optional<Successor> successor_;
+  std::string address_;
+  bool is_from_coordinator_ = false;
 };
 
 }  // namespace elastic::succession

@@ -2,12 +2,9 @@
 
 #include <algorithm>
 #include <chrono>
-#include <csignal>
 #include <utility>
 
 #include "core/workers/worker_env.h"
-#include "host/membership/membership.h"
-#include "host/membership/node_identity.h"
 #include "os/net/address.h"
 
 // Theory of operation. Messages of the rendezvous and events of the workers become events of the
@@ -27,10 +24,6 @@ Duration sample_interval(Duration hang_timeout) {
   if (hang_timeout <= Duration::zero()) return kLongest;
   return std::clamp(hang_timeout / 10, kShortest, kLongest);
 }
-
-// How long a join waits for a descriptor for the next round's store, and between two attempts.
-constexpr Duration kPortLimit = std::chrono::seconds(2);
-constexpr Duration kPortPause = std::chrono::milliseconds(100);
 
 // Changes of workers within this time are reported to observers together.
 constexpr Duration kWatchDelay = std::chrono::milliseconds(5);
@@ -56,10 +49,11 @@ std::optional<Duration> prepare_timeout(const AgentOptions& options) {
 }
 
 core::AgentMachineOptions machine_options(const AgentOptions& options, const std::string& host) {
+  const RendezvousOptions& rendezvous = options.rendezvous;
   std::optional<Duration> template_limit;
   if (options.inplace_grace) template_limit = options.guardian.start_timeout / 2;
   return {.policy = {.node = describe_node(options),
-                     .settings = options.rendezvous.settings,
+                     .settings = rendezvous.settings,
                      .exit_barrier_timeout = options.exit_barrier_timeout,
                      .inplace_grace = options.inplace_grace,
                      .inplace_prepare = prepare_timeout(options),
@@ -70,7 +64,10 @@ core::AgentMachineOptions machine_options(const AgentOptions& options, const std
           .stacks_on_failure = options.stacks_on_failure,
           .keeps_stacks = !options.log_dir.empty(),
           .straggler_timeout = options.straggler_timeout,
-          .template_limit = template_limit};
+          .template_limit = template_limit,
+          .reach_timeout = options.share_store ? options.reach_timeout : Duration::zero(),
+          .endpoint_port =
+              rendezvous.settings.static_ranks ? rendezvous.endpoint_port : std::uint16_t{0}};
 }
 
 // The template imports and never computes, and the workers set their number of threads themselves.
@@ -96,7 +93,12 @@ Result<std::unique_ptr<AgentRunner>> AgentRunner::start(os::EventLoop* loop,
                                                         const AgentOptions& options, Sink sink) {
   std::unique_ptr<AgentRunner> node(new AgentRunner(loop, options, std::move(sink)));
   AgentRunner* const raw = node.get();
-  node->open_liveness_port();
+  // Without one the coordinator waits for the agent of a closed session to resume, as it does
+  // without proof that it has ended.
+  if (!options.rendezvous.is_single_node()) {
+    auto opened = LivenessPort::open(loop);
+    if (opened.ok()) node->liveness_port_ = *std::move(opened);
+  }
   const LivenessPort* const port = node->liveness_port_.get();
   auto supervisor = Supervisor::create(
       loop, guardian_options(options),
@@ -138,21 +140,9 @@ AgentRunner::AgentRunner(os::EventLoop* loop, const AgentOptions& options, Sink 
       inquiry_(loop, &output_, options.capture_stderr ? &capture_.emplace(loop) : nullptr,
                [this](const core::FailureFound& found) { feed(found); }),
       watch_timer_(loop, [this] { send_workers(); }),
-      join_timer_(loop,
-                  [this] {
-                    if (const auto join = std::exchange(join_, std::nullopt)) send_join(*join);
-                  }),
       deadline_(loop, [this] { feed(core::PolicyTick{}); }) {}
 
 AgentRunner::~AgentRunner() = default;
-
-void AgentRunner::request_stop(int signal) { feed(core::StopRequested{signal}); }
-
-void AgentRunner::request_drain(int signal, Duration limit) {
-  feed(core::agent_event::DrainRequested{signal, limit});
-}
-
-void AgentRunner::forward(int signal) { supervisor_->forward(signal, SignalScope::kLeader); }
 
 void AgentRunner::on_worker_event(const WorkerEvent& event) {
   switch (event.kind) {
@@ -174,10 +164,7 @@ void AgentRunner::on_worker_event(const WorkerEvent& event) {
 }
 
 void AgentRunner::report_message(AgentEvent::Kind kind, const std::string& message) {
-  AgentEvent event;
-  event.kind = kind;
-  event.state = machine_.state();
-  event.at = loop_->now();
+  AgentEvent event = make_event(kind);
   event.message = message;
   report(std::move(event));
 }
@@ -197,25 +184,15 @@ void AgentRunner::on_worker_exit(const WorkerEvent& event) {
   inquiry_.worker_ended(event.local_rank, event.pid, exited.exit);
 }
 
-void AgentRunner::execute(core::agent_action::KillWorker action) {
-  supervisor_->forward(SIGKILL, SignalScope::kGroup, action.local_rank);
-}
-
-// The round is not over here before its failures are explained: the job's result may follow.
 void AgentRunner::on_group_ended() {
   probe_.cancel();
   feed(core::agent_event::ProcessesEnded{});
   output_.end_round();
   if (capture_) capture_->end_round();
-  inquiry_.finish_round([this] { feed(core::GroupGone{}); });
+  inquiry_.finish_round([this] { feed(core::agent_event::FailuresExamined{}); });
 }
 
 // ---- Reports for observers.
-
-void AgentRunner::on_watch(bool is_on) {
-  is_watched_ = is_on;
-  if (is_on) send_workers();
-}
 
 void AgentRunner::worker_changed(int local_rank, ObservedWorkerState state, int pid,
                                  int exit_code) {
@@ -225,6 +202,10 @@ void AgentRunner::worker_changed(int local_rank, ObservedWorkerState state, int 
   worker.state = state;
   if (pid > 0) worker.pid = pid;
   worker.exit_code = exit_code;
+  send_workers_soon();
+}
+
+void AgentRunner::send_workers_soon() {
   if (is_watched_ && !watch_timer_.armed()) watch_timer_.arm(loop_->now() + kWatchDelay);
 }
 
@@ -245,9 +226,7 @@ void AgentRunner::on_mark(const guardian::MarkEvent& mark) {
   if (round_ == nullptr) return;
   auto first = marks_.reported(mark.step, store_.first_client(), store_.last_key());
   if (!first) return;
-  AgentEvent event;
-  event.kind = AgentEvent::Kind::kFirstStep;
-  event.state = machine_.state();
+  AgentEvent event = make_event(AgentEvent::Kind::kFirstStep);
   event.at = mark.at;
   event.local_rank = local_rank;
   event.first_step = first;
@@ -273,35 +252,6 @@ void AgentRunner::feed(const core::AgentInput& event) {
   }
 }
 
-void AgentRunner::execute(core::Send action) {
-  join_.reset();
-  if (const auto* join = std::get_if<rdzv::Join>(&action.statement)) {
-    join_limit_ = loop_->now() + kPortLimit;
-    send_join(*join);
-  } else {
-    membership_->send(action.statement);
-  }
-}
-
-// Without a free descriptor a later attempt may succeed. Also the job may have failed for good
-// meanwhile: then its result is reported, and not that this node cannot take part in another round.
-void AgentRunner::send_join(rdzv::Join join) {
-  const Result<std::uint16_t> port = port_for_next_round();
-  if (port.ok()) {
-    join.node.store_port = *port;
-    membership_->send(join);
-    return;
-  }
-  const bool is_exhausted = port.status().code() == StatusCode::kResourceExhausted;
-  if (is_exhausted && loop_->now() < join_limit_) {
-    join_ = std::move(join);
-    join_timer_.arm(loop_->now() + kPortPause);
-    return;
-  }
-  feed(core::LocalFault{is_exhausted ? kExitSupervisionLost : kExitCannotServe,
-                        std::string(port.status().message())});
-}
-
 Result<std::uint16_t> AgentRunner::port_for_next_round() {
   if (is_store_at_endpoint_) return options_.master_port;
   const RendezvousOptions& rendezvous = options_.rendezvous;
@@ -312,13 +262,97 @@ Result<std::uint16_t> AgentRunner::port_for_next_round() {
 void AgentRunner::report(AgentEvent event) {
   event.round = round_;
   event.hosts_coordinator = hosts_coordinator_;
+  if (event.kind == AgentEvent::Kind::kRoundStarting) event.coordinator = coordinator_;
   sink_(std::move(event));
+}
+
+// ---- What the membership delivers.
+
+struct AgentRunner::Reader {
+  AgentRunner* node;
+  void operator()(const MembershipReady& ready) const { node->on_membership_ready(ready); }
+  void operator()(const MembershipProgress& log_progress) const {
+    node->feed(core::Progress{log_progress.message, log_progress.deadline});
+  }
+  void operator()(const MembershipWatch& watch) const {
+    node->is_watched_ = watch.is_on;
+    node->send_workers();
+  }
+  void operator()(const MembershipCoordinatorLog& log) const {
+    node->report_message(AgentEvent::Kind::kCoordinatorLog, log.line);
+  }
+  void operator()(const MembershipCoordinator& now) const { node->on_coordinator(now); }
+  void operator()(const rdzv::Waiting& waiting) const {
+    core::Progress progress{waiting.message};
+    if (waiting.remaining) {
+      progress.deadline = add_saturating(node->loop_->now(), *waiting.remaining);
+    }
+    node->feed(progress);
+  }
+  void operator()(const MembershipStoreClients& clients) const {
+    node->store_.allow(clients.round, clients.addresses);
+  }
+  void operator()(const MembershipLost& lost) const {
+    node->feed(core::RendezvousLost{lost.exit_code, lost.message});
+  }
+  void operator()(const rdzv::Round& one) const { node->on_round(one); }
+  void operator()(const hang::StacksWanted& one) const { node->on_stacks_wanted(one); }
+  void operator()(const drain::News& one) const {
+    node->report_message(AgentEvent::Kind::kDrain, one.text);
+  }
+  template <typename Input>
+  void operator()(const Input& input) const {
+    node->feed(input);
+  }
+};
+
+void AgentRunner::on_membership_event(const MembershipEvent& event) {
+  std::visit(Reader{this}, event);
+}
+
+void AgentRunner::on_membership_ready(const MembershipReady& ready) {
+  bind_host_ = store_host(options_.rendezvous, ready.address);
+  hosts_coordinator_ = ready.hosts_coordinator;
+  is_store_at_endpoint_ =
+      ready.hosts_coordinator && options_.share_store && is_endpoint_port(options_.master_port);
+  feed(core::RendezvousReady{make_node_name(ready.address), ready.address});
+}
+
+void AgentRunner::execute(core::agent_action::Observe action) {
+  if (membership_ == nullptr) return;
+  std::visit([this](const auto& one) { membership_->report(one); }, action.message);
+}
+
+void AgentRunner::on_coordinator(const MembershipCoordinator& now) {
+  coordinator_ = now.coordinator;
+  hosts_coordinator_ = now.is_here;
+  if (!now.moved) return;
+  AgentEvent event = make_event(AgentEvent::Kind::kCoordinatorMoved);
+  event.coordinator = coordinator_;
+  event.moved = now.moved;
+  event.message = now.message;
+  report(std::move(event));
+}
+
+bool AgentRunner::is_endpoint_port(std::uint16_t port) const {
+  const RendezvousOptions& rendezvous = options_.rendezvous;
+  return rendezvous.settings.static_ranks && port != 0 && port == rendezvous.endpoint_port;
+}
+
+void AgentRunner::on_round(rdzv::Round round) {
+  const bool is_at_endpoint =
+      round.record->coordinator_rank == 0 && is_endpoint_port(round.record->master_port);
+  if (is_at_endpoint) {
+    auto record = std::make_shared<RoundRecord>(*round.record);
+    record->master_addr = options_.rendezvous.endpoint_host;
+    round.record = std::move(record);
+  }
+  feed(round);
 }
 
 // ---- The end.
 
 void AgentRunner::execute(core::Finish action) {
-  join_.reset();
   for (WorkerFailure& failure : action.result.failures) {
     const auto index = static_cast<std::size_t>(failure.local_rank);
     const WorkerFiles& files = output_.files().workers[index];
@@ -327,7 +361,6 @@ void AgentRunner::execute(core::Finish action) {
     failure.stderr_path = files.stderr_path;
   }
   result_ = std::move(action.result);
-  if (std::exchange(is_opening_files_, false)) output_.cancel_round();
   feed(core::agent_event::ResultFixed{store_.is_needed()});
 }
 
@@ -347,10 +380,8 @@ void AgentRunner::execute(core::agent_action::Close) {
 }
 
 void AgentRunner::report_finished() {
-  AgentEvent event;
-  event.kind = AgentEvent::Kind::kFinished;
+  AgentEvent event = make_event(AgentEvent::Kind::kFinished);
   event.state = result_.state;
-  event.at = loop_->now();
   event.message = result_.message;
   report(std::move(event));
 }

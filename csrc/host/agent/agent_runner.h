@@ -4,6 +4,7 @@
 //
 // Loop thread only. Agent wraps it with a thread and a queue.
 
+#include <csignal>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -40,9 +41,11 @@ class AgentRunner {
   AgentRunner& operator=(const AgentRunner&) = delete;
   ~AgentRunner();  // kills the workers, and removes the temporary directory
 
-  void request_stop(int signal);
-  void request_drain(int signal, Duration limit);
-  void forward(int signal);
+  void request_stop(int signal) { feed(core::StopRequested{signal}); }
+  void request_drain(int signal, Duration limit) {
+    feed(core::agent_event::DrainRequested{signal, limit});
+  }
+  void forward(int signal) { supervisor_->forward(signal, SignalScope::kLeader); }
   // Final once kFinished was delivered.
   const AgentResult& result() const { return result_; }
 
@@ -51,49 +54,68 @@ class AgentRunner {
   void on_worker_event(const WorkerEvent& event);
   void on_worker_exit(const WorkerEvent& event);
   void on_group_ended();
+  struct Reader;
   void on_membership_event(const MembershipEvent& event);
-  void open_liveness_port();
   void on_membership_ready(const MembershipReady& ready);
   void on_coordinator(const MembershipCoordinator& now);
-  void on_watch(bool is_on);
   void worker_changed(int local_rank, ObservedWorkerState state, int pid, int exit_code);
   void send_workers();
+  void send_workers_soon();
   void on_round(rdzv::Round round);
   void on_progress(const guardian::ProgressEvent& progress);
   void on_mark(const guardian::MarkEvent& mark);
   void on_stacks_wanted(const hang::StacksWanted& wanted);
-  void begin_probe();
   void collect_stacks(std::function<void(bool any)> done);  // stacks_ has them
   void write_stacks(const std::string& reason);
-  void end_round();
   void feed(const core::AgentInput& event);
-  void execute(core::Send action);
-  void send_join(rdzv::Join join);
+  void execute(core::Send action) { membership_->send(action.statement); }
   void execute(core::StartGroup action);
   void execute(core::PrepareGroup action);
   void execute(core::CutGroup action);
   void execute(core::ContinueGroup action);
   void execute(core::Report action) { report(std::move(action.event)); }
   void execute(core::Finish action);
-  void execute(core::agent_action::AwaitTemplate action);
+  void execute(core::agent_action::AwaitTemplate) {
+    supervisor_->when_warm([this] { feed(core::agent_event::TemplateReady{}); });
+  }
+  void execute(core::agent_action::OpenStore) {
+    feed(core::agent_event::StoreOpened{port_for_next_round()});
+  }
+  void execute(core::agent_action::StartWorkers action);
+  void execute(core::agent_action::CancelStart) {
+    output_.cancel_round();
+    feed(core::agent_event::StartCancelled{});
+  }
+  void execute(core::agent_action::ProbeStore action) {
+    probe_.begin(round_->master_addr, round_->master_port, action.limit,
+                 [this](const auto& why) { feed(core::agent_event::StoreUnreachable{why}); });
+  }
+  void execute(core::agent_action::EndRound) { store_.end_round(); }
+  void execute(core::agent_action::EndExamination) { inquiry_.end_examination(); }
   void execute(core::agent_action::CollectStacks action);
   void execute(core::agent_action::WriteStacks action) { write_stacks(action.reason); }
   void execute(core::agent_action::StopWorkers action);
-  void execute(core::agent_action::KillWorker action);
+  void execute(core::agent_action::KillWorker action) {
+    supervisor_->forward(SIGKILL, SignalScope::kGroup, action.local_rank);
+  }
   void execute(core::agent_action::Observe action);
-  void execute(core::agent_action::RequestDrain action);
-  void execute(core::agent_action::SetStopStep action);
+  void execute(core::agent_action::RequestDrain action) { membership_->report(action.notice); }
+  void execute(core::agent_action::SetStopStep action) {
+    supervisor_->set_stop_step(action.request, [this](const auto& event) { feed(event); });
+  }
   void execute(core::agent_action::Flush action);
   void execute(core::agent_action::Close action);
   bool is_endpoint_port(std::uint16_t port) const;
   Result<std::uint16_t> port_for_next_round();
   void adopt_round(std::shared_ptr<const RoundInfo> round);
-  void start_workers(const Status& files);
+  void open_files(std::shared_ptr<const RoundInfo> round);
   void report_starting(const std::string& log_dir);
-  void cancel_start();
   std::vector<std::string> rank_variables(std::size_t local_rank) const;
   std::vector<std::string> next_variables(std::size_t local_rank) const;
   WorkerCommand command_of(std::size_t local_rank) const;
+  AgentEvent make_event(AgentEvent::Kind kind) const {
+    return core::event_of(kind, machine_.state(), loop_->now());
+  }
   void report_message(AgentEvent::Kind kind, const std::string& message);
   void report(AgentEvent event);
   void report_finished();
@@ -124,10 +146,6 @@ class AgentRunner {
   std::vector<ObservedWorker> workers_;  // of the round
   bool is_watched_ = false;              // the coordinator requested reports of them
   os::EventLoop::Timer watch_timer_;
-  std::optional<rdzv::Join> join_;  // that waits for a port of the next store
-  Instant join_limit_;
-  os::EventLoop::Timer join_timer_;
-  bool is_opening_files_ = false;                // the round's workers start when its files exist
   os::EventLoop::Timer deadline_;                // of the machine
   std::unique_ptr<LivenessPort> liveness_port_;  // null: no coordinator asks for it
   std::unique_ptr<Supervisor> supervisor_;

@@ -1,17 +1,20 @@
-// The workers of a round: how they are started or go on, and their variables.
+// The workers of a round: how they are started or go on, their variables, and what is known of
+// them.
 
 #include <algorithm>
 #include <chrono>
+#include <string>
 #include <utility>
 
+#include "core/hang/stack_text.h"
 #include "core/workers/worker_env.h"
 #include "host/agent/agent_runner.h"
 
 namespace elastic::host {
 namespace {
 
-// No packet leaves the host.
-constexpr Duration kOwnReachTimeout = std::chrono::seconds(2);
+// The time for the workers to write their stacks; less than that of the coordinator for the nodes.
+constexpr Duration kStacksLimit = std::chrono::seconds(1);
 
 const std::string kNullDevice = "/dev/null";
 
@@ -26,14 +29,17 @@ void AgentRunner::execute(core::PrepareGroup action) {
     none->workers.push_back({.local_rank = local_rank, .rank = -1});
     workers_.push_back({.local_rank = local_rank, .rank = -1});
   }
-  is_opening_files_ = true;
-  output_.begin_round(std::move(none), [this](const Status& files) { start_workers(files); });
+  open_files(std::move(none));
 }
 
 void AgentRunner::execute(core::StartGroup action) {
   adopt_round(std::move(action.round));
-  is_opening_files_ = true;
-  output_.begin_round(round_, [this](const Status& files) { start_workers(files); });
+  open_files(round_);
+}
+
+void AgentRunner::open_files(std::shared_ptr<const RoundInfo> round) {
+  output_.begin_round(std::move(round),
+                      [this](const Status& files) { feed(core::agent_event::FilesOpened{files}); });
 }
 
 void AgentRunner::execute(core::CutGroup action) {
@@ -70,7 +76,6 @@ void AgentRunner::execute(core::ContinueGroup action) {
     worker_changed(worker.local_rank, worker.state, worker.pid, 0);
     feed(core::WorkerStarted{worker.local_rank, worker.pid, loop_->now()});
   }
-  begin_probe();
 }
 
 void AgentRunner::adopt_round(std::shared_ptr<const RoundInfo> round) {
@@ -81,16 +86,11 @@ void AgentRunner::adopt_round(std::shared_ptr<const RoundInfo> round) {
     workers_.push_back({.local_rank = worker.local_rank, .rank = worker.rank});
   }
   marks_.begin_round();
-  if (is_watched_) watch_timer_.arm(loop_->now() + kWatchDelay);
+  send_workers_soon();
   store_.begin_round(round_->group_rank == 0 && !is_store_at_endpoint_);
 }
 
-void AgentRunner::start_workers(const Status& files) {
-  is_opening_files_ = false;
-  if (!files.ok()) {
-    feed(core::LocalFault{kExitCannotLog, std::string(files.message())});
-    return;
-  }
+void AgentRunner::execute(core::agent_action::StartWorkers) {
   if (round_ != nullptr) report_starting(output_.files().directory);
   std::vector<WorkerCommand> commands;
   commands.reserve(options_.workers.size());
@@ -102,49 +102,12 @@ void AgentRunner::start_workers(const Status& files) {
   inquiry_.begin_round(options_.workers.size());
   const Status status = supervisor_->start(std::move(commands), std::move(streams));
   if (!status.ok()) feed(core::SupervisionLost{std::string(status.message())});
-  begin_probe();
-}
-
-// A store at the endpoint's port needs no test: the session reaches it.
-void AgentRunner::begin_probe() {
-  probe_.cancel();
-  if (round_ == nullptr || !options_.share_store || is_endpoint_port(round_->master_port)) return;
-  if (options_.reach_timeout <= Duration::zero()) return;
-  if (round_->group_rank == 0) {  // its workers may need no process group
-    const Duration limit = std::min(options_.reach_timeout, kOwnReachTimeout);
-    probe_.begin(round_->master_addr, round_->master_port, limit, [this](const std::string& why) {
-      report_message(AgentEvent::Kind::kNotice,
-                     host_name_ + " does not reach the workers' store, which is on this host (is " +
-                         "its interface up?): " + why);
-    });
-    return;
-  }
-  probe_.begin(round_->master_addr, round_->master_port, options_.reach_timeout,
-               [this](const std::string& why) { feed(core::agent_event::StoreUnreachable{why}); });
 }
 
 void AgentRunner::report_starting(const std::string& log_dir) {
-  AgentEvent starting;
-  starting.kind = AgentEvent::Kind::kRoundStarting;
-  starting.state = machine_.state();
-  starting.at = loop_->now();
+  AgentEvent starting = make_event(AgentEvent::Kind::kRoundStarting);
   starting.log_dir = log_dir;
-  starting.coordinator = coordinator_;
   report(std::move(starting));
-}
-
-// Reports to the policy that the workers of the round ended, although none was started.
-void AgentRunner::cancel_start() {
-  is_opening_files_ = false;
-  output_.cancel_round();
-  if (round_ != nullptr) report_starting("");  // every round of this node is reported
-  WorkerExit exit;
-  exit.stopped_by_us = true;
-  exit.at = loop_->now();
-  for (std::size_t i = 0; i < options_.workers.size(); ++i) {
-    feed(core::WorkerExited{static_cast<int>(i), -1, exit});
-  }
-  feed(core::GroupGone{});
 }
 
 std::vector<std::string> AgentRunner::rank_variables(std::size_t local_rank) const {
@@ -187,6 +150,71 @@ WorkerCommand AgentRunner::command_of(std::size_t local_rank) const {
           .stderr_path = path_of(worker.stderr_target, files.stderr_path, files.stderr_pipe),
           .cpus = worker.cpus,
           .has_channel = true};
+}
+
+// ---- Progress, stacks and agreed steps, between the coordinator and the guardian.
+
+void AgentRunner::on_progress(const guardian::ProgressEvent& progress) {
+  if (round_ == nullptr || membership_ == nullptr || progress.slowest >= round_->workers.size()) {
+    return;
+  }
+  membership_->report(hang::NodeProgress{.round = round_->round,
+                                         .reporting = static_cast<std::int32_t>(progress.reporting),
+                                         .newest = progress.newest,
+                                         .oldest = progress.oldest,
+                                         .slowest_rank = round_->workers[progress.slowest].rank,
+                                         .slowest_idle = progress.slowest_idle,
+                                         .idle = progress.idle,
+                                         .section_limit = progress.section_limit,
+                                         .limit = options_.hang_timeout,
+                                         .action = options_.hang_action});
+}
+
+void AgentRunner::on_stacks_wanted(const hang::StacksWanted& wanted) {
+  collect_stacks([this, wanted](bool any) {
+    if (membership_ == nullptr || round_ == nullptr) return;
+    hang::NodeStacks stacks{.request = wanted.request, .host = host_name_, .groups = {}};
+    if (any) stacks.groups = core::group_stacks(stacks_);
+    membership_->report(stacks);
+  });
+}
+
+// Those that arrive after the end of the round are not of its workers.
+void AgentRunner::collect_stacks(std::function<void(bool any)> done) {
+  supervisor_->collect_stacks(
+      kStacksLimit, [this, round = round_, done = std::move(done)](auto workers) {
+        if (round == nullptr || round != round_) return done(false);
+        for (core::WorkerEvidence& worker : workers) {  // the guardian knows local ranks only
+          const auto local_rank = static_cast<std::size_t>(worker.rank);
+          if (local_rank < round->workers.size()) worker.rank = round->workers[local_rank].rank;
+        }
+        std::sort(workers.begin(), workers.end(),
+                  [](const auto& a, const auto& b) { return a.rank < b.rank; });
+        const bool any = !workers.empty();
+        if (any) stacks_ = std::move(workers);
+        done(any);
+      });
+}
+
+void AgentRunner::execute(core::agent_action::CollectStacks) {
+  probe_.cancel();
+  collect_stacks([this](bool any) { feed(core::agent_event::StacksCollected{any}); });
+}
+
+void AgentRunner::execute(core::agent_action::StopWorkers action) {
+  probe_.cancel();
+  inquiry_.workers_stopped(action.after_failure);
+  supervisor_->stop(action.how.signal, action.how.grace, options_.stop_scope);
+}
+
+void AgentRunner::write_stacks(const std::string& reason) {
+  const std::string text = reason + "\n" + core::describe_stacks(stacks_);
+  if (options_.log_dir.empty()) return report_message(AgentEvent::Kind::kNotice, text);
+  output_.write_stacks(text, [this](const std::string& path, const Status& written) {
+    report_message(AgentEvent::Kind::kNotice, written.ok()
+                                                  ? "the stacks of the workers are in " + path
+                                                  : std::string(written.message()));
+  });
 }
 
 }  // namespace elastic::host

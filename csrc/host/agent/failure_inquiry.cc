@@ -13,7 +13,6 @@
 namespace elastic::host {
 namespace {
 
-constexpr Duration kExaminationTimeout = std::chrono::seconds(2);
 // A traceback that is older than this when its worker ends did not end it.
 constexpr Duration kReportAgeMax = std::chrono::seconds(60);
 // An error file precedes the traceback on stderr by the milliseconds that it takes to write it.
@@ -31,8 +30,7 @@ FailureInquiry::FailureInquiry(os::EventLoop* loop, WorkerOutput* output, Output
       output_(output),
       capture_(capture),
       sink_(std::move(sink)),
-      host_name_(os::host_name()),
-      timeout_(loop, [this] { conclude(); }) {}
+      host_name_(os::host_name()) {}
 
 FailureInquiry::~FailureInquiry() = default;
 
@@ -90,7 +88,7 @@ void FailureInquiry::examine(int local_rank, int pid, const WorkerExit& exit) {
                          facts.reported_at && stopped_at_ && *facts.reported_at < *stopped_at_;
                      if (is_own_exit || has_failed_before)
                        sink_({local_rank, pid, exit, std::move(facts)});
-                     if (--pending_ == 0 && done_) conclude();
+                     if (--pending_ == 0 && done_) std::exchange(done_, nullptr)();
                    });
 }
 
@@ -129,19 +127,14 @@ core::FailureFacts FailureInquiry::make_facts(int local_rank, const WorkerExit& 
 }
 
 void FailureInquiry::finish_round(std::function<void()> done) {
-  if (pending_ == 0) {
-    done();
-    return;
-  }
+  if (pending_ == 0) return done();
   done_ = std::move(done);
-  timeout_.arm(add_saturating(loop_->now(), kExaminationTimeout));
 }
 
-void FailureInquiry::conclude() {
-  timeout_.disarm();
+void FailureInquiry::end_examination() {
   pending_ = 0;
   ++round_;  // later replies are ignored
-  if (done_) std::exchange(done_, nullptr)();
+  done_ = nullptr;
 }
 
 }  // namespace elastic::host

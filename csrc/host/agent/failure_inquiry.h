@@ -42,9 +42,10 @@ class FailureInquiry {
   void worker_ended(int local_rank, int pid, const WorkerExit& exit);
   // The workers are stopped; `has_failed`: because one of them, or one of another node, failed.
   void workers_stopped(bool has_failed);
-  // Calls `done` when nothing more can be found in this round: at once, or from the loop, after two
-  // seconds at most.
+  // Calls `done` when nothing more can be found in this round: at once, or from the loop; never
+  // after end_examination().
   void finish_round(std::function<void()> done);
+  void end_examination();
 
  private:
   struct Worker {
@@ -56,7 +57,6 @@ class FailureInquiry {
                                 const FailureFindings& findings);
   void examine(int local_rank, int pid, const WorkerExit& exit);
   void reset();
-  void conclude();
 
   os::EventLoop* const loop_;
   WorkerOutput* const output_;
@@ -69,7 +69,6 @@ class FailureInquiry {
   bool examines_stopped_ = false;
   int pending_ = 0;
   std::function<void()> done_;
-  os::EventLoop::Timer timeout_;
 };
 
 }  // namespace elastic::host

@@ -17,7 +17,5 @@ inline constexpr Duration kFinishTimeout = std::chrono::seconds(2);
 inline constexpr Duration kKeepAliveInterval = std::chrono::seconds(5);
 // When descriptors are exhausted, a listener accepts again after this time.
 inline constexpr Duration kAcceptPause = std::chrono::milliseconds(100);
-// Detecting the loss, connecting, identifying the server, hello: three round trips and a margin.
-inline constexpr int kRoundTripsToResume = 6;
 
 }  // namespace elastic::host

@@ -8,7 +8,7 @@
 #include "core/base/check.h"
 #include "core/base/count_text.h"
 #include "core/rendezvous/rendezvous_events.h"
-#include "host/base/connection_limits.h"
+#include "core/session/coordinator_watch.h"
 #include "os/net/address.h"
 
 // Theory of operation. Each message of a session is one step of the machine, made when it is read.
@@ -187,7 +187,7 @@ Status CoordinatorJob::enter(SessionPeer* peer, Entry& entry) {
   }
   // Longer than the silence after which the node is lost, so that no connection breaks before that.
   peer->set_user_timeout(rendezvous()->settings().node_timeout * 2);
-  peer->least_grace = peer->round_trip() * kRoundTripsToResume;
+  peer->least_grace = peer->round_trip() * core::kRoundTripsToResume;
   step(entry);
   send_timings(peer);
   admit_early_joins();

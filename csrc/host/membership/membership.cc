@@ -1,9 +1,14 @@
 #include "host/membership/membership.h"
 
+#include <unistd.h>
+
+#include <atomic>
 #include <utility>
 
 #include "host/membership/local_membership.h"
 #include "host/membership/session.h"
+#include "os/loop/random_seed.h"
+#include "os/net/address.h"
 
 namespace elastic::host {
 
@@ -23,6 +28,31 @@ Result<std::unique_ptr<Membership>> open_membership(os::EventLoop* loop,
   auto session = Session::open(loop, options, run_id, std::move(sink), liveness_port);
   if (!session.ok()) return session.status();
   return std::unique_ptr<Membership>(*std::move(session));
+}
+
+core::NodeInfo make_node(const RendezvousOptions& options) {
+  core::NodeInfo node;
+  node.id = {os::random_seed(), os::random_seed()};
+  node.static_rank = options.node_rank;
+  node.topology = options.topology;
+  return node;
+}
+
+std::string make_node_name(const std::string& address) {
+  static std::atomic<int> nodes_of_this_process{0};
+  std::string name = os::host_name();
+  if (name.empty() || name == "localhost") name = address;
+  name += "_" + std::to_string(::getpid());
+  const int earlier = nodes_of_this_process++;
+  return earlier == 0 ? name : name + "_" + std::to_string(earlier);
+}
+
+std::string store_host(const RendezvousOptions& options, const std::string& address) {
+  if (const auto literal = os::parse_address(options.local_addr)) return literal->host();
+  const auto found = os::parse_address(address);
+  const bool is_loopback_published =
+      options.settings.max_nodes > 1 && found && found->is_loopback();
+  return is_loopback_published ? "" : address;
 }
 
 }  // namespace elastic::host

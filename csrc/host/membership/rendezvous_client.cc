@@ -9,7 +9,6 @@
 #include "core/rendezvous/participant.h"
 #include "elastic/agent.h"
 #include "host/membership/membership.h"
-#include "host/membership/node_identity.h"
 #include "host/store/round_store.h"
 #include "os/base/fork_guard.h"
 #include "os/loop/clock.h"

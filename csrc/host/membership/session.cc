@@ -1,6 +1,5 @@
 #include "host/membership/session.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "core/base/utf8.h"
@@ -21,10 +20,6 @@
 
 namespace elastic::host {
 namespace {
-
-// How many addresses a node that lost the coordinator can dial within node_timeout.
-constexpr int kAttemptsPerTimeout = 16;
-constexpr Duration kPaceMin = std::chrono::milliseconds(10);
 
 // A coordinator that reads nothing is replaced or given up before this is full.
 constexpr std::size_t kUnsentBytesMax = 4 << 20;
@@ -116,9 +111,8 @@ Session::Session(os::EventLoop* loop, const RendezvousOptions& options, const st
       caller_(loop, endpoints_, run_id,
               {.met = [this](const auto& other) { voter_.feed(succession::Met{other}); },
                .all_are_here = [this] { voter_.feed(succession::EndpointsAreHere{}); }}),
-      stall_watch_(loop, [this](const os::EventLoop::Stall& stall) { on_stall(stall); }),
-      timer_(loop, [this] { on_timer(); }),
-      drain_timer_(loop, [this] { finish_drain(); }) {
+      stall_watch_(loop, [this](const auto& stall) { feed(Machine::ClockGap{stall.late}); }),
+      timer_(loop, [this] { on_timer(); }) {
   const bool has_voters = SessionVoter::is_enabled(options) && options.backend == nullptr;
   if (has_voters) machine_.set_override_timeout(options.override_timeout);
 }
@@ -196,11 +190,6 @@ void Session::feed(const Machine::Event& event) {
   std::vector<Machine::Action> actions;
   machine_.step(event, loop_->now(), &actions);
   carry_out(std::move(actions));
-  advance_drain();
-}
-
-void Session::on_stall(const os::EventLoop::Stall& stall) {
-  if (stall.late > machine_.settings().node_timeout / 4) feed(Machine::ClockGap{stall.late});
 }
 
 void Session::carry_out(std::vector<Machine::Action> actions) {
@@ -236,6 +225,15 @@ void Session::execute(Machine::Action& action) {
   } else if (const auto* lost = std::get_if<Machine::Lost>(&action)) {
     if (link_ != nullptr) link_->close();
     notify(MembershipLost{lost->exit_code, lost->message});
+  } else if (const auto* end = std::get_if<Machine::EndCoordinator>(&action)) {
+    if (!hosting_.is_host()) return feed(Machine::EndStepDone{});
+    hosting_.drain(end->limit, {end->reason, end->gave_up},
+                   [this] { feed(Machine::EndStepDone{}); });
+  } else if (std::holds_alternative<Machine::ReleaseRecord>(action)) {
+    if (voter_.keeper() == nullptr) return feed(Machine::EndStepDone{});
+    voter_.release([this] { feed(Machine::EndStepDone{}); });
+  } else if (std::holds_alternative<Machine::Ended>(action)) {
+    on_drained_();
   }
 }
 
@@ -266,36 +264,30 @@ void Session::start_attempt(const Machine::Connect& connect) {
   std::optional<os::SocketAddress> last_good = moved;
   // The coordinator may have moved to this process since.
   if (!moved && !hosting_.is_serving()) last_good = route_.last_good();
-  const Duration node_timeout = machine_.settings().node_timeout;
-  const Duration hurried =
-      std::clamp<Duration>(node_timeout / kAttemptsPerTimeout, kPaceMin, os::Dialer::kPace);
   attempt_ = std::make_unique<SessionAttempt>(
       loop_, &connections_->streams,
       SessionAttempt::Options{.host = moved ? moved->host() : endpoint.host,
                               .port = moved ? moved->port() : endpoint.port,
                               .last_good = last_good,
                               .limit = machine_.attempt_limit(),
-                              .pace = machine_.was_connected() ? hurried : os::Dialer::kPace,
-                              .node_timeout = node_timeout,
+                              .pace = machine_.attempt_pace(os::Dialer::kPace),
+                              .node_timeout = machine_.settings().node_timeout,
                               .tokens = tokens_,
                               .job_id = run_id_},
       SessionAttempt::Sink{
-          .route =
-              [this, is_moved = moved.has_value(), port = endpoint.port](const auto& found) {
-                if (is_moved && found.ok()) {
-                  if (options_.backend != nullptr && hosting_.is_serving()) {
-                    return std::variant<SessionAttempt::Addresses, SessionAttempt::Failure>(
-                        hosting_.own_addresses());
-                  }
-                  return std::variant<SessionAttempt::Addresses, SessionAttempt::Failure>(*found);
-                }
-                auto route = route_.is_further() ? hosting_.route_further(found, port)
-                                                 : hosting_.route(found, route_.may_host());
-                if (auto* const addresses = std::get_if<SessionAttempt::Addresses>(&route)) {
-                  *addresses = route_.order(std::move(*addresses));
-                }
-                return route;
-              },
+          .route = [this, is_moved = moved.has_value(),
+                    port = endpoint.port](const auto& found) -> SessionAttempt::Route {
+            if (is_moved && found.ok()) {
+              const bool is_here = options_.backend != nullptr && hosting_.is_serving();
+              return is_here ? hosting_.own_addresses() : *found;
+            }
+            auto route = route_.is_further() ? hosting_.route_further(found, port)
+                                             : hosting_.route(found, route_.may_host());
+            if (auto* const addresses = std::get_if<SessionAttempt::Addresses>(&route)) {
+              *addresses = route_.order(std::move(*addresses));
+            }
+            return route;
+          },
           .on_delay = [this](const Status& so_far) { feed(Machine::AttemptDelayed{so_far}); },
           .done = [this](auto outcome) { attempt_done(std::move(outcome)); }});
 }
@@ -305,16 +297,13 @@ void Session::attempt_done(std::variant<os::DetachedStream, SessionAttempt::Fail
   retire(std::move(attempt_));
   if (auto* failure = std::get_if<SessionAttempt::Failure>(&outcome)) {
     route_.failed(peer, failure->why.code() == StatusCode::kPeerViolation);
-    if (options_.backend != nullptr) {
-      // Nothing listens there, or something else does: the record is old.
-      if (failure->is_foreign) failure->exit_code.reset();
-      if (failure->is_foreign || os::is_refusal(failure->why)) {
-        voter_.coordinator_absent(attempted_address_, false);
-      }
+    // Nothing listens there, or something else does: the record is old.
+    if (options_.backend != nullptr && (failure->is_foreign || os::is_refusal(failure->why))) {
+      voter_.coordinator_absent(attempted_address_, false);
     }
-    // Something else listens at one address of several: the job may be at the next one.
-    if (route_.has_untried()) failure->exit_code.reset();
-    if (!machine_.was_connected() && !failure->exit_code) {
+    failure->has_others =
+        route_.has_untried() || (options_.backend != nullptr && failure->is_foreign);
+    if (!machine_.was_connected() && !machine_.is_final(*failure)) {
       failure->why = hosting_.explain(failure->why);
     }
     feed(*failure);
@@ -335,7 +324,6 @@ void Session::install(os::DetachedStream connection) {
   std::unique_ptr<SessionLink> old = std::exchange(link_, *std::move(link));
   link_peer_ = peer;
   route_.connected(peer);
-  is_at_coordinator_ = false;
   hosting_.fix_role();
   counts_ = {};
   const bool is_first = !machine_.was_connected();
@@ -349,18 +337,12 @@ void Session::install(os::DetachedStream connection) {
 // Nodes that try a further endpoint of this host are directed to the coordinator.
 void Session::stand_by() {
   if (std::exchange(has_stood_by_, true) || hosting_.is_host()) return;
-  if (SessionVoter::is_enabled(options_)) {
-    auto lookup = os::NameLookup::start(
-        loop_, endpoints_[0].host, endpoints_[0].port,
-        [this](const auto& found) { hosting_.stand_by_first(found, local_address_); });
-    if (lookup.ok()) endpoint_lookups_.push_back(*std::move(lookup));
-  }
-  for (std::size_t i = 1; i < endpoints_.size(); ++i) {
-    const Endpoint& endpoint = endpoints_[i];
-    auto lookup = os::NameLookup::start(loop_, endpoint.host, endpoint.port,
-                                        [this, port = endpoint.port](const auto& found) {
-                                          hosting_.stand_by(found, port, local_address_);
-                                        });
+  for (std::size_t i = SessionVoter::is_enabled(options_) ? 0 : 1; i < endpoints_.size(); ++i) {
+    const auto use = [this, i](const auto& found) {
+      if (i == 0) return hosting_.stand_by_first(found, local_address_);
+      hosting_.stand_by(found, endpoints_[i].port, local_address_);
+    };
+    auto lookup = os::NameLookup::start(loop_, endpoints_[i].host, endpoints_[i].port, use);
     if (lookup.ok()) endpoint_lookups_.push_back(*std::move(lookup));
   }
 }
@@ -384,16 +366,16 @@ void Session::send(const core::NodeStatement& statement) {
   }
 }
 
+void Session::drain(Duration limit, std::function<void()> done) {
+  on_drained_ = std::move(done);
+  voter_.end();
+  feed(Machine::End{limit, run_id_});
+}
+
 void Session::introduce(const core::NodeInfo& node) {
   voter_.open(node, machine_.settings(), tokens_);
   feed(Machine::Introduce{node.id});
 }
-
-void Session::send_workers(const WorkerReport& report) {
-  if (link_ != nullptr) link_->send(session::Workers{report});
-}
-
-void Session::report(const core::NodeReport& report) { feed(Machine::Report{report}); }
 
 void Session::send_hello(const Machine::SendHello& greeting) {
   session::ClientHello hello{.capabilities = session::kCanTakeOver,
@@ -424,13 +406,13 @@ void Session::on_message(const session::ServerMessage& message) {
   const auto* const incumbent = std::get_if<session::Incumbent>(&message);
   // A process that only directs to the coordinator is no sign of life of it.
   const bool is_from_coordinator = incumbent == nullptr || !incumbent->is_elsewhere;
-  if (is_from_coordinator) voter_.session_active(loop_->now());
+  if (is_from_coordinator) voter_.session_active();
   if (incumbent != nullptr) {
     if (incumbent->displaced) {
       voter_.displaced(incumbent->incumbent);
       join_elsewhere(incumbent->incumbent.address, *incumbent->displaced);
     } else if (incumbent->is_elsewhere) {
-      const std::string address = voter_.sent_elsewhere(*incumbent, is_at_coordinator_);
+      const std::string address = voter_.sent_elsewhere(*incumbent, machine_.has_answered());
       voter_.coordinator_absent(link_peer_.text(), true);
       if (address.empty()) route_.misdirected();
       feed(Machine::CoordinatorMoved{address});
@@ -442,7 +424,6 @@ void Session::on_message(const session::ServerMessage& message) {
       feed(Machine::Activity{});
     }
   } else if (const auto* hello = std::get_if<session::ServerHello>(&message)) {
-    is_at_coordinator_ = true;
     route_.found(link_peer_);
     note_host(*hello);
     voter_.session_opened(hello->incarnation, hello->term, coordinator_address());

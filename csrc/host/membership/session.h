@@ -48,8 +48,10 @@ class Session final : public Membership {
 
   void send(const core::NodeStatement& statement) override;
   void introduce(const core::NodeInfo& node) override;
-  void send_workers(const WorkerReport& report) override;
-  void report(const core::NodeReport& report) override;
+  void send_workers(const WorkerReport& report) override {
+    if (link_ != nullptr) link_->send(session::Workers{report});
+  }
+  void report(const core::NodeReport& report) override { feed(Machine::Report{report}); }
   int waiting_nodes() const override { return counts_.waiting_nodes; }
   void drain(Duration limit, std::function<void()> done) override;
 
@@ -64,7 +66,6 @@ class Session final : public Membership {
   Status open_keeper();
   void search();
   void feed(const Machine::Event& event);
-  void on_stall(const os::EventLoop::Stall& stall);
   void execute(Machine::Action& action);
   void carry_out(std::vector<Machine::Action> actions);
   void on_timer();
@@ -83,9 +84,6 @@ class Session final : public Membership {
   std::string published_address() const;
   std::string coordinator_address() const;
   void note_host(const session::ServerHello& hello);
-  CoordinatorEnd end_of_host() const;
-  void advance_drain();
-  void finish_drain();
   // Shared by all connections of the session.
   struct Connections {
     explicit Connections(os::EventLoop* loop);
@@ -123,9 +121,8 @@ class Session final : public Membership {
   std::string local_address_;    // "": that of the connection
   os::SocketAddress link_peer_;  // the other end of `link_`
   core::SessionRoute<os::SocketAddress> route_;
-  bool awaits_record_ = false;      // no attempt runs until the record names a coordinator
-  std::string attempted_address_;   // where the coordinator was said to be; "": that endpoint
-  bool is_at_coordinator_ = false;  // the process at the other end has greeted as one
+  bool awaits_record_ = false;     // no attempt runs until the record names a coordinator
+  std::string attempted_address_;  // where the coordinator was said to be; "": that endpoint
   bool has_stood_by_ = false;
   std::vector<std::unique_ptr<os::NameLookup>> endpoint_lookups_;
   std::string host_job_noted_;
@@ -136,12 +133,8 @@ class Session final : public Membership {
   std::unique_ptr<SessionAttempt> attempt_;
   std::unique_ptr<SessionLink> link_;
   std::function<void()> on_drained_;
-  Instant drain_deadline_;
-  bool is_host_draining_ = false;
-  bool is_record_released_ = false;
   os::EventLoop::StallWatch stall_watch_;
   os::EventLoop::Timer timer_;
-  os::EventLoop::Timer drain_timer_;
 };
 
 }  // namespace elastic::host

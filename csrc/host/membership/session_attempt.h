@@ -29,6 +29,7 @@ class SessionAttempt final : public os::Stream::Handler {
  public:
   using Failure = core::SessionMachine::AttemptFailed;
   using Addresses = std::vector<os::SocketAddress>;
+  using Route = std::variant<Addresses, Failure>;
 
   struct Options {
     std::string host;
@@ -44,7 +45,7 @@ class SessionAttempt final : public os::Stream::Handler {
   struct Sink {
     // Returns the addresses to connect to, given those that the name resolved to. May start the
     // coordinator.
-    std::function<std::variant<Addresses, Failure>(const Result<Addresses>&)> route;
+    std::function<Route(const Result<Addresses>&)> route;
     // The attempt takes long: the error to report if it does not get further.
     std::function<void(const Status&)> on_delay;
     // Called once, never by the constructor; must not destroy the attempt. The next bytes that the

@@ -1,19 +1,19 @@
 #include "host/membership/session_voter.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "core/base/duration_text.h"
 #include "core/succession/meeting.h"
 #include "elastic/agent.h"
-#include "host/base/connection_limits.h"
-#include "host/membership/node_identity.h"
 #include "os/net/address.h"
 
-// Theory of operation. The succession machine decides; this class tells it when the session has
-// lost the coordinator, and executes what concerns this process: a coordinator that starts or ends
-// here, and the address to which the session connects. The session itself goes on trying the
-// endpoint meanwhile, so that a coordinator that answers again is found in any case.
+// Theory of operation. The succession machine decides; this class reports to it when the session
+// has lost the coordinator (core/session/coordinator_watch.h), and executes what concerns this
+// process: a coordinator that starts or ends here, and the address to which the session connects.
+// The session itself goes on trying the endpoint meanwhile, so that a coordinator that answers
+// again is found in any case.
 //
 // A job with one voter is handed over. Its coordinator asks a member, and perhaps a second one, and
 // names the first that answers. A member that has answered keeps the record and does not run the
@@ -24,23 +24,9 @@
 namespace elastic::host {
 namespace {
 
-std::string name_of(SessionVoter::Cause cause) {
-  switch (cause) {
-    case SessionVoter::Cause::kClosed: return "connection_closed";
-    case SessionVoter::Cause::kSilent: return "silent";
-    case SessionVoter::Cause::kHandedOver: break;
-  }
-  return "handed_over";
-}
-
-std::string text_of(SessionVoter::Cause cause) {
-  switch (cause) {
-    case SessionVoter::Cause::kClosed: return "closed its connections";
-    case SessionVoter::Cause::kSilent: return "did not answer";
-    case SessionVoter::Cause::kHandedOver: break;
-  }
-  return "handed it over";
-}
+// By core::CoordinatorWatch::Cause.
+constexpr std::array kCauseNames = {"connection_closed", "silent", "handed_over"};
+constexpr std::array kCauseTexts = {"closed its connections", "did not answer", "handed it over"};
 
 }  // namespace
 
@@ -101,7 +87,8 @@ void SessionVoter::set_own_address(const std::string& address) {
 }
 
 void SessionVoter::coordinator_absent(const std::string& address, bool says_so) {
-  if (keeper_ != nullptr) feed(succession::Unreachable{address, true, says_so || is_closed_});
+  if (keeper_ != nullptr)
+    feed(succession::Unreachable{address, true, says_so || watch_.is_closed()});
 }
 
 void SessionVoter::session_connected() {
@@ -109,9 +96,8 @@ void SessionVoter::session_connected() {
 }
 
 // It may have been silent for so long that it counted as lost, and answer on the old connection.
-void SessionVoter::session_active(Instant now) {
-  last_active_ = now;
-  if (!is_closed_ && std::exchange(is_lost_, false)) feed(succession::IncumbentReturned{});
+void SessionVoter::session_active() {
+  if (watch_.active(loop_->now())) feed(succession::IncumbentReturned{});
 }
 
 void SessionVoter::feed(succession::Event event) {
@@ -145,17 +131,16 @@ void SessionVoter::session_opened(std::uint64_t incarnation, std::uint64_t term,
   if (coordinator_ == nullptr || coordinator_->lineage.empty()) {
     report_coordinator({.address = address, .lineage = {}, .term = term, .voters = {}});
   }
-  is_closed_ = is_left_ = false;
-  loss_timer_.disarm();
-  const bool is_same = std::exchange(incarnation_, incarnation) == incarnation;
-  if (!is_same) end_take_over();
+  is_left_ = false;
+  if (!watch_.is_last(incarnation)) end_take_over();
   named_.reset();
-  if (std::exchange(is_lost_, false) && is_same) feed(succession::IncumbentReturned{});
+  if (watch_.opened(incarnation)) feed(succession::IncumbentReturned{});
+  await_loss();
 }
 
 void SessionVoter::informed(const succession::Incumbent& incumbent) {
   report_coordinator(succession::describe(incumbent));
-  end_.reset();
+  watch_.settled();
   feed(succession::Informed{incumbent});
   log_survival(false);
 }
@@ -164,10 +149,8 @@ void SessionVoter::informed(const succession::Incumbent& incumbent) {
 void SessionVoter::displaced(const succession::Incumbent& by) {
   if (keeper_ != nullptr) return;  // the store has one job of an id
   hosting_->displaced();
-  loss_timer_.disarm();
-  is_closed_ = is_lost_ = false;
-  incarnation_.reset();
-  end_.reset();
+  watch_.displaced();
+  await_loss();
   coordinator_.reset();
   early_.clear();
   if (voter_ == nullptr) return;
@@ -180,22 +163,19 @@ void SessionVoter::displaced(const succession::Incumbent& by) {
   loop_->defer([retired = std::shared_ptr<JobSuccession>(std::move(voter_))] {});
 }
 
-void SessionVoter::note_end(Cause cause, Instant at) {
-  if (!end_) end_ = End{cause, at};
-}
-
 void SessionVoter::report_coordinator(CoordinatorInfo now) {
   if (coordinator_ != nullptr && *coordinator_ == now) return;
   const std::shared_ptr<const CoordinatorInfo> former = coordinator_;
   coordinator_ = std::make_shared<CoordinatorInfo>(std::move(now));
   MembershipCoordinator report{.coordinator = coordinator_, .is_here = hosting_->is_serving()};
   if (former != nullptr && former->term < coordinator_->term) {
-    const End end = end_.value_or(End{Cause::kHandedOver, loop_->now()});
+    const auto end = watch_.end(loop_->now());
     const Duration took = std::max(loop_->now() - end.at, Duration::zero());
-    report.moved = CoordinatorMove{former->address, name_of(end.cause), took};
+    const auto cause = static_cast<std::size_t>(end.cause);
+    report.moved = CoordinatorMove{former->address, kCauseNames.at(cause), took};
     report.message = "the coordinator of the job is at " + coordinator_->address + " now (term " +
                      std::to_string(coordinator_->term) + "): the former one at " +
-                     former->address + " " + text_of(end.cause) + "; the move took " +
+                     former->address + " " + kCauseTexts.at(cause) + "; the move took " +
                      core::duration_text(took);
   }
   sink_.coordinator(std::move(report));
@@ -203,7 +183,7 @@ void SessionVoter::report_coordinator(CoordinatorInfo now) {
 
 std::string SessionVoter::sent_elsewhere(const session::Incumbent& successor,
                                          bool is_from_coordinator) {
-  if (is_from_coordinator) note_end(Cause::kHandedOver, loop_->now());
+  if (is_from_coordinator) watch_.handed_over(loop_->now());
   const succession::Successor named{successor.incumbent.lineage, successor.incumbent.term};
   note_taken_over(successor, named, is_from_coordinator);
   return named_.note(named, successor.incumbent.address, is_from_coordinator);
@@ -238,26 +218,28 @@ void SessionVoter::session_closed(const JobSettings& settings, Duration round_tr
         "a node that was sent here, confirms that");
   }
   if (voter_ == nullptr) return;
-  is_closed_ = true;
-  note_end(Cause::kClosed, loop_->now());
-  const Duration grace = std::max(settings.reconnect_grace, round_trip * kRoundTripsToResume);
-  loss_timer_.arm(add_saturating(loop_->now(), grace));
+  watch_.closed(settings, round_trip, loop_->now());
+  await_loss();
 }
 
 void SessionVoter::session_silent(const JobSettings& settings) {
-  if (voter_ == nullptr || is_closed_ || loss_timer_.armed()) return;
-  silence_max_ = settings.node_timeout;
-  loss_timer_.arm(add_saturating(last_active_, silence_max_));
+  if (voter_ == nullptr) return;
+  watch_.silent(settings);
+  await_loss();
+}
+
+void SessionVoter::await_loss() {
+  if (const auto due = watch_.next_deadline()) {
+    loss_timer_.arm(*due);
+  } else {
+    loss_timer_.disarm();
+  }
 }
 
 void SessionVoter::judge_loss() {
-  if (!is_closed_) {
-    const Instant due = add_saturating(last_active_, silence_max_);
-    if (loop_->now() < due) return;  // it has answered; a further silence arms the timer again
-    note_end(Cause::kSilent, last_active_);
-  }
-  if (std::exchange(is_lost_, true) || voter_->is_coordinator()) return;
-  feed(succession::IncumbentLost{});
+  const bool is_lost = watch_.tick(loop_->now());
+  await_loss();
+  if (is_lost && !voter_->is_coordinator()) feed(succession::IncumbentLost{});
 }
 
 // ---- A job with one voter, whose coordinator ends.
@@ -323,7 +305,7 @@ void SessionVoter::on_action(const succession::Action& action) {
   } else if (const auto* follow = std::get_if<succession::Follow>(&action)) {
     hosting_->on_succession(action);
     if (follow->incumbent.address.empty()) return;
-    note_end(Cause::kHandedOver, loop_->now());
+    watch_.handed_over(loop_->now());
     sink_.move(follow->incumbent.address);
   } else if (const auto* announce = std::get_if<succession::AnnounceAtEndpoints>(&action)) {
     if (!has_ended_ && !is_ending_) sink_.announce(announce->incumbent);

@@ -13,8 +13,9 @@
 #include <set>
 #include <string>
 
+#include "core/session/coordinator_watch.h"
 #include "core/session/session_wire.h"
-#include "core/succession/named_successor.h"
+#include "core/succession/offered_job.h"
 #include "core/succession/succession_machine.h"
 #include "core/succession/survival.h"
 #include "elastic/rendezvous_options.h"
@@ -43,9 +44,6 @@ class SessionVoter {
     // The coordinator in this process has lost its authority for good: the node stops its workers.
     std::function<void(int exit_code, const std::string& reason)> lost;
   };
-
-  // How a node lost its coordinator.
-  enum class Cause : std::uint8_t { kClosed, kSilent, kHandedOver };
 
   static bool is_enabled(const RendezvousOptions& options) {
     return options.voters != 1 || options.backend != nullptr;
@@ -111,23 +109,22 @@ class SessionVoter {
   std::string sent_elsewhere(const session::Incumbent& successor, bool is_from_coordinator);
   // The one that was named last, while no session with a coordinator has been opened since.
   const std::optional<succession::Successor>& named() const { return named_.successor(); }
-  void session_active(Instant now);
-  // It ended; the node has reconnect_grace, or the time of some round trips, to resume it.
+  void session_active();
   void session_closed(const JobSettings& settings, Duration round_trip);
-  // A heartbeat has no reply; the coordinator is lost after node_timeout.
+  // A heartbeat has no reply.
   void session_silent(const JobSettings& settings);
 
  private:
   void on_action(const succession::Action& action);
   void start_coordinator(const succession::StartCoordinator& start);
   void judge_loss();
+  void await_loss();
   void note_taken_over(const session::Incumbent& successor, const succession::Successor& named,
                        bool is_from_coordinator);
   void run_taken_over();
   void announce_taken_over();
   void end_take_over();
   void log_survival(bool is_round);
-  void note_end(Cause cause, Instant at);
   void report_coordinator(CoordinatorInfo now);
 
   os::EventLoop* const loop_;
@@ -153,17 +150,7 @@ class SessionVoter {
   succession::SurvivalFacts round_;  // of the current round
   bool is_ending_ = false;
   bool has_ended_ = false;
-  Instant last_active_;
-  std::optional<std::uint64_t> incarnation_;  // of the coordinator of the last session
-  Duration silence_max_{};
-  bool is_closed_ = false;  // the session has no connection
-  bool is_lost_ = false;
-  // How this node lost the coordinator, and the time of its last contact; empty while it has one.
-  struct End {
-    Cause cause;
-    Instant at;
-  };
-  std::optional<End> end_;
+  core::CoordinatorWatch watch_;
   std::shared_ptr<const CoordinatorInfo> coordinator_;  // as last reported
   os::EventLoop::Timer loss_timer_;
   std::unique_ptr<JobSuccession> voter_;

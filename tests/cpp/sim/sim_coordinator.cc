@@ -4,13 +4,9 @@
 #include <utility>
 
 #include "core/rendezvous/rendezvous_events.h"
+#include "core/session/coordinator_watch.h"
 
 namespace elastic::test {
-namespace {
-
-constexpr int kRoundTripsToResume = 6;
-
-}  // namespace
 
 void SimCoordinator::start() {
   if (is_up_) return;
@@ -168,7 +164,7 @@ void SimCoordinator::closed(const std::shared_ptr<SimLink>& link) {
   sessions_.erase(session);
   // Like the real coordinator, it gives a slow path more than a short reconnect_grace.
   const Duration least_grace =
-      has_timings_ ? kRoundTripsToResume * link->longest_round_trip() : Duration(0);
+      has_timings_ ? core::kRoundTripsToResume * link->longest_round_trip() : Duration(0);
   if (machine_) step(rdzv::SessionLost{id, least_grace});
   // Half of the nodes have a liveness port. The connection to it takes a round trip.
   if (id.low % 2 != 0 || !link->path().has_ended) return;

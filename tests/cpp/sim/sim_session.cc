@@ -23,12 +23,7 @@ void SimSession::send(const core::NodeStatement& statement) { feed(Machine::Subm
 
 void SimSession::drain(std::function<void()> done) {
   on_drained_ = std::move(done);
-  host_.later(kDrainLimit, [this] { finish_drain(); });
-  feed(Machine::Flush{});
-}
-
-void SimSession::finish_drain() {
-  if (const auto done = std::exchange(on_drained_, nullptr)) done();
+  feed(Machine::End{kDrainLimit, "job"});
 }
 
 void SimSession::end(bool is_host_dead) {
@@ -45,7 +40,6 @@ void SimSession::feed(const Machine::Event& event) {
   std::vector<Machine::Action> actions;
   machine_.step(event, host_.clock->now(), &actions);
   carry_out(actions);
-  if (machine_.is_flushed() && on_drained_) host_.later(0s, [this] { finish_drain(); });
 }
 
 void SimSession::carry_out(const std::vector<Machine::Action>& actions) {
@@ -55,16 +49,20 @@ void SimSession::carry_out(const std::vector<Machine::Action>& actions) {
 
 void SimSession::execute(const Machine::Action& action) {
   if (const auto* target = std::get_if<Machine::Connect>(&action)) {
+    if (link_ != nullptr) {
+      watch_.silent(machine_.settings());
+      watch_loss();
+    }
     attempt(target->address);
   } else if (std::holds_alternative<Machine::Disconnect>(action)) {
-    if (const auto link = std::exchange(link_, nullptr)) link->close(Side::kAgent);
-    watch_loss();
+    const auto link = link_;
+    lose_link();
+    if (link != nullptr) link->close(Side::kAgent);
   } else if (std::holds_alternative<Machine::CancelAttempt>(action)) {
     ++attempts_;
     if (attempt_ != nullptr) attempt_->close(Side::kAgent);
     attempt_ = nullptr;
   } else if (const auto* hello = std::get_if<Machine::SendHello>(&action)) {
-    is_greeted_ = false;
     SimLink::Hello message{hello->node, hello->term};
     if (host_.succession.hello) message.succession = host_.succession.hello();
     link_->send(Side::kAgent, message);
@@ -83,23 +81,32 @@ void SimSession::execute(const Machine::Action& action) {
       fault_ = "lost the coordinator without its reason (" + leaving_ + "): " + lost->message;
     }
     host_.lost();
+  } else if (std::holds_alternative<Machine::EndCoordinator>(action) ||
+             std::holds_alternative<Machine::ReleaseRecord>(action)) {
+    feed(Machine::EndStepDone{});  // there are none in this process
+  } else if (std::holds_alternative<Machine::Ended>(action)) {
+    host_.later(0s, on_drained_);
   }
 }
 
 void SimSession::follow(const std::string& address) { feed(Machine::CoordinatorMoved{address}); }
 
 void SimSession::displace(const std::string& address) {
-  is_lost_ = is_greeted_ = false;
+  watch_.displaced();
   feed(Machine::Displaced{address, "the job runs already"});
 }
 
-// The coordinator is lost if it does not answer a hello within reconnect_grace.
+void SimSession::lose_link() {
+  link_ = nullptr;
+  watch_.closed(machine_.settings(), Duration(0), host_.clock->now());
+  watch_loss();
+}
+
 void SimSession::watch_loss() {
-  if (!host_.succession.lost) return;
-  is_greeted_ = false;
-  host_.later(machine_.settings().reconnect_grace, [this] {
-    if (is_greeted_ || std::exchange(is_lost_, true)) return;
-    host_.succession.lost();
+  const auto due = watch_.next_deadline();
+  if (!due || !host_.succession.lost) return;
+  host_.later(std::max(*due - host_.clock->now(), Duration(0)), [this] {
+    if (watch_.tick(host_.clock->now())) host_.succession.lost();
   });
 }
 
@@ -154,17 +161,16 @@ void SimSession::listen(const std::shared_ptr<SimLink>& link) {
 
 void SimSession::closed(const char* why) {
   host_.log_progress(std::string("session ") + why);
-  link_ = nullptr;
-  watch_loss();
+  lose_link();
   feed(Machine::ConnectionLost{Status(StatusCode::kUnavailable, why)});
 }
 
 void SimSession::receive(const SimLink::Message& message) {
-  heard_at_ = host_.clock->now();
+  const bool has_returned = watch_.active(host_.clock->now());
+  if (has_returned && host_.succession.returned) host_.succession.returned();
   if (const auto* hello = std::get_if<SimLink::HelloReply>(&message)) {
     leaving_.clear();
-    is_greeted_ = true;
-    if (std::exchange(is_lost_, false)) host_.succession.returned();
+    if (watch_.opened(hello->incarnation) && host_.succession.returned) host_.succession.returned();
     feed(Machine::HelloReceived{hello->incarnation, hello->time, hello->term});
   } else if (const auto* incumbent = std::get_if<session::Incumbent>(&message)) {
     if (incumbent->displaced) {
@@ -200,11 +206,6 @@ void SimSession::tick() {
   if (link_ != nullptr && link_->unacknowledged(Side::kAgent) > machine_.settings().node_timeout) {
     link_->close(Side::kAgent);
     closed("timed out");
-  }
-  const bool is_silent =
-      is_greeted_ && host_.clock->now() - heard_at_ > machine_.settings().node_timeout;
-  if (is_silent && host_.succession.lost && !std::exchange(is_lost_, true)) {
-    host_.succession.lost();
   }
   feed(Machine::Tick{});
 }

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "core/session/coordinator_watch.h"
 #include "core/session/session_machine.h"
 #include "sim/sim_net.h"
 
@@ -51,7 +52,7 @@ class SimSession {
   void set_override_timeout(Duration timeout) { machine_.set_override_timeout(timeout); }
   // The coordinator in the session's own process has lost its authority.
   void expire(const std::string& reason) { feed(Machine::CoordinatorExpired{reason}); }
-  // Calls `done` when all messages were acknowledged, or after a timeout.
+  // Calls `done` when the session has ended.
   void drain(std::function<void()> done);
   // The agent has ended. The peer is not notified if the host has died.
   void end(bool is_host_dead);
@@ -65,13 +66,13 @@ class SimSession {
   void carry_out(const std::vector<Machine::Action>& actions);
   void execute(const Machine::Action& action);
   void attempt(const std::string& address);
+  void lose_link();
   void watch_loss();
   void listen(const std::shared_ptr<SimLink>& link);
   void receive(const SimLink::Message& message);
   void closed(const char* why);
   void watch_deadline();
   void tick();
-  void finish_drain();
 
   Host host_;
   Machine machine_;
@@ -80,10 +81,8 @@ class SimSession {
   std::uint64_t attempts_ = 0;        // callbacks of older attempts are ignored
   std::uint64_t alarms_ = 0;
   std::function<void()> on_drained_;
-  Instant heard_at_;         // when the coordinator sent something last
-  bool is_lost_ = false;     // and that was reported
-  bool is_greeted_ = false;  // the coordinator answered the hello of this link
-  std::string leaving_;      // the reason that the last coordinator sent before it ended
+  core::CoordinatorWatch watch_;
+  std::string leaving_;  // the reason that the last coordinator sent before it ended
   std::string fault_;
 };
 

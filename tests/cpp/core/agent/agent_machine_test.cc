@@ -13,116 +13,14 @@
 #include <utility>
 #include <vector>
 
+#include "core/agent/agent_machine_fixture.h"
 #include "core/agent/worker_exits.h"
 
 namespace elastic::core {
 namespace {
 
 using std::chrono::milliseconds;
-using std::chrono::seconds;
 using ::testing::HasSubstr;
-
-const NodeId kSelf{1, 1};
-
-// An agent of two workers, ranks 0 and 1, or 2 and 3 on the second of two nodes.
-class AgentMachineTest : public ::testing::Test {
- public:  // calls are chained
-  static AgentMachineOptions options() {
-    AgentMachineOptions options;
-    options.policy.node.id = kSelf;
-    options.policy.node.local_world_size = 2;
-    options.policy.node.stop_grace = options.policy.node.failure_grace = seconds(30);
-    options.host_name = "node7";
-    options.stop_grace = seconds(30);
-    return options;
-  }
-  static AgentMachineOptions with_stacks() {
-    AgentMachineOptions with = options();
-    with.stacks_on_failure = true;
-    return with;
-  }
-  static AgentMachineOptions in_place() {
-    AgentMachineOptions with = options();
-    with.policy.inplace_grace = seconds(5);
-    return with;
-  }
-  void use(const AgentMachineOptions& options) { agent_.emplace(options); }
-
-  AgentMachineTest& step(const AgentInput& input) {
-    actions_.clear();
-    agent_->step(input, now_, &actions_);
-    return *this;
-  }
-  // Until then nothing is due, and there it is.
-  void wait_for(Duration limit) {
-    const Instant due = now_ + limit;
-    ASSERT_EQ(agent_->next_deadline(), due);
-    now_ = due - Duration(1);
-    EXPECT_TRUE(step(PolicyTick{}).actions_.empty());
-    now_ = due;
-    step(PolicyTick{});
-  }
-  void tick() {
-    ASSERT_EQ(agent_->next_deadline(), now_);
-    step(PolicyTick{});
-  }
-  void begin_round(int nodes = 1) {
-    auto record = std::make_shared<RoundRecord>();
-    record->round = ++round_;
-    record->nodes = nodes;
-    record->world_size = 2 * nodes;
-    NodeAssignment own;
-    own.group_rank = nodes - 1;
-    own.local_world_size = 2;
-    own.base_rank = 2 * own.group_rank;
-    step(rdzv::Round{kSelf, std::move(record), own});
-  }
-  void run(int nodes = 1) {
-    step(RendezvousReady{"n", "10.0.0.1"});
-    begin_round(nodes);
-    for (const int worker : {0, 1}) step(WorkerStarted{worker, 1000 + worker, now_});
-  }
-  AgentMachineTest& exit(int worker, const WorkerExit& exit) {
-    return step(WorkerExited{worker, 1000 + worker, exit});
-  }
-  AgentMachineTest& restart(rdzv::RestartCause cause = rdzv::RestartCause::kMemberLost) {
-    return step(rdzv::Restart{kSelf, round_, cause, "m was lost", seconds(5)});
-  }
-  void succeed() {
-    exit(0, exited(0)).exit(1, exited(0)).step(agent_event::ProcessesEnded{}).step(GroupGone{});
-    JobResult result;
-    result.outcome = JobOutcome::kSucceeded;
-    step(rdzv::Closed{kSelf, std::make_shared<const JobResult>(result)});
-  }
-
-  template <typename Action>
-  std::optional<Action> one() const {
-    std::optional<Action> found;
-    for (const AgentAction& action : actions_) {
-      if (const auto* it = std::get_if<Action>(&action)) found = *it;
-    }
-    return found;
-  }
-  template <typename Action>
-  bool has() const {
-    return one<Action>().has_value();
-  }
-  std::string reported(AgentEvent::Kind kind) const {
-    for (const AgentAction& action : actions_) {
-      const auto* it = std::get_if<Report>(&action);
-      if (it != nullptr && it->event.kind == kind) return it->event.message;
-    }
-    return "";
-  }
-
-  Instant now_ = Instant(seconds(100));
-  std::uint64_t round_ = 0;
-  std::optional<AgentMachine> agent_{options()};
-  std::vector<AgentAction> actions_;
-};
-
-using Stop = agent_action::StopWorkers;
-using Collect = agent_action::CollectStacks;
 
 // ---- Stops.
 
@@ -177,7 +75,7 @@ TEST_F(AgentMachineTest, AHeldStopIsForgottenWhenNoProcessIsLeft) {
   run();
   restart();
   step(agent_event::ProcessesEnded{});
-  EXPECT_FALSE(agent_->next_deadline());
+  EXPECT_EQ(agent_->next_deadline(), now_ + kExaminationTimeout);
   EXPECT_TRUE(step(agent_event::StacksCollected{true}).actions_.empty());
 }
 
@@ -188,6 +86,26 @@ TEST_F(AgentMachineTest, TheNextRoundMayHoldItsStopAgain) {
   exit(0, stopped(killed(SIGTERM))).exit(1, stopped(killed(SIGTERM))).step(GroupGone{});
   begin_round();
   EXPECT_TRUE(restart(rdzv::RestartCause::kGrowth).has<Stop>());  // the cause is not the last one's
+}
+
+TEST_F(AgentMachineTest, ARoundIsOverWhenItsFailuresAreExamined) {
+  for (const bool is_found : {true, false}) {
+    use(options());
+    round_ = 0;
+    run();
+    exit(0, exited(1)).restart(rdzv::RestartCause::kWorkerFailed);
+    exit(1, stopped(killed(SIGTERM))).step(agent_event::ProcessesEnded{});
+    EXPECT_FALSE(has<Send>());
+    if (is_found) {
+      step(agent_event::FailuresExamined{});
+    } else {
+      wait_for(kExaminationTimeout);
+    }
+    ASSERT_TRUE(has<Send>());
+    EXPECT_TRUE(std::holds_alternative<rdzv::Gone>(one<Send>()->statement));
+    EXPECT_EQ(has<agent_action::EndExamination>(), !is_found);
+    EXPECT_FALSE(step(agent_event::FailuresExamined{}).has<Send>()) << "once";
+  }
 }
 
 // ---- Verdicts.
@@ -381,7 +299,7 @@ TEST_F(AgentMachineTest, ANodeThatIsToLeaveLeavesWhenItsWorkersHaveFinished) {
   ASSERT_TRUE(one<agent_action::RequestDrain>()->notice.departure);
   exit(0, exited(0)).exit(1, exited(0)).step(agent_event::ProcessesEnded{});
   EXPECT_FALSE(has<Finish>());
-  step(GroupGone{});
+  step(agent_event::FailuresExamined{});
   ASSERT_TRUE(has<Finish>());
   EXPECT_EQ(one<Finish>()->result.exit_code, 128 + SIGTERM);
 }
@@ -478,9 +396,9 @@ TEST_F(AgentMachineTest, WorkersThatAreKeptWaitForATemplateAtMostItsLimit) {
   use(with);
   step(RendezvousReady{"n", "10.0.0.1"});
   EXPECT_TRUE(has<agent_action::AwaitTemplate>());
-  EXPECT_FALSE(has<Send>());
+  EXPECT_FALSE(has<OpenStore>());
   wait_for(seconds(15));
-  EXPECT_TRUE(has<Send>());
+  EXPECT_TRUE(has<OpenStore>());
   EXPECT_TRUE(step(agent_event::TemplateReady{}).actions_.empty());
 }
 
@@ -507,9 +425,19 @@ TEST_F(AgentMachineTest, AStoreThatOthersMayUseStaysUntilTheirWorkersHaveEnded) 
   step(agent_event::ResultFixed{true});
   EXPECT_THAT(reported(AgentEvent::Kind::kProgress), HasSubstr("keeping the round's store"));
   EXPECT_EQ(agent_->next_deadline(), now_ + seconds(30) + kStopMargin);
-  step(agent_event::RoundOver{});
+  step(rdzv::RoundOver{kSelf, round_ + 1});
+  EXPECT_TRUE(actions_.empty()) << "of another round";
+  step(rdzv::RoundOver{kSelf, round_});
+  EXPECT_TRUE(has<agent_action::EndRound>());
   tick();
   EXPECT_TRUE(has<agent_action::Flush>());
+}
+
+TEST_F(AgentMachineTest, ALostRendezvousEndsTheRound) {
+  run(2);
+  step(RendezvousLost{kExitCoordinatorLost, "no reply"});
+  EXPECT_TRUE(has<Stop>());
+  EXPECT_TRUE(has<agent_action::EndRound>());
 }
 
 TEST_F(AgentMachineTest, AStopRequestEndsTheWaitForOtherNodes) {

@@ -103,6 +103,7 @@ class SessionAdapter : public Adapter {
     SessionMachine::AttemptFailed event{
         Status(StatusCode::kUnavailable, command.text("why", "refused")), std::nullopt};
     if (int exit_code = 0; command.get("exit", &exit_code)) event.exit_code = exit_code;
+    command.get("others", &event.has_others);
     step(event);
   }
   void connection_lost(Command&) {
@@ -153,6 +154,12 @@ class SessionAdapter : public Adapter {
     if (what == "superseded") return feed(rdzv::Superseded{to, round});
     if (what == "refused")
       return feed(rdzv::Refused{to, Status(StatusCode::kInvalidArgument, "no")});
+    if (what == "timed-out") return feed(rdzv::TimedOut{to, "too few nodes"});
+    if (what == "succeeded") {
+      JobResult result;
+      result.outcome = JobOutcome::kSucceeded;
+      return feed(rdzv::Closed{to, std::make_shared<const JobResult>(result)});
+    }
     if (what == "closed") return feed(rdzv::Closed{to, std::make_shared<const JobResult>()});
     throw Fault("unknown message '" + what + "'");
   }
@@ -180,7 +187,8 @@ class SessionAdapter : public Adapter {
   }
   // It joins later: its workers are being prepared.
   void introduce(Command&) { step(SessionMachine::Introduce{session_test::kNode}); }
-  void flush(Command&) { step(SessionMachine::Flush{}); }
+  void end(Command& command) { step(SessionMachine::End{command.duration(), "train"}); }
+  void end_step_done(Command&) { step(SessionMachine::EndStepDone{}); }
   void pass(Command& command) { now_ += command.duration(); }
   void tick(Command& command) {
     now_ += command.duration();
@@ -243,7 +251,8 @@ class SessionAdapter : public Adapter {
         {"receive", &SessionAdapter::receive},
         {"submit", &SessionAdapter::submit},
         {"introduce", &SessionAdapter::introduce},
-        {"flush", &SessionAdapter::flush},
+        {"end", &SessionAdapter::end},
+        {"end-step-done", &SessionAdapter::end_step_done},
         {"pass", &SessionAdapter::pass},
         {"tick", &SessionAdapter::tick},
         {"gap", &SessionAdapter::gap},

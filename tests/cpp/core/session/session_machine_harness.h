@@ -121,6 +121,12 @@ inline std::string text_of(const M::Action& action, Instant now) {
     if (log->deadline) remaining = *log->deadline - now;
     return "log: " + core::with_remaining(log->message, remaining);
   }
+  if (const auto* ending = std::get_if<M::EndCoordinator>(&action)) {
+    return "end the coordinator within " + core::duration_text(ending->limit) +
+           (ending->gave_up ? ", which gave up: " : ": ") + ending->reason;
+  }
+  if (std::holds_alternative<M::ReleaseRecord>(action)) return "release the record";
+  if (std::holds_alternative<M::Ended>(action)) return "ended";
   const auto& lost = std::get<M::Lost>(action);
   return "lost " + std::to_string(lost.exit_code) + ": " + lost.message;
 }

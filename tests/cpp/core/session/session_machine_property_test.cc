@@ -24,7 +24,7 @@ class Properties {
     std::vector<M::Action> actions;
     machine_.begin(now_, &actions);
     check(M::Tick{}, actions);
-    for (int i = 0; i < 400 && !is_lost_; ++i) {
+    for (int i = 0; i < 400 && !is_over_; ++i) {
       random_event();
       if (testing::Test::HasFatalFailure()) return;
       feed(M::Tick{});
@@ -44,7 +44,11 @@ class Properties {
   void check(const M::Event& event, const std::vector<M::Action>& actions) {
     for (const M::Action& action : actions) {
       const std::string text = text_of(action, now_);
-      ASSERT_FALSE(is_lost_) << text << " after Lost";
+      const bool is_of_end = std::holds_alternative<M::EndCoordinator>(action) ||
+                             std::holds_alternative<M::ReleaseRecord>(action) ||
+                             std::holds_alternative<M::Ended>(action);
+      ASSERT_TRUE(is_of_end || !is_lost_) << text << " after Lost";
+      ASSERT_FALSE(is_over_) << text << " after the end";
       if (std::holds_alternative<M::Submit>(event)) {
         ASSERT_TRUE(!std::holds_alternative<M::Deliver>(action) &&
                     !std::holds_alternative<M::Log>(action) &&
@@ -69,8 +73,16 @@ class Properties {
           ASSERT_GT(one->record->round, round_);
           round_ = one->record->round;
         }
+      } else if (std::holds_alternative<M::Disconnect>(action)) {
+        ASSERT_TRUE(is_open_);
+        is_open_ = false;
+      } else if (std::holds_alternative<M::EndCoordinator>(action)) {
+        ASSERT_TRUE(is_lost_ || (!is_open_ && !is_attempting_))
+            << "its own session is closed first";
       } else if (std::holds_alternative<M::Lost>(action)) {
         is_lost_ = true;
+      } else if (std::holds_alternative<M::Ended>(action)) {
+        is_over_ = true;
       }
     }
   }
@@ -78,7 +90,7 @@ class Properties {
     const auto pick = [this](std::uint64_t n) { return rng_.next() % n; };
     now_ += Duration(static_cast<Duration::rep>(pick(700'000'000)));
     const std::uint64_t number = round_ + pick(3);
-    switch (pick(16)) {
+    switch (pick(17)) {
       case 0:
       case 1:
       case 2:
@@ -121,7 +133,13 @@ class Properties {
       case 14:
         if (is_open_) feed(M::Received{rdzv::Evicted{kNode, number, "why"}});
         break;
-      default: feed(M::Flush{}); break;
+      case 15: feed(M::EndStepDone{}); break;
+      default:
+        if (!is_ending_ && pick(5) == 0) {
+          is_ending_ = true;
+          feed(M::End{Duration(static_cast<Duration::rep>(pick(3'000'000'000))), "job"});
+        }
+        break;
     }
   }
 
@@ -132,6 +150,8 @@ class Properties {
   bool is_open_ = false;
   bool is_hello_sent_ = false;
   bool is_lost_ = false;
+  bool is_ending_ = false;
+  bool is_over_ = false;
   std::uint64_t round_ = 0;
 };
 

@@ -94,6 +94,17 @@ TEST_F(SessionMachineTest, TheFirstReconnectIsAtOnceAndLaterOnesAreAtMostASecond
   EXPECT_GT(waits.size(), 20u);  // jitter
 }
 
+TEST_F(SessionMachineTest, ANodeThatLostItsCoordinatorTriesAddressesAtAFasterPace) {
+  EXPECT_EQ(machine_.attempt_pace(1s), 1s);
+  connect_and_join();
+  EXPECT_EQ(machine_.attempt_pace(1s), settings().node_timeout / 16);
+  EXPECT_EQ(machine_.attempt_pace(100ms), 100ms);
+  JobSettings job = settings();
+  job.node_timeout = 16ms;
+  step(M::TimingsReceived{job});
+  EXPECT_EQ(machine_.attempt_pace(100ms), 10ms);
+}
+
 // Processes that direct a node to each other must not keep it for ever.
 TEST_F(SessionMachineTest, BeingSentAwayDoesNotProlongTheStoreGrace) {
   enter_round(1);

@@ -1,4 +1,4 @@
-#include "core/succession/named_successor.h"
+#include "core/succession/offered_job.h"
 
 #include <gtest/gtest.h>
 

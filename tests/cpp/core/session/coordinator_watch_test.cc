@@ -1,0 +1,140 @@
+// When a node counts its coordinator as lost.
+
+#include "core/session/coordinator_watch.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+
+namespace elastic::core {
+namespace {
+
+using namespace std::chrono_literals;
+using Cause = CoordinatorWatch::Cause;
+
+class CoordinatorWatchTest : public ::testing::Test {
+ protected:
+  static JobSettings settings() {
+    JobSettings settings;
+    settings.reconnect_grace = 50ms;
+    settings.node_timeout = 5s;
+    return settings;
+  }
+  // Until the deadline the coordinator is not lost.
+  bool is_lost_after(Duration wait) {
+    EXPECT_EQ(watch_.next_deadline(), now_ + wait);
+    now_ += wait - Duration(1);
+    EXPECT_FALSE(watch_.tick(now_));
+    now_ += Duration(1);
+    return watch_.tick(now_);
+  }
+  void open(std::uint64_t incarnation = 1) {
+    watch_.active(now_);
+    watch_.opened(incarnation);
+  }
+
+  Instant now_ = Instant(1h);
+  CoordinatorWatch watch_;
+};
+
+TEST_F(CoordinatorWatchTest, AClosedConnectionMayBeResumedForReconnectGrace) {
+  open();
+  watch_.closed(settings(), 1ms, now_);
+  const Instant closed_at = now_;
+  EXPECT_TRUE(watch_.is_closed());
+  EXPECT_TRUE(is_lost_after(50ms));
+  EXPECT_FALSE(watch_.next_deadline());
+  EXPECT_EQ(watch_.end(now_).cause, Cause::kClosed);
+  EXPECT_EQ(watch_.end(now_).at, closed_at);
+}
+
+TEST_F(CoordinatorWatchTest, OrForTheRoundTripsThatAResumeTakes) {
+  open();
+  watch_.closed(settings(), 100ms, now_);
+  EXPECT_TRUE(is_lost_after(600ms));
+}
+
+TEST_F(CoordinatorWatchTest, AResumedSessionIsNotLost) {
+  open();
+  watch_.closed(settings(), 0ms, now_);
+  EXPECT_FALSE(watch_.opened(1)) << "it was not lost";
+  EXPECT_FALSE(watch_.next_deadline());
+  EXPECT_FALSE(watch_.is_closed());
+}
+
+TEST_F(CoordinatorWatchTest, SilenceIsJudgedByTheLastMessage) {
+  open();
+  now_ += 1s;
+  watch_.silent(settings());
+  now_ += 2s;
+  EXPECT_FALSE(watch_.active(now_));
+  const Instant last = now_;
+  now_ += 2s;
+  EXPECT_FALSE(watch_.tick(now_)) << "it has replied";
+  EXPECT_FALSE(watch_.next_deadline());
+  watch_.silent(settings());
+  EXPECT_TRUE(is_lost_after(3s));
+  EXPECT_EQ(watch_.end(now_).cause, Cause::kSilent);
+  EXPECT_EQ(watch_.end(now_).at, last);
+}
+
+TEST_F(CoordinatorWatchTest, OneThatWasSilentReturnsOnTheOldConnection) {
+  open();
+  watch_.silent(settings());
+  EXPECT_TRUE(is_lost_after(5s));
+  EXPECT_TRUE(watch_.active(now_));
+  EXPECT_FALSE(watch_.active(now_)) << "once";
+}
+
+TEST_F(CoordinatorWatchTest, AProcessReturnsOnANewConnectionUnlessItIsAnotherOne) {
+  for (const std::uint64_t next : {1, 2}) {
+    open();
+    watch_.closed(settings(), 0ms, now_);
+    EXPECT_TRUE(is_lost_after(50ms));
+    EXPECT_FALSE(watch_.active(now_)) << "the connection may lead to any process";
+    EXPECT_EQ(watch_.is_last(next), next == 1);
+    EXPECT_EQ(watch_.opened(next), next == 1);
+  }
+}
+
+TEST_F(CoordinatorWatchTest, ItIsLostOnce) {
+  open();
+  watch_.silent(settings());
+  EXPECT_TRUE(is_lost_after(5s));
+  watch_.closed(settings(), 0ms, now_);
+  EXPECT_FALSE(is_lost_after(50ms));
+  EXPECT_EQ(watch_.end(now_).cause, Cause::kSilent) << "the first one";
+}
+
+TEST_F(CoordinatorWatchTest, SilenceOfAClosedConnectionIsNoFurtherReason) {
+  open();
+  watch_.closed(settings(), 0ms, now_);
+  watch_.silent(settings());
+  EXPECT_TRUE(is_lost_after(50ms));
+}
+
+TEST_F(CoordinatorWatchTest, TheCauseIsThatOfTheLossUntilTheJobHasACoordinator) {
+  open();
+  watch_.closed(settings(), 0ms, now_);
+  watch_.handed_over(now_ + 1s);
+  EXPECT_EQ(watch_.end(now_).cause, Cause::kClosed);
+  watch_.settled();
+  EXPECT_EQ(watch_.end(now_).cause, Cause::kHandedOver);
+  EXPECT_EQ(watch_.end(now_).at, now_);
+}
+
+TEST_F(CoordinatorWatchTest, ANodeThatJoinsAnotherJobHasLostNobody) {
+  open();
+  watch_.silent(settings());
+  EXPECT_TRUE(is_lost_after(5s));
+  watch_.closed(settings(), 0ms, now_);
+  watch_.displaced();
+  EXPECT_FALSE(watch_.next_deadline());
+  EXPECT_FALSE(watch_.is_closed());
+  EXPECT_FALSE(watch_.is_last(1));
+  EXPECT_FALSE(watch_.active(now_));
+  EXPECT_EQ(watch_.end(now_).cause, Cause::kHandedOver);
+}
+
+}  // namespace
+}  // namespace elastic::core
