@@ -20,7 +20,7 @@ const char* kind_of(const reg::Message& message) {
 }  // namespace
 
 RegisterWorld::RegisterWorld(std::uint64_t seed, const RegisterSimOptions& options)
-    : options_(options), dice_(seed), clock_(seed) {
+    : SimWorld(seed, options.is_traced), options_(options) {
   for (int slot = 0; slot < kSlots; ++slot) {
     at(slot).host = slot;
     clock_.after(dice_.between(Duration::zero(), kObservation), [this, slot] { observe(slot); });
@@ -49,7 +49,7 @@ void RegisterWorld::create(int slot, bool is_same_life) {
   state.candidates.clear();
   state.incumbent_down_since.reset();
   state.is_loss_reported = false;
-  state.tick_at = Instant::max();
+  state.alarm.cancel();
   state.stalled_until = clock_.now();
 }
 
@@ -63,20 +63,11 @@ void RegisterWorld::begin(int slot) {
   feed(slot, reg::Begin{lineage_of(slot), derived_content(nothing, ++nonces_, false)});
 }
 
-void RegisterWorld::run(Duration time) {
-  const Instant end = clock_.now() + time;
-  while (clock_.run_next(end)) {
-    if (!checker_.violations().empty()) return;
-  }
-  clock_.at(end, [] {});
-  clock_.run_next(end);
-}
-
 void RegisterWorld::crash(int slot) {
   if (!is_alive(slot)) return;
   trace(std::to_string(slot) + " crashes");
-  ++report_.crashes;
   at(slot).machine.reset();
+  at(slot).alarm.cancel();
 }
 
 void RegisterWorld::crash_host(int host) {
@@ -94,7 +85,7 @@ void RegisterWorld::restart(int slot) {
     create(slot, true);
     if (state.machine->restore(*state.disk, clock_.now())) {
       trace(std::to_string(slot) + " continues from its file");
-      schedule_tick(slot);
+      set_alarm(slot);
       return;
     }
   }
@@ -118,13 +109,13 @@ void RegisterWorld::stall(int slot, Duration time) {
   if (!is_alive(slot)) return;
   trace(std::to_string(slot) + " stalls");
   at(slot).stalled_until = std::max(at(slot).stalled_until, clock_.now() + time);
-  at(slot).tick_at = Instant::max();
-  schedule_tick(slot);
+  at(slot).alarm.cancel();
+  set_alarm(slot);
 }
 
 void RegisterWorld::heal() {
-  for (auto& row : cut_) row.fill(false);
-  for (auto& row : dropped_) row.fill(false);
+  links.heal();
+  silent_losses.heal();
   is_faulty_ = false;
   false_suspicion_chance = 0;
   resignation_chance = 0;
@@ -136,7 +127,7 @@ bool RegisterWorld::is_running(int slot) const {
 }
 
 bool RegisterWorld::are_linked(int a, int b) const {
-  return is_running(a) && is_running(b) && !cut_[index(a)][index(b)] && !cut_[index(b)][index(a)];
+  return is_running(a) && is_running(b) && !links.has_any(index(a), index(b));
 }
 
 bool RegisterWorld::is_current(const NodeId& node) const {
@@ -165,24 +156,18 @@ void RegisterWorld::feed(int slot, const reg::Event& event) {
   carry_out(slot, actions);
   // Without a request the file is written now and then.
   if (machine(slot).lineage() && dice_.chance(0.1)) at(slot).disk = machine(slot).state();
-  schedule_tick(slot);
+  set_alarm(slot);
 }
 
-void RegisterWorld::schedule_tick(int slot) {
+void RegisterWorld::set_alarm(int slot) {
   Slot& state = at(slot);
   const std::optional<Instant> deadline = state.machine->next_deadline();
   if (!deadline) return;
-  const Instant when = std::max({*deadline, clock_.now(), state.stalled_until});
-  if (when >= state.tick_at) return;
-  state.tick_at = when;
-  clock_.at(when, [this, slot, life = state.life, when] {
-    Slot& then = at(slot);
-    if (then.machine == nullptr || then.life != life || then.tick_at != when) return;
-    then.tick_at = Instant::max();
+  state.alarm.set(&clock_, std::max(*deadline, state.stalled_until), [this, slot] {
     if (is_running(slot)) {
       feed(slot, reg::Tick{});
     } else {
-      schedule_tick(slot);
+      set_alarm(slot);
     }
   });
 }
@@ -196,7 +181,7 @@ void RegisterWorld::carry_out(int slot, const std::vector<reg::Action>& actions)
       state.disk = state.machine->state();
     } else if (const auto* elected = std::get_if<reg::Elected>(&action)) {
       trace(std::to_string(slot) + " elected with " + describe(elected->record));
-      ++report_.elections;
+      count("elections");
       state.base = elected->record.content;
       checker_.on_delivered(slot, elected->record, true);
     } else if (const auto* delivered = std::get_if<reg::Deliver>(&action)) {
@@ -205,10 +190,10 @@ void RegisterWorld::carry_out(int slot, const std::vector<reg::Action>& actions)
       checker_.on_delivered(slot, delivered->record, false);
     } else if (const auto* deposed = std::get_if<reg::Deposed>(&action)) {
       trace(std::to_string(slot) + " deposed: " + deposed->reason);
-      ++depositions_;
+      count("depositions");
     } else if (std::holds_alternative<reg::AuthorityExpired>(action)) {
       trace(std::to_string(slot) + " has no authority any more");
-      ++expirations_;
+      count("expirations");
     }
   }
 }
@@ -216,7 +201,7 @@ void RegisterWorld::carry_out(int slot, const std::vector<reg::Action>& actions)
 void RegisterWorld::carry(const reg::Message& message) {
   const int from = slot_of(message.from);
   const int to = slot_of(message.to);
-  if (cut_[index(from)][index(to)] || dropped_[index(from)][index(to)]) return;
+  if (links.has(index(from), index(to)) || silent_losses.has(index(from), index(to))) return;
   if (is_faulty_ && dice_.chance(0.03)) return;
   const int copies = is_faulty_ && dice_.chance(0.04) ? 2 : 1;
   for (int copy = 0; copy < copies; ++copy) {
@@ -349,17 +334,11 @@ bool RegisterWorld::can_recover(const reg::LineageId& lineage) const {
   return newest != nullptr;
 }
 
-RegisterSimReport RegisterWorld::finish() {
-  report_.violations = checker_.violations();
-  for (int slot = 0; slot < kSlots; ++slot)
-    report_.delivered += checker_.delivered(lineage_of(slot));
+SimReport RegisterWorld::finish() {
+  for (int slot = 0; slot < kSlots; ++slot) {
+    count("delivered", checker_.delivered(lineage_of(slot)));
+  }
   return std::move(report_);
-}
-
-void RegisterWorld::trace(const std::string& text) {
-  if (!options_.is_traced) return;
-  const auto time = std::chrono::duration_cast<microseconds>(clock_.now().time_since_epoch());
-  report_.trace.push_back(std::to_string(time.count() - 3'600'000'000) + " us: " + text);
 }
 
 }  // namespace elastic::test
