@@ -22,29 +22,25 @@ const char* kind_of(const reg::Message& message) {
 RegisterWorld::RegisterWorld(std::uint64_t seed, const RegisterSimOptions& options)
     : SimWorld(seed, options.is_traced), options_(options) {
   for (int slot = 0; slot < kSlots; ++slot) {
-    at(slot).host = slot;
+    slots_[slot].host = slot;
     clock_.after(dice_.between(Duration::zero(), kObservation), [this, slot] { observe(slot); });
   }
 }
-
-void RegisterWorld::place(int slot, int host) { at(slot).host = host; }
 
 reg::LineageId RegisterWorld::lineage_of(int first_slot) {
   return {0xF1857, static_cast<std::uint64_t>(first_slot) + 1};
 }
 
-void RegisterWorld::start(int slot) { create(slot, false); }
-
 void RegisterWorld::create(int slot, bool is_same_life) {
-  Slot& state = at(slot);
+  Slot& state = slots_[slot];
   ++state.life;
   if (!is_same_life) {
     state.former_lineages.clear();
-    state.self = {{static_cast<std::uint64_t>(slot), state.life * 100 + index(slot)},
+    state.self = {{static_cast<std::uint64_t>(slot), state.life * 100 + slot},
                   std::to_string(slot)};
   }
   state.machine =
-      std::make_unique<Machine>(state.self, settings, dice_.next(), TestRules{options_.deleted});
+      std::make_unique<Machine>(state.self, settings_, dice_.next(), TestRules{options_.deleted});
   state.base.reset();
   state.candidates.clear();
   state.incumbent_down_since.reset();
@@ -66,19 +62,19 @@ void RegisterWorld::begin(int slot) {
 void RegisterWorld::crash(int slot) {
   if (!is_alive(slot)) return;
   trace(std::to_string(slot) + " crashes");
-  at(slot).machine.reset();
-  at(slot).alarm.cancel();
+  slots_[slot].machine.reset();
+  slots_[slot].alarm.cancel();
 }
 
 void RegisterWorld::crash_host(int host) {
   for (int slot = 0; slot < kSlots; ++slot) {
-    if (at(slot).host == host) crash(slot);
+    if (slots_[slot].host == host) crash(slot);
   }
 }
 
 void RegisterWorld::restart(int slot) {
   if (is_alive(slot)) return;
-  Slot& state = at(slot);
+  Slot& state = slots_[slot];
   // With a state file the voter may continue. A machine refuses it with more than one voter, and
   // the node then begins another life.
   if (state.disk) {
@@ -97,42 +93,42 @@ void RegisterWorld::restart(int slot) {
 void RegisterWorld::change_lineage(int slot, const reg::LineageId& lineage) {
   if (!is_alive(slot) || machine(slot).lineage() == lineage) return;
   // Whoever has promised something in a lineage may return to it only in another life.
-  const bool was_there = at(slot).former_lineages.contains(lineage);
+  const bool was_there = slots_[slot].former_lineages.contains(lineage);
   trace(std::to_string(slot) + " joins another lineage");
-  if (machine(slot).lineage()) at(slot).former_lineages.insert(*machine(slot).lineage());
+  if (machine(slot).lineage()) slots_[slot].former_lineages.insert(*machine(slot).lineage());
   create(slot, !was_there);
-  at(slot).disk.reset();
+  slots_[slot].disk.reset();
   feed(slot, reg::Joined{lineage});
 }
 
 void RegisterWorld::stall(int slot, Duration time) {
   if (!is_alive(slot)) return;
   trace(std::to_string(slot) + " stalls");
-  at(slot).stalled_until = std::max(at(slot).stalled_until, clock_.now() + time);
-  at(slot).alarm.cancel();
+  slots_[slot].stalled_until = std::max(slots_[slot].stalled_until, clock_.now() + time);
+  slots_[slot].alarm.cancel();
   set_alarm(slot);
 }
 
 void RegisterWorld::heal() {
-  links.heal();
-  silent_losses.heal();
+  links_.heal();
+  silent_losses_.heal();
   is_faulty_ = false;
-  false_suspicion_chance = 0;
-  resignation_chance = 0;
+  false_suspicion_chance_ = 0;
+  resignation_chance_ = 0;
 }
 
 bool RegisterWorld::is_running(int slot) const {
-  const Slot& state = slots_[index(slot)];
+  const Slot& state = slots_[slot];
   return state.machine != nullptr && state.stalled_until <= clock_.now();
 }
 
 bool RegisterWorld::are_linked(int a, int b) const {
-  return is_running(a) && is_running(b) && !links.has_any(index(a), index(b));
+  return is_running(a) && is_running(b) && !links_.has_any(a, b);
 }
 
 bool RegisterWorld::is_current(const NodeId& node) const {
   const int slot = slot_of(node);
-  return is_alive(slot) && slots_[index(slot)].self.node == node;
+  return is_alive(slot) && slots_[slot].self.node == node;
 }
 
 int RegisterWorld::coordinator(const reg::LineageId& lineage) const {
@@ -152,15 +148,15 @@ int RegisterWorld::coordinator(const reg::LineageId& lineage) const {
 
 void RegisterWorld::feed(int slot, const reg::Event& event) {
   std::vector<reg::Action> actions;
-  at(slot).machine->step(event, clock_.now(), &actions);
+  slots_[slot].machine->step(event, clock_.now(), &actions);
   carry_out(slot, actions);
   // Without a request the file is written now and then.
-  if (machine(slot).lineage() && dice_.chance(0.1)) at(slot).disk = machine(slot).state();
+  if (machine(slot).lineage() && dice_.chance(0.1)) slots_[slot].disk = machine(slot).state();
   set_alarm(slot);
 }
 
 void RegisterWorld::set_alarm(int slot) {
-  Slot& state = at(slot);
+  Slot& state = slots_[slot];
   const std::optional<Instant> deadline = state.machine->next_deadline();
   if (!deadline) return;
   state.alarm.set(&clock_, std::max(*deadline, state.stalled_until), [this, slot] {
@@ -173,7 +169,7 @@ void RegisterWorld::set_alarm(int slot) {
 }
 
 void RegisterWorld::carry_out(int slot, const std::vector<reg::Action>& actions) {
-  Slot& state = at(slot);
+  Slot& state = slots_[slot];
   for (const reg::Action& action : actions) {
     if (const auto* send = std::get_if<reg::Send>(&action)) {
       carry(send->message);
@@ -201,7 +197,7 @@ void RegisterWorld::carry_out(int slot, const std::vector<reg::Action>& actions)
 void RegisterWorld::carry(const reg::Message& message) {
   const int from = slot_of(message.from);
   const int to = slot_of(message.to);
-  if (links.has(index(from), index(to)) || silent_losses.has(index(from), index(to))) return;
+  if (links_.has(from, to) || silent_losses_.has(from, to)) return;
   if (is_faulty_ && dice_.chance(0.03)) return;
   const int copies = is_faulty_ && dice_.chance(0.04) ? 2 : 1;
   for (int copy = 0; copy < copies; ++copy) {
@@ -210,12 +206,12 @@ void RegisterWorld::carry(const reg::Message& message) {
     if (is_faulty_ && dice_.chance(0.15)) {
       delay = dice_.between(milliseconds(1), milliseconds(dice_.chance(0.3) ? 3000 : 300));
     }
-    clock_.after(delay, [this, to, message] { arrive(to, at(to).life, message); });
+    clock_.after(delay, [this, to, message] { arrive(to, slots_[to].life, message); });
   }
 }
 
 void RegisterWorld::arrive(int slot, std::uint64_t life, const reg::Message& message) {
-  Slot& state = at(slot);
+  Slot& state = slots_[slot];
   // What is under way when a link is cut may be lost or late: both happen.
   if (state.machine == nullptr || state.life != life) return;
   if (!is_running(slot)) {
@@ -252,7 +248,7 @@ void RegisterWorld::join_a_coordinator(int slot) {
 }
 
 void RegisterWorld::observe_incumbent(int slot) {
-  Slot& state = at(slot);
+  Slot& state = slots_[slot];
   const std::optional<reg::Voter> incumbent = state.machine->incumbent();
   if (!incumbent || incumbent->node == state.self.node) return;
   const NodeId node = incumbent->node;
@@ -264,7 +260,7 @@ void RegisterWorld::observe_incumbent(int slot) {
            machine(other).lineage() == machine(slot).lineage();
   };
   const bool is_up =
-      !is_gone && are_linked(slot, other) && is_serving() && !dice_.chance(false_suspicion_chance);
+      !is_gone && are_linked(slot, other) && is_serving() && !dice_.chance(false_suspicion_chance_);
   if (is_up) {
     state.incumbent_down_since.reset();
     state.is_loss_reported = false;
@@ -272,7 +268,7 @@ void RegisterWorld::observe_incumbent(int slot) {
   }
   if (!state.incumbent_down_since) state.incumbent_down_since = clock_.now();
   const Duration limit = is_gone ? kReconnectGrace : kNodeTimeout;
-  const bool is_suspected = dice_.chance(false_suspicion_chance);
+  const bool is_suspected = dice_.chance(false_suspicion_chance_);
   if (clock_.now() - *state.incumbent_down_since < limit && !is_suspected) return;
   if (!state.is_loss_reported) trace(std::to_string(slot) + " has lost the coordinator");
   state.is_loss_reported = true;
@@ -280,14 +276,14 @@ void RegisterWorld::observe_incumbent(int slot) {
 }
 
 void RegisterWorld::observe_voters(int slot) {
-  Slot& state = at(slot);
+  Slot& state = slots_[slot];
   std::vector<reg::VoterCandidate> candidates;
   for (int other = 0; other < kSlots; ++other) {
-    if (!is_alive(other) || (is_coordinator_outside && other == 0)) continue;
+    if (!is_alive(other) || (is_coordinator_outside_ && other == 0)) continue;
     if (machine(other).lineage() != state.machine->lineage()) continue;
     const bool is_reachable = other == slot || are_linked(slot, other);
     candidates.push_back(
-        {at(other).self, "host" + std::to_string(at(other).host), "",
+        {slots_[other].self, "host" + std::to_string(slots_[other].host), "",
          other < 6 ? reg::VoterCandidate::Kind::kMember : reg::VoterCandidate::Kind::kSpare,
          is_reachable});
   }
@@ -297,14 +293,14 @@ void RegisterWorld::observe_voters(int slot) {
 }
 
 void RegisterWorld::propose(int slot) {
-  Slot& state = at(slot);
-  if (!does_propose || !state.machine->can_propose() || !state.base) return;
-  if (dice_.chance(resignation_chance)) {
+  Slot& state = slots_[slot];
+  if (!does_propose_ || !state.machine->can_propose() || !state.base) return;
+  if (dice_.chance(resignation_chance_)) {
     const int other = dice_.between(0, kSlots - 1);
     if (other != slot && are_linked(slot, other) && machine(other).lineage() &&
         machine(other).lineage() == state.machine->lineage()) {
       trace(std::to_string(slot) + " resigns");
-      return feed(slot, reg::Resign{at(other).self});
+      return feed(slot, reg::Resign{slots_[other].self});
     }
   }
   if (!dice_.chance(0.5)) return;

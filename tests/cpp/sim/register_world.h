@@ -40,10 +40,10 @@ class RegisterWorld : public SimWorld {
 
   RegisterWorld(std::uint64_t seed, const RegisterSimOptions& options);
 
-  // ---- For scenes.
+  SimReport finish();
 
-  void place(int slot, int host);  // before start()
-  void start(int slot);
+ protected:
+  void start(int slot) { create(slot, false); }
   // Forms a lineage at this slot.
   void begin(int slot);
   void crash(int slot);
@@ -51,35 +51,19 @@ class RegisterWorld : public SimWorld {
   void restart(int slot);
   void stall(int slot, Duration time);
   void heal();
-  void set_faulty(bool is_faulty) { is_faulty_ = is_faulty; }  // loss, repetition, long delays
-  void set_simultaneous() { is_simultaneous_ = true; }
   // The node leaves its lineage for another one, under the id that it has.
   void change_lineage(int slot, const reg::LineageId& lineage);
 
-  bool is_alive(int slot) const { return slots_[index(slot)].machine != nullptr; }
-  int host_of(int slot) const { return slots_[index(slot)].host; }
+  bool is_alive(int slot) const { return slots_[slot].machine != nullptr; }
   int slot_of(const NodeId& node) const { return static_cast<int>(node.high); }
   bool is_current(const NodeId& node) const;
   // The slot of the coordinator of the newest term in this lineage; -1: none.
   int coordinator(const reg::LineageId& lineage) const;
-  const Machine& machine(int slot) const { return *slots_[index(slot)].machine; }
-  const RegisterChecker& checker() const { return checker_; }
-  // How often the machines said so.
-  std::uint64_t times(const char* what) { return report_.counts[what]; }
+  const Machine& machine(int slot) const { return *slots_[slot].machine; }
   // Whether the live voters suffice to elect a coordinator, whatever they have accepted.
   bool can_recover(const reg::LineageId& lineage) const;
   static reg::LineageId lineage_of(int first_slot);
-  SimReport finish();
 
-  Cuts links;
-  Cuts silent_losses;  // messages are lost, and the owner does not notice
-  bool does_propose = true;
-  reg::RegisterSettings settings;
-  double resignation_chance = 0;
-  double false_suspicion_chance = 0;
-  bool is_coordinator_outside = false;  // slot 0 is no candidate for a vote
-
- private:
   struct Slot {
     int host = 0;
     std::unique_ptr<Machine> machine;
@@ -95,8 +79,6 @@ class RegisterWorld : public SimWorld {
     Alarm alarm;
   };
 
-  static std::size_t index(int slot) { return static_cast<std::size_t>(slot); }
-  Slot& at(int slot) { return slots_[index(slot)]; }
   void create(int slot, bool is_same_life);
   void feed(int slot, const reg::Event& event);
   void carry_out(int slot, const std::vector<reg::Action>& actions);
@@ -113,7 +95,14 @@ class RegisterWorld : public SimWorld {
 
   const RegisterSimOptions options_;
   std::array<Slot, kSlots> slots_;
-  bool is_faulty_ = false;
+  Cuts links_;
+  Cuts silent_losses_;  // messages are lost, and the owner does not notice
+  bool does_propose_ = true;
+  reg::RegisterSettings settings_;
+  double resignation_chance_ = 0;
+  double false_suspicion_chance_ = 0;
+  bool is_coordinator_outside_ = false;  // slot 0 is no candidate for a vote
+  bool is_faulty_ = false;               // loss, repetition, long delays
   bool is_simultaneous_ = false;
   std::uint64_t nonces_ = 0;
   RegisterChecker checker_{&report_.violations};
