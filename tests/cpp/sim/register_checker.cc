@@ -91,7 +91,7 @@ void RegisterChecker::check_order(const reg::Record& before, const reg::Record& 
 }
 
 void RegisterChecker::complain(std::string text) {
-  if (violations_.size() < 5) violations_.push_back(std::move(text));
+  if (violations_->size() < 5) violations_->push_back(std::move(text));
 }
 
 std::uint64_t RegisterChecker::delivered(const reg::LineageId& lineage) const {

@@ -19,10 +19,11 @@ reg::Content derived_content(const reg::Content& parent, std::uint64_t nonce, bo
 
 class RegisterChecker {
  public:
+  explicit RegisterChecker(std::vector<std::string>* violations) : violations_(violations) {}
+
   // Elected or Deliver at this slot.
   void on_delivered(int slot, const reg::Record& record, bool is_election);
 
-  std::vector<std::string>& violations() { return violations_; }
   // How many records this lineage has in force; 0: it never began.
   std::uint64_t delivered(const reg::LineageId& lineage) const;
   const reg::Record* newest(const reg::LineageId& lineage) const;
@@ -39,7 +40,7 @@ class RegisterChecker {
   void complain(std::string text);
 
   std::map<reg::LineageId, Line> lines_;
-  std::vector<std::string> violations_;
+  std::vector<std::string>* violations_;
 };
 
 std::string describe(const reg::Record& record);

@@ -20,36 +20,32 @@ const char* kind_of(const reg::Message& message) {
 }  // namespace
 
 RegisterWorld::RegisterWorld(std::uint64_t seed, const RegisterSimOptions& options)
-    : options_(options), dice_(seed), clock_(seed) {
+    : SimWorld(seed, options.is_traced), options_(options) {
   for (int slot = 0; slot < kSlots; ++slot) {
-    at(slot).host = slot;
+    slots_[slot].host = slot;
     clock_.after(dice_.between(Duration::zero(), kObservation), [this, slot] { observe(slot); });
   }
 }
-
-void RegisterWorld::place(int slot, int host) { at(slot).host = host; }
 
 reg::LineageId RegisterWorld::lineage_of(int first_slot) {
   return {0xF1857, static_cast<std::uint64_t>(first_slot) + 1};
 }
 
-void RegisterWorld::start(int slot) { create(slot, false); }
-
 void RegisterWorld::create(int slot, bool is_same_life) {
-  Slot& state = at(slot);
+  Slot& state = slots_[slot];
   ++state.life;
   if (!is_same_life) {
     state.former_lineages.clear();
-    state.self = {{static_cast<std::uint64_t>(slot), state.life * 100 + index(slot)},
+    state.self = {{static_cast<std::uint64_t>(slot), state.life * 100 + slot},
                   std::to_string(slot)};
   }
   state.machine =
-      std::make_unique<Machine>(state.self, settings, dice_.next(), TestRules{options_.deleted});
+      std::make_unique<Machine>(state.self, settings_, dice_.next(), TestRules{options_.deleted});
   state.base.reset();
   state.candidates.clear();
   state.incumbent_down_since.reset();
   state.is_loss_reported = false;
-  state.tick_at = Instant::max();
+  state.alarm.cancel();
   state.stalled_until = clock_.now();
 }
 
@@ -63,38 +59,29 @@ void RegisterWorld::begin(int slot) {
   feed(slot, reg::Begin{lineage_of(slot), derived_content(nothing, ++nonces_, false)});
 }
 
-void RegisterWorld::run(Duration time) {
-  const Instant end = clock_.now() + time;
-  while (clock_.run_next(end)) {
-    if (!checker_.violations().empty()) return;
-  }
-  clock_.at(end, [] {});
-  clock_.run_next(end);
-}
-
 void RegisterWorld::crash(int slot) {
   if (!is_alive(slot)) return;
   trace(std::to_string(slot) + " crashes");
-  ++report_.crashes;
-  at(slot).machine.reset();
+  slots_[slot].machine.reset();
+  slots_[slot].alarm.cancel();
 }
 
 void RegisterWorld::crash_host(int host) {
   for (int slot = 0; slot < kSlots; ++slot) {
-    if (at(slot).host == host) crash(slot);
+    if (slots_[slot].host == host) crash(slot);
   }
 }
 
 void RegisterWorld::restart(int slot) {
   if (is_alive(slot)) return;
-  Slot& state = at(slot);
+  Slot& state = slots_[slot];
   // With a state file the voter may continue. A machine refuses it with more than one voter, and
   // the node then begins another life.
   if (state.disk) {
     create(slot, true);
     if (state.machine->restore(*state.disk, clock_.now())) {
       trace(std::to_string(slot) + " continues from its file");
-      schedule_tick(slot);
+      set_alarm(slot);
       return;
     }
   }
@@ -106,42 +93,42 @@ void RegisterWorld::restart(int slot) {
 void RegisterWorld::change_lineage(int slot, const reg::LineageId& lineage) {
   if (!is_alive(slot) || machine(slot).lineage() == lineage) return;
   // Whoever has promised something in a lineage may return to it only in another life.
-  const bool was_there = at(slot).former_lineages.contains(lineage);
+  const bool was_there = slots_[slot].former_lineages.contains(lineage);
   trace(std::to_string(slot) + " joins another lineage");
-  if (machine(slot).lineage()) at(slot).former_lineages.insert(*machine(slot).lineage());
+  if (machine(slot).lineage()) slots_[slot].former_lineages.insert(*machine(slot).lineage());
   create(slot, !was_there);
-  at(slot).disk.reset();
+  slots_[slot].disk.reset();
   feed(slot, reg::Joined{lineage});
 }
 
 void RegisterWorld::stall(int slot, Duration time) {
   if (!is_alive(slot)) return;
   trace(std::to_string(slot) + " stalls");
-  at(slot).stalled_until = std::max(at(slot).stalled_until, clock_.now() + time);
-  at(slot).tick_at = Instant::max();
-  schedule_tick(slot);
+  slots_[slot].stalled_until = std::max(slots_[slot].stalled_until, clock_.now() + time);
+  slots_[slot].alarm.cancel();
+  set_alarm(slot);
 }
 
 void RegisterWorld::heal() {
-  for (auto& row : cut_) row.fill(false);
-  for (auto& row : dropped_) row.fill(false);
+  links_.heal();
+  silent_losses_.heal();
   is_faulty_ = false;
-  false_suspicion_chance = 0;
-  resignation_chance = 0;
+  false_suspicion_chance_ = 0;
+  resignation_chance_ = 0;
 }
 
 bool RegisterWorld::is_running(int slot) const {
-  const Slot& state = slots_[index(slot)];
+  const Slot& state = slots_[slot];
   return state.machine != nullptr && state.stalled_until <= clock_.now();
 }
 
 bool RegisterWorld::are_linked(int a, int b) const {
-  return is_running(a) && is_running(b) && !cut_[index(a)][index(b)] && !cut_[index(b)][index(a)];
+  return is_running(a) && is_running(b) && !links_.has_any(a, b);
 }
 
 bool RegisterWorld::is_current(const NodeId& node) const {
   const int slot = slot_of(node);
-  return is_alive(slot) && slots_[index(slot)].self.node == node;
+  return is_alive(slot) && slots_[slot].self.node == node;
 }
 
 int RegisterWorld::coordinator(const reg::LineageId& lineage) const {
@@ -161,34 +148,28 @@ int RegisterWorld::coordinator(const reg::LineageId& lineage) const {
 
 void RegisterWorld::feed(int slot, const reg::Event& event) {
   std::vector<reg::Action> actions;
-  at(slot).machine->step(event, clock_.now(), &actions);
+  slots_[slot].machine->step(event, clock_.now(), &actions);
   carry_out(slot, actions);
   // Without a request the file is written now and then.
-  if (machine(slot).lineage() && dice_.chance(0.1)) at(slot).disk = machine(slot).state();
-  schedule_tick(slot);
+  if (machine(slot).lineage() && dice_.chance(0.1)) slots_[slot].disk = machine(slot).state();
+  set_alarm(slot);
 }
 
-void RegisterWorld::schedule_tick(int slot) {
-  Slot& state = at(slot);
+void RegisterWorld::set_alarm(int slot) {
+  Slot& state = slots_[slot];
   const std::optional<Instant> deadline = state.machine->next_deadline();
   if (!deadline) return;
-  const Instant when = std::max({*deadline, clock_.now(), state.stalled_until});
-  if (when >= state.tick_at) return;
-  state.tick_at = when;
-  clock_.at(when, [this, slot, life = state.life, when] {
-    Slot& then = at(slot);
-    if (then.machine == nullptr || then.life != life || then.tick_at != when) return;
-    then.tick_at = Instant::max();
+  state.alarm.set(&clock_, std::max(*deadline, state.stalled_until), [this, slot] {
     if (is_running(slot)) {
       feed(slot, reg::Tick{});
     } else {
-      schedule_tick(slot);
+      set_alarm(slot);
     }
   });
 }
 
 void RegisterWorld::carry_out(int slot, const std::vector<reg::Action>& actions) {
-  Slot& state = at(slot);
+  Slot& state = slots_[slot];
   for (const reg::Action& action : actions) {
     if (const auto* send = std::get_if<reg::Send>(&action)) {
       carry(send->message);
@@ -196,7 +177,7 @@ void RegisterWorld::carry_out(int slot, const std::vector<reg::Action>& actions)
       state.disk = state.machine->state();
     } else if (const auto* elected = std::get_if<reg::Elected>(&action)) {
       trace(std::to_string(slot) + " elected with " + describe(elected->record));
-      ++report_.elections;
+      count("elections");
       state.base = elected->record.content;
       checker_.on_delivered(slot, elected->record, true);
     } else if (const auto* delivered = std::get_if<reg::Deliver>(&action)) {
@@ -205,10 +186,10 @@ void RegisterWorld::carry_out(int slot, const std::vector<reg::Action>& actions)
       checker_.on_delivered(slot, delivered->record, false);
     } else if (const auto* deposed = std::get_if<reg::Deposed>(&action)) {
       trace(std::to_string(slot) + " deposed: " + deposed->reason);
-      ++depositions_;
+      count("depositions");
     } else if (std::holds_alternative<reg::AuthorityExpired>(action)) {
       trace(std::to_string(slot) + " has no authority any more");
-      ++expirations_;
+      count("expirations");
     }
   }
 }
@@ -216,7 +197,7 @@ void RegisterWorld::carry_out(int slot, const std::vector<reg::Action>& actions)
 void RegisterWorld::carry(const reg::Message& message) {
   const int from = slot_of(message.from);
   const int to = slot_of(message.to);
-  if (cut_[index(from)][index(to)] || dropped_[index(from)][index(to)]) return;
+  if (links_.has(from, to) || silent_losses_.has(from, to)) return;
   if (is_faulty_ && dice_.chance(0.03)) return;
   const int copies = is_faulty_ && dice_.chance(0.04) ? 2 : 1;
   for (int copy = 0; copy < copies; ++copy) {
@@ -225,12 +206,12 @@ void RegisterWorld::carry(const reg::Message& message) {
     if (is_faulty_ && dice_.chance(0.15)) {
       delay = dice_.between(milliseconds(1), milliseconds(dice_.chance(0.3) ? 3000 : 300));
     }
-    clock_.after(delay, [this, to, message] { arrive(to, at(to).life, message); });
+    clock_.after(delay, [this, to, message] { arrive(to, slots_[to].life, message); });
   }
 }
 
 void RegisterWorld::arrive(int slot, std::uint64_t life, const reg::Message& message) {
-  Slot& state = at(slot);
+  Slot& state = slots_[slot];
   // What is under way when a link is cut may be lost or late: both happen.
   if (state.machine == nullptr || state.life != life) return;
   if (!is_running(slot)) {
@@ -267,7 +248,7 @@ void RegisterWorld::join_a_coordinator(int slot) {
 }
 
 void RegisterWorld::observe_incumbent(int slot) {
-  Slot& state = at(slot);
+  Slot& state = slots_[slot];
   const std::optional<reg::Voter> incumbent = state.machine->incumbent();
   if (!incumbent || incumbent->node == state.self.node) return;
   const NodeId node = incumbent->node;
@@ -279,7 +260,7 @@ void RegisterWorld::observe_incumbent(int slot) {
            machine(other).lineage() == machine(slot).lineage();
   };
   const bool is_up =
-      !is_gone && are_linked(slot, other) && is_serving() && !dice_.chance(false_suspicion_chance);
+      !is_gone && are_linked(slot, other) && is_serving() && !dice_.chance(false_suspicion_chance_);
   if (is_up) {
     state.incumbent_down_since.reset();
     state.is_loss_reported = false;
@@ -287,7 +268,7 @@ void RegisterWorld::observe_incumbent(int slot) {
   }
   if (!state.incumbent_down_since) state.incumbent_down_since = clock_.now();
   const Duration limit = is_gone ? kReconnectGrace : kNodeTimeout;
-  const bool is_suspected = dice_.chance(false_suspicion_chance);
+  const bool is_suspected = dice_.chance(false_suspicion_chance_);
   if (clock_.now() - *state.incumbent_down_since < limit && !is_suspected) return;
   if (!state.is_loss_reported) trace(std::to_string(slot) + " has lost the coordinator");
   state.is_loss_reported = true;
@@ -295,14 +276,14 @@ void RegisterWorld::observe_incumbent(int slot) {
 }
 
 void RegisterWorld::observe_voters(int slot) {
-  Slot& state = at(slot);
+  Slot& state = slots_[slot];
   std::vector<reg::VoterCandidate> candidates;
   for (int other = 0; other < kSlots; ++other) {
-    if (!is_alive(other) || (is_coordinator_outside && other == 0)) continue;
+    if (!is_alive(other) || (is_coordinator_outside_ && other == 0)) continue;
     if (machine(other).lineage() != state.machine->lineage()) continue;
     const bool is_reachable = other == slot || are_linked(slot, other);
     candidates.push_back(
-        {at(other).self, "host" + std::to_string(at(other).host), "",
+        {slots_[other].self, "host" + std::to_string(slots_[other].host), "",
          other < 6 ? reg::VoterCandidate::Kind::kMember : reg::VoterCandidate::Kind::kSpare,
          is_reachable});
   }
@@ -312,14 +293,14 @@ void RegisterWorld::observe_voters(int slot) {
 }
 
 void RegisterWorld::propose(int slot) {
-  Slot& state = at(slot);
-  if (!does_propose || !state.machine->can_propose() || !state.base) return;
-  if (dice_.chance(resignation_chance)) {
+  Slot& state = slots_[slot];
+  if (!does_propose_ || !state.machine->can_propose() || !state.base) return;
+  if (dice_.chance(resignation_chance_)) {
     const int other = dice_.between(0, kSlots - 1);
     if (other != slot && are_linked(slot, other) && machine(other).lineage() &&
         machine(other).lineage() == state.machine->lineage()) {
       trace(std::to_string(slot) + " resigns");
-      return feed(slot, reg::Resign{at(other).self});
+      return feed(slot, reg::Resign{slots_[other].self});
     }
   }
   if (!dice_.chance(0.5)) return;
@@ -349,17 +330,11 @@ bool RegisterWorld::can_recover(const reg::LineageId& lineage) const {
   return newest != nullptr;
 }
 
-RegisterSimReport RegisterWorld::finish() {
-  report_.violations = checker_.violations();
-  for (int slot = 0; slot < kSlots; ++slot)
-    report_.delivered += checker_.delivered(lineage_of(slot));
+SimReport RegisterWorld::finish() {
+  for (int slot = 0; slot < kSlots; ++slot) {
+    count("delivered", checker_.delivered(lineage_of(slot)));
+  }
   return std::move(report_);
-}
-
-void RegisterWorld::trace(const std::string& text) {
-  if (!options_.is_traced) return;
-  const auto time = std::chrono::duration_cast<microseconds>(clock_.now().time_since_epoch());
-  report_.trace.push_back(std::to_string(time.count() - 3'600'000'000) + " us: " + text);
 }
 
 }  // namespace elastic::test

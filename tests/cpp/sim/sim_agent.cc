@@ -8,27 +8,25 @@ namespace elastic::test {
 using namespace std::chrono_literals;
 using rdzv::NodePhase;
 
-SimAgent::SimAgent(World* world, SimAgentOptions options)
-    : world_(world), options_(std::move(options)) {}
+bool SimAgentWorld::has_converged() const {
+  return std::none_of(agents_.begin(), agents_.end(),
+                      [](const auto& agent) { return agent->is_alive(); });
+}
+
+SimAgent* SimAgentWorld::add_agent(const SimAgentOptions& options) {
+  return agents_.emplace_back(std::make_unique<SimAgent>(this, options)).get();
+}
+
+void SimAgentWorld::check_overlap(const SimAgent& agent, Instant next_round, Duration allowed) {
+  const Duration overlap = clock_.now() - next_round;
+  if (overlap <= allowed) return;
+  violate("I1: workers of round " + std::to_string(agent.round()) + " on " + agent.name() +
+          " ended " + std::to_string(to_seconds(overlap)) + " s after the next round had begun");
+}
 
 void SimAgent::start() {
   is_alive_ = true;
-  session_ = std::make_unique<SimSession>(
-      options_.settings,
-      SimSession::Host{
-          .clock = world_->clock,
-          .seed = world_->dice->next(),
-          .connect =
-              [this](const std::string& address) {
-                return world_->connect_to ? world_->connect_to(this, address)
-                                          : world_->connect(this);
-              },
-          .later = [this](Duration wait, auto what) { later(wait, std::move(what)); },
-          .now = [this](auto what) { now(std::move(what)); },
-          .deliver = [this](const core::RendezvousAction& action) { receive(action); },
-          .lost = [this] { lose_coordinator(); },
-          .log_progress = [this](const std::string& what) { log_progress(what); },
-          .succession = world_->succession ? world_->succession(this) : SimSession::Succession{}});
+  session_ = std::make_unique<SimSession>(this, world_, options_.settings);
   session_->set_override_timeout(options_.override_timeout);
   session_->begin();
   send(rdzv::Join{options_.info, options_.settings});
@@ -49,16 +47,11 @@ void SimAgent::displace(const std::string& address) {
 }
 
 void SimAgent::later(Duration wait, std::function<void()> what) {
-  world_->clock->after(wait, [this, what = std::move(what)] { now(what); });
+  world_->clock().after(wait, [this, what = std::move(what)] { now(what); });
 }
 
 void SimAgent::now(std::function<void()> what) {
-  if (!is_alive_) return;
-  if (is_paused_) {
-    while_paused_.push_back(std::move(what));
-  } else {
-    what();
-  }
+  if (is_alive_) pause_.run(std::move(what));
 }
 
 std::shared_ptr<SimLink> SimAgent::link() const {
@@ -69,8 +62,6 @@ void SimAgent::lose_coordinator() {
   log_progress("coordinator lost");
   stop_workers([this] { finish("coordinator lost"); });
 }
-
-void SimAgent::send(const core::NodeStatement& statement) { session_->send(statement); }
 
 void SimAgent::receive(const core::RendezvousAction& action) {
   if (is_leaving_) return;
@@ -95,9 +86,9 @@ void SimAgent::obey(const rdzv::Round& action) {
   failure_.reset();
   phase_ = NodePhase::kWorking;
   has_workers_ = true;
-  round_heard_at_ = world_->clock->now();
+  round_heard_at_ = world_->clock().now();
   is_stopping_ = false;
-  work_ = world_->work(*this);
+  work_ = world_->draw_work();
   const std::uint64_t era = ++work_era_;
   log_progress("runs round " + std::to_string(round()) + " as " +
                std::to_string(action.own.group_rank) + "/" + std::to_string(action.record->nodes));
@@ -112,7 +103,7 @@ void SimAgent::workers_ended(bool failed, std::uint64_t era) {
     failure.rank = held_round_->group_rank;
     failure.exit_code = 3;
     failure.message = "exited with code 3";
-    failure.at = world_->clock->now();
+    failure.at = world_->clock().now();
     failure_ = failure;
     send(rdzv::Failed{options_.info.id, round(), failure});
     world_->collective_broke(*this);
@@ -133,8 +124,8 @@ void SimAgent::break_collective(const SimAgent& peer) {
   if (&peer == this || !is_alive_ || !has_workers_ || is_stopping_) return;
   if (!peer.held_round_ || peer.held_round_->record != held_round_->record) return;
   const std::uint64_t era = work_era_;
-  if (world_->dice->chance(0.6)) {
-    later(world_->dice->between(1ms, 500ms), [this, era] { workers_ended(true, era); });
+  if (world_->dice().chance(0.6)) {
+    later(world_->dice().between(1ms, 500ms), [this, era] { workers_ended(true, era); });
   } else {
     ++work_era_;  // they hang until they are stopped
   }
@@ -221,6 +212,7 @@ void SimAgent::finish(const std::string& fate) {
   log_progress("exits: " + fate);
   fate_ = fate;
   is_alive_ = false;
+  pause_.cancel();
   path_->has_ended = true;
   if (session_ != nullptr) session_->end(is_host_dead_);
 }
@@ -237,22 +229,16 @@ void SimAgent::crash(bool is_host_dead) {
 }
 
 void SimAgent::pause() {
-  if (is_paused_) return;
+  if (pause_.is_on()) return;
   log_progress("is paused");
-  is_paused_ = true;
-  paused_at_ = world_->clock->now();
+  pause_.begin(world_->clock().now());
 }
 
 void SimAgent::unpause() {
-  if (!is_paused_) return;
+  if (!pause_.is_on()) return;
   log_progress("continues");
-  is_paused_ = false;
-  time_paused_ += world_->clock->now() - paused_at_;
-  while (!while_paused_.empty() && is_alive_ && !is_paused_) {
-    const auto what = std::move(while_paused_.front());
-    while_paused_.pop_front();
-    what();
-  }
+  pause_.end(world_->clock().now());
+  pause_.run_waiting();
 }
 
 }  // namespace elastic::test

@@ -7,9 +7,12 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "core/rendezvous/rendezvous_events.h"
-#include "sim/sim_net.h"
+#include "sim/kernel/net.h"
+#include "sim/kernel/world.h"
 #include "sim/sim_session.h"
 
 namespace elastic::test {
@@ -27,26 +30,45 @@ struct SimWork {
   Duration stop{};     // from SIGTERM until no process is left
 };
 
+class SimAgent;
+
+// The environment of agents, and of their sessions.
+class SimAgentWorld : public SimWorld {
+ public:
+  using SimWorld::SimWorld;
+
+  // A new connection to the address, or to the endpoint if it is empty. Null: no listener, or the
+  // path is blocked.
+  virtual std::shared_ptr<SimLink> connect(SimAgent* agent, const std::string& address) = 0;
+  virtual SimWork draw_work() = 0;
+  // No worker of its round is left on the node.
+  virtual void workers_gone(const SimAgent& agent) = 0;
+  // A worker ended without success: the collectives of its peers break.
+  virtual void collective_broke(const SimAgent&) {}
+
+  // ---- The succession of the coordinator, if agents take part in it.
+
+  virtual bool has_succession() const { return false; }
+  virtual std::optional<session::SuccessionHello> hello(const SimAgent&) { return {}; }
+  virtual void informed(const SimAgent&, const succession::Incumbent&) {}
+  virtual void lost(const SimAgent&) {}
+  virtual void returned(const SimAgent&) {}
+  virtual void displaced(const SimAgent&, const succession::Incumbent& /*by*/) {}
+
+  bool has_converged() const;  // no agent lives
+
+ protected:
+  SimAgent* add_agent(const SimAgentOptions& options);
+  // I1 for processes: workers of this agent have ended, and the next round had begun at that time.
+  void check_overlap(const SimAgent& agent, Instant next_round, Duration allowed);
+
+  std::vector<std::unique_ptr<SimAgent>> agents_;
+};
+
 class SimAgent {
  public:
-  // The environment of the agent.
-  struct World {
-    SimClock* clock;
-    Dice* dice;
-    // A new connection; null: no listener, or the path is blocked.
-    std::function<std::shared_ptr<SimLink>(SimAgent*)> connect;
-    // The same with the address of a coordinator; "": the endpoint. Used instead where it is set.
-    std::function<std::shared_ptr<SimLink>(SimAgent*, const std::string&)> connect_to = {};
-    std::function<SimSession::Succession(SimAgent*)> succession = {};
-    std::function<SimWork(const SimAgent&)> work;
-    std::function<void(const SimAgent&, const std::string&)> log_progress;
-    // No worker of its round is left on the node.
-    std::function<void(const SimAgent&)> workers_gone;
-    // A worker ended without success: the collectives of its peers break.
-    std::function<void(const SimAgent&)> collective_broke;
-  };
-
-  SimAgent(World* world, SimAgentOptions options);
+  SimAgent(SimAgentWorld* world, SimAgentOptions options)
+      : world_(world), options_(std::move(options)) {}
 
   void start();
   void crash(bool is_host_dead);
@@ -71,9 +93,8 @@ class SimAgent {
   const core::NodeInfo& info() const { return options_.info; }
   const std::string& name() const { return options_.info.name; }
   bool is_alive() const { return is_alive_; }
-  bool is_paused() const { return is_paused_; }
   bool has_workers() const { return has_workers_; }
-  Duration time_paused() const { return time_paused_; }
+  Duration time_paused() const { return pause_.total(); }
   std::uint64_t round() const { return held_round_ ? held_round_->record.round : 0; }
   Instant round_heard_at() const { return round_heard_at_; }
   std::optional<JobResult> result() const { return result_; }
@@ -83,9 +104,16 @@ class SimAgent {
     return session_ != nullptr && fault_.empty() ? session_->fault() : fault_;
   }
 
- private:
-  void send(const core::NodeStatement& statement);
+  // ---- For its session.
+
   void receive(const core::RendezvousAction& action);
+  // Runs `what` later unless the agent died meanwhile; while it is paused it waits.
+  void later(Duration wait, std::function<void()> what);
+  void now(std::function<void()> what);
+  void log_progress(const std::string& what) { world_->trace(name() + "  " + what); }
+
+ private:
+  void send(const core::NodeStatement& statement) { session_->send(statement); }
   void obey(const rdzv::Round& action);
   void obey(const rdzv::Restart& action);
   void obey(const rdzv::Evicted& action);
@@ -99,23 +127,16 @@ class SimAgent {
   void workers_ended(bool failed, std::uint64_t era);
   void drain_and_finish(const std::string& fate);
   void finish(const std::string& fate);
-  // Runs `what` later unless the agent died meanwhile; while it is paused it waits.
-  void later(Duration wait, std::function<void()> what);
-  void now(std::function<void()> what);
-  void log_progress(const std::string& what) { world_->log_progress(*this, what); }
 
-  World* world_;
+  SimAgentWorld* world_;
   SimAgentOptions options_;
   std::shared_ptr<SimPath> path_ = std::make_shared<SimPath>();
   std::unique_ptr<SimSession> session_;
   int evictions_ = 0;
   bool is_alive_ = false;
-  bool is_paused_ = false;
   bool is_leaving_ = false;
   bool is_host_dead_ = false;
-  Instant paused_at_;
-  Duration time_paused_{};
-  std::deque<std::function<void()>> while_paused_;
+  Pause pause_;
 
   rdzv::NodePhase phase_ = rdzv::NodePhase::kJoined;
   std::optional<core::HeldRound> held_round_;

@@ -1,26 +1,23 @@
 #pragma once
 
-// A small model of the coordinator: sessions in, a RendezvousMachine behind them, messages out. It
-// can crash and restart without state, or with a state that it stored some time before, and it can
-// stall.
+// A coordinator that makes the decisions of a simulated job. It can crash and restart without
+// state, or with a state that it stored some time before, and it can stall.
 
 #include <cstdint>
-#include <deque>
-#include <functional>
-#include <map>
 #include <memory>
-#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "sim/sim_authority.h"
+#include "sim/rendezvous_checker.h"
+#include "sim/sim_service.h"
 
 namespace elastic::test {
 
-class SimCoordinator : public SimAuthority {
+class SimCoordinator : public SimService {
  public:
-  SimCoordinator(SimClock* clock, Dice* dice, JobSettings settings, Log log_progress)
-      : SimAuthority(clock, std::move(settings), std::move(log_progress)), dice_(dice) {}
+  SimCoordinator(SimWorld* world, JobSettings settings)
+      : SimService(world), checker_(std::move(settings)) {}
 
   void start();
   // Ends in order: connected nodes receive the reason first.
@@ -37,46 +34,38 @@ class SimCoordinator : public SimAuthority {
   bool is_up() const { return is_up_; }
   const core::RendezvousMachine* machine() const { return machine_ ? &*machine_ : nullptr; }
 
-  std::shared_ptr<SimLink> connect(SimAgent* agent) override;
-  std::string describe() const override {
+  // Null: no listener.
+  std::shared_ptr<SimLink> connect(const std::shared_ptr<SimPath>& path) {
+    return is_up_ && path->is_open() ? accept(path) : nullptr;
+  }
+  std::string describe() const {
     if (machine_) return machine_->describe(clock_->now());
     return is_up_ ? "no node has joined" : "the coordinator is down";
   }
-  std::uint32_t generation() const override { return newest_generation_; }
-  std::string fault() const override { return fault_; }
+  std::uint32_t generation() const { return newest_generation_; }
+  // The promise that it broke; empty if none.
+  const std::string& fault() const { return fault_; }
+  const RendezvousChecker& checker() const { return checker_; }
+  // When each round began, in order.
+  const std::vector<Instant>& rounds_began() const { return rounds_began_; }
+  int lives() const { return lives_; }  // how often it was started
+  Duration time_stalled() const { return pause_.total(); }
 
  private:
-  struct Session {
-    std::shared_ptr<SimLink> link;
-    bool has_joined = false;       // its heartbeats are a node's signs of life
-    std::uint32_t timings_of = 0;  // the generation whose timings were sent
-  };
-  using Sessions = std::map<NodeId, Session>;
-
-  void receive(const std::shared_ptr<SimLink>& link, const SimLink::Message& message);
-  Sessions::iterator session_of(const std::shared_ptr<SimLink>& link);
-  void closed(const std::shared_ptr<SimLink>& link);
-  void serve(const NodeId& id, const core::RendezvousEvent& event);
+  void greet(const std::shared_ptr<SimLink>& link, const SimLink::Hello& hello) override;
+  void serve(const NodeId& id, const core::RendezvousEvent& event) override;
+  void session_lost(const NodeId& id, const SimLink& link) override;
+  Duration start_hold() const override;
+  void step(const core::RendezvousEvent& event) override;
   void send_timings(const NodeId& id);
-  void step(const core::RendezvousEvent& event);
-  void send(const core::RendezvousAction& action);
-  void watch_deadline();
+  void store_later();
+  void note(const std::string& what) { world_->trace("-  " + what); }
 
-  Dice* dice_;
+  RendezvousChecker checker_;
   bool is_up_ = false;
   Instant started_at_;
-  std::optional<core::RendezvousMachine>
-      machine_;  // from the first join or resume on, with its timings
-  std::vector<std::shared_ptr<SimLink>> links_;
-  Sessions sessions_;
-  bool is_stalled_ = false;
-  Instant stalled_at_;
-  std::deque<std::function<void()>> unread_;
-  std::uint64_t era_ = 0;    // counts lives; older callbacks are void
-  std::uint64_t alarm_ = 0;  // counts deadlines; only the last one set counts
-  Instant alarm_at_ = Instant::max();
-  void store_later();
-
+  int lives_ = 0;
+  std::vector<Instant> rounds_began_;
   std::uint32_t newest_generation_ = 1;  // that any of its machines was in
   bool has_timings_ = false;
   Duration store_delay_{};  // zero: no state is stored
@@ -93,20 +82,10 @@ class SimEndpoint {
   void add(SimCoordinator* coordinator) { coordinators_.push_back(coordinator); }
   bool is_up() const { return coordinators_.front()->is_up(); }
   bool is_shared() const { return coordinators_.size() > 1; }
-  void start() {
-    for (SimCoordinator* one : coordinators_) one->start();
-  }
-  void crash(bool is_host_dead) {
-    for (SimCoordinator* one : coordinators_) one->crash(is_host_dead);
-  }
-  void leave(const std::string& reason) {
-    for (SimCoordinator* one : coordinators_) one->leave(reason);
-  }
-  void stall() {
-    for (SimCoordinator* one : coordinators_) one->stall();
-  }
-  void unstall() {
-    for (SimCoordinator* one : coordinators_) one->unstall();
+  // Calls a method of each.
+  template <typename... Parameters, typename... Arguments>
+  void each(void (SimCoordinator::*method)(Parameters...), const Arguments&... arguments) {
+    for (SimCoordinator* one : coordinators_) (one->*method)(arguments...);
   }
 
  private:

@@ -4,20 +4,21 @@
 // RoundGate behind them. It belongs to a process of succession_world.h, whose machine decides.
 
 #include <cstdint>
-#include <functional>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "core/rendezvous/rendezvous_machine.h"
 #include "core/succession/meeting.h"
 #include "core/succession/round_gate.h"
 #include "core/succession/succession_events.h"
-#include "sim/sim_net.h"
+#include "sim/sim_agent.h"
+#include "sim/sim_service.h"
+#include "sim/succession_checker.h"
 
 namespace elastic::test {
+
+inline constexpr const char* kJobId = "job";
 
 // A rule of the service that a test can delete, to show that the simulation notices.
 enum class ServiceRule : std::uint8_t {
@@ -30,25 +31,27 @@ enum class ServiceRule : std::uint8_t {
   kLeaveReplaced,       // a voter of a lineage that was replaced never votes in it again
 };
 
-class SimServer {
+// The processes of a job that take part in the succession of its coordinator.
+class SimProcesses : public SimAgentWorld {
  public:
-  struct Owner {
-    SimClock* clock;
-    Dice* dice;
-    std::string job_id;
-    ServiceRule deleted = ServiceRule::kNone;
-    std::function<void(const succession::Event&)> feed;  // the succession machine of the process
-    std::function<std::optional<succession::Incumbent>()> incumbent;
-    std::function<void(const std::string&)> trace;
-    // For the checker: an action leaves for a node.
-    std::function<void(const core::RendezvousAction&)> sent;
-    std::function<std::string(const NodeId&)> host_of;
-  };
+  using SimAgentWorld::SimAgentWorld;
 
-  explicit SimServer(Owner owner) : owner_(std::move(owner)) {}
+  static std::string name(std::size_t slot) { return "node" + std::to_string(slot); }
+  // For the succession machine of a process, and what it says.
+  virtual void feed(std::size_t slot, const succession::Event& event) = 0;
+  virtual const std::optional<succession::Incumbent>& incumbent(std::size_t slot) const = 0;
+  // An action leaves for a node.
+  virtual void check(std::size_t slot, const core::RendezvousAction& action,
+                     SuccessionChecker* checker) = 0;
+};
+
+class SimServer : public SimService {
+ public:
+  // `checker`: of the job that it coordinates.
+  SimServer(SimProcesses* world, std::size_t slot, SuccessionChecker* checker, ServiceRule deleted)
+      : SimService(world), processes_(world), slot_(slot), checker_(checker), deleted_(deleted) {}
   // Continues the job of a record.
   void succeed(const succession::StartCoordinator& start, const NodeId& self);
-  std::shared_ptr<SimLink> accept(std::shared_ptr<SimPath> path);
   void turn_on();
   void in_force(std::uint64_t number);
   void inform(const succession::Incumbent& incumbent);
@@ -57,45 +60,33 @@ class SimServer {
   // An elected coordinator announces itself here; the reply.
   session::Incumbent announce(const succession::Incumbent& theirs);
   void displace(const succession::Incumbent& by);
-  void crash(bool is_host_dead);
-  bool is_gated() const { return gate_.is_on(); }
 
  private:
-  struct Session {
-    std::shared_ptr<SimLink> link;
-    std::string voter_address;
-    std::optional<Instant> unanswered;  // a heartbeat behind a leave that is not in force
-    bool has_joined = false;
-    reg::LineageId lineage = {};  // from the hello
-  };
   bool is_of_another_job(const NodeId& id, const rdzv::Resume& resume) const;
-  void receive(const std::shared_ptr<SimLink>& link, const SimLink::Message& message);
-  void greet(const std::shared_ptr<SimLink>& link, const SimLink::Hello& hello);
-  void closed(const std::shared_ptr<SimLink>& link);
-  void serve(const NodeId& id, const core::RendezvousEvent& event);
-  void step(const core::RendezvousEvent& event);
-  void send(const core::RendezvousAction& action);
+  void greet(const std::shared_ptr<SimLink>& link, const SimLink::Hello& hello) override;
+  bool may_acknowledge(const NodeId& id, Session* session, Instant sent) override;
+  Duration alone() const override;
+  void serve(const NodeId& id, const core::RendezvousEvent& event) override;
+  void session_lost(const NodeId& id, const SimLink& link) override;
+  void step(const core::RendezvousEvent& event) override;
+  bool send(const core::RendezvousAction& action) override;
   void propose();
   void report_nodes();
-  void watch_deadline();
-  SimLink::HeartbeatReply heartbeat_reply(Instant sent) const;
-  NodeId node_of(const std::shared_ptr<SimLink>& link) const;
+  // All sessions end with these messages.
+  void dismiss(const std::vector<SimLink::Message>& messages);
 
-  Owner owner_;
-  bool is_up_ = true;
+  SimProcesses* processes_;
+  std::size_t slot_;
+  SuccessionChecker* checker_;
+  ServiceRule deleted_;
   bool has_removed_ = false;   // a node, in the current step
   std::size_t num_nodes_ = 0;  // of the job, after the last step
-  std::optional<core::RendezvousMachine> machine_;
-  succession::RoundGate gate_{owner_.job_id};
+  succession::RoundGate gate_{kJobId};
   std::optional<succession::Incumbent> informed_;
   std::optional<Instant> alone_since_;
   std::optional<succession::StopCoordinator> stopped_;
   bool is_displaced_ = false;
   succession::AnnouncedCoordinators announced_;
-  std::vector<std::shared_ptr<SimLink>> links_;
-  std::map<NodeId, Session> sessions_;
-  std::uint64_t alarm_ = 0;
-  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
 
 }  // namespace elastic::test

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "sim/sim_agent.h"
+
 namespace elastic::test {
 
 using namespace std::chrono_literals;
@@ -10,12 +12,21 @@ namespace {
 constexpr Duration kDrainLimit = 10s;
 }  // namespace
 
-SimSession::SimSession(const JobSettings& settings, Host host)
-    : host_(std::move(host)), machine_(settings, {"coordinator:29400"}, host_.seed) {}
+SimSession::SimSession(SimAgent* agent, SimAgentWorld* world, const JobSettings& settings)
+    : agent_(agent),
+      world_(world),
+      clock_(&world->clock()),
+      machine_(settings, {"coordinator:29400"}, world->dice().next()) {}
+
+void SimSession::later(Duration wait, std::function<void()> what) {
+  agent_->later(wait, std::move(what));
+}
+
+void SimSession::log_progress(const std::string& what) { agent_->log_progress(what); }
 
 void SimSession::begin() {
   std::vector<Machine::Action> actions;
-  machine_.begin(host_.clock->now(), &actions);
+  machine_.begin(clock_->now(), &actions);
   carry_out(actions);
 }
 
@@ -38,7 +49,7 @@ void SimSession::end(bool is_host_dead) {
 
 void SimSession::feed(const Machine::Event& event) {
   std::vector<Machine::Action> actions;
-  machine_.step(event, host_.clock->now(), &actions);
+  machine_.step(event, clock_->now(), &actions);
   carry_out(actions);
 }
 
@@ -63,29 +74,27 @@ void SimSession::execute(const Machine::Action& action) {
     if (attempt_ != nullptr) attempt_->close(Side::kAgent);
     attempt_ = nullptr;
   } else if (const auto* hello = std::get_if<Machine::SendHello>(&action)) {
-    SimLink::Hello message{hello->node, hello->term};
-    if (host_.succession.hello) message.succession = host_.succession.hello();
-    link_->send(Side::kAgent, message);
+    link_->send(Side::kAgent, SimLink::Hello{hello->node, hello->term, world_->hello(*agent_)});
   } else if (const auto* send_action = std::get_if<Machine::Send>(&action)) {
-    host_.log_progress(std::string("sends ") + name_of(send_action->event));
+    log_progress(std::string("sends ") + name_of(send_action->event));
     link_->send(Side::kAgent, send_action->event);
   } else if (const auto* heartbeat = std::get_if<Machine::SendHeartbeat>(&action)) {
     link_->send(Side::kAgent, SimLink::Heartbeat{heartbeat->sent});
   } else if (const auto* delivered = std::get_if<Machine::Deliver>(&action)) {
-    host_.deliver(delivered->action);
+    agent_->receive(delivered->action);
   } else if (const auto* noted = std::get_if<Machine::Log>(&action)) {
-    host_.log_progress(noted->message);
+    log_progress(noted->message);
   } else if (const auto* lost = std::get_if<Machine::Lost>(&action)) {
-    host_.log_progress(lost->message);
+    log_progress(lost->message);
     if (lost->message.find(leaving_) == std::string::npos) {
       fault_ = "lost the coordinator without its reason (" + leaving_ + "): " + lost->message;
     }
-    host_.lost();
+    agent_->lose_coordinator();
   } else if (std::holds_alternative<Machine::EndCoordinator>(action) ||
              std::holds_alternative<Machine::ReleaseRecord>(action)) {
     feed(Machine::EndStepDone{});  // there are none in this process
   } else if (std::holds_alternative<Machine::Ended>(action)) {
-    host_.later(0s, on_drained_);
+    later(0s, on_drained_);
   }
 }
 
@@ -98,30 +107,30 @@ void SimSession::displace(const std::string& address) {
 
 void SimSession::lose_link() {
   link_ = nullptr;
-  watch_.closed(machine_.settings(), Duration(0), host_.clock->now());
+  watch_.closed(machine_.settings(), Duration(0), clock_->now());
   watch_loss();
 }
 
 void SimSession::watch_loss() {
   const auto due = watch_.next_deadline();
-  if (!due || !host_.succession.lost) return;
-  host_.later(std::max(*due - host_.clock->now(), Duration(0)), [this] {
-    if (watch_.tick(host_.clock->now())) host_.succession.lost();
+  if (!due || !world_->has_succession()) return;
+  later(std::max(*due - clock_->now(), Duration(0)), [this] {
+    if (watch_.tick(clock_->now())) world_->lost(*agent_);
   });
 }
 
 void SimSession::attempt(const std::string& address) {
   const std::uint64_t number = ++attempts_;
-  host_.later(100us, [this, number, address] {
+  later(100us, [this, number, address] {
     if (number != attempts_) return;
-    attempt_ = host_.connect(address);
+    attempt_ = world_->connect(agent_, address);
     if (attempt_ == nullptr) {
       feed(Machine::AttemptFailed{Status(StatusCode::kUnavailable, "refused"), std::nullopt});
       return;
     }
     listen(attempt_);
     attempt_->send(Side::kAgent, SimLink::Question{});
-    host_.later(machine_.attempt_limit(), [this, number] {
+    later(machine_.attempt_limit(), [this, number] {
       if (number != attempts_ || attempt_ == nullptr) return;
       std::exchange(attempt_, nullptr)->close(Side::kAgent);
       feed(Machine::AttemptFailed{Status(StatusCode::kUnavailable, "silent"), std::nullopt});
@@ -133,7 +142,7 @@ void SimSession::listen(const std::shared_ptr<SimLink>& link) {
   const int side = static_cast<int>(Side::kAgent);
   const std::weak_ptr<SimLink> weak = link;
   link->on_message[side] = [this, weak](const SimLink::Message& message) {
-    host_.now([this, weak, message] {
+    agent_->now([this, weak, message] {
       const auto from = weak.lock();
       if (from == nullptr) return;
       if (from == link_) {
@@ -146,7 +155,7 @@ void SimSession::listen(const std::shared_ptr<SimLink>& link) {
     });
   };
   link->on_closed[side] = [this, weak] {
-    host_.now([this, weak] {
+    agent_->now([this, weak] {
       const auto from = weak.lock();
       if (from == nullptr) return;
       if (from == link_) {
@@ -160,26 +169,26 @@ void SimSession::listen(const std::shared_ptr<SimLink>& link) {
 }
 
 void SimSession::closed(const char* why) {
-  host_.log_progress(std::string("session ") + why);
+  log_progress(std::string("session ") + why);
   lose_link();
   feed(Machine::ConnectionLost{Status(StatusCode::kUnavailable, why)});
 }
 
 void SimSession::receive(const SimLink::Message& message) {
-  const bool has_returned = watch_.active(host_.clock->now());
-  if (has_returned && host_.succession.returned) host_.succession.returned();
+  const bool has_returned = watch_.active(clock_->now());
+  if (has_returned && world_->has_succession()) world_->returned(*agent_);
   if (const auto* hello = std::get_if<SimLink::HelloReply>(&message)) {
     leaving_.clear();
-    if (watch_.opened(hello->incarnation) && host_.succession.returned) host_.succession.returned();
+    if (watch_.opened(hello->incarnation) && world_->has_succession()) world_->returned(*agent_);
     feed(Machine::HelloReceived{hello->incarnation, hello->time, hello->term});
   } else if (const auto* incumbent = std::get_if<session::Incumbent>(&message)) {
     if (incumbent->displaced) {
-      if (host_.succession.displaced) host_.succession.displaced(incumbent->incumbent);
+      world_->displaced(*agent_, incumbent->incumbent);
       displace(incumbent->incumbent.address);
     } else if (incumbent->is_elsewhere) {
       feed(Machine::CoordinatorMoved{incumbent->incumbent.address});
     } else {
-      host_.succession.informed(incumbent->incumbent);
+      world_->informed(*agent_, incumbent->incumbent);
     }
   } else if (const auto* reply = std::get_if<SimLink::HeartbeatReply>(&message)) {
     feed(Machine::HeartbeatAcknowledged{reply->sent, reply->time, reply->alone});
@@ -197,7 +206,7 @@ void SimSession::watch_deadline() {
   const auto next = machine_.next_deadline();
   const std::uint64_t alarm = ++alarms_;
   if (!next) return;
-  host_.later(std::max(*next - host_.clock->now(), Duration(0)), [this, alarm] {
+  later(std::max(*next - clock_->now(), Duration(0)), [this, alarm] {
     if (alarm == alarms_) tick();
   });
 }

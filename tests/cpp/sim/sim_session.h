@@ -10,38 +10,17 @@
 
 #include "core/session/coordinator_watch.h"
 #include "core/session/session_machine.h"
-#include "sim/sim_net.h"
+#include "sim/kernel/net.h"
 
 namespace elastic::test {
 
+class SimAgent;
+class SimAgentWorld;
+
 class SimSession {
  public:
-  // What takes part in the succession of the coordinator; without functions: nothing does.
-  struct Succession {
-    std::function<session::SuccessionHello()> hello;
-    std::function<void(const succession::Incumbent&)> informed;
-    std::function<void()> lost;
-    std::function<void()> returned;
-    std::function<void(const succession::Incumbent&)> displaced;
-  };
-  // The agent of the session, which outlives it.
-  struct Host {
-    SimClock* clock;
-    std::uint64_t seed;
-    // A new connection to the address, or to the endpoint if it is empty. Null: no listener, or the
-    // path is blocked.
-    std::function<std::shared_ptr<SimLink>(const std::string& address)> connect;
-    // Runs something later, or now; it is delayed while the agent is paused, and dropped when the
-    // agent has ended.
-    std::function<void(Duration, std::function<void()>)> later;
-    std::function<void(std::function<void()>)> now;
-    std::function<void(const core::RendezvousAction&)> deliver;
-    std::function<void()> lost;
-    std::function<void(const std::string&)> log_progress;
-    Succession succession = {};
-  };
-
-  SimSession(const JobSettings& settings, Host host);
+  // The agent outlives its session.
+  SimSession(SimAgent* agent, SimAgentWorld* world, const JobSettings& settings);
 
   void begin();
   void send(const core::NodeStatement& statement);
@@ -74,7 +53,13 @@ class SimSession {
   void watch_deadline();
   void tick();
 
-  Host host_;
+  // Later is delayed while the agent is paused, and dropped when it has ended.
+  void later(Duration wait, std::function<void()> what);
+  void log_progress(const std::string& what);
+
+  SimAgent* agent_;
+  SimAgentWorld* world_;
+  SimClock* clock_;
   Machine machine_;
   std::shared_ptr<SimLink> link_;
   std::shared_ptr<SimLink> attempt_;  // has not answered yet

@@ -6,25 +6,6 @@
 
 namespace elastic::test {
 
-void SuccessionWorld::start() {
-  if (is_standalone_) boot(kCoordinatorSlot);
-  if (has_witness_ && !processes_[kWitnessSlot].is_alive) boot(kWitnessSlot);
-  for (std::size_t slot = 0; slot < nodes_; ++slot) boot(slot);
-  const std::size_t voters = nodes_ >= 5 ? 5 : 3;
-  if (!advance_until(10s, [&] { return runs_round_of(nodes_) && has_voters(voters); })) {
-    violate("the job does not start with " + std::to_string(voters) + " voters");
-  }
-  advance(1s);
-}
-
-void SuccessionWorld::expect_next_round(std::size_t nodes, Duration within) {
-  const Instant began = clock_.now();
-  const std::uint64_t next = checker_.last_round().round + 1;
-  const bool is_there = advance_until(within, [&] { return runs_round_of(nodes, next); });
-  report_.recovery = clock_.now() - began;
-  if (!is_there) violate("no round of the survivors within the limit");
-}
-
 void SuccessionWorld::crash(std::size_t slot, bool is_host_dead) {
   Process& process = processes_[slot];
   if (!process.is_alive) return;
@@ -32,20 +13,20 @@ void SuccessionWorld::crash(std::size_t slot, bool is_host_dead) {
   process.is_alive = false;
   if (is_host_dead) hosts_down_.insert(slot);
   if (process.agent != nullptr) process.agent->crash(is_host_dead);
-  if (process.server != nullptr) process.server->crash(is_host_dead);
-  if (has_witness_ && !is_host_dead) close_connections_with_witness(slot);
+  if (process.server != nullptr) process.server->end(is_host_dead);
+  if (has(kWitness) && !is_host_dead) close_connections_with_witness(slot);
 }
 
 // The end of a connection arrives behind the frames that were sent on it.
 void SuccessionWorld::close_connections_with_witness(std::size_t slot) {
   if (is_witness(slot)) {
     for (std::size_t to = 0; to < nodes_; ++to) {
-      if (cut_[slot][to]) continue;
+      if (cuts_.has(slot, to)) continue;
       clock_.after(2ms, [this, to, address = voter_address(slot)] {
         feed(to, succession::Unreachable{address});
       });
     }
-  } else if (!cut_[slot][kWitnessSlot]) {
+  } else if (!cuts_.has(slot, kWitnessSlot)) {
     clock_.after(2ms, [this, connection = processes_[slot].life * 10 + slot] {
       feed(kWitnessSlot, succession::ConnectionEnded{connection});
     });
@@ -53,7 +34,7 @@ void SuccessionWorld::close_connections_with_witness(std::size_t slot) {
 }
 
 void SuccessionWorld::cut(std::size_t a, std::size_t b, bool is_cut) {
-  cut_[a][b] = is_cut;
+  cuts_.cut(a, b, is_cut);
   for (const auto& [pair, one] : paths_) {
     if (pair.first == a && pair.second == b) one->is_blocked[0] = is_cut;
     if (pair.first == b && pair.second == a) one->is_blocked[1] = is_cut;
@@ -72,140 +53,32 @@ void SuccessionWorld::cut_off(std::size_t slot, bool is_cut) {
   }
 }
 
-void SuccessionWorld::heal() {
-  trace("---- everything heals");
+void SuccessionWorld::mend() {
   for (std::size_t a = 0; a < kSlots; ++a) {
     for (std::size_t b = 0; b < kSlots; ++b) cut(a, b, false);
   }
+}
+
+void SuccessionWorld::heal() {
+  trace("---- everything heals");
+  mend();
   is_healed_ = true;
 }
 
-void SuccessionWorld::cause_fault() {
-  const std::size_t slot = any_process();
-  const std::size_t other = any_process();
-  const Duration length = dice_.between(Duration(10ms), Duration(9s));
-  const auto alive = static_cast<std::size_t>(std::count_if(
-      processes_.begin(), processes_.end(), [](const Process& one) { return one.is_alive; }));
-  switch (dice_.between(0, 6)) {
-    case 0:
-      if (alive > 2 && crashes_ < 2) {
-        ++crashes_;
-        crash(slot, dice_.chance(0.5));
-      }
-      break;
-    case 1:
-    case 2:
-      if (slot == other) break;
-      trace("---- cut between " + name(slot) + " and " + name(other));
-      cut(slot, other, true);
-      if (dice_.chance(0.7)) cut(other, slot, true);
-      clock_.after(length, [this, slot, other] { cut_both(slot, other, false); });
-      break;
-    case 3:
-      trace("---- " + name(slot) + " is cut off");
-      cut_off(slot, true);
-      clock_.after(length, [this, slot] { cut_off(slot, false); });
-      break;
-    case 4:
-      if (is_witness(slot)) {
-        restart_witness();
-      } else if (processes_[slot].is_alive) {
-        processes_[slot].agent->fail_workers();
-      }
-      break;
-    case 5:
-      if (processes_[slot].machine->is_coordinator() && has_voters(3)) {
-        feed(slot, succession::Resign{});
-      }
-      break;
-    case 6:
-      // A node that coordinates ends with its service, which a leave does not.
-      if (processes_[slot].is_alive && alive > 3 && processes_[slot].server == nullptr &&
-          dice_.chance(0.3)) {
-        processes_[slot].agent->leave();
-      }
-      break;
-  }
-}
-
-void SuccessionWorld::lose_coordinator() {
-  const RoundRecord before = checker_.last_round();
-  switch (scene_) {
-    case SuccessionScene::kHostLost:
-      crash(0, true);
-      expect_next_round(2, 3 * kNodeTimeout);
-      break;
-    case SuccessionScene::kProcessLost:
-      crash(0, false);
-      advance(1ms);
-      expect_next_round(2, 300ms);
-      break;
-    case SuccessionScene::kTwoOfFive:
-      crash(0, true);
-      crash(1, true);
-      expect_next_round(3, 4s);
-      break;
-    case SuccessionScene::kStandaloneLost:
-    case SuccessionScene::kStandaloneAgain: {
-      crash(kCoordinatorSlot, false);
-      if (scene_ == SuccessionScene::kStandaloneAgain) {
-        clock_.after(dice_.between(Duration(1ms), Duration(300ms)),
-                     [this] { boot(kCoordinatorSlot); });
-      }
-      const bool is_elected =
-          advance_until(2s, [this] { return report_.elections > 0 && has_voters(3); });
-      if (!is_elected) violate("no coordinator was elected");
-      advance(5s);
-      if (checker_.num_rounds() != 1) violate("the loss of the coordinator alone ended the round");
-      break;
-    }
-    case SuccessionScene::kHandOver:
-      feed(0, succession::Resign{});
-      if (!advance_until(300ms, [this] { return report_.elections == 1 && has_voters(3); })) {
-        violate("no coordinator succeeds the one that resigned");
-      }
-      advance(5s);
-      if (checker_.num_rounds() != 1) violate("handing over ended the round");
-      break;
-    case SuccessionScene::kPartition:
-      for (const std::size_t inside : {0u, 1u}) {
-        for (const std::size_t outside : {2u, 3u, 4u}) {
-          cut_both(inside, outside, true);
-        }
-      }
-      if (!advance_until(4s, [this] { return checker_.last_round().nodes == 3; })) {
-        violate("the majority forms no round");
-      }
-      advance(4s);
-      heal();
-      break;
-    case SuccessionScene::kWitness: lose_one_of_two(); break;
-    case SuccessionScene::kSameId: use_id_again(); break;
-    case SuccessionScene::kReturn: return_host(); break;
-    case SuccessionScene::kDoneLost: lose_done_host(); break;
-    case SuccessionScene::kOverride: lose_majority(); break;
-    case SuccessionScene::kFaults:
-    case SuccessionScene::kWitnessFaults:
-      plan_fault();
-      advance(dice_.between(Duration(10s), Duration(40s)));
-      break;
-  }
-  const RoundRecord& after = checker_.last_round();
-  const bool is_same_job = !has_random_faults() && scene_ != SuccessionScene::kSameId;
-  if (is_same_job && after.restarts != before.restarts) {
-    violate("a restart was charged for a lost host");
-  }
-}
-
-// ---- An operator's override.
-
-void SuccessionWorld::workers_gone(const SimAgent& agent) {
-  // Workers of a job that dissolves are those of another round.
-  if (scene_ == SuccessionScene::kReturn && agent.info().id.high != 2) return;
-  const Duration overlap = clock_.now() - checker_.next_round_after(agent.round_heard_at());
-  if (overlap <= kOverlapMax) return;
-  violate("I1: workers of " + agent.name() + " ended " + std::to_string(to_seconds(overlap)) +
-          " s after the next round had begun");
+SuccessionWorld::SuccessionWorld(const Scene& scene, std::uint64_t seed, bool is_traced,
+                                 ServiceRule deleted)
+    : SimProcesses(seed, is_traced), scene_(scene), nodes_(scene_.nodes), deleted_(deleted) {
+  if (nodes_ == 0 && has(kOverride)) nodes_ = dice_.chance(0.5) ? 5 : 3;
+  if (nodes_ == 0) nodes_ = static_cast<std::size_t>(dice_.between(3, 5));
+  settings_.min_nodes = 1;
+  settings_.max_nodes = static_cast<int>(has(kReturn) ? 5 : nodes_);
+  settings_.max_restarts = 50;
+  settings_.settle = 100ms;
+  settings_.last_call_timeout = 1s;
+  settings_.node_timeout = kNodeTimeout;
+  settings_.store_grace = kStoreGrace;
+  settings_.join_timeout = 30s;
+  settings_.restart_backoff = 0s;
 }
 
 FormerVoter::FormerVoter(const reg::Voter& self, const reg::VoterState& state, Instant now)
@@ -223,227 +96,494 @@ std::vector<reg::Send> FormerVoter::receive(const reg::Message& message, Instant
   return replies;
 }
 
-void SuccessionWorld::keep_voting(std::size_t slot, const succession::Event& event) {
-  if (options_.deleted != ServiceRule::kLeaveReplaced) return;
+// Without the rule, a voter whose lineage was replaced answers as if it had not left it. Whether
+// the event was for that voter.
+bool SuccessionWorld::keep_voting(std::size_t slot, const succession::Event& event) {
+  if (deleted_ != ServiceRule::kLeaveReplaced) return false;
   Process& process = processes_[slot];
   const reg::Register& own = process.machine->job_register();
   if (own.lineage() && !process.has_changed) process.state = own.state();
   const auto* received = std::get_if<succession::Received>(&event);
-  if (process.former == nullptr || received == nullptr) return;
+  if (process.former == nullptr || received == nullptr) return false;
   const auto frame = succession::decode_frame(received->frame);
   const auto* message = frame.ok() ? std::get_if<reg::Message>(&frame->body) : nullptr;
-  if (message == nullptr || message->lineage != process.state->lineage) return;
+  if (message == nullptr || message->lineage != process.state->lineage) return false;
   for (const reg::Send& reply : process.former->receive(*message, clock_.now())) {
     if (reply.message.to != frame->from) continue;
     execute(slot, succession::Send{
                       received->connection, "",
-                      succession::encode_frame({"job", process.id, frame->from, reply.message})});
+                      succession::encode_frame({kJobId, process.id, frame->from, reply.message})});
   }
+  return true;
 }
 
-// Whether the command has succeeded.
-bool SuccessionWorld::override_at(std::size_t slot) {
-  answer_.reset();
-  const succession::Override command{++nonces_, false};
-  feed(slot, succession::Received{
-                 kOperator, succession::encode_frame({"job", {99, nonces_}, {}, command}), ""});
-  advance_until(3s, [this] { return answer_ && answer_->nonce == nonces_; });
-  if (!answer_) violate("the operator's command is not answered");
-  return answer_ && answer_->is_done;
-}
+class SuccessionScenes : public SuccessionWorld {
+ public:
+  using SuccessionWorld::SuccessionWorld;
 
-// A majority of the voters is lost at once. One of those that were lost may come back much later.
-void SuccessionWorld::lose_majority() {
-  const std::size_t lost = nodes_ / 2 + 1;
-  const std::uint64_t round = checker_.last_round().round;
-  const bool comes_back = dice_.chance(0.6);
-  std::vector<std::size_t> slots;
-  for (std::size_t slot = 0; slot < nodes_; ++slot) slots.push_back(slot);
-  for (std::size_t i = 0; i < lost; ++i) {
-    const auto at =
-        static_cast<std::size_t>(dice_.between(static_cast<int>(i), static_cast<int>(nodes_) - 1));
-    std::swap(slots[i], slots[at]);
-    if (i == 0 && comes_back) {
-      trace("---- " + name(slots[i]) + " is cut off");
-      cut_off(slots[i], true);
-    } else {
-      crash(slots[i], dice_.chance(0.5));
-    }
-  }
-  const auto survivor = [&] {
-    const int last = static_cast<int>(nodes_) - 1;
-    return slots[static_cast<std::size_t>(dice_.between(static_cast<int>(lost), last))];
-  };
-  advance(dice_.between(Duration(0), 2 * kStoreGrace));
-  bool is_done = false;
-  for (int turn = 0; turn < 12 && !is_done && report_.violations.empty(); ++turn) {
-    const std::size_t slot = survivor();
-    const std::size_t other = survivor();
-    if (other != slot) {  // two operators
-      feed(other,
-           succession::Received{
-               kOperator,
-               succession::encode_frame({"job", {98, 1}, {}, succession::Override{0, false}}), ""});
-      advance(dice_.between(Duration(0), Duration(2500ms)));
-    }
-    is_done = override_at(slot) || new_lineage_.has_value();
-    advance(dice_.between(Duration(0), Duration(1s)));
-  }
-  if (!is_done) return violate("the survivors refuse to go on without the lost majority");
-  const auto survivors = static_cast<int>(nodes_ - lost);
-  const auto goes_on = [&] {
-    return checker_.last_round().round > round && checker_.last_round().nodes == survivors;
-  };
-  if (!advance_until(20s, goes_on)) return violate("no round of the survivors after the override");
-  if (!comes_back) return;
-  advance(dice_.between(Duration(0), Duration(10s)));
-  heal();
-  is_healed_ = false;  // the workers go on
-  const auto grows = [&] { return checker_.last_round().nodes == survivors + 1; };
-  if (!advance_until(30s, grows)) violate("the node that came back does not follow the survivors");
-}
-
-void SuccessionWorld::restart_witness() {
-  crash(kWitnessSlot, false);
-  boot(kWitnessSlot);
-}
-
-// Two nodes and a witness: any one of them, or the links between them, may be lost.
-void SuccessionWorld::lose_one_of_two() {
-  const bool is_host_dead = dice_.chance(0.5);
-  const Duration limit = is_host_dead ? 3 * kNodeTimeout : Duration(500ms);
-  switch (dice_.between(0, 5)) {
-    case 0:  // the witness was started again, and has forgotten what it promised
-      restart_witness();
-      if (!advance_until(3 * kNodeTimeout, [this] { return !has_voters(3); }) ||
-          !advance_until(5s, [this] { return has_voters(3); })) {
-        return violate("a witness that was started again gets no vote");
-      }
-      advance(100ms);
-      [[fallthrough]];
-    case 1:
-      crash(0, is_host_dead);
-      expect_next_round(1, limit);
-      if (report_.elections != 1) violate("the remaining node was not elected");
-      break;
-    case 2:
-      crash(1, is_host_dead);
-      expect_next_round(1, limit);
-      break;
-    case 3:  // the witness is lost, then the other node
-      crash(kWitnessSlot, is_host_dead);
-      if (!advance_until(3 * kNodeTimeout, [this] { return !has_voters(3); })) {
-        return violate("a witness that is lost still counts");
-      }
-      advance(100ms);
-      crash(1, is_host_dead);
-      expect_next_round(1, limit);
-      break;
-    case 4:
-      cut_off(0, true);
-      if (!advance_until(4s, [this] { return checker_.last_round().nodes == 1; })) {
-        violate("the side of the witness forms no round");
-      }
-      advance(4s);
-      break;
-    default:  // the nodes do not reach each other, and both reach the witness
-      cut_both(0, 1, true);
-      if (!advance_until(4s, [this] { return checker_.last_round().nodes == 1; })) {
-        violate("the coordinator forms no round with the witness");
-      }
-      advance(4s);
-      if (report_.elections > 0) violate("R4: one bad link ended the coordinator's authority");
-      break;
-  }
-}
-
-// A requeued job, on the same hosts, while the witness still knows the former one.
-void SuccessionWorld::use_id_again() {
-  for (int runs = dice_.between(1, 3); runs > 0 && report_.violations.empty(); --runs) {
-    crash(0, false);
-    crash(1, false);
-    report_.elections = 0;
-    advance(dice_.between(Duration(1ms), Duration(20s)));
-    checker_ = SuccessionChecker(&report_.violations);
+  SimReport play() {
     start();
+    if (is_good()) lose_coordinator();
+    if (is_good()) {
+      heal();
+      // Workers that were to run long end, so that the job can.
+      for (Process& process : processes_) {
+        if (process.is_alive && process.agent != nullptr && process.agent->is_alive()) {
+          process.agent->fail_workers();
+          break;
+        }
+      }
+      if (!run_until(kConvergeWithin, [this] { return has_converged(); })) {
+        violate("the job has not ended within the limit after everything has healed");
+      }
+    }
+    return std::move(report_);
   }
-  if (report_.violations.empty()) lose_one_of_two();
-}
 
-// The host of the endpoint is replaced while the job goes on elsewhere, and newcomers know the
-// endpoint only. Where the two sides do not reach each other, a second job begins and runs.
-void SuccessionWorld::return_host() {
-  crash(0, dice_.chance(0.5));
-  const std::size_t newcomers = static_cast<std::size_t>(dice_.between(0, 2));
-  const double split = dice_.chance(0.4) ? 0 : dice_.chance(0.7) ? 1 : 0.6;
-  for (const std::size_t outside : {0u, 3u, 4u}) {
-    for (const std::size_t inside : {1u, 2u}) {
-      if (dice_.chance(split)) cut_both(outside, inside, true);
+  static const std::vector<Scene>& scenes() {
+    using World = SuccessionScenes;
+    static const std::vector<Scene> scenes = {
+        {"host-lost", 3, &World::lose_host},
+        {"process-lost", 3, &World::lose_process},
+        {"done-lost", 3, &World::lose_done_host},
+        {"standalone-lost", 4, &World::lose_standalone, kStandalone},
+        {"standalone-again", 4, &World::restart_standalone, kStandalone},
+        {"standalone-first", 4, &World::restart_standalone_first, kStandalone},
+        {"hand-over", 3, &World::hand_over},
+        {"partition", 5, &World::part_for_a_while},
+        {"minority", 5, &World::outlast_minority},
+        {"leave", 5, &World::leave_minority},
+        {"two-of-five", 5, &World::lose_two_hosts},
+        {"witness", 2, &World::lose_one_of_two, kWitness},
+        {"same-id", 2, &World::use_id_again, kWitness | kSameId},
+        {"override", 0, &World::lose_majority, kOverride},
+        {"comes-back", 3, &World::come_back_after_override, kOverride},
+        {"return", 3, &World::return_host, kReturn},
+        {"second-job", 3, &World::begin_second_job, kReturn},
+        {"faults", 0, &World::cause_faults, kRandomFaults},
+        {"witness-faults", 2, &World::cause_faults, kWitness | kRandomFaults}};
+    return scenes;
+  }
+
+ private:
+  // ---- The job and what is expected of it.
+
+  void start() {
+    if (has(kStandalone)) boot(kCoordinatorSlot);
+    if (has(kWitness) && !processes_[kWitnessSlot].is_alive) boot(kWitnessSlot);
+    for (std::size_t slot = 0; slot < nodes_; ++slot) boot(slot);
+    const std::size_t voters = nodes_ >= 5 ? 5 : 3;
+    if (!run_until(10s, [&] { return runs_round_of(nodes_) && has_voters(voters); })) {
+      violate("the job does not start with " + std::to_string(voters) + " voters");
+    }
+    run(1s);
+  }
+
+  void expect_next_round(std::size_t nodes, Duration within) {
+    const Instant began = clock_.now();
+    const std::uint64_t next = checker_.last_round().round + 1;
+    const bool is_there = run_until(within, [&] { return runs_round_of(nodes, next); });
+    report_.recovery = clock_.now() - began;
+    if (!is_there) violate("no round of the survivors within the limit");
+  }
+
+  // ---- Faults.
+
+  void plan_fault() {
+    clock_.after(dice_.between(Duration(200ms), Duration(6s)), [this] {
+      if (is_healed_) return;
+      cause_fault();
+      plan_fault();
+    });
+  }
+
+  std::size_t any_process() {
+    const int last = static_cast<int>(nodes_) - (has(kWitness) ? 0 : 1);
+    const auto slot = static_cast<std::size_t>(dice_.between(0, last));
+    return slot == nodes_ ? kWitnessSlot : slot;
+  }
+
+  void cause_fault() {
+    const std::size_t slot = any_process();
+    const std::size_t other = any_process();
+    const Duration length = dice_.between(Duration(10ms), Duration(9s));
+    const auto alive = static_cast<std::size_t>(std::count_if(
+        processes_.begin(), processes_.end(), [](const Process& one) { return one.is_alive; }));
+    switch (dice_.between(0, 6)) {
+      case 0:
+        if (alive > 2 && crashes_ < 2) {
+          ++crashes_;
+          crash(slot, dice_.chance(0.5));
+        }
+        break;
+      case 1:
+      case 2:
+        if (slot == other) break;
+        trace("---- cut between " + name(slot) + " and " + name(other));
+        cut(slot, other, true);
+        if (dice_.chance(0.7)) cut(other, slot, true);
+        clock_.after(length, [this, slot, other] { cut_both(slot, other, false); });
+        break;
+      case 3:
+        trace("---- " + name(slot) + " is cut off");
+        cut_off(slot, true);
+        clock_.after(length, [this, slot] { cut_off(slot, false); });
+        break;
+      case 4:
+        if (is_witness(slot)) {
+          restart_witness();
+        } else if (processes_[slot].is_alive) {
+          processes_[slot].agent->fail_workers();
+        }
+        break;
+      case 5:
+        if (processes_[slot].machine->is_coordinator() && has_voters(3)) {
+          feed(slot, succession::Resign{});
+        }
+        break;
+      case 6:
+        // A node that coordinates ends with its service, which a leave does not.
+        if (processes_[slot].is_alive && alive > 3 && processes_[slot].server == nullptr &&
+            dice_.chance(0.3)) {
+          processes_[slot].agent->leave();
+        }
+        break;
     }
   }
-  clock_.after(dice_.between(Duration(1ms), Duration(3s)), [this] {
+
+  // ---- Scenes.
+
+  void lose_coordinator() {
+    const RoundRecord before = checker_.last_round();
+    (this->*scene_.play)();
+    const bool is_same_job = !has(kRandomFaults) && !has(kSameId);
+    if (is_same_job && checker_.last_round().restarts != before.restarts) {
+      violate("a restart was charged for a lost host");
+    }
+  }
+
+  void lose_host() {
+    crash(0, true);
+    expect_next_round(2, 3 * kNodeTimeout);
+  }
+
+  void lose_process() {
+    crash(0, false);
+    run(1ms);
+    expect_next_round(2, 300ms);
+  }
+
+  void lose_two_hosts() {
+    crash(0, true);
+    crash(1, true);
+    expect_next_round(3, 4s);
+  }
+
+  void cause_faults() {
+    plan_fault();
+    run(dice_.between(Duration(10s), Duration(40s)));
+  }
+
+  void lose_standalone() {
+    crash(kCoordinatorSlot, false);
+    const bool is_elected = run_until(2s, [this] { return elections() > 0 && has_voters(3); });
+    if (!is_elected) violate("no coordinator was elected");
+    run(5s);
+    if (checker_.num_rounds() != 1) violate("the loss of the coordinator alone ended the round");
+  }
+
+  void restart_standalone() {
+    clock_.after(dice_.between(Duration(1ms), Duration(300ms)), [this] { boot(kCoordinatorSlot); });
+    lose_standalone();
+  }
+
+  // No voter is elected before the nodes reach the coordinator that was started again.
+  void restart_standalone_first() {
+    for (std::size_t a = 0; a < nodes_; ++a) {
+      for (std::size_t b = 0; b < a; ++b) cut_both(a, b, true);
+    }
+    clock_.after(1s, [this] { mend(); });
+    restart_standalone();
+  }
+
+  void hand_over() {
+    feed(0, succession::Resign{});
+    if (!run_until(300ms, [this] { return elections() == 1 && has_voters(3); })) {
+      violate("no coordinator succeeds the one that resigned");
+    }
+    run(5s);
+    if (checker_.num_rounds() != 1) violate("handing over ended the round");
+  }
+
+  // Of five hosts, the coordinator's and another one do not reach the others.
+  void part() {
+    for (const std::size_t inside : {0u, 1u}) {
+      for (const std::size_t outside : {2u, 3u, 4u}) cut_both(inside, outside, true);
+    }
+  }
+
+  void cut_off_minority() {
+    part();
+    if (!run_until(4s, [this] { return checker_.last_round().nodes == 3; })) {
+      violate("the majority forms no round");
+    }
+  }
+
+  void part_for_a_while() {
+    cut_off_minority();
+    run(4s);
+  }
+
+  // The coordinator has lost the majority of its voters, whose workers are done, so that its round
+  // goes on until it gives up after store_grace. Its nodes count from the same moment: they have
+  // time for one attempt to reach another one, and not for store_grace again.
+  void outlast_minority() {
+    for (const std::size_t done : {2u, 3u, 4u}) processes_[done].agent->finish_workers();
+    run(1s);
+    part();
+    const auto has_ended = [this] { return !processes_[0].agent->is_alive(); };
+    if (!run_until(kStoreGrace + 2 * kNodeTimeout, has_ended)) {
+      return violate("R5: the coordinator does not give up without a majority");
+    }
+    crash(0, false);
+    run(kAttemptLimit + kNodeTimeout);
+    if (processes_[1].agent->has_workers()) violate("R5: node1 works on without a majority");
+  }
+
+  // The coordinator has lost its majority when the node says that it leaves.
+  void leave_minority() {
+    processes_[1].agent->leave();
+    cut_off_minority();
+    if (!processes_[1].agent->is_alive()) {
+      violate("R6: a leave was acknowledged that no majority had recorded");
+    }
+  }
+
+  void workers_gone(const SimAgent& agent) override {
+    // Workers of a job that dissolves are those of another round.
+    if (has(kReturn) && agent.info().id.high != 2) return;
+    check_overlap(agent, checker_.next_round_after(agent.round_heard_at()), kOverlapMax);
+  }
+
+  // ---- An operator's override.
+
+  // Whether the command has succeeded.
+  bool override_at(std::size_t slot) {
+    answer_.reset();
+    const succession::Override command{++nonces_, false};
+    feed(slot, succession::Received{
+                   kOperator, succession::encode_frame({kJobId, {99, nonces_}, {}, command}), ""});
+    run_until(3s, [this] { return answer_ && answer_->nonce == nonces_; });
+    if (!answer_) violate("the operator's command is not answered");
+    return answer_ && answer_->is_done;
+  }
+
+  // A majority of the voters is lost at once. One of those that were lost may come back much later.
+  void lose_majority() {
+    const std::size_t lost = nodes_ / 2 + 1;
+    const bool comes_back = dice_.chance(0.6);
+    std::vector<std::size_t> slots;
+    for (std::size_t slot = 0; slot < nodes_; ++slot) slots.push_back(slot);
+    for (std::size_t i = 0; i < lost; ++i) {
+      const auto at = static_cast<std::size_t>(
+          dice_.between(static_cast<int>(i), static_cast<int>(nodes_) - 1));
+      std::swap(slots[i], slots[at]);
+      if (i == 0 && comes_back) {
+        trace("---- " + name(slots[i]) + " is cut off");
+        cut_off(slots[i], true);
+      } else {
+        crash(slots[i], dice_.chance(0.5));
+      }
+    }
+    const auto survivor = [&] {
+      const int last = static_cast<int>(nodes_) - 1;
+      return slots[static_cast<std::size_t>(dice_.between(static_cast<int>(lost), last))];
+    };
+    run(dice_.between(Duration(0), 2 * kStoreGrace));
+    bool is_done = false;
+    for (int turn = 0; turn < 12 && !is_done && is_good(); ++turn) {
+      const std::size_t slot = survivor();
+      const std::size_t other = survivor();
+      if (other != slot) {  // two operators
+        feed(other, succession::Received{kOperator,
+                                         succession::encode_frame(
+                                             {kJobId, {98, 1}, {}, succession::Override{0, false}}),
+                                         ""});
+        run(dice_.between(Duration(0), Duration(2500ms)));
+      }
+      is_done = override_at(slot) || new_lineage_.has_value();
+      run(dice_.between(Duration(0), Duration(1s)));
+    }
+    if (!is_done) return violate("the survivors refuse to go on without the lost majority");
+    expect_survivors(nodes_ - lost);
+    if (!comes_back) return;
+    run(dice_.between(Duration(0), Duration(10s)));
+    expect_return(nodes_ - lost);
+  }
+
+  void expect_survivors(std::size_t nodes) {
+    const auto goes_on = [&] { return checker_.last_round().nodes == static_cast<int>(nodes); };
+    if (!run_until(20s, goes_on)) violate("no round of the survivors after the override");
+  }
+
+  // Of one that was lost before the override.
+  void expect_return(std::size_t survivors) {
+    heal();
+    is_healed_ = false;  // the workers go on
+    const auto grows = [&] {
+      return checker_.last_round().nodes == static_cast<int>(survivors) + 1;
+    };
+    if (!run_until(30s, grows)) violate("the node that came back does not follow the survivors");
+  }
+
+  // The coordinator is lost, and a second voter of three is cut off: it stands for election until
+  // it comes back, when the third one goes on without both.
+  void come_back_after_override() {
+    cut_off(1, true);
+    crash(0, true);
+    run(kStoreGrace);
+    if (!override_at(2)) return violate("the survivor refuses to go on without the lost majority");
+    expect_survivors(1);
+    expect_return(1);
+  }
+
+  void restart_witness() {
+    crash(kWitnessSlot, false);
+    boot(kWitnessSlot);
+  }
+
+  // Two nodes and a witness: any one of them, or the links between them, may be lost.
+  void lose_one_of_two() {
+    const bool is_host_dead = dice_.chance(0.5);
+    const Duration limit = is_host_dead ? 3 * kNodeTimeout : Duration(500ms);
+    switch (dice_.between(0, 5)) {
+      case 0:  // the witness was started again, and has forgotten what it promised
+        restart_witness();
+        if (!run_until(3 * kNodeTimeout, [this] { return !has_voters(3); }) ||
+            !run_until(5s, [this] { return has_voters(3); })) {
+          return violate("a witness that was started again gets no vote");
+        }
+        run(100ms);
+        [[fallthrough]];
+      case 1:
+        crash(0, is_host_dead);
+        expect_next_round(1, limit);
+        if (elections() != 1) violate("the remaining node was not elected");
+        break;
+      case 2:
+        crash(1, is_host_dead);
+        expect_next_round(1, limit);
+        break;
+      case 3:  // the witness is lost, then the other node
+        crash(kWitnessSlot, is_host_dead);
+        if (!run_until(3 * kNodeTimeout, [this] { return !has_voters(3); })) {
+          return violate("a witness that is lost still counts");
+        }
+        run(100ms);
+        crash(1, is_host_dead);
+        expect_next_round(1, limit);
+        break;
+      case 4:
+        cut_off(0, true);
+        if (!run_until(4s, [this] { return checker_.last_round().nodes == 1; })) {
+          violate("the side of the witness forms no round");
+        }
+        run(4s);
+        break;
+      default:  // the nodes do not reach each other, and both reach the witness
+        cut_both(0, 1, true);
+        if (!run_until(4s, [this] { return checker_.last_round().nodes == 1; })) {
+          violate("the coordinator forms no round with the witness");
+        }
+        run(4s);
+        if (elections() > 0) violate("R4: one bad link ended the coordinator's authority");
+        break;
+    }
+  }
+
+  // A requeued job, on the same hosts, while the witness still knows the former one.
+  void use_id_again() {
+    for (int runs = dice_.between(1, 3); runs > 0 && is_good(); --runs) {
+      crash(0, false);
+      crash(1, false);
+      elections() = 0;
+      run(dice_.between(Duration(1ms), Duration(20s)));
+      checker_ = SuccessionChecker(&report_.violations);
+      start();
+    }
+    if (is_good()) lose_one_of_two();
+  }
+
+  // The host of the endpoint is replaced while the job goes on elsewhere, and newcomers know the
+  // endpoint only. Where the two sides do not reach each other, a second job begins and runs.
+  void return_host() {
+    crash(0, dice_.chance(0.5));
+    const std::size_t newcomers = static_cast<std::size_t>(dice_.between(0, 2));
+    const double split = dice_.chance(0.4) ? 0 : dice_.chance(0.7) ? 1 : 0.6;
+    for (const std::size_t outside : {0u, 3u, 4u}) {
+      for (const std::size_t inside : {1u, 2u}) {
+        if (dice_.chance(split)) cut_both(outside, inside, true);
+      }
+    }
+    clock_.after(dice_.between(Duration(1ms), Duration(3s)), [this] {
+      hosts_down_.erase(0);
+      boot(0);
+      // The second job may elect a coordinator, too.
+      if (!dice_.chance(0.3)) return;
+      clock_.after(dice_.between(Duration(1s), Duration(6s)), [this] { crash(0, false); });
+      clock_.after(dice_.between(Duration(6s), Duration(8s)), [this] { boot(0); });
+    });
+    for (std::size_t slot = 3; slot < 3 + newcomers; ++slot) {
+      clock_.after(dice_.between(Duration(1ms), Duration(5s)), [this, slot] { boot(slot); });
+    }
+    run(dice_.between(Duration(3s), Duration(12s)));
+    mend();
+    expect_one_job(3 + newcomers);
+  }
+
+  void expect_one_job(std::size_t all) {
+    const auto is_complete = [&](const SuccessionChecker& job) {
+      return job.num_rounds() > 0 && job.last_round().nodes == static_cast<int>(all) &&
+             runs_round_of(all, job.last_round().round);
+    };
+    const bool is_one = run_until(25s, [&] {
+      return is_complete(checker_) ||
+             std::any_of(other_jobs_.begin(), other_jobs_.end(), is_complete);
+    });
+    if (!is_one) violate("R8: the replaced host and the newcomers do not join the job");
+  }
+
+  // Both sides run rounds when they meet.
+  void begin_second_job() {
+    crash(0, true);
+    cut_off(0, true);
+    expect_next_round(2, 3 * kNodeTimeout);
     hosts_down_.erase(0);
     boot(0);
-    // The second job may elect a coordinator, too.
-    if (!dice_.chance(0.3)) return;
-    clock_.after(dice_.between(Duration(1s), Duration(6s)), [this] { crash(0, false); });
-    clock_.after(dice_.between(Duration(6s), Duration(8s)), [this] { boot(0); });
-  });
-  for (std::size_t slot = 3; slot < 3 + newcomers; ++slot) {
-    clock_.after(dice_.between(Duration(1ms), Duration(5s)), [this, slot] { boot(slot); });
+    const auto runs = [this] { return !other_jobs_.empty() && other_jobs_[0].num_rounds() > 0; };
+    if (!run_until(10s, runs)) return violate("the replaced host begins no job");
+    mend();
+    expect_one_job(3);
   }
-  advance(dice_.between(Duration(3s), Duration(12s)));
-  for (std::size_t a = 0; a < kSlots; ++a) {
-    for (std::size_t b = 0; b < kSlots; ++b) cut(a, b, false);
+
+  // The work of a node that is done is not repeated, whoever else is lost with it.
+  void lose_done_host() {
+    processes_[0].agent->finish_workers();
+    if (dice_.chance(0.4)) processes_[1].agent->finish_workers();
+    run(dice_.between(Duration(50ms), Duration(3s)));
+    crash(0, dice_.chance(0.5));
+    const auto is_elected = [this] { return elections() == 1; };
+    if (!run_until(4s, is_elected)) return violate("no node succeeds the coordinator");
+    if (!run_until(kConvergeWithin, [this] { return has_converged(); })) return;
+    if (checker_.num_rounds() != 1) violate("the loss of a node that is done ended the round");
+    if (!checker_.has_result()) violate("the job has no result");
   }
-  const std::size_t all = 3 + newcomers;
-  const auto is_complete = [&](const SuccessionChecker& job) {
-    return job.num_rounds() > 0 && job.last_round().nodes == static_cast<int>(all) &&
-           runs_round_of(all, job.last_round().round);
-  };
-  const bool is_one = advance_until(25s, [&] {
-    return is_complete(checker_) ||
-           std::any_of(other_jobs_.begin(), other_jobs_.end(), is_complete);
-  });
-  if (!is_one) violate("R8: the replaced host and the newcomers do not join the job");
-}
+};
 
-// The work of a node that is done is not repeated, whoever else is lost with it.
-void SuccessionWorld::lose_done_host() {
-  processes_[0].agent->finish_workers();
-  if (dice_.chance(0.4)) processes_[1].agent->finish_workers();
-  advance(dice_.between(Duration(50ms), Duration(3s)));
-  crash(0, dice_.chance(0.5));
-  const auto is_elected = [this] { return report_.elections == 1; };
-  if (!advance_until(4s, is_elected)) return violate("no node succeeds the coordinator");
-  if (!advance_until(kConvergeWithin, [this] { return has_converged(); })) return;
-  if (checker_.num_rounds() != 1) violate("the loss of a node that is done ended the round");
-  if (!checker_.has_result()) violate("the job has no result");
-}
-
-SuccessionReport SuccessionWorld::run() {
-  start();
-  if (report_.violations.empty()) lose_coordinator();
-  if (report_.violations.empty()) {
-    heal();
-    // Workers that were to run long end, so that the job can.
-    for (Process& process : processes_) {
-      if (process.is_alive && process.agent != nullptr && process.agent->is_alive()) {
-        process.agent->fail_workers();
-        break;
-      }
-    }
-    if (!advance_until(kConvergeWithin, [this] { return has_converged(); })) {
-      violate("the job has not ended within the limit after everything has healed");
-    }
-  }
-  report_.rounds = checker_.num_rounds();
-  return std::move(report_);
-}
-
-SuccessionReport simulate_succession(SuccessionScene scene, std::uint64_t seed,
-                                     const SuccessionOptions& options) {
-  return SuccessionWorld(scene, seed, options).run();
+SimReport simulate_succession(const std::string& scene, std::uint64_t seed, bool is_traced,
+                              ServiceRule deleted) {
+  const auto& one = scene_named(SuccessionScenes::scenes(), scene);
+  return SuccessionScenes(one, seed, is_traced, deleted).play();
 }
 
 }  // namespace elastic::test

@@ -1,4 +1,4 @@
-#include "sim/sim_net.h"
+#include "sim/kernel/net.h"
 
 #include <algorithm>
 #include <iterator>

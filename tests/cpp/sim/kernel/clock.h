@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <utility>
 #include <vector>
@@ -36,6 +37,8 @@ class Dice {
 
 class SimClock {
  public:
+  static constexpr Instant kBegin{std::chrono::hours(1)};
+
   explicit SimClock(std::uint64_t seed) : dice_(seed ^ 0x5EEDC10C) {}
 
   Instant now() const { return now_; }
@@ -67,9 +70,75 @@ class SimClock {
     }
   };
 
-  Instant now_ = Instant(std::chrono::hours(1));
+  Instant now_ = kBegin;
   Dice dice_;
   std::vector<Entry> queue_;
+};
+
+// A deadline that moves. Its owner sets it again when it has rung.
+class Alarm {
+ public:
+  // A time that was set before stands if it is earlier, so `ring` may find that nothing is due.
+  void set(SimClock* clock, Instant when, std::function<void()> ring) {
+    if (at_ > clock->now() && when >= at_) return;
+    at_ = when;
+    clock->at(when, [this, number = ++number_, ring = std::move(ring)] {
+      if (number != number_) return;
+      at_ = Instant::max();
+      ring();
+    });
+  }
+  void cancel() {
+    ++number_;
+    at_ = Instant::max();
+  }
+
+ private:
+  Instant at_ = Instant::max();
+  std::uint64_t number_ = 0;
+};
+
+// A process that can be paused: what reaches it meanwhile happens when it continues.
+class Pause {
+ public:
+  bool is_on() const { return is_on_; }
+  Duration total() const { return total_; }
+
+  void begin(Instant now) {
+    is_on_ = true;
+    began_ = now;
+  }
+  // Returns how long it lasted. What waits stays until run_waiting().
+  Duration end(Instant now) {
+    is_on_ = false;
+    total_ += now - began_;
+    return now - began_;
+  }
+  void run_waiting() {
+    while (!waiting_.empty() && !is_on_) {
+      const auto what = std::move(waiting_.front());
+      waiting_.pop_front();
+      what();
+    }
+  }
+  // The process ends.
+  void cancel() {
+    is_on_ = false;
+    waiting_.clear();
+  }
+  void run(std::function<void()> what) {
+    if (is_on_) {
+      waiting_.push_back(std::move(what));
+    } else {
+      what();
+    }
+  }
+
+ private:
+  bool is_on_ = false;
+  Instant began_;
+  Duration total_{};
+  std::deque<std::function<void()>> waiting_;
 };
 
 }  // namespace elastic::test

@@ -13,7 +13,7 @@
 
 #include "core/rendezvous/rendezvous_events.h"
 #include "core/session/session_wire.h"
-#include "sim/sim_clock.h"
+#include "sim/kernel/clock.h"
 
 namespace elastic::test {
 
