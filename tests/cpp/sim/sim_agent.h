@@ -92,6 +92,8 @@ class SimAgent {
 
   const core::NodeInfo& info() const { return options_.info; }
   const std::string& name() const { return options_.info.name; }
+  // It has left, and not because nobody acknowledged that in time.
+  bool was_acknowledged() const { return session_ != nullptr && session_->was_acknowledged(); }
   bool is_alive() const { return is_alive_; }
   bool has_workers() const { return has_workers_; }
   Duration time_paused() const { return pause_.total(); }

@@ -90,9 +90,11 @@ void SimSession::execute(const Machine::Action& action) {
       fault_ = "lost the coordinator without its reason (" + leaving_ + "): " + lost->message;
     }
     agent_->lose_coordinator();
-  } else if (std::holds_alternative<Machine::EndCoordinator>(action) ||
-             std::holds_alternative<Machine::ReleaseRecord>(action)) {
-    feed(Machine::EndStepDone{});  // there are none in this process
+  } else if (std::holds_alternative<Machine::EndCoordinator>(action)) {
+    was_acknowledged_ = machine_.is_flushed();
+    feed(Machine::EndStepDone{});  // none is in this process
+  } else if (std::holds_alternative<Machine::ReleaseRecord>(action)) {
+    feed(Machine::EndStepDone{});  // nor is a store
   } else if (std::holds_alternative<Machine::Ended>(action)) {
     later(0s, on_drained_);
   }

@@ -35,6 +35,8 @@ class SimSession {
   void drain(std::function<void()> done);
   // The agent has ended. The peer is not notified if the host has died.
   void end(bool is_host_dead);
+  // The coordinator has acknowledged the last messages, before the limit of the end.
+  bool was_acknowledged() const { return was_acknowledged_; }
   std::shared_ptr<SimLink> link() const { return link_; }
   const std::string& fault() const { return fault_; }
 
@@ -66,6 +68,7 @@ class SimSession {
   std::uint64_t attempts_ = 0;        // callbacks of older attempts are ignored
   std::uint64_t alarms_ = 0;
   std::function<void()> on_drained_;
+  bool was_acknowledged_ = false;
   core::CoordinatorWatch watch_;
   std::string leaving_;  // the reason that the last coordinator sent before it ended
   std::string fault_;

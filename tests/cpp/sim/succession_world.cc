@@ -354,7 +354,7 @@ class SuccessionScenes : public SuccessionWorld {
   void leave_minority() {
     processes_[1].agent->leave();
     cut_off_minority();
-    if (!processes_[1].agent->is_alive()) {
+    if (processes_[1].agent->was_acknowledged()) {
       violate("R6: a leave was acknowledged that no majority had recorded");
     }
   }
