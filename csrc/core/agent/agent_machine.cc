@@ -326,8 +326,10 @@ void AgentMachine::on(const agent_event::StoreUnreachable& event) {
   if (is_finished_) return;
   if (round_->group_rank == 0) {
     return report(AgentEvent::Kind::kNotice,
-                  options_.host_name + " does not reach the workers' store, which is on this " +
-                      "host (is its interface up?): " + event.why);
+                  options_.host_name +
+                      " does not reach the workers' store, which is on this "
+                      "host (is its interface up?): " +
+                      event.why);
   }
   for (std::size_t i = 0; i < has_started_.size(); ++i) {
     if (!has_started_[i] || has_ended_[i]) continue;

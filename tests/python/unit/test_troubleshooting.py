@@ -74,6 +74,7 @@ EXEMPT = {
         "the job is closed", "its last node has left", "no node has joined", "it succeeded",
         "more sessions were closed", "more connections between voters", "the job is over",
         "the job has ended", "the session of ", "the connection to ",
+        "closed its connections…did not answer…handed it over",
         "has succeeded…", "the node of rank ", "the workers are in the state",
         "more nodes have joined", "more node has joined", "all nodes have finished",
         " grows when all of its nodes have resumed",
