@@ -20,7 +20,7 @@
 namespace elastic::core {
 namespace {
 
-struct Frame {
+struct CodeLine {
   std::string_view file;
   std::string_view line;
   std::string_view function;
@@ -53,7 +53,7 @@ bool is_wrapper(std::string_view function) {
 }
 
 // `  File "<file>", line <line> in <function>`
-std::optional<Frame> parse_frame(std::string_view text) {
+std::optional<CodeLine> parse_frame(std::string_view text) {
   constexpr std::string_view kFile = "  File \"";
   constexpr std::string_view kLine = "\", line ";
   constexpr std::string_view kIn = " in ";
@@ -62,9 +62,9 @@ std::optional<Frame> parse_frame(std::string_view text) {
   if (line == text.npos) return std::nullopt;
   const std::size_t in = text.find(kIn, line + kLine.size());
   if (in == text.npos) return std::nullopt;
-  return Frame{text.substr(kFile.size(), line - kFile.size()),
-               text.substr(line + kLine.size(), in - line - kLine.size()),
-               text.substr(in + kIn.size())};
+  return CodeLine{text.substr(kFile.size(), line - kFile.size()),
+                  text.substr(line + kLine.size(), in - line - kLine.size()),
+                  text.substr(in + kIn.size())};
 }
 
 // The lines of the last block, which is the main thread's.
@@ -86,8 +86,8 @@ std::string_view cut_runner(std::string_view lines) {
   return lines;
 }
 
-std::vector<Frame> parse_frames(std::string_view lines) {
-  std::vector<Frame> frames;
+std::vector<CodeLine> parse_frames(std::string_view lines) {
+  std::vector<CodeLine> frames;
   while (!lines.empty() && frames.size() < kFramesMax) {
     const std::size_t end = std::min(lines.find('\n'), lines.size());
     if (const auto frame = parse_frame(lines.substr(0, end))) frames.push_back(*frame);
@@ -105,13 +105,13 @@ std::string printable(std::string_view text, std::size_t bytes_max) {
   return out;
 }
 
-std::string place_of(const Frame& user) {
+std::string place_of(const CodeLine& user) {
   const std::size_t slash = user.file.rfind('/');
   const std::string_view name = slash == user.file.npos ? user.file : user.file.substr(slash + 1);
   return " (" + std::string(name) + ":" + std::string(user.line) + ")";
 }
 
-void locate_frames(const std::vector<Frame>& frames, hang::StackGroup* group) {
+void locate_frames(const std::vector<CodeLine>& frames, hang::StackGroup* group) {
   std::size_t user = 0;
   while (user < frames.size() && contains_any(frames[user].file, kLibraryPaths)) ++user;
   if (user == frames.size()) user = frames.size() - 1;
@@ -139,7 +139,7 @@ hang::StackGroup locate(const WorkerEvidence& worker) {
   group.oldest = worker.step;
   const std::string_view lines = cut_runner(main_thread(worker.text));
   group.text = printable(lines, hang::kStackBytesMax);
-  const std::vector<Frame> frames = parse_frames(group.text);
+  const std::vector<CodeLine> frames = parse_frames(group.text);
   if (worker.state == 'T' || worker.state == 't') {
     group.kind = hang::StackGroup::Kind::kStopped;
     group.label = worker.state == 'T' ? "stopped by a signal" : "stopped by a debugger";

@@ -32,7 +32,7 @@ void count(Visitor& v, std::uint64_t& value) {
 }
 
 template <typename Visitor>
-void visit(Visitor& v, NodeId& node) {
+void visit_id(Visitor& v, NodeId& node) {
   v.number(node.high);
   v.number(node.low);
 }
@@ -52,7 +52,7 @@ void visit(Visitor& v, Newness& newness) {
 
 template <typename Visitor>
 void visit(Visitor& v, Voter& voter) {
-  visit(v, voter.node);
+  visit_id(v, voter.node);
   v.exact_name(voter.address, kAddressBytesMax);
 }
 
@@ -103,7 +103,7 @@ template <typename Visitor>
 void visit(Visitor& v, Prepare& message, const LineageId& lineage) {
   count(v, message.term);
   visit(v, message.known, lineage, Bytes::kLeftOut);
-  visit(v, message.handed_over_by);
+  visit_id(v, message.handed_over_by);
 }
 
 template <typename Visitor>
@@ -151,8 +151,8 @@ void visit(Visitor& v, Fetched& message, const LineageId& lineage) {
 template <typename Visitor>
 void visit(Visitor& v, Message& message) {
   visit(v, message.lineage);
-  visit(v, message.from);
-  visit(v, message.to);
+  visit_id(v, message.from);
+  visit_id(v, message.to);
   std::visit([&](auto& body) { visit(v, body, message.lineage); }, message.body);
 }
 
