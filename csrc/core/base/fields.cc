@@ -115,4 +115,16 @@ void FieldReader::end_extension(const FieldReader& inner) {
   if (!inner.reader_.ok()) fail();
 }
 
+Status newer_version(const std::string& what, std::uint16_t version, std::uint16_t newest) {
+  return Status(StatusCode::kFailedPrecondition,
+                what + " a newer version (format " + std::to_string(version) +
+                    ", this one reads up to " + std::to_string(newest) + ")");
+}
+
+Status other_version(const std::string& what, std::uint16_t version, std::uint16_t own) {
+  return Status(StatusCode::kFailedPrecondition,
+                what + (version > own ? " a newer" : " an older") + " version (format " +
+                    std::to_string(version) + ", this one reads " + std::to_string(own) + ")");
+}
+
 }  // namespace elastic::core

@@ -22,6 +22,7 @@
 #include "core/base/shared_bytes.h"
 #include "core/base/utf8.h"
 #include "core/base/variant_index.h"
+#include "elastic/status.h"
 #include "elastic/time.h"
 
 namespace elastic::core {
@@ -193,5 +194,18 @@ class FieldReader {
   bool has_unprintable_ = false;
   std::vector<Extension> extensions_;  // that were read and not asked for yet
 };
+
+// The two halves of an identifier.
+template <typename Visitor, typename Id>
+void visit_id(Visitor& v, Id& id) {
+  v.number(id.high);
+  v.number(id.low);
+}
+
+// That bytes have a format which this version cannot read. `what`: the beginning of the sentence.
+// This version reads all formats up to `newest`.
+Status newer_version(const std::string& what, std::uint16_t version, std::uint16_t newest);
+// It reads `own` alone.
+Status other_version(const std::string& what, std::uint16_t version, std::uint16_t own);
 
 }  // namespace elastic::core

@@ -32,18 +32,6 @@ void count(Visitor& v, std::uint64_t& value) {
 }
 
 template <typename Visitor>
-void visit_id(Visitor& v, NodeId& node) {
-  v.number(node.high);
-  v.number(node.low);
-}
-
-template <typename Visitor>
-void visit(Visitor& v, LineageId& lineage) {
-  v.number(lineage.high);
-  v.number(lineage.low);
-}
-
-template <typename Visitor>
 void visit(Visitor& v, Newness& newness) {
   count(v, newness.term);
   count(v, newness.sequence);
@@ -52,7 +40,7 @@ void visit(Visitor& v, Newness& newness) {
 
 template <typename Visitor>
 void visit(Visitor& v, Voter& voter) {
-  visit_id(v, voter.node);
+  core::visit_id(v, voter.node);
   v.exact_name(voter.address, kAddressBytesMax);
 }
 
@@ -103,7 +91,7 @@ template <typename Visitor>
 void visit(Visitor& v, Prepare& message, const LineageId& lineage) {
   count(v, message.term);
   visit(v, message.known, lineage, Bytes::kLeftOut);
-  visit_id(v, message.handed_over_by);
+  core::visit_id(v, message.handed_over_by);
 }
 
 template <typename Visitor>
@@ -150,9 +138,9 @@ void visit(Visitor& v, Fetched& message, const LineageId& lineage) {
 
 template <typename Visitor>
 void visit(Visitor& v, Message& message) {
-  visit(v, message.lineage);
-  visit_id(v, message.from);
-  visit_id(v, message.to);
+  core::visit_id(v, message.lineage);
+  core::visit_id(v, message.from);
+  core::visit_id(v, message.to);
   std::visit([&](auto& body) { visit(v, body, message.lineage); }, message.body);
 }
 
@@ -177,9 +165,7 @@ Result<Message> decode_message(std::string_view bytes) {
   std::uint16_t version = 0;
   v.number(version);
   if (version > kFormatVersion) {
-    return Status(StatusCode::kFailedPrecondition,
-                  "written by a newer version (format " + std::to_string(version) +
-                      ", this one reads up to " + std::to_string(kFormatVersion) + ")");
+    return core::newer_version("written by", version, kFormatVersion);
   }
   Message message;
   v.check(version > 0);

@@ -277,11 +277,7 @@ Status RendezvousMachine::load(std::string_view bytes, Instant now) {
                   "rendezvous state: these bytes are not a rendezvous state");
   }
   if (version != kStateVersion) {
-    return Status(StatusCode::kFailedPrecondition,
-                  std::string("rendezvous state: written by ") +
-                      (version > kStateVersion ? "a newer" : "an older") + " version (format " +
-                      std::to_string(version) + ", this one reads " +
-                      std::to_string(kStateVersion) + ")");
+    return other_version("rendezvous state: written by", version, kStateVersion);
   }
   constexpr std::size_t kHeadBytes = sizeof kStateMagic + sizeof kStateVersion;
   RendezvousCodec state;

@@ -19,8 +19,7 @@ inline constexpr std::size_t kLostNamesMax = 8;
 
 template <typename Visitor>
 void visit(Visitor& v, NodeId& id) {
-  v.number(id.high);
-  v.number(id.low);
+  visit_id(v, id);
 }
 
 template <typename Visitor>

@@ -55,10 +55,7 @@ Result<std::vector<StoredJob>> decode_jobs(std::string_view bytes) {
     return Status(StatusCode::kPeerViolation, "not the state of a coordinator");
   }
   if (version != kVersion) {
-    return Status(StatusCode::kFailedPrecondition,
-                  std::string("written by ") + (version > kVersion ? "a newer" : "an older") +
-                      " version (format " + std::to_string(version) + ", this one reads " +
-                      std::to_string(kVersion) + ")");
+    return other_version("written by", version, kVersion);
   }
   constexpr std::size_t kHeadBytes = sizeof kSnapshotMagic + sizeof kVersion;
   const Status damaged(StatusCode::kPeerViolation, "the state is damaged");

@@ -10,8 +10,7 @@ namespace elastic::succession {
 
 template <typename Visitor>
 void visit(Visitor& v, reg::LineageId& lineage) {
-  v.number(lineage.high);
-  v.number(lineage.low);
+  core::visit_id(v, lineage);
 }
 
 template <typename Visitor>

@@ -1,13 +1,15 @@
 #include "core/succession/voter_greeting.h"
 
+#include "core/succession/succession_types.h"
+
 namespace elastic::voter {
 namespace {
 
 using core::FieldReader;
 using core::FieldWriter;
+using succession::kJobIdBytesMax;
 
 constexpr std::string_view kProtocol = "voter";
-constexpr std::size_t kJobIdBytesMax = 1024;
 constexpr std::size_t kReasonBytesMax = 1024;
 
 template <typename Visitor>

@@ -121,9 +121,7 @@ Result<VoterFrame> decode_frame(std::string_view bytes) {
   std::uint16_t version = 0;
   v.number(version);
   if (version > kVoterWireVersion) {
-    return Status(StatusCode::kFailedPrecondition,
-                  "a voter sent a frame of a newer version (format " + std::to_string(version) +
-                      ", this one reads up to " + std::to_string(kVoterWireVersion) + ")");
+    return core::newer_version("a voter sent a frame of", version, kVoterWireVersion);
   }
   VoterFrame frame;
   v.check(version > 0);

@@ -109,7 +109,7 @@ class AgentRunner {
   Result<std::uint16_t> port_for_next_round();
   void adopt_round(std::shared_ptr<const RoundInfo> round);
   void open_files(std::shared_ptr<const RoundInfo> round);
-  void report_starting(const std::string& log_dir);
+  void report_starting();
   std::vector<std::string> rank_variables(std::size_t local_rank) const;
   std::vector<std::string> next_variables(std::size_t local_rank) const;
   WorkerCommand command_of(std::size_t local_rank) const;

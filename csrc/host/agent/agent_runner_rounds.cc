@@ -53,7 +53,7 @@ void AgentRunner::execute(core::ContinueGroup action) {
   const bool is_first = round_ == nullptr;
   adopt_round(std::move(action.round));
   output_.continue_round(round_);
-  report_starting(output_.files().directory);
+  report_starting();
   for (const ObservedWorker& worker : kept) {
     if (worker.state == ObservedWorkerState::kRunning) continue;
     worker_changed(worker.local_rank, worker.state, worker.pid, worker.exit_code);
@@ -91,7 +91,7 @@ void AgentRunner::adopt_round(std::shared_ptr<const RoundInfo> round) {
 }
 
 void AgentRunner::execute(core::agent_action::StartWorkers) {
-  if (round_ != nullptr) report_starting(output_.files().directory);
+  if (round_ != nullptr) report_starting();
   std::vector<WorkerCommand> commands;
   commands.reserve(options_.workers.size());
   for (std::size_t local_rank = 0; local_rank < options_.workers.size(); ++local_rank) {
@@ -104,9 +104,9 @@ void AgentRunner::execute(core::agent_action::StartWorkers) {
   if (!status.ok()) feed(core::SupervisionLost{std::string(status.message())});
 }
 
-void AgentRunner::report_starting(const std::string& log_dir) {
+void AgentRunner::report_starting() {
   AgentEvent starting = make_event(AgentEvent::Kind::kRoundStarting);
-  starting.log_dir = log_dir;
+  starting.log_dir = output_.files().directory;
   report(std::move(starting));
 }
 

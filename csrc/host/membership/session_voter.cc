@@ -87,8 +87,8 @@ void SessionVoter::set_own_address(const std::string& address) {
 }
 
 void SessionVoter::coordinator_absent(const std::string& address, bool says_so) {
-  if (keeper_ != nullptr)
-    feed(succession::Unreachable{address, true, says_so || watch_.is_closed()});
+  if (keeper_ == nullptr) return;
+  feed(succession::Unreachable{address, true, says_so || watch_.is_closed()});
 }
 
 void SessionVoter::session_connected() {

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from support.launching import DEADLINE_S, Job, free_endpoint, marked
+from support.launching import DEADLINE_S, Job, free_endpoint, marked, shell_job
 
 # A worker that prints its place, and runs until it is stopped.
 WORKER = "echo works $ELASTIC_ROUND $WORLD_SIZE $NODE $$; exec sleep 1000"
@@ -101,9 +101,7 @@ class Nodes:
 
 
 def job(endpoint: str, nodes: str = "2:3", run_id: str = "job") -> Job:
-    options = [f"--nnodes={nodes}", "--rdzv-backend=c10d", f"--rdzv-id={run_id}", "--no-python"]
-    options += [f"--rdzv-endpoint={endpoint}", "--max-restarts=0"]
-    return Job(options, ["sh", "-c", WORKER])
+    return shell_job(endpoint, nodes, WORKER, "--max-restarts=0", run_id=run_id)
 
 
 REPLICATED = "survives the loss of any one host"

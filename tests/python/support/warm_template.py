@@ -10,7 +10,6 @@ import socket
 import struct
 import subprocess
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -137,7 +136,3 @@ def wait_for(pid: int) -> int:
     finally:
         os.close(handle)
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-
-
-def elapsed_since(begun: float) -> float:
-    return time.monotonic() - begun

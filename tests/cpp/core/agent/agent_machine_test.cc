@@ -8,9 +8,6 @@
 #include <chrono>
 #include <csignal>
 #include <memory>
-#include <optional>
-#include <string>
-#include <utility>
 #include <vector>
 
 #include "core/agent/agent_machine_fixture.h"

@@ -6,7 +6,6 @@
 #include <csignal>
 #include <cstdint>
 #include <memory>
-#include <string>
 
 #include "core/agent/agent_machine_fixture.h"
 

@@ -14,6 +14,7 @@
 #include "core/base/byte_io.h"
 #include "core/base/rng.h"
 #include "elastic/observer.h"
+#include "support/hex.h"
 
 namespace elastic::session {
 namespace {
@@ -343,14 +344,7 @@ TEST(SessionWire, NoFieldIsLost) {
 
 // The conversation of docs/protocol.md.
 TEST(SessionWire, BytesAreThoseOfTheProtocolDocument) {
-  const auto hex = [](const std::string& bytes) {
-    std::string text;
-    for (const unsigned char byte : bytes) {
-      constexpr char kDigits[] = "0123456789abcdef";
-      text += {kDigits[byte >> 4], kDigits[byte & 15]};
-    }
-    return text;
-  };
+  using test::hex;
   EXPECT_EQ(hex(std::string(kMagic)), "e5656c6173746963");
   EXPECT_EQ(hex(encode(ClientMessage(ClientHello{
                 .term = 3, .job_id = "j", .node = {1, 2}, .secret = {4, 5}, .attempt = 6}))),

@@ -12,6 +12,7 @@
 
 #include "core/base/rng.h"
 #include "core/succession/voter_greeting.h"
+#include "support/hex.h"
 
 namespace elastic::succession {
 namespace {
@@ -47,14 +48,7 @@ TEST(VoterWire, FramesComeBack) {
 
 // Nodes of different versions meet: docs/protocol.md has these bytes.
 TEST(VoterWire, BytesAreThoseOfTheProtocolDocument) {
-  const auto hex = [](const std::string& bytes) {
-    std::string text;
-    for (const unsigned char byte : bytes) {
-      constexpr char kDigits[] = "0123456789abcdef";
-      text += {kDigits[byte >> 4], kDigits[byte & 15]};
-    }
-    return text;
-  };
+  using test::hex;
   const auto frame = [&](const voter::Frame& one) {
     std::string bytes;
     voter::append(&bytes, one);

@@ -1,4 +1,5 @@
 #include "host/auth/token_list.h"
+#include "support/hex.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -40,12 +41,8 @@ TEST_F(TokenListTest, KeysAreThoseOfTheDocumentedDerivation) {
   const auto key = list(kSecret).client_key("job-1");
   ASSERT_TRUE(key.ok());
   EXPECT_EQ(key->identity, "elastic/1 node 19649c1884ce46d5 job-1");
-  std::string hex;
-  for (const unsigned char byte : key->key) {
-    hex += "0123456789abcdef"[byte >> 4];
-    hex += "0123456789abcdef"[byte & 15];
-  }
-  EXPECT_EQ(hex, "70d8536ecbdc98875e5734a6c8352fb3a27eb64c1f6fb573c0cbbded75ca7b3f");
+  EXPECT_EQ(test::hex(key->key),
+            "70d8536ecbdc98875e5734a6c8352fb3a27eb64c1f6fb573c0cbbded75ca7b3f");
   EXPECT_EQ(*list(kSecret).observer_token("job-1"),
             "observer-a4c94eed4ca73fa16312de11cab6afef35a6099124fe69709a5de6612ff2a6d5");
 }
