@@ -109,28 +109,29 @@ configure() { # preset
 }
 
 build() { # preset, targets
-  [ "$1" != "$ahead" ] || await_build
+  stop_building
   configure "$1"
   ninja -C "build/$1" -j "$jobs" "${@:2}"
 }
 
 # Builds what a later step needs beside the tests of this one, which wait for most of their time: at
 # the lowest priority, so that they do not notice. The later step builds what is then missing.
-ahead= # its preset
+builder=
 build_ahead() { # preset, targets
   log_step "beginning to build in the background, preset $1"
   configure "$1"
   nice -n 19 ninja -C "build/$1" -j "$jobs" "${@:2}" >"build/$1-ahead.log" 2>&1 &
-  ahead=$1 builder=$!
+  builder=$!
   trap 'kill $builder' EXIT # a step failed
 }
 
-await_build() {
-  [ -n "$ahead" ] || return 0
+# Does not wait: on a busy machine a compiler of the lowest priority may never end.
+stop_building() {
+  [ -n "$builder" ] || return 0
   trap - EXIT
-  renice -n 0 "$builder" >/dev/null 2>&1 || : # root may
-  wait "$builder" || { cat "build/$ahead-ahead.log" && return 1; }
-  ahead=
+  kill "$builder" 2>/dev/null || :
+  wait "$builder" || :
+  builder=
 }
 
 run_ctest() { # preset, then arguments for ctest
@@ -220,7 +221,7 @@ step_python() {
   run_pytest python --flaky-dir=build/flaky "${python_options[@]}" \
     -n "$((2 * jobs))" --dist worksteal -m "($python_tests) and not alone" tests/python
   log_step "Python tests that need the machine for themselves"
-  await_build
+  stop_building
   run_pytest python-alone --flaky-dir=build/flaky "${python_options[@]}" \
     -m "($python_tests) and alone" tests/python
 }
