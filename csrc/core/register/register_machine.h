@@ -6,7 +6,7 @@
 //
 // Pure: time comes with each call and chance from a seed, and the same calls give the same actions.
 // Timers only decide when something is tried; no answer depends on them. Not thread-safe. The owner
-// carries the actions out in order: what Persist asks for is done before a later Send or Deliver.
+// carries the actions out in order.
 
 #include <algorithm>
 #include <cstddef>
@@ -102,9 +102,6 @@ struct Send {
   std::string address;
   Message message;
 };
-// Write state() before anything that follows, where there is a state file. Only requested while the
-// state can give authority, and when that ends; otherwise the file need not be kept up to date.
-struct Persist {};
 // This node is the coordinator. The record is in force; nothing newer can be.
 struct Elected {
   Record record;
@@ -128,8 +125,8 @@ struct AuthorityExpired {};
 struct VoterSilent {
   Voter voter;
 };
-using Action = std::variant<Send, Persist, Elected, Deliver, Deposed, MajorityLost,
-                            MajorityRegained, AuthorityExpired, VoterSilent>;
+using Action = std::variant<Send, Elected, Deliver, Deposed, MajorityLost, MajorityRegained,
+                            AuthorityExpired, VoterSilent>;
 
 template <typename Rules>
 class BasicRegister {
@@ -137,10 +134,6 @@ class BasicRegister {
   // `self`: of this life of the node; a node that is started again has another id.
   BasicRegister(Voter self, const RegisterSettings& settings, std::uint64_t seed, Rules rules = {})
       : self_(std::move(self)), settings_(settings), rules_(rules), rng_(seed) {}
-
-  // Continues from what the same voter has persisted; false: the state gives no authority, and
-  // nothing has changed. Call before the first step().
-  [[nodiscard]] bool restore(const VoterState& state, Instant now);
 
   // `now` must not be earlier than in any previous call.
   void step(const Event& event, Instant now, std::vector<Action>* actions);
@@ -169,8 +162,6 @@ class BasicRegister {
   // Whether this node would promise a later term: it has no coordinator, or is one that reaches no
   // majority.
   bool has_lost_incumbent() const;
-  // REQUIRES: lineage().has_value().
-  VoterState state() const { return {*lineage_, promised_, promised_to_, accepted_}; }
 
  private:
   struct Proposal {
@@ -255,8 +246,6 @@ class BasicRegister {
   bool is_reachable(const NodeId& node) const;
   bool is_silent(const NodeId& node) const;
   void repeat_later();
-  void persist();
-  bool is_alone(std::span<const Voter> voters) const;
   std::vector<Voter> chosen_voters() const;
   std::vector<Voter> voters_of(const Record& record) const;  // all, without this node
   bool has(Rule rule) const { return rules_.has(rule); }

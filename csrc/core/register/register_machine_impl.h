@@ -35,24 +35,6 @@ inline constexpr int kSentBeforeSilent = 4;
 inline constexpr int kRepeatWaitMax = 8;
 
 template <typename Rules>
-bool BasicRegister<Rules>::restore(const VoterState& state, Instant now) {
-  if (!state.accepted) return false;
-  const Record& record = state.accepted->record;
-  const bool has_authority =
-      is_alone(record.voters) && (state.accepted->is_in_force || record.previous_voters.empty() ||
-                                  is_alone(record.previous_voters));
-  if (has(Rule::kStateOfOneVoter) && !has_authority) return false;
-  lineage_ = state.lineage;
-  promised_ = state.promised;
-  promised_to_ = state.promised_to;
-  accepted_ = known_ = state.accepted;
-  incumbent_ = record.proposer;
-  is_incumbent_lost_ = record.proposer.node == self_.node;
-  if (is_incumbent_lost_) attempt_at_ = now;
-  return true;
-}
-
-template <typename Rules>
 void BasicRegister<Rules>::step(const Event& event, Instant now, std::vector<Action>* actions) {
   now_ = now;
   out_ = actions;
@@ -285,7 +267,6 @@ void BasicRegister<Rules>::judge_proposal() {
   attempt_ends_.reset();
   if (accepted_ && accepted_->record.newness == known_->record.newness) {
     accepted_->is_in_force = true;
-    persist();
   }
   for (const Voter& voter : voters_of(known_->record)) {
     unconfirmed_.insert(voter.node);
@@ -436,7 +417,6 @@ void BasicRegister<Rules>::hand_over() {
     promised_ = term_ + 1;
     promised_to_ = successor.node;
     promised_at_ = now_;
-    persist();
   }
   send(successor, message);
   if (!has(Rule::kKeepEarlyPromise)) return;
@@ -521,20 +501,6 @@ void BasicRegister<Rules>::repeat() {
 }
 
 // ---- Both.
-
-// A file that gives authority must not fall behind: it is also written when this node accepts the
-// record by which further voters come in, and gives none from then on.
-template <typename Rules>
-void BasicRegister<Rules>::persist() {
-  if (!accepted_) return;
-  const Record& record = accepted_->record;
-  if (is_alone(record.voters) || is_alone(record.previous_voters)) emit(Persist{});
-}
-
-template <typename Rules>
-bool BasicRegister<Rules>::is_alone(std::span<const Voter> voters) const {
-  return voters.size() == 1 && voters.front().node == self_.node;
-}
 
 template <typename Rules>
 bool BasicRegister<Rules>::is_majority(std::span<const Voter> voters,

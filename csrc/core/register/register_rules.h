@@ -35,17 +35,16 @@ enum class Rule : std::uint8_t {
   kReplaceVoters,       // R5: unreachable voters are replaced
   kJudgeAcceptance,     // R5: a voter that accepts nothing is unreachable
   kExpire,              // R5: authority ends after store_grace without a majority
-  kStateOfOneVoter,     // R9: a state file restores authority only with one voter
   kKeepEarlyPromise,    // R10: handing over is a promise
 };
-inline constexpr std::size_t kRules = 22;
+inline constexpr std::size_t kRules = 21;
 static_assert(static_cast<std::size_t>(Rule::kKeepEarlyPromise) + 1 == kRules);
 inline constexpr std::array<std::string_view, kRules> kRuleNames = {
-    "OneLineage",      "DistinctHosts",   "StrictMajority",     "OldMajority",     "NewMajority",
-    "AcceptPromises",  "TellInForce",     "RefuseLowerTerm",    "PromiseOnce",     "BothSets",
-    "FollowNewer",     "AdoptNewest",     "TermBeforeSequence", "ReproposeFirst",  "LostIncumbent",
-    "AskFirst",        "StartApart",      "ReplaceVoters",      "JudgeAcceptance", "Expire",
-    "StateOfOneVoter", "KeepEarlyPromise"};
+    "OneLineage",      "DistinctHosts", "StrictMajority",     "OldMajority",     "NewMajority",
+    "AcceptPromises",  "TellInForce",   "RefuseLowerTerm",    "PromiseOnce",     "BothSets",
+    "FollowNewer",     "AdoptNewest",   "TermBeforeSequence", "ReproposeFirst",  "LostIncumbent",
+    "AskFirst",        "StartApart",    "ReplaceVoters",      "JudgeAcceptance", "Expire",
+    "KeepEarlyPromise"};
 
 struct AllRules {
   static constexpr bool has(Rule) { return true; }

@@ -79,16 +79,6 @@ struct KnownRecord {
   bool operator==(const KnownRecord&) const = default;
 };
 
-// What a voter must not forget. With one voter it may be kept in a file.
-struct VoterState {
-  LineageId lineage;
-  std::uint64_t promised = 0;  // accepts no record of a lower term
-  NodeId promised_to;
-  std::optional<KnownRecord> accepted;
-
-  bool operator==(const VoterState&) const = default;
-};
-
 // As the messages of an election name it.
 inline KnownRecord without_bytes(const KnownRecord& known) {
   const Record& record = known.record;

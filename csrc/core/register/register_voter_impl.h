@@ -1,7 +1,7 @@
 #pragma once
 
-// The voter of the register's machine (register_machine_impl.h): what it promised and accepted, and
-// what it must not forget.
+// The voter of the register's machine (register_machine_impl.h): what it promised and accepted. It
+// has no memory beyond its life, in which its id is used.
 
 #include "core/register/register_machine.h"
 
@@ -82,7 +82,6 @@ void BasicRegister<Rules>::promise_to(const NodeId& candidate, std::uint64_t ter
   promised_to_ = candidate;
   promised_at_ = now_;
   handed_over_to_.reset();
-  persist();
   if (candidate == self_.node) return;
   depose("this voter promised a later term to another candidate");
   if (may_stand()) schedule_attempt(settings_.election_timeout);
@@ -120,7 +119,6 @@ bool BasicRegister<Rules>::accept_here(const KnownRecord& proposal) {
   }
   const bool is_later_term = !accepted_ || newness.term > accepted_->record.newness.term;
   accepted_ = proposal;
-  persist();
   know(proposal);
   if (record.proposer.node != self_.node) {
     depose("another coordinator was elected");
@@ -139,7 +137,6 @@ void BasicRegister<Rules>::learn(const NodeId& from, const InForce& message) {
   if (!accepted_ || accepted_->record.newness != message.newness) return;
   if (!accepted_->is_in_force) {
     accepted_->is_in_force = true;
-    persist();
     know(*accepted_);
   }
   send(from, Accepted{message.newness, true, true, promised_});

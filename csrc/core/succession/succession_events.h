@@ -170,8 +170,6 @@ struct Displaced {
 struct Expired {
   std::string reason;
 };
-// Write the register's state before what follows, where there is a state file.
-struct Persist {};
 struct Log {
   std::string message;
 };
@@ -182,6 +180,6 @@ struct KeeperFault {
 };
 using Action = std::variant<Send, TurnOn, StartCoordinator, StopCoordinator, InForce, Inform,
                             Follow, MajorityLost, MajorityRegained, AnnounceAtEndpoints, Displaced,
-                            Expired, Persist, Log, KeeperFault>;
+                            Expired, Log, KeeperFault>;
 
 }  // namespace elastic::succession

@@ -135,7 +135,6 @@ class Machine {
 
   void feed(const reg::Event& event);
   void execute(reg::Send& action);
-  void execute(const reg::Persist& action);
   void execute(const reg::Elected& action);
   void execute(const reg::Deliver& action);
   void execute(const reg::Deposed& action);

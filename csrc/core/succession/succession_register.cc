@@ -40,8 +40,6 @@ void Machine::execute(reg::Send& action) {
   send(to, action.address, std::move(action.message));
 }
 
-void Machine::execute(const reg::Persist&) { emit(Persist{}); }
-
 void Machine::execute(const reg::Elected& action) {
   const reg::Record& record = action.record;
   auto job = decode_record(record.content.bytes);

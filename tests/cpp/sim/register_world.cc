@@ -74,20 +74,8 @@ void RegisterWorld::crash_host(int host) {
 
 void RegisterWorld::restart(int slot) {
   if (is_alive(slot)) return;
-  Slot& state = slots_[slot];
-  // With a state file the voter may continue. A machine refuses it with more than one voter, and
-  // the node then begins another life.
-  if (state.disk) {
-    create(slot, true);
-    if (state.machine->restore(*state.disk, clock_.now())) {
-      trace(std::to_string(slot) + " continues from its file");
-      set_alarm(slot);
-      return;
-    }
-  }
   create(slot, options_.do_restarts_forget);
-  state.disk.reset();
-  trace(std::to_string(slot) + " starts as " + std::to_string(state.self.node.low));
+  trace(std::to_string(slot) + " starts as " + std::to_string(slots_[slot].self.node.low));
 }
 
 void RegisterWorld::change_lineage(int slot, const reg::LineageId& lineage) {
@@ -97,7 +85,6 @@ void RegisterWorld::change_lineage(int slot, const reg::LineageId& lineage) {
   trace(std::to_string(slot) + " joins another lineage");
   if (machine(slot).lineage()) slots_[slot].former_lineages.insert(*machine(slot).lineage());
   create(slot, !was_there);
-  slots_[slot].disk.reset();
   feed(slot, reg::Joined{lineage});
 }
 
@@ -150,8 +137,6 @@ void RegisterWorld::feed(int slot, const reg::Event& event) {
   std::vector<reg::Action> actions;
   slots_[slot].machine->step(event, clock_.now(), &actions);
   carry_out(slot, actions);
-  // Without a request the file is written now and then.
-  if (machine(slot).lineage() && dice_.chance(0.1)) slots_[slot].disk = machine(slot).state();
   set_alarm(slot);
 }
 
@@ -173,8 +158,6 @@ void RegisterWorld::carry_out(int slot, const std::vector<reg::Action>& actions)
   for (const reg::Action& action : actions) {
     if (const auto* send = std::get_if<reg::Send>(&action)) {
       carry(send->message);
-    } else if (std::holds_alternative<reg::Persist>(action)) {
-      state.disk = state.machine->state();
     } else if (const auto* elected = std::get_if<reg::Elected>(&action)) {
       trace(std::to_string(slot) + " elected with " + describe(elected->record));
       count("elections");

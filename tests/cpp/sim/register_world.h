@@ -71,7 +71,6 @@ class RegisterWorld : public SimWorld {
     std::uint64_t life = 0;
     std::set<reg::LineageId> former_lineages;  // of this id
     Instant stalled_until;
-    std::optional<reg::VoterState> disk;
     std::optional<reg::Content> base;  // of the newest record that it delivered
     std::vector<reg::VoterCandidate> candidates;
     std::optional<Instant> incumbent_down_since;

@@ -81,38 +81,26 @@ SuccessionWorld::SuccessionWorld(const Scene& scene, std::uint64_t seed, bool is
   settings_.restart_backoff = 0s;
 }
 
-FormerVoter::FormerVoter(const reg::Voter& self, const reg::VoterState& state, Instant now)
-    : register_(self, {}, 1) {
-  static_cast<void>(register_.restore(state, now));
-}
-
-std::vector<reg::Send> FormerVoter::receive(const reg::Message& message, Instant now) {
-  std::vector<reg::Action> actions;
-  register_.step(reg::Received{message}, now, &actions);
-  std::vector<reg::Send> replies;
-  for (const reg::Action& action : actions) {
-    if (const auto* reply = std::get_if<reg::Send>(&action)) replies.push_back(*reply);
-  }
-  return replies;
-}
-
 // Without the rule, a voter whose lineage was replaced answers as if it had not left it. Whether
 // the event was for that voter.
 bool SuccessionWorld::keep_voting(std::size_t slot, const succession::Event& event) {
   if (deleted_ != ServiceRule::kLeaveReplaced) return false;
   Process& process = processes_[slot];
   const reg::Register& own = process.machine->job_register();
-  if (own.lineage() && !process.has_changed) process.state = own.state();
+  if (own.lineage() && !process.has_changed) process.former = own;
   const auto* received = std::get_if<succession::Received>(&event);
-  if (process.former == nullptr || received == nullptr) return false;
+  if (!process.has_changed || !process.former || received == nullptr) return false;
   const auto frame = succession::decode_frame(received->frame);
   const auto* message = frame.ok() ? std::get_if<reg::Message>(&frame->body) : nullptr;
-  if (message == nullptr || message->lineage != process.state->lineage) return false;
-  for (const reg::Send& reply : process.former->receive(*message, clock_.now())) {
-    if (reply.message.to != frame->from) continue;
+  if (message == nullptr || message->lineage != process.former->lineage()) return false;
+  std::vector<reg::Action> actions;
+  process.former->step(reg::Received{*message}, clock_.now(), &actions);
+  for (const reg::Action& action : actions) {
+    const auto* reply = std::get_if<reg::Send>(&action);
+    if (reply == nullptr || reply->message.to != frame->from) continue;
     execute(slot, succession::Send{
                       received->connection, "",
-                      succession::encode_frame({kJobId, process.id, frame->from, reply.message})});
+                      succession::encode_frame({kJobId, process.id, frame->from, reply->message})});
   }
   return true;
 }

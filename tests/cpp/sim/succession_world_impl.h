@@ -11,7 +11,7 @@
 #include <set>
 #include <utility>
 
-#include "core/register/register_machine_impl.h"
+#include "core/register/register_machine.h"
 #include "core/succession/succession_machine.h"
 #include "core/succession/witnessed_job.h"
 #include "sim/kernel/seeds.h"
@@ -32,23 +32,6 @@ inline constexpr Duration kOverrideTimeout = 60s;
 inline constexpr std::uint64_t kOperator = 9;
 // Workers of a node that is cut off end when its session is given up and they are stopped.
 inline constexpr Duration kOverlapMax = kStoreGrace + 3 * kNodeTimeout + 6s;
-
-// A voter of a lineage that was replaced, as it would be if it had not left it.
-class FormerVoter {
- public:
-  FormerVoter(const reg::Voter& self, const reg::VoterState& state, Instant now);
-  // The replies to the message.
-  std::vector<reg::Send> receive(const reg::Message& message, Instant now);
-
- private:
-  // A state is restored with any number of voters, and the promise needs no loss.
-  struct Rules {
-    static constexpr bool has(reg::Rule rule) {
-      return rule != reg::Rule::kStateOfOneVoter && rule != reg::Rule::kLostIncumbent;
-    }
-  };
-  reg::BasicRegister<Rules> register_;
-};
 
 class SuccessionScenes;
 
@@ -87,9 +70,9 @@ class SuccessionWorld : public SimProcesses {
     std::uint64_t servers = 0;
     SuccessionChecker* checker = nullptr;  // of the job that its server coordinates
     bool has_changed = false;              // to the lineage that replaces the first one
-    // Only without the rule kLeaveReplaced: goes on voting in the former lineage.
-    std::unique_ptr<FormerVoter> former;
-    std::optional<reg::VoterState> state;  // of its register before the event
+    // Only without the rule kLeaveReplaced: its register of the former lineage, which goes on
+    // voting. Until the node has changed: as it was before the event.
+    std::optional<reg::Register> former;
   };
 
   bool has(Trait trait) const { return (scene_.traits & trait) != 0; }
@@ -119,7 +102,6 @@ class SuccessionWorld : public SimProcesses {
     process.id = {slot + 1, process.life};
     begin_machine(slot);
     process.former.reset();
-    process.state.reset();
     process.has_changed = false;
     const bool is_host =
         slot == 0 && !has(kStandalone) && (process.life == 1 || has(kReturn) || has(kSameId));
@@ -400,9 +382,6 @@ class SuccessionWorld : public SimProcesses {
     process.has_changed = true;
     new_lineage_ = *after;
     if (!replaced_) replaced_.emplace(checker_);
-    if (deleted_ != ServiceRule::kLeaveReplaced || !process.state) return;
-    process.former = std::make_unique<FormerVoter>(reg::Voter{process.id, voter_address(slot)},
-                                                   *process.state, clock_.now());
   }
 
   bool keep_voting(std::size_t slot, const succession::Event& event);

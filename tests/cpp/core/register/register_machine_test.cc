@@ -71,34 +71,6 @@ std::vector<Message> sent(const std::vector<Action>& actions) {
 
 Content content(std::uint64_t round) { return {1, round, false, "members"}; }
 
-TEST(RegisterMachine, OneVoterPersistsARecordBeforeItDelivers) {
-  One one = node(1);
-  one.step(hosts(1));
-  const std::vector<Action> actions = one.step(Begin{kLineage, content(1)});
-  ASSERT_GE(position<Persist>(actions), 0);
-  EXPECT_LT(position<Persist>(actions), position<Deliver>(actions));
-  Register again(voter(1), RegisterSettings{}, 2);
-  ASSERT_TRUE(again.restore(one.machine.state(), one.now));
-  std::vector<Action> after;
-  again.step(Tick{}, one.now, &after);
-  EXPECT_GE(position<Elected>(after), 0);
-  EXPECT_EQ(again.known()->record.newness.term, 2u);
-}
-
-// A file that still showed the one voter would revive its authority after a restart, beside the
-// coordinator that the three have elected since.
-TEST(RegisterMachine, TheFileOfOneVoterGivesNoAuthorityOnceThereAreThree) {
-  One one = node(1);
-  one.step(hosts(1));
-  one.step(Begin{kLineage, content(1)});
-  const std::vector<Action> actions = one.step(hosts(3));  // asks the new voters at once
-  ASSERT_EQ(sent<Accept>(actions).size(), 2u);
-  ASSERT_GE(position<Persist>(actions), 0);
-  EXPECT_LT(position<Persist>(actions), position<Send>(actions));
-  Register again(voter(1), RegisterSettings{}, 2);
-  EXPECT_FALSE(again.restore(one.machine.state(), one.now));
-}
-
 // Brings node 1 to coordinate voters 1, 2 and 3, all of which know the record to be in force.
 One coordinator_of_three() {
   One one = node(1);
@@ -116,7 +88,7 @@ TEST(RegisterMachine, AHandOverIsNotRepeatedAfterAnAttemptOfItsOwn) {
   const std::vector<HandOver> handed = sent<HandOver>(one.step(Resign{voter(2)}));
   ASSERT_EQ(handed.size(), 1u);
   EXPECT_EQ(handed[0].term, 2u);
-  EXPECT_EQ(one.machine.state().promised, 2u);
+  EXPECT_EQ(one.machine.highest_term(), 2u);
   one.now += milliseconds(50);
   const std::vector<HandOver> repeated = sent<HandOver>(one.step(Tick{}));
   ASSERT_EQ(repeated.size(), 1u) << "a lost message is sent again";
@@ -126,7 +98,7 @@ TEST(RegisterMachine, AHandOverIsNotRepeatedAfterAnAttemptOfItsOwn) {
   const std::vector<Ask> asked = sent<Ask>(one.step(Tick{}));
   ASSERT_FALSE(asked.empty());
   one.receive(3, AskReply{asked[0].attempt, true, 1, std::nullopt});
-  EXPECT_EQ(one.machine.state().promised, 3u);
+  EXPECT_EQ(one.machine.highest_term(), 3u);
   one.receive(3, Promise{3, true, 3, std::nullopt});
   ASSERT_EQ(one.machine.role(), Role::kReproposing);
   for (int turn = 0; turn < 3; ++turn) {
