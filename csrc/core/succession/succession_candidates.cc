@@ -1,4 +1,4 @@
-// The nodes that could vote, as the coordinator in this process finds them.
+// The nodes and witnesses that could vote, as the coordinator in this process finds them.
 
 #include <algorithm>
 #include <set>
@@ -14,6 +14,9 @@ namespace {
 
 // Twice the most voters.
 constexpr std::size_t kProbedMax = 2 * reg::kVotersMax;
+constexpr int kWitnessProbesPerTimeout = 8;
+// Each one is dialed as long as this coordinator runs, and any node may name one.
+constexpr std::size_t kWitnessesMax = 4;
 
 // The nodes that have a voter port, but for one, by id.
 class Present {
@@ -226,6 +229,78 @@ void Machine::turn_on_as_needed() {
   if (voters.size() < kVotersNeeded) return;
   was_turned_on_ = true;
   emit(TurnOn{});
+}
+
+std::optional<reg::Voter> Machine::choose_successor() const {
+  if (!register_.known()) return std::nullopt;
+  // A voter, in the order of the record; another node becomes a voter first.
+  const auto all = candidates();
+  std::optional<reg::Voter> other;
+  const auto& voters = register_.known()->record.voters;
+  auto best = voters.end();
+  for (const reg::VoterCandidate& one : all) {
+    const bool is_witness = one.kind == reg::VoterCandidate::Kind::kWitness;
+    if (!one.is_reachable || is_witness || one.voter.node == settings_.self.node) continue;
+    const auto is_it = [&](const reg::Voter& voter) { return voter.node == one.voter.node; };
+    best = std::min(best, std::find_if(voters.begin(), voters.end(), is_it));
+    if (!other) other = one.voter;
+  }
+  return best != voters.end() ? *best : other;
+}
+
+// ---- Witnesses.
+
+void Machine::on(const Witnesses& event) {
+  for (const std::string& address : event.addresses) {
+    if (witnesses_.contains(address)) continue;
+    if (witnesses_.size() >= kWitnessesMax) {
+      // A witness that has never answered may be a mistake, or may have moved to this address.
+      const auto silent = std::find_if(witnesses_.begin(), witnesses_.end(),
+                                       [](const auto& one) { return one.second.node == NodeId{}; });
+      if (silent == witnesses_.end()) continue;
+      witnesses_.erase(silent);
+    }
+    witnesses_[address] = {.node = {}, .next = now_, .wait = settings_.repeat_interval};
+  }
+  probe_witnesses();
+}
+
+// A witness that answers no probe for follow_timeout counts as unreachable, though its kernel may
+// keep the connection. Counting probes instead of time allows for a stall of this process.
+void Machine::probe_witnesses() {
+  if (!is_started_) return;
+  bool has_changed = false;
+  for (auto& [address, witness] : witnesses_) {
+    if (now_ < witness.next) continue;
+    if (witness.is_reachable && ++witness.unanswered > kWitnessProbesPerTimeout) {
+      witness.is_reachable = false;
+      witness.wait = settings_.repeat_interval;
+      has_changed = true;
+    }
+    witness.wait = witness.is_reachable ? settings_.follow_timeout / kWitnessProbesPerTimeout
+                                        : std::min(2 * witness.wait, settings_.repeat_interval_max);
+    witness.next = add_saturating(now_, witness.wait);
+    send(NodeId{}, address, Probe{*own_lineage()});
+  }
+  if (has_changed) update_candidates();
+}
+
+void Machine::receive_from_witness(const std::string& address, const NodeId& node) {
+  WitnessPeer& witness = witnesses_.at(address);
+  witness.unanswered = 0;
+  const bool is_new = !std::exchange(witness.is_reachable, true) || witness.node != node;
+  witness.node = node;
+  if (!is_new) return;
+  witness.next = add_saturating(now_, settings_.follow_timeout / kWitnessProbesPerTimeout);
+  resumed_.insert(node);
+  update_candidates();
+}
+
+// A witness has another voter id in each lineage.
+void Machine::forget_witnesses() {
+  for (auto& [address, witness] : witnesses_) {
+    witness = {.node = {}, .next = now_, .wait = settings_.repeat_interval};
+  }
 }
 
 }  // namespace elastic::succession

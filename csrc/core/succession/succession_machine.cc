@@ -15,10 +15,15 @@
 #include "core/succession/succession_machine.h"
 
 #include <algorithm>
-#include <set>
+#include <iterator>
 #include <utility>
 
+#include "core/base/duration_text.h"
+#include "core/base/earliest.h"
+#include "core/succession/meeting.h"
+
 namespace elastic::succession {
+
 Machine::Machine(Settings settings, std::uint64_t seed)
     : settings_(std::move(settings)),
       register_(settings_.self, register_settings(), seed),
@@ -31,7 +36,6 @@ Machine::Machine(Settings settings, std::uint64_t seed)
 
 reg::RegisterSettings Machine::register_settings() const {
   reg::RegisterSettings all = settings_.reg;
-  all.is_candidate = !settings_.is_witness;
   all.accept_timeout = settings_.follow_timeout;
   return all;
 }
@@ -46,20 +50,16 @@ void Machine::step(const Event& event, Instant now, std::vector<Action>* actions
 
 std::optional<Instant> Machine::next_deadline() const {
   if (is_dissolved_) return std::nullopt;
-  Instant next = register_.next_deadline().value_or(Instant::max());
+  Instant next = core::earliest({register_.next_deadline(), follow_until_, ask_at_, announce_at_,
+                                 majority_log_at_, stranded_log_at_})
+                     .value_or(Instant::max());
   for (const auto& [node, one] : probed_) {
     if (!one.is_done) next = std::min(next, one.next);
   }
   if (!announced_.empty()) next = std::min(next, announce_next_);
   if (ending_) next = std::min(next, ending_->deadline);
-  if (follow_until_) next = std::min(next, *follow_until_);
-  if (ask_at_) next = std::min(next, *ask_at_);
-  if (majority_log_at_) next = std::min(next, *majority_log_at_);
   if (is_started_ && resume_until_ != Instant::min()) next = std::min(next, resume_until_);
-  if (lost_at_) next = std::min(next, *lost_at_);
-  if (announce_at_) next = std::min(next, *announce_at_);
   if (survey_) next = std::min({next, survey_->ends, survey_->next});
-  if (stranded_log_at_) next = std::min(next, *stranded_log_at_);
   if (is_started_) {
     for (const auto& [address, witness] : witnesses_) next = std::min(next, witness.next);
   }
@@ -161,15 +161,16 @@ void Machine::on(const Received& event) {
     return;
   }
   if (frame->to != NodeId{} && frame->to != settings_.self.node) return;
-  note_connection(frame->from, event.connection);
+  connections_.note(frame->from, event.connection);
   const auto* reply = std::get_if<ProbeReply>(&frame->body);
   if (reply != nullptr && witnesses_.contains(event.address)) {
     if (reply->lineage == own_lineage()) receive_from_witness(event.address, frame->from);
     return;
   }
   std::visit([&](const auto& body) { receive(*frame, body); }, frame->body);
-  if (settings_.is_witness) watch_incumbent(frame->from);
 }
+
+void Machine::on(const ConnectionEnded& event) { connections_.end(event.connection); }
 
 void Machine::receive(const VoterFrame& frame, const reg::Message& message) {
   if (message.from != frame.from) return;
@@ -322,23 +323,6 @@ void Machine::on(const Resign&) {
   }
 }
 
-std::optional<reg::Voter> Machine::choose_successor() const {
-  if (!register_.known()) return std::nullopt;
-  // A voter, in the order of the record; another node becomes a voter first.
-  const auto all = candidates();
-  std::optional<reg::Voter> other;
-  const auto& voters = register_.known()->record.voters;
-  auto best = voters.end();
-  for (const reg::VoterCandidate& one : all) {
-    const bool is_witness = one.kind == reg::VoterCandidate::Kind::kWitness;
-    if (!one.is_reachable || is_witness || one.voter.node == settings_.self.node) continue;
-    const auto is_it = [&](const reg::Voter& voter) { return voter.node == one.voter.node; };
-    best = std::min(best, std::find_if(voters.begin(), voters.end(), is_it));
-    if (!other) other = one.voter;
-  }
-  return best != voters.end() ? *best : other;
-}
-
 // By value: the reason may be a part of what is reset here.
 void Machine::stop_service(std::string reason) {
   const bool was_started = is_started_;
@@ -362,6 +346,177 @@ void Machine::end_service() {
   candidates_.clear();
   open_.reset();
   service_.clear();
+}
+
+// ---- What the register decides.
+
+// An action may feed a further event, whose actions follow those of the first one.
+void Machine::feed(const reg::Event& event) {
+  std::vector<reg::Action> actions;
+  register_.step(event, now_, &actions);
+  std::move(actions.begin(), actions.end(), std::back_inserter(register_actions_));
+  if (std::exchange(is_executing_, true)) return;
+  while (!register_actions_.empty()) {
+    reg::Action action = std::move(register_actions_.front());
+    register_actions_.pop_front();
+    std::visit([this](auto& one) { execute(one); }, action);
+  }
+  is_executing_ = false;
+  watch_elected();
+}
+
+// A coordinator whose record this voter has accepted announces itself, unless it is lost before.
+void Machine::watch_elected() {
+  const auto& elected = register_.incumbent();
+  if (!elected || elected->node == settings_.self.node || register_.has_lost_incumbent()) return;
+  // One that was lost may have been elected again.
+  if (elected->node == session_with_ && !is_lost_) return;
+  const Watched now{elected->node, register_.known()->record.newness.term};
+  if (std::exchange(watched_, now) == now) return;
+  follow_until_ = add_saturating(now_, settings_.follow_timeout);
+}
+
+void Machine::execute(reg::Send& action) {
+  const NodeId to = action.message.to;
+  send(to, action.address, std::move(action.message));
+}
+
+void Machine::execute(const reg::Elected& action) {
+  const reg::Record& record = action.record;
+  auto job = decode_record(record.content.bytes);
+  if (!job.ok()) {
+    emit(Log{std::string(job.status().message())});
+    feed(reg::StepDown{});
+    return;
+  }
+  // A deposed coordinator that waits for its successor's address, and is elected itself.
+  stop_service("this node was elected again, in a later term");
+  const bool has_former = incumbent_ && incumbent_->node != settings_.self.node;
+  const NodeId former = has_former ? incumbent_->node : NodeId{};
+  incumbent_ = Incumbent{.lineage = record.lineage,
+                         .term = record.newness.term,
+                         .node = settings_.self.node,
+                         .address = {},
+                         .voters = record.voters,
+                         .replaces = job->replaces};
+  emit(Log{"this node was elected to run the job's coordinator (term " +
+           std::to_string(record.newness.term) + ")"});
+  take_office(record, *std::move(job), former, is_lost_ ? former : NodeId{});
+}
+
+// The owner starts the coordinator of incumbent_, which is in this process. `record`: its voters
+// include that of the former coordinator, if it was one. `lost`: as in StartCoordinator.
+void Machine::take_office(const reg::Record& record, JobRecord job, const NodeId& former,
+                          const NodeId& lost) {
+  on(Timings{job.settings.node_timeout, job.settings.store_grace});
+  ending_.reset();
+  former_incumbent_ = former;
+  former_address_.clear();
+  for (const auto* voters : {&record.voters, &record.previous_voters}) {
+    for (const reg::Voter& voter : *voters) {
+      if (voter.node == former) former_address_ = voter.address;
+    }
+  }
+  resumed_.clear();
+  resume_until_ = add_saturating(now_, settings_.follow_timeout);
+  is_started_ = was_turned_on_ = has_majority_ = true;
+  follow_until_.reset();
+  emit(StartCoordinator{incumbent_->lineage, incumbent_->term, std::move(job), lost});
+  update_candidates();
+}
+
+void Machine::execute(const reg::Deliver& action) {
+  const reg::Record& record = action.record;
+  incumbent_->voters = record.voters;
+  if (open_ && open_->content == record.content) {
+    emit(InForce{std::exchange(open_, std::nullopt)->number});
+  }
+  if (!incumbent_->address.empty()) inform();
+}
+
+void Machine::execute(const reg::Deposed& action) {
+  if (!is_started_) return;
+  const std::string reason = ending_ ? ending_->reason : action.reason;
+  emit(Log{"the coordinator in this process has no authority any more: " + reason});
+  ending_ = Ending{reason, add_saturating(now_, settings_.handover_timeout)};
+  const bool has_successor = incumbent_ && incumbent_->node != settings_.self.node;
+  if (has_successor && !incumbent_->address.empty()) stop_service(reason);
+}
+
+// Logged when it lasts: voters that resume one by one after an election do not.
+void Machine::execute(const reg::MajorityLost& action) {
+  unreachable_.clear();
+  for (const reg::Voter& voter : action.unreachable) {
+    unreachable_ += (unreachable_.empty() ? "" : ", ") + voter.address;
+  }
+  has_majority_ = false;
+  majority_log_at_ = add_saturating(now_, settings_.repeat_interval);
+  emit(MajorityLost{action.unreachable});
+}
+
+void Machine::execute(const reg::MajorityRegained&) {
+  has_majority_ = true;
+  if (!std::exchange(majority_log_at_, std::nullopt)) {
+    emit(Log{"the coordinator reaches a majority of its voters again"});
+  }
+  emit(MajorityRegained{});
+}
+
+void Machine::execute(const reg::AuthorityExpired&) {
+  const std::string reason =
+      "the coordinator reached no majority of its voters for store_grace: the other hosts may go "
+      "on "
+      "without this one";
+  stop_service(reason);
+  emit(Expired{reason});
+}
+
+void Machine::execute(const reg::VoterSilent& action) {
+  emit(Log{"the voter at " + action.voter.address +
+           " answers, but has not accepted the job's record for " +
+           core::duration_text(settings_.follow_timeout) + ": it counts as unreachable"});
+}
+
+// ---- Announcements at the endpoints, and what they meet there (R8).
+
+// Nodes that start after the election know the endpoints only.
+void Machine::announce_at_endpoints() {
+  announce_at_ = add_saturating(now_, kAnnounceInterval);
+  // The nodes of a job that has ended are not to be joined by those of the next one.
+  if (has_majority_ && !has_result()) emit(AnnounceAtEndpoints{*incumbent_});
+}
+
+bool Machine::has_result() const {
+  const auto& known = register_.known();
+  return known && known->is_in_force && known->record.content.is_result;
+}
+
+void Machine::on(const EndpointsAreHere&) { announce_at_.reset(); }
+
+void Machine::on(const Met& event) {
+  if (!is_started_ || has_result()) return;
+  // An operator has replaced this lineage, which has no majority: its nodes keep their workers.
+  if (may_change(event.incumbent.replaces)) return follow(event.incumbent);
+  if (event.incumbent.node == settings_.self.node) return;  // a process directs nodes here
+  const bool is_named = register_.known() || first_term_ > 1;
+  switch (meet(is_named ? incumbent_ : std::nullopt, event.incumbent)) {
+    case Meeting::kSame:
+    case Meeting::kOurs: break;
+    case Meeting::kLater:
+      follow(event.incumbent);
+      // Two nodes were asked to take the job over, and the other one was asked later.
+      if (!register_.known()) stop_service("another node runs the coordinator of the job");
+      break;
+    case Meeting::kTheirs: dissolve(event.incumbent); break;
+  }
+}
+
+void Machine::dissolve(const Incumbent& by) {
+  emit(Log{"the job runs already, with the coordinator at " + by.address + " (term " +
+           std::to_string(by.term) + "): the nodes of this coordinator join it there"});
+  end_service();
+  is_dissolved_ = true;
+  emit(Displaced{by});
 }
 
 // ---- Time.
@@ -389,7 +544,6 @@ void Machine::on(const Tick&) {
   survey_voters();
   probe_nodes();
   probe_witnesses();
-  judge_incumbent();
   if (announce_at_ && now_ >= *announce_at_) announce_at_endpoints();
   if (!announced_.empty() && incumbent_ && now_ >= announce_next_) {
     announce_next_ = repeat(announced_, Announce{*incumbent_});
@@ -416,11 +570,9 @@ Instant Machine::repeat(RepeatedTo& all, const VoterBody& body) {
   return next;
 }
 
-// A reply goes back on the connection on which the node's last frame arrived.
+// Without an address: a reply.
 void Machine::send(const NodeId& to, const std::string& address, VoterBody body) {
-  const auto found = last_connection_.find(to);
-  const bool is_reply = address.empty() && found != last_connection_.end();
-  emit(Send{is_reply ? found->second : 0, address,
+  emit(Send{address.empty() ? connections_.last_of(to) : 0, address,
             encode_frame({settings_.job_id, settings_.self.node, to, std::move(body)})});
 }
 

@@ -45,6 +45,7 @@
 #include "core/register/register_machine.h"
 #include "core/succession/succession_events.h"
 #include "core/succession/succession_types.h"
+#include "core/succession/voter_connections.h"
 #include "core/succession/voter_wire.h"
 #include "elastic/time.h"
 
@@ -54,7 +55,6 @@ struct Settings {
   std::string job_id;
   reg::Voter self;             // this life of the process, and its voter port; "": it has none
   bool is_standalone = false;  // a separate coordinator: it proposes and is no candidate
-  bool is_witness = false;     // WitnessedJob: it votes, and has no node and no coordinator
   // The process has left another lineage for this one, and votes in no other one; nullopt: it
   // learns the lineage of its job from the coordinator, or from a record that names it.
   std::optional<reg::LineageId> lineage = {};
@@ -122,7 +122,6 @@ class Machine {
   void on(const EndpointsAreHere& event);
   void on(const Tick& event);
 
-  void note_connection(const NodeId& node, ConnectionId connection);
   void receive(const VoterFrame& frame, const reg::Message& message);
   void receive(const VoterFrame& frame, const Probe& message);
   void receive(const VoterFrame& frame, const ProbeReply& message);
@@ -181,10 +180,6 @@ class Machine {
   std::string override_hint() const;
   void log_stranded();
 
-  // As a witness.
-  void watch_incumbent(const NodeId& from);
-  void judge_incumbent();
-
   // As a node.
   bool learn(const Incumbent& incumbent);
   void follow(const Incumbent& incumbent);
@@ -212,8 +207,7 @@ class Machine {
   std::vector<Action>* out_ = nullptr;
 
   std::optional<Incumbent> incumbent_;
-  std::map<NodeId, ConnectionId> last_connection_;  // on which a node's last frame arrived
-  std::map<ConnectionId, NodeId> sender_of_;        // the last one, of each open connection
+  VoterConnections connections_;
   // Of the first record, if the coordinator of this process proposes it.
   reg::LineageId first_lineage_;
   std::uint64_t first_term_ = 1;
@@ -284,12 +278,6 @@ class Machine {
   std::map<NodeId, std::uint64_t> commands_;  // their nonces, by sender; not answered yet
   std::optional<reg::LineageId> begun_;       // the lineage that an override has begun here
   std::optional<Instant> stranded_log_at_;    // no coordinator was elected until then
-
-  // A witness: the coordinator of the newest record counts as lost at that time.
-  NodeId witnessed_;
-  std::optional<Instant> lost_at_;
-  Duration silence_max_{};
-  Duration reconnect_grace_{};
 };
 
 }  // namespace elastic::succession

@@ -277,7 +277,7 @@ void Machine::log_stranded() {
   if (!stranded_log_at_ || now_ < *stranded_log_at_) return;
   stranded_log_at_.reset();
   const auto& known = register_.known();
-  if (settings_.is_witness || is_coordinator() || !known) return;
+  if (is_coordinator() || !known) return;
   if (!reg::names(known->record, settings_.self.node)) return;
   emit(Log{"no coordinator is elected, because no majority of the job's voters answers (" +
            list_of(known->record.voters) + ")" + override_hint()});

@@ -2,22 +2,64 @@
 
 // A witness's part in one job: it votes, and has no node, no session and no coordinator.
 //
-// A job id may be used again, and an operator may replace a lineage: the witness has a machine, and
-// so a register and a voter id, for each lineage. Pure; the same contract as succession::Machine.
+// A job id may be used again, and an operator may replace a lineage: the witness is another voter,
+// with a register and an id, in each lineage.
+//
+// Pure: time comes with each call, chance from a seed. Not thread-safe. The owner executes the
+// actions in order, and calls tick() at next_deadline().
 
 #include <cstddef>
 #include <cstdint>
 #include <map>
-#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "core/base/rng.h"
-#include "core/succession/succession_machine.h"
+#include "core/register/register_machine.h"
+#include "core/succession/succession_events.h"
+#include "core/succession/voter_connections.h"
+#include "core/succession/voter_wire.h"
 
 namespace elastic::succession {
+
+// The witness in one lineage. It has no session: it notices the loss of the coordinator by the
+// connection of that to this port.
+class WitnessVoter {
+ public:
+  // `self`: of this lineage. `seed`: random.
+  WitnessVoter(std::string job_id, const NodeId& self, std::uint64_t seed)
+      : job_id_(std::move(job_id)),
+        self_(self),
+        register_({self, ""}, {.is_candidate = false}, seed) {}
+
+  void receive(const VoterFrame& frame, ConnectionId connection, Instant now,
+               std::vector<Action>* actions);
+  void connection_ended(ConnectionId connection, Instant now);
+  void tick(Instant now, std::vector<Action>* actions);
+  std::optional<Instant> next_deadline() const;
+
+  // The newest record; nullopt: it has not voted yet.
+  const std::optional<reg::KnownRecord>& known() const { return register_.known(); }
+  // The lineage, in which it has voted, is replaced, and it may leave it for that.
+  bool may_change(const std::vector<Replaced>& replaces) const;
+
+ private:
+  void watch_incumbent(const NodeId& from, std::vector<Action>* actions);
+  void feed(const reg::Event& event, std::vector<Action>* actions);
+  void reply(const NodeId& to, VoterBody body, std::vector<Action>* actions) const;
+
+  std::string job_id_;
+  NodeId self_;
+  reg::Register register_;
+  VoterConnections connections_;
+  Instant now_;
+  NodeId watched_;                  // the coordinator of the newest record
+  std::optional<Instant> lost_at_;  // it counts as lost then
+  Duration silence_max_{};          // of it
+  Duration reconnect_grace_{};
+};
 
 class WitnessedJob {
  public:
@@ -30,7 +72,7 @@ class WitnessedJob {
   WitnessedJob(std::string job_id, std::uint64_t seed) : job_id_(std::move(job_id)), rng_(seed) {}
 
   void receive(const Received& event, Instant now, std::vector<Action>* actions);
-  void connection_ended(const ConnectionEnded& event, Instant now, std::vector<Action>* actions);
+  void connection_ended(const ConnectionEnded& event, Instant now);
   void tick(Instant now, std::vector<Action>* actions);
   std::optional<Instant> next_deadline() const;
 
@@ -40,22 +82,20 @@ class WitnessedJob {
 
  private:
   struct Lineage {
-    std::unique_ptr<Machine> machine;
+    WitnessVoter voter;
     Instant last_frame;
-    std::vector<Replaced> replaces;  // of its records
+    std::vector<Replaced> replaces = {};  // of its records
     std::uint64_t logged_term = 0;
   };
-  using Lineages = std::map<reg::LineageId, Lineage>;
 
   Lineage* find_or_add(const reg::LineageId& id);
   bool replace_others(const reg::LineageId& id, const reg::Message& message, Lineage* lineage);
-  void step(Lineage* lineage, const Event& event, std::vector<Action>* actions);
   void refuse(const VoterFrame& frame, ConnectionId connection, std::vector<Action>* actions);
 
   const std::string job_id_;
   Rng rng_;
   Instant now_;
-  Lineages lineages_;
+  std::map<reg::LineageId, Lineage> lineages_;
 };
 
 }  // namespace elastic::succession

@@ -35,11 +35,7 @@ WitnessService::WitnessService(os::EventLoop* loop, const WitnessOptions& option
               .on_ended =
                   [this](VoterLinks::ConnectionId connection) {
                     const succession::ConnectionEnded event{connection};
-                    for (auto& [id, job] : jobs_) {
-                      std::vector<succession::Action> actions;
-                      job.connection_ended(event, loop_->now(), &actions);
-                      execute(id, actions);
-                    }
+                    for (auto& [id, job] : jobs_) job.connection_ended(event, loop_->now());
                     arm();
                   }}),
       timer_(loop, [this] { tick(); }) {}

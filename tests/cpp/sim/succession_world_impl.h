@@ -132,7 +132,6 @@ class SuccessionWorld : public SimProcesses {
     settings.lineage = lineage;
     settings.job_id = kJobId;
     settings.self = {process.id, is_witness(slot) ? "" : voter_address(slot)};
-    settings.is_witness = is_witness(slot);
     settings.is_standalone = slot == kCoordinatorSlot;
     settings.reg.voters = 0;
     settings.reg.store_grace = kStoreGrace;
@@ -235,7 +234,7 @@ class SuccessionWorld : public SimProcesses {
     if (const auto* received = std::get_if<succession::Received>(&event)) {
       witness.receive(*received, clock_.now(), &actions);
     } else if (const auto* ended = std::get_if<succession::ConnectionEnded>(&event)) {
-      witness.connection_ended(*ended, clock_.now(), &actions);
+      witness.connection_ended(*ended, clock_.now());
     } else if (std::holds_alternative<succession::Tick>(event)) {
       witness.tick(clock_.now(), &actions);
     }

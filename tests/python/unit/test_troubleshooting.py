@@ -40,7 +40,6 @@ MESSAGES = (
     "core/session/session_machine.cc",
     "core/succession/succession_machine.cc",
     "core/succession/succession_override.cc",
-    "core/succession/succession_register.cc",
     "core/succession/witnessed_job.cc",
     "core/workers",
     "host",
