@@ -130,8 +130,7 @@ void BasicRegister<Rules>::consider(const NodeId& from,
     reporters_.push_back(from);
   }
   if (is_new) {
-    const bool is_named = contains(known_->record.voters, self_.node) ||
-                          contains(known_->record.previous_voters, self_.node);
+    const bool is_named = names(known_->record, self_.node);
     if (role_ == Role::kAsking && !is_named) return give_up_attempt();  // it votes no longer
     request_votes();
   }

@@ -80,12 +80,8 @@ void BasicRegister<Rules>::on(const CandidatesChanged& event) {
   const std::vector<VoterCandidate> before = std::exchange(candidates_, event.candidates);
   if (role_ != Role::kCoordinator) return;
   // A voter that was not there cannot have answered, and one that is there again may.
-  std::erase_if(unanswered_, [&](const auto& entry) {
-    const auto is_it = [&](const VoterCandidate& one) {
-      return one.voter.node == entry.first && one.is_reachable;
-    };
-    return std::none_of(candidates_.begin(), candidates_.end(), is_it);
-  });
+  std::erase_if(unanswered_,
+                [this](const auto& entry) { return !has_reached(candidates_, entry.first); });
   forget_old_silence();
   confirm_returned_voters(before);
   if (successor_ && !is_reachable(successor_->node)) successor_.reset();
@@ -302,10 +298,7 @@ template <typename Rules>
 void BasicRegister<Rules>::confirm_returned_voters(std::span<const VoterCandidate> before) {
   if (!known_ || proposal_) return;
   for (const Voter& voter : voters_of(known_->record)) {
-    const bool was_reachable = std::any_of(before.begin(), before.end(), [&](const auto& one) {
-      return one.voter.node == voter.node && one.is_reachable;
-    });
-    if (was_reachable || !is_reachable(voter.node)) continue;
+    if (has_reached(before, voter.node) || !is_reachable(voter.node)) continue;
     unconfirmed_.insert(voter.node);
     record_holders_.erase(voter.node);
     send_accept(voter, *known_);
@@ -324,11 +317,7 @@ void BasicRegister<Rules>::judge_silence() {
     const bool is_due = now_ >= add_saturating(found->second.since, settings_.accept_timeout);
     if (!is_due || found->second.sent < kSentBeforeSilent) continue;
     found->second.is_silent = has_changed = true;
-    const bool is_there =
-        std::any_of(candidates_.begin(), candidates_.end(), [&](const VoterCandidate& one) {
-          return one.voter.node == voter.node && one.is_reachable;
-        });
-    if (is_there) emit(VoterSilent{voter});
+    if (has_reached(candidates_, voter.node)) emit(VoterSilent{voter});
   }
   if (!has_changed) return;
   if (successor_ && !is_reachable(successor_->node)) successor_.reset();
@@ -341,9 +330,7 @@ void BasicRegister<Rules>::forget_old_silence() {
   if (!known_) return;
   const Duration time = settings_.accept_timeout + settings_.store_grace;
   std::erase_if(unanswered_, [&](const auto& entry) {
-    const bool is_voter = contains(known_->record.voters, entry.first) ||
-                          contains(known_->record.previous_voters, entry.first);
-    return !is_voter && now_ >= add_saturating(entry.second.since, time);
+    return !names(known_->record, entry.first) && now_ >= add_saturating(entry.second.since, time);
   });
 }
 
@@ -505,12 +492,8 @@ void BasicRegister<Rules>::repeat() {
 template <typename Rules>
 bool BasicRegister<Rules>::is_majority(std::span<const Voter> voters,
                                        const std::set<NodeId>& votes) const {
-  const auto count =
-      static_cast<std::size_t>(std::count_if(voters.begin(), voters.end(), [&](const Voter& voter) {
-        return votes.contains(voter.node);
-      }));
-  if (!has(Rule::kStrictMajority)) return count >= std::max<std::size_t>(1, voters.size() / 2);
-  return 2 * count > voters.size();
+  if (has(Rule::kStrictMajority)) return reg::is_majority(voters, votes);
+  return count_in(voters, votes) >= std::max<std::size_t>(1, voters.size() / 2);
 }
 
 template <typename Rules>
@@ -521,11 +504,7 @@ bool BasicRegister<Rules>::is_newer(const Newness& left, const Newness& right) c
 
 template <typename Rules>
 bool BasicRegister<Rules>::is_reachable(const NodeId& node) const {
-  if (node == self_.node) return true;
-  if (is_silent(node)) return false;
-  return std::any_of(candidates_.begin(), candidates_.end(), [&](const VoterCandidate& candidate) {
-    return candidate.voter.node == node && candidate.is_reachable;
-  });
+  return node == self_.node || (!is_silent(node) && has_reached(candidates_, node));
 }
 
 template <typename Rules>

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -44,6 +45,20 @@ inline bool contains(std::span<const Voter> voters, const NodeId& node) {
 }
 inline bool names(const Record& record, const NodeId& node) {
   return contains(record.voters, node) || contains(record.previous_voters, node);
+}
+inline bool has_reached(std::span<const VoterCandidate> candidates, const NodeId& node) {
+  return std::any_of(candidates.begin(), candidates.end(), [&](const VoterCandidate& candidate) {
+    return candidate.voter.node == node && candidate.is_reachable;
+  });
+}
+// How many of the voters are among these nodes.
+inline std::size_t count_in(std::span<const Voter> voters, const std::set<NodeId>& nodes) {
+  return static_cast<std::size_t>(
+      std::count_if(voters.begin(), voters.end(),
+                    [&](const Voter& voter) { return nodes.contains(voter.node); }));
+}
+inline bool is_majority(std::span<const Voter> voters, const std::set<NodeId>& nodes) {
+  return 2 * count_in(voters, nodes) > voters.size();
 }
 
 }  // namespace elastic::reg

@@ -43,12 +43,6 @@ class Present {
   std::vector<const KnownNode*> nodes_;
 };
 
-// "10.0.0.7:4711" -> "10.0.0.7", "[::1]:4711" -> "::1".
-std::string host_of(const std::string& address) {
-  const std::string host = address.substr(0, address.rfind(':'));
-  return host.starts_with('[') ? host.substr(1, host.size() - 2) : host;
-}
-
 }  // namespace
 
 std::string Machine::unreached_voters() const {
@@ -74,10 +68,7 @@ std::size_t Machine::num_lost_voters() const {
   const auto all = candidates();
   return static_cast<std::size_t>(
       std::count_if(voters.begin(), voters.end(), [&](const reg::Voter& voter) {
-        const auto is_there = [&](const reg::VoterCandidate& one) {
-          return one.voter.node == voter.node && one.is_reachable;
-        };
-        return voter.node != settings_.self.node && std::none_of(all.begin(), all.end(), is_there);
+        return voter.node != settings_.self.node && !reg::has_reached(all, voter.node);
       }));
 }
 

@@ -445,10 +445,7 @@ void Machine::execute(const reg::Deposed& action) {
 
 // Logged when it lasts: voters that resume one by one after an election do not.
 void Machine::execute(const reg::MajorityLost& action) {
-  unreachable_.clear();
-  for (const reg::Voter& voter : action.unreachable) {
-    unreachable_ += (unreachable_.empty() ? "" : ", ") + voter.address;
-  }
+  unreachable_ = list_of(action.unreachable);
   has_majority_ = false;
   majority_log_at_ = add_saturating(now_, settings_.repeat_interval);
   emit(MajorityLost{action.unreachable});

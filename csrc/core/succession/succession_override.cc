@@ -26,25 +26,12 @@ constexpr std::uint64_t kSurveyAttempt = 0;
 // Operators that wait for an answer.
 constexpr std::size_t kCommandsMax = 8;
 
-std::string list_of(const std::vector<reg::Voter>& voters) {
-  std::string all;
-  for (const reg::Voter& voter : voters) all += (all.empty() ? "" : ", ") + voter.address;
-  return all;
-}
-
-bool has_majority(const std::vector<reg::Voter>& voters, const std::set<NodeId>& nodes) {
-  const auto count = std::count_if(voters.begin(), voters.end(), [&](const reg::Voter& voter) {
-    return nodes.contains(voter.node);
-  });
-  return 2 * static_cast<std::size_t>(count) > voters.size();
-}
-
 // These nodes can elect a coordinator that continues the record.
 bool can_elect(const reg::KnownRecord& known, const std::set<NodeId>& nodes) {
   const reg::Record& record = known.record;
-  if (!has_majority(record.voters, nodes)) return false;
+  if (!reg::is_majority(record.voters, nodes)) return false;
   return known.is_in_force || record.previous_voters.empty() ||
-         has_majority(record.previous_voters, nodes);
+         reg::is_majority(record.previous_voters, nodes);
 }
 
 }  // namespace

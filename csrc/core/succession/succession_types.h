@@ -47,6 +47,10 @@ struct Incumbent {
 
 // The incumbent as users see it.
 CoordinatorInfo describe(const Incumbent& incumbent);
+// Their addresses, for messages.
+std::string list_of(const std::vector<reg::Voter>& voters);
+// "10.0.0.7:4711" -> "10.0.0.7", "[::1]:4711" -> "::1".
+std::string host_of(const std::string& address);
 
 // The coordinator that a former one has named, as one of its nodes repeats it.
 struct Successor {

@@ -35,7 +35,7 @@ Status CoordinatorJob::succeed(const succession::StartCoordinator& start, const 
   job_->gate().set_replaces(record.replaces);
   for (const succession::RecordedNode& one : record.nodes) {
     if (one.voter_address.empty()) continue;
-    voter_ports_[one.node] = {one.voter_address, host_of(one.voter_address), {}};
+    voter_ports_[one.node] = {one.voter_address, succession::host_of(one.voter_address), {}};
     job_->gate().set_voter_address(one.node, one.voter_address);
   }
   if (start.is_recorded) job_->gate().turn_on_restored(*rendezvous());

@@ -42,7 +42,7 @@ void JobVoters::log_survival(const std::string& job) {
   succession::SurvivalFacts facts;
   if (const auto& incumbent = voter.incumbent()) {
     facts.voters = incumbent->voters.size();
-    facts.host = host_of(incumbent->address);
+    facts.host = succession::host_of(incumbent->address);
   }
   voter.describe(&facts);
   found->second.survival->set(succession::describe_survival(facts));

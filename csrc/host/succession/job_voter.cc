@@ -23,12 +23,6 @@ std::string join_address(const std::string& host, std::uint16_t port) {
   return (needs_brackets ? "[" + host + "]" : host) + ":" + std::to_string(port);
 }
 
-std::string host_of(const std::string& address) {
-  std::string host = address.substr(0, address.rfind(':'));
-  if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
-  return host;
-}
-
 JobVoter::JobVoter(os::EventLoop* loop, const Options& options, Sink sink)
     : JobSuccession(loop, std::move(sink)),
       links_(loop, options.job_id, options.tokens, limits_of(options),

@@ -70,7 +70,5 @@ class JobVoter final : public JobSuccession {
 
 // "10.0.0.7:4711", "[::1]:4711".
 std::string join_address(const std::string& host, std::uint16_t port);
-// "10.0.0.7:4711" -> "10.0.0.7", "[::1]:4711" -> "::1".
-std::string host_of(const std::string& address);
 
 }  // namespace elastic::host
