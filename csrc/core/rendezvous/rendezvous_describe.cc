@@ -162,8 +162,8 @@ RendezvousMachine::Description RendezvousMachine::describe_forming(Instant now,
           round_.at(Timer::kStartHold)};
 }
 
-rdzv::Waiting RendezvousMachine::waiting_message(Instant now, const Node& node) const {
-  Description description = describe_waiting(now, node);
+void RendezvousMachine::send_waiting(const Node& node) const {
+  Description description = describe_waiting(now_, node);
   // In the first round every node has its own join timeout.
   const bool is_limited = phase() == RendezvousPhase::kForming &&
                           node.phase == NodePhase::kJoined && node.deadline.at != Instant::max();
@@ -171,7 +171,7 @@ rdzv::Waiting RendezvousMachine::waiting_message(Instant now, const Node& node) 
     description.then = "gives up";
     description.at = node.deadline.at;
   }
-  return {node.info.id, description.message(), description.remaining(now)};
+  emit(rdzv::Waiting{node.info.id, description.message(), description.remaining(now_)});
 }
 
 RendezvousMachine::Description RendezvousMachine::describe_waiting(Instant now,

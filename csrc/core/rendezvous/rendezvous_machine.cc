@@ -123,7 +123,7 @@ void RendezvousMachine::on(const rdzv::Join& event) {
   if (is_closed()) {
     emit(rdzv::Closed{event.node.id, result_});
   } else if (is_crossing) {
-    remind(event.node.id, event.node.highest_round, now_, out_);
+    remind(event.node.id, event.node.highest_round);
   } else if (*response == Response::kAdmit) {
     admit(event.node);
   } else {

@@ -250,9 +250,8 @@ class RendezvousMachine {
   int available_nodes() const;
 
   // rendezvous_resume.cc
-  // Appends the actions that a node needs whose latest round is `received`.
-  void remind(const NodeId& id, std::uint64_t received, Instant now,
-              std::vector<RendezvousAction>* actions) const;
+  // Sends what a node needs whose latest round is `received`.
+  void remind(const NodeId& id, std::uint64_t received) const;
   bool answer_closed(const rdzv::Resume& event);
   void restore_round(const rdzv::Resume& event);
   void restore_member(const rdzv::Resume& event);
@@ -293,7 +292,6 @@ class RendezvousMachine {
   Description describe_forming(Instant now, bool with_names) const;
   Description describe_running() const;
   Description describe_waiting(Instant now, const Node& node) const;
-  rdzv::Waiting waiting_message(Instant now, const Node& node) const;
   std::string names_of(NodePhase phase, int count) const;
 
   // rendezvous_codec.cc
@@ -305,7 +303,6 @@ class RendezvousMachine {
   }
   void send_waiting(const Node& node) const;
   void send_evicted(const NodeId& id) const;
-  rdzv::Evicted eviction_of(const NodeId& id) const;
   bool has_left(const NodeId& id) const {
     const FormerNode* const known = former_nodes_.find(id);
     return known != nullptr && !known->lost;

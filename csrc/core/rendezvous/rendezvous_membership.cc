@@ -490,17 +490,15 @@ std::string RendezvousMachine::name_of(const NodeId& id) const {
   return known == nullptr ? "" : known->name;
 }
 
-rdzv::Evicted RendezvousMachine::eviction_of(const NodeId& id) const {
+void RendezvousMachine::send_evicted(const NodeId& id) const {
   const FormerNode* known = former_nodes_.find(id);
   if (known == nullptr) {
-    return {id, 0, "it is not known here: it was declared lost long ago, or never joined"};
+    emit(rdzv::Evicted{id, 0,
+                       "it is not known here: it was declared lost long ago, or never joined"});
+  } else {
+    emit(rdzv::Evicted{id, known->round, known->reason});
   }
-  return {id, known->round, known->reason};
 }
-
-void RendezvousMachine::send_evicted(const NodeId& id) const { emit(eviction_of(id)); }
-
-void RendezvousMachine::send_waiting(const Node& node) const { emit(waiting_message(now_, node)); }
 
 int RendezvousMachine::available_nodes() const {
   return static_cast<int>(nodes_.size()) + round_.missing;

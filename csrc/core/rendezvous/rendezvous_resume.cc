@@ -144,7 +144,7 @@ void RendezvousMachine::on(const rdzv::Resume& event) {
   const bool is_answered =
       std::any_of(out_->begin() + static_cast<std::ptrdiff_t>(before), out_->end(),
                   [&](const auto& action) { return addressee(action) == id; });
-  if (!is_answered) remind(id, held, now_, out_);
+  if (!is_answered) remind(id, held);
 }
 
 // False: the job that was closed is over for this node too, and the next generation has begun.
@@ -153,7 +153,7 @@ bool RendezvousMachine::answer_closed(const rdzv::Resume& event) {
   if (Node* node = find(id)) {
     record_activity(*node);
     if (event.phase != NodePhase::kWorking) stop(*node);
-    remind(id, round_.record.round, now_, out_);
+    remind(id, round_.record.round);
     return true;
   }
   const bool is_of_next_job =
@@ -356,40 +356,35 @@ void RendezvousMachine::mark_missing_lost(const std::string& reason) {
   member_departed(names, true, reason);
 }
 
-void RendezvousMachine::remind(const NodeId& id, std::uint64_t received_round, Instant now,
-                               std::vector<RendezvousAction>* actions) const {
+void RendezvousMachine::remind(const NodeId& id, std::uint64_t received) const {
   const Node* node = find(id);
-  const auto add = [&](auto action) { actions->push_back(std::move(action)); };
   if (is_closed()) {
-    add(rdzv::Closed{id, result_});
+    emit(rdzv::Closed{id, result_});
     if (node != nullptr && node->rank == 0 && round_.end.is_round_over_sent) {
-      add(rdzv::RoundOver{id, round_.record.round});
+      emit(rdzv::RoundOver{id, round_.record.round});
     }
     return;
   }
   if (node == nullptr) {
     const FormerNode* known = former_nodes_.find(id);
-    if (known != nullptr && known->timed_out) {
-      add(rdzv::TimedOut{id, known->reason});
-    } else {
-      add(eviction_of(id));
-    }
+    if (known == nullptr || !known->timed_out) return send_evicted(id);
+    emit(rdzv::TimedOut{id, known->reason});
     return;
   }
   if (round_.end.is_round_over_sent && node->rank == 0 && phase() == RendezvousPhase::kForming) {
-    add(rdzv::RoundOver{id, round_.record.round});
+    emit(rdzv::RoundOver{id, round_.record.round});
   }
   const bool is_member = node->phase == NodePhase::kWorking || node->phase == NodePhase::kStopped;
   if (!is_member) {
-    add(waiting_message(now, *node));
+    send_waiting(*node);
   } else if (phase() == RendezvousPhase::kForming) {
-    add(rdzv::Restart{id, round_.record.round, round_.end.cause, round_.end.reason,
-                      grace_of(*node)});
-  } else if (received_round < round_.record.round) {
-    add(rdzv::Round{id, std::make_shared<const RoundRecord>(round_.record),
-                    round_.assignment_of(*node)});
+    emit(rdzv::Restart{id, round_.record.round, round_.end.cause, round_.end.reason,
+                       grace_of(*node)});
+  } else if (received < round_.record.round) {
+    emit(rdzv::Round{id, std::make_shared<const RoundRecord>(round_.record),
+                     round_.assignment_of(*node)});
   } else {
-    add(rdzv::Resumed{id, round_.record.round});
+    emit(rdzv::Resumed{id, round_.record.round});
   }
 }
 

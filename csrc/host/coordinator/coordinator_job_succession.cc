@@ -5,9 +5,9 @@
 #include <utility>
 
 #include "core/base/duration_text.h"
+#include "core/succession/succession_types.h"
 #include "elastic/agent.h"
 #include "host/coordinator/coordinator_job.h"
-#include "host/succession/job_voter.h"
 #include "os/net/address.h"
 
 namespace elastic::host {
