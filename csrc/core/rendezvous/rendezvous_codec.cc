@@ -210,8 +210,6 @@ class RendezvousCodec {
     RendezvousMachine& m = *machine;
     copy_timings(settings, &m.settings_);
     m.highest_seen_ = highest_seen;
-    round.is_fresh = m.round_.is_fresh && round.record.round == 0;
-    round.is_adopted = m.round_.is_adopted;
     round.count_missing();
     if (round.end.failure) round.end.failure->at = round.end.failure_at.at;
     m.round_ = std::move(round);

@@ -259,9 +259,12 @@ class RendezvousMachine {
   void resume_stopped(Node& node, const rdzv::Resume& event);
   bool update_from_resume(Node& node, const rdzv::Resume& event);
   void replay(Node& node, const rdzv::Resume& event);
-  void await_nodes(Duration limit);
-  Duration resume_limit()
-      const;  // from the object's start until a node that has not resumed is lost
+  Status take_over(std::string_view bytes, const RendezvousSuccession& succession,
+                   Instant hold_until, Instant now);
+  // From the object's start until a node that has not resumed is lost.
+  Duration resume_limit() const;
+  // The same after an election.
+  Duration succession_limit() const;
   bool was_elected() const { return succession_.term > 1; }
   std::string await_reason(const NodeId& id) const;
   bool may_take_static_rank(const NodeInfo& node);

@@ -210,13 +210,13 @@ bool RendezvousMachine::begins_next_job(const NodeInfo& info) const {
   const bool is_anybody_here = std::any_of(nodes_.begin(), nodes_.end(),
                                            [](const auto& one) { return !one.second.is_awaited; });
   if (!is_anybody_here) return true;
-  return round_.is_adopted && result_->outcome == JobOutcome::kSucceeded &&
+  return round_.is_adopted() && result_->outcome == JobOutcome::kSucceeded &&
          info.highest_round == 0 && find(info.id) == nullptr;
 }
 
 // The next job has had no round yet.
 bool RendezvousMachine::is_of_last_job(const NodeInfo& info) const {
-  return previous_result_ != nullptr && !round_.is_fresh && round_.record.round == 0 &&
+  return previous_result_ != nullptr && !round_.may_adopt() && round_.record.round == 0 &&
          info.highest_round > 0;
 }
 
@@ -250,7 +250,7 @@ void RendezvousMachine::start_generation(const JobSettings& settings) {
   round_ = {};
   refused_.clear();
   round_.record.generation = generation;
-  round_.is_fresh = false;
+  round_.origin = RoundOrigin::kOwn;
   restarts_ = membership_changes_ = 0;
   holds_growth_ = false;
   previous_result_ = std::exchange(result_, nullptr);
@@ -298,7 +298,7 @@ void RendezvousMachine::admit(const NodeInfo& info) {
     return;
   }
   // A node that knows a round was in one that this machine did not form: this is not the first.
-  if (round_.is_fresh && info.highest_round > 0) round_.is_first = false;
+  if (round_.may_adopt() && info.highest_round > 0) round_.is_first = false;
   Node& node = insert(info, NodePhase::kJoined);
   node.is_newcomer = info.highest_round == 0;
   if (round_.is_running) {

@@ -32,24 +32,28 @@ bool is_sound(const HeldRound& held, int nodes_max, const RoundRecord& current) 
 
 }  // namespace
 
-Status RendezvousMachine::restore(std::string_view bytes, Instant now) {
-  const Instant hold_until = round_.at(Timer::kStartHold);
+// What is stored says nothing of what has happened since. `hold_until`: no round completes before.
+Status RendezvousMachine::take_over(std::string_view bytes, const RendezvousSuccession& succession,
+                                    Instant hold_until, Instant now) {
   if (Status fault = load(bytes, now); !fault.ok()) return fault;
+  succession_ = succession;
   is_one_program_ = false;  // not known
-  round_.is_fresh = has_resumes_ = true;
+  has_resumes_ = true;
   arm(Timer::kStartHold, hold_until);
-  await_nodes(settings_.store_grace);
+  for (auto& [id, node] : nodes_) {
+    change(node, [](Node& one) { one.suspect = one.is_awaited = true; });
+    liveness_.await(id, add_saturating(now_, resume_limit()));
+  }
   return {};
+}
+
+Status RendezvousMachine::restore(std::string_view bytes, Instant now) {
+  return take_over(bytes, {}, round_.at(Timer::kStartHold), now);
 }
 
 Status RendezvousMachine::succeed(std::string_view bytes, const RendezvousSuccession& succession,
                                   Instant now) {
-  if (Status fault = load(bytes, now); !fault.ok()) return fault;
-  is_one_program_ = false;  // not known
-  succession_ = succession;
-  round_.is_fresh = has_resumes_ = true;
-  arm(Timer::kStartHold, now_);
-  await_nodes(std::min(settings_.node_timeout, kFar) + kSuccessionMargin);
+  if (Status fault = take_over(bytes, succession, now, now); !fault.ok()) return fault;
   for (auto& [id, node] : nodes_) node.info.hosts_coordinator = id == succession.successor;
   if (find(succession.lost_incumbent) != nullptr) liveness_.await(succession.lost_incumbent, now_);
   return {};
@@ -69,14 +73,6 @@ void RendezvousMachine::begin_anew(const JobSettings& settings, Instant now) {
   has_resumes_ = false;
 }
 
-// The nodes are known from a stored state and have not resumed yet.
-void RendezvousMachine::await_nodes(Duration limit) {
-  for (auto& [id, node] : nodes_) {
-    change(node, [](Node& one) { one.suspect = one.is_awaited = true; });
-    liveness_.await(id, add_saturating(now_, limit));
-  }
-}
-
 std::string RendezvousMachine::await_reason(const NodeId& id) const {
   if (id == succession_.lost_incumbent) return "it hosted the coordinator, which was lost";
   return "it did not resume within " + duration_text(resume_limit()) +
@@ -85,13 +81,16 @@ std::string RendezvousMachine::await_reason(const NodeId& id) const {
 
 Duration RendezvousMachine::takeover_limit() const {
   const bool knows_earlier = std::max(highest_seen_, round_.record.round) > 0;
-  const bool is_of_earlier = round_.is_adopted || (round_.is_fresh && knows_earlier);
+  const bool is_of_earlier = round_.is_adopted() || (round_.may_adopt() && knows_earlier);
   return is_of_earlier ? resume_limit() : Duration::zero();
 }
 
+Duration RendezvousMachine::succession_limit() const {
+  return std::min(settings_.node_timeout, kFar) + kSuccessionMargin;
+}
+
 Duration RendezvousMachine::resume_limit() const {
-  return was_elected() ? std::min(settings_.node_timeout, kFar) + kSuccessionMargin
-                       : settings_.store_grace;
+  return was_elected() ? succession_limit() : settings_.store_grace;
 }
 
 void RendezvousMachine::on(const rdzv::Resume& event) {
@@ -116,7 +115,7 @@ void RendezvousMachine::on(const rdzv::Resume& event) {
   highest_seen_ = std::max({highest_seen_, event.node.highest_round, held});
   const std::size_t before = out_->size();
 
-  if (held > round_.record.round && round_.is_fresh) {
+  if (held > round_.record.round && round_.may_adopt()) {
     restore_round(event);
   } else if (Node* node = find(id)) {
     record_activity(*node);
@@ -158,14 +157,14 @@ bool RendezvousMachine::answer_closed(const rdzv::Resume& event) {
   }
   const bool is_of_next_job =
       event.last && event.last->record.generation > round_.record.generation;
-  if (!round_.is_fresh || !is_of_next_job) {
+  if (!round_.may_adopt() || !is_of_next_job) {
     emit(rdzv::Closed{id, result_});
     return true;
   }
   // The stored state is of the job before.
   dismiss_nodes_of_last_job();
   start_generation(event.settings);
-  round_.is_fresh = true;
+  round_.origin = RoundOrigin::kUnknown;
   return false;
 }
 
@@ -225,8 +224,7 @@ void RendezvousMachine::restore_round(const rdzv::Resume& event) {
 
 // From then on as many newcomers as the adopted round has members replace it; max_nodes at once.
 Instant RendezvousMachine::replaced_from() const {
-  const Duration limit = std::min(settings_.node_timeout, kFar) + kSuccessionMargin;
-  return add_saturating(round_.started.at, limit);
+  return add_saturating(round_.started.at, succession_limit());
 }
 
 // A stale agent of an earlier job of this id has resumed first, and the rest of its round is gone:
@@ -264,7 +262,7 @@ void RendezvousMachine::mark_host_lost() {
 
 void RendezvousMachine::finish_rebuild() {
   round_.disarm(Timer::kRebuild);
-  round_.is_fresh = false;
+  round_.origin = round_.is_adopted() ? RoundOrigin::kRebuilt : RoundOrigin::kOwn;
   hold_growth_for_reports();
   round_.first_waiting_at = round_.last_waiting_at =
       stored(now_);  // settle counts from here for the nodes that wait
@@ -308,9 +306,9 @@ bool RendezvousMachine::update_from_resume(Node& node, const rdzv::Resume& event
       return reported != NodePhase::kWorking;
     case NodePhase::kDone:
       if (reported == NodePhase::kDone) return true;
-      if (is_joining && !round_.is_fresh) note_answer(event.node);
+      if (is_joining && !round_.may_adopt()) note_answer(event.node);
       if (is_joining && node.answered_round == round_.record.round) return true;
-      if (reported == NodePhase::kWorking || !round_.is_fresh) return false;
+      if (reported == NodePhase::kWorking || !round_.may_adopt()) return false;
       resume_stopped(node, event);
       return true;
   }

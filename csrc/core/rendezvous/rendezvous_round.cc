@@ -376,7 +376,7 @@ void RendezvousMachine::close(JobResult result) {
   for (std::string& name : result.lost) name.resize(std::min(name.size(), kNodeTextBytesMax));
   round_.is_running = false;
   result_ = std::make_shared<const JobResult>(std::move(result));
-  const bool is_of_earlier_job = round_.is_adopted && result_->outcome == JobOutcome::kSucceeded;
+  const bool is_of_earlier_job = round_.is_adopted() && result_->outcome == JobOutcome::kSucceeded;
   for (const auto& [id, node] : nodes_) {
     if (is_of_earlier_job && node.is_newcomer) {
       is_next_job_due_ = true;

@@ -107,7 +107,8 @@ void RoundState::begin(std::uint64_t round, const std::vector<Node*>& by_rank, S
   record.members_digest = digest_of(members);
 
   is_running = true;
-  is_first = is_fresh = is_adopted = may_be_stale = false;
+  is_first = may_be_stale = false;
+  origin = RoundOrigin::kOwn;
   finishers_departed = 0;
   started = now;
   end = {};
@@ -121,7 +122,7 @@ void RoundState::adopt(const RoundRecord& held, StoredInstant now) {
   record = held;
   is_running = true;
   is_first = false;
-  is_adopted = true;
+  origin = RoundOrigin::kAdopted;
   finishers_departed = 0;
   started = now;
   end = {};

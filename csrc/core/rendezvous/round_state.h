@@ -61,6 +61,14 @@ struct RoundEnd {
   bool is_crash = false;            // counted in RoundState::crashes; not encoded
 };
 
+// Where this process has the round from.
+enum class RoundOrigin : std::uint8_t {
+  kUnknown,  // it has formed none: a node may hold a newer one than that of a stored state
+  kAdopted,  // from a node that holds it; members have not resumed yet
+  kRebuilt,  // adopted; all members have resumed, or are lost
+  kOwn,      // it has formed the round, or has begun the generation
+};
+
 // Instant::max(): not armed. The order is that of the encoding.
 enum class Timer : std::uint8_t {
   kStartHold,      // no round completes before
@@ -104,8 +112,7 @@ struct RoundState {
   StoredInstant timers[kTimers];
 
   // Observed or derived by this process; not encoded.
-  bool is_fresh = true;        // this process has neither completed nor rebuilt a round
-  bool is_adopted = false;     // an earlier coordinator formed the round
+  RoundOrigin origin = RoundOrigin::kUnknown;
   bool may_be_stale = false;   // adopted: perhaps of an earlier job of this id
   int missing = 0;             // members with fate kMissing
   bool is_growth_due = false;  // the owner is to say when the round ends for nodes that wait
@@ -121,6 +128,14 @@ struct RoundState {
   // Disarms the timer if it has expired.
   bool take_due(Timer timer, Instant now);
 
+  // The newest round that a node holds replaces this one.
+  bool may_adopt() const {
+    return origin == RoundOrigin::kUnknown || origin == RoundOrigin::kAdopted;
+  }
+  // An earlier coordinator has formed it.
+  bool is_adopted() const {
+    return origin == RoundOrigin::kAdopted || origin == RoundOrigin::kRebuilt;
+  }
   RoundMember& member(int rank) { return members[static_cast<std::size_t>(rank)]; }
   int size() const { return static_cast<int>(members.size()); }
   // I1: the next round must wait for these.
