@@ -21,7 +21,6 @@
 #include "core/base/byte_io.h"
 #include "core/base/shared_bytes.h"
 #include "core/base/utf8.h"
-#include "core/base/variant_index.h"
 #include "elastic/status.h"
 #include "elastic/time.h"
 
@@ -101,6 +100,16 @@ class FieldWriter {
 
   ByteWriter writer_;
 };
+
+// A variant with its alternative of this index, default-constructed. An index that is too great
+// gives the last one.
+template <typename Variant, std::size_t Index = 0>
+Variant alternative_of(std::size_t index) {
+  if constexpr (Index + 1 < std::variant_size_v<Variant>) {
+    if (index != Index) return alternative_of<Variant, Index + 1>(index);
+  }
+  return Variant(std::in_place_index<Index>);
+}
 
 // A reader that does not know the extension must refuse the message, instead of skipping it.
 inline constexpr std::uint8_t kRequiredExtension = 128;

@@ -118,7 +118,6 @@ enum class DrainPhase : std::uint8_t {
   kHolding,     // nodes leave or join: the step is agreed, and ranks that reach it wait
   kReleased,    // every rank waits at it, and nodes that leave were told so: the round ends
 };
-inline constexpr std::size_t kDrainPhases = 10;
 
 // The time for the nodes to reply.
 inline constexpr Duration kDrainReplyTimeout = std::chrono::seconds(2);

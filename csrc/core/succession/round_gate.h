@@ -69,9 +69,6 @@ class RoundGate {
   // Nodes whose Leave took force in in_force(), whose last heartbeat is to be answered now.
   std::vector<NodeId> take_acknowledged() { return std::exchange(acknowledged_, {}); }
 
-  // Something is held.
-  bool is_holding() const { return !held_.empty(); }
-
  private:
   struct Held {
     std::uint64_t number = 0;  // sent when this proposal is in force

@@ -84,7 +84,6 @@ TEST(RoundGate, OffItPassesEverything) {
   job.join(1);
   EXPECT_EQ(count<rdzv::Round>(job.join(2)), 2);
   EXPECT_FALSE(job.take().has_value());
-  EXPECT_FALSE(job.gate.is_holding());
 }
 
 TEST(RoundGate, TheStateAtWhichItIsTurnedOnIsTheFirstProposal) {
@@ -120,14 +119,12 @@ TEST(RoundGate, ARoundIsSentWhenItIsInForce) {
   job.in_force(job.take()->number);
   EXPECT_EQ(count<rdzv::Waiting>(job.join(1)), 1) << "no decision: nothing is held";
   EXPECT_TRUE(job.join(2).empty());
-  EXPECT_TRUE(job.gate.is_holding());
   const auto proposal = job.take();
   ASSERT_TRUE(proposal.has_value());
   EXPECT_EQ(proposal->content.round, 1u);
   EXPECT_TRUE(job.in_force(proposal->number - 1).empty()) << "that one was in force before";
   EXPECT_TRUE(job.in_force(proposal->number + 1).empty()) << "that one was not proposed";
   EXPECT_EQ(count<rdzv::Round>(job.in_force(proposal->number)), 2);
-  EXPECT_FALSE(job.gate.is_holding());
 }
 
 TEST(RoundGate, AnActionThatFollowsADecisionWaitsForItToo) {
@@ -163,7 +160,6 @@ TEST(RoundGate, OneProposalIsOpenAndTheNextHasTheNewestState) {
   const Actions sent = job.in_force(next->number);
   EXPECT_EQ(count<rdzv::Round>(sent), 4) << "in the order in which they were decided";
   EXPECT_EQ(std::get<rdzv::Round>(sent.front()).record->round, 1u);
-  EXPECT_FALSE(job.gate.is_holding());
 }
 
 TEST(RoundGate, AResultIsSentWhenItIsInForce) {
