@@ -226,13 +226,6 @@ void DrainMachine::check_waiting() {
   release(leaving_);
 }
 
-// A rank has not waited at the step that its node had accepted. It may wait at a later one, but
-// nodes that join need not wait for that.
-void DrainMachine::on_passed() {
-  if (!is_growth()) return;
-  give_up_departure("a rank has passed the step");
-}
-
 void DrainMachine::release(std::vector<NodeId> nodes) {
   phase_ = DrainPhase::kReleased;
   timer_.reset();

@@ -224,7 +224,11 @@ void DrainMachine::on(const drain_event::Replied& event) {
       if (all_replied() && is_departure_) hold();
       break;
     case Reply::Kind::kRefused:
-      if (phase_ == DrainPhase::kHolding) return on_passed();
+      // After it had accepted the step. The rank may wait at a later one, but nodes that join need
+      // not wait for that.
+      if (phase_ == DrainPhase::kHolding && is_growth()) {
+        return give_up_departure("a rank has passed the step");
+      }
       if (phase_ != DrainPhase::kProposed) return;
       newest_ = std::max(newest_, reply.newest);
       margin_ = std::min(2 * margin_, kMarginMax);

@@ -186,7 +186,6 @@ class DrainMachine {
   bool is_given_up(const drain::Notice& notice) const;
   void hold();
   void check_waiting();
-  void on_passed();
   void release(std::vector<NodeId> nodes);
   void forget_released();
   void give_up_departure(const std::string& why);
