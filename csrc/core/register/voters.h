@@ -46,6 +46,7 @@ inline bool contains(std::span<const Voter> voters, const NodeId& node) {
 inline bool names(const Record& record, const NodeId& node) {
   return contains(record.voters, node) || contains(record.previous_voters, node);
 }
+// The node is one of these candidates, and its voter port was reached.
 inline bool has_reached(std::span<const VoterCandidate> candidates, const NodeId& node) {
   return std::any_of(candidates.begin(), candidates.end(), [&](const VoterCandidate& candidate) {
     return candidate.voter.node == node && candidate.is_reachable;

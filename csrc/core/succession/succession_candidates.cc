@@ -74,8 +74,8 @@ std::size_t Machine::num_lost_voters() const {
 
 void Machine::receive(const VoterFrame& frame, const ProbeReply& message) {
   if (message.lineage != own_lineage()) return;
-  const auto found = probed_.find(frame.from);
-  if (found == probed_.end() || found->second.is_done) return;
+  const auto found = office_.probed.find(frame.from);
+  if (found == office_.probed.end() || found->second.is_done) return;
   if (message.record_format != record_format()) {
     if (foreign_.insert(frame.from).second) {
       emit(
@@ -86,16 +86,16 @@ void Machine::receive(const VoterFrame& frame, const ProbeReply& message) {
     return;
   }
   found->second.is_done = true;
-  silent_.erase(frame.from);
+  office_.silent.erase(frame.from);
   resumed_.insert(frame.from);
   update_candidates();
 }
 
 void Machine::on(const Nodes& event) {
-  if (!is_started_) return;  // on its way when the coordinator was stopped
-  nodes_ = event.nodes;
-  for (const KnownNode& one : nodes_) {
-    if (one.is_connected) announced_.erase(one.node);
+  if (!office_.is_started) return;  // on its way when the coordinator was stopped
+  office_.nodes = event.nodes;
+  for (const KnownNode& one : office_.nodes) {
+    if (one.is_connected) office_.announced.erase(one.node);
   }
   choose_probed();
   probe_nodes();
@@ -106,10 +106,10 @@ void Machine::on(const Nodes& event) {
 // lost: on different hosts, spread over the topology hints, and members before spares. One that
 // does not answer makes place for another one.
 void Machine::choose_probed() {
-  const Present present(nodes_, settings_.self.node);
-  std::erase_if(silent_, [&](const NodeId& node) { return present.find(node) == nullptr; });
+  const Present present(office_.nodes, settings_.self.node);
+  std::erase_if(office_.silent, [&](const NodeId& node) { return present.find(node) == nullptr; });
   std::erase_if(foreign_, [&](const NodeId& node) { return present.find(node) == nullptr; });
-  std::erase_if(probed_, [&](const auto& entry) {
+  std::erase_if(office_.probed, [&](const auto& entry) {
     const KnownNode* const found = present.find(entry.first);
     return found == nullptr || found->voter_address != entry.second.address;
   });
@@ -119,21 +119,22 @@ void Machine::choose_probed() {
     chosen.insert(one.node);
     hosts.insert(one.host);
     topologies.insert(one.topology);
-    probed_.try_emplace(one.node, repeated(one.voter_address));
+    office_.probed.try_emplace(one.node, repeated(one.voter_address));
   };
   if (const auto& known = register_.known()) {
     for (const reg::Voter& voter : known->record.voters) {
       if (const KnownNode* const found = present.find(voter.node)) add(*found);
     }
   }
-  for (const auto& [node, probe] : probed_) {
-    if (!silent_.contains(node)) add(*present.find(node));
+  for (const auto& [node, probe] : office_.probed) {
+    if (!office_.silent.contains(node)) add(*present.find(node));
   }
   const auto fill = [&](reg::VoterCandidate::Kind kind, bool is_new_topology, bool may_be_silent) {
-    for (const KnownNode& one : nodes_) {
+    for (const KnownNode& one : office_.nodes) {
       if (hosts.size() >= kProbedMax) return;
       const bool fits = one.kind == kind && present.find(one.node) != nullptr &&
-                        !hosts.contains(one.host) && silent_.contains(one.node) == may_be_silent;
+                        !hosts.contains(one.host) &&
+                        office_.silent.contains(one.node) == may_be_silent;
       if (fits && (!is_new_topology || !topologies.contains(one.topology))) add(one);
     }
   };
@@ -144,52 +145,53 @@ void Machine::choose_probed() {
       fill(kind, false, may_be_silent);
     }
   }
-  std::erase_if(probed_, [&](const auto& entry) { return !chosen.contains(entry.first); });
-  candidates_.clear();
-  for (const KnownNode& one : nodes_) {
-    if (one.node == settings_.self.node || probed_.contains(one.node)) candidates_.push_back(one);
+  std::erase_if(office_.probed, [&](const auto& entry) { return !chosen.contains(entry.first); });
+  office_.candidates.clear();
+  for (const KnownNode& one : office_.nodes) {
+    if (one.node == settings_.self.node || office_.probed.contains(one.node))
+      office_.candidates.push_back(one);
   }
 }
 
 void Machine::probe_nodes() {
-  if (!is_started_) return;
-  repeat(probed_, Probe{*own_lineage()});
+  if (!office_.is_started) return;
+  repeat(office_.probed, Probe{*own_lineage()});
   bool has_changed = false;
-  for (const auto& [node, one] : probed_) {
+  for (const auto& [node, one] : office_.probed) {
     const bool is_silent = !one.is_done && one.wait >= settings_.repeat_interval_max;
-    if (is_silent) has_changed |= silent_.insert(node).second;
+    if (is_silent) has_changed |= office_.silent.insert(node).second;
   }
   if (!has_changed) return;
   choose_probed();
-  repeat(probed_, Probe{*own_lineage()});
+  repeat(office_.probed, Probe{*own_lineage()});
 }
 
 std::vector<reg::VoterCandidate> Machine::candidates() const {
   std::vector<reg::VoterCandidate> all;
-  for (const KnownNode& one : candidates_) {
+  for (const KnownNode& one : office_.candidates) {
     const bool is_self = one.node == settings_.self.node;
-    const auto probe = probed_.find(one.node);
-    const bool has_answered = probe != probed_.end() && probe->second.is_done;
-    if (!is_self && !resumed_.contains(one.node) && now_ < resume_until_) continue;
+    const auto probe = office_.probed.find(one.node);
+    const bool has_answered = probe != office_.probed.end() && probe->second.is_done;
+    if (!is_self && !resumed_.contains(one.node) && now_ < office_.resume_until) continue;
     const std::string& address = is_self ? settings_.self.address : one.voter_address;
     if (address.empty()) continue;
-    all.push_back(
-        {.voter = {one.node, address},
-         .host = one.host,
-         .topology = one.topology,
-         .kind = one.kind,
-         // After an election a voter that answers has not resumed its session yet.
-         .is_reachable = is_self || (has_answered && (one.is_connected || now_ < resume_until_))});
+    all.push_back({.voter = {one.node, address},
+                   .host = one.host,
+                   .topology = one.topology,
+                   .kind = one.kind,
+                   // After an election a voter that answers has not resumed its session yet.
+                   .is_reachable = is_self || (has_answered &&
+                                               (one.is_connected || now_ < office_.resume_until))});
   }
   for (const auto& [address, witness] : witnesses_) {
-    if (witness.node == NodeId{} && now_ < resume_until_) continue;
+    if (witness.node == NodeId{} && now_ < office_.resume_until) continue;
     all.push_back({.voter = {witness.node, address},
                    .host = host_of(address),
                    .topology = {},
                    .kind = reg::VoterCandidate::Kind::kWitness,
                    .is_reachable = witness.is_reachable});
   }
-  if (!register_.known() || now_ >= resume_until_) return all;
+  if (!register_.known() || now_ >= office_.resume_until) return all;
   for (const reg::Voter& voter : register_.known()->record.voters) {
     if (resumed_.contains(voter.node) || voter.node == former_incumbent_) continue;
     const bool is_listed = std::any_of(
@@ -205,7 +207,7 @@ std::vector<reg::VoterCandidate> Machine::candidates() const {
 }
 
 void Machine::update_candidates() {
-  if (!is_started_) return;
+  if (!office_.is_started) return;
   if (register_.known()) {
     feed(reg::CandidatesChanged{candidates()});
   } else {
@@ -259,7 +261,7 @@ void Machine::on(const Witnesses& event) {
 // A witness that answers no probe for follow_timeout counts as unreachable, though its kernel may
 // keep the connection. Counting probes instead of time allows for a stall of this process.
 void Machine::probe_witnesses() {
-  if (!is_started_) return;
+  if (!office_.is_started) return;
   bool has_changed = false;
   for (auto& [address, witness] : witnesses_) {
     if (now_ < witness.next) continue;

@@ -50,17 +50,18 @@ void Machine::step(const Event& event, Instant now, std::vector<Action>* actions
 
 std::optional<Instant> Machine::next_deadline() const {
   if (is_dissolved_) return std::nullopt;
-  Instant next = core::earliest({register_.next_deadline(), follow_until_, ask_at_, announce_at_,
-                                 majority_log_at_, stranded_log_at_})
+  Instant next = core::earliest({register_.next_deadline(), follow_until_, ask_at_,
+                                 office_.announce_at, office_.majority_log_at, stranded_log_at_})
                      .value_or(Instant::max());
-  for (const auto& [node, one] : probed_) {
+  for (const auto& [node, one] : office_.probed) {
     if (!one.is_done) next = std::min(next, one.next);
   }
-  if (!announced_.empty()) next = std::min(next, announce_next_);
-  if (ending_) next = std::min(next, ending_->deadline);
-  if (is_started_ && resume_until_ != Instant::min()) next = std::min(next, resume_until_);
+  if (!office_.announced.empty()) next = std::min(next, office_.announce_next);
+  if (office_.ending) next = std::min(next, office_.ending->deadline);
+  if (office_.is_started && office_.resume_until != Instant::min())
+    next = std::min(next, office_.resume_until);
   if (survey_) next = std::min({next, survey_->ends, survey_->next});
-  if (is_started_) {
+  if (office_.is_started) {
     for (const auto& [address, witness] : witnesses_) next = std::min(next, witness.next);
   }
   if (next == Instant::max()) return std::nullopt;
@@ -138,8 +139,8 @@ bool Machine::learn(const Incumbent& incumbent) {
     if (has_address) incumbent_->address = incumbent.address;
     if (!incumbent.replaces.empty()) incumbent_->replaces = incumbent.replaces;
   }
-  if (is_new && ending_ && has_address && incumbent.node != settings_.self.node) {
-    stop_service(ending_->reason);
+  if (is_new && office_.ending && has_address && incumbent.node != settings_.self.node) {
+    stop_service(office_.ending->reason);
   }
   return is_new;
 }
@@ -184,7 +185,7 @@ void Machine::receive(const VoterFrame& frame, const reg::Message& message) {
 // The lineage to which this process belongs, or that of the job which it begins.
 std::optional<reg::LineageId> Machine::own_lineage() const {
   if (register_.lineage()) return register_.lineage();
-  if (is_started_) return first_lineage_;
+  if (office_.is_started) return first_lineage_;
   return std::nullopt;
 }
 
@@ -217,7 +218,7 @@ void Machine::on(const Unreachable& event) {
     witness->second.wait = settings_.repeat_interval;
     has_changed = true;
   }
-  for (auto& [node, one] : probed_) {
+  for (auto& [node, one] : office_.probed) {
     if (one.address != event.address || !one.is_done) continue;
     one = repeated(event.address);
     one.next = add_saturating(now_, one.wait);
@@ -235,8 +236,8 @@ void Machine::on(const Timings& event) {
 // ---- The coordinator of this process.
 
 void Machine::on(const CoordinatorStarted& event) {
-  is_started_ = true;
-  service_ = event.address;
+  office_.is_started = true;
+  office_.address = event.address;
   for (auto& [address, witness] : witnesses_) witness.next = now_;
   probe_witnesses();
   if (event.is_first && event.term > 1) {
@@ -257,18 +258,18 @@ void Machine::on(const CoordinatorStarted& event) {
 }
 
 void Machine::announce_to(const JobRecord& record) {
-  announced_.clear();
+  office_.announced.clear();
   announce_until_ = add_saturating(now_, settings_.reg.store_grace);
   for (const RecordedNode& one : record.nodes) {
-    if (one.node != settings_.self.node) announced_[one.node] = repeated(one.voter_address);
+    if (one.node != settings_.self.node) office_.announced[one.node] = repeated(one.voter_address);
   }
   // Its node may have left the job; its process waits for the address to direct clients to.
-  if (!former_address_.empty()) announced_[former_incumbent_] = repeated(former_address_);
-  announce_next_ = repeat(announced_, Announce{*incumbent_});
+  if (!former_address_.empty()) office_.announced[former_incumbent_] = repeated(former_address_);
+  office_.announce_next = repeat(office_.announced, Announce{*incumbent_});
 }
 
 void Machine::on(const CoordinatorFailed& event) {
-  is_started_ = false;
+  office_.is_started = false;
   emit(Log{"the coordinator that this node was elected to run could not be started: " +
            event.reason});
   answer_override(false, "the coordinator could not be started: " + event.reason);
@@ -276,7 +277,7 @@ void Machine::on(const CoordinatorFailed& event) {
 }
 
 void Machine::on(const Propose& event) {
-  open_ = event;
+  office_.open = event;
   if (!register_.known()) {
     begin(event);
   } else if (register_.can_propose()) {
@@ -302,7 +303,7 @@ Incumbent Machine::first_incumbent() const {
   return {.lineage = first_lineage_,
           .term = first_term_,
           .node = settings_.self.node,
-          .address = service_,
+          .address = office_.address,
           .voters = {}};
 }
 
@@ -315,9 +316,9 @@ void Machine::on(const Resign&) {
   if (is_coordinator() && successor) {
     emit(Log{"the coordinator hands the job over to the voter at " + successor->address});
     feed(reg::Resign{*successor});
-    ending_ =
+    office_.ending =
         Ending{"the coordinator ended in order", add_saturating(now_, settings_.handover_timeout)};
-  } else if (!ending_) {
+  } else if (!office_.ending) {
     stop_service("the coordinator ended");
     if (!register_.known()) incumbent_.reset();  // no other node knows of it
   }
@@ -325,27 +326,12 @@ void Machine::on(const Resign&) {
 
 // By value: the reason may be a part of what is reset here.
 void Machine::stop_service(std::string reason) {
-  const bool was_started = is_started_;
-  end_service();
+  const bool was_started = office_.is_started;
+  office_ = {};
   if (!was_started) return;
   const bool has_successor =
       incumbent_ && incumbent_->node != settings_.self.node && !incumbent_->address.empty();
   emit(StopCoordinator{std::move(reason), has_successor ? incumbent_ : std::nullopt});
-}
-
-void Machine::end_service() {
-  is_started_ = false;
-  announce_at_.reset();
-  ending_.reset();
-  majority_log_at_.reset();
-  resume_until_ = Instant::min();
-  probed_.clear();
-  silent_.clear();
-  announced_.clear();
-  nodes_.clear();
-  candidates_.clear();
-  open_.reset();
-  service_.clear();
 }
 
 // ---- What the register decides.
@@ -409,7 +395,7 @@ void Machine::execute(const reg::Elected& action) {
 void Machine::take_office(const reg::Record& record, JobRecord job, const NodeId& former,
                           const NodeId& lost) {
   on(Timings{job.settings.node_timeout, job.settings.store_grace});
-  ending_.reset();
+  office_.ending.reset();
   former_incumbent_ = former;
   former_address_.clear();
   for (const auto* voters : {&record.voters, &record.previous_voters}) {
@@ -418,8 +404,8 @@ void Machine::take_office(const reg::Record& record, JobRecord job, const NodeId
     }
   }
   resumed_.clear();
-  resume_until_ = add_saturating(now_, settings_.follow_timeout);
-  is_started_ = was_turned_on_ = has_majority_ = true;
+  office_.resume_until = add_saturating(now_, settings_.follow_timeout);
+  office_.is_started = was_turned_on_ = has_majority_ = true;
   follow_until_.reset();
   emit(StartCoordinator{incumbent_->lineage, incumbent_->term, std::move(job), lost});
   update_candidates();
@@ -428,17 +414,17 @@ void Machine::take_office(const reg::Record& record, JobRecord job, const NodeId
 void Machine::execute(const reg::Deliver& action) {
   const reg::Record& record = action.record;
   incumbent_->voters = record.voters;
-  if (open_ && open_->content == record.content) {
-    emit(InForce{std::exchange(open_, std::nullopt)->number});
+  if (office_.open && office_.open->content == record.content) {
+    emit(InForce{std::exchange(office_.open, std::nullopt)->number});
   }
   if (!incumbent_->address.empty()) inform();
 }
 
 void Machine::execute(const reg::Deposed& action) {
-  if (!is_started_) return;
-  const std::string reason = ending_ ? ending_->reason : action.reason;
+  if (!office_.is_started) return;
+  const std::string reason = office_.ending ? office_.ending->reason : action.reason;
   emit(Log{"the coordinator in this process has no authority any more: " + reason});
-  ending_ = Ending{reason, add_saturating(now_, settings_.handover_timeout)};
+  office_.ending = Ending{reason, add_saturating(now_, settings_.handover_timeout)};
   const bool has_successor = incumbent_ && incumbent_->node != settings_.self.node;
   if (has_successor && !incumbent_->address.empty()) stop_service(reason);
 }
@@ -447,13 +433,13 @@ void Machine::execute(const reg::Deposed& action) {
 void Machine::execute(const reg::MajorityLost& action) {
   unreachable_ = list_of(action.unreachable);
   has_majority_ = false;
-  majority_log_at_ = add_saturating(now_, settings_.repeat_interval);
+  office_.majority_log_at = add_saturating(now_, settings_.repeat_interval);
   emit(MajorityLost{action.unreachable});
 }
 
 void Machine::execute(const reg::MajorityRegained&) {
   has_majority_ = true;
-  if (!std::exchange(majority_log_at_, std::nullopt)) {
+  if (!std::exchange(office_.majority_log_at, std::nullopt)) {
     emit(Log{"the coordinator reaches a majority of its voters again"});
   }
   emit(MajorityRegained{});
@@ -462,8 +448,7 @@ void Machine::execute(const reg::MajorityRegained&) {
 void Machine::execute(const reg::AuthorityExpired&) {
   const std::string reason =
       "the coordinator reached no majority of its voters for store_grace: the other hosts may go "
-      "on "
-      "without this one";
+      "on without this one";
   stop_service(reason);
   emit(Expired{reason});
 }
@@ -478,7 +463,7 @@ void Machine::execute(const reg::VoterSilent& action) {
 
 // Nodes that start after the election know the endpoints only.
 void Machine::announce_at_endpoints() {
-  announce_at_ = add_saturating(now_, kAnnounceInterval);
+  office_.announce_at = add_saturating(now_, kAnnounceInterval);
   // The nodes of a job that has ended are not to be joined by those of the next one.
   if (has_majority_ && !has_result()) emit(AnnounceAtEndpoints{*incumbent_});
 }
@@ -488,10 +473,10 @@ bool Machine::has_result() const {
   return known && known->is_in_force && known->record.content.is_result;
 }
 
-void Machine::on(const EndpointsAreHere&) { announce_at_.reset(); }
+void Machine::on(const EndpointsAreHere&) { office_.announce_at.reset(); }
 
 void Machine::on(const Met& event) {
-  if (!is_started_ || has_result()) return;
+  if (!office_.is_started || has_result()) return;
   // An operator has replaced this lineage, which has no majority: its nodes keep their workers.
   if (may_change(event.incumbent.replaces)) return follow(event.incumbent);
   if (event.incumbent.node == settings_.self.node) return;  // a process directs nodes here
@@ -511,7 +496,7 @@ void Machine::on(const Met& event) {
 void Machine::dissolve(const Incumbent& by) {
   emit(Log{"the job runs already, with the coordinator at " + by.address + " (term " +
            std::to_string(by.term) + "): the nodes of this coordinator join it there"});
-  end_service();
+  office_ = {};
   is_dissolved_ = true;
   emit(Displaced{by});
 }
@@ -520,20 +505,21 @@ void Machine::dissolve(const Incumbent& by) {
 
 void Machine::on(const Tick&) {
   feed(reg::Tick{});
-  if (ending_ && now_ >= ending_->deadline) stop_service(ending_->reason);
+  if (office_.ending && now_ >= office_.ending->deadline) stop_service(office_.ending->reason);
   if (follow_until_ && now_ >= *follow_until_) {
     follow_until_.reset();
     const auto elected = register_.incumbent();
     if (incumbent_ && incumbent_->node != settings_.self.node) set_lost(true);
     if (elected) feed(reg::IncumbentLost{elected->node});
   }
-  if (majority_log_at_ && now_ >= *majority_log_at_) {
-    majority_log_at_.reset();
+  if (office_.majority_log_at && now_ >= *office_.majority_log_at) {
+    office_.majority_log_at.reset();
     emit(Log{"the coordinator cannot reach a majority of its voters (" + unreachable_ +
              "): no round begins until it does" + override_hint()});
   }
-  if (is_started_ && now_ >= resume_until_ && resume_until_ != Instant::min()) {
-    resume_until_ = Instant::min();
+  if (office_.is_started && now_ >= office_.resume_until &&
+      office_.resume_until != Instant::min()) {
+    office_.resume_until = Instant::min();
     update_candidates();
   }
   if (ask_at_ && now_ >= *ask_at_) ask_voters();
@@ -541,11 +527,11 @@ void Machine::on(const Tick&) {
   survey_voters();
   probe_nodes();
   probe_witnesses();
-  if (announce_at_ && now_ >= *announce_at_) announce_at_endpoints();
-  if (!announced_.empty() && incumbent_ && now_ >= announce_next_) {
-    announce_next_ = repeat(announced_, Announce{*incumbent_});
+  if (office_.announce_at && now_ >= *office_.announce_at) announce_at_endpoints();
+  if (!office_.announced.empty() && incumbent_ && now_ >= office_.announce_next) {
+    office_.announce_next = repeat(office_.announced, Announce{*incumbent_});
   }
-  if (now_ >= announce_until_) announced_.clear();
+  if (now_ >= announce_until_) office_.announced.clear();
 }
 
 Machine::Repeated Machine::repeated(std::string address) const {

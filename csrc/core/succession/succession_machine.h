@@ -85,8 +85,6 @@ class Machine {
   // This node has no coordinator, or runs one that reaches no majority of its voters.
   bool has_lost_coordinator() const;
   const reg::Register& job_register() const { return register_; }
-  // An operator has begun a lineage that replaces this one, and this node may leave it for that.
-  bool may_change(const std::vector<Replaced>& replaces) const;
   // Voter ports of nodes, and witnesses, that this coordinator has not reached; lists for messages.
   std::string unreached_voters() const;
   std::string unreached_witnesses() const;
@@ -158,7 +156,6 @@ class Machine {
   void announce_at_endpoints();
   void dissolve(const Incumbent& by);
   bool has_result() const;
-  void end_service();
   void stop_service(std::string reason);
   std::optional<reg::Voter> choose_successor() const;
 
@@ -167,6 +164,8 @@ class Machine {
 
   // As a voter that an operator tells to go on without the others.
   std::string override_fault() const;
+  // An operator has begun a lineage that replaces this one, and this node may leave it for that.
+  bool may_change(const std::vector<Replaced>& replaces) const;
   void begin_survey();
   void survey_voters();
   void note_survived(const VoterFrame& frame, const std::optional<reg::KnownRecord>& accepted);
@@ -212,16 +211,31 @@ class Machine {
   reg::LineageId first_lineage_;
   std::uint64_t first_term_ = 1;
 
-  // The coordinator of this process.
-  bool is_started_ = false;  // StartCoordinator was emitted, or the service listens, and no Stop
-  std::string service_;      // its address; "": it does not listen
-  std::vector<KnownNode> nodes_;
-  std::vector<KnownNode> candidates_;  // those of nodes_ that may vote: few
-  RepeatedTo probed_;                  // done: the node answered at its voter port
-  std::set<NodeId> foreign_;           // cannot read the record, and were logged
-  std::set<NodeId> silent_;            // did not answer while others could be asked
-  RepeatedTo announced_;               // until the node has resumed
-  Instant announce_next_;              // earliest of announced_
+  struct Ending {
+    std::string reason;
+    Instant deadline;
+  };
+  // The coordinator of this process, until it ends.
+  struct Office {
+    bool is_started = false;  // StartCoordinator was emitted, or the service listens, and no Stop
+    std::string address;      // "": it does not listen
+    std::vector<KnownNode> nodes;
+    std::vector<KnownNode> candidates;  // those of the nodes that may vote: few
+    RepeatedTo probed;                  // done: the node answered at its voter port
+    std::set<NodeId> silent;            // did not answer while others could be asked
+    RepeatedTo announced;               // until the node has resumed
+    Instant announce_next;              // the earliest of these
+    // When the elected coordinator announces itself at the endpoints again.
+    std::optional<Instant> announce_at;
+    std::optional<Propose> open;
+    std::optional<Ending> ending;  // deposed; the successor's address is awaited
+    // After an election the voters of its record count as reachable until then, or until their
+    // sessions are known here.
+    Instant resume_until = Instant::min();
+    std::optional<Instant> majority_log_at;
+  };
+  Office office_;
+  std::set<NodeId> foreign_;  // nodes that cannot read the record, and were logged
   Instant announce_until_;
   // By address. The coordinator probes them again and again: so they notice when it is lost.
   struct WitnessPeer {
@@ -233,22 +247,10 @@ class Machine {
   };
   std::map<std::string, WitnessPeer> witnesses_;
   bool was_turned_on_ = false;
-  std::optional<Propose> open_;
-  struct Ending {
-    std::string reason;
-    Instant deadline;
-  };
-  std::optional<Ending> ending_;  // deposed; the successor's address is awaited
-  // After an election the voters of its record count as reachable until then, or until their
-  // sessions are known here.
-  Instant resume_until_ = Instant::min();
-  std::set<NodeId> resumed_;
+  std::set<NodeId> resumed_;  // voters that have answered since its election
   NodeId former_incumbent_;
   std::string former_address_;  // its voter port
-  std::optional<Instant> majority_log_at_;
   bool has_majority_ = true;
-  // When the elected coordinator announces itself at the endpoints again.
-  std::optional<Instant> announce_at_;
   bool is_dissolved_ = false;
   std::string unreachable_;
 

@@ -55,10 +55,10 @@ void Machine::receive(const VoterFrame& frame, const Override& message) {
   if (commands_.size() < kCommandsMax) commands_[frame.from] = message.nonce;
   if (survey_) return;
   const bool was_done = begun_ && incumbent_ && incumbent_->lineage == *begun_;
-  if (was_done && is_started_) {
+  if (was_done && office_.is_started) {
     // Otherwise it is answered when the service listens.
-    if (!service_.empty()) {
-      answer_override(true, "this node runs the job's coordinator already: " + service_);
+    if (!office_.address.empty()) {
+      answer_override(true, "this node runs the job's coordinator already: " + office_.address);
     }
     return;
   }
@@ -221,7 +221,7 @@ void Machine::leave_lineage() {
   watched_ = {};
   followed_ = 0;
   follow_until_.reset();
-  open_.reset();
+  office_.open.reset();
   forget_witnesses();
 }
 
