@@ -15,11 +15,6 @@ auto key_of(const Incumbent& one) {
   return std::tuple(one.replaces.size(), one.term, ~one.lineage.high, ~one.lineage.low);
 }
 
-bool replaces(const Incumbent& one, const Incumbent& other) {
-  return std::any_of(one.replaces.begin(), one.replaces.end(),
-                     [&](const Replaced& replaced) { return replaced.lineage == other.lineage; });
-}
-
 }  // namespace
 
 Meeting meet(const std::optional<Incumbent>& ours, const Incumbent& theirs) {
@@ -30,9 +25,16 @@ Meeting meet(const std::optional<Incumbent>& ours, const Incumbent& theirs) {
   }
   // Both have replaced more lineages than they name: their number does not order them.
   const bool is_cut = std::min(ours->replaces.size(), theirs.replaces.size()) >= kReplacedMax;
-  if (is_cut && replaces(*ours, theirs)) return Meeting::kOurs;
-  if (is_cut && replaces(theirs, *ours)) return Meeting::kTheirs;
+  if (is_cut && find_replaced(ours->replaces, theirs.lineage) != nullptr) return Meeting::kOurs;
+  if (is_cut && find_replaced(theirs.replaces, ours->lineage) != nullptr) return Meeting::kTheirs;
   return key_of(*ours) > key_of(theirs) ? Meeting::kOurs : Meeting::kTheirs;
+}
+
+const Replaced* find_replaced(const std::vector<Replaced>& all, const reg::LineageId& lineage) {
+  const auto found = std::find_if(all.begin(), all.end(), [&](const Replaced& replaced) {
+    return replaced.lineage == lineage;
+  });
+  return found == all.end() ? nullptr : &*found;
 }
 
 const Incumbent& AnnouncedCoordinators::add(const std::string& job, const Incumbent& announced,

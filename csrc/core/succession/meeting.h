@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "core/succession/succession_types.h"
 #include "elastic/time.h"
@@ -37,6 +38,9 @@ enum class Meeting : std::uint8_t {
 // a job that existed before. Then the one with the smaller lineage. That is a total order, so that
 // of several lineages one is left.
 Meeting meet(const std::optional<Incumbent>& ours, const Incumbent& theirs);
+
+// What a lineage replaces of this one; null: nothing.
+const Replaced* find_replaced(const std::vector<Replaced>& all, const reg::LineageId& lineage);
 
 // The coordinators that announced themselves at a process that does not coordinate their job.
 class AnnouncedCoordinators {

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "core/base/shell_quote.h"
+#include "core/succession/meeting.h"
 #include "core/succession/succession_machine.h"
 
 namespace elastic::succession {
@@ -226,17 +227,16 @@ void Machine::leave_lineage() {
 }
 
 bool Machine::may_change(const std::vector<Replaced>& replaces) const {
-  const auto found = std::find_if(replaces.begin(), replaces.end(), [this](const Replaced& one) {
-    return one.lineage == register_.lineage();
-  });
-  if (found == replaces.end() || settings_.is_standalone || !has_lost_coordinator()) return false;
+  const auto& own = register_.lineage();
+  const Replaced* const replaced = own ? find_replaced(replaces, *own) : nullptr;
+  if (replaced == nullptr || settings_.is_standalone || !has_lost_coordinator()) return false;
   // The lineage has gone on since: this node may be one of a majority that is left.
-  if (incumbent_ && incumbent_->term > found->newest.term) return false;
+  if (incumbent_ && incumbent_->term > replaced->newest.term) return false;
   const auto& known = register_.known();
   // What this node has proposed in vain is no sign of that.
   const bool is_own_proposal =
       known && !known->is_in_force && known->record.proposer.node == settings_.self.node;
-  return !known || is_own_proposal || known->record.newness <= found->newest;
+  return !known || is_own_proposal || known->record.newness <= replaced->newest;
 }
 
 void Machine::change_to(const Incumbent& incumbent) {

@@ -10,6 +10,7 @@
 
 #include "core/base/earliest.h"
 #include "core/succession/job_record.h"
+#include "core/succession/meeting.h"
 
 namespace elastic::succession {
 
@@ -63,12 +64,10 @@ std::optional<Instant> WitnessVoter::next_deadline() const {
 }
 
 bool WitnessVoter::may_change(const std::vector<Replaced>& replaces) const {
-  const auto found = std::find_if(replaces.begin(), replaces.end(), [this](const Replaced& one) {
-    return one.lineage == register_.lineage();
-  });
+  const Replaced* const replaced = find_replaced(replaces, *register_.lineage());
   // Otherwise the lineage has its coordinator, or has gone on since.
-  return found != replaces.end() && register_.has_lost_incumbent() &&
-         known()->record.newness <= found->newest;
+  return replaced != nullptr && register_.has_lost_incumbent() &&
+         known()->record.newness <= replaced->newest;
 }
 
 // It is no candidate: its register does nothing but reply.
@@ -126,10 +125,7 @@ WitnessedJob::Lineage* WitnessedJob::find_or_add(const reg::LineageId& id) {
   const auto found = lineages_.find(id);
   if (found != lineages_.end()) return &found->second;
   for (const auto& [other, lineage] : lineages_) {
-    const bool is_replaced =
-        std::any_of(lineage.replaces.begin(), lineage.replaces.end(),
-                    [&](const Replaced& replaced) { return replaced.lineage == id; });
-    if (is_replaced) return nullptr;
+    if (find_replaced(lineage.replaces, id) != nullptr) return nullptr;
   }
   if (lineages_.size() >= kLineagesMax) {
     // One that was probed and never voted makes room.
@@ -157,8 +153,7 @@ bool WitnessedJob::replace_others(const reg::LineageId& id, const reg::Message& 
   const auto job = decode_record(accept->proposal.record.content.bytes);
   if (!job.ok() || job->replaces.empty()) return true;
   const auto is_replaced = [&](const reg::LineageId& other) {
-    return other != id && std::any_of(job->replaces.begin(), job->replaces.end(),
-                                      [&](const Replaced& one) { return one.lineage == other; });
+    return other != id && find_replaced(job->replaces, other) != nullptr;
   };
   for (const auto& [other, one] : lineages_) {
     const bool has_voted = one.voter.known().has_value();
