@@ -14,9 +14,13 @@ PACKAGE = "torch.distributed.elastic"
 _waiting: list[tuple[type, str, str]] = []
 
 
+class Error(Exception):
+    """A base to which torch's can be added."""
+
+
 def derive(ours: type, module: str, name: str) -> None:
-    """Lets a class derive from that of a module of torch elastic. Not directly below Exception:
-    Python cannot replace that base."""
+    """Lets a class derive from that of a module of torch elastic. Not directly below Exception,
+    whose place Python cannot give to another base: below ``Error``."""
     _waiting.append((ours, f"{PACKAGE}.{module}", name))
     update()
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 import signal
 import sys
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +25,7 @@ from elastic import _environment, _torch_bases
 from elastic._data import changed
 from elastic._plug_in import health_check
 from elastic.agent.server.api import WorkerSpec
+from elastic.agent.server.handler_elastic_agent import HandlerElasticAgent
 from elastic.agent.server.local_elastic_agent import LocalElasticAgent
 from elastic.constants import (
     COORDINATED,
@@ -35,9 +36,9 @@ from elastic.constants import (
 from elastic.errors import ConfigError, ElasticError
 from elastic.multiprocessing import signals
 from elastic.multiprocessing.errors import ChildFailedError
-from elastic.multiprocessing.errors.signal_exception import SignalException
 from elastic.multiprocessing.logs import log_options
 from elastic.multiprocessing.logs_specs import DefaultLogsSpecs, LogsSpecs, is_default
+from elastic.multiprocessing.signals import SignalException
 from elastic.rendezvous import RendezvousParameters, get_rendezvous_handler
 from elastic.rendezvous.api import shut_down
 from elastic.rendezvous.handlers import DynamicRendezvousHandler, check_settings
@@ -45,8 +46,6 @@ from elastic.text import is_loopback, own_address, seconds, split_endpoint
 
 if TYPE_CHECKING:
     from elastic.agent.server.api import RunResult
-    from elastic.agent.server.forking_agent import ForkingElasticAgent
-    from elastic.agent.server.handler_elastic_agent import HandlerElasticAgent
 
 SHUTDOWN_TIMEOUT_VARIABLE = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"
 
@@ -154,6 +153,7 @@ def _launch(
         handler = get_rendezvous_handler(_parameters(config))
     else:
         check_settings(_parameters(config))
+    is_native = handler is None or isinstance(handler, DynamicRendezvousHandler)
     master_addr, master_port = _static_master(config) if handler is None else (None, None)
     spec = WorkerSpec(
         role=config.role,
@@ -173,25 +173,7 @@ def _launch(
         numa_options=config.numa_options,
         run_id=config.run_id or "none",
     )
-    environment = _environment.of_ranks()
-    environment.setdefault(SIGNALS_VARIABLE, config.signals_to_handle)
-    common: dict[str, Any] = {
-        "start_method": config.start_method,
-        "log_line_prefix_template": config.log_line_prefix_template,
-        "shutdown_timeout": float(config.shutdown_timeout or 0),
-        "environment": environment,
-    }
-    agent: LocalElasticAgent | ForkingElasticAgent | HandlerElasticAgent
-    is_warm = bool(config.warm or config.preload)
-    is_native = handler is None or isinstance(handler, DynamicRendezvousHandler)
-    if is_native and not has_plug_in:
-        agent = _native_agent(config, spec, environment, common)
-    else:
-        if is_warm:
-            _warn_no_effect("with a rendezvous handler or logs of another distribution")
-        from elastic.agent.server.handler_elastic_agent import HandlerElasticAgent
-
-        agent = HandlerElasticAgent(spec, config.logs_specs, **common)
+    agent = _agent(config, spec, is_native and not has_plug_in)
     received: Sequence[int] = ()
     names, stop = config.signals_to_handle, agent.request_stop
     try:
@@ -205,29 +187,36 @@ def _launch(
     return dict(result.return_values)
 
 
-def _native_agent(
-    config: LaunchConfig, spec: WorkerSpec, environment: Mapping[str, str], common: dict[str, Any]
-) -> LocalElasticAgent | ForkingElasticAgent:
-    share = environment.get("TORCH_DISABLE_SHARE_RDZV_TCP_STORE") != "1"
-    logs = log_options(config.logs_specs)  # type: ignore[arg-type]
-    warm_template = _warm_template(config, spec.entrypoint, spec.args)
-    if (config.warm or config.preload) and not warm_template:
-        _warn_no_effect("the command of the workers is not PYTHON [-u] SCRIPT")
-    is_fork = config.start_method == "fork" and callable(spec.entrypoint)
-    if not is_fork or config.warm or config.preload:
-        return LocalElasticAgent(
-            spec, logs, share_store=share, warm_template=warm_template, **common
-        )
-    from elastic.agent.server.forking_agent import ForkingElasticAgent
+def _agent(config: LaunchConfig, spec: WorkerSpec, is_native: bool) -> HandlerElasticAgent:
+    """``is_native``: the rendezvous and the log files are elastic's own."""
+    environment = _environment.of_ranks()
+    environment.setdefault(SIGNALS_VARIABLE, config.signals_to_handle)
+    common: dict[str, Any] = {
+        "start_method": config.start_method,
+        "log_line_prefix_template": config.log_line_prefix_template,
+        "shutdown_timeout": float(config.shutdown_timeout or 0),
+        "environment": environment,
+    }
+    is_warm = bool(config.warm or config.preload)
+    if not is_native:
+        if is_warm:
+            _warn_no_effect("with a rendezvous handler or logs of another distribution")
+        return HandlerElasticAgent(spec, config.logs_specs, **common)
+    if config.start_method == "fork" and callable(spec.entrypoint) and not is_warm:
+        from elastic.agent.server.forking_agent import ForkingElasticAgent
 
-    if spec.rdzv_handler is None:
-        spec = changed(spec, rdzv_handler=get_rendezvous_handler(_parameters(config)))
-    return ForkingElasticAgent(
+        if spec.rdzv_handler is None:
+            spec = changed(spec, rdzv_handler=get_rendezvous_handler(_parameters(config)))
+        return ForkingElasticAgent(spec, config.logs_specs, **common)
+    warm_template = _warm_template(config, spec.entrypoint, spec.args)
+    if is_warm and not warm_template:
+        _warn_no_effect("the command of the workers is not PYTHON [-u] SCRIPT")
+    return LocalElasticAgent(
         spec,
-        config.logs_specs,
-        config.log_line_prefix_template,
-        float(config.shutdown_timeout or 0),
-        environment,
+        log_options(config.logs_specs),  # type: ignore[arg-type]
+        share_store=environment.get("TORCH_DISABLE_SHARE_RDZV_TCP_STORE") != "1",
+        warm_template=warm_template,
+        **common,
     )
 
 
@@ -244,7 +233,7 @@ def _warm_template(
 
 
 def _warn_no_effect(why: str) -> None:
-    warnings.warn(f"LaunchConfig.warm and preload have no effect: {why}", stacklevel=5)
+    warnings.warn(f"LaunchConfig.warm and preload have no effect: {why}", stacklevel=6)
 
 
 def check_result(name: str, result: RunResult, received: Sequence[int]) -> None:

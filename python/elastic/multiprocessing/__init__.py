@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     )
     from elastic.multiprocessing.errors.child_failed_error import ChildFailedError, record
     from elastic.multiprocessing.errors.evidence import ProcessFailure
-    from elastic.multiprocessing.errors.signal_exception import SignalException
     from elastic.multiprocessing.logs import LogOptions, Std
     from elastic.multiprocessing.logs_specs import DefaultLogsSpecs, LogsDest, LogsSpecs
+    from elastic.multiprocessing.signals import SignalException
 
 __all__ = [
     "ChildFailedError",
@@ -45,6 +45,6 @@ _HOMES = {
         "MultiprocessContext PContext RunProcsResult SubprocessContext start_processes to_map"
     ),
     "elastic.multiprocessing.errors.evidence": "ProcessFailure",
-    "elastic.multiprocessing.errors.signal_exception": "SignalException",
+    "elastic.multiprocessing.signals": "SignalException",
 }
 __getattr__, __dir__ = _lazy.attach(__name__, _HOMES)

@@ -9,11 +9,11 @@ from typing import Any, TypeVar
 
 from elastic.multiprocessing import signals
 from elastic.multiprocessing.errors.evidence import ProcessFailure
-from elastic.multiprocessing.errors.signal_exception import SignalException
 from elastic.multiprocessing.logs import Std
 from elastic.multiprocessing.logs_specs import DefaultLogsSpecs, LogsDest, LogsSpecs
 from elastic.multiprocessing.multiprocess_context import MultiprocessContext
 from elastic.multiprocessing.process_context import PContext, RunProcsResult
+from elastic.multiprocessing.signals import SignalException
 from elastic.multiprocessing.subprocess_context import SubprocessContext
 
 __all__ = [
@@ -55,31 +55,12 @@ def start_processes(
     on; then close the context, which stops the processes.
     """
     context: PContext
+    output = logs_specs, log_line_prefixes, numa_options
+    filters = duplicate_stdout_filters, duplicate_stderr_filters
     if isinstance(entrypoint, str):
-        context = SubprocessContext(
-            name,
-            entrypoint,
-            args,
-            envs,
-            logs_specs,
-            log_line_prefixes,
-            numa_options,
-            duplicate_stdout_filters,
-            duplicate_stderr_filters,
-        )
+        context = SubprocessContext(name, entrypoint, args, envs, *output, *filters)
     else:
-        context = MultiprocessContext(
-            name,
-            entrypoint,
-            args,
-            envs,
-            start_method,
-            logs_specs,
-            log_line_prefixes,
-            numa_options,
-            duplicate_stdout_filters,
-            duplicate_stderr_filters,
-        )
+        context = MultiprocessContext(name, entrypoint, args, envs, start_method, *output, *filters)
     context.start()
     return context
 

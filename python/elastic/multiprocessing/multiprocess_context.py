@@ -18,9 +18,8 @@ from elastic._host import binding
 from elastic.multiprocessing import signals
 from elastic.multiprocessing.errors.child_failed_error import record
 from elastic.multiprocessing.errors.error_handler import get_error_handler
-from elastic.multiprocessing.errors.evidence import ProcessFailure
 from elastic.multiprocessing.logs_specs import LogsSpecs
-from elastic.multiprocessing.process_context import PContext, RunProcsResult
+from elastic.multiprocessing.process_context import PContext
 from elastic.multiprocessing.redirects import redirect
 
 
@@ -96,25 +95,15 @@ class MultiprocessContext(PContext):
         duplicate_stdout_filters: list[str] | None = None,
         duplicate_stderr_filters: list[str] | None = None,
     ) -> None:
-        super().__init__(
-            name,
-            entrypoint,
-            args,
-            envs,
-            logs_specs,
-            log_line_prefixes,
-            duplicate_stdout_filters,
-            duplicate_stderr_filters,
-        )
+        filters = duplicate_stdout_filters, duplicate_stderr_filters
+        super().__init__(name, entrypoint, args, envs, logs_specs, log_line_prefixes, *filters)
         self._function = entrypoint
         self._numa_options = numa_options
         self.start_method = start_method
         self._context: Any = multiprocessing.get_context(start_method)
         self._processes: dict[int, Any] = {}
-        self._running: list[Any] = []  # as of the last _poll()
+        self._running: list[Any] = []  # as of the last _exit_codes()
         self._answers: dict[int, Connection] = {}
-        self._return_values: dict[int, Any] = {}
-        self._failures: dict[int, ProcessFailure] = {}
 
     def _start(self) -> None:
         environment = _environment.inherited() | self.envs.get(0, {})
@@ -148,25 +137,13 @@ class MultiprocessContext(PContext):
                 starter.close()
                 process.life = life  # open until the child ends: the library keeps the object
 
-    def _poll(self) -> RunProcsResult | None:
+    def _exit_codes(self) -> dict[int, int | None]:
         for rank, answer in list(self._answers.items()):
             if answer.poll():
                 self._receive(rank, answer)
-        self._running = []
-        for rank, process in self._processes.items():
-            code = process.exitcode
-            if code is None:
-                self._running.append(process)
-            elif code != 0 and rank not in self._failures:
-                self._failures[rank] = self._failed(rank, code)
-        if self._failures:
-            self.close()
-            return self._result({}, self._failures)
-        if self._running:
-            return None
-        self.close()
-        values = {rank: self._return_values.get(rank) for rank in range(self.nprocs)}
-        return self._result(values, {})
+        codes = {rank: process.exitcode for rank, process in self._processes.items()}
+        self._running = [self._processes[rank] for rank, code in codes.items() if code is None]
+        return codes
 
     def _receive(self, rank: int, answer: Connection) -> None:
         try:
@@ -178,7 +155,7 @@ class MultiprocessContext(PContext):
         del self._answers[rank]
 
     def _awaited(self) -> list[Any]:
-        # Not by exitcode: one that has ended since _poll() must end the wait.
+        # Not by exitcode: one that has ended since _exit_codes() must end the wait.
         return [*(process.sentinel for process in self._running), *self._answers.values()]
 
     def pids(self) -> dict[int, int]:

@@ -66,6 +66,8 @@ class PContext(ABC):
         self.stdouts = dest.stdouts
         self.stderrs = dest.stderrs
         self.error_files = dest.error_files
+        self._return_values: dict[int, Any] = {}
+        self._ended: RunProcsResult | None = None
         self._tail_logs = tail_logs(
             name, dest, log_line_prefixes, duplicate_stdout_filters, duplicate_stderr_filters
         )
@@ -97,17 +99,16 @@ class PContext(ABC):
         returns when the last process has ended or the first one has failed.
         """
         deadline = None if timeout < 0 else time.monotonic() + timeout
-        while True:
-            result = self._poll()
-            if result is not None:
-                return result
+        while self._ended is None:
+            self._ended = self._poll()
             left = None if deadline is None else deadline - time.monotonic()
-            if left is not None and left <= 0:
-                return None
+            if self._ended is not None or (left is not None and left <= 0):
+                break
             awaited = self._awaited()
             if awaited is None:
                 left = POLL_S if left is None else min(left, POLL_S)
             connection.wait(awaited or [], left)
+        return self._ended
 
     def close(self, death_sig: signal.Signals | None = None, timeout: float = 30) -> None:
         """Stops the processes: signal, ``timeout`` seconds, SIGKILL; then writes all output."""
@@ -124,8 +125,8 @@ class PContext(ABC):
         """Starts all processes."""
 
     @abstractmethod
-    def _poll(self) -> RunProcsResult | None:
-        """The result if all processes have ended or one has failed; then the rest is stopped."""
+    def _exit_codes(self) -> dict[int, int | None]:
+        """Those of all processes by local rank, as of ``subprocess``; None: it runs."""
 
     @abstractmethod
     def _awaited(self) -> list[Any] | None:
@@ -135,12 +136,16 @@ class PContext(ABC):
     def _close(self, death_sig: signal.Signals, timeout: float) -> None:
         """Stops all processes that still run."""
 
-    def _failed(self, rank: int, exitcode: int) -> ProcessFailure:
-        return ProcessFailure(rank, self.pids()[rank], exitcode, self.error_files.get(rank, ""))
-
-    def _result(
-        self,
-        values: dict[int, Any],
-        failures: dict[int, ProcessFailure],
-    ) -> RunProcsResult:
+    def _poll(self) -> RunProcsResult | None:
+        """The result if all processes have ended or one has failed; then the rest is stopped."""
+        codes = self._exit_codes()
+        failures = {
+            rank: ProcessFailure(rank, self.pids()[rank], code, self.error_files.get(rank, ""))
+            for rank, code in codes.items()
+            if code
+        }
+        if not failures and None in codes.values():
+            return None
+        self.close()
+        values = {} if failures else {rank: self._return_values.get(rank) for rank in codes}
         return RunProcsResult(values, failures, self.stdouts, self.stderrs)

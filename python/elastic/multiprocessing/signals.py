@@ -12,10 +12,9 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
 
-from elastic import _environment
+from elastic import _environment, _torch_bases
 from elastic.constants import DEFAULT_SIGNALS, SIGNALS_VARIABLE
 from elastic.errors import ConfigError
-from elastic.multiprocessing.errors.signal_exception import SignalException
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -25,6 +24,20 @@ logger = logging.getLogger(__name__)
 _PR_SET_PDEATHSIG = 1
 
 _is_in_block = False  # of ``stopping``, in the main thread
+
+
+class SignalException(_torch_bases.Error):
+    """The launching process received ``sigval`` and stopped its workers."""
+
+    def __init__(self, msg: str, sigval: signal.Signals) -> None:
+        Exception.__init__(self, msg)  # not torch's, which has more arguments
+        self.sigval = sigval
+
+    def __reduce__(self) -> tuple[type[SignalException], tuple[str, signal.Signals]]:
+        return type(self), (str(self), self.sigval)
+
+
+_torch_bases.derive(SignalException, "multiprocessing.api", "SignalException")
 
 
 def _terminate_process_handler(signum: int, frame: FrameType | None) -> NoReturn:

@@ -13,9 +13,8 @@ from typing import Any
 
 from elastic import _environment
 from elastic._host import binding
-from elastic.multiprocessing.errors.evidence import ProcessFailure
 from elastic.multiprocessing.logs_specs import LogsSpecs
-from elastic.multiprocessing.process_context import PContext, RunProcsResult
+from elastic.multiprocessing.process_context import PContext
 from elastic.multiprocessing.subprocess_handler import SubprocessHandler, get_subprocess_handler
 
 
@@ -34,19 +33,10 @@ class SubprocessContext(PContext):
         duplicate_stdout_filters: list[str] | None = None,
         duplicate_stderr_filters: list[str] | None = None,
     ) -> None:
-        super().__init__(
-            name,
-            entrypoint,
-            args,
-            envs,
-            logs_specs,
-            log_line_prefixes,
-            duplicate_stdout_filters,
-            duplicate_stderr_filters,
-        )
+        filters = duplicate_stdout_filters, duplicate_stderr_filters
+        super().__init__(name, entrypoint, args, envs, logs_specs, log_line_prefixes, *filters)
         self._program = entrypoint
         self._numa_options = numa_options
-        self._failures: dict[int, ProcessFailure] = {}
         self._pidfds: dict[int, int] = {}
         self.subprocess_handlers: dict[int, SubprocessHandler] = {}
 
@@ -55,34 +45,20 @@ class SubprocessContext(PContext):
         cpus = binding.worker_cpus(self._numa_options, self.nprocs, environment, sys.executable)
         for rank in range(self.nprocs):
             with binding.bound(cpus[rank]):
+                outputs = self.stdouts.get(rank), self.stderrs.get(rank)
                 handler = get_subprocess_handler(
-                    self._program,
-                    self.args[rank],
-                    self.envs[rank],
-                    self.stdouts.get(rank),
-                    self.stderrs.get(rank),
-                    rank,
+                    self._program, self.args[rank], self.envs[rank], *outputs, rank
                 )
             self.subprocess_handlers[rank] = handler
             with suppress(OSError):  # before Linux 5.3, or refused by a seccomp profile
                 self._pidfds[rank] = os.pidfd_open(handler.proc.pid)
 
-    def _poll(self) -> RunProcsResult | None:
-        is_running = False
-        for rank, handler in self.subprocess_handlers.items():
-            code = handler.proc.poll()
-            is_running |= code is None
+    def _exit_codes(self) -> dict[int, int | None]:
+        codes = {rank: handler.proc.poll() for rank, handler in self.subprocess_handlers.items()}
+        for rank, code in codes.items():
             if code is not None:
                 self._forget(rank)
-            if code and rank not in self._failures:
-                self._failures[rank] = self._failed(rank, code)
-        if self._failures:
-            self.close()
-            return self._result({}, self._failures)
-        if is_running:
-            return None
-        self.close()
-        return self._result(dict.fromkeys(range(self.nprocs)), {})
+        return codes
 
     def _awaited(self) -> list[Any] | None:
         handlers = self.subprocess_handlers.items()

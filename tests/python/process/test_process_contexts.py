@@ -33,6 +33,15 @@ def test_programs_run_where_the_kernel_has_no_pidfds(
     assert result is not None and result.failures[0].exitcode == 3
 
 
+def test_a_later_call_returns_the_same_result(tmp_path: Path) -> None:
+    """The process that was stopped because the other one failed is no failure of that call."""
+    args = {0: ("-c", "exit 3"), 1: ("-c", "exec sleep 600")}
+    context = start_processes("x", "/bin/sh", args, {0: {}, 1: {}}, DefaultLogsSpecs(str(tmp_path)))
+    for _ in range(2):
+        result = context.wait()
+        assert result is not None and list(result.failures) == [0]
+
+
 def test_a_tail_that_is_never_stopped_does_not_keep_the_program(tmp_path: Path) -> None:
     code = "from elastic.multiprocessing.tail_log import TailLog; import sys; "
     code += f"TailLog('x', {{0: {str(tmp_path / 'never')!r}}}, sys.stdout).start()"

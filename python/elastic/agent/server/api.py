@@ -37,20 +37,18 @@ def _get_fq_hostname() -> str:
     return socket.getfqdn(socket.gethostname())
 
 
+@data
 class _RoleInstanceInfo:
     """The role of a node, its rank and its number of workers; programs for torch import it."""
 
-    __slots__ = ("local_world_size", "rank", "role")
-
-    def __init__(self, role: str, rank: int, local_world_size: int) -> None:
-        self.role = role
-        self.rank = rank
-        self.local_world_size = local_world_size
+    role: str
+    rank: int
+    local_world_size: int
 
     def serialize(self) -> bytes:
         import json
 
-        return json.dumps({name: getattr(self, name) for name in self.__slots__}).encode()
+        return json.dumps(vars(self)).encode()
 
     @staticmethod
     def deserialize(data: bytes) -> _RoleInstanceInfo:
@@ -136,8 +134,6 @@ class WorkerSpec:
 class Worker:
     """One worker's ranks in the current round; ``id`` is its process id once it runs."""
 
-    __slots__ = ("global_rank", "id", "local_rank", "role_rank", "role_world_size", "world_size")
-
     def __init__(
         self,
         local_rank: int,
@@ -162,17 +158,6 @@ class Worker:
 
 class WorkerGroup:
     """The agent's workers in the current round."""
-
-    __slots__ = (
-        "group_rank",
-        "group_world_size",
-        "master_addr",
-        "master_port",
-        "spec",
-        "state",
-        "store",
-        "workers",
-    )
 
     def __init__(self, spec: WorkerSpec) -> None:
         self.spec = spec
@@ -233,6 +218,13 @@ def check(spec: WorkerSpec, shutdown_timeout: float) -> None:
         raise ConfigError("master_addr and local_addr name different addresses of the only node")
 
 
+def command(spec: WorkerSpec, calls: FunctionCalls | None, local_rank: int) -> list[str]:
+    """What a worker executes."""
+    if calls is not None:
+        return calls.argv(local_rank)
+    return [substitute(str(word), local_rank) for word in (spec.what(), *spec.args)]
+
+
 def templates(
     spec: WorkerSpec,
     logs: LogOptions,
@@ -244,11 +236,9 @@ def templates(
     targets = {name.lower(): target for name, target in _C.StreamTarget.__members__.items()}
     # With a rendezvous MASTER_ADDR is the address of rank 0's node, unless the spec names another.
     shared = {} if alone or not spec.master_addr else {"MASTER_ADDR": spec.master_addr}
-    entry = spec.what()
-    words = () if callable(entry) else (str(entry), *map(str, spec.args))
     return [
         _C.WorkerTemplate(
-            calls.argv(rank) if calls else [substitute(word, rank) for word in words],
+            command(spec, calls, rank),
             env=shared | (virtual_device(rank, environment) if spec.virtual_local_rank else {}),
             stdout_target=targets[logs.target(rank, Std.OUT)],
             stderr_target=targets[logs.target(rank, Std.ERR)],

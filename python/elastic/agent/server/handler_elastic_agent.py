@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from string import Template
 from typing import TYPE_CHECKING, Any
@@ -21,12 +22,13 @@ from elastic.agent.server.api import (
     WorkerSpec,
     WorkerState,
     check,
+    command,
     cpu_binding,
     function_calls,
     virtual_device,
     watchdog,
 )
-from elastic.agent.server.guarded_context import GuardedContext, by_global_rank
+from elastic.agent.server.handler_records import HandlerRecords
 from elastic.agent.server.simple_elastic_agent import SimpleElasticAgent, log_files
 from elastic.constants import (
     DEFAULT_LINE_PREFIX,
@@ -36,17 +38,44 @@ from elastic.constants import (
 )
 from elastic.errors import NodeFault
 from elastic.multiprocessing.errors.evidence import ProcessFailure
-from elastic.multiprocessing.errors.signal_exception import SignalException
-from elastic.multiprocessing.logs_specs import DefaultLogsSpecs, LogsSpecs, destinations
-from elastic.multiprocessing.process_context import RunProcsResult
+from elastic.multiprocessing.logs_specs import DefaultLogsSpecs, LogsDest, LogsSpecs, destinations
+from elastic.multiprocessing.process_context import PContext, RunProcsResult
+from elastic.multiprocessing.signals import SignalException
 from elastic.multiprocessing.tail_log import TailLog, tail_logs
-from elastic.text import substitute
 
 if TYPE_CHECKING:
-    from elastic.agent.server.handler_records import HandlerRecords
+    from elastic.multiprocessing.calls import FunctionCalls
 
 # Signals that a program does not send to itself: an operator or the kernel did.
 _OUTER_SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+class GuardedContext:
+    """The guardian's workers of one round, with the methods of a ``PContext`` that agents call."""
+
+    def __init__(self, agent: HandlerElasticAgent, dest: LogsDest) -> None:
+        self._agent = agent
+        self.stdouts, self.stderrs = dest.stdouts, dest.stderrs
+        self.error_files = dest.error_files
+
+    def pids(self) -> dict[int, int]:
+        return dict(self._agent._pids)
+
+    def wait(self, timeout: float = -1, period: float = 1) -> RunProcsResult | None:
+        """As ``PContext.wait``, but the other workers are not stopped when one has failed."""
+        deadline = None if timeout < 0 else time.monotonic() + timeout
+        while (result := self._agent._poll()) is None:
+            left = None if deadline is None else deadline - time.monotonic()
+            if left is not None and left <= 0:
+                return None
+            self._agent._next(left)
+        return result
+
+    def close(self, death_sig: signal.Signals | None = None, timeout: float = 30) -> None:
+        self._agent._end_round(death_sig or signal.SIGTERM, timeout)
+
+
+PContext.register(GuardedContext)
 
 
 class HandlerElasticAgent(SimpleElasticAgent):
@@ -60,7 +89,7 @@ class HandlerElasticAgent(SimpleElasticAgent):
         spec: WorkerSpec,
         logs_specs: LogsSpecs | None = None,
         start_method: str = "spawn",
-        exit_barrier_timeout: float = HANDLER_EXIT_BARRIER_S,
+        exit_barrier_timeout: float | None = None,
         log_line_prefix_template: str | None = None,
         shutdown_timeout: float = DEFAULT_SHUTDOWN_TIMEOUT_S,
         health_check_server: Any = None,
@@ -72,7 +101,10 @@ class HandlerElasticAgent(SimpleElasticAgent):
         event_log: str = "",
         metrics_port: int = 0,
     ) -> None:
+        """``exit_barrier_timeout``: None: 300 s, as in torch."""
         check(spec, shutdown_timeout)
+        if exit_barrier_timeout is None:
+            exit_barrier_timeout = HANDLER_EXIT_BARRIER_S
         super().__init__(spec, exit_barrier_timeout, shutdown_timeout)
         self._logs_specs = logs_specs or DefaultLogsSpecs()
         self._log_line_prefix_template = log_line_prefix_template
@@ -87,21 +119,25 @@ class HandlerElasticAgent(SimpleElasticAgent):
             self._environment = {**self._environment, **self._watchdog.variables}
         self._become_subreaper = become_subreaper
         self._cpus = cpu_binding(spec, self._environment, worker_cpus)
-        self._calls = function_calls(spec)
+        self._calls = self._function_calls(spec)
         self._group: _C.WorkerGroup | None = None
         # The workers of the round: the guardian's, or those that a subclass has started.
         self._pcontext: Any = None
         self._round = -1  # the number of the current round, from 0
         self._exits: dict[int, _C.WorkerExit] = {}
         self._pids: dict[int, int] = {}
-        self._error_files: Mapping[int, str] = {}
         self._is_running = False
         self._tails: list[TailLog] = []
         self._runner: int | None = None
         self._request: signal.Signals | None = None
         self._repetitions = 0  # of the request, while the workers are being stopped
         self._event_log, self._metrics_port = event_log, metrics_port
-        self._records: HandlerRecords | None = None
+        self._records = HandlerRecords(self._worker_group)
+
+    @staticmethod
+    def _function_calls(spec: WorkerSpec) -> FunctionCalls | None:
+        """How new processes get the function; None: they execute a program."""
+        return function_calls(spec)
 
     def request_stop(self, signum: int) -> None:
         """Stops the workers with a signal and the shutdown timeout.
@@ -147,37 +183,23 @@ class HandlerElasticAgent(SimpleElasticAgent):
                         ),
                     )
                 self._raise_request()
-                if self._event_log or self._metrics_port:
-                    from elastic.agent.server.handler_records import HandlerRecords
-
-                    self._records = HandlerRecords(
-                        self._worker_group.spec,
-                        self._worker_group,
-                        self._event_log,
-                        self._metrics_port,
-                    )
-                return self._recorded(super().run(role))
+                self._records.open(self._event_log, self._metrics_port)
+                return self._records.conclude(super().run(role))
         except Exception as error:
             if (result := self._ended_by(error)) is None:
                 raise
-            return self._recorded(result)
+            return self._records.conclude(result)
         finally:
             self._runner = None
             if self._group is not None:
                 self._group.close()
-            if self._records is not None:
-                self._records.close()
+            self._records.close()
             if self._watchdog is not None:
                 self._watchdog.stop()
             if self._calls is not None:
                 self._calls.close()
             if isinstance(self._logs_specs, DefaultLogsSpecs):
                 self._logs_specs.remove_unused()
-
-    def _recorded(self, result: RunResult) -> RunResult:
-        if self._records is not None:
-            self._records.conclude(result)
-        return result
 
     def _running_pids(self) -> dict[int, int]:
         """Process ids by global rank; called by the watchdog's thread."""
@@ -206,24 +228,18 @@ class HandlerElasticAgent(SimpleElasticAgent):
         if self._group is None:
             self._group = _C.WorkerGroup(become_subreaper=self._become_subreaper)
         envs = {w.local_rank: self._variables(worker_group, w) for w in worker_group.workers}
-        prefixes = line_prefixes(self._prefix, worker_group, self._round)
+        prefixes = self._line_prefixes(worker_group)
         filters = spec.duplicate_stdout_filters, spec.duplicate_stderr_filters
         with log_files():
             dest = destinations(self._logs_specs, envs)
             self._tails = tail_logs(spec.role, dest, prefixes, *filters)
-        self._error_files = dest.error_files
-        if self._records is not None:
-            log = next(filter(None, (*dest.stdouts.values(), *dest.stderrs.values())), "")
-            log_dir = os.path.dirname(os.path.dirname(log))
-            self._records.round_starting(self._restart_count(), log_dir)
-        entry = spec.what()
-        words = () if callable(entry) else (str(entry), *map(str, spec.args))
+        log = next(filter(None, (*dest.stdouts.values(), *dest.stderrs.values())), "")
+        log_dir = os.path.dirname(os.path.dirname(log))
+        self._records.round_starting(self._restart_count(), log_dir)
         self._group.start(
             [
                 _C.WorkerCommand(
-                    self._calls.argv(rank)
-                    if self._calls
-                    else [substitute(word, rank) for word in words],
+                    command(spec, self._calls, rank),
                     env={**self._environment, **envs[rank]},
                     stdout_path=dest.stdouts.get(rank, ""),
                     stderr_path=dest.stderrs.get(rank, ""),
@@ -233,27 +249,22 @@ class HandlerElasticAgent(SimpleElasticAgent):
             ]
         )
         self._is_running = True
-        self._pcontext = GuardedContext(self._poll, self._next, self._pids, self._end_round)
-        self._pcontext.stdouts, self._pcontext.stderrs = dest.stdouts, dest.stderrs
-        self._pcontext.error_files = dest.error_files
+        self._pcontext = GuardedContext(self, dest)
         with log_files():
             for tail in self._tails:
                 tail.start()
         while len(self._pids.keys() | self._exits.keys()) < spec.local_world_size:
             self._next(None)
-        if self._records is not None and len(self._pids) == spec.local_world_size:
+        if len(self._pids) == spec.local_world_size:
             self._records.workers_running()
         return dict(self._pids)
 
     def _stop_workers(self, worker_group: WorkerGroup) -> None:
         failures = sorted(self._failures(worker_group), key=lambda one: one.time)
-        if self._records is not None:
-            first = failures[0] if failures else None
-            reason = f"{first.who()} {first.how}" if first else "nodes are waiting"
-            self._records.stopping(reason)
+        first = failures[0] if failures else None
+        self._records.stopping(f"{first.who()} {first.how}" if first else "nodes are waiting")
         self._shutdown()
-        if self._records is not None:
-            self._records.stopped(failures)
+        self._records.stopped(failures)
 
     def _shutdown(
         self, death_sig: signal.Signals = signal.SIGTERM, timeout: float | None = None
@@ -278,7 +289,18 @@ class HandlerElasticAgent(SimpleElasticAgent):
             pids = {worker.id for worker in worker_group.workers}
             if pids != set(self._pcontext.pids().values()):
                 return RunResult(WorkerState.UNKNOWN)
-        return by_global_rank(worker_group, self._pcontext.wait(0))
+        result: RunProcsResult | None = self._pcontext.wait(0)
+        if result is None:
+            return RunResult(WorkerState.HEALTHY)
+        ranks = {one.local_rank: one.global_rank for one in worker_group.workers}
+        if result.is_failed():
+            failures = {
+                ranks[local_rank]: changed(failure, rank=ranks[local_rank])
+                for local_rank, failure in result.failures.items()
+            }
+            return RunResult(WorkerState.FAILED, failures=failures)
+        values = {ranks[local_rank]: value for local_rank, value in result.return_values.items()}
+        return RunResult(WorkerState.SUCCEEDED, values)
 
     def _poll(self) -> RunProcsResult | None:
         """By local rank, as soon as one worker has failed or all have succeeded."""
@@ -306,7 +328,7 @@ class HandlerElasticAgent(SimpleElasticAgent):
             local_rank,
             self._pids.get(local_rank, 0),
             -ended.signal if ended.signal else ended.code,
-            self._error_files.get(local_rank, ""),
+            self._pcontext.error_files.get(local_rank, ""),
         )
         failure_class, cause = _class_and_cause(failure, ended)
         return changed(
@@ -329,13 +351,11 @@ class HandlerElasticAgent(SimpleElasticAgent):
         kinds = _C.WorkerEvent.Kind
         if event.kind == kinds.STARTED:
             self._pids[event.local_rank] = event.pid
-            if self._records is not None:
-                self._records.worker_started(event.local_rank, event.pid)
+            self._records.worker_started(event.local_rank, event.pid)
         elif event.kind == kinds.EXITED:
             self._exits[event.local_rank] = event.exit
-            if self._records is not None:
-                pid = self._pids.get(event.local_rank, 0)
-                self._records.worker_exited(event.local_rank, pid, event.exit)
+            pid = self._pids.get(event.local_rank, 0)
+            self._records.worker_exited(event.local_rank, pid, event.exit)
         elif event.kind == kinds.GROUP_ENDED:
             self._is_running = False
         elif event.kind in (kinds.GUARDIAN_LOST, kinds.STUCK):
@@ -344,57 +364,46 @@ class HandlerElasticAgent(SimpleElasticAgent):
             raise NodeFault(_C.EXIT_SUPERVISION_LOST, message)
         return True
 
+    def _line_prefixes(self, group: WorkerGroup) -> dict[int, str]:
+        """By local rank: what begins each line of a worker on the console."""
+        return {
+            worker.local_rank: Template(self._prefix).safe_substitute(
+                role_name=group.spec.role,
+                rank=worker.global_rank,
+                local_rank=worker.local_rank,
+                hostname=os.uname().nodename,
+                round=self._round,
+            )
+            for worker in group.workers
+        }
+
     def _variables(self, group: WorkerGroup, worker: Any) -> dict[str, str]:
-        return round_variables(group, worker, self._round, self._restart_count(), self._environment)
-
-
-def line_prefixes(template: str, group: WorkerGroup, round_number: int) -> dict[int, str]:
-    """By local rank: what begins each line of a worker on the console."""
-    return {
-        worker.local_rank: Template(template).safe_substitute(
-            role_name=group.spec.role,
-            rank=worker.global_rank,
-            local_rank=worker.local_rank,
-            hostname=os.uname().nodename,
-            round=round_number,
-        )
-        for worker in group.workers
-    }
-
-
-def round_variables(
-    group: WorkerGroup,
-    worker: Any,
-    round_number: int,
-    restart_count: int,
-    environment: Mapping[str, str],
-) -> dict[str, str]:
-    """The variables of a worker in a round that a rendezvous handler has formed."""
-    spec = group.spec
-    shares = getattr(spec.rdzv_handler, "use_agent_store", False)  # not in older handlers
-    share = environment.get("TORCH_DISABLE_SHARE_RDZV_TCP_STORE") != "1"
-    variables = {
-        "LOCAL_RANK": worker.local_rank,
-        "RANK": worker.global_rank,
-        "GROUP_RANK": group.group_rank,
-        "ROLE_RANK": worker.role_rank,
-        "ROLE_NAME": spec.role,
-        "LOCAL_WORLD_SIZE": spec.local_world_size,
-        "WORLD_SIZE": worker.world_size,
-        "GROUP_WORLD_SIZE": group.group_world_size,
-        "ROLE_WORLD_SIZE": worker.role_world_size,
-        "MASTER_ADDR": group.master_addr,
-        "MASTER_PORT": group.master_port,
-        "TORCHELASTIC_RESTART_COUNT": restart_count,
-        "TORCHELASTIC_MAX_RESTARTS": spec.max_restarts,
-        "TORCHELASTIC_RUN_ID": spec.job_id(),
-        "TORCHELASTIC_USE_AGENT_STORE": bool(shares and share),
-        "ELASTIC_ROUND": round_number,
-    }
-    texts = {name: str(value) for name, value in variables.items()}
-    if spec.virtual_local_rank:
-        texts |= virtual_device(worker.local_rank, environment)
-    return texts
+        """The variables of a worker in a round that a rendezvous handler has formed."""
+        spec = group.spec
+        shares = getattr(spec.rdzv_handler, "use_agent_store", False)  # not in older handlers
+        share = self._environment.get("TORCH_DISABLE_SHARE_RDZV_TCP_STORE") != "1"
+        variables = {
+            "LOCAL_RANK": worker.local_rank,
+            "RANK": worker.global_rank,
+            "GROUP_RANK": group.group_rank,
+            "ROLE_RANK": worker.role_rank,
+            "ROLE_NAME": spec.role,
+            "LOCAL_WORLD_SIZE": spec.local_world_size,
+            "WORLD_SIZE": worker.world_size,
+            "GROUP_WORLD_SIZE": group.group_world_size,
+            "ROLE_WORLD_SIZE": worker.role_world_size,
+            "MASTER_ADDR": group.master_addr,
+            "MASTER_PORT": group.master_port,
+            "TORCHELASTIC_RESTART_COUNT": self._restart_count(),
+            "TORCHELASTIC_MAX_RESTARTS": spec.max_restarts,
+            "TORCHELASTIC_RUN_ID": spec.job_id(),
+            "TORCHELASTIC_USE_AGENT_STORE": bool(shares and share),
+            "ELASTIC_ROUND": self._round,
+        }
+        texts = {name: str(value) for name, value in variables.items()}
+        if spec.virtual_local_rank:
+            texts |= virtual_device(worker.local_rank, self._environment)
+        return texts
 
 
 def _class_and_cause(failure: ProcessFailure, ended: _C.WorkerExit) -> tuple[str, str]:

@@ -4,73 +4,45 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 from elastic import _C
-from elastic.agent.server.api import RunResult, WorkerGroup, WorkerSpec
-from elastic.agent.server.recording import Recorder
+from elastic.agent.server.api import RunResult, WorkerGroup
 from elastic.agent.server.timeline import Transition
 from elastic.multiprocessing.errors.evidence import ProcessFailure
+
+if TYPE_CHECKING:
+    from elastic.agent.server.recording import Recorder
 
 _KINDS = _C.AgentEvent.Kind
 
 
-class _Rank(NamedTuple):
-    rank: int
-    world_size: int
-
-
-class _Round(NamedTuple):
-    """The fields of _C.RoundInfo."""
-
-    round: int
-    restart_count: int
-    membership_changes: int
-    group_rank: int | None
-    group_world_size: int | None
-    master_addr: str | None
-    master_port: int | None
-    workers: Sequence[_Rank]
-
-    @property
-    def generation(self) -> int:
-        return self.round
-
-
-class _Failure(NamedTuple):
-    """The fields of _C.WorkerFailure."""
-
-    local_rank: int
-    pid: int
-    exit_code: int
-    evidence: ProcessFailure  # has failure_class and cause
-
-
-class _RoundEnd(NamedTuple):
-    """The fields of _C.AgentRoundEnd."""
-
-    cause: str
-    ordered: float
-    stopped: float
-    failures: Sequence[_Failure]
-    kept: bool = False
-
-
 class HandlerRecords:
-    """Converts the agent's calls to the transitions that the native agent reports."""
+    """Converts the agent's calls to the transitions that the native agent reports.
 
-    def __init__(
-        self, spec: WorkerSpec, group: WorkerGroup, event_log: str, metrics_port: int
-    ) -> None:
-        # The torch records of this agent are those of its base class.
-        self._recorder = Recorder(spec, event_log, metrics_port, has_torch_records=False)
+    Nothing is recorded before ``open``.
+    """
+
+    def __init__(self, group: WorkerGroup) -> None:
+        self._recorder: Recorder | None = None
         self._group = group
         self._state = _C.AgentState.INIT
-        self._ended: _RoundEnd | None = None
+        self._ended: SimpleNamespace | None = None  # the fields of _C.AgentRoundEnd
         self._ordered: float | None = None
         self._reason = ""
         self._rounds = 0
-        self._round: _Round | None = None
+        self._round: SimpleNamespace | None = None  # the fields of _C.RoundInfo
+
+    def open(self, event_log: str, metrics_port: int) -> None:
+        """``event_log``: "", and ``metrics_port``: 0: there is none."""
+        if not event_log and not metrics_port:
+            return
+        from elastic.agent.server.recording import Recorder
+
+        # The torch records of this agent are those of its base class.
+        spec = self._group.spec
+        self._recorder = Recorder(spec, event_log, metrics_port, has_torch_records=False)
 
     def round_starting(self, restart_count: int, log_dir: str) -> None:
         if self._ended is not None:
@@ -80,15 +52,19 @@ class HandlerRecords:
             )
             self._ended = None
         group = self._group
-        self._round = _Round(
-            self._rounds,
-            restart_count,
-            self._rounds - restart_count,
-            group.group_rank,
-            group.group_world_size,
-            group.master_addr,
-            group.master_port,
-            [_Rank(worker.global_rank, worker.world_size) for worker in group.workers],
+        self._round = SimpleNamespace(
+            round=self._rounds,
+            generation=self._rounds,
+            restart_count=restart_count,
+            membership_changes=self._rounds - restart_count,
+            group_rank=group.group_rank,
+            group_world_size=group.group_world_size,
+            master_addr=group.master_addr,
+            master_port=group.master_port,
+            workers=[
+                SimpleNamespace(rank=worker.global_rank, world_size=worker.world_size)
+                for worker in group.workers
+            ],
         )
         self._rounds += 1
         self._state = _C.AgentState.HEALTHY
@@ -114,23 +90,33 @@ class HandlerRecords:
 
         Without one, nodes were waiting: to join, or because a worker of theirs failed.
         """
-        assert self._ordered is not None
-        self._ended = _RoundEnd(
-            "worker_failed" if failures else "nodes_waiting",
-            self._ordered,
-            time.monotonic(),
-            [_Failure(one.local_rank, one.pid, one.shell_code, one) for one in failures],
+        self._ended = SimpleNamespace(
+            cause="worker_failed" if failures else "nodes_waiting",
+            ordered=self._ordered,
+            stopped=time.monotonic(),
+            kept=False,
+            failures=[  # the fields of _C.WorkerFailure
+                SimpleNamespace(
+                    local_rank=one.local_rank, pid=one.pid, exit_code=one.shell_code, evidence=one
+                )
+                for one in failures
+            ],
         )
 
-    def conclude(self, result: RunResult) -> None:
-        self._state = _C.AgentState.__members__[result.state.value]
-        self._observe(_KINDS.FINISHED)
-        self._recorder.conclude(result, self._group)
+    def conclude(self, result: RunResult) -> RunResult:
+        if self._recorder is not None:
+            self._state = _C.AgentState.__members__[result.state.value]
+            self._observe(_KINDS.FINISHED)
+            self._recorder.conclude(result, self._group)
+        return result
 
     def close(self) -> None:
-        self._recorder.close()
+        if self._recorder is not None:
+            self._recorder.close()
 
     def _observe(self, kind: _C.AgentEvent.Kind, at: float | None = None, **fields: Any) -> None:
+        if self._recorder is None:
+            return
         event = Transition(
             kind, time.monotonic() if at is None else at, self._state, self._round, **fields
         )

@@ -23,7 +23,6 @@ from elastic.constants import (
     DEFAULT_ROLE,
     DEFAULT_SHUTDOWN_TIMEOUT_S,
     DEFAULT_SIGNALS,
-    HANDLER_EXIT_BARRIER_S,
     SIGNALS_VARIABLE,
     TORCHELASTIC_ENABLE_FILE_TIMER,
     TORCHELASTIC_HEALTH_CHECK_PORT,
@@ -33,7 +32,7 @@ from elastic.constants import (
 from elastic.errors import ConfigError
 from elastic.events import Event
 from elastic.multiprocessing import signals
-from elastic.multiprocessing.errors.signal_exception import SignalException
+from elastic.multiprocessing.signals import SignalException
 
 __all__ = [
     "TORCHELASTIC_ENABLE_FILE_TIMER",
@@ -83,18 +82,17 @@ class LocalElasticAgent(HandlerElasticAgent):
     ) -> None:
         """``more``: keyword arguments of ``NativeElasticAgent``, which describes all of them."""
         self._native_agent: NativeElasticAgent | None = None
+        arguments = (
+            logs_specs,
+            start_method,
+            exit_barrier_timeout,
+            log_line_prefix_template,
+            shutdown_timeout,
+            health_check_server,
+            uninterruptible_state_timeout,
+        )
         if not self._overrides_hooks() and _is_ours(spec.rdzv_handler, logs_specs):
-            self._native_agent = NativeElasticAgent(
-                spec,
-                logs_specs,
-                start_method,
-                exit_barrier_timeout,
-                log_line_prefix_template,
-                shutdown_timeout,
-                health_check_server,
-                uninterruptible_state_timeout,
-                **more,
-            )
+            self._native_agent = NativeElasticAgent(spec, *arguments, **more)
             self._worker_group = self._native_agent.get_worker_group()
             return
         if more.pop("rendezvous", None) is not None:
@@ -107,17 +105,8 @@ class LocalElasticAgent(HandlerElasticAgent):
             logger.warning("%s have no effect with %s", ", ".join(unused), type(self).__name__)
         if spec.rdzv_handler is None:
             spec = changed(spec, rdzv_handler=_only_node(spec))
-        super().__init__(
-            spec,
-            logs_specs,
-            start_method,
-            HANDLER_EXIT_BARRIER_S if exit_barrier_timeout is None else exit_barrier_timeout,
-            log_line_prefix_template,
-            shutdown_timeout,
-            health_check_server,
-            uninterruptible_state_timeout,
-            **{name: value for name, value in more.items() if name in _WITH_HOOKS},
-        )
+        known = {name: value for name, value in more.items() if name in _WITH_HOOKS}
+        super().__init__(spec, *arguments, **known)
 
     @classmethod
     def _overrides_hooks(cls) -> bool:
@@ -187,7 +176,6 @@ class LocalElasticAgent(HandlerElasticAgent):
             self._native_agent.request_drain(signum, timeout)
 
     def forward(self, signum: int) -> None:
-        """Delivers a signal to the running workers, not to their children."""
         if self._native_agent is None:
             super().forward(signum)
         else:

@@ -481,7 +481,7 @@ class NativeElasticAgent:
             self._log(
                 NOTICE,
                 "received %s; waiting for the workers until %s, another signal shortens the wait",
-                _name(self._requests[0]),
+                signal.Signals(self._requests[0]).name,
                 until,
             )
 
@@ -565,10 +565,6 @@ def _native_options(handler: object) -> _C.RendezvousOptions:
             "use HandlerElasticAgent"
         )
     return handler.native_options
-
-
-def _name(signum: int) -> str:
-    return signal.Signals(signum).name
 
 
 def _choice(setting: str, name: str) -> Any:

@@ -29,7 +29,7 @@ from elastic.constants import DEFAULT_SHUTDOWN_TIMEOUT_S, HANDLER_EXIT_BARRIER_S
 from elastic.errors import ConfigError, ElasticError, NodeFault, fault_of
 from elastic.events import Event
 from elastic.metrics import prof
-from elastic.multiprocessing.errors.signal_exception import SignalException
+from elastic.multiprocessing.signals import SignalException
 from elastic.rendezvous.errors import RendezvousGracefulExitError
 
 logger = logging.getLogger(__name__)

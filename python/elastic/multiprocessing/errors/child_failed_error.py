@@ -20,11 +20,7 @@ _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 
-class _Base(Exception):
-    """A base to which torch's can be added."""
-
-
-class ChildFailedError(_Base):
+class ChildFailedError(_torch_bases.Error):
     """Workers failed. ``failures`` are by global rank; the earliest one is the root cause."""
 
     def __init__(self, name: str, failures: Mapping[int, ProcessFailure]) -> None:

@@ -52,13 +52,4 @@ class SubprocessHandler:
             os.killpg(self.proc.pid, death_sig or signal.SIGTERM)
 
 
-def get_subprocess_handler(
-    entrypoint: str,
-    args: Sequence[Any],
-    env: Mapping[str, str],
-    stdout: str | None,
-    stderr: str | None,
-    local_rank_id: int,
-    numa_options: Any = None,
-) -> SubprocessHandler:
-    return SubprocessHandler(entrypoint, args, env, stdout, stderr, local_rank_id, numa_options)
+get_subprocess_handler = SubprocessHandler
