@@ -16,17 +16,18 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any, NamedTuple
 
-from elastic import _C, _local_jobs
+from elastic import _C, _environment, _local_jobs
+from elastic.constants import COORDINATOR_PORT
 from elastic.errors import (
     ConfigError,
     RendezvousClosed,
     RendezvousError,
     RendezvousUnavailable,
 )
+from elastic.text import between, seconds, split_endpoints
 
 SCHEMA = 1
 STORE = "://"  # between a backend and its endpoint
-DEFAULT_PORT = 29400
 # How long a first snapshot waits for the agents' reports about their workers.
 REPORTS_TIMEOUT_S = 1.0
 
@@ -135,56 +136,32 @@ def connect(
     ``token_file``: the file with the token of the job or
     of its observers, which only reads; without it the variables are used.
     """
-    from elastic import _environment
     from elastic.rendezvous import token
-    from elastic.text import seconds, split_endpoints
 
     if drain is not None:
         seconds(str(drain), "drain", positive=True)
+    options: dict[str, Any] = {
+        "run_id": run_id,
+        "workers": workers,
+        "stacks": stacks,
+        "drain": drain,
+        "drain_reason": drain_reason,
+        "drain_node": drain_node,
+    }
     if endpoint.startswith(_local_jobs.UNIX):
-        path = endpoint.removeprefix(_local_jobs.UNIX)
-
-        def start_local(_: str, port: int) -> _C.Observer:
-            return _C.Observer(
-                "",
-                port,
-                socket_path=path,
-                run_id=run_id,
-                workers=workers,
-                stacks=stacks,
-                drain=drain,
-                drain_reason=drain_reason,
-                drain_node=drain_node,
-            )
-
-        return Observation([(endpoint, 0)], start_local)
+        options["socket_path"] = endpoint.removeprefix(_local_jobs.UNIX)
+        return Observation([(endpoint, 0)], lambda _, port: _C.Observer("", port, **options))
     if STORE in endpoint:
         endpoint = find(endpoint, run_id)
-    found = split_endpoints(endpoint, "the endpoint", DEFAULT_PORT)
+    found = split_endpoints(endpoint, "the endpoint", COORDINATOR_PORT)
     if any(number == 0 for _, number in found):
         raise ConfigError(f"the endpoint is {endpoint!r}: 0 is no port")
     environ = _environment.inherited()
     secret = token.find(token_file, environ)
     if "token" in secret:  # a file may be repaired while its reader waits
         token.check(secret, run_id, environ)
-    count = len(found)
-
-    def start(host: str, port: int) -> _C.Observer:
-        limit = timeout / count
-        return _C.Observer(
-            host,
-            port,
-            run_id=run_id,
-            workers=workers,
-            stacks=stacks,
-            drain=drain,
-            drain_reason=drain_reason,
-            drain_node=drain_node,
-            connect_timeout=limit,
-            **secret,
-        )
-
-    return Observation(found, start)
+    options |= {"connect_timeout": timeout / len(found), **secret}
+    return Observation(found, lambda host, port: _C.Observer(host, port, **options))
 
 
 def find(store: str, run_id: str) -> str:
@@ -219,8 +196,6 @@ class LocalJob(NamedTuple):
 
 def is_local(run_id: str) -> bool:
     """Whether a job with a coordinator has an agent of this user on this host."""
-    from elastic import _environment
-
     agents = _local_jobs.find(_local_jobs.directories(_environment.inherited()))
     return any(agent.run_id == run_id for agent in agents)
 
@@ -230,8 +205,6 @@ def local_jobs(timeout: float = 1.0) -> list[LocalJob]:
 
     Those of agents that use the rendezvous handler of a plug-in are not found.
     """
-    from elastic import _environment
-
     agents: dict[tuple[str, str], list[int]] = {}
     moved: dict[tuple[str, str], str] = {}
     for agent in _local_jobs.find(_local_jobs.directories(_environment.inherited())):
@@ -376,16 +349,12 @@ def _round(facts: dict[str, Any], wall: Any) -> dict[str, Any]:
         "rank": facts["rank"] if facts["rank"] >= 0 else None,
         "exit_code": facts["exit_code"] if facts["rank"] >= 0 else None,
         "phases": {
-            "detect": _between(failed, ended),
-            "stop": _between(ended, stopped),
+            "detect": between(failed, ended),
+            "stop": between(ended, stopped),
             "rendezvous": None,
             "first_step": None,
         },
     }
-
-
-def _between(begin: float | None, end: float | None) -> float | None:
-    return None if begin is None or end is None else round(max(end - begin, 0.0), 6)
 
 
 def _add_following(ended: dict[str, Any], following: dict[str, Any]) -> None:
@@ -393,8 +362,8 @@ def _add_following(ended: dict[str, Any], following: dict[str, Any]) -> None:
     phases = ended["phases"]
     if ended["ended"] is not None and following["formed"] is not None:
         since = ended["ended"] + (phases["stop"] or 0.0)
-        phases["rendezvous"] = _between(since, following["formed"])
-    phases["first_step"] = _between(following["formed"], following["first_step"])
+        phases["rendezvous"] = between(since, following["formed"])
+    phases["first_step"] = between(following["formed"], following["first_step"])
 
 
 def _result(result: _C.JobResult | None) -> dict[str, Any] | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from elastic._C import duration_text
 from elastic.constants import JOIN_TIMEOUT_S, PORT_MAX
 from elastic.errors import ConfigError
 
@@ -26,6 +27,14 @@ def is_number(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) <= NUMBER_DIGITS_MAX
 
 
+def truth(text: str, origin: str) -> bool:
+    if text.lower() in ("1", "true", "t", "yes", "y"):
+        return True
+    if text.lower() in ("0", "false", "f", "no", "n"):
+        return False
+    raise ConfigError(f"{origin} is {text!r}: expected true or false")
+
+
 def plural(count: int | str, noun: str) -> str:
     """``1 node``, ``2 nodes``."""
     return f"{count} {noun}" if str(count) == "1" else f"{count} {noun}s"
@@ -42,11 +51,13 @@ def seconds(text: str, origin: str, *, positive: bool = False) -> float:
     return value
 
 
-def duration(value: float) -> str:
-    """A duration in seconds, in the format of all messages: ``50 ms``, ``2.5 s``, ``1 h 5 min``."""
-    from elastic import _C
+def between(begin: float | None, end: float | None) -> float | None:
+    """The seconds from one time to another, not less than 0; None if one of them is unknown."""
+    return None if begin is None or end is None else round(max(end - begin, 0.0), 6)
 
-    return _C.duration_text(value)
+
+# A duration in seconds, in the format of all messages: ``50 ms``, ``2.5 s``, ``1 h 5 min``.
+duration = duration_text
 
 
 def split_endpoint(endpoint: str, origin: str) -> tuple[str, str]:

@@ -10,11 +10,30 @@ import threading
 import time
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from socketserver import TCPServer
 from typing import Any
 
-from elastic.agent.server.accepting import pause_after_errors
-
 logger = logging.getLogger(__name__)
+
+PAUSE_S = 0.1
+
+
+def pause_after_errors(server: TCPServer) -> None:
+    """Makes a server without a free descriptor for a connection pause.
+
+    The connection stays in the queue and the socket readable, so ``serve_forever`` would use a
+    whole CPU until a descriptor is free.
+    """
+    accept = server.get_request
+
+    def get_request() -> tuple[Any, Any]:
+        try:
+            return accept()
+        except OSError:
+            time.sleep(PAUSE_S)
+            raise
+
+    server.get_request = get_request  # type: ignore[method-assign]
 
 
 class _Server(ThreadingHTTPServer):

@@ -5,19 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from elastic import _C
-from elastic.agent.server.accepting import pause_after_errors
-from elastic.agent.server.timeline import AgentEvent
+from elastic.agent.server.health_check_server import pause_after_errors
+from elastic.agent.server.timeline import AgentEvent, Sink
 from elastic.errors import ConfigError
 
 if TYPE_CHECKING:
-    from elastic.agent.server.api import RunResult, WorkerGroup, WorkerSpec
+    from elastic.agent.server.api import WorkerGroup, WorkerSpec
 
 _KINDS = _C.AgentEvent.Kind
 _STATES = tuple(_C.AgentState.__members__)
 _BUCKETS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0)
 
 
-class PrometheusSink:
+class PrometheusSink(Sink):
     """Serves ``/metrics`` on a port, from the client library's own thread, until ``close``."""
 
     def __init__(self, spec: WorkerSpec, port: int) -> None:
@@ -96,9 +96,6 @@ class PrometheusSink:
         for phase, seconds in phases.items():
             if seconds is not None:
                 self._phases.labels(*self._values, phase).observe(seconds)
-
-    def conclude(self, result: RunResult, group: WorkerGroup) -> None:
-        """The last event was observed."""
 
     def close(self) -> None:
         self._server.shutdown()

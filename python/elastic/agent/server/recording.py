@@ -8,26 +8,17 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 from elastic import _C
 from elastic._plug_in import plug_in
 from elastic.agent.server.api import RunResult, WorkerGroup, WorkerSpec
-from elastic.agent.server.timeline import AgentEvent, Timeline
+from elastic.agent.server.timeline import AgentEvent, Sink, Timeline
 from elastic.agent.server.torch_records import TorchSink
 from elastic.events.event_log import OPEN_TIMEOUT_S, EventLog
+from elastic.text import between
 
 _KINDS = _C.AgentEvent.Kind
-
-
-class Sink(Protocol):
-    """Receives an agent's transitions, on the agent's thread."""
-
-    def observe(self, event: AgentEvent, group: WorkerGroup) -> None: ...
-    def incident(self, incident: dict[str, Any]) -> None: ...
-    def first_step(self, step: dict[str, Any]) -> None: ...
-    def conclude(self, result: RunResult, group: WorkerGroup) -> None: ...
-    def close(self) -> None: ...
 
 
 class Recorder:
@@ -80,7 +71,17 @@ class Recorder:
                 self._sinks.remove(sink)
 
 
-class EventLogSink:
+# Transitions of which the log has the sentence alone.
+_SENTENCES = {
+    _KINDS.PROGRESS: "waiting",
+    _KINDS.STOPPING: "stopping",
+    _KINDS.HANG: "hang",
+    _KINDS.STRAGGLING: "straggling",
+    _KINDS.DRAIN: "drain",
+}
+
+
+class EventLogSink(Sink):
     """The event log's lines; docs/observing.md has their schema."""
 
     def __init__(
@@ -112,50 +113,39 @@ class EventLogSink:
         )
 
     def observe(self, event: AgentEvent, group: WorkerGroup) -> None:
-        if event.kind == _KINDS.PROGRESS:
-            self._write("waiting", event, group, message=event.message)
+        if event.kind in _SENTENCES:
+            self._write(_SENTENCES[event.kind], event, message=event.message)
         elif event.kind == _KINDS.ROUND_STARTING:
-            self._round_starting(event, group)
+            self._round_starting(event)
         elif event.kind == _KINDS.WORKER_STARTED:
-            self._write("worker_started", event, group, **self._worker(event, group))
+            self._write("worker_started", event, **self._worker(event, group))
         elif event.kind == _KINDS.WORKERS_RUNNING:
-            took = None if self._starting_at is None else event.at - self._starting_at
-            self._write("workers_running", event, group, durations={"start": _rounded(took)})
+            took = between(self._starting_at, event.at)
+            self._write("workers_running", event, durations={"start": took})
         elif event.kind == _KINDS.WORKER_EXITED:
             self._worker_exited(event, group)
-        elif event.kind == _KINDS.STOPPING:
-            self._write("stopping", event, group, message=event.message)
-        elif event.kind == _KINDS.HANG:
-            self._write("hang", event, group, message=event.message)
-        elif event.kind == _KINDS.STRAGGLING:
-            self._write("straggling", event, group, message=event.message)
-        elif event.kind == _KINDS.DRAIN:
-            self._write("drain", event, group, message=event.message)
         elif event.kind == _KINDS.COORDINATOR_MOVED and (moved := event.moved) is not None:
             self._write(
                 "coordinator_moved",
                 event,
-                group,
                 coordinator=_coordinator(event.coordinator),
                 **{"from": moved.origin},
                 cause=moved.cause,
                 message=event.message,
-                durations={"move": _rounded(moved.seconds)},
+                durations={"move": between(0.0, moved.seconds)},
             )
         elif event.kind == _KINDS.RESTARTING:
             self._waiting_since = event.ended.stopped if event.ended else event.at
             cause = event.ended.cause if event.ended else ""
-            self._write("restarting", event, group, cause=cause, message=event.message)
+            self._write("restarting", event, cause=cause, message=event.message)
 
-    def _round_starting(self, event: AgentEvent, group: WorkerGroup) -> None:
+    def _round_starting(self, event: AgentEvent) -> None:
         info = event.round
         self._round = info.round
         self._starting_at = event.at
-        waited = None if self._waiting_since is None else event.at - self._waiting_since
         self._write(
             "round_starting",
             event,
-            group,
             generation=info.generation,
             restart_count=info.restart_count,
             membership_changes=info.membership_changes,
@@ -167,7 +157,7 @@ class EventLogSink:
             master_port=info.master_port,
             coordinator=_coordinator(event.coordinator),
             log_dir=event.log_dir or None,
-            durations={"rendezvous": _rounded(waited)},
+            durations={"rendezvous": between(self._waiting_since, event.at)},
         )
 
     def _worker_exited(self, event: AgentEvent, group: WorkerGroup) -> None:
@@ -175,7 +165,6 @@ class EventLogSink:
         self._write(
             "worker_exited",
             event,
-            group,
             **self._worker(event, group),
             exit_code=ended.shell_code,
             signal=ended.signal or None,
@@ -189,7 +178,7 @@ class EventLogSink:
             "rank": worker.global_rank, "local_rank": event.local_rank, "pid": event.pid
         }  # fmt: skip
 
-    def _write(self, name: str, event: AgentEvent, group: WorkerGroup, **fields: Any) -> None:
+    def _write(self, name: str, event: AgentEvent, **fields: Any) -> None:
         self._log.write(name, event.at, round=self._round, state=event.state.name, **fields)
 
     def incident(self, incident: dict[str, Any]) -> None:
@@ -214,7 +203,7 @@ class EventLogSink:
             node=(job.node or None) if job else None,
             message=result.message,
             restart_count=result.restart_count,
-            durations={"total": _rounded(time.monotonic() - self._begun)},
+            durations={"total": between(self._begun, time.monotonic())},
         )
 
     def close(self) -> None:
@@ -244,7 +233,3 @@ def _coordinator(info: _C.CoordinatorInfo | None) -> dict[str, Any] | None:
         "term": info.term,
         "voters": info.voters,
     }
-
-
-def _rounded(seconds: float | None) -> float | None:
-    return None if seconds is None else round(max(seconds, 0.0), 6)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from elastic import _C
-from elastic.text import duration
+from elastic.text import between, duration
+
+if TYPE_CHECKING:
+    from elastic.agent.server.api import RunResult, WorkerGroup
 
 # Until the workers run, and from there to the first step, if a worker reports steps.
 PHASES = ("detect", "decide", "stop", "rendezvous", "start")
@@ -36,6 +39,16 @@ class Transition(NamedTuple):
 
 
 AgentEvent = _C.AgentEvent | Transition
+
+
+class Sink:
+    """Receives an agent's transitions, on the agent's thread."""
+
+    def observe(self, event: AgentEvent, group: WorkerGroup) -> None: ...
+    def incident(self, incident: dict[str, Any]) -> None: ...
+    def first_step(self, step: dict[str, Any]) -> None: ...
+    def conclude(self, result: RunResult, group: WorkerGroup) -> None: ...
+    def close(self) -> None: ...
 
 
 class Timeline:
@@ -91,7 +104,7 @@ class Timeline:
             "step": facts.step,
             "lost_steps": None if facts.lost_steps < 0 else facts.lost_steps,
             "phases": phases,
-            "seconds": _between(self._running_at, reported.at),
+            "seconds": between(self._running_at, reported.at),
             "at": reported.at,
         }
         if self._last is not None:
@@ -99,7 +112,7 @@ class Timeline:
             step["incident"] = incident["number"]
             incident["phases"] |= phases
             incident["lost_steps"] = step["lost_steps"]
-            incident["seconds"] = _between(incident["begun"], reported.at)
+            incident["seconds"] = between(incident["begun"], reported.at)
         return step
 
     def _note_exit(self, event: AgentEvent) -> None:
@@ -147,16 +160,16 @@ class Timeline:
         if known is not None and ordered is not None:
             known = min(known, ordered)  # another node's failure was decided on before this one
         phases = {
-            "detect": _between(failed, known),
-            "decide": _between(known, ordered),
-            "stop": _between(ordered, stopped),
-            "rendezvous": _between(stopped if stopped is not None else ordered, formed),
-            "start": _between(formed, running),
+            "detect": between(failed, known),
+            "decide": between(known, ordered),
+            "stop": between(ordered, stopped),
+            "rendezvous": between(stopped if stopped is not None else ordered, formed),
+            "start": between(formed, running),
         }
         begun = failed if failed is not None else ordered
         incident["next_round"] = self._round.round if self._round else None
         incident["phases"] = phases
-        incident["seconds"] = _between(begun, running)
+        incident["seconds"] = between(begun, running)
         incident["begun"] = begun
         self._last = incident
         # Its later phases are added when they are known; receivers of this one have seen these.
@@ -197,11 +210,7 @@ def _consecutive(marks: list[float | None]) -> list[float | None]:
     phases: list[float | None] = []
     for mark in marks[1:]:
         at = mark if mark is None or end is None else min(mark, end)
-        phases.append(_between(since, at))
+        phases.append(between(since, at))
         if at is not None and since is not None:
             since = max(since, at)
     return phases
-
-
-def _between(begin: float | None, end: float | None) -> float | None:
-    return None if begin is None or end is None else round(max(end - begin, 0.0), 6)

@@ -9,12 +9,13 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Callable
 from typing import Any
 
 from elastic import _C, events, metrics
 from elastic._plug_in import plug_in
 from elastic.agent.server.api import RunResult, Worker, WorkerGroup, WorkerSpec, WorkerState
-from elastic.agent.server.timeline import AgentEvent
+from elastic.agent.server.timeline import AgentEvent, Sink
 
 _KINDS = _C.AgentEvent.Kind
 
@@ -40,9 +41,13 @@ class TorchRecords:
         self._put(f"workers.{role}.{name.lower()}", 1)
 
     def _put(self, name: str, value: int) -> None:
-        if "metric handler" not in self._failed:
-            with plug_in("metric handler", self._failed):
-                metrics.put_metric(name, value)
+        self._call("metric handler", lambda: metrics.put_metric(name, value))
+
+    def _call(self, handler: str, call: Callable[[], None]) -> None:
+        """Calls a handler of the program, unless it has failed before."""
+        if handler not in self._failed:
+            with plug_in(handler, self._failed):
+                call()
 
     def _left(self) -> int:
         return max(self._spec.max_restarts - self.restarts, 0)
@@ -61,22 +66,19 @@ class TorchRecords:
         if request is not None:
             for field in ("worker_pid", "scope_id", "expiration_time", "signal"):
                 inner[field] = str(getattr(request, field))
-        if "event handler" not in self._failed:
-            with plug_in("event handler", self._failed):
-                event = self.event("RUNNING", "AGENT", group)
-                event.name = name
-                event.metadata["metadata"] = json.dumps(inner)
-                events.record(event, self._spec.event_log_handler)
+
+        def record() -> None:
+            event = self.event("RUNNING", "AGENT", group)
+            event.name = name
+            event.metadata["metadata"] = json.dumps(inner)
+            events.record(event, self._spec.event_log_handler)
+
+        self._call("event handler", record)
 
     def duration(self, name: str, seconds: float, is_success: bool = True) -> None:
         """As the decorator ``elastic.metrics.prof`` records it."""
         self._put(f"{name}.{'success' if is_success else 'failure'}", 1)
         self._put(f"{name}.duration.ms", int(seconds * 1000))
-
-    def concluded(self, result: RunResult, group: WorkerGroup) -> None:
-        self.outcome(result)
-        self.workers_ended(result, group)
-        self.ended(group, None if result.state is WorkerState.SUCCEEDED else result.message)
 
     def outcome(self, result: RunResult) -> None:
         """The metrics of a run."""
@@ -116,10 +118,11 @@ class TorchRecords:
         self.record(state, "AGENT", group, total_run_time=total, raw_error=error)
 
     def record(self, state: str, source: str, group: WorkerGroup, *args: Any, **more: Any) -> None:
-        if "event handler" not in self._failed:
-            with plug_in("event handler", self._failed):
-                event = self.event(state, source, group, *args, **more)
-                events.record(event, self._spec.event_log_handler)
+        handler = self._spec.event_log_handler
+        self._call(
+            "event handler",
+            lambda: events.record(self.event(state, source, group, *args, **more), handler),
+        )
 
     def event(
         self,
@@ -166,7 +169,7 @@ class TorchRecords:
         return events.Event(name, events.EventSource(source), int(time.time() * 1000), metadata)
 
 
-class TorchSink(TorchRecords):
+class TorchSink(TorchRecords, Sink):
     """The records of the native agent, from its events."""
 
     def __init__(self, spec: WorkerSpec) -> None:
@@ -198,31 +201,24 @@ class TorchSink(TorchRecords):
 
     def _joined(self, group: WorkerGroup) -> None:
         """The membership is native; this is the record of torch's handler."""
-        if "event handler" in self._failed:
-            return
-        with plug_in("event handler", self._failed):
-            events.construct_and_record_rdzv_event(
+        self._call(
+            "event handler",
+            lambda: events.construct_and_record_rdzv_event(
                 self._spec.job_id(),
                 f"joined a round as rank {group.group_rank} of {group.group_world_size}",
                 events.NodeState.RUNNING,
                 name="TorchSink.next_rendezvous",
                 master_endpoint=f"{group.master_addr}:{group.master_port}",
                 rank=group.group_rank,
-            )
-
-    def incident(self, incident: dict[str, Any]) -> None:
-        """Not known to torch."""
-
-    def first_step(self, step: dict[str, Any]) -> None:
-        """Not known to torch."""
+            ),
+        )
 
     def conclude(self, result: RunResult, group: WorkerGroup) -> None:
         is_success = result.state is WorkerState.SUCCEEDED
         self.duration("SimpleElasticAgent.run", time.monotonic() - self._begun, is_success)
-        self.concluded(result, group)
-
-    def close(self) -> None:
-        """Holds nothing."""
+        self.outcome(result)
+        self.workers_ended(result, group)
+        self.ended(group, None if is_success else result.message)
 
 
 def _backend(spec: WorkerSpec) -> str:
