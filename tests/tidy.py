@@ -93,16 +93,15 @@ PYTHON_IMPORTS: dict[str, tuple[str, ...]] = {
     "_torch_bases": (),
     "_torch_batches": (),
     "_torch_checks": ("_torch_nccl",),
-    "_torch_meeting": ("_environment", "worker"),
+    "_torch_meeting": ("_environment", "_torch_transfer", "worker"),
     "_torch_nccl": ("_environment", "worker"),
     "_torch_state": ("_torch_transfer",),
     "_torch_transfer": (),
-    "_torch_trial": ("_torch_transfer",),
     "_writer": (),
     "constants": (),
     "errors": ("_C",),
     "torch": ("_C", "_lazy", "errors", "torch_membership"),
-    "torch_handler": ("errors", "rendezvous", "torch"),
+    "torch_handler": ("_torch_bases", "errors", "rendezvous", "torch"),
     "torch_rendezvous": ("torch_handler",),
     "torch_membership": (
         "_environment",
@@ -112,7 +111,6 @@ PYTHON_IMPORTS: dict[str, tuple[str, ...]] = {
         "_torch_nccl",
         "_torch_state",
         "_torch_transfer",
-        "_torch_trial",
         "worker",
     ),
     "text": ("_C", "constants", "errors"),
@@ -120,7 +118,7 @@ PYTHON_IMPORTS: dict[str, tuple[str, ...]] = {
     "_warm": (),
     "worker": ("_environment", "_lazy", "_worker"),
     "multiprocessing": (*_BASE, "text", "_host"),
-    "rendezvous": (*_BASE, "text", "events"),
+    "rendezvous": (*_BASE, "text", "events", "utils"),
     "agent": (
         *_BASE,
         "text",
@@ -484,7 +482,6 @@ TORCH_ADAPTERS = (
     "python/elastic/_torch_nccl.py",
     "python/elastic/_torch_state.py",
     "python/elastic/_torch_transfer.py",
-    "python/elastic/_torch_trial.py",
     "python/elastic/rendezvous/etcd_store.py",
 )
 

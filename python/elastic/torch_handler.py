@@ -7,32 +7,25 @@ from typing import ParamSpec, TypeVar
 
 import torch.distributed.elastic.rendezvous.api as torch_rendezvous
 
-from elastic import errors
+from elastic import _torch_bases, errors
 from elastic.rendezvous.api import RendezvousParameters
-from elastic.rendezvous.errors import RendezvousGracefulExitError, RendezvousStateError
 from elastic.rendezvous.handlers import create
 from elastic.torch import Store
+
+_torch_bases.update()
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 
 def _as_torch(call: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
-    """Calls, and converts elastic's exceptions to torch's."""
+    """Calls. elastic's exceptions of a rendezvous derive from torch's; others are converted."""
     try:
         return call(*args, **kwargs)
-    except RendezvousGracefulExitError as error:
-        raise torch_rendezvous.RendezvousGracefulExitError(str(error)) from None
-    except errors.RendezvousClosed as error:
-        raise torch_rendezvous.RendezvousClosedError(str(error)) from None
-    except errors.RendezvousTimeout as error:
-        raise torch_rendezvous.RendezvousTimeoutError(str(error)) from None
-    except (errors.RendezvousUnavailable, errors.StoreError) as error:
+    except (errors.RendezvousError, errors.ConfigError):
+        raise
+    except errors.StoreError as error:
         raise torch_rendezvous.RendezvousConnectionError(str(error)) from None
-    except RendezvousStateError as error:
-        raise torch_rendezvous.RendezvousStateError(str(error)) from None
-    except errors.ConfigError as error:
-        raise ValueError(str(error)) from None
     except errors.ElasticError as error:
         raise torch_rendezvous.RendezvousError(str(error)) from None
 

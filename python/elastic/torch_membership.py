@@ -44,7 +44,6 @@ from elastic import (
     _torch_nccl,
     _torch_state,
     _torch_transfer,
-    _torch_trial,
     worker,
 )
 from elastic._torch_batches import GlobalBatches
@@ -127,51 +126,36 @@ class _Times:
     round: worker.Round
 
 
-def membership(
-    model: torch.nn.Module,
-    optimizer: torch.optim.Optimizer,
-    sampler: GlobalBatches | DistributedSampler[Any] | None = None,
-    *,
-    also: Mapping[str, Stateful] | None = None,
-    start: int = 0,
-    backend: str = "gloo",
-    timeout: timedelta | None = None,
-    ddp: Mapping[str, Any] | None = None,
-    notice_timeout: float = 10.0,
-) -> TrainingMembership:
-    """Declares that this process can go on when members of the job change.
-
-    ``model``: the module itself, on its device; ``TrainingMembership.model`` is the wrapped one.
-    ``sampler``: is given the rank and the world size of each round. ``also``: other objects with a
-    state that new processes need, by names that are equal on all ranks; after a change the states
-    are equal, too. ``start``: the step at which the training begins, from a checkpoint; ranks that
-    are behind get the state of the one that is furthest. ``timeout``: of the process group.
-    ``ddp``: arguments for ``DistributedDataParallel``. ``notice_timeout``: how long after an error
-    of a collective this process waits to hear that it was a change; then the error is raised.
-
-    Raises ``ValueError`` for a model, an optimizer or a backend that cannot continue in place.
-    """
-    return TrainingMembership(
-        model, optimizer, sampler, dict(also or {}), start, backend, timeout, dict(ddp or {}),
-        notice_timeout,
-    )  # fmt: skip
-
-
 class TrainingMembership:
-    """The training as a member of the job. Made by :func:`membership`; use it in one thread."""
+    """The training as a member of the job. Use it in one thread."""
 
     def __init__(
         self,
         model: torch.nn.Module,
         optimizer: torch.optim.Optimizer,
-        sampler: GlobalBatches | DistributedSampler[Any] | None,
-        also: dict[str, Stateful],
-        start: int,
-        backend: str,
-        timeout: timedelta | None,
-        ddp: dict[str, Any],
-        notice_timeout: float,
+        sampler: GlobalBatches | DistributedSampler[Any] | None = None,
+        *,
+        also: Mapping[str, Stateful] | None = None,
+        start: int = 0,
+        backend: str = "gloo",
+        timeout: timedelta | None = None,
+        ddp: Mapping[str, Any] | None = None,
+        notice_timeout: float = 10.0,
     ) -> None:
+        """Declares that this process can go on when members of the job change.
+
+        ``model``: the module itself, on its device; ``self.model`` is the wrapped one. ``sampler``:
+        is given the rank and the world size of each round. ``also``: other objects with a state
+        that new processes need, by names that are equal on all ranks; after a change the states are
+        equal, too. ``start``: the step at which the training begins, from a checkpoint; ranks that
+        are behind get the state of the one that is furthest. ``timeout``: of the process group.
+        ``ddp``: arguments for ``DistributedDataParallel``. ``notice_timeout``: how long after an
+        error of a collective this process waits to hear that it was a change; then the error is
+        raised.
+
+        Raises ``ValueError`` for a model, an optimizer or a backend that cannot continue in place.
+        """
+        also = dict(also or {})
         if start < 0:
             raise ValueError(f"the first step is {start}: expected 0 or more")
         self._members = worker.membership()
@@ -188,7 +172,7 @@ class TrainingMembership:
         self._state = _torch_state.State(model, optimizer, also)
         self._backend = backend
         self._timeout = timeout
-        self._ddp = ddp
+        self._ddp = dict(ddp or {})
         self._notice_timeout = notice_timeout
         self._wrapped: torch.nn.Module | None = None
         self._owns_group = False
@@ -286,7 +270,7 @@ class TrainingMembership:
         try:
             if self._members.awaits_round:
                 if not self._uses_nccl:
-                    _torch_trial.try_round()
+                    _torch_meeting.try_round()
                 self._members.next_round()
             self._form(None)
         except BaseException:
@@ -556,6 +540,9 @@ class TrainingMembership:
         if is_receiver:
             self._state.load(received)
             self._has_state = True  # also if a change comes before the round is formed
+
+
+membership = TrainingMembership  # as a script declares it
 
 
 # The frames that an error has left hold the graph of the step, and with it the gradients of the old
