@@ -46,6 +46,13 @@ def health_check(server: Any) -> Iterator[None]:
             server.stop()
 
 
+def registered(group: str, name: str) -> Any:
+    """The entry point of this name of an installed distribution; None: there is none."""
+    from importlib.metadata import entry_points  # slow to import; needed for plug-ins only
+
+    return next(iter(entry_points(group=group, name=name)), None)
+
+
 def describe(error: BaseException) -> str:
     """The class, the text and the line of an error, in one line."""
     text = " ".join(str(error).split())

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import socket
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar
+from typing import Any
 
 from elastic import _lazy
 from elastic._C import StoreClient
+from elastic._data import data
 from elastic._plug_in import plug_in
 from elastic.errors import ConfigError
-from elastic.text import is_number
+from elastic.text import is_number, truth
 
 # torch's module of this name has these names too.
 _HOMES = {
@@ -23,9 +24,6 @@ _HOMES = {
     ),
 }
 __getattr__, __dir__ = _lazy.attach(__name__, _HOMES)
-
-_TRUE = ("1", "true", "t", "yes", "y")
-_FALSE = ("0", "false", "f", "no", "n")
 
 
 class RendezvousParameters:
@@ -59,12 +57,7 @@ class RendezvousParameters:
         value = self.config.get(key, default)
         if value is None or isinstance(value, bool):
             return value
-        text = str(value).lower() if isinstance(value, int | str) else ""
-        if text in _TRUE:
-            return True
-        if text in _FALSE:
-            return False
-        raise ConfigError(f"the rendezvous setting {key} is {value!r}: expected true or false")
+        return truth(str(value), f"the rendezvous setting {key}")
 
     def get_as_int(self, key: str, default: int | None = None) -> int | None:
         value = self.config.get(key, default)
@@ -85,23 +78,15 @@ def check_nodes(min_nodes: int, max_nodes: int) -> None:
         raise ConfigError(f"max_nodes is {max_nodes}, but min_nodes is {min_nodes}")
 
 
+@data
 class RendezvousStoreInfo:
     """The address at which a store for the workers of a round is, or can be created."""
 
-    MASTER_ADDR_KEY: ClassVar[str] = "MASTER_ADDR"
-    MASTER_PORT_KEY: ClassVar[str] = "MASTER_PORT"
+    MASTER_ADDR_KEY = "MASTER_ADDR"
+    MASTER_PORT_KEY = "MASTER_PORT"
 
-    def __init__(self, master_addr: str, master_port: int) -> None:
-        self.master_addr = master_addr
-        self.master_port = master_port
-
-    def __repr__(self) -> str:
-        return f"RendezvousStoreInfo({self.master_addr!r}, {self.master_port})"
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, RendezvousStoreInfo) and vars(self) == vars(other)
-
-    __hash__ = None  # type: ignore[assignment]
+    master_addr: str
+    master_port: int
 
     @staticmethod
     def build(
@@ -127,33 +112,23 @@ def _free_port() -> int:
 
 
 class RendezvousInfo:
-    """A round with this node's rank. ``rank`` and ``world_size`` count nodes."""
+    """A round with this node's rank. ``rank`` and ``world_size`` count nodes.
+
+    ``bootstrap_store_info``: the address of ``store``, the workers' MASTER_ADDR and MASTER_PORT.
+    """
 
     def __init__(
         self, store: Any, rank: int, world_size: int, bootstrap_store_info: RendezvousStoreInfo
     ) -> None:
         self._store = store
-        self._rank = rank
-        self._world_size = world_size
-        self._bootstrap_store_info = bootstrap_store_info
+        self.rank = rank
+        self.world_size = world_size
+        self.bootstrap_store_info = bootstrap_store_info
 
     @property
     def store(self) -> Any:
         """A store that only this round's members use; elastic's handlers: a StoreClient."""
         return self._store
-
-    @property
-    def rank(self) -> int:
-        return self._rank
-
-    @property
-    def world_size(self) -> int:
-        return self._world_size
-
-    @property
-    def bootstrap_store_info(self) -> RendezvousStoreInfo:
-        """The address of that store: its workers' MASTER_ADDR and MASTER_PORT."""
-        return self._bootstrap_store_info
 
 
 class ServedRound(RendezvousInfo):
@@ -165,7 +140,7 @@ class ServedRound(RendezvousInfo):
     @property
     def store(self) -> StoreClient:
         if self._store is None:
-            where = self._bootstrap_store_info
+            where = self.bootstrap_store_info
             self._store = StoreClient(where.master_addr, where.master_port)
         client: StoreClient = self._store
         return client

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from elastic import _C
+from elastic._plug_in import registered
 from elastic.constants import SHARED
 from elastic.errors import ConfigError, StoreError
 from elastic.rendezvous.api import RendezvousBackend, RendezvousParameters
@@ -106,11 +107,9 @@ def create(name: str, endpoint: str, run_id: str, parameters: Mapping[str, Any])
 
 def _create_plugged_in(name: str, endpoint: str, run_id: str, parameters: Mapping[str, Any]) -> Any:
     """A backend that an installed distribution registers under this name."""
-    from importlib.metadata import entry_points  # slow to import; needed for plug-ins only
-
-    found = next(iter(entry_points(group=ENTRY_POINTS, name=name)), None)
+    found = registered(ENTRY_POINTS, name)
     if found is None:
-        if entry_points(group=HANDLER_ENTRY_POINTS, name=name):
+        if registered(HANDLER_ENTRY_POINTS, name):
             raise ConfigError(
                 f"{name!r} is a rendezvous handler, which a program of its own can drive through "
                 f"elastic.rendezvous; for an agent the plug-in needs a backend, in {ENTRY_POINTS}"

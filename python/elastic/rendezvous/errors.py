@@ -10,19 +10,12 @@
     └── RendezvousGracefulExitError        the job has succeeded while this node was waiting
 """
 
-from elastic import _torch_bases
-from elastic.errors import (
-    RendezvousClosed as RendezvousClosedError,
-)
-from elastic.errors import (
-    RendezvousError,
-)
-from elastic.errors import (
-    RendezvousTimeout as RendezvousTimeoutError,
-)
-from elastic.errors import (
-    RendezvousUnavailable as RendezvousConnectionError,
-)
+from elastic import _torch_bases, errors
+
+RendezvousError = errors.RendezvousError
+RendezvousClosedError = errors.RendezvousClosed
+RendezvousTimeoutError = errors.RendezvousTimeout
+RendezvousConnectionError = errors.RendezvousUnavailable
 
 __all__ = [
     "RendezvousClosedError",

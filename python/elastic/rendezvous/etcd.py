@@ -38,7 +38,7 @@ class EtcdRendezvousBackend(RendezvousBackend):
         self._client = client
         host = getattr(client, "host", "")
         self._place = f"etcd at {join_endpoints([(host, client.port)])}" if host else "etcd"
-        self._key = _encoded(f"{(key_prefix or PREFIX).rstrip('/')}/{run_id}".encode())
+        self._key = encoded(f"{(key_prefix or PREFIX).rstrip('/')}/{run_id}".encode())
         self._ttl = ttl
         self._lease: Any = None
         self._renewed_at = 0.0
@@ -49,22 +49,16 @@ class EtcdRendezvousBackend(RendezvousBackend):
 
     def get_state(self) -> tuple[bytes, int] | None:
         answer = self._ask({"success": [self._read()]})
-        return _state_of(answer["responses"][0])
+        return state_of(answer["responses"][0])
 
     def set_state(self, state: bytes, token: int | None = None) -> tuple[bytes, int, bool] | None:
         if token is not None and not isinstance(token, int):
             stored = self.get_state()  # an invalid token matches no version
             return None if stored is None else (*stored, False)
-        put: dict[str, Any] = {"key": self._key, "value": _encoded(state)}
+        put: dict[str, Any] = {"key": self._key, "value": encoded(state)}
         put["lease"] = self._renewed_lease()
-        unchanged = {
-            "key": self._key,
-            "target": "MOD",
-            "result": "EQUAL",
-            "mod_revision": token or 0,  # 0: the key does not exist
-        }
         transaction = {
-            "compare": [unchanged],
+            "compare": [unchanged(self._key, token or 0)],
             "success": [{"request_put": put}],
             "failure": [self._read()],
         }
@@ -80,7 +74,7 @@ class EtcdRendezvousBackend(RendezvousBackend):
             ) from error
         if answer.get("succeeded"):
             return state, int(answer["header"]["revision"]), True
-        stored = _state_of(answer["responses"][0])
+        stored = state_of(answer["responses"][0])
         return None if stored is None else (*stored, False)
 
     def _read(self) -> dict[str, Any]:
@@ -104,13 +98,20 @@ class EtcdRendezvousBackend(RendezvousBackend):
         return int(self._lease.id)
 
     def _ask(self, transaction: dict[str, Any]) -> dict[str, Any]:
-        try:
-            answer: dict[str, Any] = self._client.transaction(transaction)
-        except Exception as error:
-            raise RendezvousConnectionError(
-                f"{self._place} did not answer: {_reason(error)}"
-            ) from error
-        return answer
+        return ask(self._client, transaction, self._place)
+
+
+def ask(client: Any, transaction: dict[str, Any], place: str) -> dict[str, Any]:
+    try:
+        answer: dict[str, Any] = client.transaction(transaction)
+    except Exception as error:
+        raise RendezvousConnectionError(f"{place} did not answer: {_reason(error)}") from error
+    return answer
+
+
+def unchanged(key: str, revision: int) -> dict[str, Any]:
+    """The condition that a key was last written at this revision; 0: that it does not exist."""
+    return {"key": key, "target": "MOD", "result": "EQUAL", "mod_revision": revision}
 
 
 def _reason(error: BaseException) -> str:
@@ -122,11 +123,11 @@ def _reason(error: BaseException) -> str:
     return str(text or type(error).__name__)
 
 
-def _encoded(value: bytes) -> str:
+def encoded(value: bytes) -> str:
     return base64.b64encode(value).decode()
 
 
-def _state_of(response: Mapping[str, Any]) -> tuple[bytes, int] | None:
+def state_of(response: Mapping[str, Any]) -> tuple[bytes, int] | None:
     found = response["response_range"].get("kvs")
     if not found:
         return None

@@ -77,17 +77,15 @@ class EtcdRendezvous:
 
     def setup_kv_store(self, rdzv_version: int) -> EtcdStore:
         """A store in etcd for the members of a round."""
-        from elastic.rendezvous.etcd_store import EtcdStore
-
-        return EtcdStore(self.client, self.get_path(f"rdzv/v_{rdzv_version}/kv"))
+        return self._store(rdzv_version, "kv")
 
     def store_extra_data(self, rdzv_version: int, key: str, value: str) -> None:
         """Stores a value for the members of a round."""
-        self._extra(rdzv_version).set(key, value)
+        self._store(rdzv_version, "extra_data").set(key, value)
 
     def load_extra_data(self, rdzv_version: int, key: str, timeout: Any = None) -> str:
         """A value that a member of the round stores; waits for it, without a limit as in torch."""
-        store = self._extra(rdzv_version)
+        store = self._store(rdzv_version, "extra_data")
         while timeout is None:
             try:
                 return store.get(key).decode()
@@ -100,10 +98,10 @@ class EtcdRendezvous:
         """The key of etcd below which the job's data are."""
         return f"{self._prefix}/run_{self._run_id}/{path.lstrip('/')}"
 
-    def _extra(self, rdzv_version: int) -> EtcdStore:
-        from elastic.rendezvous.etcd_store import EtcdStore
+    def _store(self, rdzv_version: int, name: str) -> EtcdStore:
+        from elastic.rendezvous.etcd_store import EtcdStore  # it imports torch
 
-        return EtcdStore(self.client, self.get_path(f"rdzv/v_{rdzv_version}/extra_data"))
+        return EtcdStore(self.client, self.get_path(f"rdzv/v_{rdzv_version}/{name}"))
 
     def _made(self, local_addr: str | None) -> DynamicRendezvousHandler:
         self._parameters.local_addr = local_addr

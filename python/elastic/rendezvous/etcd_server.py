@@ -6,7 +6,6 @@ import atexit
 import logging
 import os
 import shutil
-import socket
 import tempfile
 import time
 from subprocess import Popen, TimeoutExpired
@@ -15,6 +14,7 @@ from typing import IO, TYPE_CHECKING, Any
 from elastic import _environment
 from elastic.errors import ConfigError
 from elastic.rendezvous import etcd
+from elastic.utils.api import get_socket_with_port as find_free_port
 
 if TYPE_CHECKING:
     from etcd3gw.client import Etcd3Client
@@ -26,14 +26,6 @@ logger = logging.getLogger(__name__)
 BINARY_VARIABLE = "TORCHELASTIC_ETCD_BINARY_PATH"
 READY_PAUSE_S = 0.05
 STOP_TIMEOUT_S = 10.0
-
-
-def find_free_port() -> socket.socket:
-    """A socket that listens at a free port of localhost; close it before the port is used."""
-    listener = socket.socket()
-    listener.bind(("localhost", 0))
-    listener.listen(0)
-    return listener
 
 
 def stop_etcd(subprocess: Popen[bytes] | None, data_dir: str | None = None) -> None:

@@ -7,13 +7,13 @@ torch's class.
 
 from __future__ import annotations
 
-import base64
 import random
 import time
 from collections.abc import Iterable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from elastic.rendezvous import etcd
 from elastic.rendezvous.errors import RendezvousConnectionError
 from elastic.text import plural
 
@@ -146,37 +146,23 @@ class EtcdStore(Store):  # type: ignore[misc]
             answer = self._ask(success=requests)
             revision = revision or int(answer["header"]["revision"])
             for key, response in zip(some, answer["responses"], strict=True):
-                stored = next(iter(response["response_range"].get("kvs") or ()), None)
-                read[key] = (None, 0)
-                if stored is not None:
-                    value = base64.b64decode(stored.get("value", ""))
-                    read[key] = (value, int(stored["mod_revision"]))
+                read[key] = etcd.state_of(response) or (None, 0)
         return read, revision
 
     def _put_if(self, key: str, revision: int, value: bytes) -> bool:
         """Writes a key that has not changed since this revision; 0: that does not exist."""
-        unchanged = {
-            "key": self._key(key),
-            "target": "MOD",
-            "result": "EQUAL",
-            "mod_revision": revision,
-        }
-        answer = self._ask(compare=[unchanged], success=[self._put(key, value)])
+        unchanged = [etcd.unchanged(self._key(key), revision)]
+        answer = self._ask(compare=unchanged, success=[self._put(key, value)])
         return bool(answer.get("succeeded"))
 
     def _put(self, key: str, value: bytes) -> dict[str, Any]:
-        encoded = base64.b64encode(value).decode()
-        return {"request_put": {"key": self._key(key), "value": encoded}}
+        return {"request_put": {"key": self._key(key), "value": etcd.encoded(value)}}
 
     def _key(self, key: str) -> str:
-        return base64.b64encode((self.prefix + _text(key)).encode()).decode()
+        return etcd.encoded((self.prefix + _text(key)).encode())
 
     def _ask(self, **transaction: Any) -> dict[str, Any]:
-        try:
-            answer: dict[str, Any] = self.client.transaction(transaction)
-        except Exception as error:
-            raise RendezvousConnectionError(f"etcd did not answer: {error}") from error
-        return answer
+        return etcd.ask(self.client, transaction, "etcd")
 
 
 def _bytes(value: str | bytes) -> bytes:

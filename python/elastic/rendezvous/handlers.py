@@ -23,17 +23,12 @@ from elastic.rendezvous.api import (
     RendezvousParameters,
     RendezvousStoreInfo,
     ServedRound,
-    check_nodes,
 )
 from elastic.rendezvous.errors import RendezvousGracefulExitError
 from elastic.rendezvous.keys import Keys, read_values
 from elastic.text import split_endpoint, split_endpoints
 
 logger = logging.getLogger(__name__)
-
-Seconds = float | timedelta
-
-_DEFAULTS = {"join": 600.0, "last_call": 30.0, "close": 30.0, "heartbeat": 5.0}
 
 
 class RendezvousTimeout:
@@ -46,30 +41,16 @@ class RendezvousTimeout:
         close: timedelta | None = None,
         heartbeat: timedelta | None = None,
     ) -> None:
-        given = {"join": join, "last_call": last_call, "close": close, "heartbeat": heartbeat}
-        for name, value in given.items():
-            if value is not None and value <= timedelta(0):
-                raise ConfigError(f"the {name} timeout of a rendezvous must be positive")
-        self._seconds = {
-            name: _DEFAULTS[name] if value is None else value.total_seconds()
-            for name, value in given.items()
-        }
+        self.join = _positive("join", join, 600)
+        self.last_call = _positive("last_call", last_call, 30)
+        self.close = _positive("close", close, 30)
+        self.heartbeat = _positive("heartbeat", heartbeat, 5)
 
-    @property
-    def join(self) -> timedelta:
-        return timedelta(seconds=self._seconds["join"])
 
-    @property
-    def last_call(self) -> timedelta:
-        return timedelta(seconds=self._seconds["last_call"])
-
-    @property
-    def close(self) -> timedelta:
-        return timedelta(seconds=self._seconds["close"])
-
-    @property
-    def heartbeat(self) -> timedelta:
-        return timedelta(seconds=self._seconds["heartbeat"])
+def _positive(name: str, given: timedelta | None, default: float) -> timedelta:
+    if given is not None and given <= timedelta(0):
+        raise ConfigError(f"the {name} timeout of a rendezvous must be positive")
+    return timedelta(seconds=default) if given is None else given
 
 
 class RendezvousSettings(NamedTuple):
@@ -100,7 +81,7 @@ class DynamicRendezvousHandler(RendezvousHandler):
         max_nodes: int,
         local_addr: str | None = None,
         timeout: RendezvousTimeout | None = None,
-        keep_alive_interval: Seconds = 5,
+        keep_alive_interval: float | timedelta = 5,
         keep_alive_max_attempt: int = 3,
         cas_backoff_max_seconds: float = 0.0,
     ) -> DynamicRendezvousHandler:
@@ -110,32 +91,30 @@ class DynamicRendezvousHandler(RendezvousHandler):
         each round has a new store, served by its rank 0; nor has ``cas_backoff_max_seconds``: one
         agent writes.
         """
-        check_nodes(min_nodes, max_nodes)
         timeout = timeout or RendezvousTimeout()
-        interval = as_seconds(keep_alive_interval)
-        environ = _environment.inherited()
-        secret = token.find("", environ)
-        token.check(secret, run_id, environ)
-        options = _C.RendezvousOptions(
-            backend=backend,
-            min_nodes=min_nodes,
-            max_nodes=max_nodes,
-            local_addr=local_addr or "",
-            join_timeout=timeout.join.total_seconds(),
-            last_call_timeout=timeout.last_call.total_seconds(),
-            node_timeout=interval * keep_alive_max_attempt,
-            **secret,
+        interval = keep_alive_interval
+        if isinstance(interval, timedelta):
+            interval = interval.total_seconds()
+        made = create_handler(
+            store,
+            backend,
+            RendezvousParameters(
+                backend.name,
+                "",
+                run_id,
+                min_nodes,
+                max_nodes,
+                local_addr,
+                join_timeout=timeout.join.total_seconds(),
+                last_call_timeout=timeout.last_call.total_seconds(),
+                keep_alive_interval=interval,
+                keep_alive_max_attempt=keep_alive_max_attempt,
+            ),
         )
-        settings = RendezvousSettings(
-            run_id,
-            min_nodes,
-            max_nodes,
-            timeout,
-            timedelta(seconds=interval),
-            keep_alive_max_attempt,
-            cas_backoff_max_seconds,
+        settings = made.settings._replace(
+            timeout=timeout, cas_backoff_max_seconds=cas_backoff_max_seconds
         )
-        return cls(backend.name, options, settings)
+        return cls(made.get_backend(), made.native_options, settings)
 
     def __init__(
         self, backend: str, options: _C.RendezvousOptions, settings: RendezvousSettings
@@ -247,13 +226,6 @@ class DynamicRendezvousHandler(RendezvousHandler):
         return self._client
 
 
-def as_seconds(value: Seconds) -> float:
-    seconds = value.total_seconds() if isinstance(value, timedelta) else float(value)
-    if not seconds > 0:
-        raise ConfigError(f"{value}: expected a positive number of seconds")
-    return seconds
-
-
 def create_handler(
     store: Any, backend: Any, params: RendezvousParameters
 ) -> DynamicRendezvousHandler:
@@ -273,29 +245,16 @@ def create(params: RendezvousParameters) -> RendezvousHandler:
     named, origin = params.endpoint or "localhost", "the rendezvous endpoint"
     if params.backend != "static":
         (host, number), *further = split_endpoints(named, origin, COORDINATOR_PORT)
-        return _handler(
-            params,
-            keys,
-            endpoint_host=host,
-            endpoint_port=number,
-            further_endpoints=further,
-            is_host=keys.is_host,
-        )
+        way: dict[str, Any] = {"further_endpoints": further, "is_host": keys.is_host}
+        return _handler(params, keys, endpoint_host=host, endpoint_port=number, **way)
     host, port = split_endpoint(named, origin)
     if not port:
         raise ConfigError("with static the endpoint must be HOST:PORT, where node 0 listens")
     if keys.rank is None:
         raise ConfigError("with static every node needs the setting rank")
     is_host = keys.rank == 0 if keys.is_host is None else keys.is_host
-    return _handler(
-        params,
-        keys,
-        endpoint_host=host,
-        endpoint_port=int(port),
-        is_host=is_host,
-        static_ranks=True,
-        node_rank=keys.rank,
-    )
+    way = {"is_host": is_host, "static_ranks": True, "node_rank": keys.rank}
+    return _handler(params, keys, endpoint_host=host, endpoint_port=int(port), **way)
 
 
 def _keys(params: RendezvousParameters) -> Keys:
@@ -336,10 +295,10 @@ def _handler(params: RendezvousParameters, keys: Keys, **way: Any) -> DynamicRen
         RendezvousTimeout(
             join=_time(keys, "join_timeout"),
             last_call=_time(keys, "last_call_timeout"),
-            close=_given(keys, "close_timeout"),
-            heartbeat=_given(keys, "heartbeat_timeout"),
+            close=_time(keys, "close_timeout"),
+            heartbeat=_time(keys, "heartbeat_timeout"),
         ),
-        _given(keys, "keep_alive_interval") or timedelta(seconds=5),
+        _time(keys, "keep_alive_interval") or timedelta(seconds=5),
         params.get_as_int("keep_alive_max_attempt", 3) or 3,
         float(params.get("cas_backoff_max_seconds", 0.0)),
     )
@@ -347,8 +306,5 @@ def _handler(params: RendezvousParameters, keys: Keys, **way: Any) -> DynamicRen
 
 
 def _time(keys: Keys, name: str) -> timedelta | None:
-    return timedelta(seconds=keys.timings[name]) if name in keys.timings else None
-
-
-def _given(keys: Keys, name: str) -> timedelta | None:
-    return timedelta(seconds=float(keys.parameters[name])) if name in keys.parameters else None
+    given = keys.timings.get(name, keys.parameters.get(name))
+    return None if given is None else timedelta(seconds=float(given))

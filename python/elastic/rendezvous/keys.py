@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from elastic.constants import SHARED
 from elastic.errors import ConfigError
-from elastic.text import is_number, port_range, seconds, split_endpoint
+from elastic.text import is_number, port_range, seconds, split_endpoint, truth
 
 # The job's timings, in seconds. With a value of 0 those in _POSITIVE would end every job at once.
 _TIMINGS = (
@@ -40,9 +40,6 @@ _OTHERS = (
 _VOTERS = ("voters", "witness", "override_timeout", "is_host")
 
 KNOWN = (*_TIMINGS, *_KEEP_ALIVE, *_OTHERS, *_WITHOUT_EFFECT, *_ETCD)
-
-_TRUE = ("1", "true", "t", "yes", "y")
-_FALSE = ("0", "false", "f", "no", "n")
 
 
 class Keys(NamedTuple):
@@ -98,7 +95,7 @@ def read_values(given: Mapping[str, str], origin: str, backend: str, is_ours: bo
     _add_timeout(timings, given, origin, backend, notes)
     return Keys(
         timings=timings,
-        is_host=_truth(given["is_host"], f"{origin}: is_host") if "is_host" in given else None,
+        is_host=truth(given["is_host"], f"{origin}: is_host") if "is_host" in given else None,
         rank=_rank(given["rank"], f"{origin}: rank") if "rank" in given else None,
         store_type=_store_type(given.get("store_type", "tcp"), origin),
         voters=_voters(given.get("voters", "5" if "witness" in given else "auto"), origin),
@@ -160,14 +157,6 @@ def _add_timeout(
             f"{origin}: timeout and join_timeout both set the limit for nodes to join; "
             "give one of them"
         )
-
-
-def _truth(text: str, origin: str) -> bool:
-    if text.lower() in _TRUE:
-        return True
-    if text.lower() in _FALSE:
-        return False
-    raise ConfigError(f"{origin} is {text!r}: expected true or false")
 
 
 def _rank(text: str, origin: str) -> int:

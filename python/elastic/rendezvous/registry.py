@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from elastic import _torch_bases
+from elastic._plug_in import registered
 from elastic.errors import ConfigError, RendezvousError
 from elastic.rendezvous.api import RendezvousHandler, RendezvousParameters
 from elastic.rendezvous.backends import ENTRY_POINTS, HANDLER_ENTRY_POINTS
@@ -59,28 +60,25 @@ class RendezvousHandlerRegistry:
 
 def _load(name: str) -> RendezvousHandlerCreator | None:
     """The creator that an installed distribution registers under this name; None: none does."""
-    from importlib.metadata import entry_points  # slow to import; needed for plug-ins only
-
-    for entry in entry_points(group=HANDLER_ENTRY_POINTS, name=name):
-        try:
-            creator: RendezvousHandlerCreator = entry.load()()
-        except Exception as error:
-            raise RendezvousError(
-                f"the rendezvous plug-in {name!r} ({entry.value}) cannot be loaded: {error}"
-            ) from error
-        return creator
-    return None
+    entry = registered(HANDLER_ENTRY_POINTS, name)
+    if entry is None:
+        return None
+    try:
+        creator: RendezvousHandlerCreator = entry.load()()
+    except Exception as error:
+        raise RendezvousError(
+            f"the rendezvous plug-in {name!r} ({entry.value}) cannot be loaded: {error}"
+        ) from error
+    return creator
 
 
 def is_plugged_in_handler(name: str) -> bool:
     """Whether this program, or another distribution without a backend, has such a handler."""
     if name in rendezvous_handler_registry:
         return True
-    from importlib.metadata import entry_points  # imported only where the name is unknown
-
-    if entry_points(group=ENTRY_POINTS, name=name):
+    if registered(ENTRY_POINTS, name):
         return False
-    return bool(entry_points(group=HANDLER_ENTRY_POINTS, name=name))
+    return registered(HANDLER_ENTRY_POINTS, name) is not None
 
 
 def _create_ours(parameters: RendezvousParameters) -> RendezvousHandler:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from elastic.constants import PORT_MAX
-from elastic.errors import ConfigError
 from elastic.rendezvous.keys import split
-from elastic.text import is_number, split_endpoint
+from elastic.text import split_endpoint
 
 
 def parse_rendezvous_endpoint(endpoint: str | None, default_port: int) -> tuple[str, int]:
@@ -13,8 +11,6 @@ def parse_rendezvous_endpoint(endpoint: str | None, default_port: int) -> tuple[
     if not endpoint or not endpoint.strip():
         return "localhost", default_port
     host, port = split_endpoint(endpoint.strip(), "the rendezvous endpoint")
-    if port and (not is_number(port) or int(port) > PORT_MAX):
-        raise ConfigError(f"the rendezvous endpoint is {endpoint!r}: {port!r} is not a port")
     return host, int(port) if port else default_port
 
 
