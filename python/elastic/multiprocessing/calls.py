@@ -89,17 +89,16 @@ class FunctionCalls:
     def _pickled(self, function: Callable[..., Any], args: tuple[Any, ...]) -> bytes:
         context.set_spawning_popen(self)  # type: ignore[arg-type]  # duck-typed, as in the stdlib
         try:
-            by_value = _is_only_here(function)
-            if not by_value:
-                buffer = io.BytesIO()
-                try:
-                    _CallPickler(buffer, _name_of(function)).dump((function, args))
-                    return buffer.getvalue()
-                except Exception as error:  # whatever a program's own reduction raises
-                    if isinstance(error, CannotPass):
-                        raise
-                    return self._pickled_by_value((function, args), error)
-            return self._pickled_by_value((function, args), None)
+            if _is_only_here(function):
+                return self._pickled_by_value((function, args), None)
+            buffer = io.BytesIO()
+            try:
+                _CallPickler(buffer, _name_of(function)).dump((function, args))
+            except Exception as error:  # whatever a program's own reduction raises
+                if isinstance(error, CannotPass):
+                    raise
+                return self._pickled_by_value((function, args), error)
+            return buffer.getvalue()
         finally:
             context.set_spawning_popen(None)
 

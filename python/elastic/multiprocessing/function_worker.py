@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import struct
 import sys
-from typing import Any
 
 ROUND = struct.Struct("<q")
 INCOMPLETE = -1
@@ -28,22 +27,15 @@ def main(call_path: str, value_path: str) -> None:
         process.current_process()._inheriting = True  # type: ignore[attr-defined]
         try:
             spawn.prepare(preparation)
-            call = _call(file)
+            function, args = pickle.load(file)
         finally:
             del process.current_process()._inheriting  # type: ignore[attr-defined]
-    value = call()
+    value = function(*args)
     with open(value_path, "wb") as file:
         file.write(ROUND.pack(INCOMPLETE))
         pickle.dump(value, file, pickle.HIGHEST_PROTOCOL)
         file.seek(0)
         file.write(ROUND.pack(int(os.environ["ELASTIC_ROUND"])))
-
-
-def _call(file: Any) -> Any:
-    import pickle
-
-    function, args = pickle.load(file)
-    return lambda: function(*args)
 
 
 def _record_and_run(call_path: str, value_path: str) -> None:

@@ -8,6 +8,7 @@ from enum import IntFlag
 from typing import NamedTuple, Protocol
 
 from elastic.errors import ConfigError
+from elastic.text import is_number
 
 NO_DIRECTORY = f"is {os.devnull}: redirects and tee have no effect"
 
@@ -28,7 +29,7 @@ class Std(IntFlag):
         streams: dict[int, Std] = {}
         for part in text.split(","):
             rank, colon, choice = part.strip().partition(":")
-            if not colon or not _is_rank(rank) or choice not in _STREAMS:
+            if not colon or not is_number(rank) or choice not in _STREAMS:
                 raise ConfigError(
                     f"{text!r} selects no streams: expected 0 (none), 1 (stdout), 2 (stderr) or 3 "
                     "(both), or RANK:STREAMS,..."
@@ -40,10 +41,6 @@ class Std(IntFlag):
 
 
 _STREAMS = ("0", "1", "2", "3")
-
-
-def _is_rank(text: str) -> bool:
-    return text.isascii() and text.isdigit()
 
 
 class LogOptions(NamedTuple):
@@ -116,6 +113,6 @@ def parse_words(text: str) -> tuple[str, ...]:
 def parse_ranks(text: str) -> frozenset[int]:
     """``"0,3"`` as a set."""
     parts = [part.strip() for part in text.split(",")]
-    if not all(_is_rank(part) for part in parts):
+    if not all(is_number(part) for part in parts):
         raise ConfigError(f"{text!r} is not a list of local ranks: expected N,N,...")
     return frozenset(int(part) for part in parts)

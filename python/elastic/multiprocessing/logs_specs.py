@@ -21,10 +21,10 @@ from contextlib import suppress
 
 from elastic._C import temporary_stem
 from elastic._data import data, field
-from elastic._plug_in import plug_in
+from elastic._plug_in import plug_in, registered
 from elastic.errors import ConfigError
 from elastic.multiprocessing.errors.error_handler import ERROR_FILE_VARIABLE
-from elastic.multiprocessing.logs import NO_DIRECTORY, LogOptions, Std, is_any, of_rank
+from elastic.multiprocessing.logs import NO_DIRECTORY, LogOptions, Std, is_any
 
 logger = logging.getLogger(__name__)
 
@@ -35,20 +35,19 @@ ENTRY_POINTS = "torchrun.logs_specs"
 
 def plugged_in(name: str) -> type[LogsSpecs]:
     """The class that an installed distribution registers under this name."""
-    from importlib.metadata import entry_points  # slow to import; needed for plug-ins only
-
-    for entry in entry_points(group=ENTRY_POINTS, name=name):
-        try:
-            found: type[LogsSpecs] = entry.load()
-        except Exception as error:
-            raise ConfigError(
-                f"the logs plug-in {name!r} ({entry.value}) cannot be loaded: {error}"
-            ) from error
-        return found
-    raise ConfigError(
-        f"there is no logs plug-in {name!r}: no installed distribution registers it in the entry "
-        f"points {ENTRY_POINTS}"
-    )
+    entry = registered(ENTRY_POINTS, name)
+    if entry is None:
+        raise ConfigError(
+            f"there is no logs plug-in {name!r}: no installed distribution registers it in the "
+            f"entry points {ENTRY_POINTS}"
+        )
+    try:
+        found: type[LogsSpecs] = entry.load()
+    except Exception as error:
+        raise ConfigError(
+            f"the logs plug-in {name!r} ({entry.value}) cannot be loaded: {error}"
+        ) from error
+    return found
 
 
 def is_default(specs: object) -> bool:
@@ -137,22 +136,24 @@ class DefaultLogsSpecs(LogsSpecs):
 
     def options(self) -> LogOptions:
         """The options for the native agent."""
-        ranks = self._local_ranks_filter
-        writes = is_any(self._redirects) or is_any(self._tee)
+        chosen = self._chosen()
         log_dir = self._root_log_dir
         if log_dir == os.devnull:
             log_dir = None
         elif log_dir is not None:
             os.makedirs(log_dir, exist_ok=True)
-        elif writes:
+        elif chosen.writes_any:
             log_dir = self.root_log_dir
-        # An empty filter is none, as in torch.
-        return LogOptions(log_dir, self._redirects, self._tee, frozenset(ranks) if ranks else None)
+        return chosen._replace(log_dir=log_dir)
+
+    def _chosen(self) -> LogOptions:
+        ranks = self._local_ranks_filter  # an empty filter is none, as in torch
+        return LogOptions(None, self._redirects, self._tee, frozenset(ranks) if ranks else None)
 
     @property
     def root_log_dir(self) -> str:
         if self._root_log_dir is None:
-            if is_any(self._redirects) or is_any(self._tee):
+            if self._chosen().writes_any:
                 self._root_log_dir = tempfile.mkdtemp(prefix="torchelastic_")
             else:
                 self._root_log_dir, lock = _unused_directory()
@@ -172,52 +173,29 @@ class DefaultLogsSpecs(LogsSpecs):
     def reify(self, envs: dict[int, dict[str, str]]) -> LogsDest:
         if not envs:
             return LogsDest()
-        if self.root_log_dir == os.devnull:
-            for env in envs.values():
-                env[ERROR_FILE_VARIABLE] = ""
-            nowhere = dict.fromkeys(envs, "")
-            return LogsDest(
-                stdouts=self._consoles(envs), stderrs=self._consoles(envs), error_files=nowhere
-            )
-        attempt = self._attempt_dir(next(iter(envs.values())))
-        stdouts: dict[int, str] = {}
-        stderrs: dict[int, str] = {}
-        tee_stdouts: dict[int, str] = {}
-        tee_stderrs: dict[int, str] = {}
-        errors: dict[int, str] = {}
+        has_files = self.root_log_dir != os.devnull
+        attempt = self._attempt_dir(next(iter(envs.values()))) if has_files else ""
+        chosen = self._chosen()
+        dest = LogsDest()
         for rank, env in envs.items():
             folder = os.path.join(attempt, str(rank))
-            os.makedirs(folder, exist_ok=True)
-            errors[rank] = env[ERROR_FILE_VARIABLE] = os.path.join(folder, "error.json")
+            if has_files:
+                os.makedirs(folder, exist_ok=True)
+            error_file = os.path.join(folder, "error.json") if has_files else ""
+            dest.error_files[rank] = env[ERROR_FILE_VARIABLE] = error_file
             for stream, name, paths, tees in (
-                (Std.OUT, "stdout.log", stdouts, tee_stdouts),
-                (Std.ERR, "stderr.log", stderrs, tee_stderrs),
+                (Std.OUT, "stdout.log", dest.stdouts, dest.tee_stdouts),
+                (Std.ERR, "stderr.log", dest.stderrs, dest.tee_stderrs),
             ):
-                is_shown = self._is_shown(rank)
                 path = os.path.join(folder, name)
-                if stream in of_rank(self._tee, rank):
-                    paths[rank] = path
-                    if is_shown:
-                        tees[rank] = path
-                elif stream in of_rank(self._redirects, rank):
-                    paths[rank] = path
-                else:
-                    paths[rank] = "" if is_shown else os.devnull
-        return LogsDest(
-            stdouts,
-            stderrs,
-            tee_stdouts,
-            tee_stderrs,
-            errors,
-            os.path.join(attempt, "filtered_stdout.log"),
-            os.path.join(attempt, "filtered_stderr.log"),
-        )
-
-    def _is_shown(self, rank: int) -> bool:
-        return not self._local_ranks_filter or rank in self._local_ranks_filter
-
-    def _consoles(self, envs: Mapping[int, object]) -> dict[int, str]:
-        return {rank: "" if self._is_shown(rank) else os.devnull for rank in envs}
+                target = chosen.target(rank, stream)
+                paths[rank] = {"inherit": "", "discard": os.devnull}.get(target, path)
+                if target == "tee":
+                    tees[rank] = path
+        if has_files:
+            dest.filtered_stdout = os.path.join(attempt, "filtered_stdout.log")
+            dest.filtered_stderr = os.path.join(attempt, "filtered_stderr.log")
+        return dest
 
     def _attempt_dir(self, env: Mapping[str, str]) -> str:
         """The directory of the next start, however often a program asks for it before.

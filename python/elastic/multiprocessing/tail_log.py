@@ -57,12 +57,6 @@ def _write(
         dst.flush()
 
 
-def contains_any(words: Sequence[str]) -> Callable[[str], bool]:
-    """A filter for lines that contain one of the words."""
-    wanted = tuple(words)
-    return lambda line: any(word in line for word in wanted)
-
-
 class TailLog:
     """Follows the files of all ranks. ``dst`` is a stream, or the path of a file that is made."""
 
@@ -127,6 +121,10 @@ class TailLog:
         return self._has_stopped
 
 
+def _has_any(words: Sequence[str]) -> Callable[[str], bool]:
+    return lambda line: any(word in line for word in words)
+
+
 def tail_logs(
     name: str,
     dest: LogsDest,
@@ -144,5 +142,5 @@ def tail_logs(
         (stderr_words, dest.tee_stderrs, dest.filtered_stderr),
     ):
         if words and path:
-            tails.append(TailLog(name, files, path, prefixes, log_line_filter=contains_any(words)))
+            tails.append(TailLog(name, files, path, prefixes, log_line_filter=_has_any(words)))
     return tails
