@@ -19,6 +19,7 @@ from elastic.cli.main import console_main
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
+    from elastic.cli.command_line import CommandLine
     from elastic.launcher.api import LaunchConfig, elastic_launch
     from elastic.multiprocessing.logs_specs import LogsSpecs
 
@@ -100,14 +101,14 @@ def get_use_env(args: Namespace) -> bool:
 def config_from_args(args: Namespace) -> tuple[LaunchConfig, Callable[..., Any] | str, list[str]]:
     """A LaunchConfig for ``elastic_launch``, the entry point and its arguments."""
     from elastic import _environment
-    from elastic.cli import namespace, resolve
+    from elastic.cli import resolve
     from elastic.launcher.api import LaunchConfig
     from elastic.multiprocessing.logs_specs import DefaultLogsSpecs, plugged_in
     from elastic.numa.binding import AffinityMode, NumaOptions
     from elastic.text import join_endpoints
 
     inherited = _environment.inherited()
-    job = resolve.configure(namespace.command_line(args), inherited)
+    job = resolve.configure(_command_line(args), inherited)
     # As in torch, this process's environment has the workers' defaults.
     changed = {name: job.environment[name] for name in job.environment
                if job.environment[name] != inherited.get(name)}  # fmt: skip
@@ -116,9 +117,7 @@ def config_from_args(args: Namespace) -> tuple[LaunchConfig, Callable[..., Any] 
     backend, endpoint = "c10d", "localhost:0"
     if (node := job.rendezvous) is not None:
         least, most, backend = node.min_nodes, node.max_nodes, node.backend
-        endpoint = "" if node.store == backend else node.store
-        if not node.store:
-            endpoint = join_endpoints(node.endpoints)
+        endpoint = node.endpoint
         if args.rdzv_conf:
             from elastic.rendezvous import keys
 
@@ -159,6 +158,25 @@ def config_from_args(args: Namespace) -> tuple[LaunchConfig, Callable[..., Any] 
     return config, job.entrypoint[0], list(job.entrypoint[1:])
 
 
+def _command_line(args: Namespace) -> CommandLine:
+    """The namespace as a command line on which every attribute that is not a default was given."""
+    from elastic.cli.command_line import CommandLine, Value, pass_local_rank
+    from elastic.cli.options import OPTIONS
+
+    values = {}
+    for option in OPTIONS:
+        given = getattr(args, option.attribute, None)
+        if given is None or given == option.attribute_default:
+            continue
+        text = ("1" if given else "0") if option.is_switch else str(given)
+        if isinstance(given, list | tuple):
+            text = ",".join(str(part).replace(",", ",,") for part in given)
+        values[option.name] = Value(text, f"--{option.name}")
+    arguments = getattr(args, "training_script_args", None) or ()
+    line = CommandLine(values, args.training_script, tuple(map(str, arguments)), [])
+    return line if get_use_env(args) else pass_local_rank(line)
+
+
 def run_script_path(training_script: str, *training_script_args: str) -> None:
     """Runs a script in this process as ``__main__``, as an entry point for ``elastic_launch``."""
     import runpy
@@ -175,9 +193,8 @@ def run(args: Namespace) -> None:
     another reason, SignalException after a signal, ConfigError for an invalid configuration.
     """
     from elastic.cli import main as cli
-    from elastic.cli import namespace
 
-    cli.run_and_raise(namespace.command_line(args))
+    cli.run_and_raise(_command_line(args))
 
 
 def main(args: Sequence[str] | None = None) -> None:

@@ -49,6 +49,13 @@ class RendezvousConfig(NamedTuple):
     def endpoints(self) -> tuple[tuple[str, int], ...]:
         return ((self.endpoint_host, self.endpoint_port), *self.further_endpoints)
 
+    @property
+    def endpoint(self) -> str:
+        """What names the rendezvous: addresses, or that of the store; "": the backend alone."""
+        if not self.store:
+            return join_endpoints(self.endpoints)
+        return "" if self.store == self.backend else self.store
+
     def is_handler(self) -> bool:
         """Whether the backend is a rendezvous handler of another distribution."""
         if not self.store or self.backend in SHARED:
@@ -60,10 +67,8 @@ class RendezvousConfig(NamedTuple):
     def handler(self, run_id: str, local_addr: str) -> RendezvousHandler:
         from elastic.rendezvous import RendezvousParameters, get_rendezvous_handler
 
-        endpoint = "" if self.store == self.backend else self.store
         parameters: dict[str, Any] = dict(self.parameters)
         if not self.store:
-            endpoint = join_endpoints(self.endpoints)
             parameters |= self.timings
             if self.is_host is not None:
                 parameters["is_host"] = str(self.is_host).lower()
@@ -77,7 +82,7 @@ class RendezvousConfig(NamedTuple):
                 parameters["voter_port_range"] = "{}:{}".format(*self.voter_ports)
         wanted = RendezvousParameters(
             self.backend,
-            endpoint,
+            self.endpoint,
             run_id,
             self.min_nodes,
             self.max_nodes,

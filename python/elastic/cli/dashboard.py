@@ -18,7 +18,6 @@ from typing import Any
 from elastic import observe
 from elastic.cli import local_jobs, stacks, subcommand_parser, subcommands
 from elastic.cli.options import PROGRAM
-from elastic.constants import PORT_MAX
 from elastic.errors import ConfigError, RendezvousError
 from elastic.text import is_loopback, split_endpoint
 
@@ -75,8 +74,6 @@ def run(arguments: Sequence[str]) -> int:
             "the dashboard needs the package aiohttp: pip install 'elastic-launch[dashboard]'"
         )
     host, port = split_endpoint(options.bind, "--bind")
-    if int(port or 0) > PORT_MAX:
-        raise ConfigError(f"--bind is {options.bind!r}: {port} is no port")
     hint = ""
     try:
         if hint := local_jobs.locate(options):  # perhaps the name of a host

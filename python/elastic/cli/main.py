@@ -327,9 +327,18 @@ class Launcher:
             directory = output.make_temporary_directory(job.native["start_timeout"])
             logs = logs._replace(log_dir=directory)
             logger.warning("the workers' output goes to files in %s", logs.log_dir)
+        common: dict[str, Any] = {
+            "log_line_prefix_template": job.line_prefix,
+            "shutdown_timeout": job.shutdown_timeout,
+            "environment": job.environment,
+            "become_subreaper": True,
+            "worker_cpus": job.worker_cpus,
+            "event_log": job.event_log,
+            "metrics_port": job.metrics_port,
+        }
         is_handler = job.rendezvous is not None and job.rendezvous.is_handler()
         if is_handler or logs.plug_in:
-            return self._launch_with_handler(job, logs)
+            return self._launch_with_handler(job, logs, common)
         self._agent = NativeElasticAgent(
             _spec(
                 job,
@@ -337,27 +346,22 @@ class Launcher:
                 master_addr=job.local_addr if job.rendezvous is None else None,
             ),
             logs,
-            log_line_prefix_template=job.line_prefix,
-            shutdown_timeout=job.shutdown_timeout,
             rendezvous=job.rendezvous and job.rendezvous.options(job.run_id, job.local_addr),
-            environment=job.environment,
-            become_subreaper=True,
-            worker_cpus=job.worker_cpus,
-            event_log=job.event_log,
-            metrics_port=job.metrics_port,
             warm_template=job.warm_template,
             modules_after=_MODULES_AFTER,
+            **common,
             **job.native,
         )
         self._handle_signals(job)
         return self._agent.run()
 
-    def _launch_with_handler(self, job: JobConfig, logs: LogOptions) -> RunResult:
+    def _launch_with_handler(
+        self, job: JobConfig, logs: LogOptions, common: Mapping[str, Any]
+    ) -> RunResult:
         """Runs the job with a rendezvous handler, or log files, of another distribution."""
         from elastic.agent.server.handler_elastic_agent import HandlerElasticAgent
         from elastic.agent.server.later import Later
         from elastic.cli.config import ONE_NODE
-        from elastic.constants import HANDLER_EXIT_BARRIER_S
         from elastic.multiprocessing.logs_specs import DefaultLogsSpecs, plugged_in
         from elastic.rendezvous.api import shut_down
 
@@ -375,14 +379,8 @@ class Launcher:
         self._agent = HandlerElasticAgent(
             spec,
             specs(logs.log_dir, logs.redirects, logs.tee, logs.local_ranks_filter),
-            exit_barrier_timeout=job.native.get("exit_barrier_timeout", HANDLER_EXIT_BARRIER_S),
-            log_line_prefix_template=job.line_prefix,
-            shutdown_timeout=job.shutdown_timeout,
-            environment=job.environment,
-            become_subreaper=True,
-            worker_cpus=job.worker_cpus,
-            event_log=job.event_log,
-            metrics_port=job.metrics_port,
+            exit_barrier_timeout=job.native.get("exit_barrier_timeout"),
+            **common,
         )
         self._handle_signals(job)
         try:

@@ -7,7 +7,7 @@ number of nodes are rejected.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from elastic.cli.command_line import CommandLine
 from elastic.cli.config import NodeConfig
@@ -83,7 +83,7 @@ def single(line: CommandLine, keys: Keys | None, notes: list[tuple[bool, str]]) 
     """The configuration of a job of one node."""
     _check_only_rank(line, keys)
     _check_endpoint_of_one(line)
-    on_node_loss(line)
+    choice(line, "on-node-loss")
     membership_changes(line)
     origin = line.origin("voter-port-range")
     if port_range(line.text("voter-port-range"), origin) != (0, 0):
@@ -132,17 +132,13 @@ def _master_of_one(line: CommandLine) -> tuple[str, int]:
         host, port = split_endpoint(line.text("rdzv-endpoint"), origin)
         named.append((host, origin))
     addresses = {own_address(address, where): where for address, where in named}
-    if len(addresses) > 1:
-        raise ConfigError(
-            f"{' and '.join(addresses.values())} name different addresses: "
-            f"{' and '.join(addresses)}"
-        )
+    check_equal(addresses, "addresses")
     ports = {}
     if (given := master_port(line)) is not None:
         ports[given] = line.origin("master-port")
     if port:
         ports[int(port)] = line.origin("rdzv-endpoint")
-    agree_on_port(ports)
+    check_equal(ports, "ports")
     return next(iter(addresses), LOOPBACK), next(iter(ports), 0)
 
 
@@ -150,10 +146,12 @@ def master_port(line: CommandLine) -> int | None:
     return integer(line, "master-port", 0, PORT_MAX) if line.text("master-port") else None
 
 
-def agree_on_port(ports: Mapping[int, str]) -> None:
-    if len(ports) > 1:
+def check_equal(origins: Mapping[Any, str], what: str) -> None:
+    """Raises ConfigError for several values, each with the option that names it."""
+    if len(origins) > 1:
         raise ConfigError(
-            f"{' and '.join(ports.values())} name different ports: {' and '.join(map(str, ports))}"
+            f"{' and '.join(origins.values())} name different {what}: "
+            f"{' and '.join(map(str, origins))}"
         )
 
 
@@ -164,10 +162,6 @@ def run_id(line: CommandLine) -> str:
             f"{line.origin('rdzv-id')} is {given!r}: '/' cannot be part of a file name"
         )
     return given
-
-
-def on_node_loss(line: CommandLine) -> str:
-    return choice(line, "on-node-loss")
 
 
 def membership_changes(line: CommandLine) -> int:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from elastic._host.numa import format_cpus
 from elastic.multiprocessing import warm
 from elastic.multiprocessing.logs import Std
-from elastic.text import duration, join_endpoints, substitute
+from elastic.text import duration, substitute
 
 if TYPE_CHECKING:
     from elastic.cli.config import JobConfig, RendezvousConfig
@@ -54,7 +54,7 @@ def _nodes(job: JobConfig) -> Iterator[tuple[str, str]]:
     else:
         least, most = config.min_nodes, config.max_nodes
         yield "nodes", str(most) if least == most else f"{least} to {most}"
-        yield "rendezvous", f"{config.backend} at {_place(config)}"
+        yield "rendezvous", f"{config.backend} at {config.endpoint or config.store}"
         if not config.store:
             yield "coordinator", _host(config)
         if config.node_rank >= 0:
@@ -69,12 +69,6 @@ def _nodes(job: JobConfig) -> Iterator[tuple[str, str]]:
     first, last = job.native["worker_ports"]
     ports = f"a free one from {first} to {last} in each round" if last else "free in each round"
     yield "MASTER_PORT", str(job.master_port) if job.master_port else ports
-
-
-def _place(config: RendezvousConfig) -> str:
-    if config.store:
-        return config.store
-    return join_endpoints(config.endpoints)
 
 
 def _host(config: RendezvousConfig) -> str:

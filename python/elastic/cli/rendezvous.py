@@ -12,7 +12,7 @@ import os
 from elastic.cli import nodes
 from elastic.cli.command_line import CommandLine
 from elastic.cli.config import NodeConfig, RendezvousConfig
-from elastic.cli.values import integer, short
+from elastic.cli.values import choice, integer, short
 from elastic.constants import COORDINATOR_PORT, LOOPBACK, NODES_MAX, SHARED, STATIC_PORT
 from elastic.errors import ConfigError
 from elastic.rendezvous.keys import Keys
@@ -38,7 +38,7 @@ def several(
         is_host=keys.is_host,
         node_rank=_node_rank(line, keys, backend, bounds[1]),
         topology=short(line, "topology"),
-        on_node_loss=nodes.on_node_loss(line),
+        on_node_loss=choice(line, "on-node-loss"),
         max_membership_changes=nodes.membership_changes(line),
         timings=keys.timings,
         voters=1 if backend == "static" else keys.voters,
@@ -115,11 +115,8 @@ def _static_endpoint(line: CommandLine, bounds: tuple[int, int]) -> tuple[str, i
         hosts.setdefault(address, line.origin("master-addr"))
     if (given := nodes.master_port(line)) is not None:
         ports[given] = line.origin("master-port")
-    if len(hosts) > 1:
-        raise ConfigError(
-            f"{' and '.join(hosts.values())} name different addresses: {' and '.join(hosts)}"
-        )
-    nodes.agree_on_port(ports)
+    nodes.check_equal(hosts, "addresses")
+    nodes.check_equal(ports, "ports")
     port_number = next(iter(ports), STATIC_PORT)
     if port_number == 0:
         raise ConfigError(f"{ports[0]}: the other nodes need a given port, not 0")

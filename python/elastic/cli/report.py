@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from elastic import _C
 from elastic.multiprocessing.errors.evidence import TAIL_LINES_MAX, ProcessFailure
-from elastic.text import duration
+from elastic.text import duration, plural
 
 if TYPE_CHECKING:
     from elastic.agent.server.api import RunResult
@@ -77,7 +76,8 @@ def format_report(name: str, result: RunResult, is_output_shown: bool = False) -
             lines.append(f"    {'error':<8}{other.error().splitlines()[0]}")
     if result.stopped:
         ranks = ", ".join(map(str, result.stopped))
-        lines.append(f"stopped by the launcher, not failed: rank{_s(result.stopped)} {ranks}")
+        noun = "rank" if len(result.stopped) == 1 else "ranks"
+        lines.append(f"stopped by the launcher, not failed: {noun} {ranks}")
     return "\n".join(lines)
 
 
@@ -102,7 +102,7 @@ def _incidents(result: RunResult) -> list[str]:
         since = "after the change, in place" if is_in_place else "after the failure"
         text = f"{reached} {duration(one['seconds'])} {since} ({phases})"
         if one.get("lost_steps"):
-            text += f", {one['lost_steps']} step{_of(one['lost_steps'])} repeated"
+            text += f", {plural(one['lost_steps'], 'step')} repeated"
         lines += _facts((f"round {one['next_round']}", text))
     return lines
 
@@ -190,11 +190,3 @@ def _restarts(result: RunResult) -> str:
     if result.max_restarts == 0:
         return "no restarts allowed"
     return f"{result.restart_count} of {result.max_restarts} restarts used"
-
-
-def _s(items: Sequence[object]) -> str:
-    return _of(len(items))
-
-
-def _of(number: int) -> str:
-    return "" if number == 1 else "s"

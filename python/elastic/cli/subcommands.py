@@ -13,10 +13,13 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from elastic import _C
+from elastic.cli.options import PROGRAM
+from elastic.errors import ConfigError, RendezvousClosed, RendezvousError, RendezvousUnavailable
+from elastic.text import seconds
+
 if TYPE_CHECKING:
     from argparse import ArgumentParser
-
-    from elastic.errors import RendezvousError
 
 EXIT_NO_SUCH_JOB = 1
 
@@ -72,8 +75,6 @@ def add_job(parser: ArgumentParser) -> None:
 
 def add_seconds(parser: ArgumentParser, flag: str, default: float, help: str) -> None:
     """Adds an option for a duration, which is checked as those of the launcher are."""
-    from elastic.errors import ConfigError
-    from elastic.text import seconds
 
     def checked(text: str) -> float:
         try:
@@ -87,10 +88,6 @@ def add_seconds(parser: ArgumentParser, flag: str, default: float, help: str) ->
 
 def report(name: str, error: RendezvousError, hint: str = "") -> int:
     """Prints why the subcommand did not reach its job, and returns the exit status."""
-    from elastic import _C
-    from elastic.cli.options import PROGRAM
-    from elastic.errors import RendezvousClosed, RendezvousUnavailable
-
     print(f"{PROGRAM} {name}: {error}{hint}", file=sys.stderr)
     if isinstance(error, RendezvousClosed):
         return EXIT_NO_SUCH_JOB
@@ -109,8 +106,6 @@ def find(argv: Sequence[str]) -> Subcommand | None:
 
 def _is_script(name: str) -> bool:
     """Whether the current directory has a program of a subcommand's name; reports it."""
-    from elastic.cli.options import PROGRAM
-
     if not os.path.isfile(os.path.join(name, "__main__.py") if os.path.isdir(name) else name):
         return False
     print(
