@@ -32,7 +32,3 @@ def get(name: str, default: str = "") -> str:
 
 def update(variables: dict[str, str]) -> None:
     os.environ.update(variables)
-
-
-def remove(name: str) -> None:
-    os.environ.pop(name, None)

@@ -47,10 +47,10 @@ def worker_cpus(
 def _cpus(mode: str, sysfs: _Sysfs, nodes: list[int], rank: int) -> frozenset[int]:
     node = nodes[rank]
     cpus = sysfs.cpus_of(node)
-    if mode == "socket":
-        cpus = sysfs.cpus_of_socket(sysfs.socket_of(node))
     if not cpus:
         raise ConfigError(f"NUMA binding: none of the CPUs of NUMA node {node} may be used here")
+    if mode == "socket":
+        cpus = sysfs.cpus_of_socket(sysfs.socket_of(node))
     sharing = [index for index, other in enumerate(nodes) if other == node]
     position = sharing.index(rank)
     if mode == "exclusive":
@@ -94,12 +94,8 @@ class _Sysfs:
         return found
 
     def socket_of(self, node: int) -> int:
-        cpus = self.cpus_of(node)
-        if not cpus:
-            raise ConfigError(
-                f"NUMA binding: none of the CPUs of NUMA node {node} may be used here"
-            )
-        return int((self._cpu(min(cpus)) / "topology/physical_package_id").read_text())
+        first = min(self.cpus_of(node))
+        return int((self._cpu(first) / "topology/physical_package_id").read_text())
 
     def cpus_of_socket(self, socket: int) -> frozenset[int]:
         nodes = [node for node in self.nodes_with_cpus() if self.socket_of(node) == socket]

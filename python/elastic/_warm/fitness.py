@@ -3,7 +3,7 @@
 A worker must not differ from a fresh process, apart from the modules that it has. A module that
 starts a thread, opens a descriptor or changes the state of the process at import makes the
 template unfit. A ``Snapshot`` is taken before an import; ``change`` describes the first
-difference.
+difference. Later ``Files`` tells whether a module's file was changed after its import.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
 
+from elastic._warm import native
+
 TRIAL_LIMIT_S = 2.0
 _TRIAL = "a forward and a backward pass"
 
@@ -37,6 +39,7 @@ _DRAWS_MAX = 100_000
 _HARMLESS_MAPS = ("/dev/zero", "/dev/shm/")
 
 _fork, _exit, _waitpid, _kill, _getpid = os.fork, os._exit, os.waitpid, os.kill, os.getpid
+_stat = os.stat
 
 
 class Snapshot:
@@ -77,7 +80,7 @@ class Snapshot:
             yield f"mapped the device {path}"
         sys.stdout.flush()
         sys.stderr.flush()
-        flush_c_streams()
+        native.flush()  # text in a C stream's buffer would be printed by every worker
         if _size(self._output) != self._written:
             line = os.pread(self._output, 200, self._written).decode(errors="replace")
             yield f"printed {line.splitlines()[0]!r}"
@@ -275,11 +278,28 @@ def _torch_random() -> object:
     return None if module is None else module.random.get_rng_state().numpy().tobytes()
 
 
-def flush_c_streams() -> None:
-    """Text in a C stream's buffer would be printed by every worker."""
-    from elastic._warm import native
+class Files:
+    """The files of all modules, as they are when this object is made."""
 
-    native.flush()
+    def __init__(self) -> None:
+        paths = {getattr(module, "__file__", None) for module in list(sys.modules.values())}
+        self._files = {
+            path: state
+            for path in paths
+            if isinstance(path, str) and os.path.isabs(path) and (state := _state(path))
+        }
+
+    def changed(self) -> str:
+        """The first file that has changed; "": none has."""
+        return next((path for path, state in self._files.items() if _state(path) != state), "")
+
+
+def _state(path: str) -> tuple[int, int, int] | None:
+    try:
+        state = _stat(path)
+    except OSError:
+        return None
+    return state.st_mtime_ns, state.st_size, state.st_ino
 
 
 # Imported for `_WATCHED`: a module that is loaded later could be changed unnoticed.

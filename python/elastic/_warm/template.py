@@ -24,7 +24,7 @@ from typing import Any
 _FLAGS = sys.orig_argv.index(sys.argv[0])
 sys.path[0] = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
-from elastic._warm import child, fitness, link, native, script, watch  # noqa: E402
+from elastic._warm import child, fitness, link, native, script  # noqa: E402
 from elastic._warm._fork import fork_orphan as _fork_orphan  # noqa: E402
 
 del sys.path[0]
@@ -80,7 +80,7 @@ class Template:
         else:
             self._import_default(state)
         signal.alarm(0)
-        self._watch = watch.Files()
+        self._watch = fitness.Files()
         self._own_modules = child.own_modules()
         self._openblas = list(native.openblas_setters())
         self._additions = {

@@ -21,17 +21,22 @@ class NodeState(str, Enum):
     FAILED = "FAILED"
 
 
+class _Serializable:
+    def __str__(self) -> str:
+        return self.serialize()
+
+    def serialize(self) -> str:
+        return json.dumps(asdict(self))  # type: ignore[call-overload]
+
+
 @dataclass
-class Event:
+class Event(_Serializable):
     """Something that happened in a job; ``timestamp`` is in milliseconds."""
 
     name: str
     source: EventSource
     timestamp: int = 0
     metadata: dict[str, EventMetadataValue] = field(default_factory=dict)
-
-    def __str__(self) -> str:
-        return self.serialize()
 
     @staticmethod
     def deserialize(data: str | Event) -> Event:
@@ -41,12 +46,9 @@ class Event:
         fields["source"] = EventSource[fields["source"]]
         return Event(**fields)
 
-    def serialize(self) -> str:
-        return json.dumps(asdict(self))
-
 
 @dataclass
-class RdzvEvent:
+class RdzvEvent(_Serializable):
     """Something that a node did in a rendezvous."""
 
     name: str
@@ -60,9 +62,6 @@ class RdzvEvent:
     local_id: int | None = None
     error_trace: str = ""
 
-    def __str__(self) -> str:
-        return self.serialize()
-
     @staticmethod
     def deserialize(data: str | RdzvEvent) -> RdzvEvent:
         if isinstance(data, RdzvEvent):
@@ -70,6 +69,3 @@ class RdzvEvent:
         fields = json.loads(data)
         fields["node_state"] = NodeState[fields["node_state"]]
         return RdzvEvent(**fields)
-
-    def serialize(self) -> str:
-        return json.dumps(asdict(self))

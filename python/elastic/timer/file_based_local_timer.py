@@ -195,10 +195,8 @@ class FileTimerServer:
     def is_process_running(pid: int) -> bool:
         try:
             os.kill(pid, 0)
-        except ProcessLookupError:
-            return False
-        except PermissionError:
-            return True
+        except OSError as error:
+            return not isinstance(error, ProcessLookupError)
         return True
 
     def get_last_progress_time(self) -> int:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 TYPE_CHECKING = False  # type checkers know the name
 if TYPE_CHECKING:
-    from elastic import _worker as calls
+    from elastic import _worker
 else:
     try:
-        from elastic import _worker as calls
+        from elastic import _worker
     except ImportError:  # another system, or a source tree without the build
-        from elastic.worker import _absent as calls
+        from elastic.worker import _absent as _worker
+
+calls = _worker
 
 
 class section:

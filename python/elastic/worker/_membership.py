@@ -7,15 +7,7 @@ import math
 import os
 
 from elastic import _environment
-
-TYPE_CHECKING = False  # type checkers know the name
-if TYPE_CHECKING:
-    from elastic import _worker as calls
-else:
-    try:
-        from elastic import _worker as calls
-    except ImportError:  # another system, or a source tree without the build
-        from elastic.worker import _absent as calls
+from elastic.worker._channel import calls
 
 
 @dataclasses.dataclass(frozen=True)

@@ -74,13 +74,12 @@ def main(arguments: list[str]) -> None:
 
 def _run_script(arguments: list[str]) -> None:
     path = arguments[0]
+    sys.argv = arguments
     if os.path.isdir(path):
         import runpy
 
-        sys.argv = arguments
         runpy.run_path(path, run_name="__main__")
         return
-    sys.argv = arguments
     sys.path[0] = os.path.dirname(os.path.realpath(path))
     module = types.ModuleType("__main__")
     module.__file__ = path
