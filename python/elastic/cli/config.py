@@ -144,7 +144,7 @@ class NodeConfig(NamedTuple):
     local_addr: str  # numeric on one node; "": the source address of the rendezvous connection
     master_port: int  # 0: a free one in each round
     worker_ports: tuple[int, int]
-    notes: list[tuple[bool, str]]  # (whether it is a warning, message) for the log
+    notes: list[str]  # for the log
 
 
 class JobConfig(NamedTuple):

@@ -79,7 +79,7 @@ def is_single(line: CommandLine, most: int, backend: str, keys: Keys | None) -> 
     return is_loopback(host) or port == "0"
 
 
-def single(line: CommandLine, keys: Keys | None, notes: list[tuple[bool, str]]) -> NodeConfig:
+def single(line: CommandLine, keys: Keys | None, notes: list[str]) -> NodeConfig:
     """The configuration of a job of one node."""
     _check_only_rank(line, keys)
     _check_endpoint_of_one(line)

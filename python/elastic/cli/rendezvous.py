@@ -26,7 +26,7 @@ def several(
     bounds: tuple[int, int],
     backend: str,
     keys: Keys | None,
-    notes: list[tuple[bool, str]],
+    notes: list[str],
 ) -> NodeConfig:
     keys = keys or Keys({})
     if backend == "c10d" and keys.store_type == "file":
@@ -48,7 +48,7 @@ def several(
         if "token_file" in keys.parameters
         else {},
     )
-    run_id, warnings = _common_run_id(line, backend)
+    run_id = _common_run_id(line, backend)
     # Only a coordinator notices that the members of a round are lost, and so who is one too many.
     if run_id == NO_RUN_ID and backend == "c10d":
         config = config._replace(program=_program(line))
@@ -66,15 +66,15 @@ def several(
     else:
         config = config._replace(store=_store(line, backend), parameters=dict(keys.parameters))
     if backend != "static" and "master-addr" in line.values:
-        warnings.append(
-            (False, f"{line.origin('master-addr')} has no effect with {backend}: MASTER_ADDR "
-                    "is the address of the node with rank 0")
-        )  # fmt: skip
+        notes.append(
+            f"{line.origin('master-addr')} has no effect with {backend}: MASTER_ADDR is the "
+            "address of the node with rank 0"
+        )
     if is_loopback(config.endpoint_host):
-        warnings.append((True, _loopback_warning(config.endpoint_host, bounds[0])))
+        line.warnings.append(_loopback_warning(config.endpoint_host, bounds[0]))
     ports = nodes.worker_ports(line, master_port)
     local_addr = short(line, "local-addr")
-    return NodeConfig(config, run_id, local_addr, master_port, ports, [*notes, *warnings])
+    return NodeConfig(config, run_id, local_addr, master_port, ports, notes)
 
 
 def _loopback_warning(host: str, least: int) -> str:
@@ -144,19 +144,18 @@ def _store(line: CommandLine, backend: str) -> str:
     return endpoint or backend
 
 
-def _common_run_id(line: CommandLine, backend: str) -> tuple[str, list[tuple[bool, str]]]:
+def _common_run_id(line: CommandLine, backend: str) -> str:
     """The run id for all nodes; torchrun's default if the user gave none."""
     if given := nodes.run_id(line):
-        return given, []
+        return given
     if "rdzv-id" in line.values:
         raise ConfigError(f"{line.origin('rdzv-id')} is empty: give every node the same run id")
-    warnings = []
     if backend != "static":  # there the endpoint is this job's own
-        warnings = [
-            (True, "without --rdzv-id the run id is 'none'; other jobs without one that use the "
-                   "same endpoint or directory join this job: give each job a run id of its own")
-        ]  # fmt: skip
-    return NO_RUN_ID, warnings
+        line.warnings.append(
+            "without --rdzv-id the run id is 'none'; other jobs without one that use the same "
+            "endpoint or directory join this job: give each job a run id of its own"
+        )
+    return NO_RUN_ID
 
 
 def _program(line: CommandLine) -> str:

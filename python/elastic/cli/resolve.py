@@ -68,12 +68,11 @@ def configure(line: CommandLine, environ: Mapping[str, str]) -> JobConfig:
     line.warnings.extend(_without_effect(line, node, logs))
     program = entrypoint.command(line, interpreter, environ)
     warm_template = entrypoint.warm_template(line, program, node)
-    notes += [(LOG_LEVELS["INFO"], note) for is_warning, note in node.notes if not is_warning]
-    warnings = [*line.warnings, *(note for is_warning, note in node.notes if is_warning)]
-    if warnings and line.switch("strict"):
-        raise ConfigError("; ".join(warnings))
-    if warnings:
-        notes.append((LOG_LEVELS["WARNING"], "; ".join(warnings)))
+    notes += [(LOG_LEVELS["INFO"], note) for note in node.notes]
+    if line.warnings and line.switch("strict"):
+        raise ConfigError("; ".join(line.warnings))
+    if line.warnings:
+        notes.append((LOG_LEVELS["WARNING"], "; ".join(line.warnings)))
     shutdown_timeout = _shutdown_timeout(line, environ)
     signals, forwarded = (_signals(line, name) for name in ("signals-to-handle", "forward-signals"))
     if both := set(signals) & set(forwarded):
@@ -139,7 +138,7 @@ def _nodes(line: CommandLine) -> NodeConfig:
     bounds = nodes.bounds(line)
     backend = nodes.rendezvous_backend(line)
     keys = nodes.rendezvous_keys(line, backend)
-    notes = [(False, note) for note in keys.notes] if keys else []
+    notes = list(keys.notes) if keys else []
     if nodes.is_single(line, bounds[1], backend, keys):
         return nodes.single(line, keys, notes)
     from elastic.cli import rendezvous
@@ -160,7 +159,7 @@ def _with_token(line: CommandLine, environ: Mapping[str, str], node: NodeConfig)
         token.check(found, node.run_id, environ)
     if node.rendezvous is None:
         note = "the token has no effect: a job of one node uses no network for its rendezvous"
-        return node._replace(notes=[*node.notes, (False, note)])
+        return node._replace(notes=[*node.notes, note])
     return node._replace(rendezvous=node.rendezvous._replace(token=found))
 
 
