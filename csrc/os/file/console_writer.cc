@@ -2,7 +2,6 @@
 
 #include <poll.h>
 #include <sys/epoll.h>
-#include <sys/eventfd.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -15,14 +14,15 @@
 #include <mutex>
 #include <utility>
 
-#include "os/base/posix_error.h"
+#include "os/loop/notifier.h"
 
 // Theory of operation. The descriptors are shared with other programs, so they cannot be made
-// non-blocking. Instead the thread waits in poll() for space and for the eventfd that stops it, and
-// then writes at most PIPE_BUF bytes: a pipe that is writable for poll() accepts that many at once
-// and atomically. A write contains whole lines, so lines of other writers to the same pipe cannot
-// split them. A file accepts a whole piece at once. A terminal that is writable for poll() may have
-// less space, and then the write blocks; so the thread shares the queue and can be abandoned.
+// non-blocking. Instead the thread waits in poll() for space and for the notifier that stops it,
+// and then writes at most PIPE_BUF bytes: a pipe that is writable for poll() accepts that many at
+// once and atomically. A write contains whole lines, so lines of other writers to the same pipe
+// cannot split them. A file accepts a whole piece at once. A terminal that is writable for poll()
+// may have less space, and then the write blocks; so the thread shares the queue and can be
+// abandoned.
 //
 // A pipe accepts RWF_NOWAIT since Linux 6.4, so a short piece is written without the thread while
 // nothing is queued: each change of threads delays a line on a busy machine.
@@ -35,20 +35,14 @@ constexpr std::size_t kWriteBytesMax = PIPE_BUF;
 constexpr std::size_t kPieceBytesMax = 64 * 1024;
 constexpr Duration kJoinTimeout = std::chrono::seconds(1);
 
-void raise(const UniqueFd& eventfd) {
-  const std::uint64_t one = 1;
-  [[maybe_unused]] const ssize_t put = ::write(eventfd.get(), &one, sizeof one);
-}
-
-void lower(const UniqueFd& eventfd) {
-  std::uint64_t count = 0;
-  [[maybe_unused]] const ssize_t got = ::read(eventfd.get(), &count, sizeof count);
-}
-
-// How many bytes were written without blocking; 0 also if the descriptor cannot be written so.
-std::size_t write_now(int fd, std::string_view bytes) {
+bool is_pipe(int fd) {
   struct stat info {};
-  if (bytes.size() > kWriteBytesMax || ::fstat(fd, &info) != 0 || !S_ISFIFO(info.st_mode)) return 0;
+  return ::fstat(fd, &info) == 0 && S_ISFIFO(info.st_mode);
+}
+
+// How many bytes were written without blocking; 0 also if the pipe cannot be written so.
+std::size_t write_now(int fd, std::string_view bytes) {
+  if (bytes.size() > kWriteBytesMax) return 0;
   const iovec piece{const_cast<char*>(bytes.data()), bytes.size()};
   const ssize_t put = ::pwritev2(fd, &piece, 1, -1, RWF_NOWAIT);
   return put < 0 ? 0 : static_cast<std::size_t>(put);
@@ -59,20 +53,21 @@ std::size_t write_now(int fd, std::string_view bytes) {
 class ConsoleWriter::Queue {
  public:
   static Result<std::shared_ptr<Queue>> create() {
-    UniqueFd wakeup(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-    UniqueFd progress(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-    if (!wakeup.valid() || !progress.valid()) return posix_error("cannot create an eventfd", errno);
-    return std::shared_ptr<Queue>(new Queue(std::move(wakeup), std::move(progress)));
+    Result<Notifier> wakeup = Notifier::create();
+    if (!wakeup.ok()) return wakeup.status();
+    Result<Notifier> progress = Notifier::create();
+    if (!progress.ok()) return progress.status();
+    return std::shared_ptr<Queue>(new Queue(*std::move(wakeup), *std::move(progress)));
   }
 
   // For the owner.
-  int progress_fd() const { return progress_.get(); }
-  void clear_progress() { lower(progress_); }
+  int progress_fd() const { return progress_.fd(); }
+  void clear_progress() { progress_.clear(); }
   std::size_t pending_bytes() const { return pending_bytes_.load(std::memory_order_relaxed); }
   void push(int fd, std::string_view lines);
   void stop() {
     is_stopping_ = true;
-    raise(wakeup_);
+    wakeup_.notify();
   }
 
   // For the thread; returns after stop().
@@ -84,14 +79,14 @@ class ConsoleWriter::Queue {
     std::string bytes;
   };
 
-  Queue(UniqueFd wakeup, UniqueFd progress)
+  Queue(Notifier wakeup, Notifier progress)
       : wakeup_(std::move(wakeup)), progress_(std::move(progress)) {}
   bool take(Piece* piece);
   bool write_out(const Piece& piece);
   bool wait_writable(int fd);
 
-  const UniqueFd wakeup_;    // eventfd, to the thread: something is queued, or stop
-  const UniqueFd progress_;  // eventfd, to the loop
+  Notifier wakeup_;    // to the thread: something is queued, or stop
+  Notifier progress_;  // to the loop
   std::atomic<std::size_t> pending_bytes_{0};
   std::atomic<bool> is_stopping_{false};
   std::mutex mutex_;
@@ -124,7 +119,9 @@ ConsoleWriter::~ConsoleWriter() {
 }
 
 void ConsoleWriter::push(int fd, std::string_view lines) {
-  if (queue_->pending_bytes() == 0) lines.remove_prefix(write_now(fd, lines));
+  const auto [known, is_first] = is_pipe_.try_emplace(fd);
+  if (is_first) known->second = is_pipe(fd);
+  if (known->second && queue_->pending_bytes() == 0) lines.remove_prefix(write_now(fd, lines));
   if (!lines.empty()) queue_->push(fd, lines);
 }
 
@@ -154,7 +151,7 @@ void ConsoleWriter::Queue::push(int fd, std::string_view lines) {
       pieces_.back().bytes += lines;
     }
   }
-  if (was_empty) raise(wakeup_);
+  if (was_empty) wakeup_.notify();
 }
 
 void ConsoleWriter::Queue::run() {
@@ -165,9 +162,7 @@ void ConsoleWriter::Queue::run() {
       continue;
     }
     if (is_stopping_) return;
-    pollfd item{wakeup_.get(), POLLIN, 0};
-    ::poll(&item, 1, -1);
-    lower(wakeup_);
+    (void)wakeup_.wait({});
   }
 }
 
@@ -191,7 +186,7 @@ bool ConsoleWriter::Queue::write_out(const Piece& piece) {
     const std::size_t gone = put < 0 ? left.size() : static_cast<std::size_t>(put);
     left.remove_prefix(gone);
     pending_bytes_ -= gone;
-    if (!is_file || left.empty()) raise(progress_);
+    if (!is_file || left.empty()) progress_.notify();
   }
   return true;
 }
@@ -200,9 +195,9 @@ bool ConsoleWriter::Queue::write_out(const Piece& piece) {
 bool ConsoleWriter::Queue::wait_writable(int fd) {
   while (true) {
     if (is_stopping_) return false;
-    pollfd items[] = {{fd, POLLOUT, 0}, {wakeup_.get(), POLLIN, 0}};
+    pollfd items[] = {{fd, POLLOUT, 0}, {wakeup_.fd(), POLLIN, 0}};
     ::poll(items, 2, -1);
-    if (items[1].revents != 0) lower(wakeup_);
+    if (items[1].revents != 0) wakeup_.clear();
     if (items[0].revents != 0) return !is_stopping_;
   }
 }

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -45,6 +46,7 @@ class ConsoleWriter final : private EventLoop::FdHandler {
 
   const std::function<void()> on_progress_;
   const std::shared_ptr<Queue> queue_;  // shared with the thread
+  std::map<int, bool> is_pipe_;         // by descriptor, of the first push: fstat() may block
   EventLoop::Watch watch_;
   std::optional<DetachableThread> thread_;
 };

@@ -23,11 +23,13 @@ void Notifier::notify() {
 
 Status Notifier::wait(const WaitLimits& limits) {
   Status status = wait_ready(fd_.get(), POLLIN, limits);
-  if (status.ok()) {
-    std::uint64_t count = 0;
-    [[maybe_unused]] const ssize_t got = ::read(fd_.get(), &count, sizeof count);
-  }
+  if (status.ok()) clear();
   return status;
+}
+
+void Notifier::clear() {
+  std::uint64_t count = 0;
+  [[maybe_unused]] const ssize_t got = ::read(fd_.get(), &count, sizeof count);
 }
 
 }  // namespace elastic::os

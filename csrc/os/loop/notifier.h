@@ -1,6 +1,6 @@
 #pragma once
 
-// Wakes one blocked thread from another: an eventfd, so that a signal interrupts the wait.
+// Wakes one thread from another: an eventfd, so that a signal interrupts the wait.
 
 #include <cstdint>
 #include <utility>
@@ -20,6 +20,8 @@ class Notifier {
   Status wait(const WaitLimits& limits);
   // Readable from notify() until a wait returns; for waits on several descriptors.
   int fd() const { return fd_.get(); }
+  // Ends the notification without a wait.
+  void clear();
 
  private:
   explicit Notifier(UniqueFd fd) : fd_(std::move(fd)) {}
