@@ -11,7 +11,6 @@
 //
 // Loop thread only. No call blocks, except the destructor, for a second at most.
 
-#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -20,8 +19,8 @@
 
 #include "elastic/agent_options.h"
 #include "host/workers/supervisor.h"
-#include "os/loop/detachable_thread.h"
 #include "os/loop/event_loop.h"
+#include "os/loop/loop_thread.h"
 
 namespace elastic::host {
 
@@ -56,25 +55,19 @@ class OutputCapture {
 
  private:
   class Relay;
-  struct Stream;
 
+  bool is_captured(const WorkerTemplate& worker) const;
   bool start_thread();
-  static void read_available(Stream* stream);
-  void check_progress();
-  void conclude();
 
   os::EventLoop* const loop_;
   // Evaluated once: fstat() may access a disk.
   const bool takes_stderr_;
   const bool takes_stdout_;  // with stderr, in one channel
-  std::uint64_t round_ = 0;
-  std::vector<std::shared_ptr<Stream>> streams_;  // of the round, by local rank; null: none
-  std::shared_ptr<Relay> relay_;                  // null until a channel was opened
-  std::optional<os::DetachableThread> thread_;
-  std::function<void()> done_;
-  std::uint64_t copied_bytes_ = 0;  // at the last check of progress
-  const std::shared_ptr<bool> response_timer_ = std::make_shared<bool>(true);
-  os::EventLoop::Timer timeout_;
+  // Both null until a channel was opened. Every use of the relay is on its thread, which never
+  // blocks.
+  std::unique_ptr<os::LoopThread> thread_;
+  std::unique_ptr<Relay> relay_;
+  const std::shared_ptr<bool> exists_ = std::make_shared<bool>(true);
 };
 
 }  // namespace elastic::host

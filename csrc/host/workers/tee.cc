@@ -5,14 +5,18 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <utility>
 
+#include "os/file/rotating_file.h"
+#include "os/file/stream_channel.h"
 #include "os/loop/clock.h"
 
-// Theory of operation. LogTail delivers pieces of files, a LineSplitter for each file splits them
-// into lines, and ConsoleWriter writes the lines with their prefixes; the lines of one iteration
-// are passed to it together. When more than kPendingMax bytes wait for the console the tail is
-// paused; it resumes when half of them are written.
+// Theory of operation. LogTail delivers pieces of files; ChannelReader delivers what workers write
+// to pipes, which is written to the limited files here. A LineSplitter for each stream splits the
+// pieces into lines, and ConsoleWriter writes the lines with their prefixes; the lines of one
+// iteration are passed to it together. When more than kPendingMax bytes wait for the console both
+// are paused; they resume when half of them are written.
 //
 // Two kinds of lines wait for time: the unfinished ones, and those that may be merged with lines
 // of other workers. One timer serves both.
@@ -78,6 +82,16 @@ struct Tee::Filtered {
 };
 
 struct Tee::Stream {
+  Stream() = default;
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+  ~Stream() {
+    if (!pipe.empty()) ::unlink(pipe.c_str());
+  }
+
+  std::string pipe;                     // with a limited file: what the worker writes to
+  std::optional<os::RotatingFile> log;  // the limited file
+  bool has_reported = false;            // that it cannot be written
   int console = -1;
   int local_rank = 0;
   core::LinePrefix prefix;
@@ -90,23 +104,23 @@ struct Tee::Stream {
 
 Result<std::unique_ptr<Tee>> Tee::create(os::EventLoop* loop,
                                          std::function<void(const Status&)> report) {
-  std::unique_ptr<Tee> tee(new Tee(loop));
+  std::unique_ptr<Tee> tee(new Tee(loop, std::move(report)));
   auto writer = os::ConsoleWriter::start(loop, [raw = tee.get()] { raw->on_progress(); });
   if (!writer.ok()) return writer.status();
   auto tail = os::LogTail::create(loop, tee.get());
   if (!tail.ok()) return tail.status();
   tee->writer_ = *std::move(writer);
   tee->tail_ = *std::move(tail);
-  os::LogTail::Observer* const observer = tee.get();
-  tee->pipes_ = std::make_unique<os::LogPipes>(loop, observer, std::move(report));
   return tee;
 }
 
-Tee::Tee(os::EventLoop* loop)
+Tee::Tee(os::EventLoop* loop, std::function<void(const Status&)> report)
     : loop_(loop),
+      report_(std::move(report)),
       round_(std::make_shared<TeeRound>()),
       pause_timer_(loop, [this] { check_pauses(); }),
-      stall_timer_(loop, [this] { end(); }) {}
+      stall_timer_(loop, [this] { end(); }),
+      pipes_(loop, this) {}
 
 Tee::~Tee() = default;
 
@@ -127,18 +141,24 @@ void Tee::continue_round(TeeRound round) {
   }
 }
 
-Result<os::LogTail::FileId> Tee::open(const TeeStream& wanted) {
+Result<os::LogTail::FileId> Tee::open(const TeeStream& wanted, Stream* stream) {
   if (wanted.pipe.empty()) return tail_->follow(wanted.path);
-  Result<os::RotatingFile> file =
+  Result<os::RotatingFile> log =
       os::RotatingFile::open(wanted.path, wanted.bytes_max, wanted.files_max);
-  if (!file.ok()) return file.status();
-  return pipes_->follow(wanted.pipe, *std::move(file));
+  if (!log.ok()) return log.status();
+  Result<os::UniqueFd> reader = os::create_named_pipe(wanted.pipe);
+  if (!reader.ok()) return reader.status();
+  stream->pipe = wanted.pipe;
+  stream->log = *std::move(log);
+  return pipes_.follow(*std::move(reader));
 }
 
 Status Tee::follow(const TeeStream& wanted) {
-  const Result<os::LogTail::FileId> file = open(wanted);
+  auto added = std::make_unique<Stream>();
+  Stream& stream = *added;
+  const Result<os::LogTail::FileId> file = open(wanted, &stream);
   if (!file.ok()) return file.status();
-  Stream& stream = *(streams_[*file] = std::make_unique<Stream>());
+  streams_[*file] = std::move(added);
   stream.console = wanted.console;
   stream.local_rank = wanted.local_rank;
   stream.prefix = prefix_of(*round_, {wanted.local_rank});
@@ -169,14 +189,14 @@ Status Tee::follow(const TeeStream& wanted) {
 
 void Tee::read_pipes(int local_rank) {
   for (const auto& [file, stream] : streams_) {
-    if (stream->local_rank == local_rank) pipes_->read_now(file);
+    if (stream->local_rank == local_rank) pipes_.read_now(file);
   }
 }
 
 void Tee::end_round() {
   for (const auto& [file, stream] : streams_) {
     tail_->close(file);
-    pipes_->close(file);
+    pipes_.close(file);
   }
 }
 
@@ -188,6 +208,10 @@ void Tee::finish(std::function<void()> done) {
 
 void Tee::on_bytes(os::LogTail::FileId file, std::string_view bytes) {
   Stream& stream = *streams_.at(file);
+  if (stream.log) {
+    const Status written = stream.log->write(bytes);
+    if (!written.ok() && !std::exchange(stream.has_reported, true)) report_(written);
+  }
   if (stream.console < 0 && stream.filtered == nullptr) return;
   stream.last_read = loop_->now();
   if (stream.filtered != nullptr) {
@@ -209,7 +233,7 @@ void Tee::push_later() {
     arm_pauses();
     if (writer_->pending_bytes() <= kPendingMax) return;
     tail_->pause();
-    pipes_->pause();
+    pipes_.pause();
   });
 }
 
@@ -233,7 +257,7 @@ void Tee::on_progress() {
   if (done_) stall_timer_.arm(add_saturating(loop_->now(), kStallTimeout));
   if (writer_->pending_bytes() <= kPendingMax / 2) {
     tail_->resume();
-    pipes_->resume();
+    pipes_.resume();
   }
   check_finished();
 }

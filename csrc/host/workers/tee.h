@@ -21,8 +21,8 @@
 #include "core/workers/log_lines.h"
 #include "elastic/status.h"
 #include "os/base/fd.h"
+#include "os/file/channel_reader.h"
 #include "os/file/console_writer.h"
-#include "os/file/log_pipes.h"
 #include "os/file/log_tail.h"
 #include "os/loop/event_loop.h"
 
@@ -85,10 +85,10 @@ class Tee final : private os::LogTail::Observer {
   struct Filtered;
   struct Stream;
 
-  explicit Tee(os::EventLoop* loop);
+  Tee(os::EventLoop* loop, std::function<void(const Status&)> report);
   void on_bytes(os::LogTail::FileId file, std::string_view bytes) override;
   void on_closed(os::LogTail::FileId file) override;
-  Result<os::LogTail::FileId> open(const TeeStream& wanted);
+  Result<os::LogTail::FileId> open(const TeeStream& wanted, Stream* stream);
   void on_progress();
   core::LineSplitter::Sink sink_for(Stream* stream);
   core::LineSplitter::Sink filter_for(Stream* stream);
@@ -110,6 +110,7 @@ class Tee final : private os::LogTail::Observer {
   };
 
   os::EventLoop* const loop_;
+  const std::function<void(const Status&)> report_;
   // Of the current round.
   std::shared_ptr<const TeeRound> round_;
   std::map<int, std::shared_ptr<Merged>> merged_;  // by console
@@ -126,7 +127,7 @@ class Tee final : private os::LogTail::Observer {
   os::EventLoop::Timer stall_timer_;
   std::unique_ptr<os::ConsoleWriter> writer_;
   std::unique_ptr<os::LogTail> tail_;
-  std::unique_ptr<os::LogPipes> pipes_;
+  os::ChannelReader pipes_;
 };
 
 }  // namespace elastic::host

@@ -19,6 +19,9 @@ namespace {
 
 constexpr unsigned kMemoryDevices = 1;  // the major number of /dev/null, /dev/zero, …
 constexpr unsigned kNull = 3;
+// More than a busy worker writes between two reads. The default of 64 KiB remains if this is
+// refused.
+constexpr int kNamedPipeBytes = 256 * 1024;
 
 // O_NOCTTY: it must not become the controlling terminal of the process that opens it.
 UniqueFd open_other_side(int terminal) {
@@ -94,6 +97,17 @@ Result<StreamChannel> open_channel_like(int fd) {
 }
 
 Result<StreamChannel> open_pipe_channel() { return not_blocking(open_pipe()); }
+
+// Open for writing, too, so that it does not end.
+Result<UniqueFd> create_named_pipe(const std::string& path) {
+  if (::mkfifo(path.c_str(), 0600) != 0) {
+    return posix_error("cannot create the pipe " + path, errno);
+  }
+  UniqueFd fd(::open(path.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC));
+  if (!fd.valid()) return posix_error("cannot open the pipe " + path, errno);
+  ::fcntl(fd.get(), F_SETPIPE_SZ, kNamedPipeBytes);
+  return fd;
+}
 
 void copy_window_size(int fd, int reader) {
   winsize wanted{};
