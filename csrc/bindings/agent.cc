@@ -1,15 +1,16 @@
 // elastic._C.Agent, its options, events and result.
 
-#include "bindings/agent.h"
-
 #include <pybind11/stl.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
 
 #include "bindings/convert.h"
 #include "bindings/errors.h"
+#include "bindings/module.h"
+#include "bindings/options.h"
 #include "bindings/owner.h"
 #include "elastic/agent.h"
 
@@ -37,7 +38,7 @@ struct PyAgent {
   }
 };
 
-std::optional<AgentEvent> next_event(PyAgent& self, std::optional<double> timeout) {
+std::optional<AgentEvent> next_event(PyAgent& self, std::optional<Duration> timeout) {
   self.check();
   const Instant deadline = to_deadline(timeout);
   std::optional<AgentEvent> event =
@@ -60,7 +61,7 @@ AgentResult result(const PyAgent& self) {
 }
 
 void bind_constants(py::module_& module) {
-  module.attr("REPEATED_STOP_GRACE") = to_seconds(kRepeatedStopGrace);
+  module.attr("REPEATED_STOP_GRACE") = kRepeatedStopGrace;
   module.attr("EXIT_USAGE") = kExitUsage;
   module.attr("EXIT_INTERNAL") = kExitInternal;
   module.attr("EXIT_SUPERVISION_LOST") = kExitSupervisionLost;
@@ -118,103 +119,65 @@ void bind_options(py::module_& module) {
       .def_readonly("cpus", &WorkerTemplate::cpus);
   show_fields<WorkerTemplate>({"argv", "stdout_target", "stderr_target"});
 
-  const AgentOptions defaults;
   py::enum_<HangAction>(module, "HangAction", "What happens to a job that hangs.")
       .value("REPORT", HangAction::kReport)
       .value("RESTART", HangAction::kRestart)
       .value("FAIL", HangAction::kFail);
-  py::class_<AgentOptions>(module, "AgentOptions", "The workers of an agent and its settings.")
-      .def(py::init([](std::vector<WorkerTemplate> workers, const TextDict& env, std::string run_id,
-                       std::string role, const py::str& cwd, int max_restarts,
-                       double restart_backoff, std::optional<RendezvousOptions> rendezvous,
-                       double stop_grace, std::optional<double> failure_grace,
-                       SignalScope stop_scope, std::optional<double> exit_barrier_timeout,
-                       std::uint16_t master_port,
-                       std::pair<std::uint16_t, std::uint16_t> worker_ports, bool share_store,
-                       bool capture_stderr, double hang_timeout, HangAction hang_action,
-                       double straggler_timeout, bool stacks_on_failure, double leftover_grace,
-                       double reach_timeout, const py::str& log_dir, std::uint64_t log_bytes_max,
-                       int log_files_max, std::string line_prefix, bool merge_lines,
-                       std::vector<std::string> stdout_filters,
-                       std::vector<std::string> stderr_filters, const py::str& guardian_path,
-                       bool become_subreaper, double start_timeout, const TextList& warm_template,
-                       std::vector<int> no_restart_codes, std::vector<int> bad_node_codes,
-                       std::optional<double> inplace_grace, std::optional<double> inplace_prepare) {
-             AgentOptions options;
-             options.run_id = std::move(run_id);
-             options.role = std::move(role);
-             options.workers = std::move(workers);
-             options.env = to_environment(env);
-             options.cwd = to_os(cwd);
-             if (rendezvous) options.rendezvous = *std::move(rendezvous);
-             options.rendezvous.settings.max_restarts = max_restarts;
-             options.rendezvous.settings.restart_backoff = to_duration(restart_backoff);
-             options.stop_grace = to_duration(stop_grace);
-             if (failure_grace) options.failure_grace = to_duration(*failure_grace);
-             options.stop_scope = stop_scope;
-             if (exit_barrier_timeout) {
-               options.exit_barrier_timeout = to_duration(*exit_barrier_timeout);
-             }
-             options.master_port = master_port;
-             options.worker_ports = {worker_ports.first, worker_ports.second};
-             options.share_store = share_store;
-             options.capture_stderr = capture_stderr;
-             options.hang_timeout = to_duration(hang_timeout);
-             options.hang_action = hang_action;
-             options.straggler_timeout = to_duration(straggler_timeout);
-             options.stacks_on_failure = stacks_on_failure;
-             options.reach_timeout = to_duration(reach_timeout);
-             options.log_dir = to_os(log_dir);
-             options.log_bytes_max = log_bytes_max;
-             options.log_files_max = log_files_max;
-             options.line_prefix = std::move(line_prefix);
-             options.merge_lines = merge_lines;
-             options.stdout_filters = std::move(stdout_filters);
-             options.stderr_filters = std::move(stderr_filters);
-             options.guardian.guardian_path = to_os(guardian_path);
-             options.guardian.become_subreaper = become_subreaper;
-             options.guardian.start_timeout = to_duration(start_timeout);
-             options.guardian.leftover_grace = to_duration(leftover_grace);
-             options.warm_template = to_arguments(warm_template);
-             options.no_restart_codes = std::move(no_restart_codes);
-             options.bad_node_codes = std::move(bad_node_codes);
-             if (inplace_grace) options.inplace_grace = to_duration(*inplace_grace);
-             if (inplace_prepare) options.inplace_prepare = to_duration(*inplace_prepare);
-             return options;
-           }),
-           py::arg("workers"), py::kw_only(), py::arg("env"), py::arg("run_id") = defaults.run_id,
-           py::arg("role") = defaults.role, py::arg("cwd") = defaults.cwd,
-           py::arg("max_restarts") = defaults.rendezvous.settings.max_restarts,
-           py::arg("restart_backoff") = to_seconds(defaults.rendezvous.settings.restart_backoff),
-           py::arg("rendezvous") = py::none(),
-           py::arg("stop_grace") = to_seconds(defaults.stop_grace),
-           py::arg("failure_grace") = py::none(), py::arg("stop_scope") = defaults.stop_scope,
-           py::arg("exit_barrier_timeout") = py::none(),
-           py::arg("master_port") = defaults.master_port,
-           py::arg("worker_ports") =
-               std::pair(defaults.worker_ports.first, defaults.worker_ports.last),
-           py::arg("share_store") = defaults.share_store,
-           py::arg("capture_stderr") = defaults.capture_stderr, py::arg("hang_timeout") = 0.0,
-           py::arg("hang_action") = defaults.hang_action, py::arg("straggler_timeout") = 0.0,
-           py::arg("stacks_on_failure") = defaults.stacks_on_failure,
-           py::arg("leftover_grace") = to_seconds(defaults.guardian.leftover_grace),
-           py::arg("reach_timeout") = to_seconds(defaults.reach_timeout),
-           py::arg("log_dir") = defaults.log_dir, py::arg("log_bytes_max") = defaults.log_bytes_max,
-           py::arg("log_files_max") = defaults.log_files_max,
-           py::arg("line_prefix") = defaults.line_prefix,
-           py::arg("merge_lines") = defaults.merge_lines,
-           py::arg("stdout_filters") = defaults.stdout_filters,
-           py::arg("stderr_filters") = defaults.stderr_filters,
-           py::arg("guardian_path") = defaults.guardian.guardian_path,
-           py::arg("become_subreaper") = defaults.guardian.become_subreaper,
-           py::arg("start_timeout") = to_seconds(defaults.guardian.start_timeout),
-           py::arg("warm_template") = py::list(), py::arg("no_restart_codes") = py::list(),
-           py::arg("bad_node_codes") = py::list(), py::arg("inplace_grace") = py::none(),
-           py::arg("inplace_prepare") = py::none(),
-           "One WorkerTemplate for each local rank; workers inherit no variables except `env`. "
-           "`max_restarts` is the budget of the whole job. Without `rendezvous` the job has one "
-           "node.")
-      .def_readonly("run_id", &AgentOptions::run_id)
+  using Rendezvous = RendezvousOptions;
+  using Guardian = WorkerGroupOptions;
+  py::class_<AgentOptions> options(module, "AgentOptions",
+                                   "The workers of an agent and its settings.");
+  def_init<AgentOptions>(
+      &options, std::identity(),
+      "One WorkerTemplate for each local rank; workers inherit no variables except `env`. "
+      "`max_restarts` is the budget of the whole job. Without `rendezvous` the job has one node.",
+      required("workers", &AgentOptions::workers), py::kw_only(),
+      Option<AgentOptions, TextDict, py::arg>{
+          py::arg("env"), [](auto* made, const TextDict& env) { made->env = to_environment(env); }},
+      option("run_id", &AgentOptions::run_id), option("role", &AgentOptions::role),
+      os_option("cwd", &AgentOptions::cwd),
+      // Before the job's settings, which are a part of it.
+      option_by<AgentOptions, std::optional<Rendezvous>>(
+          "rendezvous", py::none(),
+          [](auto* made, std::optional<Rendezvous> rendezvous) {
+            if (rendezvous) made->rendezvous = *std::move(rendezvous);
+          }),
+      option("max_restarts", &AgentOptions::rendezvous, &Rendezvous::settings,
+             &JobSettings::max_restarts),
+      option("restart_backoff", &AgentOptions::rendezvous, &Rendezvous::settings,
+             &JobSettings::restart_backoff),
+      option("stop_grace", &AgentOptions::stop_grace),
+      option("failure_grace", &AgentOptions::failure_grace),
+      option("stop_scope", &AgentOptions::stop_scope),
+      option("exit_barrier_timeout", &AgentOptions::exit_barrier_timeout),
+      option("master_port", &AgentOptions::master_port),
+      option("worker_ports", &AgentOptions::worker_ports),
+      option("share_store", &AgentOptions::share_store),
+      option("capture_stderr", &AgentOptions::capture_stderr),
+      option("hang_timeout", &AgentOptions::hang_timeout),
+      option("hang_action", &AgentOptions::hang_action),
+      option("straggler_timeout", &AgentOptions::straggler_timeout),
+      option("stacks_on_failure", &AgentOptions::stacks_on_failure),
+      option("leftover_grace", &AgentOptions::guardian, &Guardian::leftover_grace),
+      option("reach_timeout", &AgentOptions::reach_timeout),
+      os_option("log_dir", &AgentOptions::log_dir),
+      option("log_bytes_max", &AgentOptions::log_bytes_max),
+      option("log_files_max", &AgentOptions::log_files_max),
+      option("line_prefix", &AgentOptions::line_prefix),
+      option("merge_lines", &AgentOptions::merge_lines),
+      option("stdout_filters", &AgentOptions::stdout_filters),
+      option("stderr_filters", &AgentOptions::stderr_filters),
+      os_option("guardian_path", &AgentOptions::guardian, &Guardian::guardian_path),
+      option("become_subreaper", &AgentOptions::guardian, &Guardian::become_subreaper),
+      option("start_timeout", &AgentOptions::guardian, &Guardian::start_timeout),
+      option_by<AgentOptions, TextList>(
+          "warm_template", py::list(),
+          [](auto* made, const TextList& command) { made->warm_template = to_arguments(command); }),
+      option("no_restart_codes", &AgentOptions::no_restart_codes),
+      option("bad_node_codes", &AgentOptions::bad_node_codes),
+      option("inplace_grace", &AgentOptions::inplace_grace),
+      option("inplace_prepare", &AgentOptions::inplace_prepare));
+  options.def_readonly("run_id", &AgentOptions::run_id)
       .def_readonly("role", &AgentOptions::role)
       .def_readonly("workers", &AgentOptions::workers)
       .def_readonly("rendezvous", &AgentOptions::rendezvous);
@@ -253,38 +216,28 @@ void bind_failures(py::module_& module) {
       .def_readonly("rank", &WorkerFailure::rank)
       .def_readonly("pid", &WorkerFailure::pid)
       .def_readonly("exit", &WorkerFailure::exit)
-      .def_property_readonly(
-          "failed_at",
-          [](const WorkerFailure& self) { return to_seconds_since_boot(self.failed_at); },
-          "the earliest evidence, in the time of time.monotonic()")
+      .def_readonly("failed_at", &WorkerFailure::failed_at,
+                    "the earliest evidence, in the time of time.monotonic()")
       .def_readonly("exit_code", &WorkerFailure::exit_code, "as the launcher reports it")
       .def_readonly("message", &WorkerFailure::message, "how it ended")
       .def_readonly("evidence", &WorkerFailure::evidence)
-      .def_property_readonly("error_file",
-                             [](const WorkerFailure& self) { return from_os(self.error_file); })
-      .def_property_readonly("stdout_path",
-                             [](const WorkerFailure& self) { return from_os(self.stdout_path); })
-      .def_property_readonly("stderr_path",
-                             [](const WorkerFailure& self) { return from_os(self.stderr_path); })
+      .def_property_readonly("error_file", os_getter(&WorkerFailure::error_file))
+      .def_property_readonly("stdout_path", os_getter(&WorkerFailure::stdout_path))
+      .def_property_readonly("stderr_path", os_getter(&WorkerFailure::stderr_path))
       .def_readonly("stderr_tail", &WorkerFailure::stderr_tail,
                     "the last lines of a stderr that was inherited and captured");
   show_fields<WorkerFailure>({"local_rank", "rank", "pid", "exit"});
 }
 
 void bind_events(py::module_& module) {
-  const auto seconds = [](const std::optional<Instant>& at) -> std::optional<double> {
-    if (!at) return std::nullopt;
-    return to_seconds_since_boot(*at);
-  };
   py::class_<AgentRoundEnd>(module, "AgentRoundEnd", "How a round ended on this node.")
       .def_readonly("cause", &AgentRoundEnd::cause,
                     "worker_failed, node_lost, node_left, nodes_joined, rejoin, evicted, or empty")
-      .def_property_readonly(
-          "ordered", [seconds](const AgentRoundEnd& self) { return seconds(self.ordered); },
+      .def_readonly(
+          "ordered", &AgentRoundEnd::ordered,
           "when the order to restart was received, in the time of time.monotonic(); or None")
-      .def_property_readonly(
-          "stopped", [seconds](const AgentRoundEnd& self) { return seconds(self.stopped); },
-          "when the last process of the workers had ended; or None")
+      .def_readonly("stopped", &AgentRoundEnd::stopped,
+                    "when the last process of the workers had ended; or None")
       .def_readonly("kept", &AgentRoundEnd::kept,
                     "Whether the workers take part in the next round.")
       .def_readonly("failures", &AgentRoundEnd::failures,
@@ -301,22 +254,19 @@ void bind_events(py::module_& module) {
   py::class_<CoordinatorMove>(module, "CoordinatorMove", "The coordinator's change of process.")
       .def_readonly("origin", &CoordinatorMove::from, "the former coordinator's address")
       .def_readonly("cause", &CoordinatorMove::cause, "connection_closed, silent or handed_over")
-      .def_property_readonly("seconds",
-                             [](const CoordinatorMove& self) { return to_seconds(self.took); });
+      .def_readonly("seconds", &CoordinatorMove::took);
   show_fields<CoordinatorMove>({"origin", "cause", "seconds"});
   py::class_<AgentFirstStep>(module, "AgentFirstStep",
                              "The first step that a worker of this node reported in a round.")
       .def_readonly("step", &AgentFirstStep::step, "the number of complete steps")
-      .def_property_readonly(
-          "opened", [seconds](const AgentFirstStep& self) { return seconds(self.opened); },
+      .def_readonly(
+          "opened", &AgentFirstStep::opened,
           "when the first worker had opened its channel, in the time of time.monotonic(); or None")
-      .def_property_readonly(
-          "store_used", [seconds](const AgentFirstStep& self) { return seconds(self.store_used); },
+      .def_readonly(
+          "store_used", &AgentFirstStep::store_used,
           "when the first client had connected to the round's store, if that is here; or None")
-      .def_property_readonly(
-          "store_filled",
-          [seconds](const AgentFirstStep& self) { return seconds(self.store_filled); },
-          "when the last key was added to the round's store, if that is here; or None")
+      .def_readonly("store_filled", &AgentFirstStep::store_filled,
+                    "when the last key was added to the round's store, if that is here; or None")
       .def_readonly("lost_steps", &AgentFirstStep::lost_steps,
                     "the steps that are made again, this one among them; -1: unknown");
   show_fields<AgentFirstStep>({"step", "opened", "store_used", "store_filled", "lost_steps"});
@@ -338,9 +288,7 @@ void bind_events(py::module_& module) {
       .value("COORDINATOR_MOVED", AgentEvent::Kind::kCoordinatorMoved)
       .value("FINISHED", AgentEvent::Kind::kFinished);
   event.def_readonly("kind", &AgentEvent::kind)
-      .def_property_readonly(
-          "at", [](const AgentEvent& self) { return to_seconds_since_boot(self.at); },
-          "in the time of time.monotonic()")
+      .def_readonly("at", &AgentEvent::at, "in the time of time.monotonic()")
       .def_readonly("state", &AgentEvent::state)
       .def_property_readonly(
           "round",
@@ -349,17 +297,11 @@ void bind_events(py::module_& module) {
       .def_readonly("local_rank", &AgentEvent::local_rank)
       .def_readonly("pid", &AgentEvent::pid)
       .def_readonly("exit", &AgentEvent::exit, "meaningful for WORKER_EXITED")
-      .def_property_readonly("log_dir",
-                             [](const AgentEvent& self) { return from_os(self.log_dir); })
+      .def_property_readonly("log_dir", os_getter(&AgentEvent::log_dir))
       .def_readonly("message", &AgentEvent::message)
-      .def_property_readonly(
-          "deadline",
-          [](const AgentEvent& self) -> std::optional<double> {
-            if (!self.deadline) return std::nullopt;
-            return to_seconds_since_boot(*self.deadline);
-          },
-          "of PROGRESS: the time of what the message ends with, as time.monotonic() counts; or "
-          "None")
+      .def_readonly("deadline", &AgentEvent::deadline,
+                    "of PROGRESS: the time of what the message ends with, as time.monotonic() "
+                    "counts; or None")
       .def_readonly("ended", &AgentEvent::ended, "of RESTARTING; else None")
       .def_property_readonly(
           "coordinator",
@@ -413,9 +355,8 @@ void bind_agent(py::module_& module) {
           "Stop the workers with this signal and finish with 128 + signum; a second call kills.")
       .def(
           "request_drain",
-          [](const PyAgent& self, int signum, double limit) {
-            const Duration within = to_duration(limit);
-            self.call([&](Agent& agent) { agent.request_drain(signum, within); });
+          [](const PyAgent& self, int signum, Duration limit) {
+            self.call([&](Agent& agent) { agent.request_drain(signum, limit); });
           },
           py::arg("signum"), py::arg("limit"),
           "Stop all ranks of the job at one step, within `limit` seconds.")

@@ -61,12 +61,12 @@ inline Duration to_duration(double seconds) {
   return from_seconds(seconds);
 }
 
-// Converts a timeout in seconds (None: no limit) to a deadline.
-inline Instant to_deadline(std::optional<double> timeout) {
+// nullopt, None in Python: no limit.
+inline Instant to_deadline(std::optional<Duration> timeout) {
   if (!timeout) return Instant::max();
   // On Linux steady_clock is CLOCK_MONOTONIC, the clock of Instant.
   const Instant now(std::chrono::steady_clock::now().time_since_epoch());
-  return add_saturating(now, to_duration(*timeout));
+  return add_saturating(now, *timeout);
 }
 
 // Gives a bound class a __repr__ of the form <Name field=value ...>, from its readable properties.
@@ -85,9 +85,56 @@ void show_fields(std::initializer_list<const char*> names) {
       pybind11::cpp_function(show, pybind11::name("__repr__"), pybind11::is_method(bound));
 }
 
-// In the time of time.monotonic().
-inline double to_seconds_since_boot(Instant instant) {
-  return to_seconds(instant.time_since_epoch());
+// A member of a member: at(object, &Type::part, &Part::member).
+template <typename Object>
+Object& at(Object& object) {
+  return object;
+}
+template <typename Object, typename First, typename... Rest>
+auto& at(Object& object, First first, Rest... rest) {
+  return at(object.*first, rest...);
+}
+
+// A property: a member of a member.
+template <typename Object, typename Part, typename... Path>
+auto getter(Part Object::*first, Path... rest) {
+  return [=](const Object& self) { return at(self, first, rest...); };
+}
+
+// A property: a member that is text for the operating system.
+template <typename Object>
+auto os_getter(std::string Object::*member) {
+  return [member](const Object& self) { return from_os(self.*member); };
 }
 
 }  // namespace elastic::bindings
+
+namespace pybind11::detail {
+
+// Python has times in seconds.
+template <>
+struct type_caster<elastic::Duration> {
+  PYBIND11_TYPE_CASTER(elastic::Duration, const_name("float"));
+
+  bool load(handle source, bool convert) {
+    make_caster<double> seconds;
+    if (!seconds.load(source, convert)) return false;
+    value = elastic::bindings::to_duration(cast_op<double>(seconds));
+    return true;
+  }
+  static handle cast(elastic::Duration duration, return_value_policy /*policy*/,
+                     handle /*parent*/) {
+    return PyFloat_FromDouble(elastic::to_seconds(duration));
+  }
+};
+
+// In the time of time.monotonic().
+template <>
+struct type_caster<elastic::Instant> {
+  static constexpr auto name = const_name("float");
+  static handle cast(elastic::Instant instant, return_value_policy /*policy*/, handle /*parent*/) {
+    return PyFloat_FromDouble(elastic::to_seconds(instant.time_since_epoch()));
+  }
+};
+
+}  // namespace pybind11::detail

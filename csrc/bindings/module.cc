@@ -6,16 +6,11 @@
 
 #include <pybind11/pybind11.h>
 
-#include "bindings/agent.h"
 #include "bindings/convert.h"
 #include "bindings/errors.h"
-#include "bindings/observer.h"
+#include "bindings/module.h"
 #include "bindings/python_backend.h"
-#include "bindings/rendezvous_client.h"
-#include "bindings/rendezvous_values.h"
-#include "bindings/store.h"
 #include "bindings/text.h"
-#include "bindings/worker_group.h"
 #include "core/base/duration_text.h"
 #include "elastic/version.h"
 #include "os/file/temporary_sweep.h"
@@ -25,9 +20,7 @@ PYBIND11_MODULE(_C, module) {
   module.attr("__version__") = ELASTIC_VERSION;
   module.def(
       "duration_text",
-      [](double seconds) {
-        return elastic::core::duration_text(elastic::bindings::to_duration(seconds));
-      },
+      [](elastic::Duration seconds) { return elastic::core::duration_text(seconds); },
       pybind11::arg("seconds"), "The duration as messages have it: 50 ms, 2.5 s, 1 h 5 min.");
   module.def("temporary_stem", &elastic::os::temporary_stem,
              "How the names of this host's temporary directories begin: if this process is killed, "

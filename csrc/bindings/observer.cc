@@ -1,7 +1,5 @@
 // elastic._C.Observer: snapshots of a running job, as dictionaries. And the operator's override.
 
-#include "bindings/observer.h"
-
 #include <pybind11/stl.h>
 
 #include <memory>
@@ -11,6 +9,8 @@
 
 #include "bindings/convert.h"
 #include "bindings/errors.h"
+#include "bindings/module.h"
+#include "bindings/options.h"
 #include "bindings/owner.h"
 #include "elastic/observer.h"
 #include "elastic/override.h"
@@ -54,11 +54,6 @@ const char* name_of(ObservedWorkerState state) {
   return "stopped";
 }
 
-std::optional<double> seconds(const std::optional<Instant>& at) {
-  if (!at) return std::nullopt;
-  return to_seconds_since_boot(*at);
-}
-
 py::dict to_dict(const ObservedWorker& worker) {
   const bool has_ended = worker.state != ObservedWorkerState::kStarting &&
                          worker.state != ObservedWorkerState::kRunning;
@@ -72,8 +67,8 @@ py::dict to_dict(const ObservedNode& node) {
                 "role"_a = node.role, "local_world_size"_a = node.local_world_size,
                 "state"_a = name_of(node.phase), "rank"_a = node.rank,
                 "is_connected"_a = !node.is_suspect, "hosts_coordinator"_a = node.hosts_coordinator,
-                "silence"_a = to_seconds(node.silence), "host"_a = py::none(),
-                "workers_round"_a = py::none(), "workers"_a = py::none());
+                "silence"_a = node.silence, "host"_a = py::none(), "workers_round"_a = py::none(),
+                "workers"_a = py::none());
   if (node.report) {
     py::list workers;
     for (const ObservedWorker& worker : node.report->workers) workers.append(to_dict(worker));
@@ -87,11 +82,10 @@ py::dict to_dict(const ObservedNode& node) {
 py::dict to_dict(const ObservedRound& round) {
   py::dict dict("round"_a = shown_round(round.round), "nodes"_a = round.nodes,
                 "world_size"_a = round.world_size, "restarts"_a = round.restarts,
-                "formed"_a = seconds(round.formed), "ended"_a = seconds(round.ended),
-                "first_step"_a = seconds(round.first_step), "failed"_a = seconds(round.failed),
-                "stopped"_a = seconds(round.stopped), "cause"_a = py::none(),
-                "reason"_a = round.reason, "node"_a = round.node, "rank"_a = round.rank,
-                "exit_code"_a = round.exit_code);
+                "formed"_a = round.formed, "ended"_a = round.ended,
+                "first_step"_a = round.first_step, "failed"_a = round.failed,
+                "stopped"_a = round.stopped, "cause"_a = py::none(), "reason"_a = round.reason,
+                "node"_a = round.node, "rank"_a = round.rank, "exit_code"_a = round.exit_code);
   if (round.cause) dict["cause"] = to_string(*round.cause);
   return dict;
 }
@@ -104,15 +98,14 @@ py::dict to_dict(const ObservedJob& job) {
   py::list stragglers;
   for (const ObservedStraggler& one : job.stragglers) {
     stragglers.append(py::dict("rank"_a = one.rank, "node"_a = one.node, "step"_a = one.step,
-                               "idle_seconds"_a = to_seconds(one.idle)));
+                               "idle_seconds"_a = one.idle));
   }
   py::dict dict("id"_a = job.id, "term"_a = job.term, "coordinator"_a = job.coordinator,
-                "now"_a = to_seconds_since_boot(job.now),
-                "wall_time"_a = static_cast<double>(job.wall_time) * 1e-9,
+                "now"_a = job.now, "wall_time"_a = static_cast<double>(job.wall_time) * 1e-9,
                 "phase"_a = name_of(job.phase), "description"_a = job.description,
                 "min_nodes"_a = job.settings.min_nodes, "max_nodes"_a = job.settings.max_nodes,
                 "max_restarts"_a = job.settings.max_restarts,
-                "node_timeout"_a = to_seconds(job.settings.node_timeout));
+                "node_timeout"_a = job.settings.node_timeout);
   dict["incumbent"] = py::none();
   if (const auto& incumbent = job.incumbent) {
     py::list voters;
@@ -131,20 +124,19 @@ py::dict to_dict(const ObservedJob& job) {
   dict["membership_changes"] = job.record.membership_changes;
   dict["waiting_nodes"] = job.waiting_nodes;
   dict["spare_nodes"] = job.spare_nodes;
-  dict["began"] = seconds(job.began);
-  dict["running"] = to_seconds(job.running);
+  dict["began"] = job.began;
+  dict["running"] = job.running;
   dict["rounds"] = rounds;
   dict["stragglers"] = stragglers;
   dict["hang"] = py::none();
   if (const auto& hang = job.hang) {
-    dict["hang"] = py::dict("idle_seconds"_a = to_seconds(hang->idle), "step"_a = hang->step,
+    dict["hang"] = py::dict("idle_seconds"_a = hang->idle, "step"_a = hang->step,
                             "rank"_a = hang->rank, "place"_a = hang->place);
   }
   dict["progress"] = py::none();
   if (const auto& progress = job.progress) {
-    dict["progress"] =
-        py::dict("step"_a = progress->step, "slowest"_a = progress->slowest,
-                 "ranks"_a = progress->ranks, "step_time"_a = to_seconds(progress->step_time));
+    dict["progress"] = py::dict("step"_a = progress->step, "slowest"_a = progress->slowest,
+                                "ranks"_a = progress->ranks, "step_time"_a = progress->step_time);
   }
   dict["result"] = job.result ? py::cast(*job.result) : py::none();
   dict["nodes"] = nodes;
@@ -154,34 +146,17 @@ py::dict to_dict(const ObservedJob& job) {
   return dict;
 }
 
-PyObserver start_observer(std::string host, std::uint16_t port, std::string run_id, bool workers,
-                          bool stacks, std::optional<double> drain, std::string drain_reason,
-                          std::string drain_node, double connect_timeout, const py::str& token_file,
-                          const py::str& token, const py::str& socket_path) {
-  const TokenOptions secret{.file = to_os(token_file), .text = to_os(token)};
-  std::string path = to_os(socket_path);
-  std::optional<Duration> limit;
-  if (drain) limit = to_duration(*drain);
+PyObserver start_observer(ObserverOptions options) {
   auto started = [&] {
     const py::gil_scoped_release release;
-    return Observer::start({.endpoint_host = std::move(host),
-                            .endpoint_port = port,
-                            .socket_path = std::move(path),
-                            .run_id = std::move(run_id),
-                            .token = secret,
-                            .workers = workers,
-                            .stacks = stacks,
-                            .drain = limit,
-                            .drain_reason = std::move(drain_reason),
-                            .drain_node = std::move(drain_node),
-                            .connect_timeout = to_duration(connect_timeout)});
+    return Observer::start(std::move(options));
   }();
   return {unwrap(std::move(started), Domain::kRendezvous),
           {StatusCode::kFailedPrecondition, "the observer is closed"}};
 }
 
 std::optional<py::typing::Dict<py::str, py::object>> next(const PyObserver& self,
-                                                          std::optional<double> timeout) {
+                                                          std::optional<Duration> timeout) {
   const Instant deadline = to_deadline(timeout);
   auto job = self.wait([&](Observer& observer, const std::function<bool()>& interrupted) {
     return observer.next(deadline, interrupted);
@@ -192,13 +167,13 @@ std::optional<py::typing::Dict<py::str, py::object>> next(const PyObserver& self
 }
 
 std::pair<bool, std::string> override_coordinator(std::string host, std::uint16_t port,
-                                                  std::string run_id, double timeout,
+                                                  std::string run_id, Duration timeout,
                                                   const py::str& token_file, const py::str& token) {
   const OverrideOptions options{.host = std::move(host),
                                 .port = port,
                                 .run_id = std::move(run_id),
                                 .token = {.file = to_os(token_file), .text = to_os(token)},
-                                .timeout = to_duration(timeout)};
+                                .timeout = timeout};
   auto answer = [&] {
     const py::gil_scoped_release release;
     return elastic::override_coordinator(options, python_signal_raised);
@@ -215,15 +190,22 @@ void bind_observer(py::module_& module) {
              py::arg("token_file") = "", py::arg("token") = "",
              "Tells the voter at this address to go on without the voters that are lost. Returns "
              "whether it does, and one sentence.");
-  py::class_<PyObserver>(module, "Observer",
-                         "A read-only session with a coordinator, which receives a job's state.")
-      .def(py::init(&start_observer), py::arg("host"), py::arg("port"), py::kw_only(),
-           py::arg("run_id") = "", py::arg("workers") = true, py::arg("stacks") = false,
-           py::arg("drain") = py::none(), py::arg("drain_reason") = "", py::arg("drain_node") = "",
-           py::arg("connect_timeout") = 5.0, py::arg("token_file") = "", py::arg("token") = "",
-           py::arg("socket_path") = "",
-           "Begins to connect. Without a `run_id` the coordinator must have one job. "
-           "`socket_path`: of a job with one node on this host, instead of host and port.")
+  using Options = ObserverOptions;
+  py::class_<PyObserver> bound(
+      module, "Observer", "A read-only session with a coordinator, which receives a job's state.");
+  def_init<Options>(
+      &bound, &start_observer, required("host", &Options::endpoint_host),
+      required("port", &Options::endpoint_port), py::kw_only(), option("run_id", &Options::run_id),
+      option("workers", &Options::workers), option("stacks", &Options::stacks),
+      option("drain", &Options::drain), option("drain_reason", &Options::drain_reason),
+      option("drain_node", &Options::drain_node),
+      option("connect_timeout", &Options::connect_timeout),
+      os_option("token_file", &Options::token, &TokenOptions::file),
+      os_option("token", &Options::token, &TokenOptions::text),
+      os_option("socket_path", &Options::socket_path),
+      "Begins to connect. Without a `run_id` the coordinator must have one job. "
+      "`socket_path`: of a job with one node on this host, instead of host and port.");
+  bound
       .def("next", &next, py::arg("timeout") = py::none(),
            "The newest snapshot that was not returned before; None after `timeout` seconds.\n"
            "Times are those of time.monotonic() on the coordinator's host, which is `now`.")

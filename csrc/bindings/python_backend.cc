@@ -215,21 +215,20 @@ void bind_rendezvous_backends(py::module_& module) {
   const StoreBackendOptions store;
   module.def(
       "store_backend",
-      [](std::string host, std::uint16_t port, std::string run_id, double timeout) {
-        return make_store_backend({std::move(host), port, std::move(run_id), to_duration(timeout)});
+      [](std::string host, std::uint16_t port, std::string run_id, Duration timeout) {
+        return make_store_backend({std::move(host), port, std::move(run_id), timeout});
       },
       py::arg("host"), py::arg("port"), py::arg("run_id"), py::kw_only(),
-      py::arg("timeout") = to_seconds(store.call_timeout),
+      py::arg("timeout") = store.call_timeout,
       "A record in one key of a TCPStore server, PyTorch's or elastic's. Connects at the first\n"
       "call.");
   const FileBackendOptions file;
   module.def(
       "file_backend",
-      [](const py::str& path, std::string run_id, double timeout) {
-        return make_file_backend({to_os(path), std::move(run_id), to_duration(timeout)});
+      [](const py::str& path, std::string run_id, Duration timeout) {
+        return make_file_backend({to_os(path), std::move(run_id), timeout});
       },
-      py::arg("path"), py::arg("run_id"), py::kw_only(),
-      py::arg("timeout") = to_seconds(file.call_timeout),
+      py::arg("path"), py::arg("run_id"), py::kw_only(), py::arg("timeout") = file.call_timeout,
       "A record in the file <path>.<run_id>, which all nodes share.");
   module.def(
       "find_coordinator",

@@ -12,8 +12,9 @@
 
 #include "bindings/convert.h"
 #include "bindings/errors.h"
+#include "bindings/module.h"
+#include "bindings/options.h"
 #include "bindings/owner.h"
-#include "bindings/rendezvous_client.h"
 
 namespace py = pybind11;
 
@@ -22,15 +23,7 @@ namespace {
 
 using PyClient = Owner<RendezvousClient>;
 
-PyClient start_client(RendezvousOptions rendezvous, std::string run_id, int local_world_size,
-                      std::string role, double stop_grace, std::uint16_t store_port) {
-  RendezvousClientOptions options;
-  options.run_id = std::move(run_id);
-  options.rendezvous = std::move(rendezvous);
-  options.local_world_size = local_world_size;
-  options.role = std::move(role);
-  options.stop_grace = to_duration(stop_grace);
-  options.store_port = store_port;
+PyClient start_client(RendezvousClientOptions options) {
   auto started = [&] {
     const py::gil_scoped_release release;
     return RendezvousClient::start(std::move(options));
@@ -39,7 +32,7 @@ PyClient start_client(RendezvousOptions rendezvous, std::string run_id, int loca
           {StatusCode::kInvalidArgument, "the rendezvous client is closed"}};
 }
 
-RendezvousRound next_rendezvous(const PyClient& self, std::optional<double> timeout) {
+RendezvousRound next_rendezvous(const PyClient& self, std::optional<Duration> timeout) {
   const Instant deadline = to_deadline(timeout);
   auto round = self.wait([&](RendezvousClient& client, const std::function<bool()>& interrupted) {
     return client.next_rendezvous(deadline, interrupted);
@@ -48,9 +41,8 @@ RendezvousRound next_rendezvous(const PyClient& self, std::optional<double> time
   return unwrap(std::move(round), Domain::kRendezvous);
 }
 
-bool leave(const PyClient& self, const std::string& reason, double timeout) {
-  const Duration limit = to_duration(timeout);
-  return self.call([&](RendezvousClient& client) { return client.leave(reason, limit); });
+bool leave(const PyClient& self, const std::string& reason, Duration timeout) {
+  return self.call([&](RendezvousClient& client) { return client.leave(reason, timeout); });
 }
 
 void set_closed(const PyClient& self, std::string message, int exit_code) {
@@ -63,24 +55,20 @@ void set_closed(const PyClient& self, std::string message, int exit_code) {
 }
 
 void bind_rendezvous_round(py::module_& module) {
+  const auto of_record = [](auto member) { return getter(&RendezvousRound::record, member); };
   py::class_<RendezvousRound>(module, "RendezvousRound", "A round, and this node's ranks in it.")
       .def_property_readonly(
           "round", [](const RendezvousRound& self) { return shown_round(self.record.round); },
           "from 0")
-      .def_property_readonly("nodes", [](const RendezvousRound& self) { return self.record.nodes; })
-      .def_property_readonly("world_size",
-                             [](const RendezvousRound& self) { return self.record.world_size; })
-      .def_property_readonly("master_addr",
-                             [](const RendezvousRound& self) { return self.record.master_addr; })
-      .def_property_readonly("master_port",
-                             [](const RendezvousRound& self) { return self.record.master_port; })
-      .def_property_readonly("restarts",
-                             [](const RendezvousRound& self) { return self.record.restarts; })
+      .def_property_readonly("nodes", of_record(&RoundRecord::nodes))
+      .def_property_readonly("world_size", of_record(&RoundRecord::world_size))
+      .def_property_readonly("master_addr", of_record(&RoundRecord::master_addr))
+      .def_property_readonly("master_port", of_record(&RoundRecord::master_port))
+      .def_property_readonly("restarts", of_record(&RoundRecord::restarts))
       .def_property_readonly("group_rank",
-                             [](const RendezvousRound& self) { return self.own.group_rank; })
-      .def_property_readonly(
-          "base_rank", [](const RendezvousRound& self) { return self.own.base_rank; },
-          "the global rank of this node's first worker");
+                             getter(&RendezvousRound::own, &NodeAssignment::group_rank))
+      .def_property_readonly("base_rank", getter(&RendezvousRound::own, &NodeAssignment::base_rank),
+                             "the global rank of this node's first worker");
   show_fields<RendezvousRound>(
       {"round", "group_rank", "nodes", "world_size", "base_rank", "master_addr", "master_port"});
 }
@@ -89,16 +77,18 @@ void bind_rendezvous_round(py::module_& module) {
 
 void bind_rendezvous_client(py::module_& module) {
   bind_rendezvous_round(module);
-  const RendezvousClientOptions plain;
-  py::class_<PyClient>(
+  using Options = RendezvousClientOptions;
+  py::class_<PyClient> bound(
       module, "RendezvousClient",
       "A node's membership in its job's rendezvous, for programs that start their workers\n"
-      "themselves. One native thread maintains it.")
-      .def(py::init(&start_client), py::arg("rendezvous"), py::kw_only(),
-           py::arg("run_id") = plain.run_id, py::arg("local_world_size") = plain.local_world_size,
-           py::arg("role") = plain.role, py::arg("stop_grace") = to_seconds(plain.stop_grace),
-           py::arg("store_port") = plain.store_port,
-           "Begins to connect; does not join yet. Times are seconds.")
+      "themselves. One native thread maintains it.");
+  def_init<Options>(&bound, &start_client, required("rendezvous", &Options::rendezvous),
+                    py::kw_only(), option("run_id", &Options::run_id),
+                    option("local_world_size", &Options::local_world_size),
+                    option("role", &Options::role), option("stop_grace", &Options::stop_grace),
+                    option("store_port", &Options::store_port),
+                    "Begins to connect; does not join yet. Times are seconds.");
+  bound
       .def("next_rendezvous", &next_rendezvous, py::arg("timeout") = py::none(),
            "Joins, and waits for a round with this node. During a round it first reports that all\n"
            "its workers have ended. Signal handlers run during the call and may raise.")

@@ -1,11 +1,10 @@
 // elastic._C.RendezvousOptions and JobResult: the options of a node's rendezvous, the job's
 // settings and its result.
 
-#include "bindings/rendezvous_values.h"
-
 #include <pybind11/stl.h>
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <tuple>
@@ -14,6 +13,8 @@
 
 #include "bindings/convert.h"
 #include "bindings/errors.h"
+#include "bindings/module.h"
+#include "bindings/options.h"
 #include "bindings/python_backend.h"
 #include "elastic/agent.h"
 #include "elastic/host_addresses.h"
@@ -33,97 +34,64 @@ std::vector<std::pair<std::string, std::string>> to_pairs(const TextDict& settin
   return pairs;
 }
 
-RendezvousOptions make_options(
-    std::string endpoint_host, std::uint16_t endpoint_port, std::optional<bool> is_host,
-    int min_nodes, int max_nodes, std::string local_addr, int node_rank, std::string topology,
-    bool static_ranks, LossPolicy on_loss, int max_membership_changes,
-    const TextDict& extra_settings, double join_timeout, double last_call_timeout, double settle,
-    double shrink_delay, double node_timeout, double reconnect_grace, double store_grace,
-    double override_timeout, const py::object& backend, int voters,
-    std::pair<std::uint16_t, std::uint16_t> voter_ports, const py::str& token_file,
-    const py::str& token, std::vector<std::pair<std::string, std::uint16_t>> further,
-    std::optional<std::pair<std::string, std::uint16_t>> witness, const py::str& observer_socket) {
-  RendezvousOptions options;
-  options.endpoint_host = std::move(endpoint_host);
-  options.endpoint_port = endpoint_port;
-  options.is_host = is_host;
-  options.local_addr = std::move(local_addr);
-  options.node_rank = node_rank;
-  options.topology = std::move(topology);
-  options.settings.min_nodes = min_nodes;
-  options.settings.max_nodes = max_nodes;
-  options.settings.max_membership_changes = max_membership_changes;
-  options.settings.static_ranks = static_ranks;
-  options.settings.on_loss = on_loss;
-  options.settings.extra = to_pairs(extra_settings);
-  options.settings.join_timeout = to_duration(join_timeout);
-  options.settings.last_call_timeout = to_duration(last_call_timeout);
-  options.settings.settle = to_duration(settle);
-  options.settings.shrink_delay = to_duration(shrink_delay);
-  options.settings.node_timeout = to_duration(node_timeout);
-  options.settings.reconnect_grace = to_duration(reconnect_grace);
-  options.settings.store_grace = to_duration(store_grace);
-  if (!backend.is_none()) options.backend = to_backend(backend);
-  options.override_timeout = to_duration(override_timeout);
-  options.voters = voters;
-  options.voter_ports = {voter_ports.first, voter_ports.second};
-  options.token = {.file = to_os(token_file), .text = to_os(token)};
-  options.observer_socket = to_os(observer_socket);
-  if (witness) options.witness = Endpoint{std::move(witness->first), witness->second};
-  for (auto& [host, port] : further) options.further_endpoints.push_back({std::move(host), port});
-  return options;
-}
-
 void bind_rendezvous_options(py::module_& module) {
   py::enum_<LossPolicy>(module, "LossPolicy",
                         "What happens when the loss of a node leaves fewer than min_nodes.")
       .value("REPLACE", LossPolicy::kReplace)
       .value("FAIL", LossPolicy::kFail);
-  const RendezvousOptions plain;
-  const JobSettings& settings = plain.settings;
-  py::class_<RendezvousOptions>(module, "RendezvousOptions",
-                                "The options of a node's rendezvous, and the job's settings.")
-      .def(
-          py::init(&make_options), py::kw_only(), py::arg("endpoint_host") = plain.endpoint_host,
-          py::arg("endpoint_port") = plain.endpoint_port, py::arg("is_host") = plain.is_host,
-          py::arg("min_nodes") = settings.min_nodes, py::arg("max_nodes") = settings.max_nodes,
-          py::arg("local_addr") = plain.local_addr, py::arg("node_rank") = plain.node_rank,
-          py::arg("topology") = plain.topology, py::arg("static_ranks") = settings.static_ranks,
-          py::arg("on_loss") = settings.on_loss,
-          py::arg("max_membership_changes") = settings.max_membership_changes,
-          py::arg("extra_settings") = py::dict(),
-          py::arg("join_timeout") = to_seconds(settings.join_timeout),
-          py::arg("last_call_timeout") = to_seconds(settings.last_call_timeout),
-          py::arg("settle") = to_seconds(settings.settle),
-          py::arg("shrink_delay") = to_seconds(settings.shrink_delay),
-          py::arg("node_timeout") = to_seconds(settings.node_timeout),
-          py::arg("reconnect_grace") = to_seconds(settings.reconnect_grace),
-          py::arg("store_grace") = to_seconds(settings.store_grace),
-          py::arg("override_timeout") = to_seconds(plain.override_timeout),
-          py::arg("backend") = py::none(), py::arg("voters") = plain.voters,
-          py::arg("voter_ports") = std::pair(plain.voter_ports.first, plain.voter_ports.last),
-          py::arg("token_file") = "", py::arg("token") = "",
-          py::arg("further_endpoints") = std::vector<std::pair<std::string, std::uint16_t>>(),
-          py::arg("witness") = py::none(), py::arg("observer_socket") = "",
-          "Without an endpoint or a backend (a RendezvousBackend, or an object like one) the job "
-          "has one node. Times are seconds. `extra_settings` are compared with those of the "
-          "other nodes. The token, or the file with it, is the secret with which sessions with a "
-          "coordinator are encrypted and authenticated. `observer_socket`: of a job with one node, "
-          "the path of the Unix-domain socket at which observers connect.")
-      .def_readonly("endpoint_host", &RendezvousOptions::endpoint_host)
-      .def_readonly("endpoint_port", &RendezvousOptions::endpoint_port)
-      .def_readonly("local_addr", &RendezvousOptions::local_addr)
+  using Options = RendezvousOptions;
+  const auto setting = [](const char* name, auto member) {
+    return option(name, &Options::settings, member);
+  };
+  py::class_<Options> options(module, "RendezvousOptions",
+                              "The options of a node's rendezvous, and the job's settings.");
+  def_init<Options>(
+      &options, std::identity(),
+      "Without an endpoint or a backend (a RendezvousBackend, or an object like one) the job "
+      "has one node. Times are seconds. `extra_settings` are compared with those of the "
+      "other nodes. The token, or the file with it, is the secret with which sessions with a "
+      "coordinator are encrypted and authenticated. `observer_socket`: of a job with one node, "
+      "the path of the Unix-domain socket at which observers connect.",
+      py::kw_only(), option("endpoint_host", &Options::endpoint_host),
+      option("endpoint_port", &Options::endpoint_port), option("is_host", &Options::is_host),
+      setting("min_nodes", &JobSettings::min_nodes), setting("max_nodes", &JobSettings::max_nodes),
+      option("local_addr", &Options::local_addr), option("node_rank", &Options::node_rank),
+      option("topology", &Options::topology), setting("static_ranks", &JobSettings::static_ranks),
+      setting("on_loss", &JobSettings::on_loss),
+      setting("max_membership_changes", &JobSettings::max_membership_changes),
+      option_by<Options, TextDict>(
+          "extra_settings", py::dict(),
+          [](auto* made, const TextDict& extra) { made->settings.extra = to_pairs(extra); }),
+      setting("join_timeout", &JobSettings::join_timeout),
+      setting("last_call_timeout", &JobSettings::last_call_timeout),
+      setting("settle", &JobSettings::settle), setting("shrink_delay", &JobSettings::shrink_delay),
+      setting("node_timeout", &JobSettings::node_timeout),
+      setting("reconnect_grace", &JobSettings::reconnect_grace),
+      setting("store_grace", &JobSettings::store_grace),
+      option("override_timeout", &Options::override_timeout),
+      option_by<Options, py::object>("backend", py::none(),
+                                     [](auto* made, const py::object& backend) {
+                                       if (backend.is_none()) return;
+                                       made->backend = to_backend(backend);
+                                     }),
+      option("voters", &Options::voters), option("voter_ports", &Options::voter_ports),
+      os_option("token_file", &Options::token, &TokenOptions::file),
+      os_option("token", &Options::token, &TokenOptions::text),
+      option("further_endpoints", &Options::further_endpoints),
+      option("witness", &Options::witness),
+      os_option("observer_socket", &Options::observer_socket));
+  options.def_readonly("endpoint_host", &Options::endpoint_host)
+      .def_readonly("endpoint_port", &Options::endpoint_port)
+      .def_readonly("local_addr", &Options::local_addr)
       .def_property_readonly("endpoints",
-                             [](const RendezvousOptions& self) {
-                               std::vector<std::pair<std::string, std::uint16_t>> all;
+                             [](const Options& self) {
+                               std::vector<Endpoint> all;
                                if (self.endpoint_host.empty()) return all;
-                               all.emplace_back(self.endpoint_host, self.endpoint_port);
-                               for (const Endpoint& one : self.further_endpoints) {
-                                 all.emplace_back(one.host, one.port);
-                               }
+                               all = self.further_endpoints;
+                               all.insert(all.begin(), {self.endpoint_host, self.endpoint_port});
                                return all;
                              })
-      .def_property_readonly("is_single_node", &RendezvousOptions::is_single_node);
+      .def_property_readonly("is_single_node", &Options::is_single_node);
   show_fields<RendezvousOptions>({"endpoint_host", "endpoint_port", "local_addr"});
 }
 

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "bindings/errors.h"
-#include "bindings/store.h"
+#include "bindings/module.h"
 
 namespace py = pybind11;
 

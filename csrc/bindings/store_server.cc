@@ -2,14 +2,14 @@
 
 #include "elastic/store_server.h"
 
-#include <cstddef>
 #include <memory>
 #include <string>
 #include <utility>
 
 #include "bindings/convert.h"
 #include "bindings/errors.h"
-#include "bindings/store.h"
+#include "bindings/module.h"
+#include "bindings/options.h"
 
 namespace py = pybind11;
 
@@ -25,11 +25,7 @@ struct WithoutGil {
 };
 using ServerHolder = std::unique_ptr<StoreServer, WithoutGil>;
 
-ServerHolder start(std::string host, std::uint16_t port, const StoreLimits& limits) {
-  StoreServerOptions options;
-  options.host = std::move(host);
-  options.port = port;
-  options.limits = limits;
+ServerHolder start_server(const StoreServerOptions& options) {
   Result<std::unique_ptr<StoreServer>> server = [&] {
     const py::gil_scoped_release release;
     return StoreServer::start(options);
@@ -37,9 +33,9 @@ ServerHolder start(std::string host, std::uint16_t port, const StoreLimits& limi
   return ServerHolder(unwrap(std::move(server), Domain::kStore).release());
 }
 
-void close(StoreServer& self, double drain) {
+void close(StoreServer& self, Duration drain) {
   const py::gil_scoped_release release;
-  self.close(to_duration(drain));
+  self.close(drain);
 }
 
 void bind_stats(py::module_& module) {
@@ -69,38 +65,29 @@ constexpr const char* kServerDoc =
 
 void bind_store_server(py::module_& module) {
   bind_stats(module);
-  constexpr StoreLimits kDefaults;
-  py::class_<StoreServer, ServerHolder>(module, "StoreServer", kServerDoc)
-      .def(py::init([](std::string host, std::uint16_t port, std::size_t key_bytes_max,
-                       std::size_t value_bytes_max, std::size_t item_count_max,
-                       std::size_t frame_bytes_max, std::size_t output_bytes_max,
-                       std::size_t total_bytes_max, std::size_t connections_max) {
-             return start(std::move(host), port,
-                          {.key_bytes_max = key_bytes_max,
-                           .value_bytes_max = value_bytes_max,
-                           .item_count_max = item_count_max,
-                           .frame_bytes_max = frame_bytes_max,
-                           .output_bytes_max = output_bytes_max,
-                           .total_bytes_max = total_bytes_max,
-                           .connections_max = connections_max});
-           }),
-           py::arg("host") = StoreServerOptions().host, py::arg("port") = StoreServerOptions().port,
-           py::kw_only(), py::arg("key_bytes_max") = kDefaults.key_bytes_max,
-           py::arg("value_bytes_max") = kDefaults.value_bytes_max,
-           py::arg("item_count_max") = kDefaults.item_count_max,
-           py::arg("frame_bytes_max") = kDefaults.frame_bytes_max,
-           py::arg("output_bytes_max") = kDefaults.output_bytes_max,
-           py::arg("total_bytes_max") = kDefaults.total_bytes_max,
-           py::arg("connections_max") = kDefaults.connections_max)
-      .def_property_readonly("host", &StoreServer::host, "The numeric address that is bound.")
+  using Options = StoreServerOptions;
+  const auto limit = [](const char* name, auto member) {
+    return option(name, &Options::limits, member);
+  };
+  py::class_<StoreServer, ServerHolder> bound(module, "StoreServer", kServerDoc);
+  def_init<Options>(&bound, &start_server, option("host", &Options::host),
+                    option("port", &Options::port), py::kw_only(),
+                    limit("key_bytes_max", &StoreLimits::key_bytes_max),
+                    limit("value_bytes_max", &StoreLimits::value_bytes_max),
+                    limit("item_count_max", &StoreLimits::item_count_max),
+                    limit("frame_bytes_max", &StoreLimits::frame_bytes_max),
+                    limit("output_bytes_max", &StoreLimits::output_bytes_max),
+                    limit("total_bytes_max", &StoreLimits::total_bytes_max),
+                    limit("connections_max", &StoreLimits::connections_max));
+  bound.def_property_readonly("host", &StoreServer::host, "The numeric address that is bound.")
       .def_property_readonly("port", &StoreServer::port)
       .def("stats", &StoreServer::stats, py::call_guard<py::gil_scoped_release>())
-      .def("close", &close, py::arg("drain") = 0.0,
+      .def("close", &close, py::arg("drain") = Duration::zero(),
            "Stops the server; waits up to `drain` seconds for received requests to finish.")
       .def(
           "__enter__", [](StoreServer& self) -> StoreServer& { return self; },
           py::return_value_policy::reference)
-      .def("__exit__", [](StoreServer& self, const py::args&) { close(self, 0.0); })
+      .def("__exit__", [](StoreServer& self, const py::args&) { close(self, Duration::zero()); })
       .def("__repr__", [](const StoreServer& self) {
         return "StoreServer('" + self.host() + "', " + std::to_string(self.port()) + ")";
       });

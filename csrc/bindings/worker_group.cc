@@ -9,8 +9,9 @@
 
 #include "bindings/convert.h"
 #include "bindings/errors.h"
+#include "bindings/module.h"
+#include "bindings/options.h"
 #include "bindings/owner.h"
-#include "bindings/worker_group.h"
 #include "elastic/agent.h"
 
 namespace py = pybind11;
@@ -21,7 +22,7 @@ namespace {
 using PyWorkerGroup = Owner<WorkerGroup>;
 
 std::optional<WorkerEvent> next_group_event(const PyWorkerGroup& self,
-                                            std::optional<double> timeout) {
+                                            std::optional<Duration> timeout) {
   const Instant deadline = to_deadline(timeout);
   std::optional<WorkerEvent> event =
       self.wait([&](WorkerGroup& group, const std::function<bool()>& interrupted) {
@@ -51,17 +52,11 @@ void bind_exit(py::module_& module) {
                     "it was still running when the stop sent SIGKILL")
       .def_readonly("stage", &WorkerExit::stage)
       .def_readonly("error", &WorkerExit::error, "errno, for NOT_STARTED")
-      .def_property_readonly("path", [](const WorkerExit& self) { return from_os(self.path); })
-      .def_property_readonly(
-          "start_timeout",
-          [](const WorkerExit& self) -> std::optional<double> {
-            if (!self.start_timeout) return std::nullopt;
-            return to_seconds(*self.start_timeout);
-          },
-          "the start timeout in seconds if it was exceeded in `stage`")
-      .def_property_readonly(
-          "at", [](const WorkerExit& self) { return to_seconds_since_boot(self.at); },
-          "when the kernel reported it, in the time of time.monotonic()")
+      .def_property_readonly("path", os_getter(&WorkerExit::path))
+      .def_readonly("start_timeout", &WorkerExit::start_timeout,
+                    "the start timeout in seconds if it was exceeded in `stage`")
+      .def_readonly("at", &WorkerExit::at,
+                    "when the kernel reported it, in the time of time.monotonic()")
       .def_property_readonly("succeeded", &WorkerExit::succeeded)
       .def_property_readonly("shell_code", &WorkerExit::shell_code,
                              "as a shell reports it: the code, or 128+n for a signal")
@@ -94,8 +89,7 @@ void bind_event(py::module_& module) {
       .def_readonly("exit", &WorkerEvent::exit)
       .def_readonly("kill_sent", &WorkerEvent::kill_sent, "for STUCK: whether SIGKILL was sent")
       .def_readonly("message", &WorkerEvent::message)
-      .def_property_readonly(
-          "at", [](const WorkerEvent& self) { return to_seconds_since_boot(self.at); });
+      .def_readonly("at", &WorkerEvent::at);
   show_fields<WorkerEvent>({"kind", "local_rank", "pid", "message"});
 }
 
@@ -130,26 +124,24 @@ void bind_worker_group(py::module_& module) {
   bind_event(module);
   bind_command(module);
 
-  const WorkerGroupOptions defaults;
-  py::class_<PyWorkerGroup>(module, "WorkerGroup",
-                            "The workers of one node: started, supervised and stopped together.")
-      .def(py::init([](const py::str& guardian_path, bool become_subreaper, double start_timeout,
-                       double leftover_grace) {
-             const WorkerGroupOptions options{.guardian_path = to_os(guardian_path),
-                                              .become_subreaper = become_subreaper,
-                                              .start_timeout = to_duration(start_timeout),
-                                              .leftover_grace = to_duration(leftover_grace)};
-             auto group = [&] {
-               const py::gil_scoped_release release;
-               return WorkerGroup::create(options);
-             }();
-             return PyWorkerGroup(unwrap(std::move(group)),
-                                  {StatusCode::kFailedPrecondition, "the worker group is closed"});
-           }),
-           py::kw_only(), py::arg("guardian_path") = defaults.guardian_path,
-           py::arg("become_subreaper") = defaults.become_subreaper,
-           py::arg("start_timeout") = to_seconds(defaults.start_timeout),
-           py::arg("leftover_grace") = to_seconds(defaults.leftover_grace))
+  using Options = WorkerGroupOptions;
+  py::class_<PyWorkerGroup> bound(
+      module, "WorkerGroup", "The workers of one node: started, supervised and stopped together.");
+  def_init<Options>(
+      &bound,
+      [](const Options& options) {
+        auto created = [&] {
+          const py::gil_scoped_release release;
+          return WorkerGroup::create(options);
+        }();
+        return PyWorkerGroup(unwrap(std::move(created)),
+                             {StatusCode::kFailedPrecondition, "the worker group is closed"});
+      },
+      py::kw_only(), os_option("guardian_path", &Options::guardian_path),
+      option("become_subreaper", &Options::become_subreaper),
+      option("start_timeout", &Options::start_timeout),
+      option("leftover_grace", &Options::leftover_grace));
+  bound
       .def(
           "start",
           [](const PyWorkerGroup& self, std::vector<WorkerCommand> commands) {
@@ -158,9 +150,8 @@ void bind_worker_group(py::module_& module) {
           py::arg("commands"), "Start one worker for each command; events report the outcome.")
       .def(
           "stop",
-          [](const PyWorkerGroup& self, int signal, double grace, SignalScope scope) {
-            const Duration within = to_duration(grace);
-            self.call([&](WorkerGroup& group) { group.stop(signal, within, scope); });
+          [](const PyWorkerGroup& self, int signal, Duration grace, SignalScope scope) {
+            self.call([&](WorkerGroup& group) { group.stop(signal, grace, scope); });
           },
           py::arg("signal"), py::arg("grace"), py::arg("scope") = SignalScope::kGroup,
           "Signal the workers, and kill all their processes after `grace` seconds.")
