@@ -34,7 +34,7 @@ LAYER_INCLUDES = {
     "host": ("elastic/", "core/", "os/", "host/"),
     "guardian": ("core/", "elastic/", "os/", "worker/", "guardian/"),
     "worker": ("elastic/worker.h", "worker/"),
-    "coordinator": ("elastic/", "coordinator/"),
+    "coordinator": ("elastic/", "coordinator/", "os/file/console_writer.h", "os/loop/"),
     "bindings": (
         "elastic/",
         "bindings/",

@@ -1,19 +1,23 @@
 #pragma once
 
-// Writes log lines on a separate thread, so that a caller never waits for a terminal or a log
+// Writes log lines on separate threads, so that a caller never waits for a terminal or a log
 // collector that does not read.
 
-#include <future>
+#include <cstddef>
+#include <functional>
 #include <memory>
+#include <string>
 #include <string_view>
-#include <thread>
+
+#include "elastic/status.h"
+#include "os/file/console_writer.h"
+#include "os/loop/loop_thread.h"
 
 namespace elastic::coordinator {
 
 class LineWriter {
  public:
-  // The writer's thread blocks every signal that the calling thread blocks.
-  explicit LineWriter(int fd);
+  static Result<std::unique_ptr<LineWriter>> start(int fd);
   LineWriter(const LineWriter&) = delete;
   LineWriter& operator=(const LineWriter&) = delete;
   // Writes the pending lines that the reader accepts within a second. A thread that is blocked in a
@@ -25,11 +29,17 @@ class LineWriter {
   void write(std::string_view line);
 
  private:
-  class Queue;
+  LineWriter(int fd, std::unique_ptr<os::LoopThread> thread)
+      : fd_(fd), thread_(std::move(thread)) {}
+  void push(const std::string& line);
+  void on_progress();
 
-  const std::shared_ptr<Queue> queue_;  // shared with the thread
-  std::future<void> ended_;
-  std::thread thread_;
+  const int fd_;
+  const std::unique_ptr<os::LoopThread> thread_;
+  // Used on the thread.
+  std::unique_ptr<os::ConsoleWriter> writer_;
+  std::size_t dropped_lines_ = 0;
+  std::function<void()> on_written_;
 };
 
 }  // namespace elastic::coordinator

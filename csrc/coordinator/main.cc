@@ -231,7 +231,13 @@ int run(int argc, char** argv) {
   ::sigaddset(&signals, SIGINT);
   ::sigprocmask(SIG_BLOCK, &signals, nullptr);
 
-  LineWriter lines(STDERR_FILENO);
+  const auto started = LineWriter::start(STDERR_FILENO);
+  if (!started.ok()) {
+    const std::string message(started.status().message());
+    std::fprintf(stderr, "elastic-coordinator: %s\n", message.c_str());
+    return kExitCannotServe;
+  }
+  LineWriter& lines = **started;
   if (arguments.is_witness) return run_witness(arguments, signals, &lines);
   CoordinatorOptions options;
   options.host = arguments.host;

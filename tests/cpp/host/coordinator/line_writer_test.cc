@@ -25,7 +25,7 @@ TEST(LineWriter, EndsThoughTheTerminalIsNotRead) {
   char name[64];
   ASSERT_EQ(::ptsname_r(screen.get(), name, sizeof name), 0);
   const int side = ::open(name, O_RDWR | O_NOCTTY | O_CLOEXEC);  // not closed: see LineWriter
-  auto lines = std::make_unique<LineWriter>(side);
+  auto lines = *LineWriter::start(side);
   for (int i = 0; i < 200; ++i) lines->write(std::string(1000, 'x'));
   auto ended = std::async(std::launch::async, [&] { lines.reset(); });
   const Duration limit = support::generous_deadline() - os::monotonic_now();
@@ -43,9 +43,9 @@ TEST(LineWriter, WritesWhatIsPendingBeforeItEnds) {
   const os::UniqueFd reader(ends[0]);
   os::UniqueFd writer(ends[1]);
   {
-    LineWriter lines(writer.get());
-    lines.write("first");
-    lines.write("second");
+    const auto lines = *LineWriter::start(writer.get());
+    lines->write("first");
+    lines->write("second");
   }
   writer.reset();
   char bytes[256];
