@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "elastic/agent_options.h"
-#include "host/workers/supervisor.h"
+#include "host/workers/guardian_link.h"
 #include "os/loop/event_loop.h"
 #include "os/loop/loop_thread.h"
 

@@ -6,28 +6,15 @@
 
 #include <cerrno>
 #include <csignal>
-#include <deque>
-#include <memory>
 #include <mutex>
-#include <optional>
-#include <string>
 #include <utility>
 #include <variant>
-#include <vector>
 
 #include "core/base/duration_text.h"
 #include "core/base/utf8.h"
-#include "core/workers/guardian_protocol.h"
-#include "core/workers/warm_template.h"
-#include "core/workers/worker_group.h"
-#include "host/workers/guardian_path.h"
-#include "host/workers/guardian_requests.h"
-#include "host/workers/orphan_sweep.h"
 #include "os/base/descriptor_limit.h"
-#include "os/loop/detachable_thread.h"
 #include "os/loop/wait.h"
 #include "os/process/process_tree.h"
-#include "os/process/spawn.h"
 
 // Theory of operation. Calls and the guardian's events are fed to the machine
 // (core/workers/worker_group); its actions are queued and executed in order, including those of
@@ -79,34 +66,6 @@ WorkerExit to_exit(const guardian::NotStartedEvent& event, Duration start_timeou
   return exit;
 }
 
-// A guardian whose link is closed, and the thread that waits for its end.
-struct ClosingGuardian {
-  os::Helper helper;
-  std::mutex mutex;
-  bool is_reaped = false;  // guarded by mutex: its pid is its own until then
-};
-
-// The guardian closes its half of the stream when no process of the workers is left.
-void wait_for_end(ClosingGuardian* guardian) {
-  char bytes[256];
-  const int channel = guardian->helper.channel.get();
-  while (os::wait_ready(channel, POLLIN, {}).ok()) {
-    const ssize_t got = ::read(channel, bytes, sizeof bytes);
-    if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) break;
-  }
-  const std::lock_guard lock(guardian->mutex);
-  os::end_helper(guardian->helper.pid);
-  guardian->is_reaped = true;
-}
-
-// Whether the guardian did not run.
-bool kill_suspended(ClosingGuardian* guardian) {
-  const std::lock_guard lock(guardian->mutex);
-  if (guardian->is_reaped || !os::is_suspended(guardian->helper.pid)) return false;
-  ::kill(guardian->helper.pid, SIGKILL);
-  return true;
-}
-
 std::string pids_text(const std::vector<pid_t>& pids) {
   std::string text;
   for (const pid_t pid : pids) text += (text.empty() ? "" : ", ") + std::to_string(pid);
@@ -115,377 +74,36 @@ std::string pids_text(const std::vector<pid_t>& pids) {
 
 }  // namespace
 
-class Supervisor::Impl final : public os::EventLoop::FdHandler {
- public:
-  Impl(os::EventLoop* loop, os::Helper helper, std::optional<OrphanSweep> orphans,
-       const WorkerGroupOptions& options, Sink sink)
-      : loop_(loop),
-        start_timeout_(options.start_timeout),
-        leftover_grace_(options.leftover_grace),
-        template_command_(options.warm_template),
-        template_(!options.warm_template.argv.empty()),
-        guardian_(std::move(helper)),
-        orphans_(std::move(orphans)),
-        sink_(std::move(sink)),
-        deadline_timer_(loop, [this] { step(group_event::Tick{}); }),
-        orphan_timer_(loop, [this] { sweep_orphans(); }),
-        silence_timer_(loop, [this] { report_silence(); }) {}
+// A guardian whose link is closed, and the thread that waits for its end.
+struct Supervisor::ClosingGuardian {
+  os::Helper helper;
+  std::mutex mutex;
+  bool is_reaped = false;  // guarded by mutex: its pid is its own until then
 
-  Status watch() {
-    auto watch = loop_->watch(guardian_.channel.get(), EPOLLIN, this);
-    if (!watch.ok()) return watch.status();
-    watch_ = std::move(*watch);
-    if (!template_command_.argv.empty()) start_template();
-    return {};
-  }
-
-  ~Impl() override {
-    close();
-    if (!closing_ || closing_->join_within(kCloseTimeout)) return;
-    // A guardian that takes longer continues alone, and the detached thread reaps it. If it does
-    // not run, the kernel kills its workers with it, and what they started is ours then.
-    if (!kill_suspended(closing_guardian_.get())) return;
-    closing_->join_within(kCloseTimeout);
-    const Instant deadline = os::monotonic_now() + kOrphanTimeout;
-    while (orphans_ && !orphans_->kill_once().empty() && os::monotonic_now() < deadline) {
-      (void)os::wait_ready(-1, 0, {.deadline = os::monotonic_now() + kOrphanInterval});
-    }
-  }
-
-  void close() {
-    watch_.reset();
-    deadline_timer_.disarm();
-    orphan_timer_.disarm();
-    silence_timer_.disarm();
-    if (!std::exchange(connected_, false)) return;
-    // Not close(): a process that the embedding program forked may hold a copy of the socket.
-    ::shutdown(guardian_.channel.get(), SHUT_WR);
-    closing_guardian_ = std::make_shared<ClosingGuardian>();
-    closing_guardian_->helper = std::move(guardian_);
-    auto thread = os::DetachableThread::start(
-        "elastic-closing", [guardian = closing_guardian_] { wait_for_end(guardian.get()); });
-    if (thread.ok()) closing_.emplace(*std::move(thread));
-  }
-
-  Status start(const std::vector<WorkerCommand>& commands, std::vector<WorkerStream> streams) {
-    if (!connected_) return {StatusCode::kFailedPrecondition, "the guardian has ended"};
-    if (machine_.live()) {
-      return {StatusCode::kFailedPrecondition, "the workers of the last start have not ended yet"};
-    }
-    // Half of the start timeout is left to execute a worker for which the template is too slow.
-    Result<std::vector<StartOrder>> requests =
-        encode_starts(commands, std::move(streams), template_.begin_generation(commands.size()),
-                      start_timeout_ / 2);
-    if (!requests.ok()) return requests.status();
-    start_orders_ = std::move(*requests);
-    step(group_event::Start{static_cast<int>(commands.size()), start_timeout_, leftover_grace_});
-    return {};
-  }
-
-  void stop(int signal, Duration grace, SignalScope scope) {
-    if (connected_) step(group_event::Stop{signal, grace, scope});
-  }
-
-  void forward(int signal, SignalScope scope, std::optional<int> local_rank) {
-    if (connected_) step(group_event::Forward{signal, scope, local_rank});
-  }
-
-  void watch(Duration interval, ProgressSink progress, MarkSink marks) {
-    progress_sink_ = std::move(progress);
-    mark_sink_ = std::move(marks);
-    guardian::append_request(&unsent_.bytes, guardian::WatchRequest{interval});
-    flush();
-  }
-
-  void collect_stacks(Duration limit, StacksSink done) {
-    if (!connected_) return;
-    stacks_sink_ = std::move(done);
-    evidence_.clear();
-    guardian::append_request(&unsent_.bytes, guardian::StacksRequest{limit});
-    flush();
-  }
-
-  void set_stop_step(const drain::StopStepRequest& request, StopStepSink sink) {
-    if (!connected_) return;
-    stop_step_sink_ = std::move(sink);
-    guardian::append_request(&unsent_.bytes, request);
-    flush();
-  }
-
-  void cut(std::uint64_t round) {
-    if (!connected_) return;
-    guardian::append_request(&unsent_.bytes, guardian::CutRequest{round});
-    flush();
-  }
-
-  Status continue_round(std::uint64_t round, const std::vector<std::vector<std::string>>& env) {
-    if (!connected_) return {StatusCode::kFailedPrecondition, "the guardian has ended"};
-    if (!machine_.live()) return {StatusCode::kFailedPrecondition, "no workers are running"};
-    Status status = append_continue(&unsent_.bytes, round, env, start_orders_.size());
-    if (!status.ok()) return status;
-    flush();
-    return {};
-  }
-
-  void when_warm(std::function<void()> done) {
-    if (!template_.is_importing()) return done();
-    warm_sink_ = std::move(done);
-  }
-
-  bool running() const { return machine_.live(); }
-
-  void on_ready(std::uint32_t events) override {
-    if ((events & EPOLLOUT) != 0) flush();
-    if ((events & ~static_cast<std::uint32_t>(EPOLLOUT)) != 0) read_events();
-  }
-
- private:
-  void step(const GroupEvent& event) {
-    std::vector<GroupAction> actions;
-    machine_.step(event, loop_->now(), &actions);
-    for (GroupAction& action : actions) actions_.push_back(std::move(action));
-    if (acting_) return;  // called by the sink; the outer step executes these actions
-    acting_ = true;
-    while (!actions_.empty()) {
-      const GroupAction action = std::move(actions_.front());
-      actions_.pop_front();
-      std::visit([this](const auto& what) { act(what); }, action);
-    }
-    acting_ = false;
-    if (const auto deadline = machine_.next_deadline()) {
-      deadline_timer_.arm(*deadline);
-    } else {
-      deadline_timer_.disarm();
-    }
-    flush();
-  }
-
-  void act(const group_action::StartAll&) {
-    for (const StartOrder& order : start_orders_) unsent_.append(order);
-  }
-  void act(const group_action::StartAgain& action) {
-    unsent_.append(start_orders_[static_cast<std::size_t>(action.local_rank)]);
-  }
-  void act(const group_action::Signal& action) {
-    guardian::append_request(&unsent_.bytes, action.request);
-  }
-  void act(const group_action::CancelStarts&) {
-    guardian::append_request(&unsent_.bytes, guardian::CancelStartsRequest{});
-  }
-  void act(const group_action::AwaitLeftovers&) {
-    guardian::append_request(&unsent_.bytes, guardian::AwaitLeftoversRequest{});
-  }
-  void act(const group_action::Sweep& action) {
-    guardian::append_request(&unsent_.bytes, guardian::SweepRequest{action.reports_leftovers});
-  }
-  void act(const group_action::Emit& action) {
-    WorkerEvent event = action.event;
-    if (event.kind == WorkerEvent::Kind::kGroupEnded) start_orders_.clear();
-    if (event.kind == WorkerEvent::Kind::kStuck && !event.kill_sent) {
-      return kill_silent_guardian(event);
-    }
-    if (event.kind == WorkerEvent::Kind::kStuck && event.pid > 0) {
-      event.message += " (" + os::describe_wait(event.pid) + ")";
-    }
-    sink_(event);
-  }
-  void act(const group_action::CloseLink&) { broken_ = true; }
-
-  void flush() {
-    if (!connected_) return;
-    while (!unsent_.bytes.empty()) {
-      // EAGAIN, or the end of the stream, which the next read() reports.
-      if (unsent_.send_some(guardian_.channel.get()) < 0) break;
-    }
-    if (unsent_.bytes.empty() == !waits_to_send_) return;
-    waits_to_send_ = !waits_to_send_;
-    watch_.modify(waits_to_send_ ? EPOLLIN | EPOLLOUT : EPOLLIN);
-  }
-
-  void read_events() {
-    char bytes[kChannelReadBytes];
-    const ssize_t got = ::read(guardian_.channel.get(), bytes, sizeof bytes);
-    if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
-    if (got <= 0) return lose_guardian("");
-    received_.append({bytes, static_cast<std::size_t>(got)});
-    std::string_view payload;
-    auto status = core::FrameStatus::kNeedMore;
-    while ((status = received_.next(&payload)) == core::FrameStatus::kFrame) {
-      guardian::Event event;
-      if (!guardian::decode_event(payload, &event)) broken_ = true;
-      if (!broken_) std::visit([this](const auto& what) { on_event(what); }, event);
-      if (broken_) break;
-    }
-    if (broken_ || status == core::FrameStatus::kViolation) {
-      lose_guardian("violated the protocol and ");
-    }
-  }
-
-  void on_event(const guardian::HelloEvent& event) {
-    broken_ = greeted_ || event.version != guardian::kProtocolVersion;
-    greeted_ = true;
-  }
-  void on_event(const guardian::StartedEvent& event) {
-    if (event.id == guardian::kTemplateId) return;
-    if (event.id < start_orders_.size()) start_orders_[event.id].stream.reset();
-    step(group_event::Started{static_cast<int>(event.id), event.pid, event.at});
-  }
-  void on_event(const guardian::NotStartedEvent& event) {
-    if (event.id == guardian::kTemplateId) {
-      return on_template(template_.on_end(to_exit(event, start_timeout_)));
-    }
-    step(group_event::Ended{static_cast<int>(event.id), event.at, to_exit(event, start_timeout_)});
-  }
-  void on_event(const guardian::ExitedEvent& event) {
-    if (event.id == guardian::kTemplateId) return on_template(template_.on_end(to_exit(event)));
-    step(group_event::Ended{static_cast<int>(event.id), event.at, to_exit(event)});
-  }
-  void on_event(const guardian::KillSentEvent& event) {
-    step(group_event::KillSent{event.refused_pid, event.found_all});
-  }
-  void on_event(const guardian::LeftoverEvent& event) {
-    if (event.is_awaited && event.count == 0) return step(group_event::LeftoversGone{});
-    if (event.is_awaited && machine_.state() != GroupState::kLeftovers) return;
-    const std::string others =
-        event.count > 1 ? " and " + std::to_string(event.count - 1) + " more" : "";
-    const std::string what =
-        event.is_awaited
-            ? "waiting up to " + core::duration_text(leftover_grace_) + " for processes"
-            : "killing processes";
-    WorkerEvent notice;
-    notice.kind = WorkerEvent::Kind::kNotice;
-    notice.at = loop_->now();
-    notice.message = "the workers have succeeded; " + what + " that they left running: pid " +
-                     std::to_string(event.pid) + " (" +
-                     core::to_printable(event.command, core::Lines::kOne, kCommandBytesMax) + ")" +
-                     others;
-    sink_(notice);
-  }
-  void on_event(const guardian::SweptEvent&) { step(group_event::Swept{}); }
-  void on_event(const guardian::TemplateEvent& event) { on_template(template_.on(event)); }
-
-  void on_template(const WarmTemplate::Reaction& reaction) {
-    if (reaction.starts) start_template();
-    report_template(reaction.notice);
-    if (warm_sink_ && !template_.is_importing()) std::exchange(warm_sink_, {})();
-  }
-
-  void report_template(const std::string& notice) {
-    if (notice.empty()) return;
-    WorkerEvent event;
-    event.kind = WorkerEvent::Kind::kNotice;
-    event.at = loop_->now();
-    event.message = notice;
-    sink_(event);
-  }
-
-  void start_template() {
-    guardian::append_start(&unsent_.bytes, guardian::kTemplateId, template_command_,
-                           guardian::Lifetime::kHelper, 0, guardian::StartKind::kTemplate);
-    flush();
-  }
-  void on_event(const guardian::ProgressEvent& event) {
-    if (progress_sink_ && event.slowest < start_orders_.size()) progress_sink_(event);
-  }
-  void on_event(const guardian::MarkEvent& event) {
-    if (mark_sink_ && event.id < start_orders_.size()) mark_sink_(event);
-  }
-  void on_event(const guardian::StacksEvent& event) {
-    if (event.id >= start_orders_.size()) return;
-    evidence_.push_back({.rank = static_cast<std::int32_t>(event.id),
-                         .step = event.step,
-                         .state = static_cast<char>(event.state),
-                         .wait_channel = std::string(event.wait_channel),
-                         .text = std::string(event.text)});
-  }
-  void on_event(const drain::StopStepEvent& event) {
-    if (stop_step_sink_) stop_step_sink_(event);
-  }
-  void on_event(const guardian::StacksDoneEvent&) {
-    auto evidence = std::exchange(evidence_, {});
-    if (const auto sink = std::exchange(stacks_sink_, {})) sink(std::move(evidence));
-  }
-
-  // A guardian that is stopped, or cannot run, does not kill the workers. Its own end makes the
-  // kernel kill the workers (parent-death signal), and leaves their descendants to this process.
-  void kill_silent_guardian(const WorkerEvent& stuck) {
-    stuck_ = stuck;
-    ::kill(guardian_.pid, SIGKILL);
-    silence_timer_.arm(loop_->now() + kOrphanTimeout);
-  }
-
-  void report_silence() {
-    stuck_->message +=
-        "; the guardian (pid " + std::to_string(guardian_.pid) + ") still exists after SIGKILL";
-    sink_(*stuck_);
-  }
-
-  void lose_guardian(std::string how) {
-    watch_.reset();
-    connected_ = false;
-    silence_timer_.disarm();
-    if (stuck_) how = "did not kill the workers in time and ";
-    unsent_.clear();
-    loss_ = "the guardian (pid " + std::to_string(guardian_.pid) + ") " + how +
-            os::end_helper(guardian_.pid);
-    if (!greeted_) loss_ += " before it sent its hello: check that it has this version of elastic";
-    guardian_.channel.reset();
-    orphan_deadline_ = loop_->now() + kOrphanTimeout;
-    sweep_orphans();
-  }
-
-  void sweep_orphans() {
-    const std::vector<pid_t> left = orphans_ ? orphans_->kill_once() : std::vector<pid_t>();
-    if (left.empty()) {
-      step(group_event::GuardianLost{loss_ + "; its workers were killed"});
-    } else if (loop_->now() >= orphan_deadline_) {
-      step(group_event::GuardianLost{
-          loss_ + "; " + std::to_string(left.size()) +
-          (left.size() == 1 ? " process of its workers still exists after SIGKILL (pid "
-                            : " processes of its workers still exist after SIGKILL (pid ") +
-          pids_text(left) + ")"});
-    } else {
-      orphan_timer_.arm(loop_->now() + kOrphanInterval);
-    }
-  }
-
-  os::EventLoop* const loop_;
-  const Duration start_timeout_;
-  const Duration leftover_grace_;
-  const WorkerCommand template_command_;
-  WarmTemplate template_;
-  os::Helper guardian_;
-  std::optional<OrphanSweep> orphans_;
-  const Sink sink_;
-  WorkerGroupMachine machine_;
-  std::deque<GroupAction> actions_;
-  bool acting_ = false;
-
-  bool connected_ = true;  // false: the guardian has ended, reported or not
-  bool greeted_ = false;
-  bool broken_ = false;                   // the guardian violated the protocol
-  std::vector<StartOrder> start_orders_;  // of the generation
-  Outbox unsent_;
-  bool waits_to_send_ = false;
-  core::FrameBuffer received_{guardian::kFrameLimits};
-
-  ProgressSink progress_sink_;
-  MarkSink mark_sink_;
-  StacksSink stacks_sink_;
-  StopStepSink stop_step_sink_;
-  std::function<void()> warm_sink_;
-  std::vector<core::WorkerEvidence> evidence_;  // of the current request
-
-  std::optional<WorkerEvent> stuck_;  // the guardian was killed because of it
-  std::string loss_;
-  Instant orphan_deadline_;
-  os::EventLoop::Timer deadline_timer_;
-  os::EventLoop::Timer orphan_timer_;
-  os::EventLoop::Timer silence_timer_;
-  std::shared_ptr<ClosingGuardian> closing_guardian_;
-  os::EventLoop::Watch watch_;
-  std::optional<os::DetachableThread> closing_;  // waits for the guardian's end
+  void wait_for_end();
+  bool kill_suspended();
 };
+
+// The guardian closes its half of the stream when no process of the workers is left.
+void Supervisor::ClosingGuardian::wait_for_end() {
+  char bytes[256];
+  const int channel = helper.channel.get();
+  while (os::wait_ready(channel, POLLIN, {}).ok()) {
+    const ssize_t got = ::read(channel, bytes, sizeof bytes);
+    if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) break;
+  }
+  const std::lock_guard lock(mutex);
+  os::end_helper(helper.pid);
+  is_reaped = true;
+}
+
+// Whether the guardian did not run.
+bool Supervisor::ClosingGuardian::kill_suspended() {
+  const std::lock_guard lock(mutex);
+  if (is_reaped || !os::is_suspended(helper.pid)) return false;
+  ::kill(helper.pid, SIGKILL);
+  return true;
+}
 
 Result<std::unique_ptr<Supervisor>> Supervisor::create(os::EventLoop* loop,
                                                        const WorkerGroupOptions& options, Sink sink,
@@ -508,40 +126,358 @@ Result<std::unique_ptr<Supervisor>> Supervisor::create(os::EventLoop* loop,
       os::spawn_helper(*path, std::to_string(::getpid()), guardian::kChannelDescriptor, shared);
   if (!helper.ok()) return helper.status();
   os::restore_descriptor_limit(helper->pid);  // the workers inherit the guardian's
-  auto impl = std::make_unique<Impl>(loop, std::move(*helper), std::move(orphans), options,
-                                     std::move(sink));
-  if (Status status = impl->watch(); !status.ok()) return status;
-  return std::unique_ptr<Supervisor>(new Supervisor(std::move(impl)));
+  std::unique_ptr<Supervisor> supervisor(
+      new Supervisor(loop, std::move(*helper), std::move(orphans), options, std::move(sink)));
+  if (Status status = supervisor->begin(); !status.ok()) return status;
+  return supervisor;
 }
 
-Supervisor::Supervisor(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
-Supervisor::~Supervisor() = default;
+Supervisor::Supervisor(os::EventLoop* loop, os::Helper helper, std::optional<OrphanSweep> orphans,
+                       const WorkerGroupOptions& options, Sink sink)
+    : loop_(loop),
+      start_timeout_(options.start_timeout),
+      leftover_grace_(options.leftover_grace),
+      template_command_(options.warm_template),
+      template_(!options.warm_template.argv.empty()),
+      guardian_(std::move(helper)),
+      orphans_(std::move(orphans)),
+      sink_(std::move(sink)),
+      deadline_timer_(loop, [this] { step(group_event::Tick{}); }),
+      orphan_timer_(loop, [this] { sweep_orphans(); }),
+      silence_timer_(loop, [this] { report_silence(); }) {}
 
-Status Supervisor::start(std::vector<WorkerCommand> commands, std::vector<WorkerStream> streams) {
-  return impl_->start(commands, std::move(streams));
+Status Supervisor::begin() {
+  auto watch = loop_->watch(guardian_.channel.get(), EPOLLIN, this);
+  if (!watch.ok()) return watch.status();
+  watch_ = std::move(*watch);
+  if (!template_command_.argv.empty()) start_template();
+  return {};
 }
+
+Supervisor::~Supervisor() {
+  close();
+  if (!closing_ || closing_->join_within(kCloseTimeout)) return;
+  // A guardian that takes longer continues alone, and the detached thread reaps it. If it does
+  // not run, the kernel kills its workers with it, and what they started is ours then.
+  if (!closing_guardian_->kill_suspended()) return;
+  closing_->join_within(kCloseTimeout);
+  const Instant deadline = os::monotonic_now() + kOrphanTimeout;
+  while (orphans_ && !orphans_->kill_once().empty() && os::monotonic_now() < deadline) {
+    (void)os::wait_ready(-1, 0, {.deadline = os::monotonic_now() + kOrphanInterval});
+  }
+}
+
+void Supervisor::close() {
+  watch_.reset();
+  deadline_timer_.disarm();
+  orphan_timer_.disarm();
+  silence_timer_.disarm();
+  if (!std::exchange(connected_, false)) return;
+  // Not close(): a process that the embedding program forked may hold a copy of the socket.
+  ::shutdown(guardian_.channel.get(), SHUT_WR);
+  closing_guardian_ = std::make_shared<ClosingGuardian>();
+  closing_guardian_->helper = std::move(guardian_);
+  auto thread = os::DetachableThread::start(
+      "elastic-closing", [guardian = closing_guardian_] { guardian->wait_for_end(); });
+  if (thread.ok()) closing_.emplace(*std::move(thread));
+}
+
+Status Supervisor::start(const std::vector<WorkerCommand>& commands,
+                         std::vector<WorkerStream> streams) {
+  if (!connected_) return {StatusCode::kFailedPrecondition, "the guardian has ended"};
+  if (machine_.live()) {
+    return {StatusCode::kFailedPrecondition, "the workers of the last start have not ended yet"};
+  }
+  // Half of the start timeout is left to execute a worker for which the template is too slow.
+  Result<std::vector<StartOrder>> requests =
+      encode_starts(commands, std::move(streams), template_.begin_generation(commands.size()),
+                    start_timeout_ / 2);
+  if (!requests.ok()) return requests.status();
+  start_orders_ = std::move(*requests);
+  step(group_event::Start{static_cast<int>(commands.size()), start_timeout_, leftover_grace_});
+  return {};
+}
+
 void Supervisor::stop(int signal, Duration grace, SignalScope scope) {
-  impl_->stop(signal, grace, scope);
+  if (connected_) step(group_event::Stop{signal, grace, scope});
 }
+
 void Supervisor::forward(int signal, SignalScope scope, std::optional<int> local_rank) {
-  impl_->forward(signal, scope, local_rank);
+  if (connected_) step(group_event::Forward{signal, scope, local_rank});
 }
+
+template <typename Request>
+void Supervisor::send(const Request& request) {
+  if (!connected_) return;
+  guardian::append_request(&unsent_.bytes, request);
+  flush();
+}
+
 void Supervisor::watch(Duration interval, ProgressSink progress, MarkSink marks) {
-  impl_->watch(interval, std::move(progress), std::move(marks));
+  progress_sink_ = std::move(progress);
+  mark_sink_ = std::move(marks);
+  send(guardian::WatchRequest{interval});
 }
+
 void Supervisor::collect_stacks(Duration limit, StacksSink done) {
-  impl_->collect_stacks(limit, std::move(done));
+  stacks_sink_ = std::move(done);
+  evidence_.clear();
+  send(guardian::StacksRequest{limit});
 }
+
 void Supervisor::set_stop_step(const drain::StopStepRequest& request, StopStepSink sink) {
-  impl_->set_stop_step(request, std::move(sink));
+  stop_step_sink_ = std::move(sink);
+  send(request);
 }
-void Supervisor::cut(std::uint64_t round) { impl_->cut(round); }
+
+void Supervisor::cut(std::uint64_t round) { send(guardian::CutRequest{round}); }
+
 Status Supervisor::continue_round(std::uint64_t round,
                                   const std::vector<std::vector<std::string>>& env) {
-  return impl_->continue_round(round, env);
+  if (!connected_) return {StatusCode::kFailedPrecondition, "the guardian has ended"};
+  if (!machine_.live()) return {StatusCode::kFailedPrecondition, "no workers are running"};
+  Status status = append_continue(&unsent_.bytes, round, env, start_orders_.size());
+  if (!status.ok()) return status;
+  flush();
+  return {};
 }
-void Supervisor::when_warm(std::function<void()> done) { impl_->when_warm(std::move(done)); }
-void Supervisor::close() { impl_->close(); }
-bool Supervisor::running() const { return impl_->running(); }
+
+void Supervisor::when_warm(std::function<void()> done) {
+  if (!template_.is_importing()) return done();
+  warm_sink_ = std::move(done);
+}
+
+void Supervisor::on_ready(std::uint32_t events) {
+  if ((events & EPOLLOUT) != 0) flush();
+  if ((events & ~static_cast<std::uint32_t>(EPOLLOUT)) != 0) read_events();
+}
+
+void Supervisor::step(const GroupEvent& event) {
+  std::vector<GroupAction> actions;
+  machine_.step(event, loop_->now(), &actions);
+  for (GroupAction& action : actions) actions_.push_back(std::move(action));
+  if (acting_) return;  // called by the sink; the outer step executes these actions
+  acting_ = true;
+  while (!actions_.empty()) {
+    const GroupAction action = std::move(actions_.front());
+    actions_.pop_front();
+    std::visit([this](const auto& what) { act(what); }, action);
+  }
+  acting_ = false;
+  if (const auto deadline = machine_.next_deadline()) {
+    deadline_timer_.arm(*deadline);
+  } else {
+    deadline_timer_.disarm();
+  }
+  flush();
+}
+
+void Supervisor::act(const group_action::StartAll&) {
+  for (const StartOrder& order : start_orders_) unsent_.append(order);
+}
+
+void Supervisor::act(const group_action::StartAgain& action) {
+  unsent_.append(start_orders_[static_cast<std::size_t>(action.local_rank)]);
+}
+
+void Supervisor::act(const group_action::Signal& action) {
+  guardian::append_request(&unsent_.bytes, action.request);
+}
+
+void Supervisor::act(const group_action::CancelStarts&) {
+  guardian::append_request(&unsent_.bytes, guardian::CancelStartsRequest{});
+}
+
+void Supervisor::act(const group_action::AwaitLeftovers&) {
+  guardian::append_request(&unsent_.bytes, guardian::AwaitLeftoversRequest{});
+}
+
+void Supervisor::act(const group_action::Sweep& action) {
+  guardian::append_request(&unsent_.bytes, guardian::SweepRequest{action.reports_leftovers});
+}
+
+void Supervisor::act(const group_action::Emit& action) {
+  WorkerEvent event = action.event;
+  if (event.kind == WorkerEvent::Kind::kGroupEnded) start_orders_.clear();
+  if (event.kind == WorkerEvent::Kind::kStuck && !event.kill_sent) {
+    return kill_silent_guardian(event);
+  }
+  if (event.kind == WorkerEvent::Kind::kStuck && event.pid > 0) {
+    event.message += " (" + os::describe_wait(event.pid) + ")";
+  }
+  sink_(event);
+}
+
+void Supervisor::act(const group_action::CloseLink&) { broken_ = true; }
+
+void Supervisor::flush() {
+  if (!connected_) return;
+  while (!unsent_.bytes.empty()) {
+    // EAGAIN, or the end of the stream, which the next read() reports.
+    if (unsent_.send_some(guardian_.channel.get()) < 0) break;
+  }
+  if (unsent_.bytes.empty() == !waits_to_send_) return;
+  waits_to_send_ = !waits_to_send_;
+  watch_.modify(waits_to_send_ ? EPOLLIN | EPOLLOUT : EPOLLIN);
+}
+
+void Supervisor::read_events() {
+  char bytes[kChannelReadBytes];
+  const ssize_t got = ::read(guardian_.channel.get(), bytes, sizeof bytes);
+  if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  if (got <= 0) return lose_guardian("");
+  received_.append({bytes, static_cast<std::size_t>(got)});
+  std::string_view payload;
+  auto status = core::FrameStatus::kNeedMore;
+  while ((status = received_.next(&payload)) == core::FrameStatus::kFrame) {
+    guardian::Event event;
+    if (!guardian::decode_event(payload, &event)) broken_ = true;
+    if (!broken_) std::visit([this](const auto& what) { on_event(what); }, event);
+    if (broken_) break;
+  }
+  if (broken_ || status == core::FrameStatus::kViolation) {
+    lose_guardian("violated the protocol and ");
+  }
+}
+
+void Supervisor::on_event(const guardian::HelloEvent& event) {
+  broken_ = greeted_ || event.version != guardian::kProtocolVersion;
+  greeted_ = true;
+}
+
+void Supervisor::on_event(const guardian::StartedEvent& event) {
+  if (event.id == guardian::kTemplateId) return;
+  if (event.id < start_orders_.size()) start_orders_[event.id].stream.reset();
+  step(group_event::Started{static_cast<int>(event.id), event.pid, event.at});
+}
+
+void Supervisor::on_event(const guardian::NotStartedEvent& event) {
+  if (event.id == guardian::kTemplateId) {
+    return on_template(template_.on_end(to_exit(event, start_timeout_)));
+  }
+  step(group_event::Ended{static_cast<int>(event.id), event.at, to_exit(event, start_timeout_)});
+}
+
+void Supervisor::on_event(const guardian::ExitedEvent& event) {
+  if (event.id == guardian::kTemplateId) return on_template(template_.on_end(to_exit(event)));
+  step(group_event::Ended{static_cast<int>(event.id), event.at, to_exit(event)});
+}
+
+void Supervisor::on_event(const guardian::KillSentEvent& event) {
+  step(group_event::KillSent{event.refused_pid, event.found_all});
+}
+
+void Supervisor::on_event(const guardian::LeftoverEvent& event) {
+  if (event.is_awaited && event.count == 0) return step(group_event::LeftoversGone{});
+  if (event.is_awaited && machine_.state() != GroupState::kLeftovers) return;
+  const std::string others =
+      event.count > 1 ? " and " + std::to_string(event.count - 1) + " more" : "";
+  const std::string what =
+      event.is_awaited ? "waiting up to " + core::duration_text(leftover_grace_) + " for processes"
+                       : "killing processes";
+  WorkerEvent notice;
+  notice.kind = WorkerEvent::Kind::kNotice;
+  notice.at = loop_->now();
+  notice.message = "the workers have succeeded; " + what + " that they left running: pid " +
+                   std::to_string(event.pid) + " (" +
+                   core::to_printable(event.command, core::Lines::kOne, kCommandBytesMax) + ")" +
+                   others;
+  sink_(notice);
+}
+
+void Supervisor::on_event(const guardian::SweptEvent&) { step(group_event::Swept{}); }
+void Supervisor::on_event(const guardian::TemplateEvent& event) {
+  on_template(template_.on(event));
+}
+
+void Supervisor::on_template(const WarmTemplate::Reaction& reaction) {
+  if (reaction.starts) start_template();
+  report_template(reaction.notice);
+  if (warm_sink_ && !template_.is_importing()) std::exchange(warm_sink_, {})();
+}
+
+void Supervisor::report_template(const std::string& notice) {
+  if (notice.empty()) return;
+  WorkerEvent event;
+  event.kind = WorkerEvent::Kind::kNotice;
+  event.at = loop_->now();
+  event.message = notice;
+  sink_(event);
+}
+
+void Supervisor::start_template() {
+  guardian::append_start(&unsent_.bytes, guardian::kTemplateId, template_command_,
+                         guardian::Lifetime::kHelper, 0, guardian::StartKind::kTemplate);
+  flush();
+}
+
+void Supervisor::on_event(const guardian::ProgressEvent& event) {
+  if (progress_sink_ && event.slowest < start_orders_.size()) progress_sink_(event);
+}
+
+void Supervisor::on_event(const guardian::MarkEvent& event) {
+  if (mark_sink_ && event.id < start_orders_.size()) mark_sink_(event);
+}
+
+void Supervisor::on_event(const guardian::StacksEvent& event) {
+  if (event.id >= start_orders_.size()) return;
+  evidence_.push_back({.rank = static_cast<std::int32_t>(event.id),
+                       .step = event.step,
+                       .state = static_cast<char>(event.state),
+                       .wait_channel = std::string(event.wait_channel),
+                       .text = std::string(event.text)});
+}
+
+void Supervisor::on_event(const drain::StopStepEvent& event) {
+  if (stop_step_sink_) stop_step_sink_(event);
+}
+
+void Supervisor::on_event(const guardian::StacksDoneEvent&) {
+  auto evidence = std::exchange(evidence_, {});
+  if (const auto sink = std::exchange(stacks_sink_, {})) sink(std::move(evidence));
+}
+
+// A guardian that is stopped, or cannot run, does not kill the workers. Its own end makes the
+// kernel kill the workers (parent-death signal), and leaves their descendants to this process.
+void Supervisor::kill_silent_guardian(const WorkerEvent& stuck) {
+  stuck_ = stuck;
+  ::kill(guardian_.pid, SIGKILL);
+  silence_timer_.arm(loop_->now() + kOrphanTimeout);
+}
+
+void Supervisor::report_silence() {
+  stuck_->message +=
+      "; the guardian (pid " + std::to_string(guardian_.pid) + ") still exists after SIGKILL";
+  sink_(*stuck_);
+}
+
+void Supervisor::lose_guardian(std::string how) {
+  watch_.reset();
+  connected_ = false;
+  silence_timer_.disarm();
+  if (stuck_) how = "did not kill the workers in time and ";
+  unsent_.clear();
+  loss_ = "the guardian (pid " + std::to_string(guardian_.pid) + ") " + how +
+          os::end_helper(guardian_.pid);
+  if (!greeted_) loss_ += " before it sent its hello: check that it has this version of elastic";
+  guardian_.channel.reset();
+  orphan_deadline_ = loop_->now() + kOrphanTimeout;
+  sweep_orphans();
+}
+
+void Supervisor::sweep_orphans() {
+  const std::vector<pid_t> left = orphans_ ? orphans_->kill_once() : std::vector<pid_t>();
+  if (left.empty()) {
+    step(group_event::GuardianLost{loss_ + "; its workers were killed"});
+  } else if (loop_->now() >= orphan_deadline_) {
+    step(group_event::GuardianLost{
+        loss_ + "; " + std::to_string(left.size()) +
+        (left.size() == 1 ? " process of its workers still exists after SIGKILL (pid "
+                          : " processes of its workers still exist after SIGKILL (pid ") +
+        pids_text(left) + ")"});
+  } else {
+    orphan_timer_.arm(loop_->now() + kOrphanInterval);
+  }
+}
 
 }  // namespace elastic::host

@@ -5,28 +5,29 @@
 // Loop thread only. WorkerGroup runs it on a separate thread; Agent runs it on its own loop.
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "core/base/frame.h"
 #include "core/hang/stack_text.h"
 #include "core/workers/guardian_protocol.h"
+#include "core/workers/warm_template.h"
+#include "core/workers/worker_group.h"
 #include "elastic/status.h"
 #include "elastic/worker_group.h"
-#include "os/base/fd.h"
+#include "host/workers/guardian_link.h"
+#include "host/workers/orphan_sweep.h"
+#include "os/loop/detachable_thread.h"
 #include "os/loop/event_loop.h"
+#include "os/process/spawn.h"
 
 namespace elastic::host {
 
-// Replaces streams that a worker would inherit.
-struct WorkerStream {
-  os::UniqueFd descriptor;  // its stderr; invalid: inherited
-  bool is_stdout = false;   // and its stdout
-};
-
-class Supervisor {
+class Supervisor final : private os::EventLoop::FdHandler {
  public:
   // Called on the loop thread for each event, in order. It may call start() and stop(); it must not
   // destroy the supervisor.
@@ -39,11 +40,11 @@ class Supervisor {
                                                     int shared = -1);
   Supervisor(const Supervisor&) = delete;
   Supervisor& operator=(const Supervisor&) = delete;
-  ~Supervisor();  // close(), and waits at most five seconds for the guardian to exit
+  ~Supervisor() override;  // close(), and waits at most five seconds for the guardian to exit
 
   // As the members of WorkerGroup.
   // `streams`: none, or one for each worker.
-  Status start(std::vector<WorkerCommand> commands, std::vector<WorkerStream> streams = {});
+  Status start(const std::vector<WorkerCommand>& commands, std::vector<WorkerStream> streams = {});
   void stop(int signal, Duration grace, SignalScope scope = SignalScope::kGroup);
   void forward(int signal, SignalScope scope = SignalScope::kGroup,
                std::optional<int> local_rank = std::nullopt);
@@ -69,15 +70,91 @@ class Supervisor {
   // Calls `done` once: at once, or when the template that imports can fork workers, or never will.
   void when_warm(std::function<void()> done);
   // True until the generation has ended (kGroupEnded).
-  bool running() const;
+  bool running() const { return machine_.live(); }
   // Closes the link: the guardian kills all processes, however long that takes, and exits. Does not
   // wait. No event follows.
   void close();
 
  private:
-  class Impl;
-  explicit Supervisor(std::unique_ptr<Impl> impl);
-  std::unique_ptr<Impl> impl_;
+  struct ClosingGuardian;
+
+  Supervisor(os::EventLoop* loop, os::Helper helper, std::optional<OrphanSweep> orphans,
+             const WorkerGroupOptions& options, Sink sink);
+  Status begin();
+  void on_ready(std::uint32_t events) override;
+
+  void step(const GroupEvent& event);
+  void act(const group_action::StartAll& action);
+  void act(const group_action::StartAgain& action);
+  void act(const group_action::Signal& action);
+  void act(const group_action::CancelStarts& action);
+  void act(const group_action::AwaitLeftovers& action);
+  void act(const group_action::Sweep& action);
+  void act(const group_action::Emit& action);
+  void act(const group_action::CloseLink& action);
+
+  template <typename Request>
+  void send(const Request& request);
+  void flush();
+  void read_events();
+  void on_event(const guardian::HelloEvent& event);
+  void on_event(const guardian::StartedEvent& event);
+  void on_event(const guardian::NotStartedEvent& event);
+  void on_event(const guardian::ExitedEvent& event);
+  void on_event(const guardian::KillSentEvent& event);
+  void on_event(const guardian::LeftoverEvent& event);
+  void on_event(const guardian::SweptEvent& event);
+  void on_event(const guardian::TemplateEvent& event);
+  void on_event(const guardian::ProgressEvent& event);
+  void on_event(const guardian::MarkEvent& event);
+  void on_event(const guardian::StacksEvent& event);
+  void on_event(const guardian::StacksDoneEvent& event);
+  void on_event(const drain::StopStepEvent& event);
+
+  void on_template(const WarmTemplate::Reaction& reaction);
+  void report_template(const std::string& notice);
+  void start_template();
+  void kill_silent_guardian(const WorkerEvent& stuck);
+  void report_silence();
+  void lose_guardian(std::string how);
+  void sweep_orphans();
+
+  os::EventLoop* const loop_;
+  const Duration start_timeout_;
+  const Duration leftover_grace_;
+  const WorkerCommand template_command_;
+  WarmTemplate template_;
+  os::Helper guardian_;
+  std::optional<OrphanSweep> orphans_;
+  const Sink sink_;
+  WorkerGroupMachine machine_;
+  std::deque<GroupAction> actions_;
+  bool acting_ = false;
+
+  bool connected_ = true;  // false: the guardian has ended, reported or not
+  bool greeted_ = false;
+  bool broken_ = false;                   // the guardian violated the protocol
+  std::vector<StartOrder> start_orders_;  // of the generation
+  Outbox unsent_;
+  bool waits_to_send_ = false;
+  core::FrameBuffer received_{guardian::kFrameLimits};
+
+  ProgressSink progress_sink_;
+  MarkSink mark_sink_;
+  StacksSink stacks_sink_;
+  StopStepSink stop_step_sink_;
+  std::function<void()> warm_sink_;
+  std::vector<core::WorkerEvidence> evidence_;  // of the current request
+
+  std::optional<WorkerEvent> stuck_;  // the guardian was killed because of it
+  std::string loss_;
+  Instant orphan_deadline_;
+  os::EventLoop::Timer deadline_timer_;
+  os::EventLoop::Timer orphan_timer_;
+  os::EventLoop::Timer silence_timer_;
+  std::shared_ptr<ClosingGuardian> closing_guardian_;
+  os::EventLoop::Watch watch_;
+  std::optional<os::DetachableThread> closing_;  // waits for the guardian's end
 };
 
 }  // namespace elastic::host

@@ -1,7 +1,7 @@
 #pragma once
 
-// What a supervisor sends to its guardian: start requests with their descriptors, and the bytes
-// that wait to be sent.
+// How a supervisor reaches its guardian: the path of the guardian's program, the start requests
+// with their descriptors, and the bytes that wait to be sent.
 
 #include <sys/types.h>
 
@@ -14,10 +14,20 @@
 #include "core/workers/guardian_protocol.h"
 #include "elastic/status.h"
 #include "elastic/worker_group.h"
-#include "host/workers/supervisor.h"
 #include "os/base/fd.h"
 
 namespace elastic::host {
+
+// The option if it is set. Else relative to the file that contains this library (a wheel's
+// bin/elastic-guardian, an installation's ../libexec/elastic/elastic-guardian), then the install
+// path of the build. kNotFound names every path that was tried.
+Result<std::string> find_guardian(const std::string& option);
+
+// Replaces streams that a worker would inherit.
+struct WorkerStream {
+  os::UniqueFd descriptor;  // its stderr; invalid: inherited
+  bool is_stdout = false;   // and its stdout
+};
 
 // The start request of one worker. Kept while the generation exists, because it may be sent again.
 struct StartOrder {
