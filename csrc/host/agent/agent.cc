@@ -3,11 +3,8 @@
 #include <utility>
 
 #include "host/agent/agent_runner.h"
-#include "host/base/event_queue.h"
+#include "host/base/event_thread.h"
 #include "os/base/descriptor_limit.h"
-#include "os/base/fork_guard.h"
-#include "os/loop/loop_thread.h"
-#include "os/loop/notifier.h"
 #include "os/net/address.h"
 
 namespace elastic {
@@ -50,69 +47,10 @@ Status validate(const AgentOptions& options) {
 
 class Agent::Impl {
  public:
-  Impl(os::Notifier notifier, std::unique_ptr<os::LoopThread> thread)
-      : events_(std::move(notifier)), thread_(std::move(thread)) {}
-  ~Impl() {
-    if (fork_guard_.is_in_child()) {
-      // After fork(): this process lacks the thread, and guardian and workers are the parent's.
-      static_cast<void>(node_.release());
-      static_cast<void>(thread_.release());
-      return;
-    }
-    thread_->call([this] { node_.reset(); });
-  }
-  bool is_in_child() const { return fork_guard_.is_in_child(); }
-
-  Status begin(const AgentOptions& options) {
-    Status status;
-    thread_->call([&] {
-      auto node = host::AgentRunner::start(
-          &thread_->loop(), options, [this](AgentEvent event) { events_.push(std::move(event)); });
-      if (node.ok()) {
-        node_ = *std::move(node);
-      } else {
-        status = node.status();
-      }
-    });
-    return status;
-  }
-
-  std::optional<AgentEvent> next_event(Instant deadline, const std::function<bool()>& interrupted) {
-    if (is_finished_ || is_in_child()) return std::nullopt;
-    std::optional<AgentEvent> event = events_.pop(deadline, interrupted);
-    is_finished_ = event && event->kind == AgentEvent::Kind::kFinished;
-    return event;
-  }
-
-  void request_stop(int signal) {
-    if (is_in_child()) return;
-    thread_->loop().post([this, signal] { node_->request_stop(signal); });
-  }
-
-  void request_drain(int signal, Duration limit) {
-    if (is_in_child()) return;
-    thread_->loop().post([this, signal, limit] { node_->request_drain(signal, limit); });
-  }
-
-  void forward(int signal) {
-    if (is_in_child()) return;
-    thread_->loop().post([this, signal] { node_->forward(signal); });
-  }
-
-  void wake() {
-    if (!is_in_child()) events_.wake();
-  }
-
-  const AgentResult& result() const { return node_->result(); }
-
- private:
   // Every node of a job and every worker may connect to this process.
-  const os::RaisedDescriptorLimit descriptors_;
-  const os::ForkGuard fork_guard_;
-  host::EventQueue<AgentEvent> events_;
-  bool is_finished_ = false;                 // next_event() returned kFinished
-  std::unique_ptr<host::AgentRunner> node_;  // loop thread only, except for a final result
-  std::unique_ptr<os::LoopThread> thread_;
+  const os::RaisedDescriptorLimit descriptors;
+  std::unique_ptr<host::EventThread<host::AgentRunner, AgentEvent>> thread;
+  bool is_finished = false;  // next_event() returned kFinished
 };
 
 Result<std::unique_ptr<Agent>> Agent::start(AgentOptions options) {
@@ -124,12 +62,13 @@ Result<std::unique_ptr<Agent>> Agent::start(AgentOptions options) {
     if (!found.ok()) return found.status().with_context("local_addr");
     address = found->front().host();
   }
-  Result<os::Notifier> notifier = os::Notifier::create();
-  if (!notifier.ok()) return notifier.status();
-  Result<std::unique_ptr<os::LoopThread>> thread = os::LoopThread::start("elastic-agent");
+  auto impl = std::make_unique<Impl>();
+  auto thread = host::EventThread<host::AgentRunner, AgentEvent>::start(
+      "elastic-agent", [&](os::EventLoop* loop, std::function<void(AgentEvent)> sink) {
+        return host::AgentRunner::start(loop, options, std::move(sink));
+      });
   if (!thread.ok()) return thread.status();
-  auto impl = std::make_unique<Impl>(*std::move(notifier), *std::move(thread));
-  if (const Status status = impl->begin(options); !status.ok()) return status;
+  impl->thread = *std::move(thread);
   return std::unique_ptr<Agent>(new Agent(std::move(impl)));
 }
 
@@ -139,19 +78,28 @@ Agent::~Agent() = default;
 
 std::optional<AgentEvent> Agent::next_event(Instant deadline,
                                             const std::function<bool()>& interrupted) {
-  return impl_->next_event(deadline, interrupted);
+  if (impl_->is_finished) return std::nullopt;
+  std::optional<AgentEvent> event = impl_->thread->next_event(deadline, interrupted);
+  impl_->is_finished = event && event->kind == AgentEvent::Kind::kFinished;
+  return event;
 }
 
-void Agent::wake() { impl_->wake(); }
+void Agent::wake() { impl_->thread->wake(); }
 
-void Agent::request_stop(int signal) { impl_->request_stop(signal); }
+void Agent::request_stop(int signal) {
+  impl_->thread->post([signal](host::AgentRunner& node) { node.request_stop(signal); });
+}
 
-void Agent::request_drain(int signal, Duration limit) { impl_->request_drain(signal, limit); }
+void Agent::request_drain(int signal, Duration limit) {
+  impl_->thread->post([=](host::AgentRunner& node) { node.request_drain(signal, limit); });
+}
 
-void Agent::forward(int signal) { impl_->forward(signal); }
+void Agent::forward(int signal) {
+  impl_->thread->post([signal](host::AgentRunner& node) { node.forward(signal); });
+}
 
-bool Agent::is_in_child() const { return impl_->is_in_child(); }
+bool Agent::is_in_child() const { return impl_->thread->is_in_child(); }
 
-const AgentResult& Agent::result() const { return impl_->result(); }
+const AgentResult& Agent::result() const { return impl_->thread->object().result(); }
 
 }  // namespace elastic

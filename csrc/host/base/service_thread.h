@@ -3,8 +3,8 @@
 // A network service on its own loop thread: the base of StoreServer and Coordinator.
 //
 // Service has open(loop, options), port(), host(), stats() that any thread may call, and
-// drain(limit, done). Thread rule: any member from any thread, except that only the process that
-// started it may close or destroy it: the thread does not exist in a forked child.
+// drain(limit, done). Thread rule: any member from any thread. In a forked child, which lacks the
+// thread, close() and the destructor have no effect.
 
 #include <cstdint>
 #include <future>
@@ -39,11 +39,16 @@ class ServiceThread {
   }
   ServiceThread(const ServiceThread&) = delete;
   ServiceThread& operator=(const ServiceThread&) = delete;
-  ~ServiceThread() { close(Duration::zero()); }
+  ~ServiceThread() {
+    close(Duration::zero());
+    if (!is_in_child()) return;
+    // They cannot be stopped and joined here.
+    static_cast<void>(service_.release());
+    static_cast<void>(thread_.release());
+  }
 
   std::uint16_t port() const { return port_; }
   const std::string& host() const { return host_; }
-  bool is_in_child() const { return fork_guard_.is_in_child(); }
 
   // After close(): the values at that time.
   Stats stats() const {
@@ -51,11 +56,12 @@ class ServiceThread {
     return service_ == nullptr ? last_stats_ : service_->stats();
   }
 
-  // Runs `question(service)` on the service's thread and returns its result; after close(), a
-  // default value.
+  // Runs `question(service)` on the service's thread and returns its result; after close(), and in
+  // a forked child, a default value.
   template <typename Question>
   auto query(const Question& question) const {
     decltype(question(std::declval<const Service&>())) answer{};
+    if (is_in_child()) return answer;
     const std::lock_guard lock(mutex_);
     if (service_ != nullptr) thread_->call([&] { answer = question(*service_); });
     return answer;
@@ -63,6 +69,7 @@ class ServiceThread {
 
   // Once; a second call returns at once.
   void close(Duration drain) {
+    if (is_in_child()) return;
     {
       const std::lock_guard lock(mutex_);
       if (std::exchange(closing_, true)) return;
@@ -83,6 +90,7 @@ class ServiceThread {
         host_(service->host()),
         thread_(std::move(thread)),
         service_(std::move(service)) {}
+  bool is_in_child() const { return fork_guard_.is_in_child(); }
 
   // Constant after construction.
   const std::uint16_t port_;

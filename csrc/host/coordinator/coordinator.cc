@@ -13,10 +13,7 @@ class Coordinator::Impl {
 };
 
 Coordinator::Coordinator(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
-Coordinator::~Coordinator() {
-  // A forked child has none of the threads that the destructor would stop and join.
-  if (impl_->service->is_in_child()) static_cast<void>(impl_.release());
-}
+Coordinator::~Coordinator() = default;
 
 Result<std::unique_ptr<Coordinator>> Coordinator::start(const CoordinatorOptions& options) {
   auto service = host::ServiceThread<host::CoordinatorService>::start("elastic-coord", options);
@@ -29,12 +26,9 @@ std::uint16_t Coordinator::port() const { return impl_->service->port(); }
 const std::string& Coordinator::host() const { return impl_->service->host(); }
 CoordinatorStats Coordinator::stats() const { return impl_->service->stats(); }
 std::string Coordinator::describe() const {
-  if (impl_->service->is_in_child()) return {};
   return impl_->service->query(
       [](const host::CoordinatorService& service) { return service.describe(); });
 }
-void Coordinator::close(Duration drain) {
-  if (!impl_->service->is_in_child()) impl_->service->close(drain);
-}
+void Coordinator::close(Duration drain) { impl_->service->close(drain); }
 
 }  // namespace elastic

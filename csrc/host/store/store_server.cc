@@ -13,10 +13,7 @@ class StoreServer::Impl {
 };
 
 StoreServer::StoreServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
-StoreServer::~StoreServer() {
-  // The thread does not exist in a forked child, so it cannot be joined.
-  if (impl_->service->is_in_child()) static_cast<void>(impl_.release());
-}
+StoreServer::~StoreServer() = default;
 
 Result<std::unique_ptr<StoreServer>> StoreServer::start(const StoreServerOptions& options) {
   auto service = host::ServiceThread<host::StoreService>::start("elastic-store", options);
@@ -28,8 +25,6 @@ Result<std::unique_ptr<StoreServer>> StoreServer::start(const StoreServerOptions
 std::uint16_t StoreServer::port() const { return impl_->service->port(); }
 const std::string& StoreServer::host() const { return impl_->service->host(); }
 StoreServerStats StoreServer::stats() const { return impl_->service->stats(); }
-void StoreServer::close(Duration drain) {
-  if (!impl_->service->is_in_child()) impl_->service->close(drain);
-}
+void StoreServer::close(Duration drain) { impl_->service->close(drain); }
 
 }  // namespace elastic
