@@ -17,18 +17,11 @@ pid_t process_of(const Worker& worker) {
 }
 
 StacksEvent evidence_of(const Worker& worker, std::string* wait_channel, std::string* text) {
-  const std::string process = "/proc/" + std::to_string(process_of(worker));
+  const os::ProcessWait wait = os::wait_of(process_of(worker));
+  *wait_channel = wait.channel;
   StacksEvent event;
   event.id = worker.id;
-  std::string stat;
-  // "pid (name) state …", and the name may contain anything.
-  if (os::read_proc_file(process + "/stat", &stat)) {
-    const std::size_t name_end = stat.rfind(") ");
-    if (name_end != stat.npos && name_end + 2 < stat.size()) {
-      event.state = static_cast<std::uint8_t>(stat[name_end + 2]);
-    }
-  }
-  os::read_proc_file(process + "/wchan", wait_channel);
+  event.state = static_cast<std::uint8_t>(wait.state);
   if (worker.channel.valid()) {
     event.step = worker.channel.progress().step;
     if (worker.is_asked) *text = worker.channel.stacks();

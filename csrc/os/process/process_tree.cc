@@ -109,19 +109,25 @@ bool read_proc_file(const std::string& path, std::string* text) {
   return file.valid() && read_all(file.get(), text);
 }
 
-std::string describe_wait(pid_t pid) {
+ProcessWait wait_of(pid_t pid) {
+  ProcessWait wait;
   const std::string stat = read_stat(pid);
-  if (stat.empty()) return "gone";
-  std::string text = std::string("state ") + stat[0];
-  std::string where;
-  read_proc_file("/proc/" + std::to_string(pid) + "/wchan", &where);
-  if (!where.empty() && where != "0") text += " in " + where;
+  if (!stat.empty()) wait.state = stat[0];
+  read_proc_file("/proc/" + std::to_string(pid) + "/wchan", &wait.channel);
+  return wait;
+}
+
+std::string describe_wait(pid_t pid) {
+  const ProcessWait wait = wait_of(pid);
+  if (wait.state == 0) return "gone";
+  std::string text = std::string("state ") + wait.state;
+  if (!wait.channel.empty() && wait.channel != "0") text += " in " + wait.channel;
   return text;
 }
 
 bool is_suspended(pid_t pid) {
-  const std::string stat = read_stat(pid);
-  return !stat.empty() && (stat[0] == 'T' || stat[0] == 't' || stat[0] == 'D');
+  const char state = wait_of(pid).state;
+  return state == 'T' || state == 't' || state == 'D';
 }
 
 }  // namespace elastic::os

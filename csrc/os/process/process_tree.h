@@ -33,7 +33,14 @@ class ChildrenFile {
 // The whole text of a file of /proc; false when it cannot be read.
 bool read_proc_file(const std::string& path, std::string* text);
 
-// What a process waits for: "state D in folio_wait_bit". Unknown parts are left out.
+// The state of a process ('R', 'S', 'D', …; 0: no such process), and the kernel's function in which
+// it waits ("" or "0": unknown).
+struct ProcessWait {
+  char state = 0;
+  std::string channel;
+};
+ProcessWait wait_of(pid_t pid);
+// The same as text: "state D in folio_wait_bit". Unknown parts are left out.
 std::string describe_wait(pid_t pid);
 // Whether a process is stopped, traced or in an uninterruptible wait, so that it runs no code.
 // False if /proc does not tell.
