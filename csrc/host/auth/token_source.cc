@@ -67,3 +67,19 @@ Result<std::unique_ptr<os::TlsSession>> TokenSource::accept() {
 }
 
 }  // namespace elastic::host
+
+namespace elastic {
+
+Status check_token(const TokenOptions& options, const std::string& run_id) {
+  const auto source = host::TokenSource::open(options, nullptr);
+  if (!source.ok() || run_id.empty()) return source.status();
+  return (*source)->check(run_id);
+}
+
+Result<std::string> observer_token(const TokenOptions& options, const std::string& run_id) {
+  const auto source = host::TokenSource::open(options, nullptr);
+  if (!source.ok()) return source.status();
+  return (*source)->current().observer_token(run_id);
+}
+
+}  // namespace elastic

@@ -12,7 +12,7 @@
 #include "elastic/status.h"
 #include "elastic/token_options.h"
 #include "host/auth/token_list.h"
-#include "os/file/private_file.h"
+#include "os/file/file.h"
 #include "os/net/tls.h"
 
 namespace elastic::host {

@@ -13,7 +13,7 @@
 #include "os/base/fd.h"
 #include "os/file/rotating_file.h"
 #include "os/loop/clock.h"
-#include "os/process/kernel_log.h"
+#include "os/process/kernel_evidence.h"
 
 namespace elastic::host {
 namespace {

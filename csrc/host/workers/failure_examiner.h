@@ -12,7 +12,7 @@
 #include "core/workers/failure_cause.h"
 #include "elastic/time.h"
 #include "host/workers/run_files.h"
-#include "os/process/oom_counter.h"
+#include "os/process/kernel_evidence.h"
 
 namespace elastic::host {
 

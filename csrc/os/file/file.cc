@@ -3,14 +3,28 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <cstdio>
+#include <utility>
 
 #include "os/base/fd.h"
 #include "os/base/posix_error.h"
 
 namespace elastic::os {
 namespace {
+
+// Returns errno; EFBIG: there is more than `bytes_max`.
+int read_whole(int fd, std::size_t bytes_max, std::string* bytes) {
+  char piece[64 << 10];
+  while (true) {
+    const ssize_t got = ::read(fd, piece, sizeof piece);
+    if (got == 0) return 0;
+    if (got < 0 && errno != EINTR) return errno;
+    if (got > 0) bytes->append(piece, static_cast<std::size_t>(got));
+    if (bytes->size() > bytes_max) return EFBIG;
+  }
+}
 
 int write_all(int fd, std::string_view bytes) {
   while (!bytes.empty()) {
@@ -31,6 +45,18 @@ int sync_parent(const std::string& path) {
   return ::fsync(fd.get()) == 0 || errno == EINVAL ? 0 : errno;
 }
 
+bool is_same(const struct stat& a, const struct stat& b) {
+  return a.st_dev == b.st_dev && a.st_ino == b.st_ino && a.st_size == b.st_size &&
+         a.st_mode == b.st_mode && a.st_ctim.tv_sec == b.st_ctim.tv_sec &&
+         a.st_ctim.tv_nsec == b.st_ctim.tv_nsec;
+}
+
+std::string octal(mode_t mode) {
+  std::array<char, 16> text{};
+  std::snprintf(text.data(), text.size(), "%04o", static_cast<unsigned>(mode) & 07777U);
+  return text.data();
+}
+
 }  // namespace
 
 Result<std::optional<std::string>> read_file(const std::string& path, std::size_t bytes_max) {
@@ -40,17 +66,13 @@ Result<std::optional<std::string>> read_file(const std::string& path, std::size_
     return posix_error("cannot read " + path, errno);
   }
   std::string bytes;
-  char piece[64 << 10];
-  while (true) {
-    const ssize_t got = ::read(fd.get(), piece, sizeof piece);
-    if (got == 0) return std::optional(std::move(bytes));
-    if (got < 0 && errno != EINTR) return posix_error("cannot read " + path, errno);
-    if (got > 0) bytes.append(piece, static_cast<std::size_t>(got));
-    if (bytes.size() > bytes_max) {
-      return Status(StatusCode::kResourceExhausted, "cannot read " + path + ": it has more than " +
-                                                        std::to_string(bytes_max) + " bytes");
-    }
+  const int error = read_whole(fd.get(), bytes_max, &bytes);
+  if (error == EFBIG) {
+    return Status(StatusCode::kResourceExhausted, "cannot read " + path + ": it has more than " +
+                                                      std::to_string(bytes_max) + " bytes");
   }
+  if (error != 0) return posix_error("cannot read " + path, error);
+  return std::optional(std::move(bytes));
 }
 
 Status replace_file(const std::string& path, std::string_view bytes, Durability durability) {
@@ -76,6 +98,51 @@ Status append_to_file(const std::string& path, std::string_view bytes) {
   const UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
   const int error = fd.valid() ? write_all(fd.get(), bytes) : errno;
   return error == 0 ? Status() : posix_error("cannot write " + path, error);
+}
+
+Status PrivateFile::fault(const std::string& text) const {
+  return {StatusCode::kInvalidArgument, what_ + " " + path_ + " " + text};
+}
+
+// Kubernetes mounts a secret with root as its owner, readable by the group of the container.
+Status PrivateFile::check(const struct stat& found) const {
+  if (!S_ISREG(found.st_mode)) return fault("is not a regular file");
+  const uid_t self = ::geteuid();
+  if (found.st_uid != self && found.st_uid != 0 && self != 0) {
+    return fault("belongs to user " + std::to_string(found.st_uid) +
+                 ", and this process runs as user " + std::to_string(self) +
+                 ": use a file of your own");
+  }
+  const mode_t forbidden = found.st_uid == 0 ? 0027 : 0077;
+  if ((found.st_mode & forbidden) != 0) {
+    return fault("is accessible by other users (mode " + octal(found.st_mode) +
+                 "): run chmod 600 " + path_);
+  }
+  return {};
+}
+
+Result<std::optional<std::string>> PrivateFile::read_if_changed(std::size_t bytes_max) {
+  struct stat found {};
+  const int missing = ::stat(path_.c_str(), &found) == 0 ? 0 : errno;
+  if (was_read_ && (missing != 0 ? !seen_ : seen_ && is_same(*seen_, found))) {
+    return std::optional<std::string>();
+  }
+  was_read_ = true;
+  seen_.reset();
+  if (missing != 0) return fault("cannot be read: " + error_text(missing));
+  // Not blocking: the path may be a pipe that has no writer.
+  const UniqueFd fd(::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+  int error = fd.valid() ? 0 : errno;
+  seen_ = found;
+  if (error != 0) return fault("cannot be read: " + error_text(error));
+  if (::fstat(fd.get(), &found) != 0) return fault("cannot be read: " + error_text(errno));
+  seen_ = found;
+  if (Status bad = check(found); !bad.ok()) return bad;
+  std::string content;
+  error = read_whole(fd.get(), bytes_max, &content);
+  if (error == EFBIG) return fault("is longer than " + std::to_string(bytes_max) + " bytes");
+  if (error != 0) return fault("cannot be read: " + error_text(error));
+  return std::optional<std::string>(std::move(content));
 }
 
 }  // namespace elastic::os

@@ -1,4 +1,4 @@
-#include "os/process/oom_counter.h"
+#include "os/process/kernel_evidence.h"
 
 #include <gtest/gtest.h>
 
