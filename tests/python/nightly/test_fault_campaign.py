@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
 import namespaces
 import pytest
 
-from support.launching import clean_environment
+from support.launching import run_program
 from support.paths import ROOT
 
 pytestmark = [
@@ -28,10 +27,7 @@ def test_a_scene_writes_its_result(tmp_path: Path) -> None:
         *("--scene=worker-killed", f"--json={result}", f"--picture={drawn}"),
         f"--logs={tmp_path / 'logs'}",
     ]
-    done = subprocess.run(
-        command, cwd=ROOT, env=clean_environment(), capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
+    done = run_program(command, cwd=ROOT, check=True, timeout=600, grace_s=60.0)
     (run,) = json.loads(result.read_text())["results"]
     assert (run["outcome"], run["culprit"], run["orphans"]) == ("ok", "right", 0), done.stderr
     assert run["first_step"] > 0

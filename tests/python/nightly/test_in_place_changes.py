@@ -6,13 +6,12 @@ import json
 import os
 import re
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from support.launching import Job, Process, clean_environment, free_endpoint
+from support.launching import Job, Process, free_endpoint, job_at, run_program
 from support.paths import EXAMPLES, ROOT
 from support.waiting import eventually
 
@@ -28,10 +27,7 @@ LIMIT_S = 900.0
 @pytest.mark.parametrize("words", [(), ("--hosted",)], ids=["separate", "hosted"])
 def test_random_losses_and_joins_leave_the_training_undisturbed(words: list[str]) -> None:
     command = [sys.executable, "-m", "bench.in_place_soak", f"--changes={CHANGES}", *words]
-    done = subprocess.run(
-        command, cwd=ROOT, env=clean_environment(), capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    run_program(command, cwd=ROOT, check=True, timeout=1800, grace_s=60.0)
 
 
 def lines_until(node: Process, word: str) -> list[str]:
@@ -51,13 +47,10 @@ def accuracy(line: str) -> float:
 
 
 def digits(nnodes: str, delay: float) -> Job:
-    options = [
-        f"--nnodes={nnodes}", "--rdzv-backend=c10d", f"--rdzv-endpoint={free_endpoint()}",
-        "--rdzv-id=digits", "--on-membership-change=inplace", "--max-restarts=1000", "--warm",
-        "--restart-backoff=0",
-    ]  # fmt: skip
-    words = ["--steps=400", f"--delay-per-step={delay}"]
-    return Job(options, [str(EXAMPLES / "train_inplace.py"), *words], deadline_s=LIMIT_S)
+    options = ("--on-membership-change=inplace", "--max-restarts=1000", "--warm",
+               "--restart-backoff=0")  # fmt: skip
+    program = [str(EXAMPLES / "train_inplace.py"), "--steps=400", f"--delay-per-step={delay}"]
+    return job_at(free_endpoint(), nnodes, program, *options, deadline_s=LIMIT_S)
 
 
 def test_digits_through_twenty_changes_have_the_accuracy_of_an_undisturbed_run(

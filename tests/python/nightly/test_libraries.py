@@ -5,18 +5,19 @@ Lightning and torchx are not part of the test extra: CONTRIBUTING.md has the com
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import os
 import re
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from elastic.cli import install_shim
 
-from support.launching import assert_all_ended, clean_environment, free_port, launcher_command
+from support.launching import clean_environment, free_port, launcher_command, run_program
+from support.waiting import together
 
 if importlib.util.find_spec("lightning") is None:
     pytest.skip("lightning is not installed", allow_module_level=True)
@@ -68,23 +69,11 @@ rank, total = trainer.global_rank, trainer.world_size
 
 def run_nodes(commands: list[list[str]], folder: Path, **more: str) -> str:
     """Runs one command for each node at once; all must succeed. Returns their output."""
-    environ = clean_environment(**more)
-    nodes = [
-        subprocess.Popen(
-            command, cwd=folder, env=environ, text=True,
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        )
-        for command in commands
-    ]  # fmt: skip
-    try:
-        ended = [node.communicate(timeout=DEADLINE_S) for node in nodes]
-    finally:
-        for node in nodes:
-            node.kill()
-            node.wait()
-    assert [node.returncode for node in nodes] == [0] * len(nodes), ended
-    assert_all_ended(environ, DEADLINE_S)
-    return "".join(out + err for out, err in ended)
+    run = functools.partial(
+        run_program, environ=clean_environment(**more), cwd=folder, check=True, timeout=DEADLINE_S
+    )
+    ended = together(*(functools.partial(run, command) for command in commands))
+    return "".join(done.stdout + done.stderr for done in ended)
 
 
 def lines_of(output: str) -> list[str]:

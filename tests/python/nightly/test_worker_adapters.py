@@ -74,8 +74,7 @@ print("step", reported()[0])
 def run(tmp_path: Path, script: str) -> str:
     path = tmp_path / "train.py"
     path.write_text(REPORTED + script)
-    done = launch("--standalone", str(path), cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    done = launch("--standalone", str(path), cwd=tmp_path, check=True)
     return done.stdout.splitlines()[-1]
 
 
@@ -100,6 +99,5 @@ def test_accelerate_example_saves_and_continues(tmp_path: Path) -> None:
     command = ("--standalone", "--nproc-per-node=2", str(ROOT / "examples/accelerate_digits.py"),
                f"--checkpoint={tmp_path / 'state'}")  # fmt: skip
     for steps in (10, 15):
-        done = launch(*command, f"--steps={steps}")
-        assert done.returncode == 0, done.stderr
+        done = launch(*command, f"--steps={steps}", check=True)
         assert f"stopped after {steps} steps" in done.stdout

@@ -6,7 +6,6 @@ import copy
 import os
 import pickle
 import signal
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,7 @@ from elastic import (
 )
 from elastic.rendezvous import RendezvousParameters, get_rendezvous_handler
 
-from support.launching import DEADLINE_S, Process, clean_environment, free_port
+from support.launching import DEADLINE_S, free_port, started
 from support.waiting import together
 
 
@@ -38,7 +37,7 @@ def agent(program: str, **more: Any) -> LocalElasticAgent:
     )
 
 
-def test_success_has_no_failures() -> None:
+def test_success_has_no_failures_and_an_agent_runs_once() -> None:
     runner = agent("exit 0")
     assert runner.get_worker_group().state is WorkerState.INIT
     result = runner.run()
@@ -48,6 +47,8 @@ def test_success_has_no_failures() -> None:
     assert (group.group_rank, group.group_world_size, group.state) == (0, 1, result.state)
     assert [worker.global_rank for worker in group.workers] == [0, 1]
     assert all(worker.id and worker.world_size == 2 for worker in group.workers)
+    with pytest.raises(RuntimeError, match="once"):
+        runner.run()
 
 
 @pytest.mark.parametrize(("given", "expected"), [(None, "1"), ("0", "0")])
@@ -90,26 +91,26 @@ def test_stop_request_before_the_start_is_kept() -> None:
     assert runner.run().exit_code == 128 + signal.SIGTERM
 
 
-def test_agent_can_run_only_once() -> None:
-    runner = agent("exit 0")
-    runner.run()
-    with pytest.raises(RuntimeError, match="once"):
-        runner.run()
+MEETING = _C.RendezvousOptions(endpoint_host="127.0.0.1", endpoint_port=1)
 
 
 @pytest.mark.parametrize(
-    ("fields", "expected"),
+    ("fields", "more", "expected"),
     [
-        ({"entrypoint": ""}, "the entry point is empty"),
-        ({"local_world_size": 0}, "local_world_size is 0"),
-        ({"max_restarts": -1}, "max_restarts is -1"),
-        ({"master_addr": "127.0.0.1", "local_addr": "127.0.0.2"}, "different addresses"),
+        ({"entrypoint": ""}, {}, "the entry point is empty"),
+        ({"local_world_size": 0}, {}, "local_world_size is 0"),
+        ({"max_restarts": -1}, {}, "max_restarts is -1"),
+        ({"master_addr": "127.0.0.1", "local_addr": "127.0.0.2"}, {}, "different addresses"),
+        ({"local_addr": "127.0.0.1"}, {"rendezvous": MEETING}, "rendezvous"),
+        ({}, {"stop_scope": "x"}, "stop_scope is 'x': expected one of group, leader"),
     ],
 )
-def test_invalid_spec_is_rejected(fields: dict[str, Any], expected: str) -> None:
+def test_invalid_settings_are_rejected(
+    fields: dict[str, Any], more: dict[str, Any], expected: str
+) -> None:
     spec = WorkerSpec(**({"role": "r", "local_world_size": 1, "entrypoint": "/bin/true"} | fields))
     with pytest.raises(ConfigError, match=expected):
-        LocalElasticAgent(spec, environment={})
+        LocalElasticAgent(spec, environment={}, **more)
 
 
 def test_agents_of_several_nodes_share_one_rendezvous() -> None:
@@ -135,19 +136,14 @@ def test_agents_of_several_nodes_share_one_rendezvous() -> None:
     assert (one.exit_code, other.exit_code) == (4, 4)
     assert (one.restart_count, other.restart_count) == (1, 1)
     assert one.job is not None and other.job is not None
+    assert one.job.outcome == _C.JobOutcome.FAILED and "exit_code=4" in repr(one.job)
+    assert pickle.loads(pickle.dumps(one)) == copy.deepcopy(one) == one
     assert (one.job.node, one.job.rank) == (other.job.node, other.job.rank)
     assert sorted(runner.get_worker_group().group_rank or 0 for runner in runners) == [0, 1]
     ranks = [
         worker.global_rank for runner in runners for worker in runner.get_worker_group().workers
     ]
     assert sorted(ranks) == [0, 1, 2, 3]
-
-
-def test_the_address_of_a_node_of_several_belongs_to_its_rendezvous() -> None:
-    spec = WorkerSpec(role="r", local_world_size=1, entrypoint="/bin/true", local_addr="127.0.0.1")
-    meeting = _C.RendezvousOptions(endpoint_host="127.0.0.1", endpoint_port=1)
-    with pytest.raises(ConfigError, match="rendezvous"):
-        LocalElasticAgent(spec, environment={}, rendezvous=meeting)
 
 
 def test_master_addr_of_a_spec_replaces_that_of_the_rendezvous(tmp_path: Path) -> None:
@@ -165,24 +161,6 @@ def test_master_addr_of_a_spec_replaces_that_of_the_rendezvous(tmp_path: Path) -
     assert runner.run().exit_code == 0
     assert (tmp_path / "seen").read_text() == "node0.example\n"
     assert runner.get_worker_group().master_addr == "node0.example"
-
-
-def test_an_unknown_stop_scope_is_an_error() -> None:
-    spec = WorkerSpec(role="default", local_world_size=1, entrypoint="true")
-    with pytest.raises(ConfigError, match="stop_scope is 'x': expected one of group, leader"):
-        LocalElasticAgent(spec, environment={}, stop_scope="x")
-
-
-def test_the_result_of_a_job_of_several_nodes_can_be_pickled_and_copied() -> None:
-    # One node is enough for a job whose result comes from a coordinator.
-    rendezvous = _C.RendezvousOptions(
-        endpoint_host="127.0.0.1", endpoint_port=free_port(), max_nodes=2, last_call_timeout=0.1
-    )
-    result = agent("exit 3", rendezvous=rendezvous).run()
-    assert result.job is not None and result.job.outcome == _C.JobOutcome.FAILED
-    assert pickle.loads(pickle.dumps(result)) == result
-    assert copy.deepcopy(result) == result
-    assert "exit_code=3" in repr(result.job)
 
 
 SIGNALLED = """
@@ -215,17 +193,8 @@ except SignalException as error:
     ],
 )
 def test_a_signal_stops_the_workers_unless_the_program_handles_it(kind: str, printed: str) -> None:
-    with Process(
-        [sys.executable, "-c", SIGNALLED, kind],
-        env=clean_environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as program:
-        try:
-            assert program.stdout.readline() == "ready\n"
-            program.send_signal(signal.SIGTERM)
-            stdout, stderr = program.communicate(timeout=DEADLINE_S)
-        finally:
-            program.kill()
+    with started([sys.executable, "-c", SIGNALLED, kind]) as program:
+        assert program.stdout.readline() == "ready\n"
+        program.send_signal(signal.SIGTERM)
+        stdout, stderr = program.communicate(timeout=DEADLINE_S)
     assert (stdout, program.returncode) == (f"saved\n{printed}\n", 0), stderr

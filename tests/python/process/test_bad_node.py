@@ -7,13 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from support.launching import Job, await_line, free_endpoint, launch
+from support.launching import await_line, free_endpoint, launch, shell_job
 
 
 @pytest.mark.smoke
 def test_bad_node_leaves_and_a_spare_takes_its_place(tmp_path: Path) -> None:
-    options = ["--nnodes=2", f"--rdzv-endpoint={free_endpoint()}", "--rdzv-id=job", "--no-python"]
-    options += ["--rdzv-backend=c10d", "--rdzv-conf=settle=0", "--bad-node-codes=40-42"]
+    options = ("--rdzv-conf=settle=0", "--bad-node-codes=40-42")
     found = tmp_path / "found"
     worker = f"""
         echo round $ELASTIC_ROUND
@@ -22,7 +21,7 @@ def test_bad_node_leaves_and_a_spare_takes_its_place(tmp_path: Path) -> None:
         test "$BAD" = 1 && exit 42
         exec sleep 1000
     """
-    with Job(options, ["sh", "-c", worker]) as nodes:
+    with shell_job(free_endpoint(), "2", worker, *options) as nodes:
         good = nodes.start(f"--result-json={tmp_path / 'good.json'}")
         await_line(good, "as host")  # the coordinator stays
         bad = nodes.start(f"--result-json={tmp_path / 'bad.json'}", BAD="1")

@@ -8,7 +8,7 @@ import pytest
 from elastic import _C, ConfigError, LocalElasticAgent, WorkerSpec, observe
 from elastic.agent.server.native_elastic_agent import NativeElasticAgent
 
-from support.launching import launch
+from support.launching import clean_environment, launch
 
 BYTES = os.fsdecode(b"a\xffb")
 SHOWN = "a\\xffb"
@@ -63,11 +63,12 @@ def test_bytes_of_this_host_reach_the_job() -> None:
     done = launch(
         *("--standalone", "--tee=3", "--no-python"),
         *(f"--log-line-prefix-template={BYTES}:", f"--duplicate-stdout-filters={BYTES}"),
-        *("/bin/sh", "-c", 'echo "$0"', BYTES),
+        *("/bin/sh", "-c", 'echo "$0 $ODD"', BYTES),
         errors="surrogateescape",
+        environ=clean_environment(ODD=BYTES),
+        check=True,
     )
-    assert done.returncode == 0, done.stderr
-    assert f"{BYTES}:{BYTES}" in done.stdout
+    assert f"{BYTES}:{BYTES} {BYTES}\n" in done.stdout
 
 
 def test_a_time_that_is_no_number_is_refused() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from elastic import ConfigError
 from elastic.cli import cluster, resolve
-from elastic.cli.config import JobConfig
+from elastic.cli.config import JobConfig, RendezvousConfig
 
 from support.launching import Job, free_endpoint
 
@@ -33,6 +33,12 @@ C10D = "--rdzv-backend=c10d"
 
 def configure(environ: dict[str, str], *options: str) -> JobConfig:
     return resolve.parse([*options, "--no-python", "/bin/true"], environ)
+
+
+def rendezvous(environ: dict[str, str], *options: str) -> RendezvousConfig:
+    found = configure(environ, *options).rendezvous
+    assert found is not None
+    return found
 
 
 def refusal(environ: dict[str, str], *options: str) -> str:
@@ -61,17 +67,15 @@ def test_nothing_is_taken_from_a_scheduler_unless_asked_for() -> None:
 
 
 def test_a_port_can_be_given_for_the_endpoint_of_the_scheduler() -> None:
-    job = configure(SLURM, C10D, "--nnodes=1:4", "--rdzv-endpoint=auto:4000", "--rdzv-id=x")
-    assert job.rendezvous is not None
-    where = (job.rendezvous.endpoint_host, job.rendezvous.endpoint_port)
-    assert where == ("gpu02", 4000)
+    options = (C10D, "--nnodes=1:4", "--rdzv-endpoint=auto:4000", "--rdzv-id=x")
+    found = rendezvous(SLURM, *options)
+    assert (found.endpoint_host, found.endpoint_port) == ("gpu02", 4000)
 
 
 def test_static_ranks_come_from_the_scheduler_too() -> None:
-    job = configure(SLURM, "--nnodes=auto", "--node-rank=auto", "--master-addr=auto")
-    assert job.rendezvous is not None
-    assert (job.rendezvous.backend, job.rendezvous.node_rank) == ("static", 2)
-    assert (job.rendezvous.endpoint_host, job.rendezvous.endpoint_port) == ("gpu02", 29500)
+    found = rendezvous(SLURM, "--nnodes=auto", "--node-rank=auto", "--master-addr=auto")
+    assert (found.backend, found.node_rank) == ("static", 2)
+    assert (found.endpoint_host, found.endpoint_port) == ("gpu02", 29500)
 
 
 @pytest.mark.parametrize(
@@ -117,9 +121,8 @@ def test_kubeflow_variables_are_used_for_auto_on_the_command_line() -> None:
 
 def test_the_variables_of_options_may_be_auto() -> None:
     environ = SLURM | {"PET_NNODES": "auto", "PET_RDZV_ENDPOINT": "auto", "PET_RDZV_ID": "auto"}
-    job = configure(environ, C10D)
-    assert job.rendezvous is not None
-    assert (job.rendezvous.max_nodes, job.rendezvous.endpoint_host) == (4, "gpu02")
+    found = rendezvous(environ, C10D)
+    assert (found.max_nodes, found.endpoint_host) == (4, "gpu02")
 
 
 def test_an_indexed_job_has_rank_endpoint_and_run_id_but_no_number_of_nodes() -> None:

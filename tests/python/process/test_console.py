@@ -6,14 +6,15 @@ import json
 import os
 import select
 import signal
-import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from support.launching import (
     DEADLINE_S,
-    assert_all_ended,
     clean_environment,
     launched,
     launcher_command,
@@ -23,76 +24,56 @@ from support.launching import (
 FAILING = ["--no-python", "/bin/sh", "-c", "exit 5"]
 
 
-def run_with(stderr: int | None, *words: str, **environ: str) -> int:
-    variables = clean_environment(**environ)
-    done = subprocess.run(
-        launcher_command(*words),
-        env=variables,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=stderr,
-        timeout=DEADLINE_S,
-        check=False,
-    )
-    assert_all_ended(variables)
-    return done.returncode
+def end_of(*words: str, environ: dict[str, str] | None = None, **streams: Any) -> tuple[int, str]:
+    """Exit code and stderr of a launcher with these streams."""
+    with launched(*words, environ=environ, **streams) as process:
+        _, stderr = process.communicate(timeout=DEADLINE_S)
+    return process.returncode, stderr
 
 
-def broken_console(kind: str) -> int:
+@contextmanager
+def broken(kind: str) -> Iterator[int]:
+    """A descriptor to which nothing can be written."""
     if kind == "a full disk":
-        return os.open("/dev/full", os.O_WRONLY)
-    reader, writer = os.pipe()
-    os.close(reader)
-    return writer
+        writer = os.open("/dev/full", os.O_WRONLY)
+    else:
+        reader, writer = os.pipe()
+        os.close(reader)
+    try:
+        yield writer
+    finally:
+        os.close(writer)
 
 
 @pytest.mark.parametrize("kind", ["a full disk", "a closed pipe"])
 @pytest.mark.parametrize("level", ["WARNING", "DEBUG"])
 def test_a_broken_console_keeps_code_and_error_file(kind: str, level: str, tmp_path: Path) -> None:
     error_file = tmp_path / "error.json"
-    console = broken_console(kind)
-    try:
-        code = run_with(console, *FAILING, TORCHELASTIC_ERROR_FILE=str(error_file), LOGLEVEL=level)
-    finally:
-        os.close(console)
-    assert code == 5
+    environ = clean_environment(TORCHELASTIC_ERROR_FILE=str(error_file), LOGLEVEL=level)
+    with broken(kind) as console:
+        assert end_of(*FAILING, environ=environ, stderr=console)[0] == 5
     assert json.loads(error_file.read_text())["message"]["errorCode"] == 5
 
 
 def test_a_usage_error_keeps_its_code_without_a_console() -> None:
-    console = broken_console("a closed pipe")
-    try:
-        assert run_with(console, "--no-such-option", "x") == 2
-    finally:
-        os.close(console)
+    with broken("a closed pipe") as console:
+        assert end_of("--no-such-option", "x", stderr=console)[0] == 2
 
 
 @pytest.mark.parametrize("words", [["--help"], ["drain", "--help"]])
 def test_help_to_a_closed_pipe_is_not_an_error(words: list[str]) -> None:
-    reader, writer = os.pipe()
-    os.close(reader)
-    done = subprocess.run(
-        launcher_command(*words), stdout=writer, stderr=subprocess.PIPE, timeout=DEADLINE_S
-    )
-    os.close(writer)
-    assert (done.returncode, done.stderr) == (0, b"")
+    with broken("a closed pipe") as writer:
+        assert end_of(*words, stdout=writer) == (0, "")
 
 
 @pytest.mark.parametrize(
     "words", [["--help"], ["help"], ["--dry-run", *FAILING], ["status", "--help"]]
 )
 def test_output_to_a_full_disk_is_an_error(words: list[str]) -> None:
-    with open("/dev/full", "w") as full:
-        done = subprocess.run(
-            launcher_command(*words),
-            env=clean_environment(PYTHONUNBUFFERED=""),
-            stdout=full,
-            stderr=subprocess.PIPE,
-            text=True,
-            timeout=DEADLINE_S,
-        )
-    assert done.stderr == "elastic-launch: cannot write the output: No space left on device\n"
-    assert done.returncode == 74
+    message = "elastic-launch: cannot write the output: No space left on device\n"
+    with broken("a full disk") as full:
+        environ = clean_environment(PYTHONUNBUFFERED="")
+        assert end_of(*words, environ=environ, stdout=full) == (74, message)
 
 
 @pytest.mark.parametrize("closed", ["2>&-", "0<&- 1>&- 2>&-", "1>&-"])

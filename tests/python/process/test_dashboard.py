@@ -7,18 +7,17 @@ import base64
 import json
 import os
 import signal
-import subprocess
 import threading
 import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from support.launching import Job, clean_environment, free_endpoint, launch, launcher_command
+from support.launching import Job, free_endpoint, launch, shell_job
 
 pytest.importorskip("aiohttp")
 from aiohttp import test_utils, web
@@ -26,9 +25,10 @@ from elastic.cli import dashboard
 from elastic.errors import RendezvousUnavailable
 
 from support import browser
+from support.dashboards import events, served
 from support.snapshots import snapshot
 
-WORKER = ["--no-python", "/bin/sh", "-c", "echo $RANK; echo worker $RANK >&2; exec sleep 1000"]
+WORKER = "echo $RANK; echo worker $RANK >&2; exec sleep 1000"
 
 
 @pytest.fixture
@@ -38,42 +38,10 @@ def endpoint() -> str:
 
 @pytest.fixture
 def job(endpoint: str) -> Iterator[Job]:
-    options = [
-        *("--nnodes=2", "--rdzv-backend=c10d", f"--rdzv-endpoint={endpoint}"),
-        *("--rdzv-id=<b>job", "--nproc-per-node=2", "--max-restarts=1"),
-    ]
-    with Job(options, WORKER) as running:
+    options = ("--nproc-per-node=2", "--max-restarts=1")
+    with shell_job(endpoint, "2", WORKER, *options, run_id="<b>job") as running:
         running.start_nodes(2, lines=2)
         yield running
-
-
-@contextmanager
-def served(endpoint: str) -> Iterator[str]:
-    """The address of a dashboard for this endpoint."""
-    process = subprocess.Popen(
-        launcher_command("dashboard", endpoint, "--bind=127.0.0.1:0"),
-        env=clean_environment(),
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        line = process.stderr.readline()
-        assert line.startswith("elastic-launch dashboard: http://127.0.0.1:"), line
-        yield line.split()[-1]
-    finally:
-        process.kill()
-        process.communicate()
-
-
-def events(url: str) -> Iterator[tuple[str, Any]]:
-    with urllib.request.urlopen(f"{url}events", timeout=120) as stream:
-        kind = ""
-        for line in stream:
-            name, _, value = line.decode().rstrip("\n").partition(": ")
-            if name == "event":
-                kind = value
-            elif name == "data":
-                yield kind, json.loads(value)
 
 
 def first_job(url: str) -> dict[str, Any]:

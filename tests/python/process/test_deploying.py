@@ -179,19 +179,11 @@ def ranks_of_round(number: int) -> list[str]:
     return [f"{rank} {size} {rank // per_node} {number}" for rank in range(size)]
 
 
-def test_two_bare_hosts_run_the_command_of_the_document(
+def test_two_bare_hosts_run_the_command_of_the_document_also_after_a_reboot(
     cluster: Cluster, bare_hosts: BareHosts
 ) -> None:
-    second = bare_hosts.run(1)  # node0, which hosts the coordinator, may be later
-    first = bare_hosts.run(0)
-    assert_succeeded(first)
-    assert_succeeded(second)
-    assert sorted(cluster.places()) == sorted(ranks_of_round(0))
-
-
-def test_a_bare_host_that_was_rebooted_joins_again(cluster: Cluster, bare_hosts: BareHosts) -> None:
+    second = bare_hosts.run(1, WAIT="1")  # node0, which hosts the coordinator, may be later
     first = bare_hosts.run(0, WAIT="1")
-    second = bare_hosts.run(1, WAIT="1")
     eventually(lambda: sorted(cluster.places()) == sorted(ranks_of_round(0)))
     second.kill()
     _, stderr = second.communicate(timeout=DEADLINE_S)
@@ -269,15 +261,24 @@ def container(pod: dict[str, Any]) -> list[str]:
     return found["command"]
 
 
+def run_on_both(
+    cluster: Cluster, hosts: str, command: list[str], *own: str, **variables: str
+) -> None:
+    """Runs one command as two nodes do, with these variables; ``own``: further ones of each."""
+    script = """
+        env $1 "${@:3}" & first=$!
+        env $2 "${@:3}"; second=$?
+        wait $first && exit $second
+    """
+    assert_succeeded(cluster.start(hosts, script, *(own or ("", "")), *command, **variables))
+    assert_four_ranks(cluster, "--checkpoint=/checkpoints/digits.pt")
+
+
 def run_pods(cluster: Cluster, name: str, command: list[str], domain: str) -> None:
     """One process for each index, with the variables, host name and DNS name of its pod."""
     hosts = "\n".join(f"127.0.1.{i + 1} {name}-{i}.{domain} {name}-{i}" for i in range(NODES))
-    script = """
-        JOB_COMPLETION_INDEX=0 HOSTNAME="$1-0" "${@:2}" & first=$!
-        JOB_COMPLETION_INDEX=1 HOSTNAME="$1-1" "${@:2}"; second=$?
-        wait $first && exit $second
-    """
-    assert_succeeded(cluster.start(hosts, script, name, *command))
+    own = [f"JOB_COMPLETION_INDEX={i} HOSTNAME={name}-{i}" for i in range(NODES)]
+    run_on_both(cluster, hosts, command, *own)
 
 
 def test_indexed_job_runs_on_all_pods(cluster: Cluster) -> None:
@@ -288,7 +289,6 @@ def test_indexed_job_runs_on_all_pods(cluster: Cluster) -> None:
     assert service["spec"]["selector"].items() <= pod["metadata"]["labels"].items()
     assert f"--nnodes={job['spec']['completions']}" in container(pod)
     run_pods(cluster, job["metadata"]["name"], container(pod), "digits.default.svc.cluster.local")
-    assert_four_ranks(cluster, "--checkpoint=/checkpoints/digits.pt")
 
 
 def test_job_set_runs_on_all_pods(cluster: Cluster) -> None:
@@ -299,7 +299,6 @@ def test_job_set_runs_on_all_pods(cluster: Cluster) -> None:
     name = f"{job_set['metadata']['name']}-{replicated['name']}-0"  # <jobset>-<job>-<replica>
     domain = f"{job_set['spec']['network']['subdomain']}.default.svc.cluster.local"
     run_pods(cluster, name, container(spec["template"]), domain)
-    assert_four_ranks(cluster, "--checkpoint=/checkpoints/digits.pt")
 
 
 def test_kubeflow_train_job_runs_on_all_pods(cluster: Cluster) -> None:
@@ -308,25 +307,10 @@ def test_kubeflow_train_job_runs_on_all_pods(cluster: Cluster) -> None:
     trainer = job["spec"]["trainer"]
     assert trainer["numNodes"] == NODES
     first = "digits-node-0-0.digits"
-    script = """
-        PET_NODE_RANK=0 "$@" & first=$!
-        PET_NODE_RANK=1 "$@"; second=$?
-        wait $first && exit $second
-    """
     variables = {"PET_NNODES": "2", "PET_NPROC_PER_NODE": str(trainer["numProcPerNode"])}
     variables |= {"PET_MASTER_ADDR": first, "PET_MASTER_PORT": "29400"}
-    assert_succeeded(cluster.start(f"127.0.1.1 {first}", script, *trainer["command"], **variables))
-    assert_four_ranks(cluster, "--checkpoint=/checkpoints/digits.pt")
-
-
-def run_on_both(cluster: Cluster, hosts: str, command: list[str], **variables: str) -> None:
-    """Runs one command as two nodes do whose variables are the same."""
-    script = """
-        "$@" & first=$!
-        "$@"; second=$?
-        wait $first && exit $second
-    """
-    assert_succeeded(cluster.start(hosts, script, *command, **variables))
+    ranks = ("PET_NODE_RANK=0", "PET_NODE_RANK=1")
+    run_on_both(cluster, f"127.0.1.1 {first}", trainer["command"], *ranks, **variables)
 
 
 def test_kubeflow_pytorch_job_runs_on_all_pods(cluster: Cluster) -> None:
@@ -338,7 +322,6 @@ def test_kubeflow_pytorch_job_runs_on_all_pods(cluster: Cluster) -> None:
     variables = {"PET_NNODES": "2:2", "PET_RDZV_BACKEND": policy["rdzvBackend"]}
     variables["PET_RDZV_ENDPOINT"] = f"{first}:23456"
     run_on_both(cluster, f"127.0.1.1 {first}", container(worker["template"]), **variables)
-    assert_four_ranks(cluster, "--checkpoint=/checkpoints/digits.pt")
 
 
 def test_volcano_job_runs_on_all_pods(cluster: Cluster) -> None:
@@ -349,7 +332,6 @@ def test_volcano_job_runs_on_all_pods(cluster: Cluster) -> None:
     assert f"--nnodes={NODES}" in command
     name = job["metadata"]["name"]
     run_on_both(cluster, f"127.0.1.1 {name}-{task['name']}-0.{name}", command)
-    assert_four_ranks(cluster, "--checkpoint=/checkpoints/digits.pt")
 
 
 def test_skypilot_job_runs_on_all_nodes(cluster: Cluster) -> None:
@@ -359,7 +341,6 @@ def test_skypilot_job_runs_on_all_nodes(cluster: Cluster) -> None:
     variables = {"SKYPILOT_NUM_NODES": str(task["num_nodes"]), "SKYPILOT_NUM_GPUS_PER_NODE": gpus}
     variables |= {"SKYPILOT_NODE_IPS": "127.0.1.1\n127.0.1.2", "SKYPILOT_TASK_ID": "sky-1"}
     run_on_both(cluster, "", ["bash", "-c", task["run"]], **variables)
-    assert_four_ranks(cluster, "--checkpoint=/checkpoints/digits.pt")
 
 
 # ---- Ray: a module that runs each task on a thread.
@@ -448,6 +429,12 @@ def test_pods_keep_checkpoints_and_have_shared_memory(name: str, pod: dict[str, 
     assert volumes[mounted["/dev/shm"]]["emptyDir"]["medium"] == "Memory"
 
 
+def documented_codes(action: str) -> list[int]:
+    rows = (ROOT / "docs/deploying.md").read_text().splitlines()
+    (row,) = (row for row in rows if row.startswith("| ") and f"`{action}`" in row)
+    return [int(code) for code in row.split("|")[1].split(",")]
+
+
 @pytest.mark.parametrize("name", ["kubernetes-indexed-job.yaml", "jobset.yaml"])
 def test_exit_codes_of_a_pod_have_the_actions_of_the_document(name: str) -> None:
     text = (RECIPES / name).read_text()
@@ -457,27 +444,11 @@ def test_exit_codes_of_a_pod_have_the_actions_of_the_document(name: str) -> None
             r"action: (\w+)\s+onExitCodes:\s+operator: In\s+values: \[(.*)\]", text
         )
     }
-    rows = (ROOT / "docs/deploying.md").read_text().splitlines()
-    document = {
-        action: [int(code) for code in row.split("|")[1].split(",")]
-        for action in ("Ignore", "FailJob")
-        for row in rows
-        if row.startswith("| ") and f"`{action}`" in row
-    }
-    assert found == document
-
-
-def codes_to_try_again() -> list[int]:
-    row = next(
-        row
-        for row in (ROOT / "docs/deploying.md").read_text().splitlines()
-        if row.startswith("| ") and "`Ignore`" in row
-    )
-    return [int(code) for code in row.split("|")[1].split(",")]
+    assert found == {action: documented_codes(action) for action in ("Ignore", "FailJob")}
 
 
 def test_exit_codes_of_the_other_recipes_are_those_of_the_document() -> None:
-    again = codes_to_try_again()
+    again = documented_codes("Ignore")
     sky = yaml.safe_load((RECIPES / "skypilot.yaml").read_text())
     assert sky["resources"]["job_recovery"]["recover_on_exit_codes"] == again
     [codes] = re.findall(
@@ -497,9 +468,3 @@ def test_every_recipe_is_described() -> None:
     page = (ROOT / "docs/deploying.md").read_text()
     named = set(re.findall(r"examples/deploy/([\w.-]+)", page))
     assert named == {path.name for path in RECIPES.iterdir()}
-
-
-def test_batch_script_is_valid() -> None:
-    bash = shutil.which("bash")
-    assert bash is not None
-    subprocess.run([bash, "-n", RECIPES / "slurm.sbatch"], check=True)

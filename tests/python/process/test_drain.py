@@ -20,35 +20,35 @@ from support.launching import (
     Process,
     await_line,
     free_endpoint,
+    job_at,
     launch,
     launched,
     launcher_command,
     run_program,
 )
 from support.stopping import EXIT_STOPPED, MANY, STUB, await_steps, stops
-from support.waiting import eventually, stall_for_test
+from support.waiting import stall_for_test
 
 ROUNDS = int(os.environ.get("ELASTIC_DRAIN_ROUNDS", "4"))
 
 
-def check_one_step(directory: Path, ranks: int, round_number: int = 0) -> int:
+def check_one_step(directory: Path, ranks: int) -> int:
     at = stops(directory)
-    assert sorted(at) == [f"stopped.{round_number}.{rank}" for rank in range(ranks)], at
+    assert sorted(at) == [f"stopped.0.{rank}" for rank in range(ranks)], at
     (step,) = set(at.values())
     return step
 
 
-def stopped(job: Process, number: signal.Signals = signal.SIGTERM) -> str:
-    """What a job prints that stops at an agreed step because of a signal."""
-    job.send_signal(number)
+def stopped(job: Process) -> str:
+    """What a job prints that stops at an agreed step because of SIGTERM."""
+    job.terminate()
     _, stderr = job.communicate(timeout=DEADLINE_S)
     assert job.returncode == EXIT_STOPPED, stderr
     return stderr
 
 
-def two_nodes(endpoint: str, *options: str) -> list[str]:
-    return ["--nnodes=2", "--nproc-per-node=2", "--rdzv-backend=c10d", "--rdzv-id=drain",
-            f"--rdzv-endpoint={endpoint}", *options]  # fmt: skip
+def two_nodes(endpoint: str, program: list[str], *options: str) -> Job:
+    return job_at(endpoint, "2", program, "--nproc-per-node=2", *options, run_id="drain")
 
 
 @pytest.mark.smoke
@@ -75,10 +75,8 @@ def test_random_notice_to_one_of_two_nodes(turn: int, tmp_path: Path) -> None:
     chance = random.Random(turn)
     steps = MANY if turn % 4 else str(chance.randrange(4, 60))  # around the last step, too
     pace = chance.choice(["0", "1", "20"])
-    with Job(
-        two_nodes(free_endpoint(), "--drain=60", "--max-restarts=1"),
-        [STUB, str(tmp_path), steps, pace],
-    ) as job:
+    program = [STUB, str(tmp_path), steps, pace]
+    with two_nodes(free_endpoint(), program, "--drain=60", "--max-restarts=1") as job:
         job.start_nodes(2, 2)
         stall_for_test(chance.uniform(0, 0.3))
         chance.choice(job.nodes).send_signal(signal.SIGTERM)
@@ -94,34 +92,13 @@ def test_random_notice_to_one_of_two_nodes(turn: int, tmp_path: Path) -> None:
         assert codes <= {0, 143}, logs
 
 
-def test_notice_during_the_start_waits_for_the_last_rank(tmp_path: Path) -> None:
-    options = ("--standalone", "--nproc-per-node=2", "--drain=60")
-    begins = tmp_path / "begins"
-    with launched(*options, STUB, str(tmp_path), MANY, "1", f"late:{begins}") as job:
-        eventually((tmp_path / "step.0.0").exists)
-        job.send_signal(signal.SIGTERM)
-        await_line(job, "waiting: no rank has reported a step")
-        begins.touch()
-        _, stderr = job.communicate(timeout=DEADLINE_S)
-    assert job.returncode == EXIT_STOPPED, stderr
-    check_one_step(tmp_path, 2)
-
-
-def test_rank_that_never_reports_is_named_and_stopped_last(tmp_path: Path) -> None:
-    options = ("--standalone", "--nproc-per-node=2", "--drain=60", "--shutdown-timeout=5")
-    with launched(*options, STUB, str(tmp_path), MANY, "20", "silent:1") as job:
-        await_steps(job, 1)
-        stderr = stopped(job)
-    assert "rank 1 has reported no step" in stderr
-    assert sorted(stops(tmp_path)) == ["stopped.0.0"]
-
-
-def test_a_second_signal_is_the_ordinary_stop(tmp_path: Path) -> None:
+def test_a_second_signal_after_a_drain_signal_is_the_ordinary_stop(tmp_path: Path) -> None:
     script = tmp_path / "silent.py"
     script.write_text("import signal\nprint('begun', flush=True)\nsignal.pause()\n")
-    with launched("--standalone", "--drain=100", "--drain-signal=USR1", str(script)) as job:
+    with launched("--standalone", "--drain-signal=USR1", str(script)) as job:
         assert job.stdout.readline() == "begun\n"
         job.send_signal(signal.SIGUSR1)
+        await_line(job, r"stopping all ranks at an agreed step \(signal 10 \(SIGUSR1\)")
         await_line(job, "waiting: no rank has reported a step")
         job.send_signal(signal.SIGTERM)
         _, stderr = job.communicate(timeout=DEADLINE_S)
@@ -159,19 +136,10 @@ def test_rank_that_fails_after_it_has_stopped_restarts_nothing(tmp_path: Path) -
     assert "asking again in the next round" not in stderr
 
 
-def test_drain_signal_without_drain(tmp_path: Path) -> None:
-    options = ("--standalone", "--nproc-per-node=2", "--drain-signal=USR1")
-    with launched(*options, STUB, str(tmp_path), MANY, "1") as job:
-        await_steps(job, 2)
-        stderr = stopped(job, signal.SIGUSR1)
-    assert "(SIGUSR1)" in stderr
-    check_one_step(tmp_path, 2)
-
-
 @pytest.mark.smoke
 def test_drain_by_command(tmp_path: Path) -> None:
     endpoint = free_endpoint()
-    with Job(two_nodes(endpoint), [STUB, str(tmp_path), MANY, "1"]) as job:
+    with two_nodes(endpoint, [STUB, str(tmp_path), MANY, "1"]) as job:
         job.start_nodes(2, 2)
         done = run_program(launcher_command("drain", endpoint, "--deadline=60"))
         nodes = job.finish()
@@ -188,8 +156,8 @@ def test_token_of_observers_cannot_drain(tmp_path: Path) -> None:
     for file, text in ((secret, "correct-horse-battery-staple-0123"), (readers, "")):
         file.touch(mode=0o600)
         file.write_text(text or _C.observer_token("drain", token_file=str(secret)))
-    options = two_nodes(endpoint, f"--token-file={secret}")
-    with Job(options, [STUB, str(tmp_path), MANY, "1"]) as job:
+    program = [STUB, str(tmp_path), MANY, "1"]
+    with two_nodes(endpoint, program, f"--token-file={secret}") as job:
         job.start_nodes(2, 2)
         refused, done = (
             launch("drain", endpoint, "--rdzv-id=drain", f"--token-file={file}")

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from support.launching import DEADLINE_S, Job, free_endpoint
+from support.launching import DEADLINE_S, free_endpoint, job_at
 from support.stopping import EXIT_STOPPED, MANY, STUB, stops
 from support.succession import REPLICATED, Nodes
 from support.waiting import stall_for_test
@@ -28,12 +28,10 @@ HOST, SECOND, THIRD = "127.0.0.1", "127.0.0.2", "127.0.0.3"
 @contextmanager
 def stepping_job(directory: Path, pace: str) -> Iterator[Nodes]:
     """Three nodes with one rank each that have stepped together; the first one coordinates."""
-    options = ["--nnodes=2:3", "--rdzv-backend=c10d", f"--rdzv-endpoint={free_endpoint()}",
-               "--rdzv-id=drain", "--max-restarts=0", "--drain=100"]  # fmt: skip
-    with Job(options, [STUB, str(directory), MANY, pace]) as job:
+    program = [STUB, str(directory), MANY, pace]
+    with job_at(free_endpoint(), "2:3", program, "--max-restarts=0", "--drain=100") as job:
         nodes = Nodes(job)
-        for number in (1, 2, 3):
-            nodes.start(number)
+        nodes.start(1, 2, 3)
         for node in job.nodes:
             assert node.stdout.readline().endswith(" runs\n")
         nodes.await_log(HOST, REPLICATED)

@@ -104,22 +104,21 @@ def test_classes_of_failures(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize(("codes", "rounds"), [("3,64-78", 1), ("4,6-78", 3)])
-def test_codes_that_no_restart_helps_end_the_job_on_all_nodes(codes: str, rounds: int) -> None:
-    script = "echo round; test $RANK = 1 && exit 65; exec sleep 1000"
-    if rounds > 1:
-        script = script.replace("65", "5")
+def test_codes_that_no_restart_helps_end_the_job_on_all_nodes() -> None:
+    # Code 5 is not among them.
+    script = """
+        echo round
+        test $RANK = 1 && exit $((TORCHELASTIC_RESTART_COUNT * 60 + 5))
+        exec sleep 1000
+    """
     words = ("--max-restarts=2", "--restart-backoff=0", "--failure-grace=5")
-    no_restart = f"--no-restart-codes={codes}"
-    with shell_job(free_endpoint(), "2", script, no_restart, *words) as job:
-        for _ in range(2):
-            job.start()
+    with shell_job(free_endpoint(), "2", script, "--no-restart-codes=4,64-78", *words) as job:
+        job.start()
+        job.start()
         done = job.finish()
-    code = 65 if rounds == 1 else 5
-    assert [node.returncode for node in done] == [code] * 2, [node.stderr for node in done]
-    assert max(node.stdout.count("round") for node in done) == rounds
-    final = "that code ends the job (--no-restart-codes)"
-    assert any(final in node.stderr for node in done) == (rounds == 1)
+    assert [node.returncode for node in done] == [65, 65], [node.stderr for node in done]
+    assert max(node.stdout.count("round") for node in done) == 2
+    assert any("that code ends the job (--no-restart-codes)" in node.stderr for node in done)
 
 
 def test_the_same_failure_in_every_round_is_reported_as_such() -> None:
@@ -127,6 +126,7 @@ def test_the_same_failure_in_every_round_is_reported_as_such() -> None:
                   "sh", "-c", "echo step $$ failed >&2; exit 5")  # fmt: skip
     assert done.returncode == 5
     assert "the same failure in 3 rounds in a row" in done.stderr
+    assert "2 of 2 restarts used" in done.stderr
 
 
 def test_an_error_file_that_is_half_written_does_not_hide_the_report(tmp_path: Path) -> None:
@@ -154,18 +154,9 @@ def test_workers_that_ignore_sigterm_are_replaced_after_the_failure_grace(tmp_pa
         "while :; do sleep 1; done"
     )
     # launch() ends long before the workers would be killed after the time for a stop.
-    done = launch(
-        "--standalone",
-        "--nproc-per-node=2",
-        "--max-restarts=1",
-        "--failure-grace=1",
-        f"--shutdown-timeout={2 * DEADLINE_S}",
-        "--no-python",
-        "bash",
-        "-c",
-        script,
-    )
-    assert done.returncode == 0, done.stderr
+    words = ["--standalone", "--nproc-per-node=2", "--max-restarts=1", "--failure-grace=1"]
+    words += [f"--shutdown-timeout={2 * DEADLINE_S}", "--no-python"]
+    launch(*words, "bash", "-c", script, check=True)
     failed = float((tmp_path / "failed").read_text())
     again = float((tmp_path / "0").read_text().split()[-1])
     assert again - failed >= 1.0

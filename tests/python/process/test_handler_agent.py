@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import functools
 import json
-import logging
 import os
 import signal
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
-from elastic import StoreServer, WorkerSpec, WorkerState, metrics, run
+from elastic import StoreServer, WorkerSpec, WorkerState, run
 from elastic.agent.server import (
     HandlerElasticAgent,
     LocalElasticAgent,
@@ -33,34 +31,49 @@ from elastic.rendezvous import (
 from support import launch_functions
 from support.launching import DEADLINE_S, Job, clean_environment, launch, launched
 from support.plug_ins import options, plug_in
+from support.receivers import Values, recorded_events
 from support.remote_agent import RemoteAgent
 from support.stubs.stub_handler_plug_in import CountingHandler
 from support.waiting import together
 
 
+@pytest.fixture
+def server() -> Iterator[StoreServer]:
+    with StoreServer("127.0.0.1", 0) as server:
+        yield server
+
+
+@pytest.fixture
+def environ(tmp_path: Path) -> dict[str, str]:
+    """The environment of a launcher that finds the handler's distribution."""
+    return clean_environment(PYTHONPATH=plug_in(tmp_path))
+
+
 @pytest.mark.smoke
-def test_a_failure_on_one_node_restarts_the_other(tmp_path: Path) -> None:
+def test_a_failure_on_one_node_restarts_the_other(
+    server: StoreServer, environ: dict[str, str], tmp_path: Path
+) -> None:
     # Rank 3 fails when the others have printed their line.
     script = f"""
+        exec 3<>/dev/tcp/$MASTER_ADDR/$MASTER_PORT || exit 6
         echo "$RANK $GROUP_RANK $ELASTIC_ROUND"
         [ $ELASTIC_ROUND = 1 ] && exit 0
         touch {tmp_path}/begun.$RANK
         until [ $RANK = 3 -a $(ls {tmp_path} | grep -c begun) = 4 ]; do sleep 0.05; done
         exit 5
     """
-    path = plug_in(tmp_path)
-    with (
-        StoreServer("127.0.0.1", 0) as server,
-        Job(options(server, "--no-python", "--max-restarts=1"), ["/bin/sh", "-c", script]) as nodes,
-    ):
+    words = options(server, "--no-python", "--max-restarts=1")
+    with Job(words, ["/bin/bash", "-c", script]) as nodes:
         for _ in range(2):
-            nodes.start(PYTHONPATH=path)
+            nodes.start(PYTHONPATH=environ["PYTHONPATH"])
         done = nodes.succeed()
     rounds = [line.split()[2] for node in done for line in node.stdout.splitlines()]
     assert (rounds.count("0"), rounds.count("1")) == (4, 4)
 
 
-def test_the_event_log_and_the_metrics_of_a_job_with_a_plugged_in_handler(tmp_path: Path) -> None:
+def test_the_event_log_and_the_metrics_of_a_job_with_a_plugged_in_handler(
+    server: StoreServer, environ: dict[str, str], tmp_path: Path
+) -> None:
     log = tmp_path / "events.jsonl"
     # Rank 1 fails when all workers are known to run.
     script = f"""
@@ -68,11 +81,8 @@ def test_the_event_log_and_the_metrics_of_a_job_with_a_plugged_in_handler(tmp_pa
         until [ $RANK = 1 ] && grep -q workers_running {log}; do sleep 0.05; done
         exit 5
     """
-    environ = clean_environment(PYTHONPATH=plug_in(tmp_path))
-    with StoreServer("127.0.0.1", 0) as server:
-        words = options(server, "--no-python", "--max-restarts=1", f"--event-log={log}", nodes=1)
-        done = launch(*words, "/bin/sh", "-c", script, environ=environ)
-    assert done.returncode == 0, done.stderr
+    words = options(server, "--no-python", "--max-restarts=1", f"--event-log={log}", nodes=1)
+    launch(*words, "/bin/sh", "-c", script, environ=environ, check=True)
     lines = [json.loads(line) for line in log.read_text().splitlines()]
     names = [line["event"] for line in lines if not line["event"].startswith("worker_")]
     assert names == [
@@ -91,62 +101,59 @@ def test_the_event_log_and_the_metrics_of_a_job_with_a_plugged_in_handler(tmp_pa
     assert (lines[-1]["state"], lines[-1]["restart_count"]) == ("SUCCEEDED", 1)
 
 
-def test_one_warning_lists_the_options_that_a_plugged_in_handler_lacks(tmp_path: Path) -> None:
-    environ = clean_environment(PYTHONPATH=plug_in(tmp_path))
-    with StoreServer("127.0.0.1", 0) as server:
-        words = options(server, "--log-max-bytes=1M", "--merge-lines", "-t3", nodes=1)
-        given = [*words, "--no-python", "/bin/true"]
-        done = launch(*given, environ=environ)
-        assert done.returncode == 0, done.stderr
-        expected = "--log-max-bytes, --merge-lines have no effect with the rendezvous handler"
-        assert done.stderr.count(expected) == 1
-        strict = launch("--strict", *given, environ=environ)
-        assert (strict.returncode, strict.stderr.count(expected)) == (2, 1)
+def test_one_warning_lists_the_options_that_a_plugged_in_handler_lacks(
+    server: StoreServer, environ: dict[str, str]
+) -> None:
+    words = options(server, "--log-max-bytes=1M", "--merge-lines", "-t3", nodes=1)
+    given = [*words, "--no-python", "/bin/true"]
+    done = launch(*given, environ=environ, check=True)
+    expected = "--log-max-bytes, --merge-lines have no effect with the rendezvous handler"
+    assert done.stderr.count(expected) == 1
+    strict = launch("--strict", *given, environ=environ)
+    assert (strict.returncode, strict.stderr.count(expected)) == (2, 1)
 
 
-def test_the_workers_code_is_reported_and_a_signal_stops_in_order(tmp_path: Path) -> None:
-    path = plug_in(tmp_path)
-    with StoreServer("127.0.0.1", 0) as server:
-        words = options(server, "--no-python", nodes=1)
-        with launched(*words, "/bin/sh", "-c", "exit $((RANK + 4))",
-                      environ=clean_environment(PYTHONPATH=path)) as failed:  # fmt: skip
-            _, stderr = failed.communicate(timeout=DEADLINE_S)
-        assert failed.returncode in (4, 5), stderr
-        assert "exited with code" in stderr
-        with launched(*words[:-1], "--rdzv-id=other", "--no-python", "/bin/sh", "-c",
-                      "echo up; while :; do sleep 0.05; done",
-                      environ=clean_environment(PYTHONPATH=path)) as stopped:  # fmt: skip
-            assert stopped.stdout.readline() == "up\n"
-            stopped.send_signal(signal.SIGTERM)
-            stopped.communicate(timeout=DEADLINE_S)
-        assert stopped.returncode == 128 + signal.SIGTERM
+def test_the_workers_code_is_reported_and_a_signal_stops_in_order(
+    server: StoreServer, environ: dict[str, str]
+) -> None:
+    words = options(server, "--no-python", nodes=1)
+    failed = launch(*words, "/bin/sh", "-c", "exit $((RANK + 4))", environ=environ)
+    assert failed.returncode in (4, 5), failed.stderr
+    assert "exited with code" in failed.stderr
+    script = "echo up; while :; do sleep 0.05; done"
+    words = [*words, "--rdzv-id=other", "/bin/sh", "-c", script]
+    with launched(*words, environ=environ) as stopped:
+        assert stopped.stdout.readline() == "up\n"
+        stopped.send_signal(signal.SIGTERM)
+        stopped.communicate(timeout=DEADLINE_S)
+    assert stopped.returncode == 128 + signal.SIGTERM
 
 
 @pytest.mark.parametrize("option", ["--log-dir", "TMPDIR"])
-def test_a_lost_log_directory_ends_the_job_with_one_sentence(option: str, tmp_path: Path) -> None:
+def test_a_lost_log_directory_ends_the_job_with_one_sentence(
+    option: str, server: StoreServer, environ: dict[str, str], tmp_path: Path
+) -> None:
     (lost := tmp_path / "lost").mkdir()
-    environ = clean_environment(PYTHONPATH=plug_in(tmp_path))
     more = [f"--log-dir={lost}"] if option == "--log-dir" else []
     if not more:
         environ["TMPDIR"] = str(lost)
     script = f"rm -r {lost}; : >{lost}; exit 5"
-    with StoreServer("127.0.0.1", 0) as server:
-        words = options(server, "--max-restarts=1", "--nproc-per-node=1", *more, nodes=1)
-        done = launch(*words, "--no-python", "sh", "-c", script, environ=environ)
+    words = options(server, "--max-restarts=1", "--nproc-per-node=1", *more, nodes=1)
+    done = launch(*words, "--no-python", "sh", "-c", script, environ=environ)
     assert done.returncode == 74, done.stderr
     assert f"cannot create the log files of the workers: {lost}/" in done.stderr
     assert "exited with code 5" in done.stderr
     assert "Traceback" not in done.stderr
 
 
-def test_a_program_that_cannot_be_executed_has_its_own_code(tmp_path: Path) -> None:
+def test_a_program_that_cannot_be_executed_has_its_own_code(
+    server: StoreServer, environ: dict[str, str], tmp_path: Path
+) -> None:
     program = tmp_path / "program"
     program.write_text("#!/no/such/interpreter\n")
     program.chmod(0o755)
-    environ = clean_environment(PYTHONPATH=plug_in(tmp_path))
-    with StoreServer("127.0.0.1", 0) as server:
-        words = options(server, "--max-restarts=0", "--no-python", nodes=1)
-        done = launch(*words, str(program), environ=environ)
+    words = options(server, "--max-restarts=0", "--no-python", nodes=1)
+    done = launch(*words, str(program), environ=environ)
     assert done.returncode == 72, done.stderr
     assert "could not be started" in done.stderr
     assert "    error " not in done.stderr, "there is none besides the reason"
@@ -162,32 +169,28 @@ with timer.expires(after=0.05 if hangs else 600, scope="step"):
 """
 
 
-def test_watchdog_timers_work_with_a_plugged_in_handler(tmp_path: Path) -> None:
+def test_watchdog_timers_work_with_a_plugged_in_handler(
+    server: StoreServer, environ: dict[str, str], tmp_path: Path
+) -> None:
     script = tmp_path / "train.py"
     script.write_text(TIMED)
-    environ = clean_environment(
-        PYTHONPATH=plug_in(tmp_path), TMPDIR=str(tmp_path), TORCHELASTIC_ENABLE_FILE_TIMER="1"
-    )
-    with StoreServer("127.0.0.1", 0) as server:
-        words = options(server, "--max-restarts=1", "--nproc-per-node=1", nodes=1)
-        done = launch(*words, str(script), environ=environ)
-    assert done.returncode == 0, done.stderr
+    environ |= {"TMPDIR": str(tmp_path), "TORCHELASTIC_ENABLE_FILE_TIMER": "1"}
+    words = options(server, "--max-restarts=1", "--nproc-per-node=1", nodes=1)
+    done = launch(*words, str(script), environ=environ, check=True)
     assert "the timer of step expired" in done.stderr
 
 
 def test_functions_run_in_the_rounds_of_a_plugged_in_handler(
-    monkeypatch: pytest.MonkeyPatch,
+    server: StoreServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(rendezvous_handler_registry._registry, "counting", CountingHandler)
-    with StoreServer("127.0.0.1", 0) as server:
-        config = LaunchConfig(
-            2, 2, 2, run_id="fn", rdzv_backend="counting",
-            rdzv_endpoint=f"{server.host}:{server.port}",
-        )  # fmt: skip
-        with ThreadPoolExecutor() as pool:
-            launch = elastic_launch(config, launch_functions.rank_and)
-            parts = [part.result(DEADLINE_S) for part in [pool.submit(launch, "x") for _ in "ab"]]
-    assert parts[0] | parts[1] == {rank: (rank, "x") for rank in range(4)}
+    config = LaunchConfig(
+        2, 2, 2, run_id="fn", rdzv_backend="counting",
+        rdzv_endpoint=f"{server.host}:{server.port}",
+    )  # fmt: skip
+    call = functools.partial(elastic_launch(config, launch_functions.rank_and), "x")
+    first, second = together(call, call)
+    assert first | second == {rank: (rank, "x") for rank in range(4)}
 
 
 class EndingHandler(CountingHandler):
@@ -227,6 +230,7 @@ def by_command(endpoint: str, fails: str) -> None:
 @pytest.mark.parametrize("launch_it", [by_function, by_command])
 def test_a_handler_is_shut_down_after_an_error_and_does_not_hide_it(
     launch_it: Callable[[str, str], None],
+    server: StoreServer,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -237,94 +241,74 @@ def test_a_handler_is_shut_down_after_an_error_and_does_not_hide_it(
         return handlers[-1]
 
     monkeypatch.setattr(rendezvous_handler_registry, "_registry", {"ending": create})
-    with StoreServer("127.0.0.1", 0) as server:
-        endpoint = f"{server.host}:{server.port}"
-        with pytest.raises(RendezvousConnectionError):
-            launch_it(endpoint, "rendezvous")
-        with pytest.raises(ChildFailedError):
-            launch_it(endpoint, "shutdown")
+    endpoint = f"{server.host}:{server.port}"
+    with pytest.raises(RendezvousConnectionError):
+        launch_it(endpoint, "rendezvous")
+    with pytest.raises(ChildFailedError):
+        launch_it(endpoint, "shutdown")
     assert [handler.shutdowns for handler in handlers] == [1, 1]
-    expected = "the shutdown of the rendezvous handler failed"
-    assert expected in caplog.text
+    assert "the shutdown of the rendezvous handler failed" in caplog.text
 
 
 def remote_agent(server: StoreServer, run_id: str, *states: WorkerState) -> RemoteAgent:
     endpoint = f"{server.host}:{server.port}"
     handler = CountingHandler(RendezvousParameters("counting", endpoint, run_id, 1, 1))
-    spec = WorkerSpec("trainer", 4, handler, None, "unused", (), 1, 0.001)
+    spec = WorkerSpec("trainer", 4, handler, None, "unused", (), 1, 3600.0)
     return RemoteAgent(spec, list(states))
 
 
-class Lines(logging.Handler):
-    def __init__(self) -> None:
-        super().__init__()
-        self.events: list[Any] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.events.append(json.loads(record.getMessage()))
-
-
-def test_a_subclass_records_torchs_events_and_metrics(monkeypatch: pytest.MonkeyPatch) -> None:
-    lines, values = Lines(), {}
-
-    class Values(metrics.MetricHandler):
-        def emit(self, metric_data: metrics.MetricData) -> None:
-            values[metric_data.name] = metric_data.value
-
-    monkeypatch.setattr("elastic.metrics.api._default", [Values()])
-    logger = logging.getLogger("torchelastic-events-null")
-    logger.addHandler(lines)
-    logger.setLevel(logging.INFO)
-    try:
-        with StoreServer("127.0.0.1", 0) as server:
-            remote_agent(server, "r", WorkerState.FAILED, WorkerState.SUCCEEDED).run("trainer")
-    finally:
-        logger.removeHandler(lines)
-    names = [event["name"].rpartition(".")[2] for event in lines.events]
+def test_a_subclass_records_torchs_events_and_metrics(
+    server: StoreServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    received = Values()
+    monkeypatch.setattr("elastic.metrics.api._default", [received])
+    with recorded_events("null") as lines:
+        remote_agent(server, "r", WorkerState.FAILED, WorkerState.SUCCEEDED).run("trainer")
+    recorded = [json.loads(line) for line in lines]
+    names = [event["name"].rpartition(".")[2] for event in recorded]
     round_events = ["RENDEZVOUS", "ASSIGN_WORKER_RANKS", *["START"] * 4]
     assert names == [*round_events, *round_events, *["SUCCEEDED"] * 5]
-    start = lines.events[2]["metadata"]
+    start = recorded[2]["metadata"]
     assert (start["worker_id"], start["role"]) == ("host0:9000", "trainer")
+    values = received.by_name()
     assert values["workers.trainer.run_success_with_retries"] == 1
     assert values["SimpleElasticAgent.run.success"] == 1
     assert values["SimpleElasticAgent._restart_workers.success"] == 1
 
 
-def test_agents_have_torchs_events_of_their_end() -> None:
+def test_agents_have_torchs_events_of_their_end(server: StoreServer) -> None:
     spec = WorkerSpec("trainer", 1, None, entrypoint="/bin/true", run_id="local")
-    with StoreServer("127.0.0.1", 0) as server:
-        for agent in (remote_agent(server, "r", WorkerState.SUCCEEDED), LocalElasticAgent(spec)):
-            agent.run("trainer")
-            done = agent.get_event_succeeded()
-            assert (done.name, done.source.value) == (
-                "torchelastic.worker.status.SUCCEEDED", "AGENT"
-            )  # fmt: skip
-            assert (done.metadata["role"], done.metadata["raw_error"]) == ("trainer", None)
-            try:
-                raise ValueError("broken")
-            except ValueError:
-                failed = agent.get_event_failed()
-            assert failed.metadata["state"] == "FAILED"
-            assert "ValueError: broken" in str(failed.metadata["raw_error"])
+    for agent in (remote_agent(server, "r", WorkerState.SUCCEEDED), LocalElasticAgent(spec)):
+        agent.run("trainer")
+        done = agent.get_event_succeeded()
+        assert (done.name, done.source.value) == ("torchelastic.worker.status.SUCCEEDED", "AGENT")
+        assert (done.metadata["role"], done.metadata["raw_error"]) == ("trainer", None)
+        try:
+            raise ValueError("broken")
+        except ValueError:
+            failed = agent.get_event_failed()
+        assert failed.metadata["state"] == "FAILED"
+        assert "ValueError: broken" in str(failed.metadata["raw_error"])
 
 
-def test_a_subclass_starts_watches_and_stops_workers_with_opaque_ids() -> None:
-    with StoreServer("127.0.0.1", 0) as server:
-        agent = remote_agent(
-            server, "a", WorkerState.HEALTHY, WorkerState.FAILED, WorkerState.HEALTHY,
-            WorkerState.SUCCEEDED,
-        )  # fmt: skip
-        result = agent.run("trainer")
-        assert (result.state, result.exit_code) == (WorkerState.SUCCEEDED, 0)
-        assert agent.calls == ["start", "stop", "start", "shutdown"]
-        ids = [worker.id for worker in agent.get_worker_group("trainer").workers]
-        assert ids == ["host0:9000", "host1:9001", "host0:9002", "host1:9003"]
-        spent = remote_agent(server, "b", *[WorkerState.FAILED] * 2)
-        assert spent.run().is_failed()
-        assert spent.calls == ["start", "stop", "start", "stop", "shutdown"]
+def test_a_subclass_starts_watches_and_stops_workers_with_opaque_ids(server: StoreServer) -> None:
+    agent = remote_agent(
+        server, "a", WorkerState.HEALTHY, WorkerState.FAILED, WorkerState.HEALTHY,
+        WorkerState.SUCCEEDED,
+    )  # fmt: skip
+    result = agent.run("trainer")
+    assert (result.state, result.exit_code) == (WorkerState.SUCCEEDED, 0)
+    assert agent.calls == ["start", "stop", "start", "shutdown"]
+    ids = [worker.id for worker in agent.get_worker_group("trainer").workers]
+    assert ids == ["host0:9000", "host1:9001", "host0:9002", "host1:9003"]
+    spent = remote_agent(server, "b", *[WorkerState.FAILED] * 2)
+    result = spent.run()
+    assert result.is_failed() and (result.restart_count, result.exit_code) == (1, 9)
+    assert {rank: one.exitcode for rank, one in result.failures.items()} == {1: 9}
+    assert spent.calls == ["start", "stop", "start", "stop", "shutdown"]
 
 
-def test_a_subclass_is_shut_down_with_torchs_arguments() -> None:
+def test_a_subclass_is_shut_down_with_torchs_arguments(server: StoreServer) -> None:
     given: list[Any] = []
 
     class TorchsAgent(RemoteAgent):
@@ -337,34 +321,32 @@ def test_a_subclass_is_shut_down_with_torchs_arguments() -> None:
                 raise SignalException("interrupted", signal.SIGINT)
             return result
 
-    with StoreServer("127.0.0.1", 0) as server:
-        for run_id, state in (("a", WorkerState.SUCCEEDED), ("b", WorkerState.HEALTHY)):
-            agent = remote_agent(server, run_id, state)
-            ended = TorchsAgent(agent.get_worker_group().spec, [state])
-            with suppress(SignalException):
-                ended.run()
+    for run_id, state in (("a", WorkerState.SUCCEEDED), ("b", WorkerState.HEALTHY)):
+        agent = remote_agent(server, run_id, state)
+        ended = TorchsAgent(agent.get_worker_group().spec, [state])
+        with suppress(SignalException):
+            ended.run()
     assert given == [((), {"timeout": 30}), ((signal.SIGINT,), {"timeout": 30})]
 
 
-def test_nodes_with_other_roles_and_sizes_get_dense_ranks() -> None:
+def test_nodes_with_other_roles_and_sizes_get_dense_ranks(server: StoreServer) -> None:
     sizes = [("a", 1), ("b", 1), ("a", 2)]
-    with StoreServer("127.0.0.1", 0) as server:
-        found: list[Any] = []
+    found: list[Any] = []
 
-        def node(role: str, size: int) -> None:
-            handler = CountingHandler(
-                RendezvousParameters("counting", f"{server.host}:{server.port}", "r", 3, 3)
-            )
-            spec = WorkerSpec(role, size, handler, entrypoint="/bin/true")
-            agent = HandlerElasticAgent(spec, environment=dict(os.environ))
-            agent.run()
-            group = agent.get_worker_group()
-            found.append(
-                (group.group_rank, role, [(w.global_rank, w.role_rank, w.world_size,
-                                           w.role_world_size) for w in group.workers])
-            )  # fmt: skip
+    def node(role: str, size: int) -> None:
+        handler = CountingHandler(
+            RendezvousParameters("counting", f"{server.host}:{server.port}", "r", 3, 3)
+        )
+        spec = WorkerSpec(role, size, handler, entrypoint="/bin/true")
+        agent = HandlerElasticAgent(spec, environment=dict(os.environ))
+        agent.run()
+        group = agent.get_worker_group()
+        found.append(
+            (group.group_rank, role, [(w.global_rank, w.role_rank, w.world_size,
+                                       w.role_world_size) for w in group.workers])
+        )  # fmt: skip
 
-        together(*(functools.partial(node, *part) for part in sizes))
+    together(*(functools.partial(node, *part) for part in sizes))
     ranks = [rank for _, _, part in sorted(found) for rank, *_ in part]
     assert ranks == [0, 1, 2, 3]
     for role, total in (("a", 3), ("b", 1)):

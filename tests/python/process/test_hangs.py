@@ -14,7 +14,9 @@ from support.hanging import idle_seconds
 from support.launching import (
     DEADLINE_S,
     Job,
+    await_line,
     free_endpoint,
+    job_at,
     launch,
     launched,
     launcher_command,
@@ -57,6 +59,12 @@ def steps(tmp_path: Path) -> str:
     return str(path)
 
 
+@pytest.fixture
+def meeting(tmp_path: Path) -> Path:
+    (path := tmp_path / "meeting").mkdir()
+    return path
+
+
 def standalone(*options: str) -> tuple[str, ...]:
     return ("--standalone", f"--hang-timeout={LIMIT_S}", *options)
 
@@ -76,12 +84,17 @@ def test_hang_is_reported_and_the_job_continues(steps: str) -> None:
 
 
 @pytest.mark.smoke
-def test_hang_restarts_the_job_within_its_budget(steps: str) -> None:
-    done = launch(*standalone("--hang-action=restart", "--max-restarts=1"), steps, "3")
-    assert done.returncode == 0, done.stderr
-    assert "continued in round 1" in done.stdout
+@pytest.mark.parametrize("how", [(), ("--preload=colorsys",)], ids=["executed", "forked"])
+def test_hang_restarts_the_job_within_its_budget(
+    how: tuple[str, ...], steps: str, meeting: Path
+) -> None:
+    options = ("--nproc-per-node=2", "--hang-action=restart", "--max-restarts=1", *how)
+    done = launch(*standalone(*options), steps, "3", str(meeting), check=True)
+    assert "2 ranks (0-1) in wait (steps.py:" in done.stderr
     assert "hung: no rank made progress for " in done.stderr
     assert idle_seconds(done.stderr) >= LIMIT_S
+    assert done.stdout.count("continued in round 1") == 2
+    assert "executed" not in done.stderr
 
 
 def test_hang_fails_the_job_and_the_report_says_so(steps: str, tmp_path: Path) -> None:
@@ -98,26 +111,6 @@ def test_hang_fails_the_job_and_the_report_says_so(steps: str, tmp_path: Path) -
     assert "in wait (steps.py:" in hang["message"]
     (found,) = json.loads(result.read_text())["hangs"]
     assert (found["round"], found["message"]) == (0, hang["message"])
-
-
-def test_rank_that_waits_for_one_that_has_succeeded_is_a_hang(tmp_path: Path) -> None:
-    script = tmp_path / "partial.py"
-    script.write_text(
-        "import os, sys, threading\n"
-        "from elastic import worker\n"
-        "def meet(name):\n"
-        "    while not os.path.exists(sys.argv[1] + name): threading.Event().wait(0.01)\n"
-        "if os.environ['RANK'] == '1':\n"
-        "    meet('.begun'); worker.progress(1); open(sys.argv[1] + '.waits', 'w').close()\n"
-        "    threading.Event().wait()\n"
-        "open(sys.argv[1] + '.begun', 'w').close(); meet('.waits')\n"
-        "worker.progress(1); os.write(1, b'done\\n'); os._exit(0)\n"
-    )
-    options = ("--nproc-per-node=2", "--hang-action=fail", "--max-restarts=5")
-    done = launch(*standalone(*options), str(script), str(tmp_path / "rank"))
-    assert (done.returncode, done.stdout) == (128 + 9, "done\n"), done.stderr
-    assert "partial.py:7" in done.stderr
-    assert "rank 1 (" in done.stderr
 
 
 # ---- Ranks that run long after another one has exited.
@@ -140,6 +133,16 @@ def partial(tmp_path: Path) -> list[str]:
     path = tmp_path / "partial.py"
     path.write_text(PARTIAL)
     return [str(path), str(tmp_path / "waits")]
+
+
+def test_rank_that_waits_for_one_that_has_succeeded_is_a_hang(partial: list[str]) -> None:
+    steps = PARTIAL.replace("import elastic.worker", "from elastic.worker import progress")
+    Path(partial[0]).write_text(steps.replace("def waits", "progress(1)\ndef waits"))
+    options = ("--nproc-per-node=2", "--hang-action=fail", "--max-restarts=5")
+    done = launch(*standalone(*options), *partial)
+    assert done.returncode == 128 + 9, done.stderr
+    assert "in wait (partial.py:6)" in done.stderr
+    assert "rank 1 (" in done.stderr
 
 
 def test_ranks_that_run_long_after_another_one_end_the_job(
@@ -188,16 +191,14 @@ def test_hang_that_began_before_the_coordinator_was_lost_is_found(
     steps: str, tmp_path: Path
 ) -> None:
     endpoint = free_endpoint()
-    options = ["--nnodes=3", "--rdzv-backend=c10d", "--rdzv-id=hangs", "--hang-timeout=20"]
-    options += ["--hang-action=fail", f"--rdzv-endpoint={endpoint}"]
+    options = ("--hang-timeout=20", "--hang-action=fail")
     with (
         listening("--bind", endpoint, "--voters=3") as coordinator,
-        Job(options, [steps, "3"]) as job,
+        job_at(endpoint, "3", [steps, "3"], *options, run_id="hangs") as job,
     ):
         nodes = Nodes(job, host=0)
-        for number in (1, 2, 3):
-            nodes.start(number)
-        assert any(REPLICATED in line for line in coordinator.stderr)
+        nodes.start(1, 2, 3)
+        await_line(coordinator, REPLICATED)
         # The ranks have reported their last step, and send nothing of their own afterwards.
         with observe.connect(endpoint, "hangs") as seen:
             reached: dict[str, int] = {}
@@ -212,22 +213,6 @@ def test_hang_that_began_before_the_coordinator_was_lost_is_found(
         assert "the job hangs: no rank has made progress for" in node.stderr, node.stderr
         assert "(the slowest is at step 3)" in node.stderr
         assert node.returncode == 137
-
-
-def test_ranks_that_end_in_time_are_no_partial_exit(tmp_path: Path) -> None:
-    script = tmp_path / "late.py"
-    ends = tmp_path / "ends"
-    script.write_text(
-        "import os, pathlib, sys, threading\n"
-        "ends = pathlib.Path(sys.argv[1])\n"
-        "if os.environ['RANK'] == '0':\n"
-        "    ends.touch()\n"
-        "while not ends.exists():\n"
-        "    threading.Event().wait(0.01)\n"
-    )
-    options = ("--standalone", "--nproc-per-node=2", "--straggler-timeout=600")
-    done = launch(*options, str(script), str(ends))
-    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_worker_that_exits_with_the_code_of_the_launcher_is_the_first_failure(
@@ -301,19 +286,6 @@ def test_worker_that_can_write_no_stack_delays_the_stop_by_the_limit_only(tmp_pa
     assert "rank 1: stopped by a signal" in done.stderr
 
 
-def test_hang_of_forked_workers_is_found_and_they_are_forked_again(
-    steps: str, tmp_path: Path
-) -> None:
-    meeting = tmp_path / "meeting"
-    meeting.mkdir()
-    options = ("--nproc-per-node=2", "--preload=colorsys", "--hang-action=restart")
-    done = launch(*standalone(*options, "--max-restarts=1"), steps, "3", str(meeting))
-    assert done.returncode == 0, done.stderr
-    assert "2 ranks (0-1) in wait (steps.py:" in done.stderr
-    assert done.stdout.count("continued in round 1") == 2
-    assert "executed" not in done.stderr
-
-
 def test_section_with_a_limit_is_no_hang(tmp_path: Path) -> None:
     script = tmp_path / "section.py"
     script.write_text(
@@ -331,16 +303,14 @@ def test_section_with_a_limit_is_no_hang(tmp_path: Path) -> None:
 
 
 def test_every_node_shows_the_screen_and_stacks_are_sent_on_demand(
-    steps: str, tmp_path: Path
+    steps: str, meeting: Path
 ) -> None:
     """The ranks wait first where none has reported a step, and hang when their stacks were seen."""
-    endpoint, meeting = free_endpoint(), tmp_path / "meeting"
-    meeting.mkdir()
-    options = ["--nnodes=2", "--rdzv-backend=c10d", f"--rdzv-endpoint={endpoint}",
-               "--rdzv-id=hangs", f"--hang-timeout={LIMIT_S}", "--hang-action=fail"]  # fmt: skip
+    endpoint = free_endpoint()
+    options = (f"--hang-timeout={LIMIT_S}", "--hang-action=fail")
     waits_for_three = STEPS.replace("""< int(os.environ["WORLD_SIZE"])""", "< 3")
     Path(steps).write_text(waits_for_three)
-    with Job(options, [steps, "3", str(meeting)]) as job:
+    with job_at(endpoint, "2", [steps, "3", str(meeting)], *options) as job:
         for _ in range(2):
             job.start()
         stacks = request_stacks(endpoint)
@@ -354,6 +324,7 @@ def test_every_node_shows_the_screen_and_stacks_are_sent_on_demand(
         assert "2 ranks (0-1) in wait (steps.py:" in node.stderr
 
 
+# Ranks that hang after the third step: rank 1 only, or all.
 LAGS = """
 import os, select
 from elastic import worker
@@ -365,13 +336,15 @@ for step in range(1, 10**9):
 """
 
 
+def lagging(endpoint: str, script: Path, *words: str) -> Job:
+    options = ("--nproc-per-node=2", "--rdzv-conf=last_call_timeout=0", "--shutdown-timeout=1")
+    return job_at(endpoint, "1:2", [str(script)], *options, *words, run_id="lags")
+
+
 def test_rank_that_lags_is_named_in_events_and_status(tmp_path: Path) -> None:
     script, events, endpoint = tmp_path / "lags.py", tmp_path / "events", free_endpoint()
     script.write_text(LAGS)
-    options = ["--nnodes=1:2", "--nproc-per-node=2", "--rdzv-backend=c10d", "--hang-timeout=6",
-               "--rdzv-conf=last_call_timeout=0", f"--rdzv-endpoint={endpoint}",
-               "--rdzv-id=lags", f"--event-log={events}", "--shutdown-timeout=1"]  # fmt: skip
-    with Job(options, [str(script)]) as job:
+    with lagging(endpoint, script, "--hang-timeout=6", f"--event-log={events}") as job:
         node = job.start()
         line = next(line for line in node.stderr if "while other ranks advance" in line)
         assert re.search(r"rank 1 on \S+ is at step 3 and has made no progress for", line)
@@ -386,10 +359,7 @@ def test_rank_that_lags_is_named_in_events_and_status(tmp_path: Path) -> None:
 def test_status_shows_that_a_job_hangs_and_how_long_it_trained(tmp_path: Path) -> None:
     script, endpoint = tmp_path / "hangs.py", free_endpoint()
     script.write_text(LAGS.replace('os.environ["RANK"] == "1" and ', ""))
-    options = ["--nnodes=1:2", "--nproc-per-node=2", "--rdzv-backend=c10d", "--hang-timeout=1",
-               "--rdzv-conf=last_call_timeout=0", f"--rdzv-endpoint={endpoint}",
-               "--rdzv-id=lags", "--shutdown-timeout=1"]  # fmt: skip
-    with Job(options, [str(script)]) as job:
+    with lagging(endpoint, script, "--hang-timeout=1") as job:
         node = job.start()
         next(line for line in node.stderr if "the job hangs" in line)
         shown = status(endpoint)
@@ -422,9 +392,3 @@ def request_stacks(endpoint: str, ranks: int = 2) -> str:
 
     eventually(wait_all)
     return shown
-
-
-def test_stacks_of_a_missing_coordinator_is_an_error() -> None:
-    done = launch("stacks", free_endpoint(), "--timeout=1")
-    assert done.returncode == 75
-    assert "elastic-launch stacks: " in done.stderr

@@ -60,25 +60,6 @@ print(job.kept, worker.is_restart(), os.environ["OF_THE_USER"], os.environ["RANK
         assert worker.output() == "True True u 0\n"
 
 
-def test_a_cut_ends_a_blocked_receive(start: Start) -> None:
-    script = """
-import socket
-with job.sockets():
-    listener = socket.create_server(("127.0.0.1", 0))
-    client = socket.create_connection(listener.getsockname())
-    server, _ = listener.accept()
-worker.progress(1)
-print(client.recv(1), job.is_over())
-job.leave()
-job.leave()
-"""
-    with start(script) as worker:
-        worker.wait_for(b"p")
-        worker.cut(0)
-        worker.wait_for(b"x")
-        assert worker.output() == "b'' True\n"
-
-
 def test_a_wait_ends_with_its_timeout_a_signal_or_the_launcher(start: Start) -> None:
     script = """
 import signal

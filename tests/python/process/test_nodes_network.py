@@ -78,28 +78,6 @@ def test_silent_node_is_lost_and_may_rejoin(hosts: list[namespaces.Host], tmp_pa
     assert lost in done[0].stderr and "was lost" in done[0].stderr
 
 
-def test_workers_are_stopped_when_the_coordinator_stays_away(
-    hosts: list[namespaces.Host], tmp_path: Path
-) -> None:
-    with job(hosts, tmp_path / "go", "2:3", "node_timeout=60,store_grace=1,voters=1") as nodes:
-        started = [nodes.start(on=host.command) for host in hosts]
-        assert [next(worlds(node)) for node in started] == ["3", "3", "3"]
-        started[0].kill()
-        done = nodes.finish()
-    assert [node.returncode for node in done] == [-9, 77, 77], [node.stderr for node in done]
-    assert f"{hosts[0].address}:29400" in done[1].stderr
-
-
-def test_nodes_are_known_by_the_addresses_that_they_have(
-    hosts: list[namespaces.Host], tmp_path: Path
-) -> None:
-    with shell_job(f"{hosts[1].address}:29400", "2", "echo $MASTER_ADDR") as nodes:
-        nodes.start("--node-rank=0", on=hosts[0].command)
-        nodes.start("--node-rank=1", on=hosts[1].command)
-        done = nodes.finish()
-    assert [node.stdout for node in done] == [f"{hosts[0].address}\n"] * 2
-
-
 # Asks a store for the number of its keys: VALIDATE, then NUMKEYS. Prints what it answers.
 ASK_STORE = """
 import socket, sys

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -64,8 +63,9 @@ class Notebook:
         return Cell(reply["content"], "".join(values), "".join(output))
 
 
-@pytest.fixture
-def notebook(tmp_path: Path) -> Iterator[Notebook]:
+@pytest.fixture(scope="module")
+def notebook(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Notebook]:
+    tmp_path = tmp_path_factory.mktemp("notebook")
     folders = {
         name: str(tmp_path / name) for name in ("JUPYTER_RUNTIME_DIR", "IPYTHONDIR", "TMPDIR")
     }

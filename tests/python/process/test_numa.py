@@ -69,30 +69,22 @@ def gpus(machine: Machine, *nodes: int) -> list[str]:
     return [machine.device(f"0000:{index:02x}:00.0", node) for index, node in enumerate(nodes)]
 
 
-def test_a_worker_runs_on_the_cpus_of_the_numa_node_of_its_gpu(machine: Machine) -> None:
-    got = machine.bind("node", 2, gpus(machine, 3, 0))
-    assert got == [[12, 13, 14, 15, 28, 29, 30, 31], [0, 1, 2, 3, 16, 17, 18, 19]]
-
-
-def test_a_device_without_a_numa_node_belongs_to_node_0(machine: Machine) -> None:
-    assert machine.bind("node", 1, gpus(machine, -1))[0][:4] == [0, 1, 2, 3]
-
-
-def test_socket_adds_the_cpus_of_all_numa_nodes_of_the_socket(machine: Machine) -> None:
-    (got,) = machine.bind("socket", 1, gpus(machine, 2))
-    assert numa.format_cpus(got) == "8-15,24-31"
-
-
-def test_exclusive_gives_each_gpu_its_own_cores_and_the_first_ones_the_rest(
-    machine: Machine,
+@pytest.mark.parametrize(
+    ("mode", "nproc", "nodes", "expected"),
+    [
+        ("node", 2, (3, 0), ["12-15,28-31", "0-3,16-19"]),
+        ("node", 1, (-1,), ["0-3,16-19"]),  # a device without a NUMA node belongs to node 0
+        ("socket", 1, (2,), ["8-15,24-31"]),  # the CPUs of all NUMA nodes of the socket
+        # Each GPU has its own cores, and the first ones have the rest.
+        ("exclusive", 4, (1, 0, 1, 1), ["4-5,20-21", "0-3,16-19", "6,22", "7,23"]),
+        ("exclusive", 1, (1, 1), ["4-5,20-21"]),  # the GPUs of other workers count
+    ],
+)
+def test_a_worker_runs_on_cpus_near_its_gpu(
+    machine: Machine, mode: str, nproc: int, nodes: tuple[int, ...], expected: list[str]
 ) -> None:
-    got = machine.bind("exclusive", 4, gpus(machine, 1, 0, 1, 1))
-    assert [numa.format_cpus(cpus) for cpus in got] == ["4-5,20-21", "0-3,16-19", "6,22", "7,23"]
-
-
-def test_exclusive_counts_the_gpus_of_other_workers(machine: Machine) -> None:
-    got = machine.bind("exclusive", 1, gpus(machine, 1, 1))
-    assert [numa.format_cpus(cpus) for cpus in got] == ["4-5,20-21"]
+    got = machine.bind(mode, nproc, gpus(machine, *nodes))
+    assert [numa.format_cpus(cpus) for cpus in got] == expected
 
 
 def test_exclusive_needs_a_core_for_each_gpu(machine: Machine) -> None:
@@ -182,8 +174,7 @@ def test_the_workers_of_the_launcher_are_bound_before_they_run(tmp_path: Path) -
     cpus = sorted(os.sched_getaffinity(0))
     if len(cpus) < 2:
         pytest.skip("needs two CPUs")
-    done = launch("--nproc-per-node=2", "--numa-binding=exclusive", str(script))
-    assert done.returncode == 0, done.stderr
+    done = launch("--nproc-per-node=2", "--numa-binding=exclusive", str(script), check=True)
     ours = numa.worker_cpus("exclusive", 2, [])
     assert sorted(done.stdout.splitlines()) == [f"0 {ours[0]}", f"1 {ours[1]}"]
     assert not set(ours[0]) & set(ours[1])

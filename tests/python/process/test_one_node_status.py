@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from elastic import observe
 
-from support.launching import DEADLINE_S, Job, free_endpoint, launch, launched, shell_job
+from support.launching import DEADLINE_S, free_endpoint, launch, launched, shell_job
 from support.stopping import EXIT_STOPPED, MANY, STUB, await_steps
 from support.waiting import eventually
 
@@ -65,20 +65,6 @@ def test_a_job_of_one_node_is_listed_shown_and_stopped_by_its_id(tmp_path: Path)
     gone = launch("status", f"--rdzv-id={run_id}")
     assert gone.returncode == 1
     assert f"no job {run_id} of this user runs on this host" in gone.stderr
-
-
-def test_an_agent_that_was_killed_is_not_listed() -> None:
-    run_id = new_id()
-    program = ["--no-python", "/bin/sh", "-c", "echo ready; exec sleep 1000"]
-    with Job([f"--rdzv-id={run_id}"], program) as job:
-        job.start_nodes(1, lines=1)
-        (row,) = listed(run_id)
-        path = row["endpoint"].removeprefix("unix:")
-        assert os.path.exists(path)
-        job.nodes[0].kill()
-        job.finish()
-        assert listed(run_id) == []
-        assert not os.path.exists(path)
 
 
 def test_a_job_of_several_nodes_is_found_by_its_id() -> None:

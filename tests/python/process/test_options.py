@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import signal
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -98,8 +97,7 @@ def test_the_help_names_every_option_in_a_group() -> None:
 def test_completion_knows_the_options() -> None:
     pytest.importorskip("shtab")
     for shell in options.shells():
-        done = launch("--print-completion", shell)
-        assert done.returncode == 0, done.stderr
+        done = launch("--print-completion", shell, check=True)
         assert "nproc" in done.stdout and "elastic-launch" in done.stdout
         assert "__main__" not in done.stdout
     assert launch("--print-completion=nushell").returncode == 2
@@ -141,10 +139,11 @@ def test_an_unusable_file_is_one_line(tmp_path: Path) -> None:
     for option, text in (
         (f"--log-dir={script}", f"--log-dir: cannot make {script}: it is a file\n"),
         ("--result-json=/nonexistent/x", "expected a file in a directory that exists\n"),
+        ("--event-log=/nonexistent/x", "cannot write the event log"),
     ):
         done = launch(option, str(script))
         assert done.returncode == 2
-        assert done.stderr.count("\n") == 1 and done.stderr.endswith(text)
+        assert done.stderr.count("\n") == 1 and text in done.stderr
 
 
 def test_a_forwarded_signal_reaches_the_workers_and_not_their_children() -> None:
@@ -181,24 +180,17 @@ def test_a_virtual_local_rank_has_one_device(given: dict[str, str], expected: st
     assert done.stdout == f"{expected}\n", done.stderr
 
 
-def legacy_launch(*words: str) -> subprocess.CompletedProcess[str]:
-    return run_program([sys.executable, "-m", "elastic.launch", *words])
-
-
 def test_the_older_launcher_passes_the_local_rank_as_an_argument(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(
         "import os, sys; sys.stdout.write(f\"{os.environ['RANK']} {sys.argv[1:]}\\n\")"
     )
-    done = legacy_launch("--nproc_per_node=2", str(script), "--lr", "1")
+    words = ["elastic.launch", "--nproc_per_node=2", str(script), "--lr", "1"]
+    done = run_program([sys.executable, "-m", *words])
     assert sorted(done.stdout.splitlines()) == [
         "0 ['--local-rank=0', '--lr', '1']",
         "1 ['--local-rank=1', '--lr', '1']",
     ], done.stderr
-    done = legacy_launch("--use_env", str(script), "--lr", "1")
-    assert done.stdout == "0 ['--lr', '1']\n"
-    done = legacy_launch("--no-python", "/bin/true")
-    assert (done.returncode, "--no-python needs --use-env" in done.stderr) == (2, True)
 
 
 def test_the_older_launcher_can_be_called_by_programs(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from elastic import _C, observe
+from elastic import _C
 
 from support.coordinators import listening, needs_openssl
 from support.launching import (
@@ -20,49 +20,26 @@ from support.launching import (
     clean_environment,
     free_endpoint,
     launch,
-    launcher_command,
+    launched,
 )
-from support.succession import Nodes, Place, job, replicated_job, witness_endpoint
+from support.succession import Nodes, job, replicated_job, snapshot, witness_endpoint
 
 HINT = r"elastic-launch override (\S+) --rdzv-id job"
-COUNTED = "echo restarts $TORCHELASTIC_RESTART_COUNT; "
-
-
-class Counted(Nodes):
-    """Nodes whose workers print the number of restarts, too."""
-
-    first: dict[str, Place]  # of the first round
 
 
 @contextmanager
-def running_job(count: int, conf: str, **environ: str) -> Iterator[Counted]:
+def running_job(count: int, conf: str, **environ: str) -> Iterator[Nodes]:
     """A job whose round runs on `count` hosts, of which as many keep its record."""
     endpoint = free_endpoint()
     with job(endpoint, nodes=f"1:{count}") as started:
-        started._program = ["sh", "-c", COUNTED + started._program[-1]]
-        nodes = Counted(started, conf=f"voters={count},{conf}", **environ)
+        nodes = Nodes(started, conf=f"voters={count},{conf}", **environ)
         nodes.options = ["--max-restarts=3", "--shutdown-timeout=5"]
         nodes.endpoint = endpoint
-        for number in range(1, count + 1):
-            nodes.start(number)
-        nodes.first = nodes.places(*nodes.processes)
+        nodes.start(*range(1, count + 1))
+        nodes.places(*nodes.processes)
         lost = "any one host" if count == 3 else "any two hosts"
         nodes.await_log("127.0.0.1", f"survives the loss of {lost}")
         yield nodes
-
-
-def counted_place(nodes: Nodes, address: str) -> tuple[int, int, int]:
-    """Round, world size and restarts of the node's next worker."""
-    stdout = nodes.processes[address].stdout
-    assert stdout is not None
-    restarts = -1
-    for line in stdout:
-        words = line.split()
-        if words[0] == "restarts":
-            restarts = int(words[1])
-        elif words[0] == "works":
-            return int(words[1]), int(words[2]), restarts
-    raise AssertionError(nodes.log(address))
 
 
 def override(address: str, *options: str, **environ: str) -> subprocess.CompletedProcess[str]:
@@ -83,8 +60,8 @@ def override(address: str, *options: str, **environ: str) -> subprocess.Complete
 def test_the_survivor_of_three_goes_on(survivor: str, store_grace: int) -> None:
     with running_job(3, f"store_grace={store_grace},override_timeout=100") as nodes:
         # A failure that was charged, so that there is a counter to be kept.
-        os.kill(nodes.first["127.0.0.2"].pid, signal.SIGKILL)
-        assert {counted_place(nodes, one) for one in nodes.processes} == {(1, 3, 1)}
+        os.kill(nodes.latest["127.0.0.2"].pid, signal.SIGKILL)
+        assert {nodes.place(one)[:3] for one in nodes.processes} == {(1, 3, 1)}
         nodes.kill(*(one for one in nodes.processes if one != survivor))
         voter = nodes.await_log(survivor, HINT)[1]
         if store_grace == 6:
@@ -93,10 +70,8 @@ def test_the_survivor_of_three_goes_on(survivor: str, store_grace: int) -> None:
         assert (done.returncode, done.stderr) == (0, "")
         found = re.search(r"this node runs the job's coordinator now: (\S+)", done.stdout)
         assert found, done.stdout
-        assert counted_place(nodes, survivor) == (2, 1, 1)
-        with observe.connect(found[1], "job") as seen:
-            snapshot = seen.first(DEADLINE_S)
-        assert snapshot is not None and snapshot["nodes_in_round"] == 1
+        assert nodes.place(survivor)[:3] == (2, 1, 1)
+        assert snapshot(found[1])["nodes_in_round"] == 1
         again = override(voter)
         assert (again.returncode, again.stderr) == (0, "")
         assert "this node runs the job's coordinator already" in again.stdout
@@ -107,11 +82,11 @@ def test_two_survivors_of_five_go_on_together() -> None:
     with running_job(5, "store_grace=20,override_timeout=1000") as nodes:
         nodes.kill("127.0.0.1", "127.0.0.2", "127.0.0.4")
         # A collective breaks: it is explained by the lost hosts, and not charged.
-        os.kill(nodes.first["127.0.0.3"].pid, signal.SIGKILL)
+        os.kill(nodes.latest["127.0.0.3"].pid, signal.SIGKILL)
         voter = nodes.await_log("127.0.0.5", HINT)[1]
         done = override(voter)
         assert (done.returncode, done.stderr) == (0, ""), nodes.logs
-        places = [counted_place(nodes, one) for one in ("127.0.0.3", "127.0.0.5")]
+        places = [nodes.place(one)[:3] for one in ("127.0.0.3", "127.0.0.5")]
         assert places == [(1, 2, 0)] * 2
         other = nodes.await_log("127.0.0.3", HINT)[1]
         refused = override(other)
@@ -132,7 +107,7 @@ def test_with_a_token_the_command_needs_it() -> None:
         assert override(voter, ELASTIC_TOKEN=secrets.token_hex(32)).returncode != 0
         done = override(voter, ELASTIC_TOKEN=secret)
         assert (done.returncode, done.stderr) == (0, "")
-        assert counted_place(nodes, "127.0.0.3") == (1, 1, 0)
+        assert nodes.place("127.0.0.3")[:3] == (1, 1, 0)
         nodes.stop("127.0.0.3")
 
 
@@ -146,15 +121,12 @@ def test_a_node_that_waits_for_an_override_ends_by_sigterm() -> None:
 
 def test_a_job_that_has_its_coordinator_refuses() -> None:
     with replicated_job() as nodes:
-        with observe.connect(nodes.endpoint, "job") as seen:
-            snapshot = seen.first(DEADLINE_S)
-        assert snapshot is not None
-        for voter in snapshot["coordinator"]["voters"]:
+        voters = snapshot(nodes.endpoint)["coordinator"]["voters"]
+        for voter in voters:
             refused = override(voter)
             assert (refused.returncode, refused.stdout) == (1, "")
             assert "the coordinator of the job is not lost" in refused.stderr
-        voter = snapshot["coordinator"]["voters"][0]
-        other = launch("override", voter, "--rdzv-id=other", "--yes")
+        other = launch("override", voters[0], "--rdzv-id=other", "--yes")
         assert other.returncode == 1
         assert "this is a voter of another job" in other.stderr
         nodes.stop("127.0.0.1", "127.0.0.2", "127.0.0.3")
@@ -168,13 +140,6 @@ def test_a_witness_refuses() -> None:
     assert "this is a witness, which runs no coordinator" in refused.stderr
 
 
-def test_an_address_that_does_not_answer_is_named() -> None:
-    address = free_endpoint()
-    failed = override(address)
-    assert failed.returncode == _C.EXIT_JOIN_TIMED_OUT
-    assert f"the voter at {address}: " in failed.stderr
-
-
 def test_without_a_terminal_the_command_asks_for_yes() -> None:
     refused = launch("override", "127.0.0.1:1", "--rdzv-id=job")
     assert refused.returncode == _C.EXIT_USAGE
@@ -183,13 +148,8 @@ def test_without_a_terminal_the_command_asks_for_yes() -> None:
 
 def test_at_a_terminal_the_command_names_the_risk_and_asks() -> None:
     leader, follower = pty.openpty()
-    with subprocess.Popen(
-        launcher_command("override", "127.0.0.1:1", "--rdzv-id=job"),
-        env=clean_environment(),
-        stdin=follower,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
+    words = ("override", "127.0.0.1:1", "--rdzv-id=job")
+    with launched(*words, stdin=follower) as process:
         os.write(leader, b"n\n")
         _, said = process.communicate(timeout=DEADLINE_S)
     os.close(leader)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from support.launching import Job, Process, free_endpoint
+from support.launching import Job, Process, free_endpoint, job_at
 
 # Says what it knows before its first round, waits for it, and ends when the file "end" exists.
 SCRIPT = """
@@ -44,12 +43,9 @@ while True:
 def prepared(tmp_path: Path, nnodes: str, *words: str) -> Iterator[Job]:
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
-    options = [
-        "--nnodes", nnodes, "--rdzv-backend=c10d", f"--rdzv-endpoint={free_endpoint()}",
-        "--rdzv-id=job", "--on-membership-change=inplace", "--inplace-prepare=600",
-        "--shutdown-timeout=5", "--rdzv-conf=last_call_timeout=0,settle=0", *words,
-    ]  # fmt: skip
-    with Job(options, [str(script), str(tmp_path)]) as nodes:
+    options = ("--on-membership-change=inplace", "--inplace-prepare=600", "--shutdown-timeout=5",
+               "--rdzv-conf=last_call_timeout=0,settle=0", *words)  # fmt: skip
+    with job_at(free_endpoint(), nnodes, [str(script), str(tmp_path)], *options) as nodes:
         yield nodes
 
 
@@ -105,23 +101,3 @@ def test_workers_that_do_not_wait_start_with_the_round(
         (done,) = nodes.succeed()
     assert done.stderr.count(reason) == 1, done.stderr
     assert "the workers are started again with the round" in done.stderr
-
-
-def test_a_node_that_prepares_its_workers_ends_with_the_job(tmp_path: Path) -> None:
-    with prepared(tmp_path, "1:2") as nodes:
-        first = nodes.start()
-        next_line(first)
-        next_line(first)
-        late = nodes.start(HOLDS="1")
-        next_line(late)
-        (tmp_path / "end").touch()
-        nodes.succeed()
-
-
-def test_a_signal_stops_workers_that_have_no_round(tmp_path: Path) -> None:
-    with prepared(tmp_path, "1:2") as nodes:
-        node = nodes.start(HOLDS="1")
-        next_line(node)
-        node.send_signal(signal.SIGTERM)
-        (done,) = nodes.finish()
-    assert done.returncode == 128 + signal.SIGTERM, done.stderr

@@ -6,7 +6,6 @@ import io
 import os
 import select
 import signal
-import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -29,7 +28,7 @@ from elastic.multiprocessing.redirects import redirect_stderr, redirect_stdout
 from elastic.multiprocessing.tail_log import TailLog
 
 from support import launch_functions
-from support.launching import DEADLINE_S, Process, assert_all_ended, clean_environment
+from support.launching import DEADLINE_S, clean_environment, started
 
 
 @pytest.fixture(autouse=True)
@@ -183,17 +182,9 @@ def test_a_function_ends_with_the_killed_program_that_started_it(
     script = tmp_path / "starting.py"
     script.write_text(STARTING)
     environ = clean_environment(PYTHONPATH=os.pathsep.join(sys.path))
-    with Process(
-        [sys.executable, str(script), str(tmp_path), method],
-        env=environ,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as program:
-        try:
-            assert [program.stdout.readline() for _ in range(2)] == ["ready\n"] * 2
-        finally:
-            program.kill()
-    assert_all_ended(environ, deadline_s=DEADLINE_S)
+    with started([sys.executable, str(script), str(tmp_path), method], environ=environ) as program:
+        assert [program.stdout.readline() for _ in range(2)] == ["ready\n"] * 2
+        program.kill()
 
 
 @pytest.mark.parametrize("entrypoint", [launch_functions.rank_and, "/bin/true"])
@@ -232,14 +223,6 @@ def test_the_paths_of_a_start_can_be_asked_for_before_it(tmp_path: Path) -> None
     assert paths[0] == named.stdouts[0] != paths[1]
     assert Path(named.stdouts[0]).read_text() == "one\ntwo\n"
     assert Path(named.filtered_stdout).read_text() == "[t0]:two\n"
-
-
-def test_a_second_start_with_the_same_count_keeps_the_logs_of_the_first(tmp_path: Path) -> None:
-    specs = DefaultLogsSpecs(str(tmp_path), redirects=Std.OUT)
-    for word in ("first", "second"):
-        finish("/bin/echo", word, specs=specs)
-    texts = sorted(path.read_text() for path in tmp_path.rglob("stdout.log"))
-    assert texts == ["first\n", "first\n", "second\n", "second\n"]
 
 
 def test_redirection_covers_descriptors_and_ends(

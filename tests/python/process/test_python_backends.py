@@ -11,7 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from elastic import _C, ConfigError, RendezvousTimeout, StoreClient, StoreServer
+from elastic import (
+    _C,
+    ConfigError,
+    RendezvousError,
+    RendezvousTimeout,
+    StoreClient,
+    StoreServer,
+)
 from elastic.rendezvous import (
     DynamicRendezvousHandler,
     RendezvousConnectionError,
@@ -25,6 +32,7 @@ from elastic.rendezvous import etcd as etcd_backend
 from elastic.rendezvous.handlers import RendezvousTimeout as Timeouts
 
 from support.launching import free_port
+from support.waiting import together
 
 
 class Memory:
@@ -62,8 +70,7 @@ def handler(backend: Any, nodes: int = 2, join: float = 60.0) -> DynamicRendezvo
 def ranks_of_two(backend: Callable[[], Any]) -> list[int]:
     """The ranks of two nodes that use the backend."""
     handlers = [handler(backend()) for _ in range(2)]
-    with ThreadPoolExecutor() as threads:
-        rounds = list(threads.map(lambda one: one.next_rendezvous(), handlers))
+    rounds = together(*(one.next_rendezvous for one in handlers))
     for one in handlers:
         one.shutdown()
     assert {info.world_size for info in rounds} == {2}
@@ -122,6 +129,51 @@ class Hangs(Memory):
     def get_state(self) -> tuple[bytes, Any] | None:
         self.is_released.wait()
         return super().get_state()
+
+
+class FailsAtFirst(Memory):
+    failures = 3
+
+    def get_state(self) -> tuple[bytes, Any] | None:
+        if self.failures > 0:
+            self.failures -= 1
+            raise RendezvousConnectionError("not yet")
+        return super().get_state()
+
+
+def test_a_backend_that_fails_at_first_is_tried_again() -> None:
+    one = handler(FailsAtFirst(), nodes=1)
+    info = one.next_rendezvous()
+    assert (info.rank, info.world_size) == (0, 1)
+    assert one.num_nodes_waiting() == 0
+    assert one.shutdown()
+
+
+class ReturnsText(Memory):
+    def get_state(self) -> Any:
+        return "neither bytes nor a token"
+
+
+class HasAnError(Memory):
+    def get_state(self) -> Any:
+        return self.no_such_attribute  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        (ReturnsText, r"get_state\(\) must return \(bytes, token\) or None"),
+        (HasAnError, "no_such_attribute"),
+    ],
+)
+def test_a_backend_with_a_mistake_ends_the_join(kind: type[Memory], message: str) -> None:
+    with pytest.raises(RendezvousError, match=message):
+        handler(kind(), nodes=1).next_rendezvous()
+
+
+def test_a_backend_without_its_methods_is_rejected_at_once() -> None:
+    with pytest.raises(AttributeError, match="name"):
+        handler(object())
 
 
 @pytest.mark.parametrize("kind", [DropsWrites, RejectsWrites, FailsToWrite, FailsToRead, Hangs])

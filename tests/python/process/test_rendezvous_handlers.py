@@ -79,13 +79,21 @@ def all_next(some: list[Node]) -> list[list[str]]:
     return [node.answer().split() for node in some]
 
 
-def test_nodes_form_a_round_and_share_its_store(backend: Backend) -> None:
-    with nodes(3, *backend.words(3, 3)) as some:
-        rounds = all_next(some)
-        assert sorted(rank for rank, _, _ in rounds) == ["0", "1", "2"]
-        assert {(size, store) for _, size, store in rounds} == {("3", rounds[0][2])}
-        assert some[0].call("set", "greeting", "hello") == "ok"
-        assert [node.call("get", "greeting") for node in some] == ["hello"] * 3
+def test_nodes_share_a_store_end_the_job_and_use_its_id_again(backend: Backend) -> None:
+    for _ in range(2):
+        with nodes(3, *backend.words(3, 3)) as some:
+            rounds = all_next(some)
+            assert sorted(rank for rank, _, _ in rounds) == ["0", "1", "2"]
+            assert {(size, store) for _, size, store in rounds} == {("3", rounds[0][2])}
+            assert some[0].call("set", "greeting", "hello") == "ok"
+            assert [node.call("get", "greeting") for node in some] == ["hello"] * 3
+            # The first shut-down closes the job. The host of a coordinator waits for the others.
+            some[0].ask("shutdown")
+            assert some[1].call("closed") == "True"
+            assert some[1].call("next").startswith("RendezvousClosed: ")
+            for node in some[1:]:
+                node.ask("shutdown")
+            assert [node.answer() for node in some] == ["True"] * 3
 
 
 def test_late_node_is_admitted_with_the_next_round(backend: Backend) -> None:
@@ -95,25 +103,6 @@ def test_late_node_is_admitted_with_the_next_round(backend: Backend) -> None:
         assert first.call("waiting") == "1"
         assert first.call("next").split()[:2] == ["0", "2"]
         assert second.answer().split()[:2] == ["1", "2"]
-
-
-def test_a_handler_that_is_shut_down_closes_the_job_for_the_others(backend: Backend) -> None:
-    with nodes(2, *backend.words(2, 2)) as some:
-        all_next(some)
-        some[0].ask("shutdown")  # the host of a coordinator waits until the other node has left
-        assert some[1].call("closed") == "True"
-        assert some[1].call("next").startswith("RendezvousClosed: ")
-        some[1].ask("shutdown")
-        assert [node.answer() for node in some] == ["True", "True"]
-
-
-def test_a_run_id_can_be_used_again_for_another_job(backend: Backend) -> None:
-    for _ in range(2):
-        with nodes(2, *backend.words(2, 2)) as some:
-            assert sorted(rank for rank, _, _ in all_next(some)) == ["0", "1"]
-            for node in some:
-                node.ask("shutdown")
-            assert [node.answer() for node in some] == ["True", "True"]
 
 
 @pytest.mark.parametrize("kind", ["c10d", "file"])
@@ -132,24 +121,13 @@ def test_killed_node_is_lost(kind: str, tmp_path: Path) -> None:
         assert sorted(answer[:2] for answer in all_next(left)) == [["0", "2"], ["1", "2"]]
 
 
-@pytest.mark.parametrize("kind", ["c10d", "file", "tcpstore"])
-def test_node_with_a_busy_interpreter_is_not_lost(kind: str, tmp_path: Path) -> None:
-    with StoreServer() as server:
-        endpoint = {"file": str(tmp_path / "state"), "tcpstore": f"127.0.0.1:{server.port}"}
-        backend = Backend(kind, endpoint.get(kind, f"127.0.0.1:{free_port()}"))
-        with nodes(2, *backend.words(2, 2, "node_timeout=4")) as some:
-            all_next(some)
-            assert some[0].call("keep-interpreter", "7") == "ok"
-            assert [node.call("waiting-now") for node in some] == ["0", "0"]
-
-
 @pytest.mark.parametrize("kind", ["c10d", "file"])
-def test_too_few_nodes_are_an_error_with_the_missing_count(kind: str, tmp_path: Path) -> None:
+def test_node_with_a_busy_interpreter_is_not_lost(kind: str, tmp_path: Path) -> None:
     endpoint = f"127.0.0.1:{free_port()}" if kind == "c10d" else str(tmp_path / "state")
-    with nodes(1, *Backend(kind, endpoint).words(2, 2, "join_timeout=3")) as (node,):
-        reply = node.call("next")
-        assert reply.startswith("RendezvousTimeout: ")
-        assert "1 of 2 nodes joined (" in reply
+    with nodes(2, *Backend(kind, endpoint).words(2, 2, "node_timeout=4")) as some:
+        all_next(some)
+        assert some[0].call("keep-interpreter", "7") == "ok"
+        assert [node.call("waiting-now") for node in some] == ["0", "0"]
 
 
 def test_ctrl_c_ends_the_wait_and_the_next_call_continues(backend: Backend) -> None:
@@ -160,9 +138,7 @@ def test_ctrl_c_ends_the_wait_and_the_next_call_continues(backend: Backend) -> N
         assert {answer[1] for answer in all_next([first, second])} == {"2"}
 
 
-def test_restarted_store_is_an_error(
-    store_backend: tuple[Backend, StoreClient],
-) -> None:
+def test_restarted_store_is_an_error(store_backend: tuple[Backend, StoreClient]) -> None:
     backend, client = store_backend
     with nodes(2, *backend.words(2, 2)) as some:
         all_next(some)
@@ -173,21 +149,11 @@ def test_restarted_store_is_an_error(
             assert "the store was restarted" in reply
 
 
-def test_foreign_state_in_the_store_is_rejected(
-    store_backend: tuple[Backend, StoreClient],
-) -> None:
+def test_foreign_state_in_the_store_is_rejected(store_backend: tuple[Backend, StoreClient]) -> None:
     backend, client = store_backend
     client.set("elastic/rendezvous/job", "gASVAAAA")
     with nodes(1, *backend.words(1, 1)) as (node,):
         assert "another value under this key" in node.call("next")
-
-
-def test_nodes_with_other_settings_receive_both_values(backend: Backend) -> None:
-    with nodes(1, *backend.words(1, 1)) as (first,), nodes(1, *backend.words(1, 3)) as (other,):
-        assert first.call("next").split()[:2] == ["0", "1"]
-        reply = other.call("next")
-        assert "nnodes=1:3" in reply
-        assert "nnodes=1" in reply
 
 
 def test_static_ranks_are_the_given_ones() -> None:

@@ -23,33 +23,6 @@ from elastic.rendezvous.registry import rendezvous_handler_registry
 from support.launching import free_port
 
 
-def test_the_namespace_has_torchs_names_types_and_defaults() -> None:
-    torch_run = pytest.importorskip("torch.distributed.run")
-    words = ["--nnodes=1:2", "--nproc_per_node", "4", "--max-restarts=3", "-m", "mod", "-x", "1"]
-    ours, theirs = run.parse_args(words), torch_run.parse_args(words)
-    for name, value in vars(theirs).items():
-        if name in ("use_env", "training_script_args", "training_script"):
-            continue
-        assert getattr(ours, name) == value, name
-    assert (ours.training_script, ours.training_script_args) == ("mod", ["-x", "1"])
-
-
-def test_variables_are_defaults_and_options_win(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PET_NPROC_PER_NODE", "3")
-    monkeypatch.setenv("PET_MAX_RESTARTS", "2")
-    args = run.parse_args(["--max-restarts=1", "x"])
-    assert (args.nproc_per_node, args.max_restarts) == ("3", 1)
-
-
-def test_a_changed_namespace_is_what_runs(tmp_path: Path) -> None:
-    args = run.get_args_parser().parse_args(
-        ["--no-python", "/bin/sh", "-c", f"echo $RANK > {tmp_path}/$RANK"]
-    )
-    args.nproc_per_node = 2
-    run.run(args)
-    assert sorted(os.listdir(tmp_path)) == ["0", "1"]
-
-
 def test_a_namespace_as_accelerate_builds_it_runs(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text("import sys; open(sys.argv[1], 'w').write(' '.join(sys.argv[2:]))")

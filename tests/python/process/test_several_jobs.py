@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -43,26 +42,8 @@ def end(nodes: Job, gate: int) -> list[int]:
     return [node.returncode for node in nodes.finish()]
 
 
-def check_that_both_end_as_alone(
-    endpoint: str, directory: Path, order: Sequence[str], *words: str
-) -> None:
-    jobs = {name: job(name, endpoint, *words) for name in CODES}
-    with ExitStack() as stack:
-        gates = started(stack, jobs, directory)
-        for name in order:
-            assert end(jobs[name], gates[name]) == [CODES[name]] * 2, name
-
-
 @pytest.mark.smoke
-def test_one_of_two_jobs_of_a_coordinator_fails(tmp_path: Path) -> None:
-    endpoint = free_endpoint()
-    with coordinator(endpoint, tmp_path / "state"):
-        check_that_both_end_as_alone(
-            endpoint, tmp_path, ("bad", "good"), "--rdzv-conf=is_host=false"
-        )
-
-
-def test_a_state_file_with_two_jobs_outlives_its_coordinator(tmp_path: Path) -> None:
+def test_two_jobs_of_a_coordinator_outlive_its_restart_and_end_as_alone(tmp_path: Path) -> None:
     endpoint, state = free_endpoint(), tmp_path / "state"
     jobs = {name: job(name, endpoint, "--rdzv-conf=is_host=false") for name in CODES}
     with ExitStack() as stack:

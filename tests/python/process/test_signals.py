@@ -154,18 +154,16 @@ def test_stop_scope_decides_whether_children_are_signalled(
     assert marker.exists() == (scope == "group")
 
 
-def test_other_signals_can_be_chosen() -> None:
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGUSR1, 128 + signal.SIGUSR1), (signal.SIGUSR2, -signal.SIGUSR2)]
+)
+def test_other_signals_can_be_chosen_and_others_end_the_launcher(
+    number: signal.Signals, code: int
+) -> None:
     with launched(*sh(READY, "--signals-to-handle=SIGUSR1")) as process:
         wait_ready(process)
-        process.send_signal(signal.SIGUSR1)
-    assert process.returncode == 128 + signal.SIGUSR1
-
-
-def test_unhandled_signal_ends_the_launcher_and_its_workers() -> None:
-    with launched(*sh(READY, "--signals-to-handle=SIGTERM")) as process:
-        wait_ready(process)
-        process.send_signal(signal.SIGUSR2)
-    assert process.returncode == -signal.SIGUSR2
+        process.send_signal(number)
+    assert process.returncode == code
 
 
 def test_an_ignored_hangup_stays_ignored() -> None:

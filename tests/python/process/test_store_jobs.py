@@ -38,7 +38,9 @@ threading.Event().wait()
 class Place:
     """A store for one job."""
 
-    def __init__(self, backend: str, endpoint: str) -> None:
+    def __init__(self, backend: str, endpoint: str, keys: str = "") -> None:
+        self.conf = CONF + keys
+        self.keys = keys
         self.run_id = str(uuid.uuid4())
         self.url = f"{backend}://{endpoint}"
         self.options = [
@@ -67,35 +69,25 @@ def place(
         path = install(plugged, "elastic.backends", numbered="stub_store_plug_in:make")
         monkeypatch.setenv("PYTHONPATH", path)
         monkeypatch.syspath_prepend(str(plugged))
-        yield Place(kind, str(tmp_path / "numbered"))
+        yield Place(kind, str(tmp_path / "numbered"), ",colour=blue")
 
 
 def job(place: Place, nnodes: str, *words: str, script: str = RANKS) -> Job:
-    options = ["--nnodes", nnodes, "--no-python", CONF, *place.options, *words]
+    options = ["--nnodes", nnodes, "--no-python", place.conf, *place.options, *words]
     return Job(options, ["sh", "-c", script])
 
 
 @pytest.mark.smoke
-def test_two_agents_form_a_job_and_remove_their_state(place: Place) -> None:
-    for _ in range(2):  # the second job of this name is another generation
-        with job(place, "2", "--nproc-per-node=2") as nodes:
-            nodes.start()
-            nodes.start()
-            done = nodes.succeed()
-        lines = sorted(line for node in done for line in node.stdout.splitlines())
-        assert [line.split(",")[0] for line in lines] == [f"rank {r} of 4" for r in range(4)]
-        assert len({line.split(",")[1] for line in lines}) == 1
-
-
-def test_a_failed_worker_costs_all_agents_one_restart(place: Place) -> None:
-    script = 'test "$TORCHELASTIC_RESTART_COUNT" = 1 || test $RANK = 0 || exit 9'
-    with job(place, "2", "--max-restarts=1", script=script) as nodes:
+def test_two_agents_form_a_job_that_restarts_and_another_one_of_its_id(place: Place) -> None:
+    fails_once = f'{RANKS}; test "$TORCHELASTIC_RESTART_COUNT$RANK" != 03 || exit 9'
+    with job(place, "2", "--nproc-per-node=2", "--max-restarts=1", script=fails_once) as nodes:
         nodes.start()
         nodes.start()
-        nodes.succeed()
-
-
-def test_the_budget_ends_all_agents_with_the_same_code_and_cause(place: Place) -> None:
+        done = nodes.succeed()
+    lines = [line for node in done for line in node.stdout.splitlines()]
+    assert {line.split(",")[0] for line in lines} == {f"rank {rank} of 4" for rank in range(4)}
+    assert len({line.split(",")[1] for line in lines}) == 2, "a store for each round"
+    # The second job of this name is another generation. Its failure ends all agents.
     with job(place, "2", script="test $RANK = 0 && sleep 1000; exit 9") as nodes:
         nodes.start()
         nodes.start()
@@ -150,39 +142,27 @@ def test_the_job_is_handed_over_when_its_first_agent_ends(place: Place, tmp_path
     assert done[1].returncode == 0, done[1].stderr
 
 
-def test_status_and_stacks_find_the_job_in_its_store(place: Place, tmp_path: Path) -> None:
-    script = tmp_path / "steps.py"
-    script.write_text(STEPS)
-    with Job(["--nnodes=2", CONF, *place.options], [str(script)]) as nodes:
-        nodes.start_nodes(2, 1)
-        where = (place.url, f"--rdzv-id={place.run_id}")
-        with observe.connect(place.url, place.run_id) as seen:
-            eventually(lambda: ((seen.next() or {})["progress"] or {}).get("step") == 3)
-        shown = json.loads(launch("status", *where, "--json", check=True).stdout)
-        assert (shown["job"], shown["world_size"]) == (place.run_id, 2)
-        assert shown["coordinator"]["address"] == observe.find(place.url, place.run_id)
-        assert shown["progress"]["step"] == 3
-        stacks = launch("stacks", *where, check=True).stdout
-        assert stacks.count("steps.py") == 2, stacks
-        # On this host the job is found by its id.
-        assert json.loads(launch("status", place.run_id, "--json", check=True).stdout)["round"] == 0
-        for node in nodes.nodes:
-            node.send_signal(signal.SIGTERM)
-        nodes.finish()
-
-
-def test_unknown_jobs_are_one_sentence(place: Place) -> None:
-    done = launch("status", place.url, "--rdzv-id=nobody")
-    assert done.returncode == 1
-    assert re.search(r"status: .* has no record of a job nobody", done.stderr), done.stderr
-    done = launch("status", place.url)
-    assert "give the run id (--rdzv-id)" in done.stderr
-
-
-def test_ranks_stop_at_one_step(place: Place, tmp_path: Path) -> None:
-    options = ["--nnodes=2", "--nproc-per-node=2", "--drain=100", CONF, *place.options]
+def test_a_job_is_found_in_its_store_and_its_ranks_stop_at_one_step(
+    place: Place, tmp_path: Path
+) -> None:
+    options = ["--nnodes=2", "--nproc-per-node=2", "--drain=100", place.conf, *place.options]
     with Job(options, [STUB, str(tmp_path), MANY, "1"]) as nodes:
         nodes.start_nodes(2, 2)
+        where = (place.url, f"--rdzv-id={place.run_id}")
+        with observe.connect(place.url, place.run_id) as seen:
+            eventually(lambda: ((seen.next() or {})["progress"] or {}).get("step", 0) >= 3)
+        shown = json.loads(launch("status", *where, "--json", check=True).stdout)
+        assert (shown["job"], shown["world_size"]) == (place.run_id, 4)
+        assert shown["coordinator"]["address"] == observe.find(place.url, place.run_id)
+        assert shown["progress"]["step"] >= 3
+        stacks = launch("stacks", *where, check=True).stdout
+        assert "stub_stopping_rank.py" in stacks
+        unknown = launch("status", place.url, "--rdzv-id=nobody")
+        assert unknown.returncode == 1
+        assert re.search(r"status: .* has no record of a job nobody", unknown.stderr)
+        assert "give the run id (--rdzv-id)" in launch("status", place.url).stderr
+        # On this host the job is found by its id.
+        assert json.loads(launch("status", place.run_id, "--json", check=True).stdout)["round"] == 0
         nodes.nodes[1].send_signal(signal.SIGTERM)
         done = nodes.finish()
     assert {node.returncode for node in done} == {EXIT_STOPPED}, [node.stderr for node in done]
@@ -192,7 +172,7 @@ def test_ranks_stop_at_one_step(place: Place, tmp_path: Path) -> None:
 def test_a_hang_is_reported(place: Place, tmp_path: Path) -> None:
     script = tmp_path / "steps.py"
     script.write_text(STEPS)
-    options = ["--nnodes=2", "--hang-timeout=2", "--hang-action=fail", CONF, *place.options]
+    options = ["--nnodes=2", "--hang-timeout=2", "--hang-action=fail", place.conf, *place.options]
     with Job(options, [str(script)]) as nodes:
         nodes.start_nodes(2, 1)
         done = nodes.finish()
@@ -219,9 +199,11 @@ def test_a_token_keeps_others_out(place: Place, tmp_path: Path) -> None:
 
 def test_a_start_that_failed_does_not_bind_its_id(place: Place) -> None:
     alone = launch(
-        *("--nnodes=2", "--rdzv-conf=join_timeout=1", *place.options, "--no-python", "true")
+        *("--nnodes=2", f"--rdzv-conf=join_timeout=1{place.keys}", *place.options),
+        *("--no-python", "true"),
     )
     assert alone.returncode == 75, alone.stderr
+    assert "1 of 2 nodes joined (" in alone.stderr
     with job(place, "1", "--max-restarts=3") as nodes:
         nodes.start()
         nodes.succeed()

@@ -21,7 +21,7 @@ from support.succession import (
     Nodes,
     job,
     replicated_job,
-    three_endpoints,
+    snapshot,
     witness_endpoint,
 )
 from support.waiting import eventually
@@ -39,25 +39,20 @@ def test_the_loss_of_the_coordinators_host_costs_one_node_until_it_is_replaced(
     with replicated_job(f"--event-log={log}") as nodes:
         endpoint = nodes.endpoint
         nodes.kill("127.0.0.1")
-        after = nodes.places("127.0.0.2", "127.0.0.3")
-        assert {place.world_size for place in after.values()} == {2}
-        assert {place.round for place in after.values()} == {1}
+        assert nodes.world("127.0.0.2", "127.0.0.3") == (1, 2)
         moves = [
             nodes.await_log(address, rf"at (\S+) {ELECTED}: the former one at {endpoint} closed")
-            for address in after
+            for address in ("127.0.0.2", "127.0.0.3")
         ]
         # A new host can bind the endpoint, and would begin a job of its own there.
         nodes.start(1)
-        grown = nodes.places("127.0.0.1", "127.0.0.2", "127.0.0.3")
-        assert {place.world_size for place in grown.values()} == {3}
-        assert len({place.round for place in grown.values()}) == 1
-        with observe.connect(endpoint, "job") as seen:
-            snapshot = seen.first(DEADLINE_S)
+        assert nodes.world("127.0.0.1", "127.0.0.2", "127.0.0.3")[1] == 3
+        shown = snapshot(endpoint)
         pids = {nodes.processes[f"127.0.0.{host}"].pid for host in (1, 2, 3)}
         eventually(lambda: pids in [set(one.pids) for one in jobs_that_answer()])
         nodes.stop("127.0.0.1", "127.0.0.2", "127.0.0.3")
-    assert snapshot is not None and snapshot["nodes_in_round"] == 3
-    coordinator = snapshot["coordinator"]
+    assert shown["nodes_in_round"] == 3
+    coordinator = shown["coordinator"]
     assert coordinator["address"] == moves[0][1]
     assert {coordinator["term"]} == {int(move[2]) for move in moves}
     events = [json.loads(line) for line in log.read_text().splitlines()]
@@ -77,48 +72,26 @@ def test_the_loss_of_the_coordinators_host_costs_one_node_until_it_is_replaced(
 def test_a_node_that_hosts_the_coordinator_hands_it_over_when_it_is_stopped() -> None:
     with replicated_job() as nodes:
         nodes.stop("127.0.0.1")
-        after = nodes.places("127.0.0.2", "127.0.0.3")
-        assert {place.world_size for place in after.values()} == {2}
-        for address in after:
+        assert nodes.size("127.0.0.2", "127.0.0.3") == 2
+        for address in ("127.0.0.2", "127.0.0.3"):
             nodes.await_log(address, rf"{ELECTED}: the former one at \S+ handed it over")
-        nodes.processes["127.0.0.1"].wait(DEADLINE_S)
+        assert nodes.processes["127.0.0.1"].wait(DEADLINE_S) != 77
         nodes.stop("127.0.0.2", "127.0.0.3")
-    assert "127.0.0.1" not in [a for a, n in nodes.processes.items() if n.returncode == 77]
 
 
 def test_with_one_voter_a_member_goes_on_when_the_hosting_agent_has_lost_its_guardian() -> None:
     with job(free_endpoint()) as started:
         nodes = Nodes(started, conf="voters=1")
-        for number in (1, 2, 3):
-            nodes.start(number)
+        nodes.start(1, 2, 3)
         nodes.places("127.0.0.1", "127.0.0.2", "127.0.0.3")
         host = nodes.processes["127.0.0.1"]
         [guardian] = children(host.pid)
         os.kill(guardian, signal.SIGKILL)
-        after = nodes.places("127.0.0.2", "127.0.0.3")
-        assert {place.world_size for place in after.values()} == {2}
-        assert {place.round for place in after.values()} == {1}
-        for address in after:
+        assert nodes.world("127.0.0.2", "127.0.0.3") == (1, 2)
+        for address in ("127.0.0.2", "127.0.0.3"):
             nodes.await_log(address, rf"{ELECTED}: the former one at \S+ handed it over")
         assert host.wait(DEADLINE_S) == _C.EXIT_SUPERVISION_LOST
         nodes.stop("127.0.0.2", "127.0.0.3")
-
-
-def test_a_node_that_knows_three_endpoints_joins_after_the_first_host_is_gone() -> None:
-    port = free_endpoint().rpartition(":")[2]
-    endpoints = ",".join(f"127.0.0.{number}:{port}" for number in (1, 2, 3))
-    with three_endpoints(endpoints) as nodes:
-        nodes.kill("127.0.0.1")
-        after = nodes.places("127.0.0.2", "127.0.0.3")
-        assert {place.world_size for place in after.values()} == {2}
-        # It could host a coordinator of its own at the first endpoint, but finds the job.
-        nodes.start(1)
-        grown = nodes.places("127.0.0.1", "127.0.0.2", "127.0.0.3")
-        assert {place.world_size for place in grown.values()} == {3}
-        with observe.connect(endpoints, "job") as seen:
-            snapshot = seen.first(DEADLINE_S)
-        assert snapshot is not None and snapshot["nodes_in_round"] == 3
-        nodes.stop("127.0.0.1", "127.0.0.2", "127.0.0.3")
 
 
 def test_a_node_that_finds_no_endpoint_names_each_one_and_why() -> None:
@@ -134,28 +107,10 @@ def test_a_node_that_finds_no_endpoint_names_each_one_and_why() -> None:
 
 
 def witnessed_job(
-    endpoint: str, witness: str, run_id: str = "job", conf: str = "", **environ: str
+    endpoint: str, witness: str, run_id: str = "job", **environ: str
 ) -> tuple[Job, Nodes]:
     started = job(endpoint, nodes="1:2", run_id=run_id)
-    nodes = Nodes(started, conf=f"witness={witness}{conf}", **environ)
-    return started, nodes
-
-
-def test_two_nodes_and_a_witness_with_a_token_survive_the_loss_of_the_coordinators_host() -> None:
-    needs_openssl()
-    environ = {"ELASTIC_TOKEN": secrets.token_hex(32)}
-    address = witness_endpoint()
-    started, nodes = witnessed_job(free_endpoint(), address, **environ)
-    with listening("--witness", "--bind", address, **environ), started:
-        nodes.start(1)
-        nodes.start(2)
-        nodes.places("127.0.0.1", "127.0.0.2")
-        nodes.await_log("127.0.0.1", REPLICATED)
-        nodes.kill("127.0.0.1")
-        after = nodes.place("127.0.0.2")
-        assert (after.world_size, after.round) == (1, 1)
-        nodes.await_log("127.0.0.2", rf"the coordinator of the job is at \S+ {ELECTED}")
-        nodes.stop("127.0.0.2")
+    return started, Nodes(started, conf=f"witness={witness}", **environ)
 
 
 def test_with_a_witness_as_the_fifth_voter_four_hosts_survive_the_loss_of_two_at_once() -> None:
@@ -163,13 +118,11 @@ def test_with_a_witness_as_the_fifth_voter_four_hosts_survive_the_loss_of_two_at
     with listening("--witness", "--bind", address), job(free_endpoint(), nodes="1:4") as started:
         nodes = Nodes(started, conf=f"witness={address}")
         hosts = [f"127.0.0.{number}" for number in (1, 2, 3, 4)]
-        for number in (1, 2, 3, 4):
-            nodes.start(number)
+        nodes.start(1, 2, 3, 4)
         nodes.places(*hosts)
         nodes.await_log(hosts[0], "survives the loss of any two hosts")
         nodes.kill(*hosts[:2])  # the coordinator's and another one
-        after = nodes.places(*hosts[2:])
-        assert {(place.world_size, place.round) for place in after.values()} == {(2, 1)}
+        assert nodes.world(*hosts[2:]) == (1, 2)
         nodes.stop(*hosts[2:])
 
 
@@ -178,42 +131,38 @@ def test_the_loss_of_the_witness_ends_no_round() -> None:
     started, nodes = witnessed_job(free_endpoint(), address)
     with started:
         with listening("--witness", "--bind", address) as witness:
-            nodes.start(1)
-            nodes.start(2)
+            nodes.start(1, 2)
             before = nodes.places("127.0.0.1", "127.0.0.2")
             nodes.await_log("127.0.0.1", REPLICATED)
             witness.kill()
             nodes.await_log("127.0.0.1", "does not survive the loss of .*, which runs the coord")
-        with listening(
-            "--witness", "--bind", address
-        ):  # another life, which the coordinator finds again
+        # Another life, which the coordinator finds again.
+        with listening("--witness", "--bind", address):
             nodes.await_log("127.0.0.1", REPLICATED)
         for place in before.values():
             os.kill(place.pid, 0)
         nodes.stop("127.0.0.1", "127.0.0.2")
 
 
-def test_two_jobs_share_a_witness_at_an_ipv6_address() -> None:
+def test_two_jobs_share_a_witness_with_a_token_at_an_ipv6_address() -> None:
+    needs_openssl()
+    environ = {"ELASTIC_TOKEN": secrets.token_hex(32)}
     with socket.create_server(("::1", 0), family=socket.AF_INET6) as probe:
         address = f"[::1]:{probe.getsockname()[1]}"
-    first, of_first = witnessed_job(free_endpoint(), address, run_id="first")
-    second, of_second = witnessed_job(free_endpoint(), address, run_id="second")
-    with listening("--witness", "--bind", address), first, second:
+    first, of_first = witnessed_job(free_endpoint(), address, run_id="first", **environ)
+    second, of_second = witnessed_job(free_endpoint(), address, run_id="second", **environ)
+    with listening("--witness", "--bind", address, **environ), first, second:
         for nodes in (of_first, of_second):
-            nodes.start(1)
-            nodes.start(2)
+            nodes.start(1, 2)
         for nodes in (of_first, of_second):
             nodes.places("127.0.0.1", "127.0.0.2")
             nodes.await_log("127.0.0.1", REPLICATED)
-        of_first.kill("127.0.0.1")
-        after = of_first.place("127.0.0.2")
-        assert (after.world_size, after.round) == (1, 1)
-        of_first.stop("127.0.0.2")
-        # The other job still has its vote.
-        of_second.kill("127.0.0.1")
-        after = of_second.place("127.0.0.2")
-        assert (after.world_size, after.round) == (1, 1)
-        of_second.stop("127.0.0.2")
+        # The second job still has its vote when the first one has lost its coordinator's host.
+        for nodes in (of_first, of_second):
+            nodes.kill("127.0.0.1")
+            assert nodes.world("127.0.0.2") == (1, 1)
+            nodes.await_log("127.0.0.2", rf"the coordinator of the job is at \S+ {ELECTED}")
+            nodes.stop("127.0.0.2")
 
 
 def test_nodes_with_different_lists_of_endpoints_are_refused() -> None:
@@ -234,27 +183,20 @@ def test_nodes_with_different_lists_of_endpoints_are_refused() -> None:
 
 def test_the_loss_of_a_separate_coordinator_touches_no_worker() -> None:
     endpoint = free_endpoint()
-    log: list[str] = []
     with (
         listening("--bind", endpoint, "--voters=3") as process,
         job(endpoint, nodes="3:4") as started,
     ):
         nodes = Nodes(started, host=0)
-        for number in (1, 2, 3, 4):
-            nodes.start(number)
+        nodes.start(1, 2, 3, 4)
         before = nodes.places(*nodes.processes)
-        for line in process.stderr:
-            log.append(line)
-            if REPLICATED in line:
-                break
+        await_line(process, REPLICATED)
         process.kill()
         for address in before:
             nodes.await_log(address, rf"the coordinator of the job is at \S+ {ELECTED}")
         # The new coordinator decides: a further loss ends the round for the survivors.
         nodes.kill("127.0.0.4")
-        after = nodes.places("127.0.0.1", "127.0.0.2", "127.0.0.3")
-        assert {place.world_size for place in after.values()} == {3}
-        assert {place.round for place in after.values()} == {1}
+        assert nodes.world("127.0.0.1", "127.0.0.2", "127.0.0.3") == (1, 3)
         nodes.stop("127.0.0.1", "127.0.0.2", "127.0.0.3")
 
 
@@ -271,15 +213,13 @@ def test_a_job_that_a_replaced_host_has_begun_dissolves_when_it_meets_the_electe
     # The survivors are stopped for longer than node_timeout's default on a busy host.
     with replicated_job(conf="voters=3,node_timeout=60", ELASTIC_TOKEN=secret) as nodes:
         nodes.kill("127.0.0.1")
-        after = nodes.places("127.0.0.2", "127.0.0.3")
-        assert {(place.round, place.world_size) for place in after.values()} == {(1, 2)}
+        assert nodes.world("127.0.0.2", "127.0.0.3") == (1, 2)
         moved = nodes.await_log("127.0.0.2", rf"at (\S+) {ELECTED}")
         # Nobody announces the elected coordinator meanwhile.
         survivors = [nodes.processes[address] for address in ("127.0.0.2", "127.0.0.3")]
         for agent in survivors:
             agent.send_signal(signal.SIGSTOP)
-        for number in (1, 4, 5):
-            nodes.start(number)
+        nodes.start(1, 4, 5)
         second = nodes.places("127.0.0.1", "127.0.0.4", "127.0.0.5")
         assert {(place.round, place.world_size) for place in second.values()} == {(0, 3)}
         for agent in survivors:
@@ -287,16 +227,15 @@ def test_a_job_that_a_replaced_host_has_begun_dissolves_when_it_meets_the_electe
         for address in second:
             nodes.await_log(address, GIVES_WAY)
         # The job has no restart: a charge would end it.
-        grown = nodes.places("127.0.0.2", "127.0.0.3")
-        assert {place.world_size for place in grown.values()} == {3}
+        assert nodes.size("127.0.0.2", "127.0.0.3") == 3
         ended = [Path("/proc", str(place.pid)) for place in second.values()]
         eventually(lambda: not any(path.exists() for path in ended))
         with observe.connect(nodes.endpoint, "job", token_file=str(token_file)) as seen:
-            snapshot = seen.next(DEADLINE_S)
-            while snapshot is not None and len(snapshot["nodes"]) < 5:
-                snapshot = seen.next(DEADLINE_S)
-        assert snapshot is not None and snapshot["nodes_in_round"] == 3
-        assert snapshot["coordinator"]["address"] == moved[1]
+            shown = seen.next(DEADLINE_S)
+            while shown is not None and len(shown["nodes"]) < 5:
+                shown = seen.next(DEADLINE_S)
+        assert shown is not None and shown["nodes_in_round"] == 3
+        assert shown["coordinator"]["address"] == moved[1]
         nodes.stop(*nodes.processes)
 
 
@@ -312,8 +251,7 @@ def test_a_state_file_gives_no_authority_over_a_job_that_has_got_more_voters(
     with job(endpoint, nodes="2:4") as started:
         nodes = Nodes(started, host=0, conf="voters=3,last_call_timeout=2")
         with listening(*options) as process:
-            nodes.start(1)
-            nodes.start(2)
+            nodes.start(1, 2)
             before = nodes.places("127.0.0.1", "127.0.0.2")
             await_line(process, "round 0 is complete: 2 nodes")
             eventually(lambda: b"127.0.0.2" in state.read_bytes())
@@ -323,21 +261,18 @@ def test_a_state_file_gives_no_authority_over_a_job_that_has_got_more_voters(
             for place in before.values():
                 os.kill(place.pid, 0)
             nodes.start(3)
-            places = nodes.places("127.0.0.1", "127.0.0.2", "127.0.0.3")
-            assert {place.world_size for place in places.values()} == {3}
+            assert nodes.size("127.0.0.1", "127.0.0.2", "127.0.0.3") == 3
             await_line(process, REPLICATED)
             assert b"127.0.0.2" not in state.read_bytes()
             process.kill()
         with listening(*options):
-            for address in places:
+            for address in nodes.processes:
                 nodes.await_log(address, rf"the coordinator of the job is at \S+ {ELECTED}")
             nodes.kill("127.0.0.3")
-            after = nodes.places("127.0.0.1", "127.0.0.2")
-            assert {place.world_size for place in after.values()} == {2}
+            assert nodes.size("127.0.0.1", "127.0.0.2") == 2
             # A node that knows the endpoint only is directed from there.
             nodes.start(4)
-            grown = nodes.places("127.0.0.1", "127.0.0.2", "127.0.0.4")
-            assert {place.world_size for place in grown.values()} == {3}
+            assert nodes.size("127.0.0.1", "127.0.0.2", "127.0.0.4") == 3
             nodes.stop("127.0.0.1", "127.0.0.2", "127.0.0.4")
 
 
@@ -347,14 +282,13 @@ def test_a_job_gets_no_second_voter_while_its_state_file_cannot_be_written(tmp_p
         state.unlink()
         state.mkdir()
         nodes = Nodes(started, host=0)
-        for number in (1, 2, 3):
-            nodes.start(number)
+        nodes.start(1, 2, 3)
         nodes.places(*nodes.processes)
         await_line(process, f"{state}")
         with observe.connect(endpoint, "job") as seen:
             for _ in range(3):
-                snapshot = seen.next(DEADLINE_S)
-                assert snapshot is not None and snapshot["coordinator"]["voters"] == []
+                shown = seen.next(DEADLINE_S)
+                assert shown is not None and shown["coordinator"]["voters"] == []
         state.rmdir()
         await_line(process, REPLICATED)
         nodes.stop(*nodes.processes)

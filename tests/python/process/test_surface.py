@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import importlib
 import json
-import logging
 import multiprocessing
 import pkgutil
 import re
@@ -28,6 +27,7 @@ from elastic.utils.store import barrier, store_timeout, synchronize
 
 from support.launching import DEADLINE_S, free_endpoint, run_program
 from support.paths import ROOT
+from support.receivers import Values, recorded_events
 from support.waiting import together
 
 PAGE = ROOT / "docs" / "migrating-from-torchrun.md"
@@ -140,17 +140,29 @@ def test_names_of_entry_points_and_static_addresses() -> None:
             _get_addr_and_port(RendezvousParameters("static", endpoint, "j", 1, 1))
 
 
-def test_static_handlers_have_torchs_arguments() -> None:
+def test_static_handlers_have_torchs_arguments_and_record_what_they_do() -> None:
     endpoint = free_endpoint()
     host, port = endpoint.split(":")
-    handler = StaticTCPRendezvous(host, int(port), 0, 1, "job", 60)
-    try:
+    with recorded_events("dynamic_rendezvous") as lines:
+        handler = StaticTCPRendezvous(host, int(port), 0, 1, "job", 60)
         assert (handler.get_backend(), handler.get_run_id()) == ("static", "job")
         for _ in range(2):
             info = handler.next_rendezvous()
             assert (info.rank, info.world_size) == (0, 1)
-    finally:
+        handler.set_closed()
+        with pytest.raises(RendezvousClosedError):
+            handler.next_rendezvous()
         handler.shutdown()
+    found = [events.RdzvEvent.deserialize(line) for line in lines]
+    states = [(event.name.rpartition(".")[2], event.node_state.value) for event in found]
+    assert states == [
+        *[("next_rendezvous", "RUNNING")] * 4, ("set_closed", "SUCCEEDED"),
+        ("next_rendezvous", "RUNNING"), ("next_rendezvous", "FAILED"), ("shutdown", "SUCCEEDED"),
+    ]  # fmt: skip
+    assert {event.run_id for event in found} == {"job"}
+    assert (found[1].rank, found[6].error_trace.splitlines()[-1].partition(":")[0]) == (
+        0, "elastic.errors.RendezvousClosed"
+    )  # fmt: skip
     with pytest.raises(ValueError, match="rank"):
         create_rdzv_handler(RendezvousParameters("static", endpoint, "job", 1, 1))
     with pytest.raises(ValueError, match="expected static"):
@@ -164,66 +176,17 @@ def test_events_survive_their_json_form() -> None:
     assert events.RdzvEvent.deserialize(moved.serialize()) == moved
 
 
-class Lines(logging.Handler):
-    def __init__(self) -> None:
-        super().__init__()
-        self.lines: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.lines.append(record.getMessage())
-
-
 def test_recorded_events_reach_the_handlers_of_their_destination() -> None:
-    lines = Lines()
-    for name in ("null", "dynamic_rendezvous"):
-        logging.getLogger(f"torchelastic-events-{name}").addHandler(lines)
-    try:
+    with recorded_events("null", "dynamic_rendezvous") as lines:
         events.record(events.Event("start", events.EventSource.WORKER))
         events.construct_and_record_rdzv_event("job", "joined", events.NodeState.RUNNING)
-    finally:
-        for name in ("null", "dynamic_rendezvous"):
-            logging.getLogger(f"torchelastic-events-{name}").removeHandler(lines)
-    first, second = map(json.loads, lines.lines)
+    first, second = map(json.loads, lines)
     assert (first["name"], first["source"]) == ("start", "WORKER")
     assert second["name"] == (
         "test_surface.py:test_recorded_events_reach_the_handlers_of_their_destination"
     )
     with pytest.raises(ConfigError, match="no event handler 'syslog'"):
         events.record(events.Event("start", events.EventSource.WORKER), "syslog")
-
-
-def test_a_handler_records_what_it_does() -> None:
-    lines = Lines()
-    logger = logging.getLogger("torchelastic-events-dynamic_rendezvous")
-    logger.addHandler(lines)
-    host, port = free_endpoint().split(":")
-    try:
-        handler = StaticTCPRendezvous(host, int(port), 0, 1, "job", 60)
-        handler.next_rendezvous()
-        handler.set_closed()
-        with pytest.raises(RendezvousClosedError):
-            handler.next_rendezvous()
-        handler.shutdown()
-    finally:
-        logger.removeHandler(lines)
-    found = [events.RdzvEvent.deserialize(line) for line in lines.lines]
-    states = [(event.name.rpartition(".")[2], event.node_state.value) for event in found]
-    assert states == [
-        ("next_rendezvous", "RUNNING"), ("next_rendezvous", "RUNNING"), ("set_closed", "SUCCEEDED"),
-        ("next_rendezvous", "RUNNING"), ("next_rendezvous", "FAILED"), ("shutdown", "SUCCEEDED"),
-    ]  # fmt: skip
-    assert {event.run_id for event in found} == {"job"}
-    assert (found[1].rank, found[4].error_trace.splitlines()[-1].partition(":")[0]) == (
-        0, "elastic.errors.RendezvousClosed"
-    )  # fmt: skip
-
-
-class Values(metrics.MetricHandler):
-    def __init__(self) -> None:
-        self.values: list[tuple[str, str, int]] = []
-
-    def emit(self, metric_data: metrics.MetricData) -> None:
-        self.values.append(metric_data[1:])
 
 
 def test_metrics_go_to_the_handler_of_their_group() -> None:

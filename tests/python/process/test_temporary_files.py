@@ -4,20 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from elastic import StoreServer
 
-from support.launching import (
-    DEADLINE_S,
-    Process,
-    assert_all_ended,
-    clean_environment,
-    launcher_command,
-)
+from support.launching import DEADLINE_S, clean_environment, launcher_command, started
 from support.plug_ins import options, plug_in
 
 SCRIPT = """
@@ -48,42 +41,24 @@ JOBS = {
 END = {"agent": -signal.SIGKILL, "guardian": 71}
 
 
-@pytest.mark.parametrize("timers", ["0", "1"])
 @pytest.mark.parametrize("killed", ["agent", "guardian"])
 @pytest.mark.parametrize("job", JOBS)
-def test_a_killed_process_leaves_no_file(
-    tmp_path: Path, job: str, killed: str, timers: str
-) -> None:
+def test_a_killed_process_leaves_no_file(tmp_path: Path, job: str, killed: str) -> None:
     script = tmp_path / "train.py"
     script.write_text(PROGRAM if job == "function" else SCRIPT)
     folder = tmp_path / "temporary"
     folder.mkdir()
-    environ = clean_environment(TMPDIR=str(folder), TORCHELASTIC_ENABLE_FILE_TIMER=timers)
+    environ = clean_environment(TMPDIR=str(folder), TORCHELASTIC_ENABLE_FILE_TIMER="1")
     words = JOBS[job]
     server = StoreServer("127.0.0.1", 0)
     if job == "handler":
         environ["PYTHONPATH"] = plug_in(tmp_path)
         words = [*words, *options(server, nodes=1)]
-    with (
-        server,
-        Process(
-            [*words, str(script)],
-            env=environ,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        ) as process,
-    ):
-        try:
-            assert process.stdout is not None
-            [guardian] = {int(process.stdout.readline()) for _ in range(2)}
-            assert list(folder.iterdir()), "the directory of the error files"
-            os.kill(process.pid if killed == "agent" else guardian, signal.SIGKILL)
-            _, stderr = process.communicate(timeout=DEADLINE_S)
-        finally:
-            process.kill()
+    with server, started([*words, str(script)], environ=environ) as process:
+        [guardian] = {int(process.stdout.readline()) for _ in range(2)}
+        assert list(folder.iterdir()), "the directory of the error files"
+        os.kill(process.pid if killed == "agent" else guardian, signal.SIGKILL)
+        _, stderr = process.communicate(timeout=DEADLINE_S)
     if killed == "agent" or job != "function":
         assert process.returncode == END[killed], stderr
-    assert_all_ended(environ, deadline_s=DEADLINE_S)
     assert [str(path) for path in folder.rglob("*")] == []

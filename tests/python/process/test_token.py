@@ -2,31 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import secrets
-import subprocess
 import sys
-import urllib.error
-import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from elastic import _C
 
 from support.coordinators import needs_openssl, program, running_coordinator
-from support.launching import (
-    Job,
-    clean_environment,
-    free_endpoint,
-    launch,
-    launcher_command,
-    run_program,
-    shell_job,
-)
-from support.waiting import eventually
+from support.dashboards import events, served
+from support.launching import Job, free_endpoint, launch, run_program, shell_job
 
 
 @pytest.fixture(autouse=True)
@@ -89,31 +77,25 @@ def test_the_variable_holds_the_token_and_workers_do_not_get_it() -> None:
     assert [node.stdout for node in done] == ["token=.\n", "token=.\n"]
 
 
-def test_node_without_the_token_is_told_to_set_it(coordinator: str) -> None:
-    with job(coordinator) as nodes:
-        nodes.start()
-        (done,) = nodes.finish()
-    assert done.returncode == _C.EXIT_REJECTED, done.stderr
-    assert "the coordinator needs a token, and this node has none: set --token-file" in done.stderr
-
-
-def test_node_with_another_token_is_rejected(coordinator: str, tmp_path: Path) -> None:
+def test_a_node_and_a_coordinator_whose_tokens_do_not_fit_reject_each_other(
+    coordinator: str, token_file: Path, tmp_path: Path
+) -> None:
     other = written(tmp_path / "other", secrets.token_hex(32))
-    with job(coordinator) as nodes:
-        nodes.start(f"--token-file={other}")
-        (done,) = nodes.finish()
-    assert done.returncode == _C.EXIT_REJECTED, done.stderr
-    assert f"does not accept the token file {other} for job job (" in done.stderr
+    with running_coordinator() as without:
+        for endpoint, words, sentence in (
+            (coordinator, [], "needs a token, and this node has none: set --token-file"),
+            (coordinator, [f"--token-file={other}"],
+             f"does not accept the token file {other} for job job ("),
+            (without, [f"--token-file={token_file}"],
+             "has no token, and this node has one (the token file"),
+        ):  # fmt: skip
+            with job(endpoint, *words) as nodes:
+                nodes.start()
+                (done,) = nodes.finish()
+            assert done.returncode == _C.EXIT_REJECTED, done.stderr
+            assert sentence in done.stderr
     observer = launch("status", coordinator, f"--token-file={other}")
     assert f"does not accept the token file {other} (" in observer.stderr
-
-
-def test_coordinator_without_a_token_is_not_used_by_a_node_with_one(token_file: Path) -> None:
-    with running_coordinator() as endpoint, job(endpoint) as nodes:
-        nodes.start(f"--token-file={token_file}")
-        (done,) = nodes.finish()
-    assert done.returncode == _C.EXIT_REJECTED, done.stderr
-    assert "has no token, and this node has one (the token file" in done.stderr
 
 
 def faults(tmp_path: Path) -> Iterator[tuple[Path, str]]:
@@ -178,42 +160,13 @@ def test_observer_token_is_printed(token_file: Path) -> None:
     assert re.fullmatch(r"observer-[0-9a-f]{64}\n", printed)
 
 
-def test_the_dashboard_reads_with_a_token(token_file: Path) -> None:
+def test_the_dashboard_reads_with_a_token(coordinator: str, token_file: Path) -> None:
     pytest.importorskip("aiohttp")
-    with (
-        running_coordinator("--token-file", str(token_file)) as endpoint,
-        job(endpoint, f"--token-file={token_file}", script="sleep 1000") as nodes,
-    ):
-        nodes.start()
-        nodes.start()
-        words = launcher_command("dashboard", endpoint, "--bind=127.0.0.1:0")
-        words += ["--token-file", str(token_file)]
-        dashboard = subprocess.Popen(
-            words, env=clean_environment(), stderr=subprocess.PIPE, text=True
-        )
-        try:
-            url = dashboard.stderr.readline().split()[-1]
-
-            def shows_the_job() -> bool:
-                with urllib.request.urlopen(f"{url}status") as page:
-                    return json.load(page)["job"] == "job"
-
-            eventually_true(shows_the_job)
-        finally:
-            dashboard.kill()
-            dashboard.communicate()
-
-
-def eventually_true(check: Callable[[], bool]) -> None:
-    """As ``eventually``; an unavailable page is not yet an answer."""
-
-    def attempt() -> bool:
-        try:
-            return check()
-        except urllib.error.HTTPError:
-            return False
-
-    eventually(attempt)
+    with job(coordinator, f"--token-file={token_file}", script="echo; sleep 1000") as nodes:
+        nodes.start_nodes(2, lines=1)
+        with served(coordinator, f"--token-file={token_file}") as url:
+            shown = next(data for kind, data in events(url) if kind == "job")
+    assert shown["job"] == "job"
 
 
 def test_a_pipe_is_read_once(token_file: Path) -> None:
@@ -222,6 +175,5 @@ def test_a_pipe_is_read_once(token_file: Path) -> None:
         f"--rdzv-endpoint={free_endpoint()} --rdzv-conf=last_call_timeout=0 "
         f"--token-file <(cat {token_file}) --no-python true"
     )
-    done = run_program(["bash", "-c", script])
-    assert done.returncode == 0, done.stderr
+    run_program(["bash", "-c", script], check=True)
     assert os.environ.get("ELASTIC_TOKEN") is None

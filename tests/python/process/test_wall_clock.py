@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from support.launching import Job, free_endpoint
+from support.launching import free_endpoint, job_at
 from support.paths import STUBS
 
 HOUR_S = 3600
@@ -48,10 +48,9 @@ def test_wrong_and_stepping_wall_clock_has_no_effect(
     offset = Path(wall_clock["STUB_WALL_CLOCK_FILE"])
     offset.write_text(f"{HOUR_S}\n")
     may_end = tmp_path / "may-end"
-    words = ["--nnodes=2", "--nproc-per-node=1", "--rdzv-backend=c10d", "--rdzv-id=clock"]
-    words += [f"--rdzv-endpoint={free_endpoint()}", "--max-restarts=1"]
-    words += ["--rdzv-conf=node_timeout=15", "--no-python"]
-    with Job(words, ["sh", "-c", WORKER, str(may_end)]) as job:
+    program = ["sh", "-c", WORKER, str(may_end)]
+    words = ("--max-restarts=1", "--rdzv-conf=node_timeout=15", "--no-python")
+    with job_at(free_endpoint(), "2", program, *words) as job:
         right = job.start()
         wrong = job.start(**wall_clock)
         ahead = read_times(wrong, 1)[0]

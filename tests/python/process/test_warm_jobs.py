@@ -80,12 +80,11 @@ def test_restarted_workers_are_forked_and_write_files(
         "    while not os.path.exists(sys.argv[1] + round): sleep(0.01)\n"
         "    sys.exit(3)\n"
     )
-    done = launch(
+    launch(
         "--standalone", "--nproc-per-node=2", "--max-restarts=2", "--restart-backoff=0",
         "--preload=colorsys", f"--log-dir={tmp_path / 'logs'}", "--redirects=3", script(tail),
-        str(tmp_path / "printed."),
+        str(tmp_path / "printed."), check=True,
     )  # fmt: skip
-    assert done.returncode == 0
     written = {
         str(path.relative_to(tmp_path / "logs")).partition("/")[2]: path.read_text()
         for path in (tmp_path / "logs").rglob("stdout.log")
@@ -100,24 +99,18 @@ def test_restarted_workers_are_forked_and_write_files(
 def test_exit_code_and_traceback_of_a_forked_worker_are_reported(
     script: Callable[..., str],
 ) -> None:
-    path = script("if os.environ['RANK'] == '1': raise ValueError('from the script')\n")
-    done = launch("--standalone", "--nproc-per-node=2", "--preload=colorsys", path)
+    words = ("--standalone", "--nproc-per-node=2", "--preload=colorsys")
+    fails = script("if os.environ['RANK'] == '1': raise ValueError('from the script')\n")
+    done = launch(*words, fails)
     assert done.returncode == 1
     assert "ValueError: from the script" in done.stderr
     assert "template.py" not in done.stderr
-    done = launch(
-        "--standalone",
-        "--nproc-per-node=2",
-        "--preload=colorsys",
-        script("os.kill(os.getpid(), 9)"),
-    )
+    done = launch(*words, script("os.kill(os.getpid(), 9)"))
     assert done.returncode == 128 + signal.SIGKILL
 
 
 UNFIT = {
     "print('hello')": "the import of hostile printed 'hello'",
-    "1 / 0": "the import of hostile raised ZeroDivisionError",
-    "import os\nos.fork = None": "the import of hostile replaced os.fork",
     "import os\nos._exit(3)": "the template process exited with code 3 while it imported hostile",
     "import os\nos.kill(os.getpid(), 9)": "killed by signal 9 (SIGKILL) while it imported hostile",
 }
@@ -144,9 +137,8 @@ def test_workers_are_executed_if_an_import_takes_too_long(
     (tmp_path / "slow.py").write_text("from time import sleep\nsleep(600)\n")
     done = launch(
         "--standalone", "--nproc-per-node=2", "--preload=slow", "--start-timeout=10", script(),
-        cwd=tmp_path,
+        cwd=tmp_path, check=True,
     )  # fmt: skip
-    assert done.returncode == 0
     assert lines_of(done) == ["executed rank 0 round 0", "executed rank 1 round 0"]
     assert len(done.stderr.splitlines()) == 1
     assert "is executed, not forked: the template process still imports slow" in done.stderr
@@ -188,7 +180,7 @@ def running(script: Callable[..., str]) -> Iterator[tuple[Process, list[str], in
         "--standalone", "--nproc-per-node=2", "--max-restarts=1", "--preload=colorsys",
         script(tail), environ=environ,
     ) as job:  # fmt: skip
-        lines = [job.stdout.readline() for _ in range(2)]
+        lines = [job.stdout.readline().rstrip() for _ in range(2)]
         (template,) = template_pids(environ)
         worker = next(pid for pid in marked(environ) if is_worker(pid))
         yield job, lines, template, worker
@@ -201,28 +193,19 @@ def test_killed_template_is_replaced(script: Callable[..., str]) -> None:
         os.kill(worker, signal.SIGKILL)
         stdout, _ = job.communicate(timeout=DEADLINE_S)
     assert "the template process was killed by signal 9 (SIGKILL); a new one is started" in notice
-    assert sorted(lines + stdout.splitlines(keepends=True)) == [
-        f"forked rank {rank} round {number}\n" for rank in range(2) for number in range(2)
+    assert sorted(lines + stdout.splitlines()) == [
+        f"forked rank {rank} round {number}" for rank in range(2) for number in range(2)
     ]
 
 
-def test_workers_are_executed_if_the_template_does_not_answer(
-    script: Callable[..., str],
-) -> None:
+def test_workers_are_executed_if_the_template_does_not_answer(script: Callable[..., str]) -> None:
     with running(script) as (job, lines, template, worker):
         os.kill(template, signal.SIGSTOP)
         os.kill(worker, signal.SIGKILL)
         stdout, stderr = job.communicate(timeout=DEADLINE_S)
-    assert lines_sorted(lines) == ["forked rank 0 round 0", "forked rank 1 round 0"]
-    assert lines_sorted(stdout.splitlines()) == [
-        "executed rank 0 round 1",
-        "executed rank 1 round 1",
-    ]
+    assert sorted(lines) == ["forked rank 0 round 0", "forked rank 1 round 0"]
+    assert sorted(stdout.splitlines()) == ["executed rank 0 round 1", "executed rank 1 round 1"]
     assert "the template process did not answer within five seconds" in stderr
-
-
-def lines_sorted(lines: list[str]) -> list[str]:
-    return sorted(line.rstrip("\n") for line in lines)
 
 
 def test_killed_agent_leaves_neither_template_nor_workers(script: Callable[..., str]) -> None:
@@ -244,16 +227,14 @@ def test_changed_module_is_imported_again(script: Callable[..., str], tmp_path: 
     )
     done = launch(
         "--standalone", "--nproc-per-node=2", "--max-restarts=1", "--preload=mine", script(tail),
-        cwd=tmp_path,
+        cwd=tmp_path, check=True,
     )  # fmt: skip
-    assert done.returncode == 0
     assert lines_of(done)[-2:] == ["value 22", "value 22"]
     assert "mine.py was changed: workers are executed until" in done.stderr
 
 
 def test_warm_needs_a_python_program() -> None:
-    done = launch("--standalone", "--warm", "--no-python", "/bin/true")
-    assert done.returncode == 0
+    done = launch("--standalone", "--warm", "--no-python", "/bin/true", check=True)
     assert "--warm has no effect: the workers do not run in Python" in done.stderr
 
 

@@ -10,14 +10,16 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 
 from support.launching import clean_environment, python_path
 from support.paths import STUBS
 from support.warm_modules import CRASHING, HOSTILE
-from support.warm_template import DEADLINE_S, Template, wait_for
+from support.warm_template import DEADLINE_S, Message, Template, wait_for
 
 FACTS = STUBS / "stub_worker_facts.py"
 
@@ -291,15 +293,23 @@ def test_worker_inherits_the_passed_descriptors(endings: Template) -> None:
     os.close(pipe)
 
 
-def test_worker_runs_although_the_template_was_killed_after_its_message(tmp_path: Path) -> None:
-    (tmp_path / "script.py").write_text("print('runs')\n")
+@contextmanager
+def requested(folder: Path) -> Iterator[tuple[Template, Message, BinaryIO]]:
+    """A worker that waits for its release, with its template and its output."""
+    (folder / "script.py").write_text("print('runs')\n")
+    environ = clean_environment()
     with (
-        Template("json", ["script.py"], clean_environment(), tmp_path) as template,
-        open(tmp_path / "output", "w+b") as file,
+        Template("json", ["script.py"], environ, folder) as template,
+        open(folder / "output", "w+b") as file,
     ):
         assert template.receive().kind == "ready"
-        pipe = template.request(clean_environment(), file.fileno())
-        message = template.receive()
+        pipe = template.request(environ, file.fileno())
+        yield template, template.receive(), file
+        os.close(pipe)
+
+
+def test_worker_runs_although_the_template_was_killed_after_its_message(tmp_path: Path) -> None:
+    with requested(tmp_path) as (template, message, file):
         assert os.getpgid(message.pid) != template.process.pid  # also before it has begun
         os.killpg(template.process.pid, signal.SIGKILL)
         template.process.wait(DEADLINE_S)
@@ -307,23 +317,14 @@ def test_worker_runs_although_the_template_was_killed_after_its_message(tmp_path
         assert wait_for(message.pid) == 0
         file.seek(0)
         assert file.read() == b"runs\n"
-        os.close(pipe)
 
 
 def test_worker_that_is_not_released_ends(tmp_path: Path) -> None:
-    (tmp_path / "script.py").write_text("print('runs')\n")
-    with (
-        Template("json", ["script.py"], clean_environment(), tmp_path) as template,
-        open(tmp_path / "output", "w+b") as file,
-    ):
-        assert template.receive().kind == "ready"
-        pipe = template.request(clean_environment(), file.fileno())
-        message = template.receive()
+    with requested(tmp_path) as (_, message, file):
         os.close(message.release)
         assert wait_for(message.pid) == 1
         file.seek(0)
         assert file.read() == b""
-        os.close(pipe)
 
 
 def test_worker_ends_with_its_parent(tmp_path: Path) -> None:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from support.launching import clean_environment
+from support.launching import run_program
 from support.paths import ROOT
 
 RUN = [sys.executable, str(ROOT / "bench" / "run.py")]
@@ -41,8 +40,7 @@ OTHERS = (
 def check_scene(scene: str, directory: Path, *options: str) -> None:
     result = directory / "result.json"
     command = [*RUN, scene, "--quick", "--repeats=1", f"--json={result}", *options]
-    done = subprocess.run(command, env=clean_environment(), capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    done = run_program(command, check=True, timeout=1800, grace_s=60.0)
     assert f"### {scene}" in done.stdout
     found = json.loads(result.read_text())["scenes"][scene]
     if not found["rows"]:

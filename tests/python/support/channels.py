@@ -9,7 +9,6 @@ import struct
 import subprocess
 import sys
 from pathlib import Path
-from types import TracebackType
 
 from support.launching import DEADLINE_S, clean_environment, launch, run_program
 
@@ -24,8 +23,7 @@ def run_script(tmp_path: Path, script: str, *options: str, **variables: str) -> 
     """The output of a script that a launcher starts."""
     path = tmp_path / "script.py"
     path.write_text("from elastic import worker, _worker\n" + script)
-    done = launch(*ALONE, *options, str(path), environ=clean_environment(**variables))
-    assert done.returncode == 0, done.stderr
+    done = launch(*ALONE, *options, str(path), environ=clean_environment(**variables), check=True)
     return done.stdout
 
 
@@ -69,12 +67,7 @@ class MemberWorker:
     def __enter__(self) -> MemberWorker:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.process.kill()
         self.process.communicate()
         self.socket.close()

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
 from elastic import _C
 
-from support.launching import DEADLINE_S, await_line, clean_environment
+from support.launching import (
+    DEADLINE_S,
+    Process,
+    await_line,
+    clean_environment,
+    free_endpoint,
+    started,
+)
 
 
 def program() -> str:
@@ -30,50 +36,25 @@ def needs_openssl() -> None:
 
 
 @contextmanager
-def coordinator(endpoint: str, state: Path) -> Iterator[subprocess.Popen[str]]:
-    with subprocess.Popen(
-        [program(), "--bind", endpoint, "--state-file", str(state)],
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
-        try:
-            # It logs the jobs of its state file first.
-            lines = iter(process.stderr.readline, "")
-            assert any("listening on" in line for line in lines)
-            yield process
-        finally:
-            process.kill()
-            process.wait(DEADLINE_S)
+def listening(*options: str, first: str = "", **environ: str) -> Iterator[Process]:
+    """elastic-coordinator with the options, which listens. Its first line contains `first`."""
+    with started([program(), *options], environ=clean_environment(**environ)) as process:
+        if first:
+            assert first in process.stderr.readline()
+        await_line(process, "listening on")
+        yield process
+        process.kill()
+
+
+def coordinator(endpoint: str, state: Path) -> AbstractContextManager[Process]:
+    return listening("--bind", endpoint, f"--state-file={state}")
 
 
 @contextmanager
 def running_coordinator(*options: str, **environ: str) -> Iterator[str]:
-    """The endpoint of a coordinator at a free port, which ends in order."""
-    command = [program(), "--bind", "127.0.0.1:0", *options]
-    variables = clean_environment(**environ)
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=variables) as process:
-        try:
-            yield await_line(process, r"listening on (\S+)$")[1]
-            process.terminate()
-            process.communicate(timeout=DEADLINE_S)
-            assert process.returncode == 0
-        finally:
-            process.kill()
-            process.wait(DEADLINE_S)
-
-
-@contextmanager
-def listening(*options: str, first: str = "", **environ: str) -> Iterator[subprocess.Popen[str]]:
-    """elastic-coordinator with the options, which listens. Its first line contains `first`."""
-    command = [program(), *options]
-    variables = clean_environment(**environ)
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=variables) as process:
-        try:
-            wanted = "witness listening on" if "--witness" in options else "listening on"
-            if first:
-                assert first in process.stderr.readline()
-            await_line(process, wanted)
-            yield process
-        finally:
-            process.kill()
-            process.wait(DEADLINE_S)
+    """The endpoint of a coordinator, which ends in order."""
+    endpoint = free_endpoint()
+    with listening("--bind", endpoint, *options, **environ) as process:
+        yield endpoint
+        process.terminate()
+        assert process.wait(DEADLINE_S) == 0

@@ -18,7 +18,7 @@ import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
-from support.launching import Job, free_endpoint
+from support.launching import free_endpoint, job_at
 from support.paths import STUBS
 
 WORKER = STUBS / "stub_first_failure.py"
@@ -38,10 +38,8 @@ class Trial(NamedTuple):
 def run(way: str, culprit: int, delay: float) -> Trial:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        options = ["--nnodes=2", "--rdzv-backend=c10d", f"--rdzv-endpoint={free_endpoint()}"]
-        options += ["--rdzv-id=job", "--shutdown-timeout=5"]
         program = [str(WORKER), name, str(culprit), way, str(delay)]
-        with Job(options, program) as nodes:
+        with job_at(free_endpoint(), "2", program, "--shutdown-timeout=5") as nodes:
             for node in (0, 1):
                 nodes.start(f"--node-rank={node}", f"--result-json={folder}/result{node}")
             nodes.finish()

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 from pathlib import Path
 
-from support.launching import DEADLINE_S, Job, clean_environment, free_endpoint
+from support.launching import (
+    DEADLINE_S,
+    clean_environment,
+    free_endpoint,
+    job_at,
+    run_program,
+)
 from support.paths import ROOT
 from support.readme import snippets
 
@@ -23,17 +28,8 @@ WITHOUT_TEST_TOOLS = "-DCMAKE_DISABLE_FIND_PACKAGE_GTest=ON"
 
 def run(*command: str | Path, cwd: Path | None = None) -> str:
     # For ccache, if tests/run.sh has set it up: the package was built from the same files.
-    environ = {**os.environ, "CCACHE_BASEDIR": str(cwd or ROOT)}
-    done = subprocess.run(
-        [str(part) for part in command],
-        cwd=cwd,
-        env=environ,
-        capture_output=True,
-        text=True,
-        timeout=3600,
-    )
-    assert done.returncode == 0, f"{command}\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
-    return done.stdout
+    environ = clean_environment(CCACHE_BASEDIR=str(cwd or ROOT))
+    return run_program(command, cwd=cwd, environ=environ, check=True, timeout=3600).stdout
 
 
 def install(home: Path, *options: str) -> Path:
@@ -76,8 +72,8 @@ def check_launcher(program: Path) -> None:
     worker = ["sh", "-c", "echo rank $RANK of $WORLD_SIZE; test $RANK != 0 || exit $CODE"]
     for code in (0, 7):
         variables = clean_environment(CODE=str(code))
-        options = ["--nnodes=2", "--nproc-per-node=2", "--rdzv-backend=c10d", "--rdzv-id=mixed"]
-        with Job([*options, f"--rdzv-endpoint={endpoint}", "--no-python"], worker) as job:
+        options = ("--nproc-per-node=2", "--no-python")
+        with job_at(endpoint, "2", worker, *options, run_id="mixed") as job:
             job.start(CODE=str(code))
             native = subprocess.run(
                 [program, "--nnodes", "2", "--nproc", "2", "--id", "mixed",

@@ -15,7 +15,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -165,16 +165,21 @@ def run_program(
     *,
     environ: dict[str, str] | None = None,
     check: bool = False,
+    timeout: float = DEADLINE_S,
+    grace_s: float = 0.0,
     **options: Any,
 ) -> subprocess.CompletedProcess[str]:
-    """Runs a program to its end and checks that it leaves no process."""
+    """Runs a program to its end and checks that it leaves no process.
+
+    ``grace_s``: for the processes of agents that the program has killed.
+    """
     environ = clean_environment() if environ is None else {MARK: uuid.uuid4().hex, **environ}
     if options.get("input") is None:
         options["stdin"] = subprocess.DEVNULL
     done = subprocess.run(
-        command, env=environ, capture_output=True, text=True, timeout=DEADLINE_S, **options
+        command, env=environ, capture_output=True, text=True, timeout=timeout, **options
     )
-    assert_all_ended(environ)
+    assert_all_ended(environ, deadline_s=grace_s)
     assert_no_secret(done.stdout, done.stderr)
     assert not check or done.returncode == 0, done.stdout + done.stderr
     return done
@@ -196,13 +201,13 @@ def launch(
 
 
 @contextmanager
-def launched(
-    *words: str, environ: dict[str, str] | None = None, **options: Any
+def started(
+    command: Sequence[str], *, environ: dict[str, str] | None = None, **options: Any
 ) -> Iterator[Process]:
-    """A running launcher with pipes; killed at the end if it still runs."""
+    """A running program with pipes; killed at the end if it still runs. It leaves no process."""
     environ = environ or clean_environment()
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    process = Process(launcher_command(*words), env=environ, text=True, **(pipes | options))
+    process = Process(command, env=environ, text=True, **(pipes | options))
     # If it does not print what a test waits for, it is killed and the reader gets the end of file.
     deadline = threading.Timer(DEADLINE_S, process.kill)
     deadline.start()
@@ -216,6 +221,11 @@ def launched(
         with suppress(subprocess.TimeoutExpired):
             process.communicate(timeout=60.0)  # closes the pipes
         assert_all_ended(environ, deadline_s=60.0)
+
+
+def launched(*words: str, **options: Any) -> AbstractContextManager[Process]:
+    """A running launcher."""
+    return started(launcher_command(*words), **options)
 
 
 class Job:
@@ -290,12 +300,25 @@ class Job:
         assert_all_ended(self._environ, deadline_s=60.0)
 
 
+def job_at(
+    endpoint: str,
+    nnodes: str,
+    program: Sequence[str],
+    *words: str,
+    run_id: str = "job",
+    deadline_s: float = DEADLINE_S,
+) -> Job:
+    """Nodes of a job at an endpoint."""
+    options = [f"--nnodes={nnodes}", "--rdzv-backend=c10d", f"--rdzv-id={run_id}"]
+    return Job([*options, f"--rdzv-endpoint={endpoint}", *words], program, deadline_s)
+
+
 def shell_job(
     endpoint: str, nnodes: str, script: str, *words: str, run_id: str = "job", shell: str = "sh"
 ) -> Job:
-    """Nodes of a job at an endpoint whose workers run a shell script."""
-    options = [f"--nnodes={nnodes}", "--rdzv-backend=c10d", f"--rdzv-id={run_id}", "--no-python"]
-    return Job([*options, f"--rdzv-endpoint={endpoint}", *words], [shell, "-c", script])
+    """Nodes whose workers run a shell script."""
+    program = [shell, "-c", script]
+    return job_at(endpoint, nnodes, program, "--no-python", *words, run_id=run_id)
 
 
 # The kernel gives ports from its own range to sockets that ask for any, so such a port may be taken

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
+from support.launching import clean_environment, run_program
 from support.paths import ROOT
 
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -20,16 +20,11 @@ def snippets(language: str, page: str = "README.md") -> list[str]:
 
 def run(command: list[str], timeout: float, **variables: str) -> str:
     """Runs a command in the repository with this interpreter's programs first in PATH."""
-    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    done = subprocess.run(
-        command,
-        cwd=ROOT,
-        env={**os.environ, "PATH": path, **variables},
-        capture_output=True,
-        text=True,
-        timeout=timeout,
+    environ = clean_environment(PATH=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    environ |= variables
+    done = run_program(
+        command, cwd=ROOT, environ=environ, check=True, timeout=timeout, grace_s=60.0
     )
-    assert done.returncode == 0, f"{command}\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
     return done.stdout
 
 

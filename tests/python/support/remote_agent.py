@@ -6,6 +6,7 @@ import signal
 from typing import Any
 
 from elastic.agent.server import RunResult, SimpleElasticAgent, WorkerGroup, WorkerSpec, WorkerState
+from elastic.multiprocessing import ProcessFailure
 
 
 class RemoteAgent(SimpleElasticAgent):
@@ -24,8 +25,13 @@ class RemoteAgent(SimpleElasticAgent):
     def _stop_workers(self, worker_group: WorkerGroup) -> None:
         self.calls.append("stop")
 
+    def _wait(self, seconds: float) -> None:
+        """Its workers have done what the next state says."""
+
     def _monitor_workers(self, worker_group: WorkerGroup) -> RunResult:
-        return RunResult(self._states.pop(0))
+        state = self._states.pop(0)
+        has_failed = state is WorkerState.FAILED
+        return RunResult(state, failures={1: ProcessFailure(1, 0, 9)} if has_failed else {})
 
     def _shutdown(
         self, death_sig: signal.Signals = signal.SIGTERM, timeout: float | None = None

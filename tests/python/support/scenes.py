@@ -2,29 +2,20 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 
 import namespaces
 import pytest
 
-from support.launching import DEADLINE_S, clean_environment
+from support.launching import DEADLINE_S, run_program
 from support.paths import EXAMPLES
 
 CI_SCENE = "kill-the-host"  # the others run in the nightly
 
 
 def watch(*words: str, program: str = "watch_it_recover.py") -> str:
-    done = subprocess.run(
-        [sys.executable, str(EXAMPLES / program), *words],
-        env=clean_environment(),
-        capture_output=True,
-        text=True,
-        timeout=3 * DEADLINE_S,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    command = [sys.executable, EXAMPLES / program, *words]
+    return run_program(command, check=True, timeout=3 * DEADLINE_S, grace_s=60.0).stdout
 
 
 def check_scene(scene: str) -> None:

@@ -10,8 +10,6 @@ from support.paths import STUBS
 STUB = str(STUBS / "stub_stopping_rank.py")
 
 EXIT_STOPPED = 80
-
-
 MANY = "1000000"
 
 

@@ -11,17 +11,22 @@ import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from elastic import observe
 
 from support.launching import DEADLINE_S, Job, free_endpoint, marked, shell_job
 
 # A worker that prints its place, and runs until it is stopped.
-WORKER = "echo works $ELASTIC_ROUND $WORLD_SIZE $NODE $$; exec sleep 1000"
+WORKER = (
+    "echo works $ELASTIC_ROUND $WORLD_SIZE $TORCHELASTIC_RESTART_COUNT $NODE $$; exec sleep 1000"
+)
 
 
 class Place(NamedTuple):
     round: int
     world_size: int
+    restarts: int
     node: str
     pid: int
 
@@ -37,17 +42,19 @@ class Nodes:
         self.finds_host = False  # the other nodes may listen at further endpoints
         self.processes: dict[str, subprocess.Popen[str]] = {}
         self.logs: dict[str, str] = {}
+        self.latest: dict[str, Place] = {}
 
-    def start(self, number: int) -> None:
-        address = f"127.0.0.{number}"
-        is_host = str(number == self.host).lower()
-        last_call = "" if "last_call_timeout" in self.conf else "last_call_timeout=100,"
-        conf = f"--rdzv-conf={last_call}is_host={is_host},{self.conf}"
-        if self.finds_host and number != self.host:
-            conf = f"--rdzv-conf={last_call}{self.conf}"
-        self.processes[address] = self.job.start(
-            f"--local-addr={address}", conf, *self.options, NODE=address, **self.environ
-        )
+    def start(self, *numbers: int) -> None:
+        for number in numbers:
+            address = f"127.0.0.{number}"
+            is_host = str(number == self.host).lower()
+            last_call = "" if "last_call_timeout" in self.conf else "last_call_timeout=100,"
+            conf = f"--rdzv-conf={last_call}is_host={is_host},{self.conf}"
+            if self.finds_host and number != self.host:
+                conf = f"--rdzv-conf={last_call}{self.conf}"
+            self.processes[address] = self.job.start(
+                f"--local-addr={address}", conf, *self.options, NODE=address, **self.environ
+            )
 
     def place(self, address: str) -> Place:
         """The next place of the node's worker."""
@@ -55,12 +62,24 @@ class Nodes:
         assert stdout is not None
         for line in stdout:
             if line.startswith("works "):
-                _, number, size, node, pid = line.split()
-                return Place(int(number), int(size), node, int(pid))
+                _, number, size, restarts, node, pid = line.split()
+                place = Place(int(number), int(size), int(restarts), node, int(pid))
+                self.latest[address] = place
+                return place
         raise AssertionError(f"{address}: {self.log(address)}")
 
     def places(self, *addresses: str) -> dict[str, Place]:
         return {address: self.place(address) for address in addresses}
+
+    def world(self, *addresses: str) -> tuple[int, int]:
+        """Number and size of the next round of these nodes, which is the same on each."""
+        (found,) = {place[:2] for place in self.places(*addresses).values()}
+        return found
+
+    def size(self, *addresses: str) -> int:
+        """The size of the next round of each of these nodes."""
+        (found,) = {place.world_size for place in self.places(*addresses).values()}
+        return found
 
     def await_log(self, address: str, pattern: str) -> re.Match[str]:
         """Reads the node's log until a line matches."""
@@ -118,26 +137,33 @@ def replicated_job(*options: str, **environ: str) -> Iterator[Nodes]:
     with job(endpoint) as started:
         nodes = Nodes(started, **environ)
         nodes.endpoint, nodes.options = endpoint, options
-        for number in (1, 2, 3):
-            nodes.start(number)
+        nodes.start(1, 2, 3)
         nodes.places("127.0.0.1", "127.0.0.2", "127.0.0.3")
         nodes.await_log("127.0.0.1", REPLICATED)
         yield nodes
 
 
 @contextmanager
-def three_endpoints(endpoints: str) -> Iterator[Nodes]:
+def three_endpoints() -> Iterator[Nodes]:
     """As replicated_job(), whose nodes know an endpoint on the host of each."""
-    with job(endpoints, nodes="2:3") as started:
+    port = free_endpoint().rpartition(":")[2]
+    endpoints = ",".join(f"127.0.0.{number}:{port}" for number in (1, 2, 3))
+    with job(endpoints) as started:
         nodes = Nodes(started)
-        nodes.finds_host = True
+        nodes.endpoint, nodes.finds_host = endpoints, True
         nodes.start(1)
         nodes.await_log("127.0.0.1", "waiting at .*: 1 of at least 2")
-        nodes.start(2)
-        nodes.start(3)
+        nodes.start(2, 3)
         nodes.places("127.0.0.1", "127.0.0.2", "127.0.0.3")
         nodes.await_log("127.0.0.1", REPLICATED)
         yield nodes
+
+
+def snapshot(endpoint: str) -> dict[str, Any]:
+    with observe.connect(endpoint, "job") as seen:
+        found = seen.first(DEADLINE_S)
+    assert found is not None
+    return found
 
 
 def witness_endpoint() -> str:

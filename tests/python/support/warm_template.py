@@ -12,7 +12,6 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import NamedTuple
 
 import elastic
@@ -116,13 +115,8 @@ class Template:
     def __enter__(self) -> Template:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if kind is not None:
+    def __exit__(self, error: object, *_: object) -> None:
+        if error is not None:
             self.process.kill()
         self.close()
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -64,13 +64,10 @@ def test_a_store_has_the_methods_of_a_store(server: EtcdServer) -> None:
 
 def test_a_store_waits_for_a_key_and_serves_torchs_stores(server: EtcdServer) -> None:
     waiting, setting = store(server, "waits"), store(server, "waits")
-    got: list[bytes] = []
-    prefixed = dist.PrefixStore("p", waiting)
-    thread = threading.Thread(target=lambda: got.append(prefixed.get("late")))
-    thread.start()
-    setting.set("p/late", "here")
-    thread.join(DEADLINE_S)
-    assert got == [b"here"]
+    with ThreadPoolExecutor() as pool:
+        got = pool.submit(dist.PrefixStore("p", waiting).get, "late")
+        setting.set("p/late", "here")
+        assert got.result(DEADLINE_S) == b"here"
     assert isinstance(waiting, dist.Store)
     waiting.set_timeout(timedelta(seconds=7))
     assert waiting.timeout == timedelta(seconds=7)

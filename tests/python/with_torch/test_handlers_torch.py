@@ -1,38 +1,15 @@
-"""Plugged-in handlers with torch's workers, and elastic's handler under torchrun."""
+"""Elastic's rendezvous handler under torchrun."""
 
 from __future__ import annotations
 
-import subprocess
+import functools
 import sys
-from pathlib import Path
 
 import pytest
-from elastic import StoreServer
 
-from support.launching import (
-    DEADLINE_S,
-    Job,
-    assert_all_ended,
-    clean_environment,
-    free_endpoint,
-    run_program,
-)
+from support.launching import free_endpoint, run_program
 from support.paths import EXAMPLES
-from support.plug_ins import options, plug_in
-
-
-def test_a_plugged_in_handler_drives_the_command(tmp_path: Path) -> None:
-    path = plug_in(tmp_path)
-    with (
-        StoreServer("127.0.0.1", 0) as server,
-        Job(options(server, "--nproc-per-node=1"), [str(EXAMPLES / "all_reduce.py")]) as nodes,
-    ):
-        for _ in range(2):
-            nodes.start(PYTHONPATH=path)
-        done = nodes.succeed()
-    printed = sorted(line for node in done for line in node.stdout.splitlines())
-    assert printed == [f"rank {rank} of 2: sum 1" for rank in range(2)]
-
+from support.waiting import together
 
 REGISTERED = """
 from torch.distributed.elastic.rendezvous import rendezvous_handler_registry as known
@@ -71,19 +48,11 @@ def test_torch_is_imported_when_it_is_used_and_has_the_handler_then(
 
 
 def test_stock_torchrun_meets_at_elastics_rendezvous() -> None:
-    endpoint = free_endpoint()
-    environ = clean_environment()
-    nodes = [
-        subprocess.Popen(
-            [sys.executable, "-m", "torch.distributed.run", "--nnodes=2", "--nproc-per-node=1",
-             "--rdzv-backend=elastic", f"--rdzv-endpoint={endpoint}", "--rdzv-id=stock",
-             "--local-addr=127.0.0.1", str(EXAMPLES / "all_reduce.py")],
-            env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        )
-        for _ in range(2)
-    ]  # fmt: skip
-    results = [node.communicate(timeout=DEADLINE_S) for node in nodes]
-    assert [node.returncode for node in nodes] == [0, 0], results
-    printed = sorted(line for out, _ in results for line in out.splitlines())
+    command = [
+        *(sys.executable, "-m", "torch.distributed.run", "--nnodes=2", "--nproc-per-node=1"),
+        *("--rdzv-backend=elastic", f"--rdzv-endpoint={free_endpoint()}", "--rdzv-id=stock"),
+        *("--local-addr=127.0.0.1", str(EXAMPLES / "all_reduce.py")),
+    ]
+    nodes = together(*[functools.partial(run_program, command, check=True)] * 2)
+    printed = sorted(line for node in nodes for line in node.stdout.splitlines())
     assert printed == [f"rank {rank} of 2: sum 1" for rank in range(2)]
-    assert_all_ended(environ)

@@ -29,23 +29,10 @@ from support.launching import (
 from support.paths import ROOT, STUBS
 
 STUB = str(STUBS / "stub_hanging_rank.py")
-
-
 KINDS = ("sleep", "loop", "stop", "file", "lock")
-
-
 PAUSING = str(STUBS / "stub_pausing_rank.py")
-
-
 ROUNDS = int(os.environ.get("ELASTIC_HANG_ROUNDS", "0"))
-
-
 MINUTES = float(os.environ.get("ELASTIC_HANG_MINUTES", "0"))
-
-
-# The matrix has all kinds, and the example a rank that blocks on a file.
-def test_one_of_two_gloo_ranks_that_is_stopped_is_suspected(tmp_path: Path) -> None:
-    check_suspect("stop", 2, 1, tmp_path, limit=6)
 
 
 @pytest.mark.skipif(ROUNDS == 0, reason="ELASTIC_HANG_ROUNDS is not set")
@@ -88,8 +75,7 @@ def check_suspect(
 ) -> None:
     options = (f"--nproc-per-node={ranks}", f"--hang-timeout={limit}", "--hang-action=restart",
                "--max-restarts=1", "--failure-grace=1", *more)  # fmt: skip
-    done = launch("--standalone", *options, STUB, kind, str(hangs), str(directory))
-    assert done.returncode == 0, done.stderr
+    done = launch("--standalone", *options, STUB, kind, str(hangs), str(directory), check=True)
     assert idle_seconds(done.stderr) >= limit
     (suspect,) = re.findall(r"^ *rank (\d+) .*: suspected$", done.stderr, re.M)
     assert int(suspect) == hangs, done.stderr

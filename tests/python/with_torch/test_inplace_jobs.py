@@ -6,13 +6,11 @@ import json
 import os
 import re
 import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from support.launching import Job, Process, clean_environment, free_endpoint, launch
+from support.launching import Job, Process, free_endpoint, job_at, launch
 from support.paths import STUBS
 from support.stopping import EXIT_STOPPED
 from support.waiting import eventually
@@ -22,14 +20,10 @@ pytest.importorskip("torch")
 SCRIPT = STUBS / "stub_inplace_job.py"
 
 
-@contextmanager
-def in_place(tmp_path: Path, nnodes: str, steps: int, *words: str) -> Iterator[Job]:
-    options = [
-        "--nnodes", nnodes, "--rdzv-backend=c10d", f"--rdzv-endpoint={free_endpoint()}",
-        "--rdzv-id=job", "--on-membership-change=inplace", "--shutdown-timeout=5", *words,
-    ]  # fmt: skip
-    with Job(options, [str(SCRIPT), str(tmp_path), str(steps)]) as nodes:
-        yield nodes
+def in_place(tmp_path: Path, nnodes: str, steps: int, *words: str) -> Job:
+    options = ("--on-membership-change=inplace", "--shutdown-timeout=5", *words)
+    program = [str(SCRIPT), str(tmp_path), str(steps)]
+    return job_at(free_endpoint(), nnodes, program, *options)
 
 
 def next_line(node: Process, word: str) -> str:
@@ -56,13 +50,11 @@ def losses(folder: Path) -> dict[int, set[str]]:
 
 
 @pytest.mark.smoke
-def test_survivors_go_on_when_a_node_is_lost_and_a_new_one_gets_their_state(
-    tmp_path: Path,
-) -> None:
+def test_survivors_go_on_when_a_node_is_lost_and_a_new_one_gets_their_state(tmp_path: Path) -> None:
     with in_place(tmp_path, "1:2", 40) as nodes:
-        nodes.start(f"--result-json={tmp_path / 'result.json'}", PAUSES_AT="20", WAITS_ALONE="1")
-        nodes.start()
-        first, second = nodes.nodes
+        result = f"--result-json={tmp_path / 'result.json'}"
+        first = nodes.start(result, PAUSES_AT="20", WAITS_ALONE="1")
+        second = nodes.start()
         before = {pid_of(next_line(first, "begins")), pid_of(next_line(second, "begins"))}
         next_line(first, "pauses")
         second.send_signal(signal.SIGKILL)
@@ -97,9 +89,8 @@ def test_the_losses_are_those_of_an_undisturbed_training(tmp_path: Path) -> None
         nodes.start()
         assert nodes.finish()[0].returncode == 0
     with in_place(disturbed, "2", 30, "--max-restarts=1") as nodes:
-        nodes.start("--node-rank=0")
+        first = nodes.start("--node-rank=0")
         nodes.start("--node-rank=1", FAILS_AT="12")
-        first, _ = nodes.nodes
         kept = pid_of(next_line(first, "begins"))
         line = next_line(first, "continues")
         done = nodes.finish()
@@ -120,8 +111,7 @@ def has_made_steps(folder: Path) -> bool:
 def test_a_growing_job_keeps_its_processes(tmp_path: Path) -> None:
     conf = "--rdzv-conf=last_call_timeout=0"
     with in_place(tmp_path, "1:2", ENDLESS, "--warm", "--drain=60", conf) as nodes:
-        nodes.start()
-        (first,) = nodes.nodes
+        first = nodes.start()
         kept = pid_of(next_line(first, "begins"))
         eventually(lambda: has_made_steps(tmp_path))
         second = nodes.start()  # joins when it has imported torch
@@ -143,8 +133,7 @@ def test_a_node_whose_workers_are_prepared_joins_when_they_wait(tmp_path: Path) 
     calm.mkdir()
     conf = "--rdzv-conf=last_call_timeout=0"
     with in_place(tmp_path, "1:2", ENDLESS, "--drain=60", conf) as nodes:
-        nodes.start()
-        (first,) = nodes.nodes
+        first = nodes.start()
         kept = pid_of(next_line(first, "begins"))
         second = nodes.start("--inplace-prepare=600")
         built = next_line(second, "is built")
@@ -185,9 +174,7 @@ def test_a_node_that_gets_the_signal_leaves_between_two_steps(tmp_path: Path) ->
     """The one with rank 0 and the store."""
     both = "--rdzv-conf=last_call_timeout=600"  # the first round has both, on a slow host too
     with in_place(tmp_path, "1:2", ENDLESS, "--drain=60", both) as nodes:
-        nodes.start("--node-rank=0")
-        nodes.start("--node-rank=1")
-        first, second = nodes.nodes
+        first, second = nodes.start("--node-rank=0"), nodes.start("--node-rank=1")
         next_line(first, "begins rank 0 of 2")
         kept = pid_of(next_line(second, "begins rank 1 of 2"))
         first.send_signal(signal.SIGTERM)
@@ -205,9 +192,7 @@ def test_a_node_that_gets_the_signal_leaves_between_two_steps(tmp_path: Path) ->
 
 def test_a_spare_takes_the_place_of_a_node_that_leaves(tmp_path: Path) -> None:
     with in_place(tmp_path, "2", ENDLESS, "--drain=60") as nodes:
-        nodes.start("--node-rank=0")
-        nodes.start("--node-rank=1")
-        first, second = nodes.nodes
+        first, second = nodes.start("--node-rank=0"), nodes.start("--node-rank=1")
         kept = pid_of(next_line(first, "begins rank 0 of 2"))
         (endpoint,) = (one.partition("=")[2] for one in first.args if "--rdzv-endpoint" in one)
         name = f"{os.uname().nodename}_{second.pid}"
@@ -239,29 +224,10 @@ def test_a_spare_takes_the_place_of_a_node_that_leaves(tmp_path: Path) -> None:
 def test_without_the_option_every_process_is_new(tmp_path: Path) -> None:
     words = ("--on-membership-change=restart", "--max-restarts=1")
     with in_place(tmp_path, "2", 20, *words) as nodes:
-        nodes.start("--node-rank=0")
+        first = nodes.start("--node-rank=0")
         nodes.start("--node-rank=1", FAILS_AT="5")
-        first, _ = nodes.nodes
         begun = [pid_of(next_line(first, "begins")) for _ in range(2)]
         done = nodes.finish()
     assert len(set(begun)) == 2
     # The worker of the second round fails again, and no restart is left.
     assert all(node.returncode for node in done)
-
-
-def test_an_error_that_is_no_change_is_raised(tmp_path: Path) -> None:
-    script = tmp_path / "script.py"
-    script.write_text("""
-import elastic.torch, torch
-model = torch.nn.Linear(2, 2)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-with elastic.torch.membership(model, optimizer) as job:
-    for step in job.steps(3):
-        with step:
-            job.model(torch.ones(1, 3)).sum().backward()
-""")
-    done = launch(
-        "--standalone", "--on-membership-change=inplace", str(script), environ=clean_environment()
-    )
-    assert done.returncode == 1
-    assert "mat1 and mat2 shapes cannot be multiplied" in done.stderr

@@ -86,6 +86,21 @@ def at(*workers: MemberWorker) -> int:
     return int(step)
 
 
+def go(step: int, *workers: MemberWorker) -> None:
+    """All workers, by rank, are at this step, and make it."""
+    assert at(*workers) == step
+    order("go", *workers)
+
+
+def interrupt(launcher: Launcher, *where: tuple[MemberWorker, str]) -> None:
+    """Ends the round; a collective of each worker fails at its place."""
+    for worker, word in where:
+        order(word, worker)
+    for worker, _ in where:
+        assert worker.next_line() == "failed"
+    launcher.cut(*(worker for worker, _ in where))
+
+
 def changes(*workers: MemberWorker) -> list[str]:
     return [worker.next_line() for worker in workers]
 
@@ -114,16 +129,14 @@ def backend(request: pytest.FixtureRequest) -> str:
 def test_rank_0_is_lost_and_a_new_process_takes_its_rank(stack: ExitStack, backend: str) -> None:
     launcher = Launcher(stack, backend, 4)
     first, second, third = (launcher.start(rank, 3) for rank in range(3))
-    assert at(first, second, third) == 0
-    order("go", first, second, third)
+    go(0, first, second, third)
     assert at(first, second, third) == 1
     order("die", first)
     order("go", second, third)
     launcher.cut(second, third)
     launcher.begin(second, third)
     assert changes(second, third) == ["change 1 None 1 0"] * 2
-    assert at(second, third) == 1
-    order("go", second, third)
+    go(1, second, third)
     assert at(second, third) == 2
     launcher.cut(second, third)
     order("go", second, third)
@@ -131,8 +144,7 @@ def test_rank_0_is_lost_and_a_new_process_takes_its_rank(stack: ExitStack, backe
     new = launcher.start(0, 3, seed=5)
     assert changes(second, third) == ["change 2 1 2 1"] * 2
     for step in (2, 3):
-        assert at(new, second, third) == step
-        order("go", new, second, third)
+        go(step, new, second, third)
     assert finish(new, second, third)[0].split()[1] == "4"
 
 
@@ -148,8 +160,7 @@ def test_another_member_is_lost_while_the_group_is_formed(stack: ExitStack, back
     launcher.begin(second, first)
     assert changes(first, second) == ["change 2 None 0 0"] * 2
     for step in (0, 1):
-        assert at(second, first) == step
-        order("go", second, first)
+        go(step, second, first)
     finish(first, second)
 
 
@@ -167,14 +178,10 @@ def test_the_member_that_is_furthest_sends_its_state(stack: ExitStack, backend: 
     assert changes(first, second) == ["change 1 1 1 0"] * 2
     assert at(first, second) == 1
     # An update that was made is not repeated.
-    order("before", first)
-    order("after", second)
-    assert [first.next_line(), second.next_line()] == ["failed"] * 2
-    launcher.cut(first, second)
+    interrupt(launcher, (first, "before"), (second, "after"))
     launcher.begin(first, second)
     assert changes(first, second) == ["change 2 1 2 0"] * 2
-    assert at(first, second) == 2
-    order("go", first, second)
+    go(2, first, second)
     finish(first, second)
 
 
@@ -185,15 +192,11 @@ def test_ranks_that_a_change_interrupts_at_different_lines_have_one_schedule(
     first, second = launcher.start(0, 2), launcher.start(1, 2)
     for step, others in enumerate((0, 1)):
         assert at(first, second) == step
-        order("after", first)
-        order("between", second)
-        assert [first.next_line(), second.next_line()] == ["failed"] * 2
-        launcher.cut(first, second)
+        interrupt(launcher, (first, "after"), (second, "between"))
         launcher.begin(first, second, *[None] * others)
         new = [launcher.start(2, 3, seed=5) for _ in range(others)]
         assert changes(first, second) == [f"change {step + 1} 0 {step + 1} {others}"] * 2
-    assert at(first, second, *new) == 2
-    order("go", first, second, *new)
+    go(2, first, second, *new)
     finish(first, second, *new)
 
 
@@ -204,14 +207,10 @@ def test_a_rank_whose_update_is_interrupted_receives_the_state_of_another(
     first, second = launcher.start(0, 2), launcher.start(1, 2)
     for number, (word, step) in enumerate([("before", 0), ("after", 1)], 1):
         assert at(first, second) == 0
-        order("within", first)
-        order(word, second)
-        assert [first.next_line(), second.next_line()] == ["failed"] * 2
-        launcher.cut(first, second)
+        interrupt(launcher, (first, "within"), (second, word))
         launcher.begin(first, second)
         assert changes(first, second) == [f"change {number} 1 {step} 0"] * 2
-    assert at(first, second) == 1
-    order("go", first, second)
+    go(1, first, second)
     finish(first, second)
 
 
@@ -220,69 +219,56 @@ def test_a_new_member_keeps_what_it_has_received_if_a_change_interrupts_its_call
 ) -> None:
     launcher = Launcher(stack, "gloo", 2)  # NCCL may connect the ranks in the callback
     first = launcher.start(0, 1)
-    assert at(first) == 0
-    order("go", first)
+    go(0, first)
     assert at(first) == 1
-    order("before", first)
-    assert first.next_line() == "failed"
-    launcher.cut(first)
+    interrupt(launcher, (first, "before"))
     launcher.begin(first, None)
     second = launcher.start(1, 2, seed=5, CALLBACK_FAILS="1")
     assert second.next_line() == "failed"
     launcher.cut(first, second)
     launcher.begin(first, second)
     assert changes(first, second) == ["change 2 None 1 0"] * 2
-    assert at(first, second) == 1
-    order("go", first, second)
+    go(1, first, second)
     finish(first, second)
 
 
 def test_a_planned_change_skips_no_step_whose_update_follows_the_body(stack: ExitStack) -> None:
     launcher = Launcher(stack, "gloo", 4)
     worker = launcher.start(0, 1, UPDATES_LATE="1")
-    for step in (0, 1):
-        assert at(worker) == step
-        order("go", worker)
+    go(0, worker)
+    go(1, worker)
     assert at(worker) == 2
     launcher.cut(worker)
     order("go", worker)
     launcher.begin(worker)
     assert changes(worker) == ["change 1 None 3 0"]
-    assert at(worker) == 3
-    order("go", worker)
+    go(3, worker)
     finish(worker)
 
 
 def test_a_new_member_passes_the_epochs_that_have_ended(stack: ExitStack, backend: str) -> None:
     launcher = Launcher(stack, backend, 6)
-    first = launcher.start(0, 1, EPOCH="2")
-    for step in (0, 1):
-        assert at(first) == step
-        order("go", first)
-    new: list[MemberWorker] = []
+    members = [launcher.start(0, 1, EPOCH="2")]
+    go(0, *members)
+    go(1, *members)
     for number, step in enumerate((2, 3), 1):  # the first step of an epoch, and another one
-        assert at(first, *new) == step
-        order("before", first, *new)
-        assert [one.next_line() for one in (first, *new)] == ["failed"] * number
-        launcher.cut(first, *new)
-        launcher.begin(first, *new, None)
-        kept = (first, *new)
-        new.append(launcher.start(number, number + 1, seed=5, EPOCH="2"))
-        assert changes(*kept) == [f"change {number} 0 {step} 1"] * number
-        assert at(first, *new) == step
-        order("go", first, *new)
-    for step in (4, 5):
-        assert at(first, *new) == step
-        order("go", first, *new)
-    finish(first, *new)
+        assert at(*members) == step
+        interrupt(launcher, *((one, "before") for one in members))
+        launcher.begin(*members, None)
+        new = launcher.start(number, number + 1, seed=5, EPOCH="2")
+        assert changes(*members) == [f"change {number} 0 {step} 1"] * number
+        members.append(new)
+        go(step, *members)
+    go(4, *members)
+    go(5, *members)
+    finish(*members)
 
 
 def test_trainings_of_one_round_follow_each_other(stack: ExitStack, backend: str) -> None:
     launcher = Launcher(stack, backend, 1)
     workers = [launcher.start(rank, 2, TRAININGS="3") for rank in range(2)]
     for number in range(3):
-        assert at(*workers) == 0
-        order("go", *workers)
+        go(0, *workers)
         if number < 2:
             assert [one.next_line().split()[0] for one in workers] == ["end", "end"]
     finish(*workers)
@@ -293,13 +279,10 @@ def test_a_new_member_does_not_take_the_state_of_another_training(
 ) -> None:
     launcher = Launcher(stack, backend, 1)
     first = launcher.start(0, 1, TRAININGS="2")
-    assert at(first) == 0
-    order("go", first)
+    go(0, first)
     assert first.next_line().startswith("end 1 ")
     assert at(first) == 0
-    order("before", first)
-    assert first.next_line() == "failed"
-    launcher.cut(first)
+    interrupt(launcher, (first, "before"))
     launcher.begin(first, None)
     new = launcher.start(1, 2, seed=5, TRAININGS="2")
     assert [first.process.wait(), new.process.wait()] == [1, 1]
@@ -312,13 +295,10 @@ def test_nothing_of_earlier_rounds_is_left(stack: ExitStack, backend: str) -> No
     worker = launcher.start(0, 1)
     for step in range(25):
         assert at(worker) == step
-        order("before", worker)
-        assert worker.next_line() == "failed"
-        launcher.cut(worker)
+        interrupt(launcher, (worker, "before"))
         launcher.begin(worker)
-        assert worker.next_line() == f"change {step + 1} None {step} 0"
-        assert at(worker) == step
-        order("go", worker)
+        assert changes(worker) == [f"change {step + 1} None {step} 0"]
+        go(step, worker)
     end = finish(worker)
     assert end[0].split()[-1] == "1"  # reducer
     _, threads, _, sockets = end[2].split()
@@ -329,7 +309,7 @@ def test_nothing_of_earlier_rounds_is_left(stack: ExitStack, backend: str) -> No
 
 @pytest.mark.parametrize(
     ("word", "message"),
-    [("raise", "ValueError: a bad batch"), ("before", "[gloo] Connection closed by peer")],
+    [("raise", "RuntimeError: a bad batch"), ("before", "[gloo] Connection closed by peer")],
 )
 def test_an_error_that_is_no_change_is_raised(
     stack: ExitStack, backend: str, word: str, message: str, capfd: pytest.CaptureFixture[str]

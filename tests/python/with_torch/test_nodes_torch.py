@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
-from support.launching import Job, free_endpoint
+from support.launching import free_endpoint, job_at
 from support.paths import STUBS
 
 WORKER = str(STUBS / "stub_gloo_node.py")
@@ -14,12 +14,11 @@ WORKER = str(STUBS / "stub_gloo_node.py")
 def test_process_group_forms_over_rank_0s_store_after_a_restart_and_a_move_of_rank_0(
     tmp_path: Path,
 ) -> None:
-    """Over the agent's store it forms again in test_many_nodes.py."""
+    """Over the agent's store it forms again in test_training.py."""
     go = tmp_path / "go"
-    options = ["--nnodes=1:2", "--rdzv-backend=c10d", f"--rdzv-endpoint={free_endpoint()}"]
-    options += ["--rdzv-id=job", "--max-restarts=1", "--shutdown-timeout=5"]
+    options = ("--max-restarts=1", "--shutdown-timeout=5")
     variable = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
-    with Job(options, [WORKER, str(go)]) as nodes:
+    with job_at(free_endpoint(), "1:2", [WORKER, str(go)], *options) as nodes:
         stays = nodes.start("--node-rank=1", "--rdzv-conf=is_host=true", **variable)
         leaves = nodes.start("--node-rank=0", "--rdzv-conf=is_host=false", **variable)
         assert stays.stdout.readline() == "sum 2 in round 0\n"

@@ -10,14 +10,8 @@ from support.launching import launch
 def test_torchs_store_is_not_used_as_a_coordinator() -> None:
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     endpoint = f"127.0.0.1:{store.port}"
-    done = launch(
-        "--nnodes=2",
-        "--rdzv-backend=c10d",
-        "--rdzv-id=job",
-        f"--rdzv-endpoint={endpoint}",
-        "--no-python",
-        "true",
-    )
+    words = ("--nnodes=2", "--rdzv-backend=c10d", "--rdzv-id=job", f"--rdzv-endpoint={endpoint}")
+    done = launch(*words, "--no-python", "true")
     assert done.returncode == 76, done.stderr
     assert f"{endpoint} is a plain TCPStore, not a coordinator" in done.stderr
     assert "tcpstore" in done.stderr  # the backend that can use it

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
+import functools
 import sys
-import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
 
@@ -13,11 +13,9 @@ import pytest
 import torch.distributed as dist
 from elastic import StoreServer
 
-from support.launching import run_program
+from support.launching import DEADLINE_S, clean_environment, run_program
 from support.paths import STUBS
-
-STUB_RANKS = STUBS / "stub_gloo_ranks.py"
-DEADLINE_S = 110.0
+from support.waiting import together
 
 
 @pytest.fixture
@@ -77,13 +75,10 @@ def test_wait_times_out_on_the_client_and_the_store_stays_usable(
 
 
 def test_blocked_get_is_woken_by_another_client(connect: Callable[..., Any]) -> None:
-    getter, setter = connect(), connect()
-    values: list[bytes] = []
-    thread = threading.Thread(target=lambda: values.append(getter.get("later")))
-    thread.start()
-    setter.set("later", "here")
-    thread.join(DEADLINE_S)
-    assert values == [b"here"]
+    with ThreadPoolExecutor() as pool:
+        getter = pool.submit(connect().get, "later")
+        connect().set("later", "here")
+        assert getter.result(DEADLINE_S) == b"here"
 
 
 def test_worker_count_and_nested_prefixes(server: StoreServer, connect: Callable[..., Any]) -> None:
@@ -98,34 +93,21 @@ def test_worker_count_and_nested_prefixes(server: StoreServer, connect: Callable
 
 def test_store_barrier_releases_all_callers(connect: Callable[..., Any]) -> None:
     stores = [connect() for _ in range(4)]
-    passed: list[int] = []
-
-    def arrive(rank: int) -> None:
-        stores[rank].barrier("b", 4, timedelta(seconds=30))
-        passed.append(rank)
-
-    threads = [threading.Thread(target=arrive, args=(rank,)) for rank in range(3)]
-    for thread in threads:
-        thread.start()
-    assert passed == []
-    arrive(3)
-    for thread in threads:
-        thread.join(DEADLINE_S)
-    assert sorted(passed) == [0, 1, 2, 3]
+    arguments = ("b", 4, timedelta(seconds=30))
+    together(*(functools.partial(store.barrier, *arguments) for store in stores))
 
 
 def test_gloo_process_group_of_unmodified_ranks(server: StoreServer) -> None:
     world_size = 4
-    environment = {
-        **os.environ,
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(server.port),
-        "WORLD_SIZE": str(world_size),
-        "TORCHELASTIC_USE_AGENT_STORE": "True",
-        "OMP_NUM_THREADS": "1",
-    }
-    ranks = run_program([sys.executable, str(STUB_RANKS)], environ=environment)
-    assert ranks.returncode == 0, ranks.stderr
+    environ = clean_environment(
+        MASTER_ADDR="127.0.0.1",
+        MASTER_PORT=str(server.port),
+        WORLD_SIZE=str(world_size),
+        TORCHELASTIC_USE_AGENT_STORE="True",
+        OMP_NUM_THREADS="1",
+    )
+    program = [sys.executable, str(STUBS / "stub_gloo_ranks.py")]
+    run_program(program, environ=environ, check=True)
     stats = server.stats()
     assert stats.connections_total == world_size
     assert stats.connections_rejected == 0

@@ -55,9 +55,7 @@ def test_torchs_record_finds_the_root_cause(
     assert json.loads(own.read_text())["message"]["message"] == "ValueError: bad"
 
 
-def test_torch_starts_without_a_traceback_if_the_extension_cannot_be_loaded(
-    tmp_path: Path,
-) -> None:
+def test_torch_starts_without_a_traceback_if_the_extension_cannot_be_loaded(tmp_path: Path) -> None:
     program = (
         "import sys; sys.modules['elastic._C'] = None\n"
         "from torch.distributed.elastic.rendezvous import rendezvous_handler_registry as known\n"

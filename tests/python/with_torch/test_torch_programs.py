@@ -7,6 +7,7 @@ import os
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from elastic._host import devices
@@ -145,10 +146,7 @@ main()
     assert "ValueError: broken" in json.loads(error_file.read_text())["message"]["message"]
 
 
-def test_ranks_of_functions_reduce_with_torch() -> None:
-    assert elastic_launch(config(3), launch_functions.all_reduce)() == dict.fromkeys(range(3), 3.0)
-
-
-def test_ranks_of_forked_functions_reduce_with_torch() -> None:
-    launched = elastic_launch(config(3, preload=["torch"]), launch_functions.all_reduce)
+@pytest.mark.parametrize("how", [{}, {"preload": ["torch"]}], ids=["executed", "forked"])
+def test_ranks_of_functions_reduce_with_torch(how: dict[str, Any]) -> None:
+    launched = elastic_launch(config(3, **how), launch_functions.all_reduce)
     assert launched() == dict.fromkeys(range(3), 3.0)

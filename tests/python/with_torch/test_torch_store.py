@@ -12,51 +12,8 @@ import elastic.torch
 import pytest
 import torch.distributed as dist
 
-from support.launching import run_program
-
-# Ranks as processes of one interpreter, which imports torch once.
-RANKS = """
-import datetime, os, sys
-import torch
-import torch.distributed as dist
-import elastic, elastic.torch
-
-port, world_size = map(int, sys.argv[1:])
-
-def run(rank):
-    dist.init_process_group(
-        "gloo",
-        store=elastic.torch.Store(elastic.StoreClient("127.0.0.1", port)),
-        rank=rank,
-        world_size=world_size,
-        timeout=datetime.timedelta(seconds=240),
-    )
-    total = torch.tensor([rank + 1.0])
-    dist.all_reduce(total)
-    assert total.item() == world_size * (world_size + 1) / 2, total
-    evens = dist.new_group(list(range(0, world_size, 2)))
-    if rank % 2 == 0:
-        part = torch.tensor([float(rank)])
-        dist.all_reduce(part, group=evens)
-        assert part.item() == sum(range(0, world_size, 2)), part
-    names = [None] * world_size
-    dist.all_gather_object(names, f"rank {rank}")
-    assert names == [f"rank {other}" for other in range(world_size)]
-    dist.barrier()
-    dist.destroy_process_group()
-    print("done", flush=True)
-
-for rank in range(world_size):
-    if os.fork() == 0:
-        code = 1
-        try:
-            run(rank)
-            code = 0
-        finally:
-            os._exit(code)  # a thread of gloo may still need the interpreter
-for rank in range(world_size):
-    assert os.wait()[1] == 0
-"""
+from support.launching import clean_environment, run_program
+from support.paths import STUBS
 
 
 @pytest.fixture
@@ -73,8 +30,9 @@ def store(port: int) -> Iterator[elastic.torch.Store]:
 
 
 def test_gloo_groups_form_over_the_store(port: int) -> None:
-    ranks = run_program([sys.executable, "-c", RANKS, str(port), "4"])
-    assert (ranks.returncode, ranks.stdout) == (0, "done\n" * 4), ranks.stderr
+    environ = clean_environment(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), WORLD_SIZE="4")
+    program = [sys.executable, str(STUBS / "stub_gloo_ranks.py"), "elastic"]
+    run_program(program, environ=environ, check=True)
 
 
 def test_prefix_store_supports_every_call_and_keeps_the_store_alive(port: int) -> None:

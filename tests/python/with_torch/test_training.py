@@ -1,5 +1,6 @@
 """The main job: real torch trains on real digits, loses a worker, and ends as if it had not.
 
+It goes on when a host is lost, too.
 Also modules that compute with torch at import, which a template does not fork.
 """
 
@@ -13,6 +14,7 @@ import pytest
 
 from support.launching import DEADLINE_S, clean_environment, launched
 from support.paths import EXAMPLES
+from support.scenes import CI_SCENE, check_scene
 from support.warm_template import Template
 
 
@@ -63,3 +65,8 @@ def test_computing_import_is_found_by_the_trial(tmp_path: Path) -> None:
         message = template.receive()
         assert message.kind == "unfit"
         assert message.text.startswith("the import of computing left a thread")
+
+
+@pytest.mark.timeout(400)
+def test_training_between_hosts_recovers() -> None:
+    check_scene(CI_SCENE)

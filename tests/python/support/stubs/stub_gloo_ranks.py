@@ -1,7 +1,8 @@
 """All ranks of a gloo process group, forked from one process so that torch is imported once.
 
-Each rank begins as a training script does, from its environment. Usage: WORLD_SIZE ranks, and
-MASTER_ADDR and MASTER_PORT of the store, in the environment. Exits 0 when every rank has.
+Each rank begins as a training script does, from its environment, or with the argument "elastic"
+over elastic's client of the store. Usage: WORLD_SIZE ranks, and MASTER_ADDR and MASTER_PORT of the
+store, in the environment. Exits 0 when every rank has.
 """
 
 import os
@@ -14,11 +15,25 @@ import torch.distributed as dist
 
 def run_rank(rank: int, world_size: int) -> None:
     os.environ["RANK"] = str(rank)
-    dist.init_process_group("gloo", timeout=timedelta(seconds=120))
+    arguments = {}
+    if sys.argv[1:] == ["elastic"]:
+        import elastic.torch
+
+        client = elastic.StoreClient(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
+        arguments = {"store": elastic.torch.Store(client), "rank": rank, "world_size": world_size}
+    dist.init_process_group("gloo", timeout=timedelta(seconds=120), **arguments)
     total = torch.tensor([float(rank + 1)])
     dist.all_reduce(total)
     assert total.item() == world_size * (world_size + 1) / 2
-    dist.new_group(list(range(world_size // 2)))
+    half = world_size // 2
+    group = dist.new_group(list(range(half)))
+    if rank < half:
+        part = torch.tensor([float(rank)])
+        dist.all_reduce(part, group=group)
+        assert part.item() == sum(range(half))
+    names = [None] * world_size
+    dist.all_gather_object(names, f"rank {rank}")
+    assert names == [f"rank {other}" for other in range(world_size)]
     dist.barrier()  # a rank that leaves earlier would disconnect one that still connects
     dist.destroy_process_group()
 

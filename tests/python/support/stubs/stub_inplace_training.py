@@ -36,6 +36,11 @@ def say(*words: object) -> None:
     print(*words, flush=True)
 
 
+def lose_connection() -> None:
+    say("failed")
+    raise RuntimeError("[gloo] Connection closed by peer")
+
+
 class Adam(torch.optim.Adam):
     """As one with collectives in its update."""
 
@@ -44,8 +49,7 @@ class Adam(torch.optim.Adam):
     def step(self, closure: Any = None) -> Any:
         result = super().step(closure)
         if self.is_interrupted:
-            say("failed")
-            raise RuntimeError("[gloo] Connection closed by peer")
+            lose_connection()
         return result
 
 
@@ -105,8 +109,7 @@ def train() -> torch.nn.Module:
 
     def changed(change: elastic.torch.Change | None) -> None:
         if change is None and "CALLBACK_FAILS" in os.environ:
-            say("failed")
-            raise RuntimeError("[gloo] Connection closed by peer")
+            lose_connection()
         groups[:] = [dist.new_group(list(range(job.world_size)))]
         reducers.append(weakref.ref(job.model.reducer))
         if change is not None:
@@ -116,13 +119,11 @@ def train() -> torch.nn.Module:
         optimizer.is_interrupted = order == "within"
         optimizer.step()
         if order == "between":
-            say("failed")
-            raise RuntimeError("[gloo] Connection closed by peer")
+            lose_connection()
         scheduler.step()
         model.hidden += 1
         if order == "after":
-            say("failed")
-            raise RuntimeError("[gloo] Connection closed by peer")
+            lose_connection()
 
     job.on_change(changed)
     with job:
@@ -133,7 +134,7 @@ def train() -> torch.nn.Module:
                 if order == "die":
                     os._exit(0)
                 if order == "raise":
-                    raise ValueError("a bad batch")
+                    raise RuntimeError("a bad batch")
                 total = torch.ones(1, device=DEVICE)
                 dist.all_reduce(total, group=groups[0])
                 assert int(total) == job.world_size
@@ -141,8 +142,7 @@ def train() -> torch.nn.Module:
                 loss = torch.nn.functional.mse_loss(job.model(DATA), LABELS)
                 loss.backward()
                 if order == "before":
-                    say("failed")
-                    raise RuntimeError("[gloo] Connection closed by peer")
+                    lose_connection()
                 if not UPDATES_LATE:
                     update(order)
             if UPDATES_LATE:

@@ -3,8 +3,8 @@
     stub_stopping_rank.py DIRECTORY STEPS MILLISECONDS [MODE]
 
 Ranks step together through lines in files below DIRECTORY, as collectives would make them.
-MODE: silent:RANK, that rank reports no step; fail:RANK, it fails after it was told to stop; free,
-the ranks neither pause nor wait for each other; late:FILE, rank 1 begins when the file exists.
+MODE: fail:RANK, that rank fails after it was told to stop; free, the ranks neither pause nor wait
+for each other.
 Writes its last step to DIRECTORY/ended.ROUND.RANK or DIRECTORY/stopped.ROUND.RANK.
 """
 
@@ -40,15 +40,11 @@ def together(step: int) -> None:
             time.sleep(0.001)
 
 
-while mode == "late" and rank == 1 and not os.path.exists(value):
-    time.sleep(0.01)
 outcome = "ended"
 for step in range(1, steps + 1):
     if mode != "free":
         together(step)
         time.sleep(pause)
-    if mode == "silent" and rank == int(value):
-        continue
     if worker.should_stop(step):
         outcome = "stopped"
         break

@@ -8,8 +8,9 @@ from pathlib import Path
 class Folder:
     name = "numbered"
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, colour: str | None) -> None:
         self._folder = folder
+        self._colour = colour  # a key of --rdzv-conf: nodes give it, observers do not
         folder.mkdir(parents=True, exist_ok=True)
 
     def get_state(self) -> tuple[bytes, int] | None:
@@ -17,6 +18,7 @@ class Folder:
         return ((self._folder / str(newest)).read_bytes(), newest) if newest else None
 
     def set_state(self, state: bytes, token: int | None = None) -> tuple[bytes, int, bool] | None:
+        assert self._colour == "blue"
         mine = self._folder / f"new-{os.getpid()}"
         mine.write_bytes(state)
         version = (token or 0) + 1
@@ -31,4 +33,4 @@ class Folder:
 
 
 def make(endpoint: str, run_id: str, parameters: Mapping[str, str]) -> Folder:
-    return Folder(Path(endpoint) / run_id)
+    return Folder(Path(endpoint) / run_id, parameters.get("colour"))
