@@ -85,7 +85,8 @@ class PContext(ABC):
             raise ValueError(f"the processes of {self.name} were started already")
         self._has_started = True
         try:
-            self._start()
+            with signals.deferred():
+                self._start()
             for tail in self._tail_logs:
                 tail.start()
         except BaseException:

@@ -24,6 +24,8 @@ logger = logging.getLogger(__name__)
 _PR_SET_PDEATHSIG = 1
 
 _is_in_block = False  # of ``stopping``, in the main thread
+_deferred: list[int] | None = None  # the signals received in the block of ``deferred``
+_owner = 0  # the process whose handlers these are; a forked child has a copy of them
 
 
 class SignalException(_torch_bases.Error):
@@ -40,10 +42,46 @@ class SignalException(_torch_bases.Error):
 _torch_bases.derive(SignalException, "multiprocessing.api", "SignalException")
 
 
-def _terminate_process_handler(signum: int, frame: FrameType | None) -> NoReturn:
+def _terminate_process_handler(signum: int, frame: FrameType | None) -> None:
     """The handler of the process that has started others: an exception where it waits for them."""
+    if _deferred is None:
+        _raise(signum)
+    elif not _ends_fork(signum):
+        _deferred.append(signum)
+
+
+def _raise(signum: int) -> NoReturn:
     received = signal.Signals(signum)
     raise SignalException(f"Process {os.getpid()} got signal: {received}", received)
+
+
+def _ends_fork(signum: int) -> bool:
+    """Gives a signal its default action in a forked child that has not reset its handlers yet."""
+    if os.getpid() == _owner:
+        return False
+    signal.signal(signum, signal.SIG_DFL)
+    signal.raise_signal(signum)
+    return True
+
+
+@contextmanager
+def deferred() -> Iterator[None]:
+    """Raises the exception of that handler after the block, in which processes are started.
+
+    A process whose start is interrupted could not be stopped: its id would not be known.
+    """
+    global _deferred, _owner
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    received = _deferred = []
+    _owner = os.getpid()
+    try:
+        yield
+    finally:
+        _deferred = None
+    if received:
+        _raise(received[0])
 
 
 def handle() -> None:
@@ -73,17 +111,19 @@ def stopping(
     A signal that is ignored stays so; with ``keeps_own`` a handler of the program stays, too. In
     such a block another one has no effect.
     """
-    global _is_in_block
+    global _is_in_block, _owner
     received: list[int] = []
     if threading.current_thread() is not threading.main_thread() or _is_in_block:
         yield received
         return
 
     def handler(number: int, _: FrameType | None) -> None:
-        received.append(number)
-        stop(number)
+        if not _ends_fork(number):
+            received.append(number)
+            stop(number)
 
     saved = {}
+    _owner = os.getpid()
     for name in names.split(",") if names else ():
         number = signal.Signals.__members__.get(name.strip())
         if number is None:

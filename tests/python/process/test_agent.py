@@ -23,7 +23,7 @@ from elastic import (
 )
 from elastic.rendezvous import RendezvousParameters, get_rendezvous_handler
 
-from support.launching import DEADLINE_S, free_port, started
+from support.launching import DEADLINE_S, free_port, run_program, started
 from support.waiting import together
 
 
@@ -198,3 +198,48 @@ def test_a_signal_stops_the_workers_unless_the_program_handles_it(kind: str, pri
         program.send_signal(signal.SIGTERM)
         stdout, stderr = program.communicate(timeout=DEADLINE_S)
     assert (stdout, program.returncode) == (f"saved\n{printed}\n", 0), stderr
+
+
+# The signal arrives when the worker runs, and before the call that starts it has returned.
+INTERRUPTED = """
+import os, signal, sys
+from elastic import LocalElasticAgent, WorkerSpec, _C
+from elastic.multiprocessing import DefaultLogsSpecs, SignalException, start_processes
+from elastic.multiprocessing import subprocess_context
+
+def receive():
+    with open("ready") as pipe:
+        pipe.read()
+    os.kill(os.getpid(), signal.SIGTERM)
+
+class Group(_C.WorkerGroup):
+    def start(self, commands):
+        super().start(commands)
+        receive()
+
+class Overriding(LocalElasticAgent):
+    def _start_workers(self, worker_group):
+        return super()._start_workers(worker_group)
+
+def started(*arguments, start=subprocess_context.get_subprocess_handler):
+    handler = start(*arguments)
+    receive()
+    return handler
+
+_C.WorkerGroup, subprocess_context.get_subprocess_handler = Group, started
+command = "-c", "trap 'echo saved; exit 0' TERM; echo > ready; while :; do sleep 0.1; done"
+os.mkfifo("ready")
+try:
+    if sys.argv[1] == "agent":
+        Overriding(WorkerSpec("trainer", 1, entrypoint="/bin/sh", args=command)).run()
+    else:
+        start_processes("trainer", "/bin/sh", {0: command}, {0: {}}, DefaultLogsSpecs())
+except SignalException as error:
+    print(error.sigval.name)
+"""
+
+
+@pytest.mark.parametrize("kind", ["agent", "processes"])
+def test_a_signal_while_workers_are_started_stops_them(kind: str, tmp_path: Path) -> None:
+    ran = run_program([sys.executable, "-c", INTERRUPTED, kind], cwd=tmp_path)
+    assert (ran.stdout, ran.returncode) == ("saved\nSIGTERM\n", 0), ran.stderr

@@ -61,6 +61,7 @@ class ForkingElasticAgent(HandlerElasticAgent):
                 spec.duplicate_stdout_filters,
                 spec.duplicate_stderr_filters,
             )
-        context._launch()  # the signals are handled by the program that runs the agent
-        self._pcontext, self._pids = context, context.pids()
+        with self._starting():  # the signals are handled by the program that runs the agent
+            context._launch()
+            self._pcontext, self._pids = context, context.pids()
         return dict(self._pids)

@@ -9,7 +9,8 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from string import Template
 from typing import TYPE_CHECKING, Any
 
@@ -131,6 +132,7 @@ class HandlerElasticAgent(SimpleElasticAgent):
         self._runner: int | None = None
         self._request: signal.Signals | None = None
         self._repetitions = 0  # of the request, while the workers are being stopped
+        self._is_starting = False  # workers, which could not be stopped yet
         self._event_log, self._metrics_port = event_log, metrics_port
         self._records = HandlerRecords(self._worker_group)
 
@@ -153,7 +155,7 @@ class HandlerElasticAgent(SimpleElasticAgent):
                 self._group.stop(signal.SIGKILL, 0.0)
             else:
                 self._group.stop(signum, grace)
-        elif threading.get_ident() == self._runner and not self._is_stopping:
+        elif threading.get_ident() == self._runner and not (self._is_starting or self._is_stopping):
             self._raise_request()  # also interrupts a rendezvous that blocks
 
     def request_drain(self, signum: int = signal.SIGTERM, timeout: float = 0.0) -> None:
@@ -164,6 +166,16 @@ class HandlerElasticAgent(SimpleElasticAgent):
         """Delivers a signal to the running workers, not to their children."""
         if self._group is not None and self._is_running:
             self._group.forward(signum, _C.SignalScope.LEADER)
+
+    @contextmanager
+    def _starting(self) -> Iterator[None]:
+        """Raises a request after the block, when the agent can stop the workers that it starts."""
+        self._is_starting = True
+        try:
+            yield
+        finally:
+            self._is_starting = False
+        self._raise_request()
 
     def _raise_request(self) -> None:
         if self._request is not None:
@@ -236,20 +248,20 @@ class HandlerElasticAgent(SimpleElasticAgent):
         log = next(filter(None, (*dest.stdouts.values(), *dest.stderrs.values())), "")
         log_dir = os.path.dirname(os.path.dirname(log))
         self._records.round_starting(self._restart_count(), log_dir)
-        self._group.start(
-            [
-                _C.WorkerCommand(
-                    command(spec, self._calls, rank),
-                    env={**self._environment, **envs[rank]},
-                    stdout_path=dest.stdouts.get(rank, ""),
-                    stderr_path=dest.stderrs.get(rank, ""),
-                    cpus=list(self._cpus[rank]),
-                )
-                for rank in range(spec.local_world_size)
-            ]
-        )
-        self._is_running = True
-        self._pcontext = GuardedContext(self, dest)
+        commands = [
+            _C.WorkerCommand(
+                command(spec, self._calls, rank),
+                env={**self._environment, **envs[rank]},
+                stdout_path=dest.stdouts.get(rank, ""),
+                stderr_path=dest.stderrs.get(rank, ""),
+                cpus=list(self._cpus[rank]),
+            )
+            for rank in range(spec.local_world_size)
+        ]
+        with self._starting():
+            self._group.start(commands)
+            self._is_running = True
+            self._pcontext = GuardedContext(self, dest)
         with log_files():
             for tail in self._tails:
                 tail.start()
