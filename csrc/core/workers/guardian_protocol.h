@@ -136,6 +136,7 @@ using Request = std::variant<StartRequest, SignalRequest, CancelStartsRequest, S
 // The first event of every guardian.
 struct HelloEvent {
   std::uint32_t version = 0;
+  bool operator==(const HelloEvent&) const = default;
 };
 
 // The worker's program was executed.
@@ -143,6 +144,7 @@ struct StartedEvent {
   std::uint32_t id = 0;
   int pid = 0;
   Instant at;
+  bool operator==(const StartedEvent&) const = default;
 };
 
 // The step of a start that failed.
@@ -157,6 +159,7 @@ struct NotStartedEvent {
   bool stopped = false;    // a stop ended the start
   Instant at;
   std::string_view path;
+  bool operator==(const NotStartedEvent&) const = default;
 };
 
 enum class ExitCause : std::uint8_t { kExited, kSignaled, kDumpedCore };
@@ -171,6 +174,7 @@ struct ExitedEvent {
   // The step at which should_stop() had returned true; -1: it had not.
   std::int64_t stop_step = -1;
   std::int64_t last_step = -1;  // that it has reported; -1: none
+  bool operator==(const ExitedEvent&) const = default;
 };
 
 // The sweep has sent SIGKILL to every process that it found.
@@ -178,9 +182,12 @@ struct KillSentEvent {
   int refused_pid = 0;  // a process that the guardian may not signal (of another user); 0: none
   // False: without /proc only the workers' process groups were found.
   bool found_all = true;
+  bool operator==(const KillSentEvent&) const = default;
 };
 
-struct SweptEvent {};
+struct SweptEvent {
+  bool operator==(const SweptEvent&) const = default;
+};
 
 // Processes that have outlived all workers: when a sweep begins, whose SIGKILL follows, or while
 // their end is awaited.
@@ -189,6 +196,7 @@ struct LeftoverEvent {
   std::uint32_t count = 0;  // without their own children
   int pid = 0;              // of one of them
   std::string_view command;
+  bool operator==(const LeftoverEvent&) const = default;
 };
 
 enum class TemplateNews : std::uint8_t {
@@ -205,6 +213,7 @@ struct TemplateEvent {
   std::uint32_t id = 0;  // of the template, or of the worker that is executed
   Instant at;
   std::string_view text;
+  bool operator==(const TemplateEvent&) const = default;
 };
 
 // The progress of the workers that run and have reported a step.
@@ -216,6 +225,7 @@ struct ProgressEvent {
   Duration slowest_idle{};    // since it made progress
   Duration idle{};            // since one of them made progress
   Duration section_limit{};   // the longest limit of an open section; zero: none
+  bool operator==(const ProgressEvent&) const = default;
 };
 
 // What a worker's channel shows once, after the start of its program or of another round in it.
@@ -231,6 +241,7 @@ struct MarkEvent {
   Mark mark = Mark::kOpened;
   Instant at;
   std::int64_t step = -1;  // kFirstStep; kLeft: the last reported one, or -1
+  bool operator==(const MarkEvent&) const = default;
 };
 
 // The evidence about one worker.
@@ -240,9 +251,12 @@ struct StacksEvent {
   std::uint8_t state = '?';  // as in /proc/<pid>/stat
   std::string_view wait_channel;
   std::string_view text;
+  bool operator==(const StacksEvent&) const = default;
 };
 // Every StacksEvent of a request was sent.
-struct StacksDoneEvent {};
+struct StacksDoneEvent {
+  bool operator==(const StacksDoneEvent&) const = default;
+};
 
 using Event = std::variant<HelloEvent, StartedEvent, NotStartedEvent, ExitedEvent, KillSentEvent,
                            SweptEvent, TemplateEvent, ProgressEvent, StacksEvent, StacksDoneEvent,

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "core/agent/agent_policy.h"
-#include "core/agent/worker_exits.h"
+#include "core/workers/worker_exits.h"
 #include "support/instant.h"
 
 namespace elastic::core {

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "core/agent/agent_machine.h"
-#include "core/agent/worker_exits.h"
+#include "core/workers/worker_exits.h"
 
 namespace elastic::core {
 

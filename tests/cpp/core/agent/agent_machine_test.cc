@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "core/agent/agent_machine_fixture.h"
-#include "core/agent/worker_exits.h"
+#include "core/workers/worker_exits.h"
 
 namespace elastic::core {
 namespace {

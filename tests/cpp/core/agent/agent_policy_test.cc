@@ -27,27 +27,5 @@ TEST(AgentPolicyTable, IsConsistent) {
   }
 }
 
-TEST(ExitCode, OfAJobIsThatOfItsAgents) {
-  const auto code = [](JobOutcome outcome, JobCause cause, int exit_code) {
-    return exit_code_of({.outcome = outcome, .cause = cause, .exit_code = exit_code});
-  };
-  EXPECT_EQ(code(JobOutcome::kSucceeded, JobCause::kNone, 0), 0);
-  EXPECT_EQ(code(JobOutcome::kFailed, JobCause::kWorker, 3), 3);
-  EXPECT_EQ(code(JobOutcome::kFailed, JobCause::kNodeLost, 0), 78);
-  EXPECT_EQ(code(JobOutcome::kFailed, JobCause::kTooFewNodes, 0), 78);
-  EXPECT_EQ(code(JobOutcome::kClosed, JobCause::kRequested, 80), 80);
-  EXPECT_EQ(code(JobOutcome::kClosed, JobCause::kRequested, 0), 79);
-}
-
-TEST(AgentState, HasTorchsNames) {
-  EXPECT_STREQ(to_string(AgentState::kInit), "INIT");
-  EXPECT_STREQ(to_string(AgentState::kHealthy), "HEALTHY");
-  EXPECT_STREQ(to_string(AgentState::kUnhealthy), "UNHEALTHY");
-  EXPECT_STREQ(to_string(AgentState::kStopped), "STOPPED");
-  EXPECT_STREQ(to_string(AgentState::kSucceeded), "SUCCEEDED");
-  EXPECT_STREQ(to_string(AgentState::kFailed), "FAILED");
-  EXPECT_STREQ(to_string(AgentState::kUnknown), "UNKNOWN");
-}
-
 }  // namespace
 }  // namespace elastic::core

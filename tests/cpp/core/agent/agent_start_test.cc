@@ -14,7 +14,14 @@ namespace {
 
 using ::testing::HasSubstr;
 
-class AgentStartTest : public AgentMachineTest {};
+class AgentStartTest : public AgentMachineTest {
+ protected:
+  static AgentMachineOptions with_reach_test() {
+    AgentMachineOptions with = options();
+    with.reach_timeout = seconds(30);
+    return with;
+  }
+};
 
 agent_event::StoreOpened without_port(StatusCode code) { return {Status(code, "no port")}; }
 
@@ -113,9 +120,7 @@ TEST_F(AgentStartTest, AnEndBeforeTheFilesExistCancelsTheStart) {
 // ---- The reach of the workers' store.
 
 TEST_F(AgentStartTest, ANodeTestsWhetherItReachesTheStoreOfTheRound) {
-  AgentMachineOptions with = options();
-  with.reach_timeout = seconds(30);
-  use(with);
+  use(with_reach_test());
   step(RendezvousReady{"n", "10.0.0.1"});
   begin_round(2);
   ASSERT_TRUE(has<agent_action::ProbeStore>());
@@ -123,9 +128,7 @@ TEST_F(AgentStartTest, ANodeTestsWhetherItReachesTheStoreOfTheRound) {
 }
 
 TEST_F(AgentStartTest, RankZeroTestsItsOwnStoreForAShortTimeAndReportsIt) {
-  AgentMachineOptions with = options();
-  with.reach_timeout = seconds(30);
-  use(with);
+  use(with_reach_test());
   step(RendezvousReady{"n", "10.0.0.1"});
   begin_round(1);
   ASSERT_TRUE(has<agent_action::ProbeStore>());
@@ -137,8 +140,7 @@ TEST_F(AgentStartTest, RankZeroTestsItsOwnStoreForAShortTimeAndReportsIt) {
 
 TEST_F(AgentStartTest, AStoreThatTheSessionReachesIsNotTested) {
   for (const std::uint16_t endpoint : {std::uint16_t{29500}, std::uint16_t{29400}}) {
-    AgentMachineOptions with = options();
-    with.reach_timeout = seconds(30);
+    AgentMachineOptions with = with_reach_test();
     with.endpoint_port = endpoint;
     use(with);
     round_ = 0;

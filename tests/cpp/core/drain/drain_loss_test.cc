@@ -51,8 +51,7 @@ struct Schedule {
 class LossWorld : private drain_sim::World {
  public:
   explicit LossWorld(const Schedule& schedule) : schedule_(schedule) {
-    nodes_.resize(schedule.nodes);
-    for (std::size_t i = 0; i < nodes_.size(); ++i) nodes_[i].id = {7, i};
+    add_nodes(schedule.nodes);
     new_ranks();
     begin_round(1);
     knows_notice_.insert(nodes_.back().id);  // the node that receives the signal
@@ -64,7 +63,7 @@ class LossWorld : private drain_sim::World {
       if (turn_ == kNoticeTurn) notice(kLimit, "SIGTERM on node");
       if (lost_turn_) next_coordinator(turn_ - *lost_turn_);
       one_turn();
-      if (stops().size() > 1) return describe_stops();
+      if (std::string fault = check(); !fault.empty()) return fault;
     }
     if (!result_) return describe();
     return check_result();
@@ -188,11 +187,6 @@ class LossWorld : private drain_sim::World {
     }
     return "";
   }
-  std::string describe_stops() const {
-    return "ranks stopped at steps " + std::to_string(stops().front()) + " and " +
-           std::to_string(stops().back());
-  }
-
   const Schedule schedule_;
   int turn_ = 0;
   int deliveries_ = 0;

@@ -23,6 +23,12 @@ class DrainMemberTest : public ::testing::Test {
   Order order(Order::Kind kind, std::uint64_t proposal, std::int64_t step = drain::kNoStep) {
     return {.kind = kind, .round = 3, .proposal = proposal, .step = step, .notice = {}};
   }
+  // Where a node leaves.
+  Order departure(std::uint64_t proposal) {
+    Order tentative = order(Order::Kind::kTentative, proposal, 10);
+    tentative.notice.departure.emplace();
+    return tentative;
+  }
   drain::StopStepEvent event(Reply::Kind kind, std::uint64_t proposal) {
     return {.kind = kind, .proposal = proposal, .reporting = {1}, .newest = 9, .oldest = 9};
   }
@@ -67,8 +73,7 @@ TEST_F(DrainMemberTest, RepeatedProposalIsAcceptedFromMemory) {
 
 // The refusal may have been lost with the session.
 TEST_F(DrainMemberTest, ARefusalAfterTheAcceptanceIsRepeated) {
-  Order tentative = order(Order::Kind::kTentative, 2, 10);
-  tentative.notice.departure.emplace();
+  Order tentative = departure(2);
   member_.on(tentative);
   member_.on(event(Reply::Kind::kAccepted, 2));
   drain::StopStepEvent passed = event(Reply::Kind::kRefused, 2);
@@ -89,8 +94,7 @@ TEST_F(DrainMemberTest, ARefusalAfterTheAcceptanceIsRepeated) {
 }
 
 TEST_F(DrainMemberTest, ReportsHowManyOfItsWorkersWait) {
-  Order tentative = order(Order::Kind::kTentative, 2, 10);
-  tentative.notice.departure.emplace();
+  Order tentative = departure(2);
   member_.on(tentative);
   member_.on(event(Reply::Kind::kAccepted, 2));
   member_.worker_ended(0);
@@ -128,8 +132,7 @@ TEST_F(DrainMemberTest, RefusedAndWithdrawnStepsAreNotHeld) {
 
 // Where a node leaves, its ranks stop only when it is released.
 TEST_F(DrainMemberTest, LeavesOnceWhenItIsReleased) {
-  Order tentative = order(Order::Kind::kTentative, 2, 10);
-  tentative.notice.departure = drain::Departure{};
+  const Order tentative = departure(2);
   EXPECT_EQ(member_.on(tentative).request,
             (drain::StopStepRequest{Order::Kind::kTentative, 2, 10, true}));
   member_.on(event(Reply::Kind::kAccepted, 2));
@@ -142,8 +145,7 @@ TEST_F(DrainMemberTest, LeavesOnceWhenItIsReleased) {
 }
 
 TEST_F(DrainMemberTest, NodeWithoutWorkersWaitsAtOnceWhereANodeLeaves) {
-  Order tentative = order(Order::Kind::kTentative, 2, 10);
-  tentative.notice.departure = drain::Departure{};
+  const Order tentative = departure(2);
   member_.worker_ended(0);
   member_.worker_ended(1);
   for (int i = 0; i < 2; ++i) {

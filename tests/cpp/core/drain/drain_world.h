@@ -59,6 +59,10 @@ struct SimNode {
 
 class World {
  protected:
+  void add_nodes(std::size_t count) {
+    nodes_.resize(count);
+    for (std::size_t i = 0; i < count; ++i) nodes_[i].id = {7, i};
+  }
   // The nodes have their ranks already.
   void begin_round(std::int64_t first_step) {
     ++round_;

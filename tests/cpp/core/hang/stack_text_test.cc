@@ -114,35 +114,21 @@ TEST(StackText, GroupsOfNodesThatReplyInAnyOrderAreSorted) {
   EXPECT_TRUE(groups.take().empty());
 }
 
-TEST(StackText, SuspectsTheRankThatWaitsForNoOther) {
-  // More ranks are stuck than wait: the collective of one rank is not the cause.
-  const auto groups = group_stacks({worker(0, in_all_reduce()),
-                                    worker(1, kCurrent + frame("/app/data.py", 41, "read")),
-                                    worker(2, kCurrent + frame("/app/data.py", 41, "read"))});
-  EXPECT_EQ(find_suspect(groups), 1);
-}
-
-TEST(StackText, SuspectsAStoppedRankFirst) {
-  const auto groups = group_stacks({worker(0, kCurrent + frame("/app/data.py", 41, "read")),
-                                    worker(1, in_all_reduce()), worker(2, "", 'T')});
-  EXPECT_EQ(find_suspect(groups), 2);
-}
-
-TEST(StackText, SuspectsNoRankIfAllAreAtTheSamePlace) {
-  EXPECT_EQ(find_suspect(group_stacks({worker(0, in_all_reduce()), worker(1, in_all_reduce())})),
-            -1);
-  EXPECT_EQ(find_suspect({}), -1);
-}
-
-// With NCCL a rank waits for the others in any call that needs a result of its device.
-TEST(StackText, SuspectsNoRankIfAllAreAtPlacesOfTheirOwn) {
-  const auto at = [](int line) { return kCurrent + frame("/app/train.py", line, "step"); };
+TEST(StackText, SuspectsAStoppedRankOrTheOneThatWaitsForNoOther) {
+  const auto suspect = [](const std::vector<WorkerEvidence>& workers) {
+    return find_suspect(group_stacks(workers));
+  };
   const auto in_read = kCurrent + frame("/app/data.py", 41, "read");
-  EXPECT_EQ(find_suspect(group_stacks({worker(0, at(7)), worker(1, in_read)})), -1);
-  EXPECT_EQ(find_suspect(group_stacks({worker(0, at(7)), worker(1, at(7)), worker(2, in_read)})),
-            2);
-  const auto others = {worker(0, in_all_reduce()), worker(1, at(7)), worker(2, in_read)};
-  EXPECT_EQ(find_suspect(group_stacks(others)), 1);
+  const auto at = [](int line) { return kCurrent + frame("/app/train.py", line, "step"); };
+  EXPECT_EQ(suspect({worker(0, in_all_reduce()), worker(1, in_read), worker(2, in_read)}), 1)
+      << "though more ranks are stuck than wait";
+  EXPECT_EQ(suspect({worker(0, in_read), worker(1, in_all_reduce()), worker(2, "", 'T')}), 2);
+  EXPECT_EQ(suspect({worker(0, in_all_reduce()), worker(1, in_all_reduce())}), -1);
+  EXPECT_EQ(suspect({}), -1);
+  // With NCCL a rank waits for the others in any call that needs a result of its device.
+  EXPECT_EQ(suspect({worker(0, at(7)), worker(1, in_read)}), -1) << "all at places of their own";
+  EXPECT_EQ(suspect({worker(0, at(7)), worker(1, at(7)), worker(2, in_read)}), 2);
+  EXPECT_EQ(suspect({worker(0, in_all_reduce()), worker(1, at(7)), worker(2, in_read)}), 1);
 }
 
 TEST(StackText, DescribesEachWorkerWithAllItsThreads) {

@@ -11,6 +11,7 @@
 
 #include "core/job/job_facts.h"
 #include "elastic/agent.h"
+#include "support/node_info.h"
 
 namespace elastic::core {
 namespace {
@@ -36,10 +37,8 @@ class JobTest : public ::testing::Test {
     return actions;
   }
   std::vector<JobAction> join(int index, std::uint64_t highest_round = 0) {
-    rdzv::Join join{{}, settings_};
-    join.node.id = node(index);
-    join.node.name = "node" + std::to_string(index) + "_7";
-    join.node.address = "10.0.0." + std::to_string(index);
+    rdzv::Join join{support::node_info(static_cast<std::uint64_t>(index)), settings_};
+    join.node.name += "_7";
     join.node.highest_round = highest_round;
     return step(join);
   }
@@ -57,10 +56,11 @@ class JobTest : public ::testing::Test {
     return step(job_event::Progressed{node(index), progress});
   }
   std::vector<JobAction> reply(int index, const drain::Order& order, drain::Reply::Kind kind,
-                               std::int64_t newest = 10) {
+                               bool can_continue = false) {
     drain::Reply reply{.kind = kind, .round = order.round, .proposal = order.proposal};
     reply.reporting = 1;
-    reply.newest = reply.oldest = newest;
+    reply.newest = reply.oldest = 10;
+    reply.can_continue = can_continue;
     if (kind == drain::Reply::Kind::kEnded) {
       reply.stopped = 1;
       reply.first_stop = reply.last_stop = order.step;
@@ -73,15 +73,8 @@ class JobTest : public ::testing::Test {
   }
   std::vector<JobAction> both_can_continue(const drain::Order& order,
                                            drain::Reply::Kind kind = drain::Reply::Kind::kSteps) {
-    std::vector<JobAction> actions;
-    for (const int index : {0, 1}) {
-      drain::Reply reply{.kind = kind, .round = order.round, .proposal = order.proposal};
-      reply.reporting = 1;
-      reply.newest = reply.oldest = 10;
-      reply.can_continue = true;
-      actions = step(job_event::StopReplied{node(index), reply});
-    }
-    return actions;
+    (void)reply(0, order, kind, true);
+    return reply(1, order, kind, true);
   }
   // Both nodes end at the agreed step.
   std::vector<JobAction> stop_at_a_step() {
@@ -104,6 +97,15 @@ class JobTest : public ::testing::Test {
       }
     }
     return found;
+  }
+  void close(const JobResult& result = {}) {
+    std::vector<JobAction> actions;
+    job_.close(result, now_, &actions);
+  }
+  // The job of the id is over, and its two nodes have left.
+  void end() {
+    close();
+    for (const int index : {0, 1}) (void)step(rdzv::Leave{node(index), "the job is over"});
   }
   static drain::Order order(const std::vector<JobAction>& actions) {
     const auto sent = all<drain_action::Send>(actions);
@@ -186,18 +188,14 @@ TEST_F(JobTest, ARankThatRunsLongAfterOthersHaveExitedEndsTheJob) {
 }
 
 TEST_F(JobTest, ANoticeKeepsTheRoundFromGrowing) {
-  JobSettings settings = two_nodes();
-  settings.min_nodes = 1;
-  settings.settle = settings.last_call_timeout = Duration::zero();
-  job_ = Job("job", settings, now_, Duration::zero());
-  rdzv::Join one{{}, settings};
-  one.node.id = node(0);
-  (void)step(one);
+  settings_.min_nodes = 1;
+  settings_.settle = settings_.last_call_timeout = Duration::zero();
+  job_ = Job("job", settings_, now_, Duration::zero());
+  (void)join(0);
   (void)step(rdzv::Tick{});
   ASSERT_EQ(job_.rendezvous().record().round, 1U);
   (void)step(job_event::Noticed{node(0), {seconds(100), "SIGTERM on node0"}});
-  one.node.id = node(1);
-  (void)step(one);
+  (void)join(1);
   (void)step(rdzv::Heartbeat{node(0)});
   EXPECT_THAT(all<rdzv::Restart>(step(rdzv::Tick{})), IsEmpty());
 }
@@ -231,10 +229,7 @@ TEST_F(JobTest, APartialExitThatANodesLeaveConfirmsIsTheEndOfTheJob) {
 
 TEST_F(JobTest, TheResultOfTheGenerationBeforeEndsNothingOfThisOne) {
   const auto rounds = all<rdzv::Round>(begin_round());
-  std::vector<JobAction> actions;
-  job_.close({}, now_, &actions);
-  (void)step(rdzv::Leave{node(0), "the job is over"});
-  (void)step(rdzv::Leave{node(1), "the job is over"});
+  end();
   rdzv::Join next{{}, two_nodes()};
   for (const int index : {2, 3}) {
     next.node.id = node(index);
@@ -295,9 +290,7 @@ class SucceedingJobTest : public JobTest {
 TEST_F(SucceedingJobTest, TheNextJobOfTheIdCanBeStopped) {
   (void)begin_round();
   take_over(rdzv::NodePhase::kWorking);
-  std::vector<JobAction> actions;
-  job_.close({}, now_, &actions);
-  for (const int index : {0, 1}) (void)step(rdzv::Leave{node(index), "the job is over"});
+  end();
   for (const int index : {2, 3}) (void)join(index);
   ASSERT_EQ(job_.rendezvous().record().generation, 2U);
   EXPECT_EQ(order(step(job_event::Noticed{node(2), {seconds(100), "SIGTERM"}})).kind,
@@ -306,9 +299,7 @@ TEST_F(SucceedingJobTest, TheNextJobOfTheIdCanBeStopped) {
 
 TEST_F(JobTest, TheNextJobOfTheIdCanBeStoppedWhileItForms) {
   (void)begin_round();
-  std::vector<JobAction> actions;
-  job_.close({}, now_, &actions);
-  for (const int index : {0, 1}) (void)step(rdzv::Leave{node(index), "the job is over"});
+  end();
   (void)join(2);
   const auto requested = step(job_event::DrainRequested{1, {seconds(100), "asked"}, {}});
   EXPECT_THAT(all<drain_action::Inform>(requested), IsEmpty());
@@ -346,8 +337,7 @@ TEST_F(JobTest, AnObserverHearsWhyNothingIsStopped) {
   const drain::Notice notice{seconds(10), "asked"};
   (void)begin_round();
   EXPECT_EQ(answer_to_observer({1, notice, "node9"}), "no node of the round is node9");
-  std::vector<JobAction> actions;
-  job_.close({}, now_, &actions);
+  close();
   EXPECT_EQ(answer_to_observer({1, notice, {}}), hang::kNoRound);
   JobSettings settings = two_nodes();
   settings.min_nodes = settings.max_nodes = 1;
@@ -531,11 +521,7 @@ TEST_F(JobTest, ANodeIsFoundByItsNameItsHostAndItsAddress) {
 }
 
 TEST_F(JobTest, TheOwnerEndsAJobWithoutANode) {
-  std::vector<JobAction> actions;
-  JobResult result;
-  result.outcome = JobOutcome::kFailed;
-  result.message = "the record is too large";
-  job_.close(result, now_, &actions);
+  close({.outcome = JobOutcome::kFailed, .message = "the record is too large"});
   ASSERT_TRUE(job_.is_over());
   EXPECT_EQ(job_.rendezvous().result()->message, "the record is too large");
 }
@@ -548,8 +534,7 @@ TEST_F(JobTest, ANodeWithoutAnIdCannotKeepTheOwnerFromClosing) {
   now_ += seconds(3600);
   (void)step(rdzv::Tick{});
   EXPECT_FALSE(job_.rendezvous().has_node({}));
-  std::vector<JobAction> actions;
-  job_.close({}, now_, &actions);
+  close();
   EXPECT_TRUE(job_.is_over());
 }
 

@@ -13,35 +13,6 @@ constexpr NodeId kA{0, 1};
 constexpr NodeId kB{0, 2};
 const Instant kStart(1000s);
 
-TEST(Liveness, ASilentNodeIsLostAtNodeTimeoutAndNotBefore) {
-  Liveness liveness(5s, 50ms);
-  liveness.record_activity(kA, kStart);
-  EXPECT_EQ(liveness.next_deadline(), kStart + 5s);
-  EXPECT_TRUE(liveness.take_lost(kStart + 5s - 1ns).empty());
-  const auto lost = liveness.take_lost(kStart + 5s);
-  ASSERT_EQ(lost.size(), 1u);
-  EXPECT_EQ(lost[0], (Liveness::Loss{kA, false, 5s}));
-  EXPECT_EQ(liveness.next_deadline(), std::nullopt) << "a lost node is forgotten";
-}
-
-TEST(Liveness, AClosedSessionIsLostAfterTheReconnectGrace) {
-  Liveness liveness(5s, 50ms);
-  liveness.record_activity(kA, kStart);
-  liveness.session_closed(kA, kStart + 1s);
-  EXPECT_EQ(liveness.next_deadline(), kStart + 1050ms);
-  const auto lost = liveness.take_lost(kStart + 1050ms);
-  ASSERT_EQ(lost.size(), 1u);
-  EXPECT_TRUE(lost[0].by_close);
-}
-
-TEST(Liveness, ASessionThatResumesInTimeIsNotLost) {
-  Liveness liveness(5s, 50ms);
-  liveness.record_activity(kA, kStart);
-  liveness.session_closed(kA, kStart + 1s);
-  liveness.record_activity(kA, kStart + 1040ms);
-  EXPECT_TRUE(liveness.take_lost(kStart + 1060ms).empty());
-}
-
 // A firewall that resets all connections of the coordinator: a thousand nodes reconnect at once.
 TEST(Liveness, TheGraceGrowsWithTheSessionsThatAreClosedAtOnce) {
   constexpr std::uint64_t kNodes = 1000;

@@ -148,10 +148,6 @@ class Job {
     gone(name);
     return join(name);
   }
-  Sent rejoin_all(const std::vector<std::string>& names) {
-    for (const std::string& name : names) gone(name);
-    return join_all(names);
-  }
   rdzv::Resume resume_of(const std::string& name, rdzv::NodePhase phase) {
     rdzv::Resume event{node(name), settings_, phase, std::nullopt, std::nullopt};
     if (shares_.contains(id(name))) {
@@ -194,7 +190,6 @@ class Job {
 
   std::uint64_t round() const { return machine_.record().round; }
   const rdzv::Round& share(const std::string& name) { return shares_[id(name)]; }
-  int rank(const std::string& name) { return share(name).own.group_rank; }
   template <typename Action>
   const Action* action_to(const Sent& sent, const std::string& name) {
     return sent.to<Action>(id(name));

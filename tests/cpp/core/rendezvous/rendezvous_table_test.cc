@@ -8,6 +8,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "core/base/rng.h"
 #include "core/rendezvous/rendezvous_harness.h"
 
 namespace elastic::test {
@@ -150,11 +151,8 @@ TEST(RendezvousTable, AnyEventIsHandledInAnyState) {
   const std::vector<std::string> names = {"a", "b", "c", "x"};
   for (std::uint64_t seed = 0; seed < 300; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
-    std::uint64_t state = seed * 0x9E3779B97F4A7C15u + 1;
-    const auto next = [&](std::uint64_t below) {
-      state = state * 6364136223846793005u + 1442695040888963407u;
-      return (state >> 33) % below;
-    };
+    Rng rng(seed);
+    const auto next = [&](std::uint64_t below) { return rng.next() % below; };
     Job job(with(nnodes(static_cast<int>(1 + next(3)), 3), [&](JobSettings& s) {
       s.max_restarts = static_cast<int>(next(4));
       s.settle = Duration(static_cast<Duration::rep>(next(2'000'000'000)));

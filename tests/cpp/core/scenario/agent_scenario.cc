@@ -18,7 +18,6 @@ using core::AgentPolicy;
 using core::FailureFacts;
 
 constexpr NodeId kAgentId{1, 2};
-const Instant kAgentStart{std::chrono::seconds(100)};
 
 std::string seconds_text(Instant at) { return core::duration_text(at - Instant{}); }
 
@@ -103,20 +102,9 @@ struct PolicyText {
   }
 };
 
-class AgentAdapter : public Adapter {
- public:
-  void run(Command* command, Trace* trace) override {
-    trace_ = trace;
-    if (command->name() == "agent") {
-      begin(*command);
-      return;
-    }
-    if (policy_ == nullptr) throw Fault("the first command of a story is agent");
-    (this->*handler_of(*command, commands()))(*command);
-  }
-
- private:
-  using Handler = void (AgentAdapter::*)(Command&);
+class AgentAdapter : public StoryAdapter<AgentAdapter> {
+  friend StoryAdapter;
+  static constexpr const char* kFirst = "agent";
 
   void begin(Command& command) {
     core::AgentPolicyOptions options;
@@ -137,7 +125,6 @@ class AgentAdapter : public Adapter {
     options.no_restart_codes = {97};
     options.bad_node_codes = {90};
     policy_ = std::make_unique<AgentPolicy>(options);
-    now_ = kAgentStart;
     state_ = policy_->state();
   }
   void feed(const core::PolicyEvent& event) {
@@ -300,8 +287,8 @@ class AgentAdapter : public Adapter {
         (deadline ? ", deadline in " + core::duration_text(*deadline - now_) : ", no deadline"));
   }
 
-  static const std::map<std::string, Handler>& commands() {
-    static const std::map<std::string, Handler> kCommands = {
+  static const Handlers& commands() {
+    static const Handlers kCommands = {
         {"ready", &AgentAdapter::ready},
         {"round", &AgentAdapter::round},
         {"started", &AgentAdapter::started},
@@ -328,10 +315,8 @@ class AgentAdapter : public Adapter {
     return kCommands;
   }
 
-  Trace* trace_ = nullptr;
   std::unique_ptr<AgentPolicy> policy_;
   AgentState state_ = AgentState::kInit;
-  Instant now_;
 };
 
 }  // namespace

@@ -5,7 +5,6 @@
 #include <sstream>
 #include <variant>
 
-#include "core/base/duration_text.h"
 #include "core/drain/drain_machine.h"
 #include "core/scenario/scenario.h"
 
@@ -23,24 +22,15 @@ const std::map<std::string, Reply::Kind> kReplyKinds = {
     {"reached", Reply::Kind::kReached}, {"ended", Reply::Kind::kEnded},
 };
 
-class DrainAdapter : public Adapter {
- public:
-  void run(Command* command, Trace* trace) override {
-    trace_ = trace;
-    if (command->name() == "job") {
-      *this = {};
-      trace_ = trace;
-      command->get("nodes", &nodes_);
-      command->get("ranks", &ranks_);
-      command->get("min", &min_nodes_);
-      return;
-    }
-    (this->*handler_of(*command, commands()))(*command);
+class DrainAdapter : public StoryAdapter<DrainAdapter> {
+  friend StoryAdapter;
+  static constexpr const char* kFirst = "job";
+
+  void begin(Command& command) {
+    command.get("nodes", &nodes_);
+    command.get("ranks", &ranks_);
+    command.get("min", &min_nodes_);
   }
-
- private:
-  using Handler = void (DrainAdapter::*)(Command&);
-
   static NodeId id_of(const std::string& name) {
     if (!name.starts_with("node")) throw Fault("'" + name + "' is no node");
     return {1, std::stoull(name.substr(4))};
@@ -50,10 +40,7 @@ class DrainAdapter : public Adapter {
   void step(const core::DrainEvent& event) {
     std::vector<core::DrainAction> actions;
     machine_.step(event, now_, &actions);
-    if (!actions.empty() && is_running_ && now_ != printed_at_) {
-      printed_at_ = now_;
-      trace_->line("after " + core::duration_text(now_ - begun_));
-    }
+    if (!actions.empty()) print_time(now_);
     for (const core::DrainAction& action : actions) {
       std::visit([this](const auto& one) { print(one); }, action);
     }
@@ -177,17 +164,9 @@ class DrainAdapter : public Adapter {
   void round_ended(Command&) { step(core::drain_event::Ended{}); }
   void job_over(Command&) { step(core::drain_event::Over{}); }
   void run_for(Command& command) {
-    begun_ = now_;
-    printed_at_ = Instant::min();
-    is_running_ = true;
     const Instant end = now_ + command.duration();
-    for (auto next = machine_.next_deadline(); next && *next <= end;
-         next = machine_.next_deadline()) {
-      now_ = std::max(now_, *next);
-      step(core::drain_event::Tick{});
-    }
-    now_ = end;
-    is_running_ = false;
+    let_time_pass(now_,
+                  [&] { tick_until(end, machine_, [this] { step(core::drain_event::Tick{}); }); });
   }
   void show(Command&) {
     static constexpr const char* kPhases[] = {"idle",     "await round", "await steps", "asking",
@@ -201,8 +180,8 @@ class DrainAdapter : public Adapter {
         (next ? ", next deadline in " + core::duration_text(*next - now_) : ", no deadline"));
   }
 
-  static const std::map<std::string, Handler>& commands() {
-    static const std::map<std::string, Handler> kCommands = {
+  static const Handlers& commands() {
+    static const Handlers kCommands = {
         {"round", &DrainAdapter::round},
         {"notice", &DrainAdapter::notice},
         {"spares", &DrainAdapter::spares},
@@ -221,12 +200,7 @@ class DrainAdapter : public Adapter {
     return kCommands;
   }
 
-  Trace* trace_ = nullptr;
   DrainMachine machine_;
-  Instant now_{std::chrono::seconds(1000)};
-  Instant begun_;
-  Instant printed_at_;
-  bool is_running_ = false;
   int nodes_ = 2;
   int ranks_ = 2;
   int min_nodes_ = 1;

@@ -4,7 +4,6 @@
 #include <sstream>
 #include <variant>
 
-#include "core/base/duration_text.h"
 #include "core/hang/hang_watch.h"
 #include "core/scenario/scenario.h"
 
@@ -14,23 +13,14 @@ namespace {
 using core::HangWatch;
 using hang::StackGroup;
 
-class HangAdapter : public Adapter {
- public:
-  void run(Command* command, Trace* trace) override {
-    trace_ = trace;
-    if (command->name() == "job") {
-      *this = {};
-      trace_ = trace;
-      command->get("nodes", &nodes_);
-      if (command->get_or("has_round", true)) begin(1, all_nodes(), Duration::zero());
-      return;
-    }
-    (this->*handler_of(*command, commands()))(*command);
+class HangAdapter : public StoryAdapter<HangAdapter> {
+  friend StoryAdapter;
+  static constexpr const char* kFirst = "job";
+
+  void begin(Command& command) {
+    command.get("nodes", &nodes_);
+    if (command.get_or("has_round", true)) begin_round(1, all_nodes(), Duration::zero());
   }
-
- private:
-  using Handler = void (HangAdapter::*)(Command&);
-
   static int index_of(const std::string& name) {
     if (!name.starts_with("node")) throw Fault("'" + name + "' is no node");
     return std::stoi(name.substr(4));
@@ -46,10 +36,7 @@ class HangAdapter : public Adapter {
   void step(const core::HangEvent& event) {
     std::vector<core::HangAnswer> answers;
     watch_.step(event, now_, &answers);
-    if (!answers.empty() && is_running_ && now_ != printed_at_) {
-      printed_at_ = now_;
-      trace_->line("after " + core::duration_text(now_ - begun_));
-    }
+    if (!answers.empty()) print_time(now_);
     for (const core::HangAnswer& answer : answers) {
       std::visit([this](const auto& one) { print(one); }, answer);
     }
@@ -75,7 +62,8 @@ class HangAdapter : public Adapter {
                  closed.result.message);
   }
 
-  void begin(std::uint64_t round, const std::vector<std::string>& nodes, Duration resume_limit) {
+  void begin_round(std::uint64_t round, const std::vector<std::string>& nodes,
+                   Duration resume_limit) {
     round_ = round;
     for (const std::string& name : nodes) {
       const int index = index_of(name);
@@ -87,7 +75,7 @@ class HangAdapter : public Adapter {
     const auto number = command.number<std::uint64_t>();
     std::vector<std::string> nodes = command.words();
     if (nodes.empty()) nodes = all_nodes();
-    begin(number, nodes, command.get_or("resume_limit", Duration::zero()));
+    begin_round(number, nodes, command.get_or("resume_limit", Duration::zero()));
   }
   void report_step(const std::string& name, hang::NodeProgress progress) {
     const int index = index_of(name);
@@ -119,17 +107,16 @@ class HangAdapter : public Adapter {
   void train(Command& command) {
     const auto steps = command.number<int>();
     const Duration pace = parse_duration(command.text("pace", ""));
-    begun_ = now_;
-    is_running_ = true;
-    for (int i = 0; i < steps; ++i) {
-      hang::NodeProgress progress;
-      progress.round = round_;
-      progress.reporting = 2;
-      progress.newest = progress.oldest = ++trained_;
-      for (const std::string& name : all_nodes()) report_step(name, progress);
-      pass(pace);
-    }
-    is_running_ = false;
+    let_time_pass(now_, [&] {
+      for (int i = 0; i < steps; ++i) {
+        hang::NodeProgress progress;
+        progress.round = round_;
+        progress.reporting = 2;
+        progress.newest = progress.oldest = ++trained_;
+        for (const std::string& name : all_nodes()) report_step(name, progress);
+        pass(pace);
+      }
+    });
   }
   // The ranks of each kind: waiting=0,1 at_work=3 stopped=2.
   void stacks(Command& command) {
@@ -171,18 +158,10 @@ class HangAdapter : public Adapter {
     step(core::hang_event::Tick{});
   }
   void run_for(Command& command) {
-    begun_ = now_;
-    is_running_ = true;
-    pass(command.duration());
-    is_running_ = false;
+    let_time_pass(now_, [&] { pass(command.duration()); });
   }
   void pass(Duration wait) {
-    const Instant end = now_ + wait;
-    for (auto next = watch_.next_deadline(); next && *next <= end; next = watch_.next_deadline()) {
-      now_ = std::max(now_, *next);
-      step(core::hang_event::Tick{});
-    }
-    now_ = end;
+    tick_until(now_ + wait, watch_, [this] { step(core::hang_event::Tick{}); });
   }
   void show(Command&) {
     trace_->line("limit " + core::duration_text(watch_.limit()));
@@ -207,8 +186,8 @@ class HangAdapter : public Adapter {
     }
   }
 
-  static const std::map<std::string, Handler>& commands() {
-    static const std::map<std::string, Handler> kCommands = {
+  static const Handlers& commands() {
+    static const Handlers kCommands = {
         {"round", &HangAdapter::round},   {"report", &HangAdapter::report},
         {"train", &HangAdapter::train},   {"stacks", &HangAdapter::stacks},
         {"finish", &HangAdapter::finish}, {"request", &HangAdapter::request},
@@ -219,12 +198,7 @@ class HangAdapter : public Adapter {
     return kCommands;
   }
 
-  Trace* trace_ = nullptr;
   HangWatch watch_;
-  Instant now_{std::chrono::seconds(1000)};
-  Instant begun_;
-  Instant printed_at_;
-  bool is_running_ = false;
   int nodes_ = 2;
   std::uint64_t round_ = 1;
   std::uint64_t request_ = 0;

@@ -5,7 +5,6 @@
 #include <memory>
 #include <variant>
 
-#include "core/base/duration_text.h"
 #include "core/scenario/scenario.h"
 #include "core/succession/job_record.h"
 #include "core/succession/kept_machine.h"
@@ -23,23 +22,19 @@ struct RecordProcess {
   int reads = 0;
 };
 
-class RecordAdapter : public Adapter {
+class RecordAdapter : public StoryAdapter<RecordAdapter> {
  public:
   void run(Command* command, Trace* trace) override {
-    trace_ = trace;
-    if (command->name() == "store") {
-      *this = {};
-      command->get("has_watch", &has_watch_);
-      return;
-    }
-    (this->*handler_of(*command, commands()))(*command);
+    StoryAdapter::run(command, trace);
     settle_all();
   }
 
  private:
-  using Handler = void (RecordAdapter::*)(Command&);
+  friend StoryAdapter;
+  static constexpr const char* kFirst = "store";
   enum class Mode : std::uint8_t { kReachable, kAway, kLosesAnswers, kHangs };
 
+  void begin(Command& command) { command.get("has_watch", &has_watch_); }
   RecordProcess& process_of(const std::string& name) {
     const auto found = processes_.find(name);
     if (found == processes_.end()) throw Fault("there is no process '" + name + "'");
@@ -119,10 +114,7 @@ class RecordAdapter : public Adapter {
     for (const Action& action : actions) {
       std::string text = text_of(action);
       if (text.empty()) continue;
-      if (is_running_ && printed_at_ != now_) {
-        printed_at_ = now_;
-        trace_->line("after " + core::duration_text(now_ - begun_));
-      }
+      print_time(now_);
       trace_->line(process.name, text);
     }
   }
@@ -257,10 +249,10 @@ class RecordAdapter : public Adapter {
   }
   void save_record(Command&) { saved_ = state_; }
   void run_for(Command& command) {
-    begun_ = now_;
-    printed_at_ = Instant::min();
-    is_running_ = true;
     const Instant end = now_ + command.duration();
+    let_time_pass(now_, [&] { run_until(end); });
+  }
+  void run_until(Instant end) {
     settle_all();
     while (true) {
       Instant next = Instant::max();
@@ -276,7 +268,6 @@ class RecordAdapter : public Adapter {
       settle_all();
       if (next > end) break;
     }
-    is_running_ = false;
   }
   void show(Command& command) {
     const KeptRecord kept = record();
@@ -296,8 +287,8 @@ class RecordAdapter : public Adapter {
     }
   }
 
-  static const std::map<std::string, Handler>& commands() {
-    static const std::map<std::string, Handler> kCommands = {
+  static const Handlers& commands() {
+    static const Handlers kCommands = {
         {"process", &RecordAdapter::process},
         {"kill", &RecordAdapter::kill},
         {"stall", &RecordAdapter::stall},
@@ -319,17 +310,12 @@ class RecordAdapter : public Adapter {
     return kCommands;
   }
 
-  Trace* trace_ = nullptr;
-  Instant now_{std::chrono::hours(1)};
   std::map<std::string, RecordProcess> processes_;
   std::optional<StoredState> state_;
   std::optional<StoredState> saved_;
   int writes_ = 0;
   bool has_watch_ = true;
   Mode mode_ = Mode::kReachable;
-  bool is_running_ = false;
-  Instant begun_;
-  Instant printed_at_;
 };
 
 }  // namespace

@@ -8,6 +8,7 @@
 
 #include "core/base/duration_text.h"
 #include "core/rendezvous/rendezvous_harness.h"
+#include "core/rendezvous/rendezvous_table.h"
 #include "core/scenario/scenario.h"
 #include "elastic/observer.h"
 
@@ -18,13 +19,7 @@ using core::duration_text;
 using test::Job;
 
 std::string name_of_phase(rdzv::NodePhase phase) {
-  switch (phase) {
-    case rdzv::NodePhase::kJoined: return "joined";
-    case rdzv::NodePhase::kWorking: return "working";
-    case rdzv::NodePhase::kStopped: return "stopped";
-    case rdzv::NodePhase::kDone: break;
-  }
-  return "done";
+  return std::string(core::kNodeRowNames[1 + static_cast<std::size_t>(phase)]);  // 0: absent
 }
 
 std::string counter(const char* name, std::int64_t value, std::int64_t usual = 0) {
@@ -92,30 +87,16 @@ struct RendezvousText {
   }
 };
 
-class RendezvousAdapter : public Adapter {
- public:
-  void run(Command* command, Trace* trace) override {
-    trace_ = trace;
-    if (command->name() == "job") {
-      begin(command);
-      return;
-    }
-    if (job_ == nullptr) throw Fault("the first command of a story is job");
-    (this->*handler_of(*command, commands_))(*command);
-  }
+class RendezvousAdapter : public StoryAdapter<RendezvousAdapter> {
+  friend StoryAdapter;
+  static constexpr const char* kFirst = "job";
 
- private:
-  using Handler = void (RendezvousAdapter::*)(Command&);
-
-  void begin(Command* command) {
+  void begin(Command& command) {
     JobSettings settings = test::nnodes(1, 1);
-    change(&settings, *command);
-    silent_.clear();
-    last_waiting_.clear();
-    saved_.reset();
+    change(&settings, command);
     const Status valid = settings.validate();
     if (!valid.ok()) throw Fault(std::string(valid.message()));
-    job_ = std::make_unique<Job>(settings, command->get_or("start_hold", Duration::zero()));
+    job_ = std::make_unique<Job>(settings, command.get_or("start_hold", Duration::zero()));
     job_->on_action = [this](const core::RendezvousAction& action) { print(action); };
   }
   static void change(JobSettings* settings, Command& command) {
@@ -149,14 +130,11 @@ class RendezvousAdapter : public Adapter {
     const std::string to = job_->name_of(test::addressee(action));
     if (const auto* waiting = std::get_if<rdzv::Waiting>(&action)) {
       // The reason is repeated every ten seconds.
-      if (std::exchange(last_waiting_[to], waiting->message) == waiting->message && is_running_) {
+      if (std::exchange(last_waiting_[to], waiting->message) == waiting->message && is_running()) {
         return;
       }
     }
-    if (is_running_ && job_->now() != printed_at_) {
-      printed_at_ = job_->now();
-      trace_->line("after " + duration_text(printed_at_ - begun_));
-    }
+    print_time(job_->now());
     trace_->line(to, std::visit(RendezvousText{}, action));
   }
 
@@ -176,11 +154,7 @@ class RendezvousAdapter : public Adapter {
   }
   // Waits; the nodes that are connected send heartbeats, and timers are evaluated as they are due.
   void run_for(Command& command) {
-    begun_ = job_->now();
-    printed_at_ = Instant::min();
-    is_running_ = true;
-    job_->run(command.duration(), [this] { beat_all(); });
-    is_running_ = false;
+    let_time_pass(job_->now(), [&] { job_->run(command.duration(), [this] { beat_all(); }); });
   }
   void beat_all() {
     for (const core::NodeStatus& node : job_->machine().nodes(job_->now())) {
@@ -315,39 +289,38 @@ class RendezvousAdapter : public Adapter {
     }
   }
 
-  const std::map<std::string, Handler> commands_ = {
-      {"node", &RendezvousAdapter::node},
-      {"run", &RendezvousAdapter::run_for},
-      {"silent", &RendezvousAdapter::silent},
-      {"pass", &RendezvousAdapter::pass},
-      {"tick", &RendezvousAdapter::tick},
-      {"gap", &RendezvousAdapter::gap},
-      {"join", &RendezvousAdapter::join},
-      {"rejoin", &RendezvousAdapter::rejoin},
-      {"beat", &RendezvousAdapter::beat},
-      {"gone", &RendezvousAdapter::gone},
-      {"done", &RendezvousAdapter::done},
-      {"fail", &RendezvousAdapter::fail},
-      {"leave", &RendezvousAdapter::leave},
-      {"close", &RendezvousAdapter::close},
-      {"lose-session", &RendezvousAdapter::lose_session},
-      {"end-process", &RendezvousAdapter::end_process},
-      {"resume", &RendezvousAdapter::resume},
-      {"hold-growth", &RendezvousAdapter::hold_growth},
-      {"replace-coordinator", &RendezvousAdapter::replace_coordinator},
-      {"save-state", &RendezvousAdapter::save_state},
-      {"restore-coordinator", &RendezvousAdapter::restore_coordinator},
-      {"show", &RendezvousAdapter::show},
-      {"nodes", &RendezvousAdapter::show_nodes},
-  };
+  static const Handlers& commands() {
+    static const Handlers kCommands = {
+        {"node", &RendezvousAdapter::node},
+        {"run", &RendezvousAdapter::run_for},
+        {"silent", &RendezvousAdapter::silent},
+        {"pass", &RendezvousAdapter::pass},
+        {"tick", &RendezvousAdapter::tick},
+        {"gap", &RendezvousAdapter::gap},
+        {"join", &RendezvousAdapter::join},
+        {"rejoin", &RendezvousAdapter::rejoin},
+        {"beat", &RendezvousAdapter::beat},
+        {"gone", &RendezvousAdapter::gone},
+        {"done", &RendezvousAdapter::done},
+        {"fail", &RendezvousAdapter::fail},
+        {"leave", &RendezvousAdapter::leave},
+        {"close", &RendezvousAdapter::close},
+        {"lose-session", &RendezvousAdapter::lose_session},
+        {"end-process", &RendezvousAdapter::end_process},
+        {"resume", &RendezvousAdapter::resume},
+        {"hold-growth", &RendezvousAdapter::hold_growth},
+        {"replace-coordinator", &RendezvousAdapter::replace_coordinator},
+        {"save-state", &RendezvousAdapter::save_state},
+        {"restore-coordinator", &RendezvousAdapter::restore_coordinator},
+        {"show", &RendezvousAdapter::show},
+        {"nodes", &RendezvousAdapter::show_nodes},
+    };
+    return kCommands;
+  }
   std::unique_ptr<Job> job_;
-  Trace* trace_ = nullptr;
   std::set<std::string> silent_;
   std::map<std::string, std::string> last_waiting_;
   std::optional<std::string> saved_;
-  bool is_running_ = false;
-  Instant begun_;
-  Instant printed_at_;
 };
 
 }  // namespace

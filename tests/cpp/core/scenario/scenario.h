@@ -4,6 +4,7 @@
 // docs/testing.md shows the format. A machine is driven by one adapter, the file
 // <subject>_scenario.cc; the stories of a subject are in tests/data/scenarios/<subject>.
 
+#include <algorithm>
 #include <charconv>
 #include <cstdint>
 #include <map>
@@ -13,8 +14,10 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "core/base/duration_text.h"
 #include "elastic/time.h"
 
 namespace elastic::scenario {
@@ -116,13 +119,63 @@ class Adapter {
   virtual void run(Command* command, Trace* trace) = 0;
 };
 
-// What an adapter's table has for the command.
-template <typename Handler>
-Handler handler_of(const Command& command, const std::map<std::string, Handler>& handlers) {
-  const auto found = handlers.find(command.name());
-  if (found == handlers.end()) throw Fault("unknown command '" + command.name() + "'");
-  return found->second;
-}
+// An adapter whose commands are methods, in the map commands(). The command kFirst, its begin(),
+// begins a story with a new machine.
+template <typename Self>
+class StoryAdapter : public Adapter {
+ public:
+  void run(Command* command, Trace* trace) override {
+    auto& self = static_cast<Self&>(*this);
+    if (command->name() == Self::kFirst) {
+      self = {};
+      trace_ = trace;
+      self.begin(*command);
+      return;
+    }
+    if (trace_ == nullptr) throw Fault(std::string("a story begins with ") + Self::kFirst);
+    trace_ = trace;
+    const auto found = Self::commands().find(command->name());
+    if (found == Self::commands().end()) throw Fault("unknown command '" + command->name() + "'");
+    (self.*found->second)(*command);
+  }
+
+ protected:
+  using Handlers = std::map<std::string, void (Self::*)(Command&)>;
+  static constexpr Instant kBegin{std::chrono::seconds(100)};
+
+  // A command lets time pass: what is printed then has its time before it.
+  template <typename Pass>
+  void let_time_pass(Instant now, const Pass& pass) {
+    begun_ = now;
+    printed_at_ = Instant::min();
+    is_running_ = true;
+    pass();
+    is_running_ = false;
+  }
+  bool is_running() const { return is_running_; }
+  void print_time(Instant now) {
+    if (!is_running_ || std::exchange(printed_at_, now) == now) return;
+    trace_->line("after " + core::duration_text(now - begun_));
+  }
+  // Until then, to each deadline of the machine in turn.
+  template <typename Machine, typename Tick>
+  void tick_until(Instant end, const Machine& machine, const Tick& tick) {
+    for (auto next = machine.next_deadline(); next && *next <= end;
+         next = machine.next_deadline()) {
+      now_ = std::max(now_, *next);
+      tick();
+    }
+    now_ = end;
+  }
+
+  Trace* trace_ = nullptr;
+  Instant now_ = kBegin;
+
+ private:
+  bool is_running_ = false;
+  Instant begun_;
+  Instant printed_at_;
+};
 
 std::unique_ptr<Adapter> make_agent_adapter();
 std::unique_ptr<Adapter> make_drain_adapter();

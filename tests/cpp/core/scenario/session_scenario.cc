@@ -14,21 +14,9 @@ namespace {
 using core::SessionMachine;
 namespace session_test = core::session_machine_test;
 
-class SessionAdapter : public Adapter {
- public:
-  void run(Command* command, Trace* trace) override {
-    trace_ = trace;
-    if (command->name() == "node") {
-      begin(*command);
-      return;
-    }
-    if (machine_ == nullptr) throw Fault("the first command of a story is node");
-    (this->*handler_of(*command, commands()))(*command);
-  }
-
- private:
-  using Handler = void (SessionAdapter::*)(Command&);
-  static constexpr Instant kStart{};
+class SessionAdapter : public StoryAdapter<SessionAdapter> {
+  friend StoryAdapter;
+  static constexpr const char* kFirst = "node";
 
   void begin(Command& command) {
     std::vector<std::string> endpoints = command.words();
@@ -37,7 +25,6 @@ class SessionAdapter : public Adapter {
     if (Duration timeout{}; command.get("override_timeout", &timeout)) {
       machine_->set_override_timeout(timeout);
     }
-    now_ = kStart + std::chrono::hours(1);
     std::vector<SessionMachine::Action> actions;
     machine_->begin(now_, &actions);
     print(actions);
@@ -85,7 +72,7 @@ class SessionAdapter : public Adapter {
       text += " (last rank " + std::to_string(node->previous_rank) + ")";
     }
     if (failure != nullptr) {
-      text += " at " + core::duration_text(failure->at - kStart - std::chrono::hours(1));
+      text += " at " + core::duration_text(failure->at - kBegin);
     }
     return text;
   }
@@ -235,8 +222,8 @@ class SessionAdapter : public Adapter {
              : ""));
   }
 
-  static const std::map<std::string, Handler>& commands() {
-    static const std::map<std::string, Handler> kCommands = {
+  static const Handlers& commands() {
+    static const Handlers kCommands = {
         {"joined", &SessionAdapter::joined},
         {"connected", &SessionAdapter::connected},
         {"attempt-failed", &SessionAdapter::attempt_failed},
@@ -262,9 +249,7 @@ class SessionAdapter : public Adapter {
     return kCommands;
   }
 
-  Trace* trace_ = nullptr;
   std::unique_ptr<SessionMachine> machine_;
-  Instant now_;
   Instant last_heartbeat_;
   bool is_beating_ = false;
 };

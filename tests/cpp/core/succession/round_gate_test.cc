@@ -12,6 +12,8 @@
 #include <variant>
 #include <vector>
 
+#include "support/node_info.h"
+
 namespace elastic::succession {
 namespace {
 
@@ -36,11 +38,7 @@ class GatedJob {
     return actions;
   }
   Actions join(std::uint64_t number) {
-    core::NodeInfo info;
-    info.id = id(number);
-    info.name = "node" + std::to_string(number);
-    info.address = "10.0.0." + std::to_string(number);
-    info.store_port = 1000;
+    core::NodeInfo info = support::node_info(number);
     info.highest_round = machine.record().round;
     return step(rdzv::Join{info, settings});
   }

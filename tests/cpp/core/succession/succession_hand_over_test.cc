@@ -8,6 +8,7 @@
 #include "core/rendezvous/rendezvous_machine.h"
 #include "core/succession/offered_job.h"
 #include "core/succession/succession_process.h"
+#include "support/node_info.h"
 
 namespace elastic::succession {
 namespace {
@@ -90,12 +91,7 @@ StartCoordinator offer_of(const std::vector<NodeId>& nodes) {
   core::RendezvousMachine machine(settings, Instant{}, Duration::zero());
   std::vector<core::RendezvousAction> actions;
   for (const NodeId& id : nodes) {
-    core::NodeInfo info;
-    info.id = id;
-    info.name = "node" + std::to_string(id.low);
-    info.address = "10.0.0." + std::to_string(id.low);
-    info.store_port = 20000;
-    machine.step(rdzv::Join{info, settings}, Instant{}, &actions);
+    machine.step(rdzv::Join{support::node_info(id.low), settings}, Instant{}, &actions);
   }
   return {.lineage = {8, 9},
           .term = 4,

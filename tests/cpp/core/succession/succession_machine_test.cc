@@ -181,11 +181,7 @@ std::vector<OverrideReply> replies(const std::vector<Action>& actions) {
 
 // This process has accepted the record of three, and its session has lost the coordinator.
 void strand(Process* process, core::SharedBytes bytes = record_of_three().content.bytes) {
-  process->feed(Informed{{.lineage = kLineage,
-                          .term = 1,
-                          .node = kFormer.node,
-                          .address = "10.0.0.1:29400",
-                          .voters = record_of_three().voters}});
+  process->feed(Informed{former_coordinator()});
   reg::Record record = record_of_three();
   record.content.bytes = bytes;
   process->receive(kFormer, reg::Accept{{record, true}});
@@ -203,11 +199,9 @@ TEST(SuccessionOverride, IsRefusedWithTheReason) {
       {"nothing is known", command, "this node knows no record of the job"},
       {"another voter's node",
        [&](Process* process) {
-         process->feed(Informed{{.lineage = kLineage,
-                                 .term = 1,
-                                 .node = kFormer.node,
-                                 .address = "10.0.0.1:29400",
-                                 .voters = {kFormer, kOther, {{4, 4}, "10.0.0.4:4711"}}}});
+         Incumbent incumbent = former_coordinator();
+         incumbent.voters.back() = {{4, 4}, "10.0.0.4:4711"};
+         process->feed(Informed{incumbent});
          process->feed(IncumbentLost{});
          return command(process);
        },
@@ -331,21 +325,6 @@ TEST(SuccessionOverride, BeginsNothingWithoutTheNewestRecordOfTheVotersThatAnswe
   EXPECT_TRUE(those<StartCoordinator>(actions).empty());
 }
 
-TEST(SuccessionOverride, NeverVotesInTheFormerLineageAgain) {
-  Process process(kSelf);
-  strand(&process);
-  process.receive(kOperator, Override{5});
-  process.pass(2s);
-  process.feed(CoordinatorStarted{"10.0.0.3:29400", false});
-  const reg::KnownRecord known{record_of_three(), true};
-  for (const reg::Body& body :
-       {reg::Body(reg::Ask{1, 9, known}), reg::Body(reg::Prepare{9, known, {}}),
-        reg::Body(reg::Accept{known})}) {
-    EXPECT_TRUE(those<Send>(process.receive(kOther, body)).empty()) << body.index();
-  }
-  EXPECT_TRUE(process.machine().is_coordinator());
-}
-
 Announce announce_of(const Replaced& replaced) {
   return Announce{{.lineage = {8, 8},
                    .term = 9,
@@ -370,11 +349,8 @@ TEST(SuccessionOverride, ANodeFollowsALineageThatReplacesItsOwnOnlyIfItHasLostTh
   EXPECT_TRUE(process.machine().incumbent()->is_replicated());
   // Not back, whoever announces what.
   process.feed(IncumbentLost{});
-  Incumbent former{.lineage = kLineage,
-                   .term = 20,
-                   .node = kFormer.node,
-                   .address = "10.0.0.1:29400",
-                   .voters = record_of_three().voters};
+  Incumbent former = former_coordinator();
+  former.term = 20;
   EXPECT_TRUE(those<Follow>(process.receive(kFormer, Announce{former})).empty());
 }
 

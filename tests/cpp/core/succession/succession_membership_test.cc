@@ -109,11 +109,7 @@ TEST(SuccessionLineage, AProcessThatJoinsAnotherLineageIgnoresTheOneThatItLeft) 
 
 TEST(SuccessionLineage, AnotherLineageOfTheSameCoordinatorDoesNotReplaceTheVoters) {
   Process process(kSelf);
-  Incumbent incumbent{.lineage = kLineage,
-                      .term = 1,
-                      .node = kFormer.node,
-                      .address = "10.0.0.1:29400",
-                      .voters = record_of_three().voters};
+  Incumbent incumbent = former_coordinator();
   process.feed(Informed{incumbent});
   incumbent.lineage = {8, 8};
   incumbent.voters = {kFormer};
@@ -124,11 +120,7 @@ TEST(SuccessionLineage, AnotherLineageOfTheSameCoordinatorDoesNotReplaceTheVoter
 // It was lost, and is elected again without this node's vote.
 TEST(SuccessionLineage, ACoordinatorThatIsElectedAgainIsNotLostInItsLaterTerm) {
   Process process(kSelf);
-  process.feed(Informed{{.lineage = kLineage,
-                         .term = 1,
-                         .node = kFormer.node,
-                         .address = "10.0.0.1:29400",
-                         .voters = record_of_three().voters}});
+  process.feed(Informed{former_coordinator()});
   process.receive(kFormer, reg::Accept{{record_of_three(), true}});
   process.feed(IncumbentLost{});
   ASSERT_TRUE(process.machine().job_register().has_lost_incumbent());

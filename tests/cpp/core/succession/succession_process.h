@@ -31,6 +31,15 @@ inline reg::Record record_of_three() {
   return record;
 }
 
+// Of that record.
+inline Incumbent former_coordinator() {
+  return {.lineage = kLineage,
+          .term = 1,
+          .node = kFormer.node,
+          .address = "10.0.0.1:29400",
+          .voters = record_of_three().voters};
+}
+
 enum class Role : std::uint8_t { kAgent, kStandalone };
 
 class Process {
@@ -104,11 +113,7 @@ inline std::vector<reg::Record> proposed(const std::vector<Action>& actions) {
 
 // The former coordinator has handed over, and its vote elects this process.
 inline std::vector<Action> elect(Process* process) {
-  process->feed(Informed{{.lineage = kLineage,
-                          .term = 1,
-                          .node = kFormer.node,
-                          .address = "10.0.0.1:29400",
-                          .voters = record_of_three().voters}});
+  process->feed(Informed{former_coordinator()});
   process->receive(kFormer, reg::Accept{{record_of_three(), true}});
   process->receive(kFormer, reg::HandOver{2, {record_of_three(), true}});
   return process->receive(kFormer, reg::Accepted{.newness = {2, 1}, .is_accepted = true});

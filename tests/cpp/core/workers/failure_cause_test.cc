@@ -7,6 +7,8 @@
 #include <csignal>
 #include <string>
 
+#include "core/workers/worker_exits.h"
+
 namespace elastic::core {
 namespace {
 
@@ -18,20 +20,6 @@ constexpr std::string_view kUncaught =
     "  File \"train.py\", line 2, in main\n"
     "    raise KeyError('x')\n"
     "KeyError: 'x'\n";
-
-WorkerExit exit_of(int code) {
-  WorkerExit exit;
-  exit.kind = ExitKind::kExited;
-  exit.code = code;
-  return exit;
-}
-
-WorkerExit signalled(int signal) {
-  WorkerExit exit;
-  exit.kind = ExitKind::kSignaled;
-  exit.signal = signal;
-  return exit;
-}
 
 TEST(LastException, IsTheOneThatEndedTheProcess) {
   EXPECT_EQ(last_exception(kUncaught), "KeyError: 'x'");
@@ -104,7 +92,7 @@ TEST(LastException, IsFoundInOtherForms) {
             "ZeroDivisionError: division by zero");
   EXPECT_EQ(last_exception("SyntaxError: printed by the program\n"), "");
   EXPECT_EQ(last_exception("apt: No module named x\n"), "");
-  EXPECT_EQ(diagnose(exit_of(1), "python: No module named x\n", "", {}).failure_class,
+  EXPECT_EQ(diagnose(exited(1), "python: No module named x\n", "", {}).failure_class,
             FailureClass::kUserInput);
 }
 
@@ -156,23 +144,23 @@ TEST(Diagnosis, TellsWhoHasToAct) {
     const FailureDiagnosis found = diagnose(exit, output, "", kernel);
     return std::string(to_string(found.failure_class)) + ": " + to_string(found.cause);
   };
-  EXPECT_EQ(of(exit_of(3)), "user worker: exit code");
-  EXPECT_EQ(of(exit_of(1), kUncaught), "user worker: exception");
-  EXPECT_EQ(of(exit_of(1), "Traceback (most recent call last):\n  f\nModuleNotFoundError: No\n"),
+  EXPECT_EQ(of(exited(3)), "user worker: exit code");
+  EXPECT_EQ(of(exited(1), kUncaught), "user worker: exception");
+  EXPECT_EQ(of(exited(1), "Traceback (most recent call last):\n  f\nModuleNotFoundError: No\n"),
             "user input: exception");
-  EXPECT_EQ(of(exit_of(2), "usage: train.py [-h]\ntrain.py: error: x"), "user input: exit code");
-  EXPECT_EQ(of(signalled(SIGSEGV)), "user worker: signal");
-  EXPECT_EQ(of(signalled(SIGTERM)), "platform: signal");
-  EXPECT_EQ(of(signalled(SIGKILL)), "platform: signal");
-  EXPECT_EQ(of(signalled(SIGKILL), "", {.oom_kills = 2, .oom_counter = "c", .gpu_fault = ""}),
+  EXPECT_EQ(of(exited(2), "usage: train.py [-h]\ntrain.py: error: x"), "user input: exit code");
+  EXPECT_EQ(of(killed(SIGSEGV)), "user worker: signal");
+  EXPECT_EQ(of(killed(SIGTERM)), "platform: signal");
+  EXPECT_EQ(of(killed(SIGKILL)), "platform: signal");
+  EXPECT_EQ(of(killed(SIGKILL), "", {.oom_kills = 2, .oom_counter = "c", .gpu_fault = ""}),
             "platform: out of memory");
-  EXPECT_EQ(of(signalled(SIGABRT), "", {.oom_kills = {}, .oom_counter = "", .gpu_fault = "Xid 79"}),
+  EXPECT_EQ(of(killed(SIGABRT), "", {.oom_kills = {}, .oom_counter = "", .gpu_fault = "Xid 79"}),
             "platform: GPU fault");
-  WorkerExit killed = signalled(SIGKILL);
-  killed.verdict = "hung: no rank made progress for 5 s";
-  EXPECT_EQ(of(killed), "user worker: hang");
-  killed.is_unreachable = true;
-  EXPECT_EQ(of(killed), "infrastructure: unreachable");
+  WorkerExit hung = killed(SIGKILL);
+  hung.verdict = "hung: no rank made progress for 5 s";
+  EXPECT_EQ(of(hung), "user worker: hang");
+  hung.is_unreachable = true;
+  EXPECT_EQ(of(hung), "infrastructure: unreachable");
   WorkerExit missing;
   missing.kind = ExitKind::kNotStarted;
   missing.error = ENOENT;
@@ -181,7 +169,7 @@ TEST(Diagnosis, TellsWhoHasToAct) {
 
 TEST(Diagnosis, ExplainsSigkillByTheKernelsCounter) {
   const auto hint = [](std::uint64_t kills) {
-    return diagnose(signalled(SIGKILL), "", "",
+    return diagnose(killed(SIGKILL), "", "",
                     {.oom_kills = kills, .oom_counter = "memory.events", .gpu_fault = ""})
         .hint;
   };
@@ -191,12 +179,12 @@ TEST(Diagnosis, ExplainsSigkillByTheKernelsCounter) {
   EXPECT_EQ(
       hint(1),
       "killed by the kernel for lack of memory: memory.events counted 1 OOM kill in this round");
-  EXPECT_EQ(diagnose(signalled(SIGKILL), "", "", {}).hint, "") << "no counter can be read";
+  EXPECT_EQ(diagnose(killed(SIGKILL), "", "", {}).hint, "") << "no counter can be read";
 }
 
 TEST(Fingerprint, IgnoresNumbers) {
   const auto of = [](int code, std::string_view output) {
-    return fingerprint_of(exit_of(code), diagnose(exit_of(code), output, "", {}), output);
+    return fingerprint_of(exited(code), diagnose(exited(code), output, "", {}), output);
   };
   EXPECT_EQ(of(1, "loss 1.5 at step 100\n"), of(1, "loss 2.25 at step 7\n"));
   EXPECT_NE(of(1, "loss"), of(2, "loss"));

@@ -2,7 +2,11 @@
 
 #include <gtest/gtest.h>
 
-namespace elastic {
+#include <csignal>
+
+#include "core/workers/worker_exits.h"
+
+namespace elastic::core {
 namespace {
 
 using guardian::StartKind;
@@ -11,20 +15,6 @@ using guardian::TemplateNews;
 
 TemplateEvent news(TemplateNews kind, std::string_view text = "", std::uint32_t id = 0) {
   return {kind, id, Instant(), text};
-}
-
-WorkerExit killed() {
-  WorkerExit exit;
-  exit.kind = ExitKind::kSignaled;
-  exit.signal = 9;
-  return exit;
-}
-
-WorkerExit exit_with(int code) {
-  WorkerExit exit;
-  exit.kind = ExitKind::kExited;
-  exit.code = code;
-  return exit;
 }
 
 TEST(WarmTemplate, WorkersAreExecutedWithoutATemplate) {
@@ -49,7 +39,7 @@ TEST(WarmTemplate, UnfitTemplateIsReportedOnceAndNotReplaced) {
   EXPECT_EQ(machine.on(news(TemplateNews::kUnfit, "the import of x left a thread")).notice,
             "--warm has no effect, workers are executed: the import of x left a thread");
   EXPECT_EQ(machine.on(news(TemplateNews::kExecuted, "the same reason")).notice, "");
-  const WarmTemplate::Reaction end = machine.on_end(exit_with(0));
+  const WarmTemplate::Reaction end = machine.on_end(exited(0));
   EXPECT_FALSE(end.starts);
   EXPECT_EQ(end.notice, "");
   EXPECT_EQ(machine.begin_generation(2), StartKind::kExec);
@@ -69,7 +59,7 @@ TEST(WarmTemplate, ModuleThatIsLeftOutIsReportedOnceAndTheOthersAreUsed) {
 TEST(WarmTemplate, DeathDuringAnImportNamesTheModuleAndIsFinal) {
   WarmTemplate machine(true);
   machine.on(news(TemplateNews::kImporting, "torch"));
-  const WarmTemplate::Reaction end = machine.on_end(killed());
+  const WarmTemplate::Reaction end = machine.on_end(killed(SIGKILL));
   EXPECT_FALSE(end.starts);
   EXPECT_EQ(end.notice,
             "--warm has no effect, workers are executed: the template process was killed by signal "
@@ -81,7 +71,7 @@ TEST(WarmTemplate, ChangedFileStartsANewTemplate) {
   machine.on(news(TemplateNews::kReady));
   EXPECT_NE(machine.on(news(TemplateNews::kStale, "/a.py")).notice, "");
   EXPECT_EQ(machine.begin_generation(1), StartKind::kExec);
-  EXPECT_TRUE(machine.on_end(exit_with(0)).starts);
+  EXPECT_TRUE(machine.on_end(exited(0)).starts);
   EXPECT_EQ(machine.begin_generation(2), StartKind::kFork);
 }
 
@@ -89,10 +79,10 @@ TEST(WarmTemplate, ReadyTemplateIsReplacedALimitedNumberOfTimes) {
   WarmTemplate machine(true);
   for (int i = 0; i < WarmTemplate::kRenewalsMax; ++i) {
     machine.on(news(TemplateNews::kReady));
-    EXPECT_TRUE(machine.on_end(killed()).starts);
+    EXPECT_TRUE(machine.on_end(killed(SIGKILL)).starts);
   }
   machine.on(news(TemplateNews::kReady));
-  const WarmTemplate::Reaction end = machine.on_end(killed());
+  const WarmTemplate::Reaction end = machine.on_end(killed(SIGKILL));
   EXPECT_FALSE(end.starts);
   EXPECT_NE(end.notice, "");
 }
@@ -109,4 +99,4 @@ TEST(WarmTemplate, ExecutedWorkersAreReportedOncePerGeneration) {
 }
 
 }  // namespace
-}  // namespace elastic
+}  // namespace elastic::core

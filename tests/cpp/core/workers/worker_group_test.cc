@@ -265,26 +265,33 @@ TEST(WorkerGroupMachine, ProcessThatSurvivesTheKillIsReportedOnceAndAwaited) {
   EXPECT_THAT(group.feed(Swept{}), ElementsAre("gone"));
 }
 
-TEST(WorkerGroupMachine, OrphanThatSurvivesTheKillIsReported) {
-  Machine group;
-  group.feed(Start{1});
-  group.feed(Started{0, 100, group.now});
-  group.feed(exited(0));
-  group.feed(KillSent{});
-  EXPECT_THAT(group.wait(kKillTimeout),
-              ElementsAre("stuck: a process that the workers left behind still lives after "
-                          "SIGKILL"));
-}
-
-TEST(WorkerGroupMachine, ProcessesThatCannotBeFoundWithoutProcAreNotReportedAsKilled) {
-  Machine group;
-  group.feed(Start{1});
-  group.feed(Started{0, 100, group.now});
-  group.feed(exited(0));
-  group.feed(KillSent{0, false});
-  EXPECT_THAT(group.wait(kKillTimeout),
-              ElementsAre("stuck: processes that the workers left behind cannot be found and "
-                          "killed: /proc is not mounted"));
+TEST(WorkerGroupMachine, StuckReportNamesWhatIsLeftAndClaimsSigkillOnlyIfItWasSent) {
+  const struct {
+    bool has_exited;
+    std::optional<KillSent> kill;
+    const char* text;
+  } cases[] = {
+      {true, KillSent{}, "a process that the workers left behind still lives after SIGKILL"},
+      {true, KillSent{0, false},
+       "processes that the workers left behind cannot be found and killed: /proc is not mounted"},
+      {false, std::nullopt,
+       "worker 0 with pid 100 has not ended: the guardian does not confirm that it sent SIGKILL"},
+      {false, KillSent{100},
+       "worker 0 with pid 100 still lives after SIGKILL; process 100 belongs to another user, and "
+       "SIGKILL to it was refused"},
+  };
+  for (const auto& [has_exited, kill, text] : cases) {
+    Machine group;
+    group.feed(Start{1});
+    group.feed(Started{0, 100, group.now});
+    if (has_exited) {
+      group.feed(exited(0));
+    } else {
+      group.feed(Stop{SIGKILL, Duration::zero(), SignalScope::kGroup});
+    }
+    if (kill) group.feed(*kill);
+    EXPECT_THAT(group.wait(kKillTimeout), ElementsAre(std::string("stuck: ") + text));
+  }
 }
 
 // --- Processes that successful workers leave running ---------------------------------------------
@@ -329,24 +336,6 @@ TEST(WorkerGroupMachine, StuckReportNamesNoProcessOfAnEarlierStart) {
     EXPECT_EQ(stuck[0].find("process 77") != std::string::npos, refused_pid > 0) << stuck[0];
     group.feed(Swept{});
   }
-}
-
-TEST(WorkerGroupMachine, StuckReportClaimsSigkillOnlyIfItWasSentAndNamesWhoRefusedIt) {
-  Machine group;
-  group.feed(Start{1});
-  group.feed(Started{0, 100, group.now});
-  group.feed(Stop{SIGKILL, Duration::zero(), SignalScope::kGroup});
-  EXPECT_THAT(group.wait(kKillTimeout),
-              ElementsAre("stuck: worker 0 with pid 100 has not ended: the guardian does not "
-                          "confirm that it sent SIGKILL"));
-  Machine other;
-  other.feed(Start{1});
-  other.feed(Started{0, 100, other.now});
-  other.feed(Stop{SIGKILL, Duration::zero(), SignalScope::kGroup});
-  other.feed(KillSent{100});
-  EXPECT_THAT(other.wait(kKillTimeout),
-              ElementsAre("stuck: worker 0 with pid 100 still lives after SIGKILL; process 100 "
-                          "belongs to another user, and SIGKILL to it was refused"));
 }
 
 TEST(WorkerGroupMachine, SignalForOneWorkerNamesIt) {

@@ -13,7 +13,6 @@
 #include <string_view>
 #include <utility>
 
-#include "elastic/coordinator.h"
 #include "host/agent/agent_harness.h"
 
 namespace {
@@ -47,14 +46,9 @@ using support::shell;
 using ::testing::IsEmpty;
 using Kind = AgentEvent::Kind;
 
-class AgentFiles : public ::testing::Test {
+class AgentFiles : public support::AgentsOfAJob {
  protected:
-  AgentFiles() {
-    auto coordinator = Coordinator::start({});
-    EXPECT_TRUE(coordinator.ok()) << coordinator.status().message();
-    coordinator_ = *std::move(coordinator);
-    stalled_calls = 0;
-  }
+  AgentFiles() { stalled_calls = 0; }
   ~AgentFiles() override { release(); }
 
   static void stall() { is_stalled = true; }
@@ -64,21 +58,15 @@ class AgentFiles : public ::testing::Test {
   }
 
   AgentOptions node(const WorkerTemplate& worker) const {
-    AgentOptions options = support::options_of({worker});
+    AgentOptions options = AgentsOfAJob::node({worker}, 2, 2);
     options.log_dir = logs_ / "logs";
-    options.rendezvous.endpoint_host = "127.0.0.1";
-    options.rendezvous.endpoint_port = coordinator_->port();
-    options.rendezvous.is_host = false;
     JobSettings& settings = options.rendezvous.settings;
-    settings.min_nodes = 2;
-    settings.max_nodes = 2;
     settings.max_restarts = 1;
     settings.node_timeout = std::chrono::seconds(6);  // for the pauses of the nodes, too
     return options;
   }
 
   const ScratchDir logs_;
-  std::unique_ptr<Coordinator> coordinator_;
 };
 
 // The log server stalls for longer than node_timeout when the second round opens its directories.

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "elastic/agent.h"
+#include "elastic/coordinator.h"
 #include "host/workers/worker_group_harness.h"
 
 namespace elastic::support {
@@ -79,6 +80,27 @@ class RunningAgent {
 
  private:
   std::unique_ptr<Agent> agent_;
+};
+
+// Nodes of one job, with a coordinator in this process.
+class AgentsOfAJob : public ::testing::Test {
+ protected:
+  AgentsOfAJob() {
+    auto coordinator = Coordinator::start({});
+    EXPECT_TRUE(coordinator.ok()) << coordinator.status().message();
+    coordinator_ = *std::move(coordinator);
+  }
+  AgentOptions node(std::vector<WorkerTemplate> workers, int min_nodes, int max_nodes) const {
+    AgentOptions options = options_of(std::move(workers));
+    options.rendezvous.endpoint_host = "127.0.0.1";
+    options.rendezvous.endpoint_port = coordinator_->port();
+    options.rendezvous.is_host = false;
+    options.rendezvous.settings.min_nodes = min_nodes;
+    options.rendezvous.settings.max_nodes = max_nodes;
+    return options;
+  }
+
+  std::unique_ptr<Coordinator> coordinator_;
 };
 
 inline AgentResult run(AgentOptions options) { return RunningAgent(std::move(options)).finish(); }

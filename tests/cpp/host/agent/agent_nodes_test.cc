@@ -9,7 +9,6 @@
 #include <fstream>
 #include <utility>
 
-#include "elastic/coordinator.h"
 #include "host/agent/agent_harness.h"
 #include "host/base/tcp_proxy.h"
 
@@ -26,30 +25,17 @@ using support::stub_worker;
 using ::testing::HasSubstr;
 using Kind = AgentEvent::Kind;
 
-class AgentNodes : public ::testing::Test {
+class AgentNodes : public support::AgentsOfAJob {
  protected:
-  AgentNodes() {
-    auto coordinator = Coordinator::start({});
-    EXPECT_TRUE(coordinator.ok()) << coordinator.status().message();
-    coordinator_ = *std::move(coordinator);
-  }
-
   // A node with two such workers in a job of min..max nodes.
   AgentOptions node(const WorkerTemplate& worker, int min_nodes, int max_nodes) const {
-    AgentOptions options = support::options_of({worker, worker});
-    options.rendezvous.endpoint_host = "127.0.0.1";
-    options.rendezvous.endpoint_port = coordinator_->port();
-    options.rendezvous.is_host = false;
+    AgentOptions options = AgentsOfAJob::node({worker, worker}, min_nodes, max_nodes);
     JobSettings& settings = options.rendezvous.settings;
-    settings.min_nodes = min_nodes;
-    settings.max_nodes = max_nodes;
     settings.last_call_timeout = seconds(60);  // for a node that joins late
     settings.settle = Duration::zero();
     settings.node_timeout = seconds(30);
     return options;
   }
-
-  std::unique_ptr<Coordinator> coordinator_;
 };
 
 int world_of(const AgentEvent& event) { return event.round->workers.front().world_size; }

@@ -4,9 +4,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
-#include <stdlib.h>
-#include <sys/ioctl.h>
-#include <termios.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -20,10 +17,12 @@ namespace {
 
 using support::generous_deadline;
 using support::options_of;
+using support::Pipe;
 using support::read_all;
 using support::RunningAgent;
 using support::ScratchDir;
 using support::shell;
+using support::Terminal;
 using Kind = AgentEvent::Kind;
 
 // Redirects this process's stdout and stderr during its lifetime.
@@ -47,32 +46,6 @@ class Redirection {
  private:
   os::UniqueFd out_;
   os::UniqueFd err_;
-};
-
-struct Pipe {
-  Pipe() {
-    int ends[2];
-    EXPECT_EQ(::pipe2(ends, O_CLOEXEC), 0);
-    reader.reset(ends[0]);
-    writer.reset(ends[1]);
-  }
-  os::UniqueFd reader;
-  os::UniqueFd writer;
-};
-
-// A terminal of 33 rows and 77 columns.
-struct Terminal {
-  Terminal() {
-    screen.reset(::posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC));
-    EXPECT_EQ(::unlockpt(screen.get()), 0);
-    char name[64];
-    EXPECT_EQ(::ptsname_r(screen.get(), name, sizeof name), 0);
-    side.reset(::open(name, O_RDWR | O_NOCTTY | O_CLOEXEC));
-    const winsize size{33, 77, 0, 0};
-    EXPECT_EQ(::ioctl(side.get(), TIOCSWINSZ, &size), 0);
-  }
-  os::UniqueFd screen;
-  os::UniqueFd side;
 };
 
 // Reads until the last writer has closed the descriptor.

@@ -131,8 +131,6 @@ TEST(Agent, RejectsInvalidOptions) {
   EXPECT_EQ(error_of(options), StatusCode::kNotFound);
 }
 
-// --- Failures and restarts -----------------------------------------------------------------------
-
 // --- Stop requests -------------------------------------------------------------------------------
 
 TEST(Agent, StopsWhileWorkersStart) {
@@ -273,34 +271,6 @@ TEST(Agent, CopyInAForkedChildDoesNothingAndLeavesTheWorkersAlone) {
   EXPECT_FALSE(agent->is_in_child());
   agent->request_stop(SIGTERM);
   EXPECT_EQ(agent.finish().exit_code, 128 + SIGTERM);
-}
-
-// ---- Stacks. (tests/python/process/test_hangs.py has workers with Python stacks.)
-
-// An agent waits for stacks for two seconds at most: on a busy machine one of several attempts must
-// have them.
-constexpr int kStacksAttempts = 5;
-
-TEST(Agent, KeepsTheStacksOfTheOtherWorkersWhenOneFails) {
-  const ScratchDir dir;
-  for (const bool has_logs : {true, false}) {
-    std::string notice;
-    for (int attempt = 0; attempt < kStacksAttempts && notice.empty(); ++attempt) {
-      AgentOptions options = options_of({shell("sleep 0.1; exit 3"), shell("exec sleep 1000")});
-      options.stacks_on_failure = true;
-      if (has_logs) options.log_dir = dir / "logs";
-      RunningAgent agent(options);
-      const AgentResult& result = agent.finish();
-      EXPECT_EQ(result.exit_code, 3);
-      for (const AgentEvent& event : agent.all(Kind::kNotice)) notice += event.message + "\n";
-      if (!has_logs || notice.empty()) continue;
-      const std::string file = agent.all(Kind::kRoundStarting).at(0).log_dir + "/stacks.txt";
-      EXPECT_THAT(notice, HasSubstr("the stacks of the workers are in " + file));
-      notice = read_all(file);
-    }
-    EXPECT_THAT(notice, HasSubstr("stacks before the stop after a failure, in round 0\n"
-                                  "rank 1: "));
-  }
 }
 
 }  // namespace

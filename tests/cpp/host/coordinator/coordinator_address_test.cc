@@ -47,8 +47,7 @@ class CoordinatorAddressTest : public CoordinatorTest {
     EXPECT_EQ(::bind(fd.get(), own.get(), own.size), 0);
     auto node =
         std::make_unique<SessionClient>(TestClient(std::move(fd), coordinator->port(), kHere));
-    node->info.id = {1, id};
-    node->info.name = std::string(kThere) + "_" + std::to_string(id) + "_0";
+    node->be(id);
     node->info.address = kThere;
     node->greet("job");
     return node;

@@ -5,20 +5,18 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
-#include <condition_variable>
+#include <deque>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "elastic/coordinator.h"
+#include "host/coordinator/coordinator_fixture.h"
 #include "host/coordinator/coordinator_service.h"
-#include "host/coordinator/session_test_client.h"
 #include "host/membership/endpoint_caller.h"
-#include "os/loop/clock.h"
 #include "os/loop/loop_thread.h"
+#include "support/node_info.h"
 
 namespace elastic::host {
 namespace {
@@ -36,24 +34,18 @@ JobSettings settings() {
 }
 
 // The state of a job whose nodes 1:1 and 1:2 are in round 1.
-std::string state_of_round() {
-  core::RendezvousMachine machine(settings(), os::monotonic_now(), Duration::zero());
+std::string state_of_round(Instant now) {
+  core::RendezvousMachine machine(settings(), now, Duration::zero());
   std::vector<core::RendezvousAction> actions;
-  for (const std::uint64_t id : {1, 2}) {
-    rdzv::Join join;
-    join.node.id = {1, id};
-    join.node.name = "node" + std::to_string(id);
-    join.node.address = "127.0.0.1";
-    join.node.store_port = 20000;
-    join.settings = settings();
-    machine.step(join, os::monotonic_now(), &actions);
+  for (const std::uint64_t number : {1, 2}) {
+    machine.step(rdzv::Join{support::node_info(number), settings()}, now, &actions);
   }
-  machine.step(rdzv::Tick{}, os::monotonic_now() + milliseconds(1), &actions);
+  machine.step(rdzv::Tick{}, now + milliseconds(1), &actions);
   EXPECT_EQ(machine.record().round, 1U);
   return machine.encode();
 }
 
-class ElectedCoordinatorTest : public testing::Test {
+class ElectedCoordinatorTest : public InVirtualTime {
  protected:
   void SetUp() override {
     thread_->call([&] {
@@ -62,8 +54,10 @@ class ElectedCoordinatorTest : public testing::Test {
           {.job = "job", .feed = [](const succession::Event&) {}, .is_standby = true});
       ASSERT_TRUE(opened.ok()) << opened.status().message();
       service_ = *std::move(opened);
-      const succession::JobRecord record{
-          .job_id = "job", .settings = settings(), .state = state_of_round(), .nodes = {}};
+      const succession::JobRecord record{.job_id = "job",
+                                         .settings = settings(),
+                                         .state = state_of_round(group.now()),
+                                         .nodes = {}};
       ASSERT_TRUE(service_->succeed({kLineage, 2, record, NodeId{}}, kElected).ok());
       service_->on_succession(succession::Inform{incumbent()});
     });
@@ -90,33 +84,25 @@ class ElectedCoordinatorTest : public testing::Test {
       caller_ = std::make_unique<EndpointCaller>(
           &thread_->loop(), endpoints, "job",
           EndpointCaller::Sink{
-              .met = [this](const succession::Incumbent& other) { report(other.address); },
-              .all_are_here = [this] { report("here"); }},
+              .met = [this](const auto& other) { reports_.push_back(other.address); },
+              .all_are_here = [this] { reports_.push_back("here"); }},
           /*call_timeout=*/seconds(60));
     });
   }
   void announce() {
     thread_->call([this] { caller_->announce(incumbent(), nullptr); });
   }
-  void report(const std::string& what) {
-    const std::lock_guard lock(mutex_);
-    reports_.push_back(what);
-    changed_.notify_all();
-  }
   std::string next_report() {
-    std::unique_lock lock(mutex_);
-    if (!changed_.wait_for(lock, seconds(60), [this] { return !reports_.empty(); })) return "none";
+    if (!group.run_until([this] { return !reports_.empty(); })) return "none";
     std::string first = reports_.front();
-    reports_.erase(reports_.begin());
+    reports_.pop_front();
     return first;
   }
 
-  const std::unique_ptr<os::LoopThread> thread_ = *os::LoopThread::start("test-elected");
+  const std::unique_ptr<os::LoopThread> thread_ = *os::LoopThread::start("test-elected", &group);
   std::unique_ptr<CoordinatorService> service_;
   std::unique_ptr<EndpointCaller> caller_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::vector<std::string> reports_;
+  std::deque<std::string> reports_;
 };
 
 TEST_F(ElectedCoordinatorTest, NoticesThatTheOnlyEndpointLeadsToItself) {
@@ -126,27 +112,20 @@ TEST_F(ElectedCoordinatorTest, NoticesThatTheOnlyEndpointLeadsToItself) {
 }
 
 TEST_F(ElectedCoordinatorTest, AnnouncesItselfAtTheOtherEndpoints) {
-  auto other = Coordinator::start({});
-  ASSERT_TRUE(other.ok());
-  call({service_->port(), (*other)->port()});
-  std::optional<session::Incumbent> directed;
-  // An announcement is valid for four seconds.
-  for (int attempt = 0; attempt < 5 && !directed; ++attempt) {
-    announce();
-    EXPECT_EQ(next_report(), incumbent().address) << "the other one directs nodes to it";
-    directed = SessionClient((*other)->port(), 9).receive_one<session::Incumbent>();
-  }
-  ASSERT_TRUE(directed);
-  EXPECT_EQ(directed->incumbent.address, incumbent().address);
+  const auto other = *TurnedCoordinator::start({});
+  call({service_->port(), other->port()});
+  announce();
+  EXPECT_EQ(next_report(), incumbent().address) << "the other one directs nodes to it";
+  const auto directed = SessionClient(other->port(), 9).expect<session::Incumbent>();
+  EXPECT_EQ(directed.incumbent.address, incumbent().address);
 }
 
 TEST_F(ElectedCoordinatorTest, MeetsAJobThatWasBegunAtTheEndpoint) {
-  auto other = Coordinator::start({});
-  ASSERT_TRUE(other.ok());
-  SessionClient node((*other)->port(), 9);
+  const auto other = *TurnedCoordinator::start({});
+  SessionClient node(other->port(), 9);
   node.join(nnodes(1, 1));
   node.expect<rdzv::Round>();
-  call({(*other)->port()});
+  call({other->port()});
   announce();
   EXPECT_EQ(next_report(), "") << "a job without a record";
   EXPECT_TRUE(node.expect<session::Incumbent>().displaced);
@@ -201,9 +180,8 @@ TEST_F(ElectedCoordinatorTest, SaysInEachReplyForHowLongItHasReachedNoMajority) 
   };
   EXPECT_EQ(alone(), std::nullopt);
   thread_->call([&] { service_->on_succession(succession::MajorityLost{}); });
-  const auto first = alone();
-  ASSERT_TRUE(first);
-  EXPECT_GT(alone(), first);
+  group.advance(seconds(2));
+  EXPECT_EQ(alone(), seconds(2));
   thread_->call([&] { service_->on_succession(succession::MajorityRegained{}); });
   EXPECT_EQ(alone(), std::nullopt);
 }

@@ -17,7 +17,6 @@
 #include <string>
 #include <vector>
 
-#include "host/base/no_descriptors.h"
 #include "host/coordinator/coordinator_fixture.h"
 #include "host/coordinator/state_file.h"
 #include "os/file/directory.h"
@@ -56,25 +55,29 @@ TEST_F(CoordinatorFaultsTest, StalledLoopEvictsNoNode) {
   for (const auto& node : nodes) EXPECT_FALSE(node->receives<rdzv::Restart>());
 }
 
-TEST_F(CoordinatorFaultsTest, GarbageEndsItsOwnSessionWithOneSentence) {
+TEST_F(CoordinatorFaultsTest, AFaultyBeginningEndsItsOwnSessionWithOneSentence) {
   start();
   const auto nodes = run_round(1, nnodes(1, 1));
-  SessionClient client(coordinator->port());
-  client.raw().send(std::string(session::kMagic) + std::string(64, '\x7f'));
-  EXPECT_THAT(std::string(client.expect<rdzv::Refused>().error.message()),
-              HasSubstr("a session frame of"));
-  EXPECT_TRUE(client.is_closed());
+  const std::string magic(session::kMagic);
+  const std::uint32_t length = 100 << 10;
+  const std::pair<std::string, const char*> cases[] = {
+      {magic + std::string(64, '\x7f'), "a session frame of"},
+      {"\xE5"
+       "elastiq",
+       "not a session"},
+      {SessionClient::first_bytes({.version = 9, .oldest_version = 8, .job_id = "job"}),
+       "the peer uses version 8 to 9 of the session protocol, this process 1"},
+      // A frame that is too long for a hello is refused before it is read.
+      {magic + std::string(reinterpret_cast<const char*>(&length), sizeof length),
+       "must be a hello"},
+  };
+  for (const auto& [bytes, sentence] : cases) {
+    SessionClient client(coordinator->port());
+    client.raw().send(bytes);
+    EXPECT_THAT(std::string(client.expect<rdzv::Refused>().error.message()), HasSubstr(sentence));
+    EXPECT_TRUE(client.is_closed());
+  }
   expect_unharmed(nodes[0].get());
-}
-
-TEST_F(CoordinatorFaultsTest, ConnectionWithoutASessionIsClosed) {
-  start();
-  SessionClient client(coordinator->port());
-  client.raw().send(
-      "\xE5"
-      "elastiq");
-  EXPECT_THAT(std::string(client.expect<rdzv::Refused>().error.message()),
-              HasSubstr("not a session"));
 }
 
 TEST_F(CoordinatorFaultsTest, MagicWithoutTheCheckIsInvalid) {
@@ -89,13 +92,8 @@ TEST_F(CoordinatorFaultsTest, BytesThatArriveOneByOneDelayNoOtherSession) {
   start();
   const auto nodes = run_round(1, nnodes(1, 1));
   SessionClient slow(coordinator->port());
-  slow.info.id = {1, 5};
-  slow.info.name = "slow";
-  slow.info.address = "127.0.0.1";
-  slow.info.store_port = 20005;
-  std::string bytes(session::kMagic);
-  session::append(
-      &bytes, session::ClientMessage(session::ClientHello{.job_id = "slow", .node = slow.info.id}));
+  slow.be(5);
+  std::string bytes = SessionClient::first_bytes({.job_id = "slow", .node = slow.info.id});
   session::append(&bytes, session::ClientMessage(rdzv::Join{slow.info, nnodes(1, 1)}));
   for (const char byte : bytes) {
     slow.raw().send(std::string(1, byte));
@@ -103,17 +101,6 @@ TEST_F(CoordinatorFaultsTest, BytesThatArriveOneByOneDelayNoOtherSession) {
   }
   slow.expect<session::ServerHello>();
   slow.expect<rdzv::Round>();
-}
-
-TEST_F(CoordinatorFaultsTest, NewerClientReceivesTheSupportedVersion) {
-  start();
-  SessionClient client(coordinator->port());
-  std::string bytes(session::kMagic);
-  session::append(&bytes, session::ClientMessage(session::ClientHello{
-                              .version = 9, .oldest_version = 8, .job_id = "job"}));
-  client.raw().send(bytes);
-  EXPECT_EQ(client.expect<rdzv::Refused>().error.message(),
-            "the peer uses version 8 to 9 of the session protocol, this process 1");
 }
 
 TEST_F(CoordinatorFaultsTest, SessionSendsForItsOwnNodeOnly) {
@@ -191,17 +178,6 @@ TEST_F(CoordinatorFaultsTest, JobsOfOneAddressLeaveRoomForOtherAddresses) {
   from_elsewhere.expect<session::ServerHello>();
 }
 
-TEST_F(CoordinatorFaultsTest, ALongFrameBeforeTheHelloIsRefusedBeforeItIsRead) {
-  start();
-  SessionClient client(coordinator->port());
-  std::string bytes(session::kMagic);
-  const std::uint32_t length = 100 << 10;
-  bytes.append(reinterpret_cast<const char*>(&length), sizeof length);
-  client.raw().send(bytes);
-  EXPECT_THAT(std::string(client.expect<rdzv::Refused>().error.message()),
-              HasSubstr("must be a hello"));
-}
-
 TEST_F(CoordinatorFaultsTest, ARefusedHelloDoesNotChooseTheEndpointsOfTheJob) {
   start();
   const auto node = connect(1);
@@ -245,20 +221,6 @@ TEST_F(CoordinatorFaultsTest, ASessionThatDoesNotReadIsClosed) {
   while (rounds < 2000 && greedy.raw().send(beats)) ++rounds;
   EXPECT_LT(rounds, 2000) << "it could ask for more than the limit";
   expect_unharmed(nodes[0].get());
-}
-
-TEST_F(CoordinatorFaultsTest, WithoutDescriptorsSessionsContinueAndNewOnesWait) {
-  start();
-  const auto nodes = run_round(1, nnodes(1, 1));
-  os::UniqueFd late_socket = TestClient::make_socket();
-  NoDescriptors none;
-  TestClient late(std::move(late_socket), coordinator->port());
-  EXPECT_EQ(late.connect_error(), 0) << "the kernel queues it";
-  for (int i = 0; i < 100; ++i) ASSERT_FALSE(nodes[0]->receives<rdzv::Restart>());
-  none.free_one();
-  SessionClient session(std::move(late));
-  session.greet("another");
-  session.expect<session::ServerHello>();
 }
 
 TEST_F(CoordinatorFaultsTest, CloseWaitsUntilAllSessionsReceivedTheResult) {
@@ -320,31 +282,6 @@ TEST_F(CoordinatorFaultsTest, OnlyANodeOfTheJobCanCloseIt) {
   EXPECT_FALSE(nodes[0]->receives<rdzv::Closed>());
   nodes[0]->send_message(rdzv::Close{{}, JobResult{}});
   nodes[0]->expect<rdzv::Closed>();
-}
-
-// The victim of a forged leave kept working, because it received no message.
-TEST_F(CoordinatorFaultsTest, ANodeThatLeftAndResumesIsEvicted) {
-  start();
-  const JobSettings settings = nnodes(1, 2);
-  const auto nodes = run_round(2, settings);
-  nodes[1]->send_message(rdzv::Leave{{}, "leaves"});
-  nodes[0]->expect<rdzv::Restart>();
-  const auto again = connect(2);
-  again->info.highest_round = 1;
-  again->resume(settings, rdzv::NodePhase::kWorking, held(1, 2, 1));
-  EXPECT_EQ(again->expect<rdzv::Evicted>().round, 1u);
-}
-
-TEST_F(CoordinatorFaultsTest, AJoinCannotRaiseTheRoundBeyondWhatAJobReaches) {
-  start();
-  JobSettings settings = nnodes(1, 2);
-  settings.last_call_timeout = Duration::zero();
-  const auto nodes = run_round(1, settings);
-  const auto client = connect(9);
-  client->info.highest_round = core::kRoundMax - 1;
-  client->join(settings);
-  EXPECT_THAT(std::string(client->expect<rdzv::Refused>().error.message()),
-              testing::HasSubstr("highest_round"));
 }
 
 TEST_F(CoordinatorFaultsTest, CloseDoesNotWaitForOpenJobs) {

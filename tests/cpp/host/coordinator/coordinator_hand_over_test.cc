@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "host/coordinator/coordinator_fixture.h"
+#include "support/node_info.h"
 
 namespace elastic::host {
 namespace {
@@ -28,17 +29,12 @@ class CoordinatorHandOverTest : public TurnedCoordinatorTest {
             .secret = node.secret,
             .attempt = attempt};
   }
-  // By rank: members of a running round, which can run the coordinator.
-  std::vector<std::unique_ptr<SessionClient>> run_round_of(int n) {
+  // By rank: members of a round, which can run the coordinator. The coordinator begins to end.
+  std::vector<std::unique_ptr<SessionClient>> end_a_round_of(int n) {
     std::vector<std::unique_ptr<SessionClient>> nodes;
     for (int i = 1; i <= n; ++i) {
-      const auto id = static_cast<std::uint64_t>(i);
       auto node = std::make_unique<SessionClient>(coordinator->port());
-      node->info.id = {1, id};
-      node->info.name = "127.0.0.1_" + std::to_string(i) + "_0";
-      node->info.address = "127.0.0.1";
-      node->info.store_port = static_cast<std::uint16_t>(20000 + i);
-      node->secret = {id, 7};
+      node->be(static_cast<std::uint64_t>(i));
       node->say_first(hello_of(*node, 1));
       JobSettings settings = nnodes(1, n);
       settings.reconnect_grace = milliseconds(300);
@@ -50,13 +46,13 @@ class CoordinatorHandOverTest : public TurnedCoordinatorTest {
       const int rank = node->expect<rdzv::Round>().own.group_rank;
       by_rank.at(static_cast<std::size_t>(rank)) = std::move(node);
     }
+    coordinator->begin_close(seconds(30));
     return by_rank;
   }
 };
 
 TEST_F(CoordinatorHandOverTest, AnotherMemberIsAskedAndTheFirstAnswerCounts) {
-  const auto nodes = run_round_of(3);
-  coordinator->begin_close(seconds(30));
+  const auto nodes = end_a_round_of(3);
   const auto first = nodes[0]->expect<session::TakeOver>();
   nodes[2]->send_message(rdzv::Leave{nodes[2]->info.id, "SIGTERM"});
   group.advance(seconds(2));
@@ -87,12 +83,7 @@ class OfferTest : public InVirtualTime {
     core::RendezvousMachine machine(settings, group.now(), Duration::zero());
     std::vector<core::RendezvousAction> actions;
     for (std::uint64_t id = 1; id <= 1 + others; ++id) {
-      core::NodeInfo node;
-      node.id = {1, id};
-      node.name = "node" + std::to_string(id);
-      node.address = "127.0.0.1";
-      node.store_port = static_cast<std::uint16_t>(20000 + id);
-      machine.step(rdzv::Join{node, settings}, group.now(), &actions);
+      machine.step(rdzv::Join{support::node_info(id), settings}, group.now(), &actions);
     }
     return service->keep_offer({.lineage = {8, 9},
                                 .term = 2,
@@ -164,8 +155,7 @@ TEST(LateLeaves, OfALargeJobFitIntoOneFrame) {
 }
 
 TEST_F(CoordinatorHandOverTest, ARefusalOfTheSecondLeavesTheFirstTimeToAnswer) {
-  const auto nodes = run_round_of(2);
-  coordinator->begin_close(seconds(30));
+  const auto nodes = end_a_round_of(2);
   const auto first = nodes[0]->expect<session::TakeOver>();
   group.advance(seconds(2));
   nodes[1]->expect<session::TakeOver>();
@@ -181,8 +171,7 @@ TEST_F(CoordinatorHandOverTest, ARefusalOfTheSecondLeavesTheFirstTimeToAnswer) {
 }
 
 TEST_F(CoordinatorHandOverTest, ARefusalOfAllEndsTheCoordinator) {
-  const auto nodes = run_round_of(2);
-  coordinator->begin_close(seconds(30));
+  const auto nodes = end_a_round_of(2);
   nodes[0]->expect<session::TakeOver>();
   group.advance(seconds(2));
   nodes[1]->expect<session::TakeOver>();
@@ -194,8 +183,7 @@ TEST_F(CoordinatorHandOverTest, ARefusalOfAllEndsTheCoordinator) {
 }
 
 TEST_F(CoordinatorHandOverTest, TheOnlyMemberHasLongerToAnswer) {
-  const auto nodes = run_round_of(1);
-  coordinator->begin_close(seconds(30));
+  const auto nodes = end_a_round_of(1);
   nodes[0]->expect<session::TakeOver>();
   group.advance(seconds(5));
   EXPECT_FALSE(coordinator->is_drained());
@@ -204,10 +192,9 @@ TEST_F(CoordinatorHandOverTest, TheOnlyMemberHasLongerToAnswer) {
 }
 
 TEST_F(CoordinatorHandOverTest, AMemberThatReturnsAfterTheNamingLearnsOfTheSuccessor) {
-  auto nodes = run_round_of(2);
-  coordinator->begin_close(seconds(30));
+  auto nodes = end_a_round_of(2);
   const auto offer = nodes[0]->expect<session::TakeOver>();
-  const core::NodeInfo info = nodes[1]->info;
+  const std::uint64_t number = nodes[1]->info.id.low;
   nodes[1].reset();
   group.advance(milliseconds(100));
   const Instant named_at = group.now();
@@ -217,8 +204,7 @@ TEST_F(CoordinatorHandOverTest, AMemberThatReturnsAfterTheNamingLearnsOfTheSucce
   group.advance(milliseconds(200));
   ASSERT_FALSE(coordinator->is_drained());
   SessionClient again(coordinator->port());
-  again.info = info;
-  again.secret = {info.id.low, 7};
+  again.be(number);
   again.say_first(hello_of(again, 2));
   const auto moved = again.expect<session::Incumbent>();
   EXPECT_EQ(moved.incumbent.address, "127.0.0.1:9");
@@ -228,8 +214,7 @@ TEST_F(CoordinatorHandOverTest, AMemberThatReturnsAfterTheNamingLearnsOfTheSucce
 }
 
 TEST_F(CoordinatorHandOverTest, ACoordinatorWithoutAbsentMembersEndsAtOnce) {
-  auto nodes = run_round_of(2);
-  coordinator->begin_close(seconds(30));
+  auto nodes = end_a_round_of(2);
   nodes[0]->expect<session::TakeOver>();
   nodes[0]->send_message(session::TakenOver{.address = "127.0.0.1:9"});
   for (auto& node : nodes) {
@@ -241,8 +226,7 @@ TEST_F(CoordinatorHandOverTest, ACoordinatorWithoutAbsentMembersEndsAtOnce) {
 
 // The record of the next member is without it.
 TEST_F(CoordinatorHandOverTest, AMemberThatLeavesIsNotNamedAnyMore) {
-  const auto nodes = run_round_of(2);
-  coordinator->begin_close(seconds(30));
+  const auto nodes = end_a_round_of(2);
   nodes[0]->expect<session::TakeOver>();
   const Instant left_at = group.now();
   nodes[0]->send_message(rdzv::Leave{nodes[0]->info.id, "SIGTERM"});
@@ -257,8 +241,7 @@ TEST_F(CoordinatorHandOverTest, AMemberThatLeavesIsNotNamedAnyMore) {
 }
 
 TEST_F(CoordinatorHandOverTest, WithoutAnAnswerTheCoordinatorEnds) {
-  const auto nodes = run_round_of(2);
-  coordinator->begin_close(seconds(30));
+  const auto nodes = end_a_round_of(2);
   EXPECT_TRUE(group.run_until([&] { return coordinator->is_drained(); }, seconds(8)));
 }
 

@@ -26,10 +26,7 @@ class LostNodeTest : public TurnedCoordinatorTest {
     settings.reconnect_grace = minutes(1);
     for (std::uint64_t i = 1; i <= 2; ++i) {
       auto node = std::make_unique<SessionClient>(coordinator->port());
-      node->info.id = {1, i};
-      node->secret = {i, 7};
-      node->info.name = "node" + std::to_string(i);
-      node->info.address = "127.0.0.1";
+      node->be(i);
       greet(node.get());
       node->join(settings);
       (i == 1 ? stays : lost) = std::move(node);
@@ -87,7 +84,6 @@ TEST_F(LostNodeTest, HasTheGraceIfItsAgentLives) {
   run();
   os::UniqueFd test, dialed;
   ASSERT_EQ(listener->accept(&test), os::Listener::AcceptStatus::kAccepted);
-  const core::NodeInfo info = lost->info;
   lost.reset();
   EXPECT_FALSE(is_lost());
   ASSERT_EQ(listener->accept(&dialed), os::Listener::AcceptStatus::kAccepted);
@@ -96,8 +92,7 @@ TEST_F(LostNodeTest, HasTheGraceIfItsAgentLives) {
   EXPECT_FALSE(is_lost());
 
   lost = std::make_unique<SessionClient>(coordinator->port());
-  lost->info = info;
-  lost->secret = {2, 7};
+  lost->be(2);
   greet(lost.get());
   lost->resume(settings, rdzv::NodePhase::kWorking, core::HeldRound{round, 1});
   lost->expect<rdzv::Resumed>();
@@ -140,11 +135,8 @@ TEST_F(LostNodeTest, ReceivesTheResultOfItsJobIfAllOthersHaveLeft) {
 
   const auto comes_back = [this](bool has_round) {
     lost = std::make_unique<SessionClient>(coordinator->port());
-    lost->info.id = {1, 2};
-    lost->info.name = "node2";
-    lost->info.address = "127.0.0.1";
+    lost->be(2);
     lost->info.highest_round = 1;
-    lost->secret = {2, 7};
     greet(lost.get());
     has_round ? lost->resume(settings, rdzv::NodePhase::kWorking, core::HeldRound{round, 1})
               : lost->join(settings);

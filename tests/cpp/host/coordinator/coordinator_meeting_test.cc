@@ -4,16 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
-#include <future>
 #include <memory>
-#include <optional>
 #include <string>
-#include <string_view>
 #include <utility>
 
 #include "host/coordinator/coordinator_fixture.h"
-#include "os/loop/clock.h"
-#include "support/eventually.h"
 
 namespace elastic::host {
 namespace {
@@ -29,12 +24,11 @@ succession::Incumbent elected(std::uint64_t term = 2) {
           .voters = {{{9, 9}, "10.0.0.9:29402"}, {{8, 8}, "10.0.0.8:29402"}}};
 }
 
-class CoordinatorMeetingTest : public CoordinatorTest {
+class CoordinatorMeetingTest : public TurnedCoordinatorTest {
  protected:
-  session::Incumbent announce(const succession::Incumbent& incumbent,
-                              const std::string& job = "job") {
+  session::Incumbent announce(const succession::Incumbent& incumbent) {
     SessionClient caller(coordinator->port());
-    caller.say_first({.job_id = job, .node = incumbent.node, .announced = incumbent});
+    caller.say_first({.job_id = "job", .node = incumbent.node, .announced = incumbent});
     return caller.expect<session::Incumbent>();
   }
 };
@@ -51,7 +45,6 @@ TEST_F(CoordinatorMeetingTest, NewcomersAndObserversAreDirectedToTheAnnouncedCoo
   EXPECT_FALSE(directed.displaced) << "it has no job yet";
   EXPECT_EQ(directed.incumbent.address, elected().address);
 
-  announce(elected());  // as every second
   SessionClient observer(coordinator->port());
   observer.say_first({.job_id = "job", .observer = session::ObserverRequest{}});
   EXPECT_EQ(observer.expect<session::Incumbent>().incumbent.address, elected().address);
@@ -73,7 +66,6 @@ TEST_F(CoordinatorMeetingTest, ARunningJobWithoutARecordDissolves) {
     EXPECT_TRUE(node->is_closed());
   }
   // One that comes late, too.
-  announce(elected());  // as every second
   EXPECT_EQ(connect(3)->expect<session::Incumbent>().incumbent, elected());
 }
 
@@ -88,24 +80,17 @@ TEST_F(CoordinatorMeetingTest, WaitingNodesAreSentToTheAnnouncedCoordinator) {
 
 // A job's timer reads the sessions before it judges: an announcement may arrive just there.
 TEST_F(CoordinatorMeetingTest, AJobMayDissolveInsideItsOwnTimer) {
-  std::promise<void> joined, sent;
-  CoordinatorOptions options;
-  options.log = [&, has_joined = false](std::string_view line) mutable {
-    if (line.find("joins") == std::string_view::npos || std::exchange(has_joined, true)) return;
-    joined.set_value();
-    sent.get_future().wait();  // the loop stands still meanwhile
-  };
-  start(options);
+  start();
   SessionClient caller(coordinator->port());
   const auto node = connect(1);
   JobSettings settings = nnodes(2, 2);
   settings.join_timeout = std::chrono::milliseconds(1);
   node->join(settings);
-  joined.get_future().wait();
-  const Instant due = os::monotonic_now() + std::chrono::milliseconds(2);
+  node->expect<rdzv::Waiting>();
+  group.pause(&coordinator->loop());
   caller.say_first({.job_id = "job", .node = elected().node, .announced = elected()});
-  EXPECT_TRUE(support::eventually([&] { return os::monotonic_now() >= due; }));
-  sent.set_value();
+  group.advance(std::chrono::milliseconds(2));
+  group.resume(&coordinator->loop());
   caller.expect<session::Incumbent>();
   while (node->receive()) continue;  // it is sent away, or its time is over
   EXPECT_EQ(connect(2)->expect<session::Incumbent>().incumbent.address, elected().address);
@@ -127,18 +112,9 @@ TEST_F(CoordinatorMeetingTest, OfTwoAnnouncedCoordinatorsTheOneThatGoesOnIsKept)
   succession::Incumbent other = elected(2);
   other.lineage = {1, 1};
   other.address = "10.0.0.1:29401";
-  std::optional<session::Incumbent> directed;
-  // An announcement is valid for four seconds.
-  for (int attempt = 0; attempt < 5 && !directed; ++attempt) {
-    const std::string job = "job" + std::to_string(attempt);
-    announce(elected(3), job);
-    const session::Incumbent answer = announce(other, job);
-    directed = connect(1, job)->receive_one<session::Incumbent>();
-    if (!directed) continue;
-    EXPECT_EQ(answer.incumbent, elected(3)) << "so that it dissolves, too";
-  }
-  ASSERT_TRUE(directed);
-  EXPECT_EQ(directed->incumbent, elected(3));
+  announce(elected(3));
+  EXPECT_EQ(announce(other).incumbent, elected(3)) << "so that it dissolves, too";
+  EXPECT_EQ(connect(1)->expect<session::Incumbent>().incumbent, elected(3));
 }
 
 TEST_F(CoordinatorMeetingTest, AnAnnouncementWithoutAnAddressIsRefused) {

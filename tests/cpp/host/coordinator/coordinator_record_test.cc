@@ -58,14 +58,11 @@ TEST(CoordinatorRecord, AboveTheLimitIsNotSentToAMember) {
   support::LoopGroup group;
   const auto coordinator = *TurnedCoordinator::start({}, {.job = "job", .record_bytes_max = 10});
   SessionClient node(coordinator->port());
-  node.info.id = {1, 1};
-  node.info.name = "node";
-  node.info.address = "127.0.0.1";
-  node.info.store_port = 20001;
+  node.be(1);
   node.say_first({.capabilities = session::kCanTakeOver,
                   .job_id = "job",
                   .node = node.info.id,
-                  .secret = {1, 7},
+                  .secret = node.secret,
                   .attempt = 1});
   node.join(nnodes(1, 1));
   node.expect<rdzv::Round>();

@@ -106,20 +106,6 @@ TEST_F(TurnedCoordinatorTest, MessageForAnUnknownJobIsRejected) {
   node->expect<rdzv::Round>();
 }
 
-TEST_F(TurnedCoordinatorTest, JobIdIsFreeAfterAllNodesLeft) {
-  start();
-  auto first = connect(1);
-  first->join(nnodes(1, 1));
-  first->expect<rdzv::Round>();
-  first->send_message(rdzv::Done{{}, 1});
-  first->expect<rdzv::Closed>();
-  first->send_message(rdzv::Leave{{}, "done"});
-  auto late = connect(2);
-  late->join(nnodes(1, 1));
-  const auto round = late->expect<rdzv::Round>();
-  EXPECT_EQ(round.record->generation, 2u) << "the session of the first is still open";
-}
-
 TEST_F(TurnedCoordinatorTest, JobsAreIndependent) {
   start();
   std::vector<std::unique_ptr<SessionClient>> nodes;

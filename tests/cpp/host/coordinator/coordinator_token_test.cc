@@ -28,97 +28,53 @@ using testing::HasSubstr;
 constexpr const char* kSecret = "0123456789abcdef0123456789abcdef";
 constexpr const char* kOther = "fedcba9876543210fedcba9876543210";
 
-// A raw client with a TLS session over a blocking socket.
-class SecureClient {
+// A raw client with a TLS session over its connection.
+class SecureClient : public SessionClient {
  public:
   SecureClient(std::uint16_t port, const std::string& token, const std::string& job)
-      : client_(port) {
+      : SessionClient(port) {
     const auto key = TokenList::parse(token)->client_key(job);
     tls_ = *os::TlsSession::connect(key->identity, key->key);
-    EXPECT_TRUE(SessionClient::find_coordinator(&client_));
-    client_.send(TestClient::list_frame(wire::Opcode::kCheck, {std::string(session::kTokenKey)}));
-    EXPECT_EQ(client_.receive(1), std::string(1, wire::kReady));
+    raw().send(TestClient::list_frame(wire::Opcode::kCheck, {std::string(session::kTokenKey)}));
+    EXPECT_EQ(raw().receive(1), std::string(1, wire::kReady));
   }
 
   std::string take_output() { return std::exchange(tls_->output(), {}); }
-  bool shake_hands(std::size_t step = 1 << 20) {
-    return await_server(step) && send_bytes(take_output(), step);
-  }
+  bool shake_hands() { return await_server() && send_bytes(take_output()); }
   // All of the handshake but its last message, which is in take_output().
-  bool await_server(std::size_t step = 1 << 20) {
-    send_bytes(take_output(), step);
+  bool await_server() {
+    send_bytes(take_output());
     while (!tls_->is_established()) {
-      const std::string bytes = client_.receive_some();
+      const std::string bytes = raw().receive_some();
       if (bytes.empty() || !tls_->receive(bytes, &plain_)) return false;
     }
     return true;
   }
-  bool send_bytes(std::string_view bytes, std::size_t step = 1 << 20) {
+  bool send_bytes(std::string_view bytes) {
     for (std::size_t at = 0; at < bytes.size(); at += step) {
-      if (!client_.send(bytes.substr(at, step))) return false;
+      if (!raw().send(bytes.substr(at, step))) return false;
     }
     return true;
   }
-  void encrypt(std::string_view plain) { EXPECT_TRUE(tls_->send(plain)); }
-  void greet(std::uint64_t node, const std::string& job,
-             std::optional<session::ObserverRequest> observer = {}, std::size_t step = 1 << 20) {
-    info.id = {1, node};
-    info.name = "127.0.0.1_" + std::to_string(node) + "_0";
-    info.address = "127.0.0.1";
-    info.store_port = static_cast<std::uint16_t>(20000 + node);
-    encrypt(hello(job, observer));
-    send_bytes(take_output(), step);
-  }
-  std::string hello(const std::string& job, std::optional<session::ObserverRequest> observer = {}) {
-    std::string bytes(session::kMagic);
-    session::append(
-        &bytes, session::ClientMessage(session::ClientHello{
-                    .job_id = job, .node = info.id, .attempt = ++hellos_, .observer = observer}));
-    return bytes;
-  }
-  bool send(const session::ClientMessage& message, std::size_t step = 1 << 20) {
-    std::string bytes;
-    session::append(&bytes, message);
-    encrypt(bytes);
-    return send_bytes(take_output(), step);
-  }
-  void join(const JobSettings& settings, std::size_t step = 1 << 20) {
-    send(rdzv::Join{info, settings}, step);
-  }
-  std::optional<session::ServerMessage> receive() {
-    while (true) {
-      session::ServerMessage message;
-      const session::DecodeResult decoded = session::decode(plain_, &message);
-      EXPECT_NE(decoded.status, session::DecodeStatus::kViolation) << decoded.error.message();
-      if (decoded.status == session::DecodeStatus::kMessage) {
-        plain_.erase(0, decoded.bytes);
-        return message;
-      }
-      const std::string bytes = client_.receive_some();
-      if (bytes.empty() || !tls_->receive(bytes, &plain_)) return std::nullopt;
-    }
-  }
-  template <typename Message>
-  std::optional<Message> expect() {
-    while (auto message = receive()) {
-      if (auto* found = std::get_if<Message>(&*message)) return std::move(*found);
-    }
-    ADD_FAILURE() << "the session ended before the expected message";
-    return std::nullopt;
-  }
-  bool is_alive() {
-    return send(session::Heartbeat{Instant(Duration(1))}) &&
-           expect<session::HeartbeatReply>().has_value();
-  }
-  TestClient& raw() { return client_; }
 
-  core::NodeInfo info;
+  std::size_t step = 1 << 20;  // so many bytes are sent at once
+
+ protected:
+  bool write(const std::string& plain) override {
+    EXPECT_TRUE(tls_->send(plain));
+    return send_bytes(take_output());
+  }
+  std::string read() override {
+    while (plain_.empty()) {
+      const std::string bytes = raw().receive_some();
+      if (bytes.empty() || !tls_->receive(bytes, &plain_)) return "";
+    }
+    return std::exchange(plain_, {});
+  }
 
  private:
-  TestClient client_;
   std::unique_ptr<os::TlsSession> tls_;
   std::string plain_;
-  static inline std::uint64_t hellos_ = 0;
 };
 
 class CoordinatorTokenTest : public CoordinatorTest {
@@ -147,9 +103,10 @@ class CoordinatorTokenTest : public CoordinatorTest {
                                         const std::string& token = kSecret) {
     auto node = std::make_unique<SecureClient>(coordinator->port(), token, job);
     EXPECT_TRUE(node->shake_hands());
-    node->greet(1, job);
+    node->be(1);
+    node->greet(job);
     node->join(nnodes(1, 1));
-    EXPECT_TRUE(node->expect<rdzv::Round>().has_value());
+    node->expect<rdzv::Round>();
     return node;
   }
   bool is_rejected(const std::string& token, const std::string& job = "job") {
@@ -164,18 +121,21 @@ class CoordinatorTokenTest : public CoordinatorTest {
 TEST_F(CoordinatorTokenTest, BytesMayArriveOneByOne) {
   start_with({.text = kSecret});
   SecureClient node(coordinator->port(), kSecret, "job");
-  ASSERT_TRUE(node.shake_hands(1));
-  node.greet(1, "job", {}, 1);
-  node.join(nnodes(1, 1), 1);
-  EXPECT_TRUE(node.expect<rdzv::Round>().has_value());
+  node.step = 1;
+  ASSERT_TRUE(node.shake_hands());
+  node.be(1);
+  node.greet("job");
+  node.join(nnodes(1, 1));
+  node.expect<rdzv::Round>();
 }
 
 TEST_F(CoordinatorTokenTest, FirstMessageMayArriveWithTheEndOfTheHandshake) {
   start_with({.text = kSecret});
   SecureClient node(coordinator->port(), kSecret, "job");
   ASSERT_TRUE(node.await_server());
-  node.greet(1, "job");
-  EXPECT_TRUE(node.expect<session::ServerHello>().has_value());
+  node.be(1);
+  node.greet("job");
+  node.expect<session::ServerHello>();
 }
 
 TEST_F(CoordinatorTokenTest, SessionOfOneJobCannotNameAnother) {
@@ -184,11 +144,11 @@ TEST_F(CoordinatorTokenTest, SessionOfOneJobCannotNameAnother) {
   EXPECT_TRUE(is_rejected(kOther)) << "the token of another job";
   SecureClient client(coordinator->port(), kOther, "another");
   ASSERT_TRUE(client.shake_hands());
-  client.greet(9, "job");
-  const auto refused = client.expect<rdzv::Refused>();
-  ASSERT_TRUE(refused.has_value());
-  EXPECT_THAT(std::string(refused->error.message()), HasSubstr("is for another job than job"));
-  EXPECT_TRUE(victim->is_alive());
+  client.be(9);
+  client.greet("job");
+  EXPECT_THAT(std::string(client.expect<rdzv::Refused>().error.message()),
+              HasSubstr("is for another job than job"));
+  EXPECT_FALSE(victim->receives<rdzv::Restart>());
 }
 
 TEST_F(CoordinatorTokenTest, ObserverChangesNothing) {
@@ -197,19 +157,17 @@ TEST_F(CoordinatorTokenTest, ObserverChangesNothing) {
   const std::string token = *observer_token({.text = kSecret}, "job");
   SecureClient observer(coordinator->port(), token, "job");
   ASSERT_TRUE(observer.shake_hands());
-  observer.greet(2, "job", session::ObserverRequest{});
-  EXPECT_TRUE(observer.expect<session::JobFacts>().has_value());
-  JobResult closed;
-  closed.outcome = JobOutcome::kClosed;
-  observer.send(rdzv::Close{{}, closed});
-  EXPECT_TRUE(observer.expect<rdzv::Refused>().has_value());
+  observer.say_first({.job_id = "job", .observer = session::ObserverRequest{}});
+  observer.expect<session::JobFacts>();
+  observer.send_message(rdzv::Close{{}, {}});
+  observer.expect<rdzv::Refused>();
   SecureClient intruder(coordinator->port(), token, "job");
   ASSERT_TRUE(intruder.shake_hands());
-  intruder.greet(3, "job");
-  const auto refused = intruder.expect<rdzv::Refused>();
-  ASSERT_TRUE(refused.has_value());
-  EXPECT_THAT(std::string(refused->error.message()), HasSubstr("an observer's token"));
-  EXPECT_TRUE(node->is_alive());
+  intruder.be(3);
+  intruder.greet("job");
+  EXPECT_THAT(std::string(intruder.expect<rdzv::Refused>().error.message()),
+              HasSubstr("an observer's token"));
+  EXPECT_FALSE(node->receives<rdzv::Restart>());
 }
 
 class CoordinatorTokenDeadline : public TurnedCoordinatorTest {};
@@ -237,7 +195,6 @@ TEST_F(CoordinatorTokenTest, ReplayedAndChangedBytesDoNotAffectTheJob) {
   SecureClient sender(coordinator->port(), kSecret, "job");
   std::string recorded = sender.take_output();
   sender.send_bytes(recorded);
-  std::string hello = recorded;
   const char* const wanted = std::getenv("ELASTIC_TOKEN_ATTACKS");
   const int attacks = wanted == nullptr ? 2000 : std::atoi(wanted);
   std::mt19937_64 random(1);
@@ -254,13 +211,13 @@ TEST_F(CoordinatorTokenTest, ReplayedAndChangedBytesDoNotAffectTheJob) {
     // Then what an attacker would like to say, in clear and as a record.
     other.send(bytes);
     other.send(std::string("\x17\x03\x03\x00\x20", 5) + std::string(32, 'x'));
-    other.send(sender.hello("job"));
+    other.send(SessionClient::first_bytes({.job_id = "job"}));
     // A node that is silent for node_timeout would be lost without any attack.
     if (i % 1000 == 999) {
-      ASSERT_TRUE(node->is_alive());
+      ASSERT_FALSE(node->receives<rdzv::Restart>());
     }
   }
-  EXPECT_TRUE(node->is_alive());
+  EXPECT_FALSE(node->receives<rdzv::Restart>());
   EXPECT_EQ(coordinator->stats().jobs, 1u);
   EXPECT_GE(num_lines_with("127.0.0.1: a session was refused"), 1u);
   EXPECT_LE(num_lines_with("127.0.0.1: a session was refused"), 1 + attacks / 1000u);
@@ -300,8 +257,8 @@ TEST_F(CoordinatorTokenTest, TokenIsReplacedWhileTheJobRuns) {
   file.write(kOther);
   EXPECT_TRUE(is_rejected(kSecret));
   const auto fourth = run_job("fourth", kOther);
-  EXPECT_TRUE(node->is_alive()) << "an open session is not closed";
-  EXPECT_TRUE(third->is_alive());
+  EXPECT_FALSE(node->receives<rdzv::Restart>()) << "an open session is not closed";
+  EXPECT_FALSE(third->receives<rdzv::Restart>());
   file.write("bad\n");
   const auto fifth = run_job("fifth", kOther);
   EXPECT_EQ(num_lines_with("the tokens that were read before stay in force"), 1u);

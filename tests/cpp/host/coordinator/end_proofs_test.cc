@@ -7,7 +7,6 @@
 
 #include <chrono>
 #include <memory>
-#include <vector>
 
 #include "os/loop/loop_thread.h"
 #include "os/net/listener.h"
@@ -18,54 +17,26 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// One listening socket is the liveness port of all nodes.
-class EndProofsTest : public ::testing::Test {
- protected:
-  void SetUp() override {
-    auto opened = os::Listener::open("127.0.0.1", 0);
-    ASSERT_TRUE(opened.ok());
-    port_ = std::make_unique<os::Listener>(*std::move(opened));
-    thread_->call(
-        [this] { proofs_ = std::make_unique<EndProofs>(&thread_->loop(), [](const NodeId&) {}); });
-  }
-  void TearDown() override {
-    thread_->call([this] { proofs_.reset(); });
-  }
-
-  void began(const NodeId& node) {
-    thread_->call([&] {
-      const os::SocketAddress& address = port_->address();
-      proofs_->session_began(node, address, address.port());
-    });
-  }
-  // Whether the nodes' port is connected to.
-  bool accept() {
+TEST(EndProofs, EachAddressIsTestedHoweverManyWereBefore) {
+  support::LoopGroup group;
+  const auto thread = *os::LoopThread::start("proofs", &group);
+  auto port = *os::Listener::open("127.0.0.1", 0);  // of all nodes
+  std::unique_ptr<EndProofs> proofs;
+  thread->call(
+      [&] { proofs = std::make_unique<EndProofs>(&thread->loop(), [](const NodeId&) {}); });
+  for (std::uint64_t i = 0; i < 600; ++i) {
+    const NodeId node{.high = 0, .low = i};
+    thread->call([&] { proofs->session_began(node, port.address(), port.address().port()); });
     os::UniqueFd connection;
-    return group_.run_until(
-        [&] {
-          const bool found = port_->accept(&connection) == os::Listener::AcceptStatus::kAccepted;
-          if (found) connections_.push_back(std::move(connection));
-          return found;
-        },
-        1min);
+    const auto is_connected = [&] {
+      return port.accept(&connection) == os::Listener::AcceptStatus::kAccepted;
+    };
+    ASSERT_TRUE(group.run_until(is_connected, 1min)) << i;
+    group.settle();
+    connection.reset();
+    thread->call([&] { proofs->forget(node); });
   }
-
-  support::LoopGroup group_;
-  const std::unique_ptr<os::LoopThread> thread_ = *os::LoopThread::start("proofs", &group_);
-  std::unique_ptr<os::Listener> port_;
-  std::vector<os::UniqueFd> connections_;
-  std::unique_ptr<EndProofs> proofs_;
-};
-
-TEST_F(EndProofsTest, EachAddressIsTestedHoweverManyWereBefore) {
-  for (int i = 0; i < 600; ++i) {
-    const NodeId node{.high = 0, .low = static_cast<std::uint64_t>(i)};
-    began(node);
-    ASSERT_TRUE(accept()) << i;
-    group_.settle();
-    connections_.clear();
-    thread_->call([&] { proofs_->forget(node); });
-  }
+  thread->call([&] { proofs.reset(); });
 }
 
 }  // namespace

@@ -51,15 +51,18 @@ class SessionClient {
     EXPECT_TRUE(find_coordinator(&client_));
   }
   // The same, then sends a hello.
-  SessionClient(std::uint16_t port, std::uint64_t node, const std::string& job = "job",
-                const char* host = "127.0.0.1")
-      : SessionClient(port, host) {
+  SessionClient(std::uint16_t port, std::uint64_t node, const std::string& job = "job")
+      : SessionClient(port) {
+    be(node);
+    greet(job);
+  }
+  virtual ~SessionClient() = default;
+  void be(std::uint64_t node) {
     info.id = {1, node};
     secret = {node, 7};
     info.name = std::string("127.0.0.1_") + std::to_string(node) + "_0";
     info.address = "127.0.0.1";
     info.store_port = static_cast<std::uint16_t>(20000 + node);
-    greet(job);
   }
 
   static bool find_coordinator(TestClient* client) {
@@ -73,16 +76,17 @@ class SessionClient {
   void greet(const std::string& job) {
     say_first({.job_id = job, .node = info.id, .secret = secret, .attempt = ++hellos_});
   }
-  void say_first(const session::ClientHello& hello) {
+  static std::string first_bytes(const session::ClientHello& hello) {
     std::string bytes(session::kMagic);
     session::append(&bytes, session::ClientMessage(hello));
-    EXPECT_TRUE(client_.send(bytes));
+    return bytes;
   }
+  void say_first(const session::ClientHello& hello) { EXPECT_TRUE(write(first_bytes(hello))); }
 
   bool send_message(const session::ClientMessage& message) {
     std::string bytes;
     session::append(&bytes, message);
-    return client_.send(bytes);
+    return write(bytes);
   }
   bool join(const JobSettings& settings) { return send_message(rdzv::Join{info, settings}); }
   bool resume(const JobSettings& settings, rdzv::NodePhase phase,
@@ -100,7 +104,7 @@ class SessionClient {
         buffer_.erase(0, decoded.bytes);
         return message;
       }
-      const std::string more = client_.receive_some();
+      const std::string more = read();
       if (more.empty()) return std::nullopt;
       buffer_ += more;
     }
@@ -153,6 +157,11 @@ class SessionClient {
   TestClient& raw() { return client_; }
   core::NodeInfo info;
   session::NodeSecret secret;
+
+ protected:
+  virtual bool write(const std::string& bytes) { return client_.send(bytes); }
+  // "": the connection has ended.
+  virtual std::string read() { return client_.receive_some(); }
 
  private:
   TestClient client_;

@@ -1,8 +1,10 @@
 #include "elastic/store_server.h"
 
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -12,11 +14,12 @@
 #include <future>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "host/base/no_descriptors.h"
 #include "host/store/store_service.h"
 #include "host/store/store_test_client.h"
+#include "os/base/fd.h"
 #include "os/loop/loop_thread.h"
 #include "sanitized.h"
 #include "support/eventually.h"
@@ -28,6 +31,30 @@ using testing::HasSubstr;
 using wire::Opcode;
 
 const std::string kByte0(1, '\0');
+
+// Occupies all free descriptors of this process while the object exists.
+class NoDescriptors {
+ public:
+  NoDescriptors() {
+    ::getrlimit(RLIMIT_NOFILE, &before_);
+    rlimit low = before_;
+    low.rlim_cur = 256;
+    ::setrlimit(RLIMIT_NOFILE, &low);
+    while (true) {
+      os::UniqueFd fd(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+      if (!fd.valid()) break;
+      taken_.push_back(std::move(fd));
+    }
+  }
+  ~NoDescriptors() { ::setrlimit(RLIMIT_NOFILE, &before_); }
+  NoDescriptors(const NoDescriptors&) = delete;
+  NoDescriptors& operator=(const NoDescriptors&) = delete;
+  void free_one() { taken_.pop_back(); }
+
+ private:
+  rlimit before_{};
+  std::vector<os::UniqueFd> taken_;
+};
 
 class StoreServerTest : public testing::Test {
  protected:
@@ -180,20 +207,6 @@ TEST_F(StoreServerTest, RepliesBeforeTheViolationAreStillSent) {
   EXPECT_EQ(client->receive(100), std::string("\x01\0\0\0\0\0\0\0v", 9));
 }
 
-TEST_F(StoreServerTest, HalfAFrameDelaysNoOtherClientAndIsCompletedLater) {
-  start();
-  const auto slow = connect();
-  const auto other = connect();
-  const std::string frame = TestClient::set_frame("/k", std::string(1000, 'x'));
-  slow->send(std::string_view(frame).substr(0, 500));
-  other->set("/other", "y");
-  EXPECT_EQ(other->get("/other"), "y");
-  EXPECT_EQ(other->get("/k"), "");
-  slow->send(std::string_view(frame).substr(500));
-  EXPECT_TRUE(slow->ping());
-  EXPECT_EQ(other->get("/k"), std::string(1000, 'x'));
-}
-
 TEST_F(StoreServerTest, EveryRequestSentBeforeAnOrderlyCloseIsHandled) {
   start();
   const auto other = connect();
@@ -299,21 +312,15 @@ TEST_F(StoreServerTest, WithoutFreeDescriptorsOpenConnectionsAreServedAndNewOnes
   }
 }
 
-TEST_F(StoreServerTest, ClosesAConnectionThatDoesNotSendValidateInTime) {
-  start({.limits = {.validate_timeout = std::chrono::milliseconds(1)}});
-  TestClient silent(server->port());
-  EXPECT_TRUE(silent.is_closed());
-  server->close();
-  EXPECT_EQ(server->stats().connections_rejected, 1u);
-}
-
-TEST_F(StoreServerTest, AConnectionThatSentValidateMayBeIdle) {
+TEST_F(StoreServerTest, OnlyAConnectionThatSentValidateMayBeIdle) {
   start({.limits = {.validate_timeout = std::chrono::milliseconds(200)}});
   auto idle = connect();
   for (int i = 0; i < 100 && !idle->ping(); ++i) idle = connect();  // its VALIDATE came too late
   EXPECT_TRUE(idle->ping());
   EXPECT_TRUE(TestClient(server->port()).is_closed()) << "the deadline has passed";
   EXPECT_TRUE(idle->ping());
+  server->close();
+  EXPECT_GE(server->stats().connections_rejected, 1u);
 }
 
 // In KiB.

@@ -222,6 +222,13 @@ TEST(WorkerChannel, CallsHaveNoEffectWithoutALauncher) {
   EXPECT_EQ(elastic_worker_should_stop(2), 0);
   EXPECT_EQ(elastic_worker_round(), 0U);
   EXPECT_EQ(elastic_worker_is_restart(), 0);
+  char out = 0;
+  EXPECT_EQ(elastic_worker_join_membership(), 0);
+  elastic_worker_begin_sockets();
+  elastic_worker_end_sockets();
+  elastic_worker_leave_round();
+  EXPECT_EQ(elastic_worker_round_is_over(), 0);
+  EXPECT_EQ(elastic_worker_wait_for_round(&out, 1, -1), -1);
 }
 
 TEST(WorkerChannel, VariableOfAnotherFormatIsIgnored) {

@@ -69,6 +69,14 @@ class Guardian {
     advance();
     return marks_.empty();
   }
+  // The worker takes part in its round, and reports steps.
+  bool is_at_work() {
+    if (!next(Mark::kMember)) return false;
+    while (!channel().is_reporting()) {
+      if (!is_quiet()) return false;
+    }
+    return true;
+  }
   int exit_code() { return process_.wait(); }
 
  private:

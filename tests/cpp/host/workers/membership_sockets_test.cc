@@ -81,8 +81,7 @@ TEST(MembershipSockets, CutEndsABlockedReceive) {
     elastic_worker_end_sockets();
     return of_the_job.is_open() && later.is_open() && next_round() == "gone" ? 0 : 5;
   });
-  ASSERT_TRUE(guardian.next(Mark::kMember));
-  while (!guardian.channel().is_reporting()) ASSERT_TRUE(guardian.is_quiet());
+  ASSERT_TRUE(guardian.is_at_work());
   guardian.cut(3);
   ASSERT_TRUE(guardian.next(Mark::kLeft, 1));
   guardian.channel() = Channel();
@@ -105,8 +104,7 @@ TEST(MembershipSockets, CutWhileSocketsAreOpenedReachesTheLaterOnes) {
     elastic_worker_end_sockets();
     return of_the_job.is_open() ? 0 : 4;
   });
-  ASSERT_TRUE(guardian.next(Mark::kMember));
-  while (!guardian.channel().is_reporting()) ASSERT_TRUE(guardian.is_quiet());
+  ASSERT_TRUE(guardian.is_at_work());
   guardian.cut(3);
   EXPECT_EQ(guardian.exit_code(), 0);
 }
@@ -144,8 +142,7 @@ TEST(MembershipSockets, OnlyConnectionsToThePortAreShutDownLater) {
     elastic_worker_end_sockets_to(ntohs(address.sin_port));
     return late.receive() == 0 ? 0 : 4;
   });
-  ASSERT_TRUE(guardian.next(Mark::kMember));
-  while (!guardian.channel().is_reporting()) ASSERT_TRUE(guardian.is_quiet());
+  ASSERT_TRUE(guardian.is_at_work());
   guardian.cut(3);
   EXPECT_EQ(guardian.exit_code(), 0);
 }
@@ -195,8 +192,7 @@ TEST(MembershipSockets, ForkedChildIsNoMember) {
     if (status != 0 || connection.receive() != 0) return 2;
     return next_round() == "A=1,B=," ? 0 : 3;
   });
-  ASSERT_TRUE(guardian.next(Mark::kMember));
-  while (!guardian.channel().is_reporting()) ASSERT_TRUE(guardian.is_quiet());
+  ASSERT_TRUE(guardian.is_at_work());
   guardian.cut(3);
   ASSERT_TRUE(guardian.next(Mark::kLeft, 1));
   ASSERT_TRUE(guardian.give(4));

@@ -386,16 +386,5 @@ TEST(Membership, ThreadBlocksAllSignals) {
   EXPECT_EQ(guardian.exit_code(), 0);
 }
 
-TEST(Membership, CallsHaveNoEffectWithoutALauncher) {
-  ::unsetenv(worker::kVariable);
-  char out = 0;
-  EXPECT_EQ(elastic_worker_join_membership(), 0);
-  elastic_worker_begin_sockets();
-  elastic_worker_end_sockets();
-  elastic_worker_leave_round();
-  EXPECT_EQ(elastic_worker_round_is_over(), 0);
-  EXPECT_EQ(elastic_worker_wait_for_round(&out, 1, -1), -1);
-}
-
 }  // namespace
 }  // namespace elastic::guardian

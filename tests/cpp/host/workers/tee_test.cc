@@ -26,10 +26,9 @@ using support::ScratchDir;
 class TeeTest : public ::testing::Test {
  protected:
   explicit TeeTest(os::Clock* clock = os::real_clock()) {
-    int fds[2];
-    EXPECT_EQ(::pipe2(fds, O_CLOEXEC), 0);
-    console_.reset(fds[0]);
-    console_end_.reset(fds[1]);
+    support::Pipe pipe;
+    console_ = std::move(pipe.reader);
+    console_end_ = std::move(pipe.writer);
     auto thread = os::LoopThread::start("tee-test", clock);
     EXPECT_TRUE(thread.ok());
     thread_ = std::move(*thread);
@@ -286,12 +285,9 @@ TEST_F(TeeTest, CanBeDestroyedWhileTheConsoleIsStuck) {
 // For poll() a terminal is writable if it has space for a few bytes, but a longer write blocks
 // until the terminal is read. A launcher that joins the blocked thread never ends.
 TEST_F(TeeTest, CanBeDestroyedWhileATerminalIsNotRead) {
-  console_.reset(::posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC));
-  ASSERT_EQ(::unlockpt(console_.get()), 0);
-  char name[64];
-  ASSERT_EQ(::ptsname_r(console_.get(), name, sizeof name), 0);
-  console_end_.reset(::open(name, O_RDWR | O_NOCTTY | O_CLOEXEC));
-  ASSERT_TRUE(console_end_.valid());
+  support::Terminal terminal;
+  console_ = std::move(terminal.screen);
+  console_end_ = std::move(terminal.side);
   follow("a", "");
   append("a", std::string(4000000, 'x'));
   append("a", "\n");

@@ -6,7 +6,9 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <stdlib.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
+#include <termios.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -49,6 +51,32 @@ inline std::string read_all(const std::string& path) {
   std::ifstream file(path);
   return {std::istreambuf_iterator<char>(file), {}};
 }
+
+struct Pipe {
+  Pipe() {
+    int ends[2];
+    EXPECT_EQ(::pipe2(ends, O_CLOEXEC), 0);
+    reader.reset(ends[0]);
+    writer.reset(ends[1]);
+  }
+  os::UniqueFd reader;
+  os::UniqueFd writer;
+};
+
+// A terminal of 33 rows and 77 columns.
+struct Terminal {
+  Terminal() {
+    screen.reset(::posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC));
+    EXPECT_EQ(::unlockpt(screen.get()), 0);
+    char name[64];
+    EXPECT_EQ(::ptsname_r(screen.get(), name, sizeof name), 0);
+    side.reset(::open(name, O_RDWR | O_NOCTTY | O_CLOEXEC));
+    const winsize size{33, 77, 0, 0};
+    EXPECT_EQ(::ioctl(side.get(), TIOCSWINSZ, &size), 0);
+  }
+  os::UniqueFd screen;
+  os::UniqueFd side;
+};
 
 // -1: there is no such process.
 inline int parent_of(int pid) {

@@ -100,66 +100,58 @@ TEST(StreamSocket, SilentAddressIsFollowedByTheNext) {
   EXPECT_EQ(socket->peer().text(), listener.address.text());
 }
 
-TEST(StreamSocket, ReceiveEndsAtItsDeadline) {
-  LoopbackListener listener;
-  auto socket = StreamSocket::connect(std::span(&listener.address, 1), within(seconds(60)));
-  ASSERT_TRUE(socket.ok());
+class ConnectedSocket : public ::testing::Test {
+ protected:
+  LoopbackListener listener_;
+  StreamSocket socket_ =
+      *StreamSocket::connect(std::span(&listener_.address, 1), within(seconds(60)));
+};
+
+TEST_F(ConnectedSocket, ReceiveEndsAtItsDeadline) {
   char byte;
   const Instant start = monotonic_now();
-  const auto got = socket->receive(std::span(&byte, 1), within(milliseconds(30)));
+  const auto got = socket_.receive(std::span(&byte, 1), within(milliseconds(30)));
   EXPECT_EQ(got.status().code(), StatusCode::kDeadlineExceeded);
   EXPECT_GE(monotonic_now() - start, milliseconds(30));
 }
 
-TEST(StreamSocket, SendToAPeerThatDoesNotReadEndsAtItsDeadline) {
-  LoopbackListener listener;
-  auto socket = StreamSocket::connect(std::span(&listener.address, 1), within(seconds(60)));
-  ASSERT_TRUE(socket.ok());
-  const UniqueFd peer = listener.accept();
+TEST_F(ConnectedSocket, SendToAPeerThatDoesNotReadEndsAtItsDeadline) {
+  const UniqueFd peer = listener_.accept();
   const std::string much(64u << 20, 'x');
-  EXPECT_EQ(socket->send(much, within(milliseconds(50))).code(), StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(socket_.send(much, within(milliseconds(50))).code(), StatusCode::kDeadlineExceeded);
 }
 
-TEST(StreamSocket, BlockedReceiveEndsWhenTheWakeDescriptorIsNotified) {
-  LoopbackListener listener;
-  auto socket = StreamSocket::connect(std::span(&listener.address, 1), within(seconds(60)));
-  ASSERT_TRUE(socket.ok());
+TEST_F(ConnectedSocket, BlockedReceiveEndsWhenTheWakeDescriptorIsNotified) {
   Notifier wake = *Notifier::create();
   std::thread other([&] { wake.notify(); });
   char byte;
   WaitLimits limits = within(seconds(60));
   limits.wake_fd = wake.fd();
-  const auto got = socket->receive(std::span(&byte, 1), limits);
+  const auto got = socket_.receive(std::span(&byte, 1), limits);
   other.join();
   EXPECT_EQ(got.status().code(), StatusCode::kFailedPrecondition);
 }
 
-TEST(StreamSocket, InterruptCheckEndsALongWait) {
-  LoopbackListener listener;
-  auto socket = StreamSocket::connect(std::span(&listener.address, 1), within(seconds(60)));
-  ASSERT_TRUE(socket.ok());
+TEST_F(ConnectedSocket, InterruptCheckEndsALongWait) {
   const std::function<bool()> interrupted = [] { return true; };
   char byte;
   WaitLimits limits = within(seconds(60));
   limits.interrupted = &interrupted;
-  const auto got = socket->receive(std::span(&byte, 1), limits);
+  const auto got = socket_.receive(std::span(&byte, 1), limits);
   EXPECT_EQ(got.status().code(), StatusCode::kCancelled);
 }
 
-TEST(StreamSocket, QuietSocketStopsBeingQuietWhenThePeerSendsOrCloses) {
-  LoopbackListener listener;
-  auto socket = StreamSocket::connect(std::span(&listener.address, 1), within(seconds(60)));
-  ASSERT_TRUE(socket.ok());
-  UniqueFd peer = listener.accept();
-  EXPECT_TRUE(socket->is_quiet());
+TEST_F(ConnectedSocket, QuietSocketStopsBeingQuietWhenThePeerSendsOrCloses) {
+  UniqueFd peer = listener_.accept();
+  EXPECT_TRUE(socket_.is_quiet());
   ASSERT_EQ(::send(peer.get(), "x", 1, MSG_NOSIGNAL), 1);
   char byte;
-  ASSERT_TRUE(socket->receive(std::span(&byte, 1), within(seconds(60))).ok());
-  EXPECT_TRUE(socket->is_quiet());
+  ASSERT_TRUE(socket_.receive(std::span(&byte, 1), within(seconds(60))).ok());
+  EXPECT_TRUE(socket_.is_quiet());
   peer.reset();
-  const auto end = socket->receive(std::span(&byte, 1), within(seconds(60)));
+  const auto end = socket_.receive(std::span(&byte, 1), within(seconds(60)));
   EXPECT_EQ(end.status().code(), StatusCode::kUnavailable);
-  EXPECT_FALSE(socket->is_quiet());
+  EXPECT_FALSE(socket_.is_quiet());
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 #pragma once
 
-// Exits of workers for tests of the agent.
+// Exits of workers.
 
 #include "elastic/worker_group.h"
 #include "support/instant.h"
