@@ -205,7 +205,8 @@ void Session::execute(Machine::Action& action) {
   if (const auto* connect = std::get_if<Machine::Connect>(&action)) {
     if (link_ != nullptr) voter_.session_silent(machine_.settings());
     start_attempt(*connect);
-  } else if (std::holds_alternative<Machine::Disconnect>(action)) {
+  } else if (const auto* disconnect = std::get_if<Machine::Disconnect>(&action)) {
+    if (disconnect->is_loss) voter_.session_closed(machine_.settings(), link_->round_trip());
     link_->close();
     retire(std::move(link_));
   } else if (std::holds_alternative<Machine::CancelAttempt>(action)) {

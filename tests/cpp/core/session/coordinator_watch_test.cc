@@ -54,6 +54,18 @@ TEST_F(CoordinatorWatchTest, OrForTheRoundTripsThatAResumeTakes) {
   EXPECT_TRUE(is_lost_after(600ms));
 }
 
+// Such as those with processes that only direct to it.
+TEST_F(CoordinatorWatchTest, FurtherConnectionsThatEndDoNotPostponeTheLoss) {
+  open();
+  watch_.closed(settings(), 0ms, now_);
+  now_ += 40ms;
+  watch_.closed(settings(), 0ms, now_);
+  EXPECT_TRUE(is_lost_after(10ms));
+  open();
+  watch_.closed(settings(), 0ms, now_);
+  EXPECT_TRUE(is_lost_after(50ms)) << "of the next session";
+}
+
 TEST_F(CoordinatorWatchTest, AResumedSessionIsNotLost) {
   open();
   watch_.closed(settings(), 0ms, now_);
