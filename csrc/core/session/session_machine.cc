@@ -248,7 +248,6 @@ void SessionMachine::on(const Tick&) {
   }
   check_majority();
   check_search();
-  end_next();
 }
 
 // A coordinator without a majority of its voters gives up after store_grace. The node may have been
