@@ -34,6 +34,13 @@ class CoordinatorWatch {
     const Duration resume = round_trip * kRoundTripsToResume;
     due_ = add_saturating(now, std::max(settings.reconnect_grace, resume));
   }
+  // A store's record names the process at the other end of a new connection: it has not replied,
+  // and is judged as the coordinator from now on.
+  void connected(Instant now) {
+    is_closed_ = is_lost_ = false;
+    due_.reset();
+    last_active_ = now;
+  }
   // A heartbeat has no reply.
   void silent(const JobSettings& settings) {
     if (is_closed_ || due_) return;

@@ -88,7 +88,10 @@ void SessionVoter::coordinator_absent(const std::string& address, bool says_so) 
 }
 
 void SessionVoter::session_connected() {
-  if (keeper_ != nullptr) feed(succession::IncumbentReturned{});
+  if (keeper_ == nullptr) return;
+  watch_.connected(loop_->now());
+  await_loss();
+  feed(succession::IncumbentReturned{});
 }
 
 // It may have been silent for so long that it counted as lost, and answer on the old connection.

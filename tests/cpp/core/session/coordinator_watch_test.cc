@@ -125,6 +125,21 @@ TEST_F(CoordinatorWatchTest, SilenceOfAClosedConnectionIsNoFurtherReason) {
   EXPECT_TRUE(is_lost_after(50ms));
 }
 
+TEST_F(CoordinatorWatchTest, TheProcessOfTheRecordIsJudgedFromItsConnectionOn) {
+  for (const bool is_lost : {false, true}) {
+    open();
+    watch_.closed(settings(), 0ms, now_);
+    if (is_lost) EXPECT_TRUE(is_lost_after(50ms));
+    watch_.connected(now_);
+    EXPECT_FALSE(watch_.next_deadline());
+    watch_.silent(settings());
+    EXPECT_TRUE(is_lost_after(5s));
+    watch_.connected(now_);
+    watch_.closed(settings(), 0ms, now_);
+    EXPECT_TRUE(is_lost_after(50ms));
+  }
+}
+
 TEST_F(CoordinatorWatchTest, TheCauseIsThatOfTheLossUntilTheJobHasACoordinator) {
   open();
   watch_.closed(settings(), 0ms, now_);
