@@ -153,7 +153,7 @@ void SessionMachine::on(const CoordinatorMoved& event) {
                                                    : "the coordinator moved to " + event.address);
     is_redirected_ = true;
     is_misdirected_ = event.address.empty();
-    emit(Disconnect{.is_loss = true});
+    emit(Disconnect{.is_loss = connection_.has_answered()});
     apply(outbox_.is_over() ? SessionInput::kConnectionOver : SessionInput::kConnectionLost, why);
     is_redirected_ = is_misdirected_ = false;
   }

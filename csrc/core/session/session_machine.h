@@ -135,7 +135,7 @@ class SessionMachine {
   struct CancelAttempt {};
   // Close the current connection. No event follows.
   struct Disconnect {
-    bool is_loss = false;  // as ConnectionLost: the node has no coordinator until one answers
+    bool is_loss = false;  // as ConnectionLost; false: its peer had not replied as a coordinator
   };
   // The first message of a new connection.
   struct SendHello {
