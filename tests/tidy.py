@@ -54,7 +54,7 @@ SUBJECT_INCLUDES = {
         "succession": ("base", "rendezvous", "register"),
         "hang": ("base",),
         "drain": ("base", "hang"),
-        "session": ("base", "rendezvous", "register", "succession", "hang", "drain"),
+        "session": ("base", "store", "rendezvous", "register", "succession", "hang", "drain"),
         "job": ("base", "rendezvous", "register", "succession", "hang", "drain", "session"),
         "workers": ("base", "drain"),
         "agent": ("base", "rendezvous", "hang", "drain"),

@@ -101,7 +101,7 @@ void Job::on(const RendezvousEvent& event) {
     rendezvous_step(event);
   }
   if (const auto* resume = std::get_if<rdzv::Resume>(&event)) note_done_member(*resume);
-  if (const auto* gap = std::get_if<rdzv::ClockGap>(&event)) {
+  if (const auto* gap = std::get_if<rdzv::ClockGap>(&event); gap && rendezvous_.is_stall(*gap)) {
     feed(hang_event::ClockGap{gap->gap});
     feed(drain_event::ClockGap{gap->gap});
   }

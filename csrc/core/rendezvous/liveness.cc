@@ -59,14 +59,12 @@ void Liveness::forget(const NodeId& node) {
   last_seen_.erase(found);
 }
 
-bool Liveness::add_gap(Duration gap) {
-  if (gap <= node_timeout_ / 4) return false;
+void Liveness::add_gap(Duration gap) {
   for (auto& [node, entry] : last_seen_) {
     entry.last = add_saturating(entry.last, gap);
     entry.suspect_until = add_saturating(entry.suspect_until, gap);
   }
   check_at_ = add_saturating(check_at_, gap);
-  return true;
 }
 
 std::vector<Liveness::Loss> Liveness::take_lost(Instant now) {

@@ -43,9 +43,9 @@ class Liveness {
   void await(const NodeId& node, Instant until);
   void forget(const NodeId& node);
 
-  // The caller was suspended for `gap`, and may have messages that it has not read. A gap above a
-  // quarter of node_timeout is charged to no node: returns true, and moves every deadline by it.
-  bool add_gap(Duration gap);
+  // The caller was suspended for `gap`, and may have messages that it has not read: it is charged
+  // to no node, and moves every deadline.
+  void add_gap(Duration gap);
 
   // The nodes that are lost by `now`, in the order of their ids. They are forgotten.
   std::vector<Loss> take_lost(Instant now);

@@ -125,9 +125,11 @@ struct ProcessEnded {
 };
 // Evaluates the timers; no other event does. First feed every message that has arrived.
 struct Tick {};
-// The caller's process did not run for `gap`. Feed it before the messages that waited.
+// The caller's process did not run for `gap` at most, and for `least` at least. Feed it before the
+// messages that waited. A short one changes nothing (RendezvousMachine::is_stall).
 struct ClockGap {
   Duration gap{};
+  Duration least = gap;
 };
 // Until the job ends no round is restarted for nodes that join.
 struct HoldGrowth {};

@@ -229,7 +229,8 @@ void RendezvousMachine::on(const rdzv::Tick&) {
 }
 
 void RendezvousMachine::on(const rdzv::ClockGap& event) {
-  if (!liveness_.add_gap(event.gap)) return;
+  if (!is_stall(event)) return;
+  liveness_.add_gap(event.gap);
   const Instant began = now_ - event.gap;
   for (StoredInstant& timer : round_.timers) {
     if (timer.at > began) timer.at = add_saturating(timer.at, event.gap);

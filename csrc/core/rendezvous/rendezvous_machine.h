@@ -102,6 +102,8 @@ class RendezvousMachine {
     return round_.is_running ? RendezvousPhase::kRunning : RendezvousPhase::kForming;
   }
   const JobSettings& settings() const { return settings_; }
+  // No time of such a gap is charged to the nodes.
+  bool is_stall(const rdzv::ClockGap& gap) const { return gap.least > settings_.node_timeout / 4; }
   // The current round, or the last one while the next is being formed; round 0 before the first.
   const RoundRecord& record() const { return round_.record; }
   const std::vector<RoundMember>& members() const { return round_.members; }  // by node rank

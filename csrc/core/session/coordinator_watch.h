@@ -26,12 +26,20 @@ class CoordinatorWatch {
     Instant at;
   };
 
-  // The connection has ended.
+  // The connection has ended. Further ones that end before the coordinator replies leave it no
+  // more time.
   void closed(const JobSettings& settings, Duration round_trip, Instant now) {
-    is_closed_ = true;
+    if (std::exchange(is_closed_, true)) return;
     note_end({Cause::kClosed, now});
     const Duration resume = round_trip * kRoundTripsToResume;
     due_ = add_saturating(now, std::max(settings.reconnect_grace, resume));
+  }
+  // A store's record names the process at the other end of a new connection: it has not replied,
+  // and is judged as the coordinator from now on.
+  void connected(Instant now) {
+    is_closed_ = is_lost_ = false;
+    due_.reset();
+    last_active_ = now;
   }
   // A heartbeat has no reply.
   void silent(const JobSettings& settings) {

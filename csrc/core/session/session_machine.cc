@@ -153,7 +153,7 @@ void SessionMachine::on(const CoordinatorMoved& event) {
                                                    : "the coordinator moved to " + event.address);
     is_redirected_ = true;
     is_misdirected_ = event.address.empty();
-    emit(Disconnect{});
+    emit(Disconnect{.is_loss = connection_.has_answered()});
     apply(outbox_.is_over() ? SessionInput::kConnectionOver : SessionInput::kConnectionLost, why);
     is_redirected_ = is_misdirected_ = false;
   }
@@ -248,7 +248,6 @@ void SessionMachine::on(const Tick&) {
   }
   check_majority();
   check_search();
-  end_next();
 }
 
 // A coordinator without a majority of its voters gives up after store_grace. The node may have been

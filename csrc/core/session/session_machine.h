@@ -134,7 +134,9 @@ class SessionMachine {
   // End the attempt. No event follows.
   struct CancelAttempt {};
   // Close the current connection. No event follows.
-  struct Disconnect {};
+  struct Disconnect {
+    bool is_loss = false;  // as ConnectionLost; false: its peer had not replied as a coordinator
+  };
   // The first message of a new connection.
   struct SendHello {
     NodeId node;

@@ -53,14 +53,23 @@ class SessionRoute {
  public:
   explicit SessionRoute(std::size_t endpoints) : orders_(endpoints) {}
 
-  // The next attempt is at this endpoint. Beyond the list: at an address to which the coordinator
-  // has moved.
-  void begin(std::size_t endpoint) {
+  // The next attempt is at this endpoint. Beyond the list: at `moved_to`, the coordinator's
+  // address. `recorded`: that in the store that keeps the job's record, which has no endpoint;
+  // nullopt: there is no such store. False: nothing is dialed until the record names a coordinator.
+  bool begin(std::size_t endpoint, const std::string& moved_to = {},
+             const std::optional<std::string>& recorded = {}) {
+    address_ = moved_to.empty() ? recorded.value_or("") : moved_to;
+    awaits_record_ = recorded && address_.empty();
+    if (awaits_record_) return false;
     may_host_ = orders_.size() == 1 || num_asked_ >= orders_.size();
     endpoint_ = endpoint;
     if (is_listed()) num_asked_ = std::max(num_asked_, endpoint + 1);
+    return true;
   }
   // ---- Of the attempt that began last.
+  bool awaits_record() const { return awaits_record_; }
+  // Where the coordinator was said to be; "": the endpoint is tried.
+  const std::string& address() const { return address_; }
   bool is_further() const { return is_listed() && endpoint_ > 0; }
   // A coordinator that runs already would have been found at one of the other endpoints.
   bool may_host() const { return may_host_; }
@@ -108,6 +117,8 @@ class SessionRoute {
 
   std::vector<AddressOrder<Address>> orders_;  // of each endpoint's addresses
   std::size_t endpoint_ = 0;
+  std::string address_;
+  bool awaits_record_ = false;
   std::size_t num_asked_ = 0;  // endpoints that were tried, the first one of them once
   bool may_host_ = false;
   std::optional<Address> last_good_;

@@ -101,8 +101,9 @@ void KeptMachine::on(const Informed& event) {
   found();
 }
 
+// While this node follows the next coordinator, only the former one can have been lost.
 void KeptMachine::on(const IncumbentLost&) {
-  if (!is_coordinator()) lose();
+  if (!is_coordinator() && !follow_until_) lose();
 }
 
 void KeptMachine::on(const IncumbentReturned&) {

@@ -11,6 +11,8 @@
 #include <system_error>
 #include <utility>
 
+#include "core/base/lost_peer.h"
+
 namespace elastic {
 
 const char* to_string(FailureClass failure_class) {
@@ -44,6 +46,8 @@ namespace {
 
 constexpr std::string_view kTracebackHeader = "Traceback (most recent call last):";
 constexpr std::size_t kErrorBytesMax = 512;
+// A traceback that is older than this when its worker ends did not end it.
+constexpr Duration kReportAgeMax = std::chrono::seconds(60);
 constexpr int kUsageExit = 2;  // of argparse, and of Python for a script that does not exist
 
 // Takes the first line off the text.
@@ -328,6 +332,27 @@ std::string fingerprint_of(const WorkerExit& exit, const FailureDiagnosis& diagn
   const std::string_view what =
       diagnosis.error.empty() ? output.substr(last_line) : std::string_view(diagnosis.error);
   return exit.describe() + "|" + without_numbers(what);
+}
+
+std::optional<Instant> report_time(const FailureDiagnosis& diagnosis,
+                                   std::optional<Instant> traceback, std::optional<Instant> file,
+                                   Instant ended_at) {
+  // The sockets of a process are closed before its exit is known: what others raise then is
+  // earlier.
+  if (is_lost_peer(diagnosis.error)) return std::nullopt;
+  if (traceback && ended_at - *traceback > kReportAgeMax) traceback.reset();
+  if (!traceback || !file) return traceback ? traceback : file;
+  // The file precedes the traceback by the milliseconds that it takes to write it.
+  return std::min(*traceback, *file);
+}
+
+bool is_own_exit(const WorkerExit& exit) {
+  return exit.kind != ExitKind::kUnknown && !exit.stopped_by_us;
+}
+
+bool has_failed(const WorkerExit& exit, std::optional<Instant> reported_at,
+                std::optional<Instant> stopped_at) {
+  return is_own_exit(exit) || (reported_at && stopped_at && *reported_at < *stopped_at);
 }
 
 std::string gpu_fault_in(std::string_view line) {

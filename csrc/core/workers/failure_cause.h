@@ -1,7 +1,7 @@
 #pragma once
 
-// What a worker's failure means: who has to act on it, and why it happened. Derived from the exit
-// of the process, from its last output, and from what the kernel counted.
+// What a worker's failure means: who has to act on it, why it happened, and when. Derived from the
+// exit of the process, from its last output, and from what the kernel counted.
 //
 // Pure.
 
@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "elastic/rendezvous_types.h"
+#include "elastic/time.h"
 #include "elastic/worker_group.h"
 
 namespace elastic::core {
@@ -49,6 +50,19 @@ FailureDiagnosis diagnose(const WorkerExit& exit, std::string_view output,
 // Equal for failures that look the same: numbers in the error do not matter.
 std::string fingerprint_of(const WorkerExit& exit, const FailureDiagnosis& diagnosis,
                            std::string_view output);
+
+// When the worker reported the error that ended it, by a traceback or in its error file; nullopt:
+// nothing precedes its exit. `ended_at`: now, if it still runs.
+std::optional<Instant> report_time(const FailureDiagnosis& diagnosis,
+                                   std::optional<Instant> traceback, std::optional<Instant> file,
+                                   Instant ended_at);
+
+// The process has ended, and not because it was stopped.
+bool is_own_exit(const WorkerExit& exit);
+// Whether an unsuccessful worker has failed: it ended by itself, or had reported an error before
+// the workers were stopped.
+bool has_failed(const WorkerExit& exit, std::optional<Instant> reported_at,
+                std::optional<Instant> stopped_at);
 
 // The number and device of an Xid report in a line of the kernel log, as in KernelEvidence; "": no
 // such line.

@@ -66,7 +66,6 @@ class AgentRunner {
   void on_mark(const guardian::MarkEvent& mark);
   void on_stacks_wanted(const hang::StacksWanted& wanted);
   void collect_stacks(std::function<void(bool any)> done);  // stacks_ has them
-  void write_stacks(const std::string& reason);
   void feed(const core::AgentInput& event);
   void execute(core::Send action) { membership_->send(action.statement); }
   void execute(core::StartGroup action);
@@ -93,7 +92,7 @@ class AgentRunner {
   void execute(core::agent_action::EndRound) { store_.end_round(); }
   void execute(core::agent_action::EndExamination) { inquiry_.end_examination(); }
   void execute(core::agent_action::CollectStacks action);
-  void execute(core::agent_action::WriteStacks action) { write_stacks(action.reason); }
+  void execute(core::agent_action::WriteStacks action);
   void execute(core::agent_action::StopWorkers action);
   void execute(core::agent_action::KillWorker action) {
     supervisor_->forward(SIGKILL, SignalScope::kGroup, action.local_rank);

@@ -207,8 +207,8 @@ void AgentRunner::execute(core::agent_action::StopWorkers action) {
   supervisor_->stop(action.how.signal, action.how.grace, options_.stop_scope);
 }
 
-void AgentRunner::write_stacks(const std::string& reason) {
-  const std::string text = reason + "\n" + core::describe_stacks(stacks_);
+void AgentRunner::execute(core::agent_action::WriteStacks action) {
+  const std::string text = action.reason + "\n" + core::describe_stacks(stacks_);
   if (options_.log_dir.empty()) return report_message(AgentEvent::Kind::kNotice, text);
   output_.write_stacks(text, [this](const std::string& path, const Status& written) {
     report_message(AgentEvent::Kind::kNotice, written.ok()

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/base/lost_peer.h"
 #include "core/rendezvous/rendezvous_fields.h"
 #include "core/workers/failure_cause.h"
 #include "core/workers/output_tail.h"
@@ -11,18 +10,6 @@
 #include "os/net/address.h"
 
 namespace elastic::host {
-namespace {
-
-// A traceback that is older than this when its worker ends did not end it.
-constexpr Duration kReportAgeMax = std::chrono::seconds(60);
-// An error file precedes the traceback on stderr by the milliseconds that it takes to write it.
-std::optional<Instant> earlier_report(std::optional<Instant> traceback,
-                                      std::optional<Instant> file) {
-  if (!traceback || !file) return traceback ? traceback : file;
-  return std::min(*traceback, *file);
-}
-
-}  // namespace
 
 FailureInquiry::FailureInquiry(os::EventLoop* loop, WorkerOutput* output, OutputCapture* capture,
                                Sink sink)
@@ -77,16 +64,11 @@ void FailureInquiry::workers_stopped(bool has_failed) {
 
 void FailureInquiry::examine(int local_rank, int pid, const WorkerExit& exit) {
   ++pending_;
-  const bool reads_kernel = exit.kind != ExitKind::kUnknown && !exit.stopped_by_us;
-  output_->examine(static_cast<std::size_t>(local_rank), reads_kernel,
+  output_->examine(static_cast<std::size_t>(local_rank), core::is_own_exit(exit),
                    [this, round = round_, local_rank, pid, exit](const FailureFindings& findings) {
                      if (round != round_) return;
                      core::FailureFacts facts = make_facts(local_rank, exit, findings);
-                     const bool is_own_exit =
-                         exit.kind != ExitKind::kUnknown && !exit.stopped_by_us;
-                     const bool has_failed_before =
-                         facts.reported_at && stopped_at_ && *facts.reported_at < *stopped_at_;
-                     if (is_own_exit || has_failed_before)
+                     if (core::has_failed(exit, facts.reported_at, stopped_at_))
                        sink_({local_rank, pid, exit, std::move(facts)});
                      if (--pending_ == 0 && done_) std::exchange(done_, nullptr)();
                    });
@@ -107,13 +89,9 @@ core::FailureFacts FailureInquiry::make_facts(int local_rank, const WorkerExit& 
                              core::OutputTail::kBytesMax);
   }
   const Instant ended_at = exit.kind == ExitKind::kUnknown ? loop_->now() : exit.at;
-  if (traceback_at && ended_at - *traceback_at > kReportAgeMax) traceback_at.reset();
   const core::FailureDiagnosis diagnosis =
       core::diagnose(exit, lines, findings.error_message, findings.kernel);
-  // The sockets of a process are closed before its exit is known: what others raise then is
-  // earlier.
-  if (!core::is_lost_peer(diagnosis.error))
-    facts.reported_at = earlier_report(traceback_at, findings.reported_at);
+  facts.reported_at = core::report_time(diagnosis, traceback_at, findings.reported_at, ended_at);
   facts.fingerprint = core::fingerprint_of(exit, diagnosis, lines);
   FailureEvidence& evidence = facts.evidence;
   evidence.host = host_name_;

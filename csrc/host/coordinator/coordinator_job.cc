@@ -307,9 +307,8 @@ void CoordinatorJob::correct_joins() {
 }
 
 void CoordinatorJob::on_stall(const os::EventLoop::Stall& stall) {
-  if (job_ != nullptr && stall.late > rendezvous()->settings().node_timeout / 4) {
-    step(rdzv::ClockGap{stall.away});
-  }
+  const rdzv::ClockGap gap{.gap = stall.away, .least = stall.late};
+  if (job_ != nullptr && rendezvous()->is_stall(gap)) step(gap);  // most are short: spare the step
 }
 
 void CoordinatorJob::tick() {

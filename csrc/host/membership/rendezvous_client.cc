@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/base/duration_text.h"
+#include "core/rendezvous/leave_order.h"
 #include "core/rendezvous/participant.h"
 #include "elastic/agent.h"
 #include "host/membership/membership.h"
@@ -65,7 +66,7 @@ class RendezvousClient::Impl {
                                   .ports = {},
                                   .limits = options_.store_limits,
                                   .is_fenced = options_.rendezvous.token.is_set()}),
-        leave_timer_(&thread_->loop(), [this] { finish_leave(); }) {}
+        leave_timer_(&thread_->loop(), [this] { go_on_leaving(); }) {}
   ~Impl() {
     on_loop([this] {
       membership_.reset();
@@ -104,7 +105,7 @@ class RendezvousClient::Impl {
   void rejoin_unless_working();
   bool is_over_for_others() const;
   void begin_to_leave(const std::string& reason, Duration limit);
-  void finish_leave();
+  void go_on_leaving();
   void receive(const host::MembershipEvent& event);
   void on(const host::MembershipReady& ready);
   void on(const host::MembershipProgress& log_progress) {
@@ -159,9 +160,8 @@ class RendezvousClient::Impl {
   std::string bind_host_;
   host::RoundStore store_;
   std::unique_ptr<host::Membership> membership_;
-  bool is_leaving_ = false;
+  core::LeaveOrder leave_order_;
   std::string leave_reason_;
-  Instant leave_deadline_;
   std::function<void()> on_parted_;
   os::EventLoop::Timer leave_timer_;
 };
@@ -241,7 +241,7 @@ bool RendezvousClient::Impl::leave(const std::string& reason, Duration limit) {
   const Instant deadline = add_saturating(os::monotonic_now(), limit);
   std::promise<void> parted;
   const bool is_here = on_loop([&] {
-    if (is_leaving_) {
+    if (leave_order_.has_begun()) {
       parted.set_value();
       return;
     }
@@ -271,7 +271,9 @@ std::vector<std::string> RendezvousClient::Impl::take_log_lines() {
 // ---- The loop thread: statements.
 
 std::optional<Result<RendezvousRound>> RendezvousClient::Impl::take_outcome() {
-  if (is_leaving_) return Status(StatusCode::kFailedPrecondition, "this node has left");
+  if (leave_order_.has_begun()) {
+    return Status(StatusCode::kFailedPrecondition, "this node has left");
+  }
   if (!end_.ok()) return end_;
   if (!error_.ok()) return std::exchange(error_, Status());
   if (participant_.state() != core::ParticipantState::kAssigned) return std::nullopt;
@@ -280,7 +282,7 @@ std::optional<Result<RendezvousRound>> RendezvousClient::Impl::take_outcome() {
 }
 
 void RendezvousClient::Impl::query() {
-  if (!end_.ok() || is_leaving_) return;
+  if (!end_.ok() || leave_order_.has_begun()) return;
   is_asked_ = true;
   error_ = Status();
   if (participant_.state() == core::ParticipantState::kAssigned) return;
@@ -310,7 +312,7 @@ void RendezvousClient::Impl::update(const core::ParticipantEvent& event) {
 
 // A node with workers first reports them gone; it has them until the caller requests a new round.
 void RendezvousClient::Impl::rejoin_unless_working() {
-  if (!is_leaving_ && !participant_.has_workers()) join();
+  if (!leave_order_.has_begun() && !participant_.has_workers()) join();
 }
 
 bool RendezvousClient::Impl::is_over_for_others() const {
@@ -318,25 +320,23 @@ bool RendezvousClient::Impl::is_over_for_others() const {
 }
 
 void RendezvousClient::Impl::begin_to_leave(const std::string& reason, Duration limit) {
-  is_leaving_ = true;
-  changed_.notify();
   leave_reason_ = reason;
-  leave_deadline_ = add_saturating(thread_->loop().now(), limit);
-  // Other nodes may still read the last round's store. RoundOver reports the end of that, but only
-  // to members.
-  const bool is_awaited = result_ && participant_.has_workers() && store_.is_needed() &&
-                          offered_round_.record.nodes > 1;
-  if (is_awaited) {
-    update(core::WorkersGone{});
-    leave_timer_.arm(add_saturating(thread_->loop().now(), limit / 2));
-  } else {
-    finish_leave();
-  }
+  const core::LeaveOrder::Node node{.is_job_over = result_.has_value(),
+                                    .has_workers = participant_.has_workers(),
+                                    .serves_store = store_.is_needed(),
+                                    .nodes = offered_round_.record.nodes};
+  const bool waits = leave_order_.begin(node, limit, thread_->loop().now());
+  changed_.notify();
+  if (waits) update(core::WorkersGone{});
+  go_on_leaving();
 }
 
-void RendezvousClient::Impl::finish_leave() {
+void RendezvousClient::Impl::go_on_leaving() {
+  const auto left = leave_order_.tick(thread_->loop().now());
+  if (const auto next = leave_order_.next_deadline()) leave_timer_.arm(*next);
+  if (!left) return;
   update(core::LeaveRequested{leave_reason_});
-  membership_->drain(leave_deadline_ - thread_->loop().now(), [this] {
+  membership_->drain(*left, [this] {
     if (const auto parted = std::exchange(on_parted_, nullptr)) parted();
   });
 }
@@ -413,7 +413,8 @@ void RendezvousClient::Impl::on(const rdzv::Closed& closed) {
 void RendezvousClient::Impl::on(const rdzv::RoundOver& over) {
   if (over.round != participant_.round()) return;
   store_.end_round();
-  if (leave_timer_.armed()) leave_timer_.arm(thread_->loop().now());
+  leave_order_.round_over(thread_->loop().now());
+  if (const auto next = leave_order_.next_deadline()) leave_timer_.arm(*next);
 }
 
 void RendezvousClient::Impl::fail(const Status& why) {

@@ -205,7 +205,8 @@ void Session::execute(Machine::Action& action) {
   if (const auto* connect = std::get_if<Machine::Connect>(&action)) {
     if (link_ != nullptr) voter_.session_silent(machine_.settings());
     start_attempt(*connect);
-  } else if (std::holds_alternative<Machine::Disconnect>(action)) {
+  } else if (const auto* disconnect = std::get_if<Machine::Disconnect>(&action)) {
+    if (disconnect->is_loss) voter_.session_closed(machine_.settings(), link_->round_trip());
     link_->close();
     retire(std::move(link_));
   } else if (std::holds_alternative<Machine::CancelAttempt>(action)) {
@@ -241,24 +242,19 @@ void Session::execute(Machine::Action& action) {
 
 // What the session waits for may have changed since the attempt was delayed.
 void Session::on_timer() {
-  const RecordKeeper* keeper = voter_.keeper();
-  if (awaits_record_ && keeper != nullptr) feed(Machine::AttemptDelayed{why_none(*keeper)});
+  if (route_.awaits_record()) feed(Machine::AttemptDelayed{why_none(*voter_.keeper())});
   feed(Machine::Tick{});
 }
 
 void Session::start_attempt(const Machine::Connect& connect) {
-  // Where the coordinator has moved to, or an endpoint.
-  std::string address = connect.address;
-  if (const RecordKeeper* keeper = voter_.keeper(); keeper != nullptr && address.empty()) {
-    address = keeper->coordinator_address();
-    // The attempt begins when the record names a coordinator (CoordinatorMoved).
-    awaits_record_ = address.empty();
-    if (awaits_record_) return feed(Machine::AttemptDelayed{why_none(*keeper)});
-  }
-  awaits_record_ = false;
-  attempted_address_ = address;
+  const RecordKeeper* const keeper = voter_.keeper();
+  std::optional<std::string> recorded;
+  if (keeper != nullptr) recorded = keeper->coordinator_address();
+  // It begins when the record names a coordinator (CoordinatorMoved).
+  const bool begins = route_.begin(connect.endpoint, connect.address, recorded);
+  if (!begins) return feed(Machine::AttemptDelayed{why_none(*keeper)});
+  const std::string& address = route_.address();
   const auto moved = address.empty() ? std::nullopt : os::parse_address_and_port(address);
-  route_.begin(connect.endpoint);
   const Endpoint& endpoint =
       endpoints_[connect.endpoint < endpoints_.size() ? connect.endpoint : 0];
   std::optional<os::SocketAddress> last_good = moved;
@@ -299,7 +295,7 @@ void Session::attempt_done(std::variant<os::DetachedStream, SessionAttempt::Fail
     route_.failed(peer, failure->why.code() == StatusCode::kPeerViolation);
     // Nothing listens there, or something else does: the record is old.
     if (options_.backend != nullptr && (failure->is_foreign || os::is_refusal(failure->why))) {
-      voter_.coordinator_absent(attempted_address_, false);
+      voter_.coordinator_absent(route_.address(), false);
     }
     failure->has_others =
         route_.has_untried() || (options_.backend != nullptr && failure->is_foreign);

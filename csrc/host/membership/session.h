@@ -121,8 +121,6 @@ class Session final : public Membership {
   std::string local_address_;    // "": that of the connection
   os::SocketAddress link_peer_;  // the other end of `link_`
   core::SessionRoute<os::SocketAddress> route_;
-  bool awaits_record_ = false;     // no attempt runs until the record names a coordinator
-  std::string attempted_address_;  // where the coordinator was said to be; "": that endpoint
   bool has_stood_by_ = false;
   std::vector<std::unique_ptr<os::NameLookup>> endpoint_lookups_;
   std::string host_job_noted_;

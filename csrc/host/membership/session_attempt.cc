@@ -1,50 +1,18 @@
 #include "host/membership/session_attempt.h"
 
-#include <algorithm>
 #include <utility>
 
-#include "core/session/session_wire.h"
-#include "core/store/wire.h"
 #include "elastic/agent.h"
 #include "os/net/tcp_connect.h"
 
-// Theory of operation. A coordinator's port also speaks TCPStore's protocol, in which the client
-// identifies the server: VALIDATE, PING with a number, CHECK of a key that no user can set. A
-// coordinator answers with the number and "ready"; a plain store with the number and "not ready".
-// Any other answer is from a foreign server. With a token a second CHECK asks whether the
-// coordinator has one too, and the TLS handshake follows; nothing else is ever sent in clear then.
+// Theory of operation. The server is identified (core/session/identification.h). With a token the
+// TLS handshake follows; nothing else is ever sent in clear then.
 
 namespace elastic::host {
 namespace {
 
-// Contains two line ends: servers of line-based protocols answer it, which identifies them.
-constexpr std::string_view kNonce = "\r\n\r\n";
-constexpr std::size_t kAnswerBytes = kNonce.size() + 1;
-constexpr std::size_t kQuoteBytesMax = 24;  // of a foreign greeting
-
-std::string question(bool has_token) {
-  std::string bytes;
-  wire::append_validate(&bytes);
-  wire::append_ping(&bytes, wire::load_integer<std::uint32_t>(kNonce.data()));
-  wire::append_list_header(&bytes, wire::Opcode::kCheck, 1);
-  wire::append_bytes(&bytes, session::kReservedKey);
-  if (!has_token) return bytes;
-  wire::append_list_header(&bytes, wire::Opcode::kCheck, 1);
-  wire::append_bytes(&bytes, session::kTokenKey);
-  return bytes;
-}
-
 Status silence_of(const std::string& peer) {
   return {StatusCode::kUnavailable, peer + " accepted the connection but sent no handshake"};
-}
-
-// The reply of a foreign server, in printable form.
-std::string quote(std::string_view bytes) {
-  std::string text = "\"";
-  for (const char c : bytes.substr(0, kQuoteBytesMax)) {
-    text += c >= ' ' && c < '\x7f' && c != '"' ? c : '.';
-  }
-  return text + '"';
 }
 
 }  // namespace
@@ -54,6 +22,7 @@ SessionAttempt::SessionAttempt(os::EventLoop* loop, os::StreamGroup* group, Opti
     : loop_(loop),
       options_(std::move(options)),
       sink_(std::move(sink)),
+      identification_(options_.tokens != nullptr),
       timer_(loop, [this] { on_timer(); }),
       stream_(group, this) {
   timer_.arm(loop_->now());
@@ -137,20 +106,24 @@ void SessionAttempt::connected(os::Dialer::Connection connection) {
     return;
   }
   stream_.set_deadline(deadline_);
-  stream_.write(question(options_.tokens != nullptr));
+  stream_.write(identification_.request());
   stream_.flush();
   sink_.on_delay(silence_of(peer_));
 }
 
-std::size_t SessionAttempt::answer_bytes() const {
-  return kAnswerBytes + (options_.tokens != nullptr ? 1 : 0);
-}
-
+// Reads exactly the reply: the bytes that follow belong to the session.
 std::size_t SessionAttempt::on_bytes(std::string_view bytes) {
-  // Reads exactly the answer: the bytes that follow belong to the session.
-  const std::size_t used = std::min(bytes.size(), answer_bytes() - answer_.size());
-  answer_.append(bytes.substr(0, used));
-  judge_answer(bytes.substr(used));
+  const std::string_view unread = bytes.substr(identification_.receive(bytes));
+  const auto server = identification_.server();
+  if (server == session::Identification::Server::kUnknown) return bytes.size();
+  const bool has_token = options_.tokens != nullptr;
+  if (server != session::Identification::Server::kCoordinator) {
+    finish(identification_.rejection(peer_, has_token ? options_.tokens->name() : ""));
+  } else if (has_token) {
+    begin_handshake(unread);
+  } else {
+    hand_over(unread);
+  }
   return bytes.size();
 }
 
@@ -163,38 +136,6 @@ void SessionAttempt::on_end(os::Stream::End why, int error) {
     fail(os::connection_error("the connection to " + peer_ + " broke", error));
   } else {
     fail(silence_of(peer_));
-  }
-}
-
-void SessionAttempt::judge_answer(std::string_view unread) {
-  const std::string_view echo = std::string_view(answer_).substr(0, kNonce.size());
-  const std::string_view checks = std::string_view(answer_).substr(echo.size());
-  const bool is_whole = answer_.size() == answer_bytes();
-  const bool is_store =
-      kNonce.starts_with(echo) && std::all_of(checks.begin(), checks.end(), [](char check) {
-        return check == wire::kReady || check == wire::kNotReady;
-      });
-  if (!is_store) {
-    fail(Status(StatusCode::kPeerViolation, peer_ +
-                                                " speaks another protocol and is not a "
-                                                "coordinator: it sent " +
-                                                quote(answer_)),
-         kExitRejected, true);
-  } else if (is_whole && checks.front() == wire::kNotReady) {
-    fail(Status(StatusCode::kPeerViolation,
-                peer_ + " is a plain TCPStore, not a coordinator: use another endpoint, or share "
-                        "the job's state through that store (--rdzv-backend=tcpstore)"),
-         kExitRejected, true);
-  } else if (is_whole && checks.back() == wire::kNotReady) {
-    fail(Status(StatusCode::kPeerViolation,
-                "the coordinator at " + peer_ + " has no token, and this node has one (" +
-                    options_.tokens->name() +
-                    "): give the coordinator the same token, or remove it here"),
-         kExitRejected);
-  } else if (is_whole && options_.tokens != nullptr) {
-    begin_handshake(unread);
-  } else if (is_whole) {
-    hand_over(unread);
   }
 }
 
@@ -235,8 +176,8 @@ void SessionAttempt::hand_over(std::string_view unread) {
   finish(stream_.detach(unread));
 }
 
-void SessionAttempt::fail(Status why, std::optional<int> exit_code, bool is_foreign) {
-  finish(Failure{std::move(why), exit_code, is_foreign});
+void SessionAttempt::fail(Status why, std::optional<int> exit_code) {
+  finish(Failure{std::move(why), exit_code});
 }
 
 void SessionAttempt::finish(std::variant<os::DetachedStream, Failure> outcome) {

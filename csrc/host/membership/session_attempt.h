@@ -14,6 +14,7 @@
 #include <variant>
 #include <vector>
 
+#include "core/session/identification.h"
 #include "core/session/session_machine.h"
 #include "elastic/status.h"
 #include "host/auth/token_source.h"
@@ -74,12 +75,10 @@ class SessionAttempt final : public os::Stream::Handler {
   void dialed(std::unique_ptr<os::Dialer>* which, Result<os::Dialer::Connection> connection);
   void connected(os::Dialer::Connection connection);
   void end_branch(Failure failure);
-  std::size_t answer_bytes() const;
-  void judge_answer(std::string_view unread);
   void begin_handshake(std::string_view unread);
   Status handshake_error() const;
   void hand_over(std::string_view unread);
-  void fail(Status why, std::optional<int> exit_code = std::nullopt, bool is_foreign = false);
+  void fail(Status why, std::optional<int> exit_code = std::nullopt);
   void finish(std::variant<os::DetachedStream, Failure> outcome);
 
   os::EventLoop* const loop_;
@@ -91,7 +90,7 @@ class SessionAttempt final : public os::Stream::Handler {
   std::unique_ptr<os::Dialer> dialer_;    // to what the name resolves to
   bool was_begun_ = false;
   std::string peer_;
-  std::string answer_;
+  session::Identification identification_;
   os::EventLoop::Timer timer_;
   os::Stream stream_;  // last: its handler uses the other members
 };

@@ -15,11 +15,7 @@
 // The session itself goes on trying the endpoint meanwhile, so that a coordinator that answers
 // again is found in any case.
 //
-// A job with one voter is handed over. Its coordinator asks a member, and perhaps a second one, and
-// names the first that answers. A member that has answered keeps the record and does not run the
-// job: its session goes back to that coordinator if the connection breaks, and repeats the answer.
-// It runs when it is named (OfferedJob). If it cannot learn that within store_grace, the session
-// has lost the coordinator like any other one, and the job runs elsewhere or has ended.
+// A job with one voter is handed over (core/session/hand_over_member.h).
 
 namespace elastic::host {
 namespace {
@@ -92,7 +88,10 @@ void SessionVoter::coordinator_absent(const std::string& address, bool says_so) 
 }
 
 void SessionVoter::session_connected() {
-  if (keeper_ != nullptr) feed(succession::IncumbentReturned{});
+  if (keeper_ == nullptr) return;
+  watch_.connected(loop_->now());
+  await_loss();
+  feed(succession::IncumbentReturned{});
 }
 
 // It may have been silent for so long that it counted as lost, and answer on the old connection.
@@ -131,9 +130,7 @@ void SessionVoter::session_opened(std::uint64_t incarnation, std::uint64_t term,
   if (coordinator_ == nullptr || coordinator_->lineage.empty()) {
     report_coordinator({.address = address, .lineage = {}, .term = term, .voters = {}});
   }
-  is_left_ = false;
-  if (!watch_.is_last(incarnation)) end_take_over();
-  named_.reset();
+  carry_out(hand_over_.connected(watch_.is_last(incarnation)));
   if (watch_.opened(incarnation)) feed(succession::IncumbentReturned{});
   await_loss();
 }
@@ -184,39 +181,15 @@ void SessionVoter::report_coordinator(CoordinatorInfo now) {
 std::string SessionVoter::sent_elsewhere(const session::Incumbent& successor,
                                          bool is_from_coordinator) {
   if (is_from_coordinator) watch_.handed_over(loop_->now());
-  const succession::Successor named{successor.incumbent.lineage, successor.incumbent.term};
-  note_taken_over(successor, named, is_from_coordinator);
-  return named_.note(named, successor.incumbent.address, is_from_coordinator);
-}
-
-void SessionVoter::note_taken_over(const session::Incumbent& successor,
-                                   const succession::Successor& named, bool is_from_coordinator) {
-  if (!taken_over_) return;
-  if (named == *taken_over_) {
-    run_taken_over();
-    taken_over_.reset();
-    if (successor.left) hosting_->note_left(*successor.left);
-  } else if (is_from_coordinator ||
-             (named.lineage == taken_over_->lineage && named.term > taken_over_->term)) {
-    end_take_over();  // not for an earlier coordinator that a process still directs to
-  }
-}
-
-// The coordinator that has asked this node to take the job over will not name it any more.
-void SessionVoter::end_take_over() {
-  if (!taken_over_ || (!hosting_->is_serving() && !hosting_->drop_offer())) return;
-  taken_over_.reset();
-  if (hosting_->is_serving()) return;  // no other node could be asked
-  sink_.log("this node does not run the job's coordinator: the former one has ended without it");
+  auto directed = hand_over_.directed(successor.incumbent, is_from_coordinator);
+  carry_out(directed.order);
+  const bool is_named = directed.order == core::HandOverMember::Order::kRun;
+  if (is_named && successor.left) hosting_->note_left(*successor.left);
+  return std::move(directed.address);
 }
 
 void SessionVoter::session_closed(const JobSettings& settings, Duration round_trip) {
-  if (std::exchange(is_left_, false)) end_take_over();
-  if (taken_over_ && !hosting_->is_serving()) {
-    sink_.log(
-        "this node was asked to run the job's coordinator: it waits until the former one, or "
-        "a node that was sent here, confirms that");
-  }
+  carry_out(hand_over_.closed());
   if (voter_ == nullptr) return;
   watch_.closed(settings, round_trip, loop_->now());
   await_loss();
@@ -245,46 +218,50 @@ void SessionVoter::judge_loss() {
 // ---- A job with one voter, whose coordinator ends.
 
 std::optional<session::TakenOver> SessionVoter::take_over(const session::TakeOver& offer) {
-  const auto failed = [](std::string why) { return session::TakenOver{.error = std::move(why)}; };
-  if (taken_over_ == succession::Successor{offer.lineage, offer.term}) return repeat_taken_over();
-  if (offer.begin == 0) taken_.clear();
-  if (offer.begin != taken_.size() || offer.size > reg::kContentBytesMax) {
-    return failed("a piece of the job's record is missing, or the record is too large");
+  const bool has_lineage = hosting_->is_serving() || (voter_ != nullptr && voter_->incumbent());
+  auto answer = hand_over_.asked(offer, {.is_ending = is_ending_, .has_lineage = has_lineage});
+  if (auto* const reply = std::get_if<session::TakenOver>(&answer)) return std::move(*reply);
+  if (const auto* start = std::get_if<succession::StartCoordinator>(&answer)) {
+    const auto runs =
+        hosting_->keep_offer(*start, port_.bind_host, port_.node, [this] { run_taken_over(); });
+    if (!runs.ok()) return session::TakenOver{.error = std::string(runs.status().message())};
+    const succession::Successor job{start->lineage, start->term};
+    hand_over_.kept(job, *runs);
+    if (*runs) announce_taken_over(job);
   }
-  taken_ += offer.piece;
-  if (taken_.size() < offer.size) return session::TakenOver{.wants_more = true};
-  auto record = succession::decode_record(std::exchange(taken_, {}));
-  if (!record.ok()) return failed(std::string(record.status().message()));
-  if (is_ending_) return failed("its agent ends, too");
-  if (hosting_->is_serving() || (voter_ != nullptr && voter_->incumbent())) {
-    return failed("it belongs to another lineage of the job");
-  }
-  const succession::StartCoordinator start{.lineage = offer.lineage,
-                                           .term = offer.term,
-                                           .record = *std::move(record),
-                                           .lost_incumbent = {},
-                                           .is_recorded = false};
-  const auto runs =
-      hosting_->keep_offer(start, port_.bind_host, port_.node, [this] { run_taken_over(); });
-  if (!runs.ok()) return failed(std::string(runs.status().message()));
-  taken_over_ = {offer.lineage, offer.term};
-  if (*runs) announce_taken_over();
   return repeat_taken_over();
 }
 
 std::optional<session::TakenOver> SessionVoter::repeat_taken_over() const {
-  if (!taken_over_) return std::nullopt;
+  if (!hand_over_.job()) return std::nullopt;
   return session::TakenOver{.address = hosting_->address(port_.address)};
+}
+
+void SessionVoter::carry_out(core::HandOverMember::Order order) {
+  using Order = core::HandOverMember::Order;
+  if (order == Order::kRun) {
+    run_taken_over();
+    hand_over_.settle();
+  } else if (order == Order::kDrop) {
+    if (!hosting_->drop_offer()) return;
+    hand_over_.settle();
+    sink_.log("this node does not run the job's coordinator: the former one has ended without it");
+  } else if (order == Order::kLogWait) {
+    sink_.log(
+        "this node was asked to run the job's coordinator: it waits until the former one, or "
+        "a node that was sent here, confirms that");
+  }
 }
 
 // This node was named as the successor.
 void SessionVoter::run_taken_over() {
-  if (!taken_over_ || hosting_->is_serving()) return;
+  const auto job = hand_over_.begin();
+  if (!job) return;
   hosting_->begin_offer();
-  announce_taken_over();
+  announce_taken_over(*job);
 }
 
-void SessionVoter::announce_taken_over() {
+void SessionVoter::announce_taken_over(const succession::Successor& job) {
   if (voter_ == nullptr) {  // only to announce the coordinator at the endpoints
     JobVoter::Options without_port = port_;
     without_port.address.clear();
@@ -294,7 +271,7 @@ void SessionVoter::announce_taken_over() {
     if (voter.ok()) voter_ = *std::move(voter);
   }
   const std::string address = hosting_->address(port_.address);
-  feed(succession::CoordinatorStarted{address, true, taken_over_->lineage, taken_over_->term});
+  feed(succession::CoordinatorStarted{address, true, job.lineage, job.term});
 }
 
 // ---- Actions of the machine.

@@ -14,8 +14,8 @@
 #include <string>
 
 #include "core/session/coordinator_watch.h"
+#include "core/session/hand_over_member.h"
 #include "core/session/session_wire.h"
-#include "core/succession/offered_job.h"
 #include "core/succession/succession_machine.h"
 #include "core/succession/survival.h"
 #include "elastic/rendezvous_options.h"
@@ -102,13 +102,11 @@ class SessionVoter {
   // The coordinator at the other end has dissolved the job: the node joins that of `by`.
   void displaced(const succession::Incumbent& by);
   // It ends without a successor, and closes the session after this.
-  void coordinator_leaves() { is_left_ = true; }
-  // The process at the other end names the coordinator. Of several nodes that were asked to take
-  // the job over, that one runs it. `is_from_coordinator`: the session was with a coordinator.
-  // Returns the address to go to: of a coordinator that was named later, if there is one.
+  void coordinator_leaves() { hand_over_.coordinator_leaves(); }
+  // The process at the other end names the coordinator. `is_from_coordinator`: the session was with
+  // a coordinator. Returns the address to go to.
   std::string sent_elsewhere(const session::Incumbent& successor, bool is_from_coordinator);
-  // The one that was named last, while no session with a coordinator has been opened since.
-  const std::optional<succession::Successor>& named() const { return named_.successor(); }
+  const std::optional<succession::Successor>& named() const { return hand_over_.named(); }
   void session_active();
   void session_closed(const JobSettings& settings, Duration round_trip);
   // A heartbeat has no reply.
@@ -119,11 +117,9 @@ class SessionVoter {
   void start_coordinator(const succession::StartCoordinator& start);
   void judge_loss();
   void await_loss();
-  void note_taken_over(const session::Incumbent& successor, const succession::Successor& named,
-                       bool is_from_coordinator);
+  void carry_out(core::HandOverMember::Order order);
   void run_taken_over();
-  void announce_taken_over();
-  void end_take_over();
+  void announce_taken_over(const succession::Successor& job);
   void log_survival(bool is_round);
   void report_coordinator(CoordinatorInfo now);
 
@@ -134,11 +130,7 @@ class SessionVoter {
   const Sink sink_;
 
   JobVoter::Options port_;  // set by open()
-  std::string taken_;       // pieces of the record
-  bool is_left_ = false;    // the coordinator of the session has sent Leaving
-  // This node has taken the job over, and the coordinator that asked it has not confirmed that.
-  std::optional<succession::Successor> taken_over_;
-  succession::NamedSuccessor named_;
+  core::HandOverMember hand_over_;
   std::string witness_;  // "": none
   // Of jobs that have dissolved. Under the same id this node does not vote in them again.
   std::set<reg::LineageId> former_lineages_;

@@ -65,9 +65,9 @@ void SimSession::execute(const Machine::Action& action) {
       watch_loss();
     }
     attempt(target->address);
-  } else if (std::holds_alternative<Machine::Disconnect>(action)) {
-    const auto link = link_;
-    lose_link();
+  } else if (const auto* disconnect = std::get_if<Machine::Disconnect>(&action)) {
+    const auto link = std::exchange(link_, nullptr);
+    if (disconnect->is_loss) lose_link();
     if (link != nullptr) link->close(Side::kAgent);
   } else if (std::holds_alternative<Machine::CancelAttempt>(action)) {
     ++attempts_;

@@ -557,6 +557,15 @@ TEST_F(JobTest, TheNextTimeIsTheEarliestOfAllParts) {
   EXPECT_LT(*job_.next_deadline(), *silence);
 }
 
+TEST_F(JobTest, AStallMovesTheTimersIfItWasCertainlyLong) {
+  (void)begin_round();
+  (void)progress(0, 5, seconds(30));
+  (void)step(rdzv::ClockGap{.gap = seconds(9), .least = settings_.node_timeout / 4});
+  EXPECT_EQ(job_.next_watch_deadline(), now_ + seconds(30));
+  (void)step(rdzv::ClockGap{.gap = seconds(9), .least = settings_.node_timeout / 4 + Duration(1)});
+  EXPECT_EQ(job_.next_watch_deadline(), now_ + seconds(39));
+}
+
 TEST_F(JobTest, WhatObserversSeeHasChangedAfterAFirstStepAndNotAfterAHeartbeat) {
   (void)begin_round();
   EXPECT_TRUE(job_.take_changed());

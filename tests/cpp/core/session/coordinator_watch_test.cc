@@ -54,6 +54,18 @@ TEST_F(CoordinatorWatchTest, OrForTheRoundTripsThatAResumeTakes) {
   EXPECT_TRUE(is_lost_after(600ms));
 }
 
+// Such as those with processes that only direct to it.
+TEST_F(CoordinatorWatchTest, FurtherConnectionsThatEndDoNotPostponeTheLoss) {
+  open();
+  watch_.closed(settings(), 0ms, now_);
+  now_ += 40ms;
+  watch_.closed(settings(), 0ms, now_);
+  EXPECT_TRUE(is_lost_after(10ms));
+  open();
+  watch_.closed(settings(), 0ms, now_);
+  EXPECT_TRUE(is_lost_after(50ms)) << "of the next session";
+}
+
 TEST_F(CoordinatorWatchTest, AResumedSessionIsNotLost) {
   open();
   watch_.closed(settings(), 0ms, now_);
@@ -111,6 +123,21 @@ TEST_F(CoordinatorWatchTest, SilenceOfAClosedConnectionIsNoFurtherReason) {
   watch_.closed(settings(), 0ms, now_);
   watch_.silent(settings());
   EXPECT_TRUE(is_lost_after(50ms));
+}
+
+TEST_F(CoordinatorWatchTest, TheProcessOfTheRecordIsJudgedFromItsConnectionOn) {
+  for (const bool is_lost : {false, true}) {
+    open();
+    watch_.closed(settings(), 0ms, now_);
+    if (is_lost) EXPECT_TRUE(is_lost_after(50ms));
+    watch_.connected(now_);
+    EXPECT_FALSE(watch_.next_deadline());
+    watch_.silent(settings());
+    EXPECT_TRUE(is_lost_after(5s));
+    watch_.connected(now_);
+    watch_.closed(settings(), 0ms, now_);
+    EXPECT_TRUE(is_lost_after(50ms));
+  }
 }
 
 TEST_F(CoordinatorWatchTest, TheCauseIsThatOfTheLossUntilTheJobHasACoordinator) {

@@ -108,7 +108,9 @@ inline std::string text_of(const M::Action& action, Instant now) {
   if (const auto* connect = std::get_if<M::Connect>(&action)) {
     return connect->address.empty() ? "connect" : "connect to " + connect->address;
   }
-  if (std::holds_alternative<M::Disconnect>(action)) return "disconnect";
+  if (const auto* disconnect = std::get_if<M::Disconnect>(&action)) {
+    return disconnect->is_loss ? "disconnect (lost)" : "disconnect";
+  }
   if (std::holds_alternative<M::CancelAttempt>(action)) return "cancel attempt";
   if (std::holds_alternative<M::SendHello>(action)) return "hello";
   if (std::holds_alternative<M::SendHeartbeat>(action)) return "heartbeat";

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -71,6 +72,23 @@ TEST(SessionRoute, ANodeMayHostWhenEveryEndpointWasAskedOrThereIsOne) {
   EXPECT_FALSE(several.may_host());
   several.begin(0);
   EXPECT_TRUE(several.may_host());
+}
+
+TEST(SessionRoute, AnAttemptIsAtTheAddressThatIsKnownOrWaitsForARecordThatNamesOne) {
+  SessionRoute<Named> route(1);
+  struct Case {
+    const char* moved_to;
+    std::optional<std::string> recorded;  // nullopt: no store keeps the record
+    bool begins;
+    const char* address;
+  };
+  for (const Case& one : {Case{"", std::nullopt, true, ""}, Case{"a:1", std::nullopt, true, "a:1"},
+                          Case{"", "", false, ""}, Case{"", "b:1", true, "b:1"},
+                          Case{"a:1", "b:1", true, "a:1"}, Case{"a:1", "", true, "a:1"}}) {
+    EXPECT_EQ(route.begin(0, one.moved_to, one.recorded), one.begins);
+    EXPECT_EQ(route.awaits_record(), !one.begins);
+    EXPECT_EQ(route.address(), one.address);
+  }
 }
 
 TEST(SessionRoute, TheLastGoodAddressIsThatOfItsEndpointUntilItLeadsNowhere) {

@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <cerrno>
+#include <chrono>
 #include <csignal>
+#include <optional>
 #include <string>
 
 #include "core/workers/worker_exits.h"
@@ -189,6 +191,44 @@ TEST(Fingerprint, IgnoresNumbers) {
   EXPECT_EQ(of(1, "loss 1.5 at step 100\n"), of(1, "loss 2.25 at step 7\n"));
   EXPECT_NE(of(1, "loss"), of(2, "loss"));
   EXPECT_NE(of(1, "out of memory"), of(1, "broken pipe"));
+}
+
+TEST(ReportTime, IsThatOfTheEarlierReportUnlessAnotherRankWasTheCause) {
+  using std::chrono::seconds;
+  const Instant ended(seconds(1000));
+  const auto before = [&](int age) { return std::optional(ended - seconds(age)); };
+  struct Case {
+    const char* error;
+    std::optional<Instant> traceback, file, expected;
+  };
+  for (const auto& [error, traceback, file, expected] : {
+           Case{"KeyError: 'x'", std::nullopt, std::nullopt, std::nullopt},
+           Case{"KeyError: 'x'", before(2), std::nullopt, before(2)},
+           Case{"KeyError: 'x'", std::nullopt, before(3), before(3)},
+           Case{"KeyError: 'x'", before(2), before(3), before(3)},
+           Case{"KeyError: 'x'", before(60), std::nullopt, before(60)},
+           Case{"KeyError: 'x'", before(61), std::nullopt, std::nullopt},
+           Case{"KeyError: 'x'", before(61), before(1), before(1)},
+           Case{"RuntimeError: [pair.cc:553] Connection closed by peer [10.0.0.1]:1", before(2),
+                before(3), std::nullopt},
+       }) {
+    EXPECT_EQ(report_time({.error = error, .hint = {}}, traceback, file, ended), expected);
+  }
+}
+
+TEST(HasFailed, IsAnOwnExitOrAReportBeforeTheStop) {
+  const std::optional<Instant> early(std::chrono::seconds(1)), late(std::chrono::seconds(2));
+  const WorkerExit own = exit_of(1);
+  WorkerExit stopped = signalled(SIGTERM);
+  stopped.stopped_by_us = true;
+  EXPECT_TRUE(has_failed(own, std::nullopt, late));
+  for (const WorkerExit& exit : {stopped, WorkerExit{}}) {  // or it still runs
+    EXPECT_FALSE(is_own_exit(exit));
+    EXPECT_TRUE(has_failed(exit, early, late));
+    EXPECT_FALSE(has_failed(exit, late, late));
+    EXPECT_FALSE(has_failed(exit, std::nullopt, late));
+    EXPECT_FALSE(has_failed(exit, early, std::nullopt)) << "the workers were not stopped";
+  }
 }
 
 TEST(GpuFault, IsFoundInALineOfTheKernelLog) {

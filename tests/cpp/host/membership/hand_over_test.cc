@@ -1,5 +1,5 @@
-// An agent that hosts the coordinator ends in order, and a member of the job goes on with it. In
-// virtual time, on one host, so that the job has no record in the register.
+// An agent that hosts the coordinator ends in order, and a member of the job goes on with it; or no
+// coordinator follows. In virtual time, on one host, so that the job has no record in the register.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -12,8 +12,10 @@
 #include "core/succession/job_record.h"
 #include "host/base/scripted_server.h"
 #include "host/base/tcp_proxy.h"
+#include "host/coordinator/turned_coordinator.h"
 #include "host/membership/session_harness.h"
 #include "os/net/held_port.h"
+#include "os/net/listener.h"
 #include "support/loop_group.h"
 
 namespace elastic::host {
@@ -353,6 +355,67 @@ TEST(HandOver, AMemberThatAnswersTooLateStopsItsCoordinatorAgain) {
   EXPECT_TRUE(node.awaits<MembershipReady>());
   node.join();
   EXPECT_TRUE(node.awaits_message("this node does not run the job's coordinator"));
+}
+
+// ---- With several voters: a node that has lost its coordinator asks them for the next one.
+
+enum class Ending { kCloses, kNamesASilentSuccessor, kNamesNone };
+
+class LostCoordinatorTest : public ::testing::TestWithParam<Ending> {
+ protected:
+  static std::string address_of(const os::Listener& listener) { return listener.address().text(); }
+  succession::Incumbent incumbent(std::uint64_t term, const std::string& address) const {
+    return {.lineage = {7, 7},
+            .term = term,
+            .node = {9, term},
+            .address = address,
+            .voters = {{{9, 9}, address_of(voter_)}}};
+  }
+  void end_coordinator() {
+    const auto stop = [this](std::optional<succession::Incumbent> successor) {
+      coordinator_->on_succession(
+          succession::StopCoordinator{"its agent was stopped", std::move(successor)});
+    };
+    switch (GetParam()) {
+      case Ending::kCloses: return coordinator_.reset();
+      case Ending::kNamesASilentSuccessor: return stop(incumbent(2, address_of(silent_)));
+      case Ending::kNamesNone: return stop(std::nullopt);
+    }
+  }
+  bool is_voter_asked() {
+    os::UniqueFd connection;
+    return voter_.accept(&connection) == os::Listener::AcceptStatus::kAccepted;
+  }
+
+  support::LoopGroup group_;
+  os::Listener voter_ = *os::Listener::open("127.0.0.1", 0);
+  os::Listener silent_ = *os::Listener::open("127.0.0.1", 0);  // connections stay in its queue
+  std::unique_ptr<TurnedCoordinator> coordinator_ = *TurnedCoordinator::start(
+      {.host = "127.0.0.1"}, {.job = "job", .feed = [](const succession::Event&) {}});
+};
+
+INSTANTIATE_TEST_SUITE_P(Endings, LostCoordinatorTest,
+                         ::testing::Values(Ending::kCloses, Ending::kNamesASilentSuccessor,
+                                           Ending::kNamesNone));
+
+// Longer than an attempt: the node is directed to the silent process more than once.
+TEST_P(LostCoordinatorTest, IsJudgedLostAfterReconnectGraceHoweverTheSessionEnds) {
+  RendezvousOptions options = options_for(coordinator_->port(), 1, 1);
+  options.voters = 0;
+  options.settings.node_timeout = 1s;
+  options.settings.reconnect_grace = 10s;
+  TestNode node(options, 1);
+  node.join();
+  node.expect_round();
+  const std::string here = "127.0.0.1:" + std::to_string(coordinator_->port());
+  coordinator_->on_succession(succession::Inform{incumbent(1, here)});
+  group_.advance(5s);
+  EXPECT_FALSE(is_voter_asked());
+  end_coordinator();
+  const Duration grace = options.settings.reconnect_grace;
+  group_.advance(grace - 1ms);
+  EXPECT_FALSE(is_voter_asked());
+  EXPECT_TRUE(group_.run_until([this] { return is_voter_asked(); }, 1s));
 }
 
 }  // namespace
