@@ -105,7 +105,7 @@ void bind_options(py::module_& module) {
            py::arg("stdout_target") = plain.stdout_target,
            py::arg("stderr_target") = plain.stderr_target, py::arg("cpus") = py::list(),
            "`env` is for this worker only and overrides all other variables. "
-           "`cpus`: on which it may run; empty: those of this process.")
+           "`cpus`: on which it may run; empty: this process's.")
       .def_property_readonly("argv",
                              [](const WorkerTemplate& self) {
                                std::vector<py::str> words;

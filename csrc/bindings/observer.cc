@@ -185,11 +185,12 @@ std::pair<bool, std::string> override_coordinator(std::string host, std::uint16_
 }  // namespace
 
 void bind_observer(py::module_& module) {
-  module.def("override_coordinator", &override_coordinator, py::arg("host"), py::arg("port"),
-             py::kw_only(), py::arg("run_id"), py::arg("timeout") = 15.0,
-             py::arg("token_file") = "", py::arg("token") = "",
-             "Tells the voter at this address to go on without the voters that are lost. Returns "
-             "whether it does, and one sentence.");
+  module.def(
+      "override_coordinator", &override_coordinator, py::arg("host"), py::arg("port"),
+      py::kw_only(), py::arg("run_id"), py::arg("timeout") = 15.0, py::arg("token_file") = "",
+      py::arg("token") = "",
+      "Orders the voter at this address to continue without the voters that are lost. Returns "
+      "whether it does, and one sentence.");
   using Options = ObserverOptions;
   py::class_<PyObserver> bound(
       module, "Observer", "A read-only session with a coordinator, which receives a job's state.");
@@ -208,7 +209,7 @@ void bind_observer(py::module_& module) {
   bound
       .def("next", &next, py::arg("timeout") = py::none(),
            "The newest snapshot that was not returned before; None after `timeout` seconds.\n"
-           "Times are those of time.monotonic() on the coordinator's host, which is `now`.")
+           "Times are on the scale of time.monotonic() on the coordinator's host, which is `now`.")
       .def("close", &PyObserver::close)
       .def("__enter__", [](py::object self) { return self; })
       .def("__exit__", [](PyObserver& self, const py::args&) { self.close(); });

@@ -65,7 +65,7 @@ void wrap_members(const py::handle& owner) {
 }  // namespace
 
 void hide_arguments(const py::module_& module) {
-  // The constructor of this class is always there: its entry point is that of all others.
+  // The constructor of this class is always there, and all constructors share its entry point.
   wrap(module.attr("AgentOptions").attr("__dict__")["__init__"]);
   wrap_members(module);
 }

@@ -183,7 +183,7 @@ bool Channel::waits_for_first_round() const {
 bool Channel::send_cut(std::uint64_t round) { return send(packet(worker::kCut, round)); }
 
 bool Channel::send_round(std::uint64_t round, const std::vector<std::string_view>& env) {
-  read_messages();  // those of the earlier round
+  read_messages();  // of the earlier round
   is_reporting_ = false;
   set_tentative_stop(ELASTIC_WORKER_NO_STEP);
   // The worker's words: it is in no round, and clears them itself only when it takes this one.

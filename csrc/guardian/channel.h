@@ -60,8 +60,8 @@ class Channel {
   std::int64_t stopped_at() const;
   // The last step at which it waited for the decision, and may still wait; negative: none.
   std::int64_t waits_at() const;
-  // From now on should_stop() waits at this step; negative: it goes on. After this call the worker
-  // either reads the new word, or has reported its step before.
+  // From now on should_stop() waits at this step; negative: it does not wait. After this call the
+  // worker either reads the new word, or has reported its step before.
   void set_tentative_stop(std::int64_t step);
   // should_stop() returns true at the tentative step.
   void commit_stop();
@@ -74,7 +74,7 @@ class Channel {
   bool waits_for_first_round() const;
   // Notifies the worker that the round is over. False: it cannot be notified.
   bool send_cut(std::uint64_t round);
-  // Resets what belongs to a round, and gives the worker another one. False, and the worker finds
+  // Resets what belongs to a round, and gives the worker a new one. False, and the worker finds
   // the channel closed: it could not be sent.
   bool send_round(std::uint64_t round, const std::vector<std::string_view>& env);
 

@@ -36,7 +36,7 @@ std::optional<drain::StopStepEvent> StopSteps::handle(const drain::StopStepReque
   }
   if (!is_tentative) return std::nullopt;
   drain::StopStepEvent reply = ask(*workers);
-  // Of the workers that take part: one that reports its first step now is left out.
+  // Only workers that take part: one that reports its first step now is left out.
   const bool is_passed = std::any_of(workers->begin(), workers->end(), [&](const Worker& worker) {
     return worker.takes_part && !worker.ended && worker.channel.step() >= request.step;
   });

@@ -78,8 +78,8 @@ struct Worker {
   std::uint64_t given = 0;  // the round that it was given
 };
 
-// The environment of the worker. An inherited variable names the channel of another worker: that of
-// a nested launcher.
+// The environment of the worker. An inherited variable names the channel of another worker, if
+// launchers are nested.
 std::vector<std::string_view> environment_of(const StartRequest& request, const Channel& channel);
 
 // Forks and executes. On success the worker has a pid and an exec pipe, which returns end of file

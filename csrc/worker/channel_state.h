@@ -14,7 +14,7 @@ int own_socket();
 bool notify(char message);
 // Ends the wait of should_stop(), which looks again.
 void wake_stopping_thread();
-// From now on the number of the round is this one, not that of the environment.
+// From now on this is the number of the round, not the environment's.
 void set_round(std::uint64_t round);
 // In a forked child: forgets the membership, which is its parent's.
 void detach_membership();

@@ -87,7 +87,7 @@ State state;
 uint32_t is_over = 0;  // what round_is_over() returns; a futex
 uint32_t wakes = 0;    // increases when wait_for_round() has something to return; a futex
 
-// Of the thread only.
+// Only the thread uses these.
 char packet[worker::kRoundHeaderBytes + ELASTIC_WORKER_ROUND_BYTES];
 
 class Lock {
@@ -388,7 +388,7 @@ void elastic_worker_begin_sockets(void) {
   const Lock lock;
   if (!state.is_member || ++state.depth > 1) return;
   state.before.count = 0;
-  // Without all of them no socket can be told from those of the round.
+  // Without all of them the sockets of the round cannot be told from others.
   if (!visit_sockets([](int, ino_t inode) { return state.before.add(inode); })) state.depth = 0;
 }
 

@@ -65,7 +65,7 @@ struct Channel {
 };
 
 Channel channel;
-uint64_t given_round = 0;  // plus 1; 0: that of the environment
+uint64_t given_round = 0;  // plus 1; 0: the environment's
 
 template <typename T>
 void set(T* word, T value) {

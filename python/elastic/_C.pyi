@@ -1023,7 +1023,7 @@ class WorkerTemplate:
     """
     def __init__(self, argv: list[str], *, env: dict[str, str] = {}, stdout_target: StreamTarget = StreamTarget.INHERIT, stderr_target: StreamTarget = StreamTarget.INHERIT, cpus: collections.abc.Sequence[int] = []) -> None:
         """
-        `env` is for this worker only and overrides all other variables. `cpus`: on which it may run; empty: those of this process.
+        `env` is for this worker only and overrides all other variables. `cpus`: on which it may run; empty: this process's.
         """
     def __repr__(self) -> str:
         ...
@@ -1552,7 +1552,7 @@ class Observer:
     def next(self, timeout: float | None = None) -> dict[str, typing.Any] | None:
         """
         The newest snapshot that was not returned before; None after `timeout` seconds.
-        Times are those of time.monotonic() on the coordinator's host, which is `now`.
+        Times are on the scale of time.monotonic() on the coordinator's host, which is `now`.
         """
 def check_token(run_id: str, *, token_file: str = '', token: str = '') -> None:
     """
@@ -1581,7 +1581,7 @@ def observer_token(run_id: str, *, token_file: str = '', token: str = '') -> str
     """
 def override_coordinator(host: str, port: int, *, run_id: str, timeout: float = 15.0, token_file: str = '', token: str = '') -> tuple[bool, str]:
     """
-    Tells the voter at this address to go on without the voters that are lost. Returns whether it does, and one sentence.
+    Orders the voter at this address to continue without the voters that are lost. Returns whether it does, and one sentence.
     """
 def store_backend(host: str, port: int, run_id: str, *, timeout: float = 5.0) -> RendezvousBackend:
     """

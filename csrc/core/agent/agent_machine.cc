@@ -96,7 +96,7 @@ void AgentMachine::on(const PolicyEvent& event) {
   if (std::holds_alternative<RendezvousLost>(event)) end_round();
 }
 
-// Workers that are kept wait for those of a node that joins: it joins when it can fork them.
+// Kept workers wait for the workers of a joining node, so the node joins when it can fork them.
 void AgentMachine::join() {
   join_at_.reset();
   if (const auto ready = std::exchange(ready_, std::nullopt)) decide(*ready);
@@ -184,7 +184,7 @@ void AgentMachine::decide(const PolicyEvent& event) {
   leave_if_done();
 }
 
-// It was to leave at a step that its workers do not reach any more.
+// The node was to leave at a step that its workers no longer reach.
 void AgentMachine::leave_if_done() {
   const bool is_pending = drain_until_ && is_departure_ && !is_finished_;
   if (!is_pending || !policy_.is_done() || drain_.is_reached()) return;
@@ -425,7 +425,7 @@ void AgentMachine::on(const rdzv::RoundOver& event) {
   if (round_ != nullptr && event.round == round_->round) end_round();
 }
 
-// The workers of all nodes have ended, or nothing is received about them any more.
+// The workers of all nodes have ended, or no further messages about them can arrive.
 void AgentMachine::end_round() {
   act(agent_action::EndRound{});
   if (is_finished_ && !is_flushing_) shutdown_at_ = now_;

@@ -77,12 +77,12 @@ using AgentInput =
 namespace agent_action {
 struct AwaitTemplate {};  // TemplateReady follows
 struct OpenStore {};      // a port for it, if this node is rank 0 of the next round: StoreOpened
-struct StartWorkers {};   // those of StartGroup or PrepareGroup, whose files exist
+struct StartWorkers {};   // the workers of StartGroup or PrepareGroup; their files exist
 struct CancelStart {};    // instead: StartCancelled follows
 struct ProbeStore {       // of the round, from this node: StoreUnreachable may follow
   Duration limit{};
 };
-struct EndRound {};        // of the workers of all nodes: its store is not needed any more
+struct EndRound {};        // of the workers of all nodes: its store is no longer needed
 struct EndExamination {};  // what is found later is of no round
 struct CollectStacks {};   // of the workers, before they are stopped: StacksCollected follows
 struct WriteStacks {       // that were collected last
@@ -147,7 +147,7 @@ struct AgentMachineOptions {
   Duration stop_grace{};
   // The stacks of the workers are collected before they are stopped after a failure.
   bool stacks_on_failure = false;
-  bool keeps_stacks = false;     // those of a hang are written, too
+  bool keeps_stacks = false;     // also writes the stacks of a hang
   Duration straggler_timeout{};  // of other ranks after the first exit with 0; zero: none
   // The node joins when the template of its workers is ready, or after this; nullopt: at once.
   std::optional<Duration> template_limit;
@@ -236,7 +236,7 @@ class AgentMachine {
   std::optional<Instant> port_at_;  // the next attempt
   bool is_opening_files_ = false;   // the workers start when their files exist
 
-  // Of the round; null before the first one.
+  // ---- The round. Null before the first one.
   std::shared_ptr<const RoundInfo> round_;
   std::vector<bool> has_started_;  // by local rank
   std::vector<bool> has_ended_;    // likewise

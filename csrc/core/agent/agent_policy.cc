@@ -277,7 +277,7 @@ void AgentPolicy::keep_workers(Context* context) {
   request_join(context);
 }
 
-// The others cannot go on without it, and new ones start when they have ended.
+// The others cannot continue without it, and new workers start when they have ended.
 void AgentPolicy::note_kept_exit(const WorkerExited& event, Context* context) {
   kept_exits_.push_back(event);
   if (round_ != nullptr && failures_.empty() && is_failure(event.exit)) {

@@ -276,7 +276,7 @@ class AgentPolicy {
   }
   // Every worker runs, and can take part in another round.
   bool can_continue() const { return can_cut(); }
-  // Its workers have succeeded, and it waits for those of the other nodes.
+  // Its workers have succeeded, and it waits for the workers of the other nodes.
   bool is_done() const { return state_ == AgentState::kSucceeded && !result_.job; }
   // By a signal, or because the job is over.
   bool is_being_stopped() const {
@@ -376,7 +376,7 @@ class AgentPolicy {
   int stop_requests_ = 0;
   int stop_signal_ = 0;  // of the last stop request
 
-  // Of the current round.
+  // ---- The current round.
   std::shared_ptr<const RoundInfo> round_;
   bool is_stopping_ = false;
   std::size_t started_ = 0;

@@ -43,7 +43,7 @@ void AgentPolicy::add_failure(const WorkerExited& event, Context* context) {
   if (context->from == AgentState::kHealthy) await_order(context);
 }
 
-// Of a worker that has ended while it waited for a round.
+// The failure of a worker that ended while it waited for a round.
 WorkerFailure AgentPolicy::kept_failure_of(const WorkerExited& event) {
   WorkerFailure failure = failure_of(event);
   if (failure.exit_code == 0) failure.exit_code = 1;
@@ -71,7 +71,7 @@ void AgentPolicy::await_order(Context* context) {
   deadline_ = add_saturating(context->now, kOrderTimeout);
 }
 
-// The job goes on without this node: the rendezvous learns of a leave, not of a failure.
+// The job continues without this node: the rendezvous receives a leave, not a failure.
 void AgentPolicy::leave_bad_node(const WorkerExited& event, Context* context) {
   note_failure(event, context);
   const auto failed =
@@ -150,7 +150,7 @@ void AgentPolicy::insert_failure(WorkerFailure failure) {
 
 int AgentPolicy::cause_rank() const { return failures_.empty() ? -1 : cause().local_rank; }
 
-// More is known about one failure: about the cause, or that another one is the cause.
+// More is known about one failure: its cause, or that a different failure is the cause.
 void AgentPolicy::send_cause_after(int changed, int before, Context* context) {
   const int now = cause_rank();
   if (now == changed || now != before) send_cause(context);

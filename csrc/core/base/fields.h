@@ -43,7 +43,7 @@ class FieldWriter {
   // reader refuses no name or text of this process.
   void name(std::string& value, std::size_t limit);
   void text(std::string& value, std::size_t limit);
-  // A name as it is, of a job or of a voter's address: changed, it could be that of another one.
+  // The exact name of a job or of a voter's address: a changed name could denote a different one.
   void exact_name(std::string& value, std::size_t limit);
   // Not a text, and not cut: whoever makes the value compares its size with the limit.
   void bytes(std::string& value, std::size_t limit);

@@ -1,6 +1,6 @@
 #pragma once
 
-// How a stream of bytes is split into messages, in every protocol here but that of a TCPStore: a
+// How a stream of bytes is split into messages, in every protocol here except a TCPStore's: a
 // frame is a u32 length and that many bytes.
 
 #include <cstddef>
@@ -52,7 +52,7 @@ class FrameBuffer {
 
   void append(std::string_view bytes);
   // kFrame: `payload` is the next frame's, valid until the next append(). kViolation: the stream
-  // cannot be used any more.
+  // is no longer usable.
   FrameStatus next(std::string_view* payload);
 
  private:

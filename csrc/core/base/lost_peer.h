@@ -1,6 +1,6 @@
 #pragma once
 
-// Failures that only follow another one: a rank that is lost breaks the connections of the others.
+// Failures that only follow from another failure: a lost rank breaks the others' connections.
 //
 // Pure.
 

@@ -15,8 +15,8 @@
 // workers stop at the step, and they leave the job. That ends the round for the rendezvous as any
 // leave does. The others are told that the round is over, which ends the wait of their ranks.
 //
-// A node whose workers have all finished does not leave: it waits for the end of the job. If that
-// is so of all that were to leave, the others go on at once.
+// A node whose workers have all finished does not leave: it waits for the end of the job. If this
+// applies to every node that was to leave, the others continue at once.
 //
 // Nodes that join: a departure without nodes. The round ends at the step that every rank has
 // reached, or at once if a rank has reported no step, or cannot continue. If nodes leave at the
@@ -24,7 +24,7 @@
 // step, in the time that they had. Every node keeps the notice, and repeats it to a
 // coordinator that takes over: that one withdraws the step, and begins anew if nodes still wait.
 //
-// Until the release nothing is final: the step can be withdrawn, and every rank goes on with it. It
+// Until the release nothing is final: the step can be withdrawn, and every rank then continues. It
 // is withdrawn if the round ends for another reason, if the whole job is to stop, and at the
 // deadline. After it only the leave, or the loss, of the nodes that were released can follow. A
 // coordinator that takes over between the two finds a node that leaves, and holds the step as

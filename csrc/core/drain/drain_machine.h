@@ -61,7 +61,7 @@ struct Replied {
 struct GrowthDue {
   int nodes = 0;
 };
-// It is not any more.
+// The round no longer has to end for more nodes.
 struct GrowthOff {};
 // As rdzv::ClockGap.
 struct ClockGap {
@@ -229,10 +229,10 @@ class DrainMachine {
   Instant now_;
   std::vector<DrainAction>* out_ = nullptr;
 
-  // Of the notice.
+  // ---- The notice.
   std::string reason_;
   Instant deadline_;
-  bool is_departure_ = false;  // nodes leave or join, and the job goes on
+  bool is_departure_ = false;  // nodes leave or join, and the job continues
   int joining_ = 0;            // nodes for which the round is to end
   Instant growth_deadline_;    // of their wait for a step
   bool stops_job_ = false;     // if they cannot
@@ -240,7 +240,7 @@ class DrainMachine {
   bool withdraws_ = false;     // a step for nodes that join, perhaps of an earlier coordinator
   std::vector<NodeId> leaving_;
   std::vector<NodeId> released_;  // of these: were told to leave
-  // Of the last departure that was given up.
+  // ---- The last departure that was given up.
   std::vector<NodeId> given_up_;
   std::string given_up_reason_;
   Instant gathers_until_;
@@ -252,7 +252,7 @@ class DrainMachine {
   std::vector<std::uint64_t> observers_;
   std::string announced_;  // the last line of announce_once()
 
-  // Of the round.
+  // ---- The round.
   std::uint64_t round_ = 0;
   int num_members_ = 0;
   std::map<NodeId, Node> nodes_;
@@ -265,7 +265,7 @@ class DrainMachine {
   Tally tally_;                          // of nodes_
   std::optional<Instant> first_report_;  // when a rank has reported a step
 
-  // Of the agreement.
+  // ---- The agreement.
   drain::Order::Kind sent_ = drain::Order::Kind::kAsk;
   std::uint64_t proposal_ = 0;
   std::int64_t step_ = drain::kNoStep;

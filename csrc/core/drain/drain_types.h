@@ -70,7 +70,7 @@ struct Reply {
   Kind kind = Kind::kSteps;
   std::uint64_t round = 0;
   std::uint64_t proposal = 0;
-  // Of the running workers that report steps: these take part. kWaiting: all workers that run.
+  // Number of running workers that report steps, and so take part. kWaiting: of all that run.
   std::int32_t reporting = 0;
   std::int64_t newest = kNoStep;
   std::int64_t oldest = kNoStep;
@@ -93,7 +93,7 @@ struct Reply {
 // From an agent to its guardian: reads the steps in the workers' pages, or writes the step at which
 // the workers stop to the pages of those that report steps. kAsk and kTentative are answered by a
 // StopStepEvent; after kTentative one follows when all of these workers wait, if that is wanted;
-// after kCommit one when these workers have stopped, and another one when they have exited with 0.
+// after kCommit one when these workers have stopped, and a second when they have exited with 0.
 struct StopStepRequest {
   Order::Kind kind = Order::Kind::kAsk;
   std::uint64_t proposal = 0;

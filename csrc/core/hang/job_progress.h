@@ -46,14 +46,14 @@ class JobProgress {
   void note_reply(const NodeId& id);
   bool all_have_replied() const { return num_replies_ == nodes_.size(); }
 
-  // Of the ranks that report; nullopt: none does.
+  // The last progress of any rank that reports; nullopt: no rank does.
   std::optional<Instant> last_progress() const;
   Duration given_limit() const;    // the shortest one; zero: none is given
   Duration section_limit() const;  // the longest one; zero: no section with a limit is open
 
   // Divides the nodes with ranks that report: the slowest rank of a node that lags has made no
-  // progress since the threshold. Gives the nodes that begin to lag; nodes that end to lag have no
-  // straggler any more.
+  // progress since the threshold. Returns the nodes that begin to lag; nodes that stop lagging no
+  // longer have a straggler.
   std::vector<Node*> divide(Instant threshold);
   // In the order of nodes.
   std::vector<const Node*> lagging() const;

@@ -31,11 +31,11 @@ constexpr std::size_t kFramesMax = 100;
 // Parts of the path of a file that does not belong to the user.
 constexpr std::string_view kLibraryPaths[] = {"/site-packages/", "/dist-packages/", "/lib/python",
                                               "<frozen "};
-// Of library frames in which a worker waits for other ranks: collectives, and a backward pass that
-// has hooks of DistributedDataParallel.
+// Path fragments of library frames in which a worker waits for other ranks: collectives, and a
+// backward pass that has hooks of DistributedDataParallel.
 constexpr std::string_view kWaitingPaths[] = {"/torch/distributed/", "/torch/autograd/graph.py",
                                               "/torch/nn/parallel/distributed.py"};
-// Of the frames that run the user's script: they are left out.
+// Path fragments of the frames that run the user's script, which are left out.
 constexpr std::string_view kRunnerPaths[] = {"/elastic/_warm/", "/elastic/worker/auto.py",
                                              "<frozen runpy>"};
 // Functions that only call what was decorated.

@@ -35,7 +35,7 @@ std::string describe_stacks(const std::vector<WorkerEvidence>& workers);
 // with the number of ranks, also if all of them are at one place.
 class StackGroups {
  public:
-  // Of one node. A group without ranks is ignored.
+  // Adds a group of one node. A group without ranks is ignored.
   void add(hang::StackGroup group);
   // Ranks are sorted, the groups are in the order of their first rank.
   std::vector<hang::StackGroup> take();

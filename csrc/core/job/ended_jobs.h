@@ -1,7 +1,7 @@
 #pragma once
 
-// The results of jobs that have ended and are not kept any more, for nodes that were lost before
-// the end and come back after it. Without it such a node would wait for a next job of the id, which
+// The results of jobs that have ended and are no longer kept, for nodes that were lost before
+// the end and return after it. Without it such a node would wait for a next job of the id, which
 // nobody starts. Pure: the caller passes the time.
 
 #include <chrono>

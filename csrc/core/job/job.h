@@ -69,7 +69,7 @@ class Job {
   // As RendezvousMachine. REQUIRES: settings.validate().ok()
   Job(std::string id, JobSettings settings, Instant now, Duration start_hold);
 
-  // As those of RendezvousMachine, on a new object.
+  // The same as RendezvousMachine's, on a new object.
   Status restore(std::string_view bytes, Instant now) {
     Status fault = rendezvous_.restore(bytes, now);
     note_generation();
@@ -108,7 +108,7 @@ class Job {
   succession::RoundGate& gate() { return gate_; }
   const succession::RoundGate& gate() const { return gate_; }
   std::optional<succession::Proposal> take_proposal() { return gate_.take_proposal(rendezvous_); }
-  // The record is not kept any more: nothing is held from now on.
+  // The record is no longer kept: nothing is held from now on.
   void turn_off_gate() { gate_ = succession::RoundGate(id_); }
   const HangWatch& hangs() const { return hangs_; }
   // What observers see of the agreed step; "": no notice was given.

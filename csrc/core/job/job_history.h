@@ -33,7 +33,7 @@ class JobHistory {
   const std::vector<ObservedRound>& rounds() const { return rounds_; }
   // When the first round was formed.
   std::optional<Instant> began() const { return began_; }
-  // The time in which a round ran. Of a job that reports steps: from the first step of each round,
+  // The time in which a round ran. If the job reports steps: from the first step of each round,
   // without the time in which it hung.
   Duration running(Instant now) const;
 
@@ -41,7 +41,7 @@ class JobHistory {
   ObservedRound* current(std::uint64_t round);
   std::string describe_failure(const ObservedRound& round) const;
   void end_current(Instant now);
-  // Of the current round.
+  // How long the current round has run.
   Duration ran(Instant now) const;
 
   std::vector<ObservedRound> rounds_;

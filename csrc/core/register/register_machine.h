@@ -110,7 +110,7 @@ struct Elected {
 struct Deliver {
   Record record;
 };
-// This node is not the coordinator any more. What was proposed and not delivered is undecided.
+// This node is no longer the coordinator. What was proposed and not delivered is undecided.
 struct Deposed {
   std::string reason;
 };

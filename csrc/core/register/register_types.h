@@ -158,7 +158,8 @@ struct HandOver {
   bool operator==(const HandOver&) const = default;
 };
 
-// Asks for the record that the voter reported with its vote; not answered if it has another one.
+// Asks for the record that the voter reported with its vote; not answered if it has a different
+// one.
 struct Fetch {
   Newness newness;
 

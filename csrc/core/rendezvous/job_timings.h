@@ -1,6 +1,6 @@
 #pragma once
 
-// The timings of a job: the durations among its settings. They are those of the first node; every
+// The timings of a job: the durations among its settings. The first node's timings apply; every
 // other node uses them in place of its own and logs the difference.
 
 #include <string>
@@ -24,7 +24,7 @@ inline constexpr std::pair<const char*, Duration JobSettings::*> kTimings[] = {
 
 void copy_timings(const JobSettings& from, JobSettings* to);
 
-// One sentence for the node's log; "" if its own timings are those of the job.
+// One sentence for the node's log; "" if its own timings equal the job's.
 std::string describe_timing_difference(const JobSettings& job, const JobSettings& own);
 
 }  // namespace elastic::core

@@ -71,7 +71,7 @@ std::vector<Liveness::Loss> Liveness::take_lost(Instant now) {
   std::vector<Loss> lost;
   if (now < check_at_) return lost;
   check_at_ = Instant::max();
-  int closed = 0;  // counted at the end: the deadlines of this scan are those of all of them
+  int closed = 0;  // counted at the end: this scan uses the deadlines of all of them
   for (auto it = last_seen_.begin(); it != last_seen_.end();) {
     const LastSeen& entry = it->second;
     if (deadline(entry) > now) {

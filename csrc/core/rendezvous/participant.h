@@ -54,7 +54,7 @@ enum class ParticipantInput : std::uint8_t {
   kStale,  // a round or restart that is known or over
   kRestart,
   kEvicted,
-  kRejected,  // refused, timed out, or the rendezvous cannot be reached any more
+  kRejected,  // refused, timed out, or the rendezvous can no longer be reached
   kClosed,
 };
 inline constexpr std::size_t kParticipantInputs = 11;

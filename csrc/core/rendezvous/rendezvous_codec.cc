@@ -18,8 +18,8 @@ namespace {
 
 constexpr std::uint32_t kStateMagic = 0x5A445245;  // "ERDZ"
 
-// Of a node and its place in the round, about: so that an encoder need not copy what it has
-// written.
+// Approximate size of a node and its place in the round, reserved so that an encoder need not copy
+// what it has written.
 constexpr std::size_t kEncodedNodeBytes = 320;
 
 // Visits values for writing.

@@ -220,7 +220,7 @@ inline bool is_of_a_round(const RendezvousAction& action) {
          std::holds_alternative<rdzv::Restart>(action);
 }
 
-// It is not a node of the job any more; until it joins again its heartbeats are ignored.
+// It is no longer a node of the job; until it joins again its heartbeats are ignored.
 inline bool removes_node(const RendezvousAction& action) {
   return std::holds_alternative<rdzv::Evicted>(action) ||
          std::holds_alternative<rdzv::Refused>(action) ||

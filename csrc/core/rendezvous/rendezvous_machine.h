@@ -59,7 +59,7 @@ Status compare_settings(const JobSettings& job, const JobSettings& node);
 // is one too many, and runs something else, is refused.
 inline constexpr std::string_view kProgramSetting = "program";
 
-// Of encode().
+// The version of encode()'s format.
 inline constexpr std::uint16_t kStateVersion = 8;
 
 // One node of the job, for status displays.
@@ -72,7 +72,7 @@ struct NodeStatus {
   Duration silence{};       // since its last message
   bool hosts_coordinator = false;
 };
-// How a coordinator that was elected continues the job of another one (docs/high-availability.md).
+// How an elected coordinator continues its predecessor's job (docs/high-availability.md).
 struct RendezvousSuccession {
   std::uint64_t term = 1;  // of the new coordinator: its rounds have it
   NodeId successor;        // the node whose process runs it; zero: a separate program
@@ -107,7 +107,7 @@ class RendezvousMachine {
   // The current round, or the last one while the next is being formed; round 0 before the first.
   const RoundRecord& record() const { return round_.record; }
   const std::vector<RoundMember>& members() const { return round_.members; }  // by node rank
-  // Of record(), without those that have left or were lost.
+  // The members of record() that have neither left nor been lost.
   int members_left() const {
     return round_.tally.finished + round_.tally.unfinished + round_.missing;
   }
@@ -141,7 +141,7 @@ class RendezvousMachine {
   // that does not resume is lost after node_timeout and a second.
   Status succeed(std::string_view bytes, const RendezvousSuccession& succession, Instant now);
   bool has_resumed() const;  // after succeed(): a known node came back, or the job is closed
-  // No node comes back: the next job of the id begins. Round numbers go on.
+  // No node returns: the next job with this id begins. Round numbers continue.
   void begin_anew(const JobSettings& settings, Instant now);
   Duration takeover_limit() const;  // until such a node is lost; zero: the round was formed here
 
@@ -342,7 +342,7 @@ class RendezvousMachine {
   std::string neighbours_;           // as set_neighbours()
   bool awaits_grow_ = false;         // as await_grow()
   bool holds_growth_ = false;     // until the job ends; nodes that know why say so when they resume
-  bool is_one_program_ = true;    // every node so far named that of the settings
+  bool is_one_program_ = true;    // every node so far named the settings' program
   bool has_resumes_ = false;      // somebody knew a machine before this one
   bool is_next_job_due_ = false;  // begin_next_job() is called at the end of this step
   Instant growth_from_ = Instant::min();     // the round does not grow before

@@ -168,7 +168,7 @@ bool RendezvousMachine::answer_closed(const rdzv::Resume& event) {
   return false;
 }
 
-// A node that resumes its round, and is not known here, must not have the rank of another one.
+// A node that resumes its round, and is not known here, must not have another node's rank.
 bool RendezvousMachine::may_take_static_rank(const NodeInfo& node) {
   Status fault = check_static_rank(node, true);
   if (!fault.ok()) {

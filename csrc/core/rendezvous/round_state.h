@@ -69,7 +69,7 @@ enum class RoundOrigin : std::uint8_t {
   kOwn,      // it has formed the round, or has begun the generation
 };
 
-// Instant::max(): not armed. The order is that of the encoding.
+// Instant::max(): not armed. They are encoded in this order.
 enum class Timer : std::uint8_t {
   kStartHold,      // no round completes before
   kLastCall,       // the first round completes with the nodes that have joined

@@ -12,7 +12,7 @@ EndProof::Step EndProof::session_began(const std::string& address) {
 
 EndProof::Step EndProof::session_closed() {
   is_closed_ = true;
-  // A test that is not finished goes on: if it is answered, its connection shows the end as well.
+  // An unfinished test continues: if it is answered, its connection shows the end as well.
   return knowledge_ == Knowledge::kReached ? Step::kDial : Step::kNone;
 }
 

@@ -21,7 +21,7 @@
 // costs time only.
 //
 // The proof is false if both directions are rejected for that long, and if the address that
-// answered is that of a forwarder which ends with its sessions. The node is evicted earlier than
+// answered belongs to a forwarder which ends with its sessions. The node is evicted earlier than
 // the grace allows, and joins again as soon as it can.
 //
 // Pure; one object for each node.
@@ -38,7 +38,7 @@ class EndProof {
     kTest,   // connect to the address, when there is time for it
     kDial,   // connect to it at once, and keep the connection until its end is known
     kAgain,  // the same, after that time
-    kDrop,   // the connection is not needed any more
+    kDrop,   // the connection is no longer needed
     kEnded,  // the process of the node has ended
   };
 

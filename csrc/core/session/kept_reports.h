@@ -38,7 +38,8 @@ class KeptReports {
   // What follows a Join: the node's own notice, while it has time left and no order has answered
   // it. The coordinator to which it was sent may not have known the node.
   std::optional<drain::Notice> after_join(Instant now) const;
-  // What follows the reply that the round goes on: before, the coordinator does not know the round.
+  // What follows the reply that the round continues: before it the coordinator does not know the
+  // round.
   std::optional<hang::NodeProgress> after_resumed(Instant now);
 
  private:
@@ -51,7 +52,7 @@ class KeptReports {
 
   std::optional<Kept<hang::RankFinished>> finished_;
   std::optional<Kept<drain::Notice>> notice_;
-  bool is_unanswered_ = false;  // notice_ is this node's own, and not that of an order
+  bool is_unanswered_ = false;  // notice_ is this node's own, not an order's
   std::optional<Kept<drain::Notice>> joining_;
   std::optional<Kept<hang::NodeProgress>> progress_;
   bool is_progress_known_ = false;

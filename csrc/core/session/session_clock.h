@@ -63,8 +63,8 @@ class SessionClock {
 
   // ---- The search for a coordinator.
 
-  // `continues`: the last search goes on if no coordinator with a majority of its voters
-  // acknowledged a heartbeat since. It goes on, too, if the last coordinator had no majority, but
+  // `continues`: the last search is resumed if no coordinator with a majority of its voters has
+  // acknowledged a heartbeat since. It is also resumed if the last coordinator had no majority, but
   // leaves time for one attempt.
   void start_search(Duration limit, bool continues = false);
   void limit_search(Duration limit) { search_->limit = limit; }

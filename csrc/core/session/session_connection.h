@@ -42,8 +42,8 @@ class SessionConnection {
 
   // The index of the connection's endpoint, or of the endpoint to try next.
   std::size_t endpoint() const { return endpoint_; }
-  // `keeps_backoff`: the connection led to a process that does not coordinate the job, or does not
-  // any more.
+  // `keeps_backoff`: the connection led to a process that does not, or no longer does,
+  // coordinate the job.
   void start_search(const Status& why, bool keeps_backoff = false);
   void set_error(const Status& why);
   // Selects the next endpoint, and returns how long to wait before the next attempt.
@@ -54,7 +54,7 @@ class SessionConnection {
   // The next attempt connects to this address, which is tried in turn with the endpoints from now
   // on, in place of an earlier one. The backoff starts again unless it is the same address.
   void redirect(std::string address);
-  // Of the next attempt; "": its endpoint is one of the list.
+  // Where the next attempt was redirected to; "": its endpoint is one of the list.
   std::string redirected_address() const {
     return endpoint_ < num_listed_ ? "" : endpoints_[endpoint_];
   }
@@ -81,8 +81,8 @@ class SessionConnection {
  private:
   std::string endpoint_name() const;
   std::string error() const;
-  // Whether a coordinator of the job has answered. One of several endpoints may be that of a
-  // process that only directs to the coordinator.
+  // Whether a coordinator of the job has answered. At one of several endpoints there may be a
+  // process that only redirects to the coordinator.
   bool was_found() const { return num_listed_ == 1 ? was_open_ : term_ > 0; }
 
   const std::size_t num_listed_;        // constant after construction

@@ -16,8 +16,8 @@
 // While no coordinator replies, attempts are repeated with backoff, the first one at once. The
 // limit is join_timeout for a node that was never in a round, and store_grace for one that holds a
 // round. It counts from the last reply of a coordinator that reached a majority of its voters: one
-// that is cut off from them cannot end the round, and the others go on without this node. Time in
-// which this process was stopped does not count, and after such a gap there is time for at least
+// that is cut off from them cannot end the round, and the others continue without this node. Time
+// in which this process was stopped does not count, and after such a gap there is time for at least
 // one whole attempt.
 //
 // The timings are the job's: those that the coordinator sends replace this node's own.
@@ -26,8 +26,8 @@
 // heartbeats: the reply would be Evicted.
 //
 // A session ends in steps: the last messages are acknowledged, the coordinator in this process has
-// no sessions any more, and the store that keeps the record has it back. Each step begins with a
-// tick, never with the event that ends the one before: what that event came from may be destroyed.
+// no sessions left, and the store that keeps the record has it back. Each step begins with a tick,
+// never with the event that ends the previous one: the sender of that event may be destroyed.
 
 #include "core/session/session_machine.h"
 
@@ -251,7 +251,7 @@ void SessionMachine::on(const Tick&) {
 }
 
 // A coordinator without a majority of its voters gives up after store_grace. The node may have been
-// without one for longer, and the nodes that have one go on.
+// without one for longer, and the nodes that have one continue.
 void SessionMachine::check_majority() {
   if (!clock_.is_majority_overdue()) return;
   clock_.stop_waiting_for_majority();

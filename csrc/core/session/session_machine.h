@@ -76,7 +76,7 @@ class SessionMachine {
   struct ClockGap {
     Duration gap{};
   };
-  // The job of this node has dissolved: another job of the same id goes on, whose coordinator
+  // The job of this node has dissolved: another job with the same id continues, whose coordinator
   // accepts sessions at `address`. The node stops its workers and joins it.
   struct Displaced {
     std::string address;
@@ -160,7 +160,7 @@ class SessionMachine {
     std::string message;
     std::optional<Instant> deadline = {};  // the time that follows the message's ", gives up"
   };
-  // The last action but those of the end.
+  // The last action, except for the actions of the end.
   struct Lost {
     int exit_code = 0;
     std::string message;
@@ -275,7 +275,7 @@ class SessionMachine {
   bool is_misdirected_ = false;
   Duration override_timeout_{};
   bool is_held_ = false;  // the workers were stopped, and the node waits for a coordinator
-  // What the end of the session waits for, and until when; the last value: nothing any more.
+  // What the end of the session waits for, and until when; the last value: nothing is left.
   enum class EndStep : std::uint8_t { kNone, kMessages, kCoordinator, kRecord, kOver };
   EndStep end_step_ = EndStep::kNone;
   std::optional<Instant> end_step_until_;

@@ -111,7 +111,7 @@ class SessionOutbox {
   std::uint64_t restarted_round_ = 0;
   std::uint64_t round_over_ = 0;
   bool was_evicted_while_done_ = false;
-  bool was_displaced_ = false;  // and had no round since: its rank was that of another job
+  bool was_displaced_ = false;  // and had no round since: its rank belongs to another job
   std::optional<Instant> unacknowledged_since_;  // stamp of the last message
 };
 

@@ -1,7 +1,7 @@
 #pragma once
 
-// Which addresses a node dials to find its coordinator: in which order those of a name, which
-// address without a name look-up, and whether it may run the coordinator itself.
+// Which addresses a node dials to find its coordinator: the order of a name's addresses, which
+// address needs no name look-up, and whether the node may run the coordinator itself.
 //
 // Pure. Not thread-safe. `Address` can be copied, and text() is "10.0.0.7:29400".
 
@@ -16,9 +16,9 @@
 
 namespace elastic::core {
 
-// The order of the addresses of one name, which may be those of several hosts (a headless
-// Kubernetes service): those that did not lead to the job come last, so that each of them is tried
-// in turn. Which of them hosts the coordinator: host/coordinator/hosting.h.
+// The order of the addresses of one name, which may belong to several hosts (a headless Kubernetes
+// service): addresses that did not lead to the job come last, so that each of them is tried in
+// turn. Which of them hosts the coordinator: host/coordinator/hosting.h.
 template <typename Address>
 class AddressOrder {
  public:

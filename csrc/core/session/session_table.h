@@ -39,7 +39,7 @@ enum class SessionInput : std::uint8_t {
   kRetryDue,
   kLogDue,
   kSearchExpired,
-  kAuthorityLost,  // the coordinator has no authority any more, or no majority for too long
+  kAuthorityLost,  // the coordinator has lost its authority, or had no majority for too long
 };
 inline constexpr std::size_t kSessionInputs = 15;
 

@@ -89,7 +89,7 @@ struct SuccessionHello {
   bool operator==(const SuccessionHello&) const = default;
 };
 
-// The session is that of an observer, not of a node: the fields about the node are ignored.
+// The client is an observer, not a node: the fields about the node are ignored.
 struct ObserverRequest {
   bool workers = false;  // with the state of each worker
 
@@ -116,12 +116,12 @@ struct ClientHello {
   std::optional<std::vector<std::string>> endpoints = {};
   // A port at which this node's agent and its guardian listen until both have ended. Extension 4.
   std::optional<std::uint16_t> liveness_port = {};
-  // The coordinator to which another one has sent this node, which has found none since. Extension
+  // The coordinator to which a former one has sent this node, which has found none since. Extension
   // 5. A member that was asked to run the coordinator learns from it that it was named.
   std::optional<succession::Successor> successor = {};
   // Extension 128. A coordinator that does not know observers refuses the session.
   std::optional<ObserverRequest> observer = {};
-  // The session is that of an elected coordinator, which announces itself at the job's endpoint;
+  // The client is an elected coordinator, which announces itself at the job's endpoint;
   // the fields about a node are ignored. Incumbent is the reply. Extension 129, as 128.
   std::optional<succession::Incumbent> announced = {};
 
@@ -154,7 +154,7 @@ struct ObserverReady {};
 struct RequestStacks {};
 
 // An observer requests that all ranks stop at one step, or that a node leaves at one. Needs the
-// token of the job, if there is one: that of its observers only reads.
+// token of the job, if there is one: an observer's token only allows reading.
 struct RequestDrain {
   drain::Notice notice;                  // without a departure
   std::optional<std::string> node = {};  // that leaves: its name, its host or its address
@@ -211,13 +211,13 @@ struct Counts {
   bool operator==(const Counts&) const = default;
 };
 
-// The job's timings: those of its first node. Every node uses them instead of its own. Sent with
-// the first reply to a join, and again when a new generation of the job has others.
+// The job's timings, which its first node decides. Every node uses them instead of its own. Sent
+// with the first reply to a join, and again when a new generation of the job has others.
 struct Timings {
   JobSettings settings;  // only its timings are sent
 };
 
-// The coordinator ends before the job does. The client searches for another one at the endpoint.
+// The coordinator ends before the job does. The client searches for a new one at the endpoint.
 struct Leaving {
   std::string reason;
 

@@ -36,7 +36,8 @@ struct JobRecord {
 // The format of a record and of the state in it, as one number. A build reads its own one only.
 std::uint32_t record_format();
 
-// "": voters keep a record of this size. Otherwise one sentence. `limit`: another one for tests.
+// "": voters keep a record of this size. Otherwise one sentence. `limit`: tests use a different
+// one.
 std::string check_record_size(std::size_t bytes, std::size_t limit = reg::kContentBytesMax);
 
 std::string encode_record(const JobRecord& record);

@@ -5,16 +5,16 @@
 //
 //   nothing is stored          claims the office, under term 1 of a new lineage
 //   no process holds it        claims it under the next term, in its turn
-//   a holder without address   waits for the address; after node_timeout it claims the office
+//   a holder without address   waits for the address; after node_timeout it claims the role
 //   an address                 connects to it
 //   the address of the coordinator that it has lost: asks whether that lives (below)
 //
-// Nothing but the compare-and-set decides who holds the office, and nothing of a former holder is
-// stored any more: no decision of two coordinators is in force (R3, R4 of docs/register.md). There
-// is no lease and no clock. A coordinator that is cut off from the store gets nothing into force,
-// and gives up after store_grace (R5). The coordinator's writes hold the whole state: whatever
-// happens while one is pending is in the next one. A write whose answer was lost is judged by what
-// is read next: whether the stored content is the one that was proposed.
+// Only the compare-and-set decides which process holds the role, and nothing of a former holder is
+// stored after it: decisions of two coordinators are never in force (R3, R4 of docs/register.md).
+// There is no lease and no clock. A coordinator that is cut off from the store gets nothing into
+// force, and gives up after store_grace (R5). The coordinator's writes hold the whole state:
+// whatever happens while one is pending is in the next one. A write whose answer was lost is judged
+// by what is read next: whether the stored content is the one that was proposed.
 //
 // One bad link must not end an office: a node that cannot reach the coordinator writes a challenge
 // into the record. A coordinator that lives reads its record again and again, and answers by a
@@ -121,7 +121,7 @@ void KeptMachine::on(const Unreachable& event) {
   if (has_ended) ended_at_ = add_saturating(now_, turn());
 }
 
-// The coordinator of the record, or another one: nothing is known against it.
+// The coordinator of the record, or its successor, was found: nothing is known against it.
 void KeptMachine::found() {
   is_lost_ = is_refused_ = false;
   ended_at_.reset();
@@ -254,7 +254,7 @@ void KeptMachine::written(const Result<StoredWrite>& answer, Instant now,
   begin(now, actions);
   end_call();
   if (answer.ok()) {
-    // The other one's: nothing is there any more, or its bytes.
+    // A conflict: the value is gone, or holds the other writer's bytes.
     const bool is_there = answer->was_set || !answer->now.bytes.empty();
     if (answer->was_set) refresh_at_ = add_saturating(now_, kRefreshInterval);
     load(is_there ? std::optional(answer->now) : std::nullopt);
@@ -544,7 +544,7 @@ Duration KeptMachine::answer_time() const {
   return time + 3 * slowest_call_;  // it may be reading, reads, and writes
 }
 
-// Of a job that has begun, by rank. Before that every node is as good as another.
+// By rank, once the job has begun. Before that all nodes are equal.
 Duration KeptMachine::turn() {
   const double part = rng_.next_fraction();
   const bool has_begun = stored_ && stored_->content.round > 0 && !stored_->content.is_result;

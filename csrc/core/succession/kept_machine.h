@@ -1,11 +1,11 @@
 #pragma once
 
 // One process's part in the succession of its job's coordinator where a store keeps the record:
-// etcd, a file, a TCPStore, or a class of the user. The same events and actions as those of the
+// etcd, a file, a TCPStore, or a class of the user. It has the same events and actions as the
 // machine over the voters' register (succession_machine.h).
 //
 // The store decides: one value, replaced by compare-and-set. A process that finds no coordinator in
-// it claims the office under the next term, starts a coordinator and writes its address; the others
+// it claims the role under the next term, starts a coordinator and writes its address; the others
 // read that address and hold sessions with it. What the coordinator decides is stored before it is
 // sent. A node whose session is open makes no call of the store.
 //
@@ -41,7 +41,7 @@ struct KeeperWrite {
   std::string bytes;
   std::optional<std::string> token;  // of the version to replace; nullopt: nothing is there
 };
-// Until the version is another one, or until then.
+// Wait until the version has changed, or until then.
 struct KeeperWait {
   std::optional<std::string> token;
   Instant until;
@@ -76,18 +76,18 @@ class KeptMachine {
   void written(const Result<StoredWrite>& answer, Instant now, std::vector<Action>* actions);
   // `is_watched`: false: the store reports no changes, and is polled from now on.
   void waited(bool is_watched, Instant now, std::vector<Action>* actions);
-  // The pending call is a wait, and another one is due.
+  // The pending call is a wait, and a different call is due.
   bool must_interrupt() const;
   std::optional<Instant> next_deadline() const;
 
   const std::optional<Incumbent>& incumbent() const { return incumbent_; }
   bool is_coordinator() const { return role_ == Role::kStarting || role_ == Role::kCoordinator; }
   // Where the session of this process finds the coordinator, as far as it knows; "": nowhere yet.
-  // It goes on trying while the coordinator counts as lost.
+  // The session keeps trying while the coordinator counts as lost.
   const std::string& address() const { return followed_.address; }
   // Why there is none, for messages.
   std::string explain() const;
-  // After Resign: this process holds no office, and no claim of it is pending.
+  // After Resign: this process does not hold the role, and no claim of it is pending.
   bool is_released() const { return !is_coordinator() && pending_ != Pending::kWrite; }
 
  private:

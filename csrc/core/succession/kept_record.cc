@@ -8,7 +8,7 @@ namespace elastic::succession {
 namespace {
 
 constexpr std::uint32_t kKeptMagic = 0x50454B45;  // "EKEP"
-// Of this value, and of the content in it.
+// The formats of this value and of the content in it.
 std::uint64_t format() { return (std::uint64_t{1} << 32) | record_format(); }
 
 template <typename Visitor>

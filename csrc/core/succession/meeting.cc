@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::size_t kAnnouncedMax = 4096;  // as the jobs of a coordinator
 
-// Of two lineages the one with the greater key goes on.
+// The lineage with the greater key continues.
 auto key_of(const Incumbent& one) {
   return std::tuple(one.replaces.size(), one.term, ~one.lineage.high, ~one.lineage.low);
 }

@@ -1,6 +1,6 @@
 #pragma once
 
-// Two coordinators of one job id, and which of them goes on (R8). Pure.
+// Two coordinators of one job id, and which of them continues (R8). Pure.
 //
 // An elected coordinator announces itself at the job's endpoint, where another process may have
 // begun a job of the same id. Both sides decide by the same function, so they decide alike.
@@ -32,10 +32,10 @@ enum class Meeting : std::uint8_t {
   kTheirs,  // two lineages: this job dissolves, and its nodes join the other one
 };
 
-// `ours`: the coordinator of this process; nullopt: its job has no record. Of two lineages the one
-// that replaces more of them goes on: a lineage that an operator has begun replaces the former one
-// and all that this one had replaced. Then the one with the higher term: it was elected to continue
-// a job that existed before. Then the one with the smaller lineage. That is a total order, so that
+// `ours`: the coordinator of this process; nullopt: its job has no record. The lineage that
+// replaces more lineages continues: one that an operator has begun replaces the former one and all
+// that the former one had replaced. If equal, the higher term wins: it was elected to continue a
+// job that existed before. If equal again, the smaller lineage wins. That is a total order, so that
 // of several lineages one is left.
 Meeting meet(const std::optional<Incumbent>& ours, const Incumbent& theirs);
 

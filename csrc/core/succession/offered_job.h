@@ -50,7 +50,7 @@ class OfferedJob {
 class NamedSuccessor {
  public:
   // A process has named it. `is_from_coordinator`: the one that ends. Returns the address to go to:
-  // that of a later one that was named before, if there is one.
+  // a later successor's that was named before, if there is one.
   std::string note(const Successor& successor, const std::string& address,
                    bool is_from_coordinator);
   // A coordinator has answered.

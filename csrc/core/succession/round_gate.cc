@@ -1,9 +1,9 @@
 // Theory of operation. A proposal is the machine's whole state when it is taken. One proposal is
 // open at a time: steps that follow before it is in force make the gate dirty, and are part of the
 // next one. Actions are held in the order in which they were emitted, each with the number of the
-// proposal that must be in force before it may be sent: for a decision that of the proposal that
-// will contain it, and for what follows it the last one's. So no node receives anything that was
-// decided after something that it may not know yet.
+// proposal that must be in force before it may be sent: a decision waits for the proposal that will
+// contain it, and an action after it for the last such proposal. This guarantees that no node sees
+// a decision before the decisions that it depends on.
 
 #include "core/succession/round_gate.h"
 

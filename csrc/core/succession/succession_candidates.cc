@@ -102,9 +102,9 @@ void Machine::on(const Nodes& event) {
   update_candidates();
 }
 
-// Of many nodes only as many are probed as there may be voters, and some more in case that one is
-// lost: on different hosts, spread over the topology hints, and members before spares. One that
-// does not answer makes place for another one.
+// Only as many nodes are probed as there may be voters, plus some in reserve for a loss: on
+// different hosts, spread over the topology hints, members before spares. A node that does not
+// answer is replaced by the next one.
 void Machine::choose_probed() {
   const Present present(office_.nodes, settings_.self.node);
   std::erase_if(office_.silent, [&](const NodeId& node) { return present.find(node) == nullptr; });

@@ -38,7 +38,7 @@ struct Received {
 struct ConnectionEnded {
   ConnectionId connection = 0;
 };
-// The timings of the job, which its first node decides; those of the settings until then.
+// The timings of the job, which its first node decides; the settings' timings until then.
 struct Timings {
   Duration node_timeout{};
   Duration store_grace{};
@@ -128,7 +128,7 @@ struct StartCoordinator {
   // was decided yet.
   bool is_kept = false;
 };
-// The coordinator in this process has no authority any more: it sends `successor` to its sessions
+// The coordinator in this process has lost its authority: it sends `successor` to its sessions
 // where it is known (session::Incumbent with is_elsewhere), ends them (session::Leaving with
 // `reason`), and directs later clients of the job to the successor.
 struct StopCoordinator {

@@ -120,7 +120,7 @@ void Machine::ask_voters() {
   ask_at_ = add_saturating(now_, ask_wait_);
 }
 
-// Returns whether the incumbent is another one than before, or has moved.
+// Returns whether the incumbent has changed, or has moved.
 bool Machine::learn(const Incumbent& incumbent) {
   if (incumbent.term == 0) return false;
   if (incumbent_ && incumbent_->lineage != incumbent.lineage) {
@@ -182,7 +182,7 @@ void Machine::receive(const VoterFrame& frame, const reg::Message& message) {
   if (fetched != nullptr) note_fetched(fetched->accepted.record);
 }
 
-// The lineage to which this process belongs, or that of the job which it begins.
+// The lineage to which this process belongs, or the lineage of the job that it begins.
 std::optional<reg::LineageId> Machine::own_lineage() const {
   if (register_.lineage()) return register_.lineage();
   if (office_.is_started) return first_lineage_;
@@ -283,7 +283,7 @@ void Machine::on(const Propose& event) {
   } else if (register_.can_propose()) {
     feed(reg::Propose{event.content});
   }
-  // Otherwise this process is not the coordinator any more, and StopCoordinator follows.
+  // Otherwise this process is no longer the coordinator, and StopCoordinator follows.
 }
 
 void Machine::begin(const Propose& event) {

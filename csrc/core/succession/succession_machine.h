@@ -162,7 +162,7 @@ class Machine {
   void take_office(const reg::Record& record, JobRecord job, const NodeId& former,
                    const NodeId& lost);
 
-  // As a voter that an operator tells to go on without the others.
+  // As a voter that an operator orders to continue without the others.
   std::string override_fault() const;
   // An operator has begun a lineage that replaces this one, and this node may leave it for that.
   bool may_change(const std::vector<Replaced>& replaces) const;
@@ -207,7 +207,7 @@ class Machine {
 
   std::optional<Incumbent> incumbent_;
   VoterConnections connections_;
-  // Of the first record, if the coordinator of this process proposes it.
+  // The first record's, if the coordinator of this process proposes it.
   reg::LineageId first_lineage_;
   std::uint64_t first_term_ = 1;
 

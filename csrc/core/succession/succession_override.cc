@@ -1,14 +1,14 @@
 // An operator's override: the majority of a job's voters is lost for good, so that no coordinator
 // can be elected, and a voter that is left continues the job without them.
 //
-// Theory of operation. Only a majority may continue a lineage, so this voter begins another one,
+// Theory of operation. Only a majority may continue a lineage, so this voter begins a new one,
 // whose first record has the content of the newest record that it knows. It surveys the other
 // voters before: if a majority of them answers they can elect a coordinator, and a voter that
 // answers may know a newer record. Its register of the former lineage is dropped with the last
 // promise and the last accepted record, and messages of that lineage are ignored from then on: it
-// never votes there again, so those that are left cannot go on with its vote if a lost voter comes
-// back. The record names the lineage that it replaces. A node of that lineage follows only if it
-// has lost its coordinator, and, where it knows that, if the lineage has not gone on meanwhile.
+// never votes there again, so the remaining voters cannot continue with its vote if a lost voter
+// returns. The record names the lineage that it replaces. A node of that lineage follows only if it
+// has lost its coordinator and does not know that the lineage has continued in the meantime.
 
 #include <algorithm>
 #include <utility>
@@ -22,7 +22,7 @@ namespace {
 
 constexpr Duration kSurveyTimeout = std::chrono::seconds(2);
 constexpr Duration kSurveyInterval = std::chrono::milliseconds(200);
-// Of the survey's questions, which no election counts.
+// The attempt of the survey's questions, which no election counts.
 constexpr std::uint64_t kSurveyAttempt = 0;
 // Operators that wait for an answer.
 constexpr std::size_t kCommandsMax = 8;
@@ -47,7 +47,7 @@ bool Machine::has_lost_coordinator() const {
 void Machine::receive(const VoterFrame& frame, const Override& message) {
   if (message.is_survey) {
     if (!survey_ || !reg::names(survey_->newest.record, frame.from)) return;
-    // Two voters were given the command. The one with the lesser id goes on, and says so.
+    // Two voters were given the command. The one with the lesser id continues, and reports it.
     if (settings_.self.node < frame.from) return send(frame.from, {}, Override{0, true});
     survey_.reset();
     answer_override(false, "another voter was given the command, too, and goes on");
@@ -110,8 +110,8 @@ void Machine::begin_survey() {
   survey_voters();
 }
 
-// The question is that of a candidate: a voter answers with its newest record, and promises
-// nothing.
+// The same question that a candidate asks: a voter answers with its newest record and makes no
+// promise.
 void Machine::survey_voters() {
   if (!survey_) return;
   if (now_ >= survey_->ends) return judge_survey();

@@ -24,7 +24,7 @@ struct Replaced {
 
   bool operator==(const Replaced&) const = default;
 };
-// Of a job; the oldest ones are dropped.
+// How many lineages a job's record names as replaced; the oldest are dropped.
 inline constexpr std::size_t kReplacedMax = 8;
 
 // The coordinator of a lineage in a term, as it is announced to nodes.

@@ -18,7 +18,7 @@ struct SurvivalFacts {
   std::string unreached = {};  // voter ports of further hosts that did not answer, as a list
   bool has_witness = false;    // one is configured
   std::string unreached_witnesses = {};
-  // Of the round; 0: no round was formed yet.
+  // The round's nodes; 0: no round was formed yet.
   int nodes = 0;
   int min_nodes = 1;
   int spares = 0;

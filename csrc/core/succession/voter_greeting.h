@@ -63,7 +63,8 @@ using core::DecodeStatus;
 // Decodes the frame at the beginning of `bytes`, of at most `bytes_max`.
 DecodeResult decode(std::string_view bytes, std::size_t bytes_max, Frame* frame);
 
-// Why a node does not accept the greeting of another one; ok: it does. `own`: what it sends itself.
+// Why a node does not accept the greeting of another node; ok: it does. `own`: what it sends
+// itself.
 Status check_greeting(const Greeting& received, const Greeting& own);
 
 }  // namespace elastic::voter

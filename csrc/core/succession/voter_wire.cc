@@ -20,7 +20,7 @@ Status not_a_frame(const std::string& reason = {}) {
 // Room for the rest of a frame beside its record.
 constexpr std::size_t kFrameReserve = 4096;
 
-// Of the record that the frame carries; 0: none.
+// The size of the record that the frame carries; 0: it carries none.
 std::size_t record_bytes(const VoterFrame& frame) {
   const auto* message = std::get_if<reg::Message>(&frame.body);
   if (message == nullptr) return 0;

@@ -55,8 +55,8 @@ struct Query {
 };
 
 // An operator's command: the majority of the job's voters is lost for good, and this voter begins a
-// new lineage. is_survey: sent by a voter to the others, to tell them that it was given the
-// command: of two voters with it only one goes on.
+// new lineage. is_survey: sent by a voter to the others, to report that it was given the
+// command: if two voters were, only one continues.
 struct Override {
   std::uint64_t nonce = 0;  // of the command; repeated in the reply
   bool is_survey = false;

@@ -225,8 +225,8 @@ std::string to_utf8(std::uint32_t code) {
   return {static_cast<char>(0xF0U | (code >> 18U)), tail(12), tail(6), tail(0)};
 }
 
-// Takes the character of a \uXXXX off the text, or that of the two with which JSON writes a
-// character beyond U+FFFF.
+// Takes the character of a \uXXXX escape off the text, or of the two escapes with which JSON writes
+// a character beyond U+FFFF.
 std::string take_escaped_character(std::string_view* text, std::uint32_t unit) {
   constexpr std::size_t kBytes = 6;
   constexpr std::uint32_t kReplacement = 0xFFFD;

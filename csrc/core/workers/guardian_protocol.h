@@ -113,9 +113,9 @@ struct StacksRequest {
   Duration limit{};
 };
 
-// The round is over: every running worker that can take part in another one (Mark::kMember) is to
-// leave its collectives. Each reports Mark::kLeft. A request for an earlier round than the last one
-// is ignored.
+// The round is over: every running worker that can take part in a further round (Mark::kMember) is
+// to leave its collectives. Each reports Mark::kLeft. A request for an earlier round than the last
+// one is ignored.
 struct CutRequest {
   std::uint64_t round = 0;
 };

@@ -21,7 +21,7 @@ class OutputTail {
 };
 
 // The last lines of `bytes`: at most `lines_max` of them and `bytes_max` bytes, without the final
-// end of line. Whole lines, except that of a line longer than the limit its end is kept. After
+// end of line. Whole lines, except that only the end of a line longer than the limit is kept. After
 // carriage returns only the text that a terminal would show remains. Invalid UTF-8 is replaced by
 // U+FFFD, and control characters other than tabs are removed.
 std::string last_lines(std::string_view bytes, std::size_t lines_max, std::size_t bytes_max);

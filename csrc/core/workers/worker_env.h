@@ -30,7 +30,7 @@ std::vector<std::string> rank_variables(const JobConstants& job, const RoundInfo
 std::vector<std::string> unranked_variables(const JobConstants& job, int local_rank,
                                             std::size_t workers, const std::string& error_file);
 
-// The entries without those of a rank and a round: a launcher may have inherited some.
+// The entries that do not name a rank or a round: a launcher may have inherited such entries.
 std::vector<std::string> without_ranks(const std::vector<std::string>& environment);
 
 // Merges the lists: each name occurs once, at the position of its first entry and with the value of

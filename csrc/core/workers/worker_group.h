@@ -38,7 +38,7 @@ enum class GroupState : std::uint8_t {
 };
 inline constexpr std::size_t kGroupStateCount = 7;
 
-// The events of a group, from its owner and from the guardian. Their order is that of the table's
+// The events of a group, from its owner and from the guardian. They are in the order of the table's
 // columns.
 namespace group_event {
 struct Start {

@@ -32,7 +32,7 @@ core::NodeInfo describe_node(const AgentOptions& options) {
   core::NodeInfo node = make_node(options.rendezvous);
   node.local_world_size = static_cast<int>(options.workers.size());
   node.role = options.role;
-  // The time of a cut precedes that of a stop.
+  // A cut begins before the stop that may follow it.
   const Duration cut = options.inplace_grace.value_or(Duration::zero());
   const auto with_cut = [cut](Duration grace) {
     return std::min(grace, Duration::max() - cut) + cut;

@@ -1,5 +1,5 @@
-// The workers of a round: how they are started or go on, their variables, and what is known of
-// them.
+// The workers of a round: how they are started or continue, their variables, and what is known
+// about them.
 
 #include <algorithm>
 #include <chrono>
@@ -13,7 +13,7 @@
 namespace elastic::host {
 namespace {
 
-// The time for the workers to write their stacks; less than that of the coordinator for the nodes.
+// The time for the workers to write their stacks; less than the coordinator allows the nodes.
 constexpr Duration kStacksLimit = std::chrono::seconds(1);
 
 const std::string kNullDevice = "/dev/null";
@@ -122,7 +122,7 @@ std::vector<std::string> AgentRunner::rank_variables(std::size_t local_rank) con
   return core::unranked_variables(job, rank, options_.workers.size(), error_file);
 }
 
-// As at a start, the variables of the worker's template come before those of the round.
+// As at a start, the variables of the worker's template precede the round's.
 std::vector<std::string> AgentRunner::next_variables(std::size_t local_rank) const {
   const std::vector<std::string> ranks = rank_variables(local_rank);
   const auto name_of = [](const std::string& entry) { return entry.substr(0, entry.find('=')); };

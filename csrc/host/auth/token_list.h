@@ -2,8 +2,8 @@
 
 // The tokens of a token file, and the keys and identities that are derived from them.
 //
-// Each token has two keys: that of nodes, and that of observers, from which the node's cannot be
-// computed. The key of a session is derived from one of them and the run id. The identity that a
+// Each token has two keys: one for nodes, and one for observers, from which the nodes' key cannot
+// be computed. The key of a session is derived from one of them and the run id. The identity that a
 // client sends names the protocol, its role, a fingerprint of the key, and the run id:
 // "elastic/1 node 0f1e2d3c4b5a6978 my-run". It is visible on the network.
 

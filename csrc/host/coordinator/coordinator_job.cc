@@ -112,8 +112,8 @@ Status CoordinatorJob::on(SessionPeer*, session::ClientHello&) {
 }
 
 Status CoordinatorJob::on(SessionPeer* peer, session::Heartbeat& beat) {
-  // A reply acknowledges all earlier messages, so that of a node whose leave is not yet in force
-  // has to wait.
+  // A reply acknowledges all earlier messages, so the reply to a node whose leave is not yet in
+  // force has to wait.
   if (job_ != nullptr && !job_->gate().may_acknowledge(peer->node)) {
     peer->unanswered_beat = beat.sent;
     return {};

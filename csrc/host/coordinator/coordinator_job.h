@@ -86,7 +86,7 @@ class CoordinatorJob {
   // This coordinator has lost the authority over the job: its sessions end, and their nodes connect
   // to the successor.
   void stop(const succession::StopCoordinator& stop);
-  // `by` coordinates a job of the same id, which goes on: the nodes of this one join it.
+  // `by` coordinates a job with the same id, which continues: the nodes of this job join it.
   void displace(const succession::Incumbent& by);
   // An elected coordinator of a job of the same id has announced itself. REQUIRES: a feed
   void meet(const succession::Incumbent& theirs) { feed_(succession::Met{theirs}); }
@@ -124,7 +124,7 @@ class CoordinatorJob {
   Status on_message(SessionPeer* peer, session::ClientMessage& message);
   void on_stall(const os::EventLoop::Stall& stall);
   ObserverDesk& observers() { return observers_; }
-  // ---- The end of the coordinator before that of the job (coordinator_job_end.cc).
+  // ---- The coordinator ends before the job does (coordinator_job_end.cc).
 
   // Asks a member of a job with one voter to run its coordinator from now on, and the next one if
   // it cannot. CoordinatorContext::on_handed_over follows. False: no member can.
@@ -132,8 +132,8 @@ class CoordinatorJob {
   bool is_offered() const { return offer_.has_value(); }
   // For members without a session, which have reconnect_grace to learn of the successor here.
   Duration time_to_return() const;
-  // The member has not answered in time: asks another one too, and takes whose answer comes first.
-  // Without another one it waits on.
+  // The member has not answered in time: asks the next member as well, and takes the first answer.
+  // Without a next member it keeps waiting.
   void ask_another();
   // Nodes that left while their coordinator asked this process to take the job over.
   void note_left(const std::vector<session::LateLeave>& left);
@@ -260,7 +260,7 @@ class CoordinatorJob {
 
   SuccessionFeed feed_;
   bool is_kept_ = false;  // a store keeps the record, from the job's first node on
-  // Of a job that was continued from a store: until a node of it resumes, joins of others wait.
+  // In a job that is continued from a store, joins wait until one of its nodes has resumed.
   // Their job is the next one if none does in time.
   bool awaits_resumes_ = false;
   bool are_resumes_over_ = false;
@@ -276,7 +276,7 @@ class CoordinatorJob {
     std::string topology;
   };
   std::map<NodeId, VoterPort> voter_ports_;
-  // The job's state has been sent to a member, and must not change here any more.
+  // The job's state has been sent to a member, and must no longer change here.
   struct Offer {
     NodeId member;  // the last one that was asked; all zero: only earlier ones may still answer
     std::string record;

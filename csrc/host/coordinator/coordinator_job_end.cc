@@ -1,4 +1,4 @@
-// The end of a coordinator before that of its job.
+// A coordinator that ends before its job does.
 //
 // Theory of operation. A job with several voters has a record in the register, and a voter is
 // elected (succession::Resign). Without one, this coordinator sends the machine's whole state to a
@@ -11,7 +11,7 @@
 // counts: its sender is named to all sessions, once, and this coordinator ends. A member does not
 // begin before it knows that (core/succession/offered_job.h), so an answer that is lost with its
 // connection leads to no second coordinator: the member returns within reconnect_grace and repeats
-// it, or another one is asked.
+// it, or the next member is asked.
 
 #include <algorithm>
 #include <tuple>
@@ -50,7 +50,7 @@ bool CoordinatorJob::offer(const std::string& reason) {
     incumbent_.emplace();
     incumbent_->lineage = {os::random_seed(), os::random_seed()};
   }
-  // Later than that of a member that was asked before, which may still answer.
+  // A later term than any member was asked with before, since that member may still answer.
   offered_term_ = std::max(offered_term_, term_) + 1;
   asked_[member->node].term = offered_term_;
   offer_ = Offer{.member = member->node, .record = std::move(record), .sent = 0, .reason = reason};
@@ -139,8 +139,8 @@ Status CoordinatorJob::on_message_while_offered(SessionPeer* peer,
       const bool has_reason = late_leaves_.size() < session::kLateReasonsMax;
       late_leaves_.push_back({peer->node, has_reason ? leave->reason : "it was stopped"});
     }
-    // It must not be named any more: the next record is without it, so that the next member may
-    // conclude that no other one was asked.
+    // It must no longer be named: the next record omits it, so that the next member may conclude
+    // that no other member was asked.
     if (const auto left = asked_.find(peer->node); left != asked_.end()) {
       left->second.has_left = true;
       offer_failed(peer->node, "it leaves the job, too");

@@ -138,7 +138,7 @@ std::string CoordinatorJob::check_record(std::size_t bytes) const {
   return succession::check_record_size(bytes, context_.record_bytes_max);
 }
 
-// Voters keep no such record, so that no round could begin any more. A member closes the job;
+// Voters keep no such record, so no further round could begin. A member closes the job;
 // nothing is held from then on.
 void CoordinatorJob::close_unrecorded(const std::string& fault) {
   const bool has_member = std::any_of(sessions_.begin(), sessions_.end(),
@@ -296,7 +296,7 @@ Status CoordinatorJob::check_endpoints(const session::ClientHello& hello) const 
                                                ": give every node the same list (--rdzv-endpoint)"};
 }
 
-// Of a hello that was admitted: a node that is refused decides nothing.
+// REQUIRES: the hello was admitted; a rejected node decides nothing.
 void CoordinatorJob::note_endpoints(const session::ClientHello& hello) {
   if (!hello.endpoints || !endpoints_.empty()) return;
   endpoints_ = *hello.endpoints;
@@ -327,7 +327,7 @@ void CoordinatorJob::feed_nodes() {
   if (!feed_ || job_ == nullptr) return;
   std::vector<succession::KnownNode> nodes;
   nodes.reserve(voter_ports_.size());
-  // Both are in the order of ids. Ports of nodes that have left are between those of the others.
+  // Both are in the order of ids. Ports of nodes that have left are still among the others.
   auto found = voter_ports_.begin();
   const auto forget_before = [&](const NodeId* id) {
     while (found != voter_ports_.end() && (id == nullptr || found->first < *id)) {

@@ -329,7 +329,7 @@ Status CoordinatorService::greet(SessionPeer* peer, const session::ClientHello& 
   return {};
 }
 
-// Without a token any process can begin jobs: those of one address may take a quarter of the limit.
+// Without a token any process can begin jobs: one address may use a quarter of the limit.
 Result<CoordinatorJob*> CoordinatorService::find_or_add_job(const std::string& id,
                                                             const std::string& beginner) {
   const auto found = jobs_.find(id);
@@ -357,7 +357,7 @@ Result<CoordinatorJob*> CoordinatorService::find_or_add_job(const std::string& i
   return job.get();
 }
 
-// Of the jobs that no node has joined, the oldest one makes place for a new one. `beginner`: ""
+// Removes the oldest job that no node has joined, to make room for a new one. `beginner`: ""
 // stands for any.
 bool CoordinatorService::remove_idle_job(const std::string& beginner) {
   CoordinatorJob* oldest = nullptr;
@@ -375,8 +375,8 @@ bool CoordinatorService::remove_idle_job(const std::string& beginner) {
   return true;
 }
 
-// A node with a mistyped id waits for others as those of the job wait for it. With tokens the jobs
-// have nothing to do with each other.
+// A node with a mistyped id waits for others while the nodes of the intended job wait for it. With
+// tokens the jobs have nothing to do with each other.
 std::string CoordinatorService::describe_neighbours(const CoordinatorJob& of) const {
   if (context_.needs_token || jobs_.size() > kNeighboursMax) return "";
   std::string text;

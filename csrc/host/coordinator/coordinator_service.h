@@ -68,17 +68,17 @@ class CoordinatorService {
   std::string describe() const;
 
   // Continues a job whose coordinator was lost. `self`: the node in whose process this is.
-  // REQUIRES: the job is that of the host
+  // REQUIRES: the job is the host's own
   Status succeed(const succession::StartCoordinator& start, const NodeId& self);
   // Keeps a job that its ending coordinator has sent here (OfferedJob). Nodes that were not sent
   // here are turned away until it begins. True: it has begun, since no other node can have been
   // asked. `on_named`: called, on the loop, when a node that was sent here has begun it.
-  // REQUIRES: the job is that of the host, and does not run here
+  // REQUIRES: the job is the host's own, and does not run here
   Result<bool> keep_offer(const succession::StartCoordinator& start, const NodeId& self,
                           std::function<void()> on_named);
   // The ending coordinator has named this process. Without an offer nothing happens.
   void begin_offer();
-  // It has named another one, or none. False: the job has begun here, or was never offered.
+  // It has named a different process, or none. False: the job has begun here, or was never offered.
   bool drop_offer();
   // The coordinator of the host's job, to which a standby directs nodes: host:port.
   void direct_to(const std::string& address) { moved_[host_job_].address = address; }

@@ -22,7 +22,7 @@ constexpr const char* kMovedAway = "the coordinator of the job is at another add
 }  // namespace
 
 // This process does not coordinate the job: the client tries the incumbent's address, or, if that
-// is not known, goes on with its search.
+// is not known, continues its search.
 void CoordinatorService::direct(SessionPeer* peer, const succession::Incumbent& incumbent) {
   peer->accept();
   peer->end(session::Incumbent{incumbent, true});

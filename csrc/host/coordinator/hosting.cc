@@ -98,7 +98,7 @@ void Hosting::stand_by_first(const Result<Addresses>& found, const std::string& 
   stand_by(found, options_.endpoint_port, own);
 }
 
-// Some addresses are not those of this machine, or the name has several of this machine only.
+// Some addresses belong to other machines, or the name has several addresses of this one only.
 bool Hosting::is_of_several_hosts(const Addresses& addresses) const {
   return addresses.size() > 1 &&
          std::any_of(addresses.begin(), addresses.end(), [this](const auto& address) {
@@ -145,7 +145,7 @@ Status Hosting::try_host(const Result<Addresses>& found) {
                                  " here, which other hosts cannot reach");
     }
   }
-  // Of several hosts exactly one is to host, and only if the job does not run at another one.
+  // Exactly one of several hosts may host the job, and only if it does not already run on another.
   if (!is_told && is_of_several_hosts(candidates)) {
     const os::SocketAddress first = hosting_address(candidates);
     first_host_ = first.host();
@@ -192,7 +192,7 @@ Status Hosting::open_service(const std::string& host, std::uint16_t port, bool i
     CoordinatorOptions coordinator;
     coordinator.host = host;
     coordinator.port = port;
-    // Where a store keeps the record, that of this agent's job; others have one voter.
+    // If a store keeps a record, it is the record of this agent's job; other jobs have one voter.
     coordinator.voters = options_.backend == nullptr ? options_.voters : 1;
     coordinator.token = options_.token;
     // This process also needs descriptors for the workers' store, their files and the guardian.

@@ -26,9 +26,9 @@ namespace elastic::host {
 // "localhost" and literal loopback addresses, which every machine resolves to itself.
 bool is_loopback_name(const std::string& host);
 
-// Of a name with the addresses of several hosts, the one whose host runs the coordinator: IPv4
-// before IPv6, then the smallest. Every node that resolves the name to the same addresses finds the
-// same one. REQUIRES: !addresses.empty()
+// Which of a name's addresses, on several hosts, belongs to the host that runs the coordinator:
+// IPv4 before IPv6, then the smallest. Every node that resolves the name to the same addresses
+// finds the same one. REQUIRES: !addresses.empty()
 const os::SocketAddress& hosting_address(const std::vector<os::SocketAddress>& addresses);
 
 class Hosting {
@@ -119,7 +119,7 @@ class Hosting {
   // The name has addresses of several hosts. The one at the first of them asks the others before it
   // hosts.
   bool has_asked_others_ = false;
-  std::string first_host_;  // that address, in messages; "": the name has those of one host
+  std::string first_host_;  // that address, in messages; "": the name has one host's addresses
   Addresses resolved_;      // to which the endpoint's name resolved last
   Status bind_error_;       // for an address of this machine
   Addresses own_;           // at which this process reaches its own coordinator

@@ -62,8 +62,8 @@ class JobObservers {
     bool has_table = false;        // it has received all nodes once
     std::uint64_t facts_sent = 0;  // the number of the newest facts that it received
     std::uint64_t has_until = 0;   // it has all changes up to this number
-    // Of the pass that runs: the number of the last change when it began, and the last node that
-    // was sent.
+    // The current pass: the number of the last change when it began, and the last node that was
+    // sent.
     std::optional<std::uint64_t> pass_until = {};
     std::optional<NodeId> position = {};
   };

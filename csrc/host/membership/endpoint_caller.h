@@ -35,8 +35,8 @@ class EndpointCaller {
     std::function<void()> all_are_here;
   };
 
-  // Of a whole call. Less than kAnnounceInterval, so that each announcement resolves the name
-  // again: a host that was replaced may have another address.
+  // The limit of a whole call. Less than kAnnounceInterval, so that each announcement resolves the
+  // name again: a host that was replaced may have another address.
   static constexpr Duration kCallTimeout = std::chrono::milliseconds(900);
 
   // `loop` outlives the object.
@@ -60,7 +60,7 @@ class EndpointCaller {
     Endpoint endpoint;
     std::size_t turn = 0;        // of the name's addresses
     std::string address;         // of this turn
-    std::size_t num_others = 0;  // addresses that may be those of other processes
+    std::size_t num_others = 0;  // addresses that may belong to other processes
     std::set<std::string> own;   // addresses of this process
     std::unique_ptr<SessionAttempt> attempt;
     std::unique_ptr<SessionLink> link;

@@ -61,7 +61,7 @@ struct MembershipStoreClients {
   std::vector<std::string> addresses;
 };
 
-// The rendezvous cannot be reached any more: the agent stops its workers and ends with `exit_code`.
+// The rendezvous can no longer be reached: the agent stops its workers and ends with `exit_code`.
 struct MembershipLost {
   int exit_code = 0;
   std::string message;
@@ -101,7 +101,7 @@ class Membership {
   // The nodes for which the running round could be restarted, without spares, as last received. No
   // request is sent.
   virtual int waiting_nodes() const = 0;
-  // Calls `done` from the loop, once, when every statement was acknowledged or cannot be any more
+  // Calls `done` from the loop, once, when every statement was acknowledged or no longer can be
   // and no other node needs a coordinator in this process; after `limit` at the latest.
   virtual void drain(Duration limit, std::function<void()> done) = 0;
 };

@@ -118,7 +118,7 @@ class Session final : public Membership {
   Hosting hosting_;
   SessionVoter voter_;
   session::Counts counts_;
-  std::string local_address_;    // "": that of the connection
+  std::string local_address_;    // "": the connection's
   os::SocketAddress link_peer_;  // the other end of `link_`
   core::SessionRoute<os::SocketAddress> route_;
   bool has_stood_by_ = false;

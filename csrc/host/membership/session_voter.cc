@@ -12,7 +12,7 @@
 // Theory of operation. The succession machine decides; this class reports to it when the session
 // has lost the coordinator (core/session/coordinator_watch.h), and executes what concerns this
 // process: a coordinator that starts or ends here, and the address to which the session connects.
-// The session itself goes on trying the endpoint meanwhile, so that a coordinator that answers
+// The session itself keeps trying the endpoint meanwhile, so that a coordinator that answers
 // again is found in any case.
 //
 // A job with one voter is handed over (core/session/hand_over_member.h).
@@ -142,7 +142,7 @@ void SessionVoter::informed(const succession::Incumbent& incumbent) {
   log_survival(false);
 }
 
-// A machine belongs to one lineage: another one begins with the next job.
+// A machine belongs to one lineage: the next job begins with a new machine.
 void SessionVoter::displaced(const succession::Incumbent& by) {
   if (keeper_ != nullptr) return;  // the store has one job of an id
   hosting_->displaced();
@@ -314,7 +314,7 @@ void SessionVoter::set_spares(int spares) {
   if (std::exchange(round_.spares, spares) != spares) log_survival(false);
 }
 
-// Of a job that has several voters, or was asked to, each change is logged.
+// Every change is logged if the job has, or was configured for, several voters.
 void SessionVoter::log_survival(bool is_round) {
   const bool has_others = options_.settings.max_nodes > 1;
   if (keeper_ != nullptr || !has_others || has_ended_ || coordinator_ == nullptr ||

@@ -62,7 +62,7 @@ class SessionVoter {
   // The address of the job's witness: host:port. Call it before open().
   void set_witness(const std::string& address) { witness_ = address; }
   const std::string& witness() const { return witness_; }
-  // Opens the store that keeps the job's record: `address` receives that of this host
+  // Opens the store that keeps the job's record: `address` receives this host's
   // (RecordKeeper). Call it before the first attempt to connect. REQUIRES: options.backend
   Status open_keeper(std::function<void(std::string)> address);
   // At which other nodes reach a coordinator of this process. With a store only.
@@ -71,7 +71,7 @@ class SessionVoter {
   const RecordKeeper* keeper() const { return keeper_; }
   // No coordinator of the job is at the address: the process there says so, or none listens.
   void coordinator_absent(const std::string& address, bool says_so);
-  // A process has answered as a coordinator, perhaps not that of the job.
+  // A process has answered as a coordinator, perhaps of a different job.
   void session_connected();
   // Gives the office of this process back and calls `done`. REQUIRES: keeper() != nullptr
   void release(std::function<void()> done) { keeper_->release(std::move(done)); }
@@ -99,7 +99,7 @@ class SessionVoter {
   void session_opened(std::uint64_t incarnation, std::uint64_t term, const std::string& address);
   // The coordinator at the other end named itself and the voters.
   void informed(const succession::Incumbent& incumbent);
-  // The coordinator at the other end has dissolved the job: the node joins that of `by`.
+  // The coordinator at the other end has dissolved the job: the node joins the job of `by`.
   void displaced(const succession::Incumbent& by);
   // It ends without a successor, and closes the session after this.
   void coordinator_leaves() { hand_over_.coordinator_leaves(); }
@@ -132,7 +132,7 @@ class SessionVoter {
   JobVoter::Options port_;  // set by open()
   core::HandOverMember hand_over_;
   std::string witness_;  // "": none
-  // Of jobs that have dissolved. Under the same id this node does not vote in them again.
+  // The lineages of dissolved jobs. Under the same id this node does not vote in them again.
   std::set<reg::LineageId> former_lineages_;
   std::deque<succession::Event> early_;
   bool was_opened_ = false;

@@ -23,7 +23,7 @@ class ClientConnection {
  public:
   // Connects to one of `addresses` and performs the handshake: VALIDATE, and a PING that must
   // return `nonce`. Errors: kUnavailable (refused, reset, closed), kPeerViolation (a different
-  // nonce), kResourceExhausted, and those of the limits.
+  // nonce), kResourceExhausted, and the errors of the limits.
   static Result<std::unique_ptr<ClientConnection>> open(
       std::span<const os::SocketAddress> addresses, std::uint32_t nonce,
       const os::WaitLimits& limits);

@@ -11,11 +11,11 @@
 #include "os/loop/clock.h"
 #include "os/loop/random_seed.h"
 
-// Theory of operation. The server handles the requests of one connection in order, but those of two
-// connections in any order. This does not matter for requests with a reply: when a call returns,
-// the server has handled it, and later calls follow. SET, APPEND, MULTI_SET and QUEUE_PUSH have no
-// reply (they are "silent"). If the next call used another connection, the server might handle it
-// first, and a thread would not find the key that it has just set.
+// Theory of operation. The server handles the requests of one connection in order, but requests of
+// two connections in any order. This does not matter for requests with a reply: when a call
+// returns, the server has handled it, and later calls follow. SET, APPEND, MULTI_SET and QUEUE_PUSH
+// have no reply (they are "silent"). If the next call used another connection, the server might
+// handle it first, and a thread would not find the key that it has just set.
 //
 // So at most one connection at a time has silent requests that no reply has confirmed
 // (`unconfirmed_`), and while there is one, every call uses it. Any reply on that connection is the

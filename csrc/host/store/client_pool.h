@@ -1,7 +1,7 @@
 #pragma once
 
 // The connections of one StoreClient. A call leases one for its duration, so that a blocked call
-// never delays another one; idle connections are kept for the next call.
+// never delays another; idle connections are kept for the next call.
 //
 // Thread rule: any member from any thread. In a forked child only is_in_child() and options() may
 // be called (the mutex may have been held by a thread that does not exist there).

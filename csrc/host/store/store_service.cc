@@ -28,7 +28,7 @@ constexpr int kAcceptsPerTurn = 64;
 constexpr int kQueueMax = 65536;
 // The approximate memory of a connection without its buffers, including its slot in the loop.
 constexpr std::size_t kConnectionBytes = 256;
-// Descriptors for which the process has room from the start: those of a job of some thousand nodes.
+// Descriptors for which the process has room from the start: enough for some thousand nodes.
 constexpr std::size_t kRoomForConnections = 16384;
 
 }  // namespace

@@ -44,7 +44,7 @@ class JobSuccession {
 
   // `loop` outlives the object.
   JobSuccession(os::EventLoop* loop, Sink sink);
-  // Executes the actions of the step, then those of the steps that they have led to.
+  // Executes the actions of the step, then the actions of the steps that they have led to.
   void run(Step step);
   void forget_steps() { steps_.clear(); }
   os::EventLoop& loop() const { return loop_; }

@@ -57,7 +57,7 @@ Status VoterLink::start(os::DetachedStream connection) {
   return {};
 }
 
-// The peer knows a key of this process; it may be that of an observer or of another job.
+// The peer knows a key of this process; it may be an observer's or another job's.
 void VoterLink::on_secured() {
   if (!is_accepted()) return;
   const auto identity = read_identity(stream_.tls()->identity());

@@ -145,7 +145,7 @@ void VoterLinks::dialed(const std::string& address, Result<os::Dialer::Connectio
 
 void VoterLinks::fail(const std::string& address, const Status& why) {
   attempts_.erase(address);
-  // The usual causes (kUnavailable) show in the job's events; another one needs a person.
+  // The usual causes (kUnavailable) show in the job's events; any other cause needs an operator.
   if (why.code() != StatusCode::kUnavailable) {
     log_rejected("the voter port at " + address + " cannot be used: " + std::string(why.message()));
   }

@@ -77,8 +77,8 @@ class VoterLinks {
   VoterLinks& operator=(const VoterLinks&) = delete;
   ~VoterLinks();
 
-  // Accepts connections at a port of the range; {0, 0}: any port. Call it once; errors are those of
-  // os::Listener::open().
+  // Accepts connections at a port of the range; {0, 0}: any port. Call it once; errors are the same
+  // as of os::Listener::open().
   Status listen(const std::string& host, const PortRange& ports);
   std::uint16_t port() const;  // 0: listen() was not called
   // The job of an open connection; with tokens the peer has proved that it belongs to it.

@@ -19,7 +19,7 @@ namespace elastic::host {
 namespace {
 
 constexpr off_t kErrorFileBytesMax = 64 * 1024;
-// The times of files are those of the last tick.
+// The kernel stamps files with the time of its last tick.
 constexpr Duration kFileClock = std::chrono::milliseconds(20);
 constexpr const char* kGpuDevice = "/dev/nvidiactl";
 

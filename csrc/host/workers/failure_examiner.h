@@ -29,7 +29,7 @@ class FailureExaminer {
  public:
   // The round's workers have started: counts from here.
   void begin_round(Instant now);
-  // The workers of the last round take part in another one, with the same files: a file that was
+  // The workers of the last round take part in a further one, with the same files: a file that was
   // not written since then tells nothing about this round.
   void continue_round(Instant now);
   // `reads_kernel`: also what the kernel counted and logged since the round began.

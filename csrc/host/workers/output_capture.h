@@ -38,7 +38,7 @@ class OutputCapture {
   // stderr goes to a file, or if the system has no channel left: then the worker has what its
   // template says.
   std::vector<WorkerStream> begin_round(const std::vector<WorkerTemplate>& workers);
-  // The workers of the round take part in another one: what they printed so far is forgotten.
+  // The workers of the round take part in the next one: what they printed so far is dropped.
   void continue_round();
   // What has arrived so far from a worker in the current round.
   struct Tail {

@@ -31,8 +31,8 @@ class OutputFiles {
   // the size of the files is limited.
   static bool is_followed(const AgentOptions& options);
 
-  // Creates the files of a round and begins to copy those of kTee streams to the console. If there
-  // is no log directory and no temporary one can be created, workers have no error files.
+  // Creates the files of a round and begins to copy the kTee streams' files to the console. If
+  // there is no log directory and no temporary one can be created, workers have no error files.
   Result<AttemptFiles> begin_round(const RoundInfo& round);
   // The same workers take part in this round: their lines have its prefix, their files remain.
   void continue_round(const RoundInfo& round);

@@ -60,10 +60,10 @@ class Supervisor final : private os::EventLoop::FdHandler {
   // Passes the request to the guardian. `sink` receives its events from now on.
   using StopStepSink = std::function<void(const drain::StopStepEvent&)>;
   void set_stop_step(const drain::StopStepRequest& request, StopStepSink sink);
-  // The round is over: asks every worker that can take part in another one (Mark::kMember) to leave
-  // it. `marks` of watch() receives Mark::kLeft of each.
+  // The round is over: asks every worker that can take part in a further one (Mark::kMember) to
+  // leave it. `marks` of watch() receives Mark::kLeft of each.
   void cut(std::uint64_t round);
-  // Gives the workers, which have left their round, another one: for each of them the variables
+  // Gives the workers, which have left their round, a new one: for each of them the variables
   // "NAME=value" that are new or have changed. A worker that has ended is skipped. An error, and no
   // worker receives anything, if the generation does not run, or the lists are invalid.
   Status continue_round(std::uint64_t round, const std::vector<std::vector<std::string>>& env);

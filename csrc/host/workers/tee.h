@@ -111,7 +111,7 @@ class Tee final : private os::LogTail::Observer {
 
   os::EventLoop* const loop_;
   const std::function<void(const Status&)> report_;
-  // Of the current round.
+  // ---- The current round.
   std::shared_ptr<const TeeRound> round_;
   std::map<int, std::shared_ptr<Merged>> merged_;  // by console
   std::map<const LineFilter*, std::shared_ptr<Filtered>> filtered_;

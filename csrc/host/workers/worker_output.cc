@@ -163,7 +163,7 @@ void WorkerOutput::on_opened(Result<AttemptFiles> files) {
   opening.opened(files.status());
 }
 
-// The thread is blocked in a system call. It is left behind; a later round starts another one.
+// The thread is blocked in a system call. It is left behind; a later round starts a new one.
 void WorkerOutput::on_opening_timeout() {
   is_opening_ = false;
   thread_->abandon();

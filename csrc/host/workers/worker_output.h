@@ -30,9 +30,9 @@ class WorkerOutput {
   WorkerOutput& operator=(const WorkerOutput&) = delete;
   ~WorkerOutput();  // removes the temporary directory
 
-  // Creates the files of a round and begins to copy those of kTee streams to the console. `opened`
-  // is called from the loop with the result, unless cancel_round() is called first. If the file
-  // system does not respond within the start timeout of the workers, the result is an error.
+  // Creates the files of a round and begins to copy the kTee streams' files to the console.
+  // `opened` is called from the loop with the result, unless cancel_round() is called first. If the
+  // file system does not respond within the start timeout of the workers, the result is an error.
   void begin_round(std::shared_ptr<const RoundInfo> round, std::function<void(Status)> opened);
   void cancel_round();
   // The workers of the last round take part in this one: their lines have its prefix.
@@ -41,7 +41,7 @@ class WorkerOutput {
   const AttemptFiles& files() const { return attempt_; }
   // The round's workers have started.
   void begin_examination();
-  // The workers of the last round take part in another one, with its files.
+  // The workers of the last round take part in a further one, with its files.
   void continue_examination();
   // Calls `done` from the loop with what the worker and the kernel left behind; never if the file
   // system does not respond.

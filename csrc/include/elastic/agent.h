@@ -67,7 +67,7 @@ struct RoundInfo {
   std::uint64_t round = 0;       // from 1; see shown_round()
   std::uint32_t generation = 1;  // counts the jobs that used this id one after another
   int restart_count = 0;         // restarts that were charged to the budget
-  int membership_changes = 0;    // rounds whose members differ from those of the previous round
+  int membership_changes = 0;    // rounds whose members differ from the previous round's
   int group_rank = 0;            // this node
   int group_world_size = 1;      // nodes
   std::string master_addr;
@@ -178,7 +178,7 @@ struct AgentEvent {
   std::optional<AgentRoundEnd> ended;        // kRestarting
   std::optional<AgentFirstStep> first_step;  // kFirstStep
   bool hosts_coordinator = false;            // this agent runs the job's coordinator
-  // Of kRoundStarting and kCoordinatorMoved; null: the job has no coordinator.
+  // Set by kRoundStarting and kCoordinatorMoved; null: the job has no coordinator.
   std::shared_ptr<const CoordinatorInfo> coordinator;
   std::optional<CoordinatorMove> moved;  // kCoordinatorMoved
 };

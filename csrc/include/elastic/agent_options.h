@@ -89,7 +89,7 @@ struct AgentOptions {
   // restart budget: a restart would not help.
   std::vector<int> no_restart_codes;
   // Exit codes of a worker that mean that its node is bad (a script has tested its GPUs): the node
-  // stops its other workers and leaves the job with that code. The other nodes go on as after a
+  // stops its other workers and leaves the job with that code. The other nodes continue as after a
   // loss: with a spare or without it, and charged only if fewer than min_nodes are left.
   std::vector<int> bad_node_codes;
 

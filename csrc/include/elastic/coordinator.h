@@ -46,7 +46,7 @@ struct CoordinatorOptions {
   std::string host = "127.0.0.1";
   std::uint16_t port = 0;
   // The store of the users at its port. Without a token every process that reaches the port can
-  // fill it, in the agent that hosts the coordinator, so its total is less than that of a
+  // fill it, in the agent that hosts the coordinator, so its total is less than a
   // StoreServer.
   StoreLimits store_limits = {.total_bytes_max = std::size_t{1} << 30};
   CoordinatorLimits limits = {};
@@ -56,7 +56,7 @@ struct CoordinatorOptions {
   // A file with the jobs' state, which a restarted coordinator reads. "": no file; a restarted
   // coordinator rebuilds the state from the agents when they resume.
   std::string state_file = {};
-  // How many nodes keep each job's record, so that another one can become its coordinator when this
+  // How many nodes keep each job's record, so that one of them can become its coordinator when this
   // one is lost (docs/high-availability.md). 1: none; 0: chosen by the number of hosts. A job whose
   // state is in a file has one.
   int voters = 1;
@@ -74,7 +74,7 @@ struct CoordinatorStats {
 
 class ELASTIC_EXPORT Coordinator {
  public:
-  // Binds, listens and starts the thread. Errors: those of StoreServer::start, kInvalidArgument for
+  // Binds, listens and starts the thread. Errors: as StoreServer::start, and kInvalidArgument for
   // the token, and kFailedPrecondition if the state file cannot be read or written, is damaged, or
   // has a newer version, or if the build cannot use a token.
   static Result<std::unique_ptr<Coordinator>> start(const CoordinatorOptions& options);

@@ -1,7 +1,7 @@
 #pragma once
 
 // The operator's command to a job whose coordinator cannot be elected, because the majority of its
-// voters is lost for good (docs/high-availability.md): a voter that is left goes on without them.
+// voters is lost for good (docs/high-availability.md): a remaining voter continues without them.
 //
 //   auto answer = elastic::override_coordinator({.host = "10.0.0.3", .port = 41234, .run_id =
 //   "job"});

@@ -45,7 +45,7 @@ struct RendezvousOptions {
   std::optional<bool> is_host;
 
   // The job's token. With it, sessions with the coordinator are encrypted and authenticated, also
-  // those of a coordinator that this agent hosts.
+  // the limits of a coordinator that this agent hosts.
   TokenOptions token;
 
   std::shared_ptr<RendezvousBackend> backend;
@@ -74,7 +74,7 @@ struct RendezvousOptions {
   // before it ends. 0: it ends at once.
   Duration override_timeout = {};
 
-  // Of a job with one node: the path of the Unix-domain socket at which observers of this user
+  // For a job with one node: the path of the Unix-domain socket at which observers of this user
   // connect (elastic/observer.h). It is removed at the end. "": the job cannot be observed.
   std::string observer_socket = {};
 

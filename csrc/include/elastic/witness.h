@@ -31,7 +31,7 @@ struct WitnessOptions {
 
 class ELASTIC_EXPORT Witness {
  public:
-  // Binds, listens and starts the thread. Errors: those of StoreServer::start, and kInvalidArgument
+  // Binds, listens and starts the thread. Errors: as StoreServer::start, and kInvalidArgument
   // or kFailedPrecondition for the token.
   static Result<std::unique_ptr<Witness>> start(const WitnessOptions& options);
   Witness(const Witness&) = delete;

@@ -33,7 +33,7 @@ extern "C" {
 #define ELASTIC_WORKER_BYTES 65536
 #define ELASTIC_WORKER_STACKS_OFFSET 4096
 #define ELASTIC_WORKER_SECTION_BYTES 64
-// Of the words that hold a step: no step.
+// The value of a word that holds no step.
 #define ELASTIC_WORKER_NO_STEP (-1)
 #define ELASTIC_WORKER_NO_ROUND UINT64_MAX
 
@@ -128,17 +128,17 @@ int elastic_worker_is_restart(void);
 // 1, or 0 without a channel or if the thread cannot be started. The thread blocks all signals.
 int elastic_worker_join_membership(void);
 
-// 1: the round of this process is over, because it was cut or left or another one was received. One
+// 1: the round of this process is over, because it was cut or left or a new one was received. One
 // load from memory: call it between steps. 0 in a process that has not joined.
 int elastic_worker_round_is_over(void);
 
 // Waits until round_is_over(), at most timeout_ms; negative: without a limit. Returns what that
-// returns then. For a thread that aborts operations which are not on sockets, as those of NCCL. A
+// returns then. For a thread that aborts operations which are not on sockets, such as NCCL's. A
 // signal may end it early.
 int elastic_worker_wait_until_over(int timeout_ms);
 
 // TCP connections (IPv4 or IPv6) that the process makes or accepts between the two calls belong to
-// the round, and so do those of other threads that are made meanwhile. The cut shuts them down
+// the round, and so do sockets that other threads open meanwhile. The cut shuts them down
 // (SHUT_RDWR), also while the process is between the two calls; not listening sockets, because gloo
 // ends the process if its own is shut down. Pairs may be nested; then the outermost one counts.
 void elastic_worker_begin_sockets(void);
@@ -149,7 +149,7 @@ void elastic_worker_end_sockets(void);
 // abort takes half a second longer if its connections have been shut down.
 void elastic_worker_end_sockets_to(uint16_t port);
 
-// Reports that the process has left its round: no rank must wait for it any more. Its sockets are
+// Reports that the process has left its round: no rank needs to wait for it. Its sockets are
 // forgotten, so close them before. May be called before the cut arrives, and again.
 void elastic_worker_leave_round(void);
 
@@ -160,8 +160,8 @@ void elastic_worker_leave_round(void);
 // -1: the launcher has ended or the channel was closed, or this process has not joined.
 int elastic_worker_wait_for_round(char* out, size_t size, int timeout_ms);
 
-// The slow part of elastic_worker_should_stop(): 1 stop, 0 go on, -1 not decided within timeout_ms
-// or a signal arrived.
+// The slow part of elastic_worker_should_stop(): 1 stop, 0 continue, -1 not decided within
+// timeout_ms or a signal arrived.
 int elastic_worker_wait_for_stop(int64_t step, int timeout_ms);
 
 // After the first step was reported: notifies the guardian, which reads the page from then on.
@@ -170,7 +170,7 @@ void elastic_worker_begin_reports(void);
 // For a runtime that can write the stacks of its threads: writes them to this descriptor in a
 // handler of the signal `number`. -1: no channel.
 int elastic_worker_stacks_descriptor(void);
-// Whether the descriptor is still that of the channel. Async-signal-safe.
+// Whether the descriptor still refers to the channel. Async-signal-safe.
 int elastic_worker_owns_stacks_descriptor(void);
 void elastic_worker_offer_stacks(int number);
 // Reports that a request was answered. Async-signal-safe.

@@ -40,7 +40,7 @@ struct WorkerCommand {
   // relative path is relative to the caller's directory, not to `cwd`. "": inherited.
   std::string stdout_path;
   std::string stderr_path;
-  // The numbers of the CPUs on which the worker may run. Empty: those of the caller.
+  // The numbers of the CPUs on which the worker may run. Empty: the caller's.
   std::vector<std::uint32_t> cpus;
   // Gives the worker a channel (elastic/worker.h): two more descriptors and ELASTIC_CHANNEL. It
   // starts without one if the kernel has no memory or descriptors left.
@@ -94,7 +94,7 @@ struct WorkerEvent {
     kExited,        // one worker ended, or could not be started; `exit` is set
     kGroupEnded,    // every worker of the generation and every process of their groups has ended
     kStuck,         // 10 s after SIGKILL a process of the group still exists (for example in an
-                    // uninterruptible wait); `message` names it, local_rank and pid are those of
+                    // uninterruptible wait); `message` names it, local_rank and pid identify
                     // the first such worker. kGroupEnded may follow later
     kGuardianLost,  // the guardian died; the last event. `message` has the known details
     kNotice,        // about the template process, or processes that the workers left running:

@@ -15,7 +15,7 @@ namespace elastic::os {
 class FileLock {
  public:
   // Locks the file; creates it (mode 0600) if it does not exist, and never removes it. Errors: of
-  // the file system, and those of the limits.
+  // the file system, and the errors of the limits.
   static Result<FileLock> acquire(const std::string& path, const WaitLimits& limits);
 
  private:

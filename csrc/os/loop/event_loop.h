@@ -110,7 +110,7 @@ class EventLoop {
   // loop. The time between two turns counts as sleep. False: there was nothing to do.
   bool turn();
   bool is_turned() const { return is_turned_; }  // by turn(), and never by run()
-  // Of the earliest timer; Instant::max(): none is armed.
+  // The deadline of the earliest timer; Instant::max(): none is armed.
   Instant next_deadline() const;
   // Runs `work` on the loop thread, in the order of posting. Any thread. Work posted after run()
   // has returned is destroyed with the loop, unrun.

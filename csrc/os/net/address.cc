@@ -76,7 +76,7 @@ int ask_resolver(const std::string& host, std::uint16_t port, int flags,
     SocketAddress address;
     std::memcpy(&address.storage, item->ai_addr, item->ai_addrlen);
     address.size = item->ai_addrlen;
-    // An interface has the IPv4 address, which is compared with those of an endpoint.
+    // An interface has the IPv4 address, which is compared with an endpoint's addresses.
     found->push_back(without_mapping(address));
   }
   return 0;

@@ -1,7 +1,7 @@
 #pragma once
 
 // Connects to a listening socket, whose owner accepts no connections or closes them at once, and
-// reports when the socket does not exist any more.
+// reports when the socket no longer exists.
 //
 // Loop thread only. The kernel makes the connection, whatever the owner does, and resets it when
 // the last process that holds the socket closes it or ends.

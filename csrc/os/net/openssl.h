@@ -8,7 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 
-// The tags are those of OpenSSL's headers.
+// The tags have the names of OpenSSL's headers.
 struct bio_method_st;
 struct bio_st;
 struct engine_st;

@@ -21,7 +21,7 @@ class StreamSocket {
  public:
   // Connects to the first of `addresses` that accepts. After a quarter of a second without a
   // result the next address is tried in parallel. Errors: kUnavailable (of the address that failed
-  // last), kResourceExhausted (descriptors, memory), and those of WaitLimits.
+  // last), kResourceExhausted (descriptors, memory), and the errors of WaitLimits.
   static Result<StreamSocket> connect(std::span<const SocketAddress> addresses,
                                       const WaitLimits& limits);
 

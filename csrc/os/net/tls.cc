@@ -207,7 +207,8 @@ int TlsSession::Impl::use_key(SSL* ssl, const EVP_MD* digest, const unsigned cha
   return *session != nullptr ? 1 : 0;
 }
 
-// Without a session the handshake goes on without a key, and fails because there is no certificate.
+// Without a session the handshake continues without a key, and fails because there is no
+// certificate.
 int TlsSession::Impl::find_key(SSL* ssl, const unsigned char* identity, std::size_t size,
                                SSL_SESSION** session) {
   Impl& self = *self_of(ssl);

@@ -218,11 +218,8 @@ TEST(ReportTime, IsThatOfTheEarlierReportUnlessAnotherRankWasTheCause) {
 
 TEST(HasFailed, IsAnOwnExitOrAReportBeforeTheStop) {
   const std::optional<Instant> early(std::chrono::seconds(1)), late(std::chrono::seconds(2));
-  const WorkerExit own = exit_of(1);
-  WorkerExit stopped = signalled(SIGTERM);
-  stopped.stopped_by_us = true;
-  EXPECT_TRUE(has_failed(own, std::nullopt, late));
-  for (const WorkerExit& exit : {stopped, WorkerExit{}}) {  // or it still runs
+  EXPECT_TRUE(has_failed(exited(1), std::nullopt, late));
+  for (const WorkerExit& exit : {stopped(killed(SIGTERM)), WorkerExit{}}) {  // or it still runs
     EXPECT_FALSE(is_own_exit(exit));
     EXPECT_TRUE(has_failed(exit, early, late));
     EXPECT_FALSE(has_failed(exit, late, late));
