@@ -160,6 +160,11 @@ class DefaultLogsSpecs(LogsSpecs):
                 self._removal = weakref.finalize(self, _remove, self._root_log_dir, lock)
         return self._root_log_dir
 
+    @property
+    def is_temporary(self) -> bool:
+        """Whether ``remove_unused`` removes the directory, with the error files in it."""
+        return self._removal is not None
+
     def remove_unused(self) -> None:
         """Removes the temporary directory now, unless output went to files in it."""
         if self._removal is not None:

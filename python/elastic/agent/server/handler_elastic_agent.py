@@ -38,7 +38,7 @@ from elastic.constants import (
     HANDLER_EXIT_BARRIER_S,
 )
 from elastic.errors import NodeFault
-from elastic.multiprocessing.errors.evidence import ProcessFailure
+from elastic.multiprocessing.errors.evidence import NOT_AVAILABLE, ProcessFailure
 from elastic.multiprocessing.logs_specs import DefaultLogsSpecs, LogsDest, LogsSpecs, destinations
 from elastic.multiprocessing.process_context import PContext, RunProcsResult
 from elastic.multiprocessing.signals import SignalException
@@ -310,6 +310,9 @@ class HandlerElasticAgent(SimpleElasticAgent):
                 ranks[local_rank]: changed(failure, rank=ranks[local_rank])
                 for local_rank, failure in result.failures.items()
             }
+            if getattr(self._logs_specs, "is_temporary", False):
+                for failure in failures.values():
+                    failure.error_file = NOT_AVAILABLE
             return RunResult(WorkerState.FAILED, failures=failures)
         values = {ranks[local_rank]: value for local_rank, value in result.return_values.items()}
         return RunResult(WorkerState.SUCCEEDED, values)
