@@ -66,7 +66,7 @@ class RendezvousClient::Impl {
                                   .ports = {},
                                   .limits = options_.store_limits,
                                   .is_fenced = options_.rendezvous.token.is_set()}),
-        leave_timer_(&thread_->loop(), [this] { go_on_leaving(); }) {}
+        leave_timer_(&thread_->loop(), [this] { continue_leaving(); }) {}
   ~Impl() {
     on_loop([this] {
       membership_.reset();
@@ -105,7 +105,7 @@ class RendezvousClient::Impl {
   void rejoin_unless_working();
   bool is_over_for_others() const;
   void begin_to_leave(const std::string& reason, Duration limit);
-  void go_on_leaving();
+  void continue_leaving();
   void receive(const host::MembershipEvent& event);
   void on(const host::MembershipReady& ready);
   void on(const host::MembershipProgress& log_progress) {
@@ -328,10 +328,10 @@ void RendezvousClient::Impl::begin_to_leave(const std::string& reason, Duration 
   const bool waits = leave_order_.begin(node, limit, thread_->loop().now());
   changed_.notify();
   if (waits) update(core::WorkersGone{});
-  go_on_leaving();
+  continue_leaving();
 }
 
-void RendezvousClient::Impl::go_on_leaving() {
+void RendezvousClient::Impl::continue_leaving() {
   const auto left = leave_order_.tick(thread_->loop().now());
   if (const auto next = leave_order_.next_deadline()) leave_timer_.arm(*next);
   if (!left) return;
