@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from support.launching import DEADLINE_S, Job, await_line, free_endpoint, launch, shell_job
+from support.succession import snapshot
 
 RANKS = "echo rank $RANK of $WORLD_SIZE, node $GROUP_RANK of $GROUP_WORLD_SIZE"
 
@@ -233,13 +234,15 @@ def test_the_others_go_on_as_soon_as_a_killed_agent_has_ended_with_its_workers(
     fi
     kill -0 $(cat {pid}) 2> /dev/null && echo it runs || echo it has ended
     """
-    conf = "reconnect_grace=3600,last_call_timeout=3600"
-    with job("1:2", script=script) as nodes:
+    conf, endpoint = "reconnect_grace=3600,last_call_timeout=3600", free_endpoint()
+    with job("1:2", script=script, endpoint=endpoint) as nodes:
         nodes.start("--node-rank=0", f"{HOST},{conf}")
         nodes.start("--node-rank=1", f"{GUEST},{conf}")
         for node in nodes.nodes:
             assert node.stdout is not None
             assert node.stdout.readline() == "ready\n"
+        # A later connection is served: the coordinator has reached the liveness port by then.
+        snapshot(endpoint)
         nodes.nodes[1].kill()
         first, second = nodes.finish()
     assert (first.returncode, first.stdout) == (0, "it has ended\n"), first
