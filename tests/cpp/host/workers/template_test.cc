@@ -6,8 +6,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <cstring>
 #include <string>
+
+#include "host/workers/guardian_link.h"
 
 namespace elastic::guardian {
 namespace {
@@ -46,19 +47,8 @@ TEST(TemplateConnection, DeliversTheDescriptorThatReleasesAWorker) {
   const os::UniqueFd reader(pipe[0]);
   os::UniqueFd writer(pipe[1]);
   char packet[12] = {static_cast<char>(Kind::kForked)};
-  iovec data{packet, sizeof packet};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-  msghdr message{};
-  message.msg_iov = &data;
-  message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = sizeof control;
-  cmsghdr* const header = CMSG_FIRSTHDR(&message);
-  header->cmsg_level = SOL_SOCKET;
-  header->cmsg_type = SCM_RIGHTS;
-  header->cmsg_len = CMSG_LEN(sizeof(int));
-  std::memcpy(CMSG_DATA(header), &pipe[1], sizeof(int));
-  ASSERT_EQ(::sendmsg(end.get(), &message, MSG_NOSIGNAL), static_cast<ssize_t>(sizeof packet));
+  host::Outbox outbox{.bytes = {packet, sizeof packet}, .passed = {{0, pipe[1]}}};
+  ASSERT_EQ(outbox.send_some(end.get()), static_cast<ssize_t>(sizeof packet));
   writer.reset();
   auto forked = connection.receive();
   ASSERT_TRUE(forked.has_value());
