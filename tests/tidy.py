@@ -17,7 +17,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 CPP_SUFFIXES = {".h", ".cc"}
 
-SOURCE_LINES_MAX = 600
+SOURCE_LINES_MAX = 700
 PUBLIC_HEADER_LINES_MAX = 250
 COLUMNS_MAX = 100
 
@@ -27,7 +27,7 @@ LAYER_INCLUDES = {
     "os": (
         "elastic/",
         "core/base/check.h",
-        "core/base/duration_text.h",
+        "core/base/text.h",
         "core/base/memory_budget.h",
         "os/",
     ),
@@ -38,7 +38,7 @@ LAYER_INCLUDES = {
     "bindings": (
         "elastic/",
         "bindings/",
-        "core/base/duration_text.h",
+        "core/base/text.h",
         "os/file/temporary_sweep.h",
     ),
 }

@@ -1,6 +1,12 @@
 #pragma once
 
-// Conversions between Python's values and ours. Every function requires the GIL.
+// Text between Python and C++, for every std::string of a signature or of a bound member.
+//
+// Names, messages and output come from other hosts and from programs of the user, so they may have
+// any bytes: a conversion to Python never fails. Bytes that are no UTF-8 are shown as \\xff. The
+// arguments and variables of Python may have such bytes, as surrogates; C++ gets them unchanged.
+//
+// Every file of the bindings includes this header, before it binds anything.
 
 #include <pybind11/pybind11.h>
 #include <pybind11/typing.h>
@@ -10,13 +16,89 @@
 #include <initializer_list>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
-#include "bindings/errors.h"
-#include "bindings/text.h"
+#include "elastic/status.h"
 #include "elastic/time.h"
 
 namespace elastic::bindings {
+
+// As text to read. Requires the GIL.
+inline pybind11::str shown(std::string_view bytes) {
+  PyObject* text =
+      PyUnicode_DecodeUTF8(bytes.data(), static_cast<Py_ssize_t>(bytes.size()), "backslashreplace");
+  if (text == nullptr) throw pybind11::error_already_set();  // no memory
+  return pybind11::reinterpret_steal<pybind11::str>(text);
+}
+
+// Replaces the messages of calls with wrong arguments, which have the value of every argument, and
+// so the variables of the workers and tokens. Call it when the module is complete.
+void hide_arguments(const pybind11::module_& module);
+
+}  // namespace elastic::bindings
+
+namespace pybind11::detail {
+
+template <>
+struct type_caster<std::string> {
+  PYBIND11_TYPE_CASTER(std::string, const_name("str"));
+
+  bool load(handle source, bool) {
+    if (PyBytes_Check(source.ptr())) {
+      value = reinterpret_borrow<bytes>(source);
+      return true;
+    }
+    if (!PyUnicode_Check(source.ptr())) return false;
+    const auto encoded = reinterpret_steal<bytes>(
+        PyUnicode_AsEncodedString(source.ptr(), "utf-8", "surrogateescape"));
+    if (!encoded) throw error_already_set();  // a surrogate without a byte
+    value = encoded;
+    return true;
+  }
+
+  static handle cast(const std::string& source, return_value_policy /*policy*/, handle /*parent*/) {
+    return elastic::bindings::shown(source).release();
+  }
+};
+
+}  // namespace pybind11::detail
+
+// Conversion of Status to Python exceptions, and the exception classes.
+//
+// The classes are created here, so that native calls raise them without an import; elastic.errors
+// publishes them. Every function requires the GIL.
+
+namespace elastic::bindings {
+
+// Which part of elastic a call belongs to: it selects, for example, StoreTimeout or
+// RendezvousTimeout for the same status code.
+enum class Domain : unsigned char { kGeneral, kStore, kRendezvous };
+
+// Creates the exception classes as attributes of the module. Call it before any other bind_*.
+void bind_errors(pybind11::module_& module);
+
+// Raises the exception for `status`. REQUIRES: !status.ok().
+// kCancelled raises the exception of the Python signal handler.
+[[noreturn]] void raise_status(const Status& status, Domain domain = Domain::kGeneral);
+
+inline void check(const Status& status, Domain domain = Domain::kGeneral) {
+  if (!status.ok()) raise_status(status, domain);
+}
+
+template <typename T>
+T unwrap(Result<T> result, Domain domain = Domain::kGeneral) {
+  if (!result.ok()) raise_status(result.status(), domain);
+  return *std::move(result);
+}
+
+// The interrupt check for blocking calls from Python: runs the handlers of signals that have
+// arrived and returns whether one of them raised. Acquires the GIL. The exception stays set in the
+// calling thread until raise_status() raises it.
+bool python_signal_raised();
+
+// Conversions between Python's values and ours. Every function requires the GIL.
 
 // Text for the operating system, as os.fsencode() returns it: undecodable bytes survive the round
 // trip. Raises on a NUL, which arguments, variables and paths cannot contain.

@@ -7,11 +7,8 @@
 #include <pybind11/pybind11.h>
 
 #include "bindings/convert.h"
-#include "bindings/errors.h"
 #include "bindings/module.h"
-#include "bindings/python_backend.h"
-#include "bindings/text.h"
-#include "core/base/duration_text.h"
+#include "core/base/text.h"
 #include "elastic/version.h"
 #include "os/file/temporary_sweep.h"
 

@@ -1,10 +1,14 @@
 #pragma once
 
 // The parts of elastic._C, in the order in which the module binds them: a function's types are
-// bound before it. bind_errors() comes first (bindings/errors.h), bind_rendezvous_backends() before
-// bind_rendezvous_values() (bindings/python_backend.h).
+// bound before it. bind_errors() comes first (bindings/convert.h), bind_rendezvous_backends()
+// before bind_rendezvous_values() (bindings/module.h).
 
 #include <pybind11/pybind11.h>
+
+#include <memory>
+
+#include "elastic/rendezvous_backend.h"
 
 namespace elastic::bindings {
 
@@ -19,5 +23,18 @@ void bind_rendezvous_client(pybind11::module_& module);
 // Agent, its options, events and result, and the exit codes.
 void bind_agent(pybind11::module_& module);
 void bind_observer(pybind11::module_& module);
+
+// A RendezvousBackend implemented by a Python object of any class with torch's three members:
+// `name`, `get_state() -> (bytes, token) | None` and `set_state(bytes, token=None) -> (bytes,
+// token, was_set) | None`.
+
+// `object` is a native backend, or a Python object whose methods are called with the GIL. Their
+// exceptions mean that the store is unavailable, except a TypeError, AttributeError and the like,
+// which are programming errors. Requires the GIL.
+std::shared_ptr<RendezvousBackend> to_backend(const pybind11::object& object);
+
+// Adds RendezvousBackend and the functions that create elastic's backends. Call it before the
+// functions that bind users of a backend.
+void bind_rendezvous_backends(pybind11::module_& module);
 
 }  // namespace elastic::bindings

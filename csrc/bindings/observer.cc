@@ -8,12 +8,10 @@
 #include <utility>
 
 #include "bindings/convert.h"
-#include "bindings/errors.h"
 #include "bindings/module.h"
 #include "bindings/options.h"
 #include "bindings/owner.h"
 #include "elastic/observer.h"
-#include "elastic/override.h"
 
 namespace py = pybind11;
 

@@ -12,7 +12,7 @@
 #include <memory>
 #include <utility>
 
-#include "bindings/errors.h"
+#include "bindings/convert.h"
 #include "elastic/status.h"
 
 namespace elastic::bindings {

@@ -1,6 +1,6 @@
 // elastic._C.RendezvousBackend, and its implementation by Python objects.
 
-#include "bindings/python_backend.h"
+#include "bindings/module.h"
 
 #include <pybind11/stl.h>
 
@@ -11,8 +11,7 @@
 #include <utility>
 
 #include "bindings/convert.h"
-#include "bindings/errors.h"
-#include "elastic/rendezvous_backends.h"
+#include "elastic/rendezvous_backend.h"
 
 namespace py = pybind11;
 

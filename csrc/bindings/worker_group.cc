@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "bindings/convert.h"
-#include "bindings/errors.h"
 #include "bindings/module.h"
 #include "bindings/options.h"
 #include "bindings/owner.h"

@@ -11,7 +11,7 @@
 
 #include "elastic/status.h"
 #include "os/file/console_writer.h"
-#include "os/loop/loop_thread.h"
+#include "os/loop/thread.h"
 
 namespace elastic::coordinator {
 

@@ -19,7 +19,6 @@
 #include <string_view>
 #include <utility>
 
-#include "guardian/receive_message.h"
 #include "os/process/process_tree.h"
 
 namespace elastic::guardian {

@@ -11,11 +11,14 @@
 #include <chrono>
 #include <cstring>
 #include <ctime>
+#include <iterator>
 #include <optional>
+#include <string>
+#include <string_view>
 #include <utility>
 #include <variant>
 
-#include "guardian/receive_message.h"
+#include "guardian/channel.h"
 #include "os/loop/clock.h"
 #include "os/process/process_tree.h"
 
@@ -562,6 +565,95 @@ void Guardian::flush() {
     if (put < 0) return agent_lost();
     unsent_.erase(0, static_cast<std::size_t>(put));
   }
+}
+
+// The processes that outlive the workers: they are named before the sweep kills them, and their end
+// is awaited before it if the agent asks for that.
+
+namespace {
+
+// How long the end of a process that is just ending is awaited, since its children are not ours
+// yet.
+constexpr Duration kEndingTime = std::chrono::milliseconds(200);
+constexpr useconds_t kListingPauseUs = 200;
+
+// The arguments, separated by blanks; "": unknown.
+std::string command_of(pid_t pid) {
+  constexpr std::size_t kBytesMax = 256;
+  std::string words;
+  if (!os::read_proc_file("/proc/" + std::to_string(pid) + "/cmdline", &words)) return "";
+  words.resize(std::min(words.find_last_not_of('\0') + 1, kBytesMax));
+  std::replace(words.begin(), words.end(), '\0', ' ');
+  return words;
+}
+
+// Helpers of Python and torch that end by themselves soon after the process that has started them.
+bool ends_with_its_parent(const std::string& command) {
+  constexpr std::string_view kHelpers[] = {"multiprocessing.resource_tracker",
+                                           "multiprocessing.forkserver", "torch_shm_manager",
+                                           "compile_worker"};
+  return std::any_of(std::begin(kHelpers), std::end(kHelpers), [&](std::string_view helper) {
+    return command.find(helper) != std::string::npos;
+  });
+}
+
+}  // namespace
+
+void Guardian::report_leftovers() {
+  const bool is_any_running = std::any_of(workers_.begin(), workers_.end(),
+                                          [](const Worker& worker) { return !worker.ended; });
+  if (is_any_running || awaits_fork()) return;
+  std::string command;
+  const LeftoverEvent event = find_leftovers(&command);
+  if (event.count > 0) send_event(event);
+}
+
+void Guardian::await_leftovers() {
+  now_ = os::monotonic_now();
+  std::string command;
+  LeftoverEvent event = find_leftovers(&command);
+  event.is_awaited = true;
+  awaits_leftovers_ = event.count > 0;
+  send_event(event);
+}
+
+// When a child has ended. Its own children are ours by then.
+void Guardian::check_leftovers() {
+  if (!awaits_leftovers_) return;
+  std::string command;
+  if (find_leftovers(&command).count > 0) return;
+  awaits_leftovers_ = false;
+  send_event(LeftoverEvent{.is_awaited = true});
+}
+
+LeftoverEvent Guardian::find_leftovers(std::string* command) {
+  LeftoverEvent event;
+  // The children of a listed process that is just ending are not listed yet.
+  const Instant limit = now_ + kEndingTime;
+  bool is_complete = false;
+  while (!is_complete && list_swept_children()) {
+    event.count = 0;
+    is_complete = true;
+    for (const pid_t child : children_) {
+      const bool is_worker = std::any_of(workers_.begin(), workers_.end(),
+                                         [child](const Worker& one) { return one.pid == child; });
+      if (is_worker) continue;
+      std::string words = command_of(child);
+      const bool has_gone = ::waitpid(child, nullptr, WNOHANG) == child;
+      if (has_gone || words.empty()) {
+        is_complete = false;
+        continue;
+      }
+      if (ends_with_its_parent(words)) continue;
+      if (event.count++ > 0) continue;
+      event.pid = child;
+      *command = std::move(words);
+    }
+    if (is_complete || os::monotonic_now() >= limit) break;
+    ::usleep(kListingPauseUs);
+  }
+  event.command = *command;
+  return event;
 }
 
 }  // namespace elastic::guardian

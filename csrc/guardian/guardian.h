@@ -14,10 +14,8 @@
 
 #include "core/workers/guardian_protocol.h"
 #include "elastic/time.h"
-#include "guardian/round_change.h"
-#include "guardian/stop_steps.h"
+#include "guardian/pages.h"
 #include "guardian/template.h"
-#include "guardian/watch.h"
 #include "guardian/worker.h"
 #include "os/base/fd.h"
 #include "os/process/process_tree.h"

@@ -9,7 +9,7 @@
 #include <cstring>
 #include <utility>
 
-#include "guardian/receive_message.h"
+#include "guardian/channel.h"
 
 namespace elastic::guardian {
 namespace {

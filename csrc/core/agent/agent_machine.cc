@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "core/base/earliest.h"
-#include "core/base/signal_name.h"
+#include "core/base/text.h"
 #include "core/rendezvous/rendezvous_events.h"
 
 // Theory of operation. The policy decides about rounds, workers and the result (agent_policy.cc).

@@ -2,10 +2,8 @@
 #include <csignal>
 #include <utility>
 
-#include "core/agent/agent_policy_context.h"
-#include "core/base/count_text.h"
-#include "core/base/duration_text.h"
-#include "core/base/signal_name.h"
+#include "core/agent/agent_policy.h"
+#include "core/base/text.h"
 #include "core/rendezvous/rank_assign.h"
 #include "elastic/observer.h"
 

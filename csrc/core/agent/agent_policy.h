@@ -14,6 +14,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -398,6 +399,24 @@ class AgentPolicy {
   std::string last_fingerprint_;
   int same_failures_ = 0;
   Duration longest_round_{};
+};
+
+// What a step of the policy works with: for the files of AgentPolicy only.
+
+struct AgentPolicy::Context {
+  Instant now;
+  AgentState from;  // the state before the step
+  std::vector<PolicyAction>* out;
+
+  template <typename Action>
+  void act(Action action) const {
+    out->emplace_back(std::in_place_type<Action>, std::move(action));
+  }
+  void report(AgentEvent::Kind kind, AgentState state, std::string message) const {
+    AgentEvent event = event_of(kind, state, now);
+    event.message = std::move(message);
+    act(Report{std::move(event)});
+  }
 };
 
 }  // namespace elastic::core

@@ -5,10 +5,9 @@
 #include <cerrno>
 #include <utility>
 
-#include "core/agent/agent_policy_context.h"
+#include "core/agent/agent_policy.h"
 #include "core/base/check.h"
-#include "core/base/duration_text.h"
-#include "core/base/lost_peer.h"
+#include "core/base/text.h"
 
 namespace elastic::core {
 namespace {

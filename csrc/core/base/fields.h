@@ -18,9 +18,8 @@
 #include <variant>
 #include <vector>
 
-#include "core/base/byte_io.h"
-#include "core/base/shared_bytes.h"
-#include "core/base/utf8.h"
+#include "core/base/bytes.h"
+#include "core/base/text.h"
 #include "elastic/status.h"
 #include "elastic/time.h"
 

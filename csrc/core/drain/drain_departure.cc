@@ -5,8 +5,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/base/count_text.h"
-#include "core/base/duration_text.h"
+#include "core/base/text.h"
 #include "core/drain/drain_machine.h"
 
 // Theory of operation. The nodes agree on a step as for a stop: a tentative one, which every node

@@ -4,8 +4,7 @@
 #include <csignal>
 #include <utility>
 
-#include "core/base/count_text.h"
-#include "core/base/duration_text.h"
+#include "core/base/text.h"
 #include "elastic/agent.h"
 
 // Theory of operation. Two phases, as in a two-phase commit. The nodes report the newest step of

@@ -24,6 +24,7 @@
 #include "core/job/job_history.h"
 #include "core/rendezvous/rendezvous_machine.h"
 #include "core/succession/round_gate.h"
+#include "elastic/observer.h"
 #include "elastic/time.h"
 
 namespace elastic::core {
@@ -171,5 +172,12 @@ class Job {
   bool holds_growth_ = false;         // is to be held
   std::optional<rdzv::Grow> grows_;   // the round is to end for nodes that wait
 };
+
+// The state of a job as observers see it.
+
+// Without the job's id, who coordinates it, and the time of the wall clock. `job`: null before the
+// first join.
+ObservedJob describe_job(const Job* job, Instant now);
+std::vector<ObservedNode> describe_nodes(const RendezvousMachine& rendezvous, Instant now);
 
 }  // namespace elastic::core

@@ -5,12 +5,18 @@
 // Pure, and O(1) for each message of a node. No decision depends on it, and it is not stored: a
 // coordinator that was restarted begins with the round that it finds.
 
+#include <chrono>
+#include <map>
+#include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "core/rendezvous/rendezvous_events.h"
 #include "elastic/observer.h"
+#include "elastic/rendezvous_types.h"
+#include "elastic/time.h"
 
 namespace elastic::core {
 
@@ -52,6 +58,32 @@ class JobHistory {
   std::optional<Instant> hung_since_;  // the current round
   Duration hung_{};                    // earlier hangs of the current round
   bool has_steps_ = false;
+};
+
+// The results of jobs that have ended and are no longer kept, for nodes that were lost before
+// the end and return after it. Without it such a node would wait for a next job of the id, which
+// nobody starts. Pure: the caller passes the time.
+
+// A node that was stopped for longer has the time of a join.
+inline constexpr Duration kResultKept = std::chrono::minutes(10);
+
+class EndedJobs {
+ public:
+  // `lost`: the nodes that may not know the result. Replaces what is kept of an earlier job of the
+  // id.
+  void add(const std::string& id, std::shared_ptr<const JobResult> result,
+           const std::vector<NodeId>& lost, Instant now);
+  // Null: the node was not lost by an ended job of this id, or that is long ago.
+  std::shared_ptr<const JobResult> result_for(const std::string& id, const NodeId& node,
+                                              Instant now);
+
+ private:
+  struct Ended {
+    std::shared_ptr<const JobResult> result;
+    std::set<NodeId> lost;
+    Instant until;
+  };
+  std::map<std::string, Ended> all_;
 };
 
 }  // namespace elastic::core

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "core/base/fields.h"
-#include "core/register/register_table.h"
+#include "core/register/register_machine.h"
 
 namespace elastic::reg {
 namespace {

@@ -1,14 +1,14 @@
 #pragma once
 
-// One node's part of its job's replicated register: it votes, stands as a candidate when the
-// coordinator is lost, and proposes records while it is the coordinator. docs/register.md has the
-// rules and the reasons.
+// The rules of the register that a test can delete, one by one, to show that its simulator notices.
 //
-// Pure: time comes with each call and chance from a seed, and the same calls give the same actions.
-// Timers only decide when something is tried; no answer depends on them. Not thread-safe. The owner
-// carries the actions out in order.
+// The machine takes the set of rules as a type. In the library that type is AllRules, whose answer
+// is a constant: the compiler drops the question, and no setting, file or message can turn a rule
+// off. The test program instantiates the same source with a type that leaves one rule out. A mask
+// in the settings would have been shorter, and a switch in every production build.
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -16,18 +16,112 @@
 #include <set>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <variant>
 #include <vector>
 
-#include "core/base/rng.h"
-#include "core/register/register_rules.h"
-#include "core/register/register_table.h"
+#include "core/base/random.h"
 #include "core/register/register_types.h"
-#include "core/register/voters.h"
 #include "elastic/time.h"
 
 namespace elastic::reg {
+
+enum class Rule : std::uint8_t {
+  kOneLineage,          // R1: messages of another lineage are ignored
+  kDistinctHosts,       // R2: the voters are on different hosts
+  kStrictMajority,      // R3: more than half, not half
+  kOldMajority,         // R3: a majority of the voters of the replaced record accepts, too
+  kNewMajority,         // R3: a majority of the new voters accepts
+  kAcceptPromises,      // R3: accepting implies promising
+  kTellInForce,         // a record that is not in force is not delivered
+  kRefuseLowerTerm,     // R4: a promise binds
+  kPromiseOnce,         // R4: one promise per term
+  kBothSets,            // R4: promises of both sets unless the record is known to be in force
+  kFollowNewer,         // R4: promises of the voters of a newer record that a promise reports
+  kAdoptNewest,         // R4: the newest accepted record is proposed again, not the own one
+  kTermBeforeSequence,  // R4: newness is the term, then the sequence
+  kReproposeFirst,      // R4: a new coordinator proposes nothing before that record is in force
+  kLostIncumbent,       // R4: promises only after the incumbent is lost
+  kAskFirst,            // R4: asks before it prepares
+  kStartApart,          // R4: candidates start apart
+  kReplaceVoters,       // R5: unreachable voters are replaced
+  kJudgeAcceptance,     // R5: a voter that accepts nothing is unreachable
+  kExpire,              // R5: authority ends after store_grace without a majority
+  kKeepEarlyPromise,    // R10: handing over is a promise
+};
+inline constexpr std::size_t kRules = 21;
+static_assert(static_cast<std::size_t>(Rule::kKeepEarlyPromise) + 1 == kRules);
+inline constexpr std::array<std::string_view, kRules> kRuleNames = {
+    "OneLineage",      "DistinctHosts", "StrictMajority",     "OldMajority",     "NewMajority",
+    "AcceptPromises",  "TellInForce",   "RefuseLowerTerm",    "PromiseOnce",     "BothSets",
+    "FollowNewer",     "AdoptNewest",   "TermBeforeSequence", "ReproposeFirst",  "LostIncumbent",
+    "AskFirst",        "StartApart",    "ReplaceVoters",      "JudgeAcceptance", "Expire",
+    "KeepEarlyPromise"};
+
+struct AllRules {
+  static constexpr bool has(Rule) { return true; }
+};
+
+// What a node does with a message of the register, by its role: the table that the machine runs and
+// that docs/register.md shows.
+
+enum class Role : std::uint8_t {
+  kFollower,     // votes, if a record names it
+  kAsking,       // a candidate that asks whether it would be elected
+  kPreparing,    // a candidate that collects promises
+  kReproposing,  // elected; the newest accepted record is not yet in force under its term
+  kCoordinator,  // proposes records
+};
+inline constexpr std::size_t kRoles = 5;
+
+enum class Response : std::uint8_t {
+  kAnswer,   // reports whether it would promise; changes nothing
+  kPromise,  // promises, if the rules allow it
+  kAccept,   // accepts the record, unless it promised a later term
+  kCount,    // counts the vote; a reply with a later term ends the attempt or the authority
+  kLearn,    // the accepted record is in force
+  kStand,    // asks for promises at once
+  kSupply,   // sends the record that it has accepted, if that is the one
+  kIgnore,
+};
+
+inline constexpr std::size_t kMessages = 10;
+
+// A row for each role.
+inline constexpr std::array<std::array<Response, kMessages>, kRoles> kResponses = [] {
+  using enum Response;
+  return std::array<std::array<Response, kMessages>, kRoles>{{
+      // Ask    AskReply Prepare   Promise  Accept   Accepted InForce HandOver Fetch    Fetched
+      {kAnswer, kIgnore, kPromise, kIgnore, kAccept, kIgnore, kLearn, kStand, kSupply, kIgnore},
+      {kAnswer, kCount, kPromise, kIgnore, kAccept, kIgnore, kLearn, kStand, kSupply, kIgnore},
+      {kAnswer, kIgnore, kPromise, kCount, kAccept, kIgnore, kLearn, kStand, kSupply, kCount},
+      {kAnswer, kIgnore, kPromise, kIgnore, kAccept, kCount, kLearn, kIgnore, kSupply, kIgnore},
+      {kAnswer, kIgnore, kPromise, kIgnore, kAccept, kCount, kIgnore, kIgnore, kSupply, kIgnore},
+  }};
+}();
+
+constexpr Response response_to(Role role, std::size_t message) {
+  return kResponses[static_cast<std::size_t>(role)][message];
+}
+
+inline constexpr std::array<std::string_view, kRoles> kRoleNames = {
+    "follower", "asking", "preparing", "reproposing", "coordinator"};
+inline constexpr std::array<std::string_view, kMessages> kMessageNames = {
+    "Ask",      "AskReply", "Prepare",  "Promise", "Accept",
+    "Accepted", "InForce",  "HandOver", "Fetch",   "Fetched"};
+inline constexpr std::array<std::string_view, 8> kResponseNames = {
+    "answer", "promise", "accept", "count", "learn", "stand", "supply", "ignore"};
+static_assert(static_cast<std::size_t>(Role::kCoordinator) + 1 == kRoles);
+static_assert(static_cast<std::size_t>(Response::kIgnore) + 1 == kResponseNames.size());
+
+// One node's part of its job's replicated register: it votes, stands as a candidate when the
+// coordinator is lost, and proposes records while it is the coordinator. docs/register.md has the
+// rules and the reasons.
+//
+// Pure: time comes with each call and chance from a seed, and the same calls give the same actions.
+// Timers only decide when something is tried; no answer depends on them. Not thread-safe. The owner
+// carries the actions out in order.
 
 struct RegisterSettings {
   // How many voters; 0: by the number of hosts.

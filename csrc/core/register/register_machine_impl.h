@@ -1,8 +1,8 @@
 #pragma once
 
-// The register's machine, included by those who instantiate it (register_rules.h explains why there
-// is more than one): the events and the coordinator. The voter and the candidate have files of
-// their own.
+// The register's machine, included by those who instantiate it (register_machine.h explains why
+// there is more than one): the events and the coordinator. The voter and the candidate have files
+// of their own.
 //
 // Theory of operation. The register is Paxos for one value that changes: a record. A term belongs
 // to one proposer, because a voter promises a term to one candidate. The proposer of a term writes
@@ -23,9 +23,8 @@
 
 #include "core/base/check.h"
 #include "core/base/earliest.h"
-#include "core/register/register_election_impl.h"
 #include "core/register/register_machine.h"
-#include "core/register/register_voter_impl.h"
+#include "core/register/register_roles_impl.h"
 
 namespace elastic::reg {
 

@@ -9,7 +9,6 @@
 #include <set>
 #include <utility>
 
-#include "core/rendezvous/job_timings.h"
 #include "core/rendezvous/rendezvous_fields.h"
 #include "core/rendezvous/rendezvous_machine.h"
 

@@ -3,8 +3,7 @@
 
 #include <cstdio>
 
-#include "core/base/count_text.h"
-#include "core/base/duration_text.h"
+#include "core/base/text.h"
 #include "core/rendezvous/rendezvous_machine.h"
 #include "elastic/observer.h"
 

@@ -1,6 +1,6 @@
 // Theory of operation
 //
-// A job forms rounds. Each connected node is in one of four states (rendezvous_table.h): it has
+// A job forms rounds. Each connected node is in one of four states (rendezvous_events.h): it has
 // joined and wants the next round, it works in the current one, its workers are stopped, or it is
 // done. The job itself is in one of three phases:
 //
@@ -32,7 +32,7 @@
 #include <utility>
 
 #include "core/base/check.h"
-#include "core/base/duration_text.h"
+#include "core/base/text.h"
 
 namespace elastic::core {
 namespace {

@@ -27,10 +27,8 @@
 #include <string_view>
 #include <vector>
 
-#include "core/rendezvous/former_nodes.h"
 #include "core/rendezvous/liveness.h"
 #include "core/rendezvous/rendezvous_events.h"
-#include "core/rendezvous/rendezvous_table.h"
 #include "core/rendezvous/round_state.h"
 
 namespace elastic::core {

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "core/base/check.h"
-#include "core/base/lost_peer.h"
+#include "core/base/text.h"
 #include "core/rendezvous/rendezvous_machine.h"
 
 namespace elastic {

@@ -11,7 +11,7 @@
 #include <cstddef>
 #include <utility>
 
-#include "core/base/duration_text.h"
+#include "core/base/text.h"
 #include "core/rendezvous/rendezvous_events.h"
 #include "core/rendezvous/rendezvous_fields.h"
 #include "core/rendezvous/rendezvous_machine.h"

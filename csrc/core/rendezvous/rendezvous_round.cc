@@ -5,7 +5,6 @@
 
 #include "core/base/check.h"
 #include "core/base/siphash.h"
-#include "core/rendezvous/node_order.h"
 #include "core/rendezvous/rank_assign.h"
 #include "core/rendezvous/rendezvous_events.h"
 #include "core/rendezvous/rendezvous_fields.h"

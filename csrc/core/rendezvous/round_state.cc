@@ -1,6 +1,7 @@
 #include "core/rendezvous/round_state.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "core/base/siphash.h"
 #include "core/rendezvous/rendezvous_fields.h"
@@ -136,6 +137,29 @@ void RoundState::adopt(const RoundRecord& held, StoredInstant now) {
                             Timer::kVerdict, Timer::kResend, Timer::kBackoff}) {
     disarm(timer);
   }
+}
+
+void FormerNodes::add(FormerNode node, std::size_t max) {
+  latest_[node.id] = first_ + all_.size();
+  all_.push_back(std::move(node));
+  for (; all_.size() > max; ++first_) {
+    const auto found = latest_.find(all_.front().id);
+    if (found->second == first_) latest_.erase(found);  // else it has a later entry
+    all_.pop_front();
+  }
+}
+
+void FormerNodes::assign(std::deque<FormerNode> all) {
+  all_ = std::move(all);
+  first_ = 0;
+  latest_.clear();
+  for (std::size_t i = 0; i < all_.size(); ++i) latest_[all_[i].id] = i;
+}
+
+const FormerNode* FormerNodes::find(const NodeId& id) const {
+  const auto found = latest_.find(id);
+  if (found == latest_.end()) return nullptr;
+  return &all_[static_cast<std::size_t>(found->second - first_)];
 }
 
 }  // namespace elastic::core

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/rendezvous/job_timings.h"
+#include "core/rendezvous/rendezvous_fields.h"
 
 namespace elastic::core {
 namespace {

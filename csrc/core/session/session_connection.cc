@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "core/base/check.h"
-#include "core/base/duration_text.h"
+#include "core/base/text.h"
 
 namespace elastic::core {
 

@@ -34,8 +34,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/base/duration_text.h"
 #include "core/base/earliest.h"
+#include "core/base/text.h"
 #include "elastic/agent.h"
 
 namespace elastic::core {

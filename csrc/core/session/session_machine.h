@@ -16,7 +16,6 @@
 #include <vector>
 
 #include "core/rendezvous/rendezvous_events.h"
-#include "core/session/kept_reports.h"
 #include "core/session/session_clock.h"
 #include "core/session/session_connection.h"
 #include "core/session/session_outbox.h"

@@ -1,5 +1,66 @@
 #pragma once
 
+// What a node reports about its workers, kept for a coordinator that follows the one to which it
+// was sent: such a coordinator begins without it.
+//
+// Pure. Not thread-safe. A part of SessionMachine. Times of reports are relative, so that every
+// coordinator can place them on its own clock; what is sent again has aged by then.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "core/drain/drain_types.h"
+#include "core/hang/hang_types.h"
+#include "core/rendezvous/rendezvous_events.h"
+#include "elastic/time.h"
+
+namespace elastic::core {
+
+using NodeReport = std::variant<hang::NodeProgress, hang::NodeStacks, hang::RankFinished,
+                                drain::Reply, drain::Notice>;
+
+class KeptReports {
+ public:
+  // The last report of a kind replaces the former one; replies are not kept. `is_sent`: to the
+  // coordinator that said hello last.
+  void keep(const NodeReport& report, bool is_sent, Instant now);
+  // That of an order: one for nodes that join is kept, too, and only until the next round.
+  void keep(const drain::Order& order, Instant now);
+  void begin_round() { joining_.reset(); }
+
+  // A coordinator has replied with this incarnation. One that has another incarnation than the last
+  // one knows no progress.
+  void coordinator_replied(std::uint64_t incarnation);
+
+  // What follows a Resume. A coordinator receives these again after each reconnect.
+  std::vector<NodeReport> after_resume(Instant now) const;
+  // What follows a Join: the node's own notice, while it has time left and no order has answered
+  // it. The coordinator to which it was sent may not have known the node.
+  std::optional<drain::Notice> after_join(Instant now) const;
+  // What follows the reply that the round continues: before it the coordinator does not know the
+  // round.
+  std::optional<hang::NodeProgress> after_resumed(Instant now);
+
+ private:
+  template <typename Report>
+  struct Kept {
+    Report report;
+    Instant at;
+  };
+  static drain::Notice aged(const Kept<drain::Notice>& kept, Instant now);
+
+  std::optional<Kept<hang::RankFinished>> finished_;
+  std::optional<Kept<drain::Notice>> notice_;
+  bool is_unanswered_ = false;  // notice_ is this node's own, not an order's
+  std::optional<Kept<drain::Notice>> joining_;
+  std::optional<Kept<hang::NodeProgress>> progress_;
+  bool is_progress_known_ = false;
+  std::uint64_t incarnation_ = 0;
+};
+
 // The messages of one node that must be sent again when its session resumes.
 //
 // The node's statements are stored in the form of a Resume: its phase, the round that it holds, a
@@ -8,16 +69,6 @@
 // itself, which may be repeated.
 //
 // Pure. Not thread-safe. A part of SessionMachine. Failure times are on this process's clock.
-
-#include <cstdint>
-#include <optional>
-#include <string>
-#include <variant>
-#include <vector>
-
-#include "core/rendezvous/rendezvous_events.h"
-
-namespace elastic::core {
 
 class SessionOutbox {
  public:

@@ -5,8 +5,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "core/session/observer_fields.h"
-#include "core/succession/succession_fields.h"
+#include "core/succession/succession_types.h"
 
 namespace elastic::session {
 namespace {

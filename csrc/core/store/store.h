@@ -20,7 +20,7 @@
 #include "core/base/siphash.h"
 #include "core/store/key_table.h"
 #include "core/store/wire.h"
-#include "elastic/store_options.h"
+#include "elastic/store_server.h"
 
 namespace elastic {
 

@@ -13,8 +13,8 @@
 #include <string>
 #include <string_view>
 
-#include "core/base/byte_io.h"
-#include "elastic/store_options.h"
+#include "core/base/bytes.h"
+#include "elastic/store_server.h"
 
 namespace elastic::wire {
 

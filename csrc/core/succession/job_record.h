@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -46,5 +47,34 @@ Result<JobRecord> decode_record(std::string_view bytes);
 
 // The register's view of the machine's state, with `bytes` as its opaque part.
 reg::Content content_of(const core::RendezvousMachine& machine, std::string bytes);
+
+// The record of a job as one value in a store that all its nodes can reach: who coordinates the
+// job, and what a successor needs to continue it. kept_machine.h reads and replaces it. Pure.
+
+struct KeptRecord {
+  reg::LineageId lineage;     // drawn by who found the store empty
+  std::uint64_t term = 0;     // from 1; counts the coordinators of the lineage
+  std::uint64_t version = 0;  // counts the writes of the lineage
+  std::uint64_t nonce = 0;    // of this write: no two values of a store are equal
+
+  // The process that coordinates the job; zero: none does, because the last one ended in order.
+  NodeId holder;
+  NodeId node;          // of that process; zero: it has not joined yet
+  std::string address;  // at which it accepts sessions: host:port; "": it does not yet
+  // A process that cannot reach the coordinator asks whether it lives, which the coordinator
+  // answers by writing 0.
+  std::uint64_t challenge = 0;
+
+  reg::Content content;  // encode_record(); no bytes: nothing was decided yet
+
+  bool operator==(const KeptRecord&) const = default;
+};
+
+std::string encode_kept(const KeptRecord& record);
+// kPeerViolation: not such a value, or of another version of this library.
+Result<KeptRecord> decode_kept(std::string_view bytes);
+
+// The coordinator that the record names; nullopt: none accepts sessions.
+std::optional<Incumbent> incumbent_of(const KeptRecord& record);
 
 }  // namespace elastic::succession

@@ -32,7 +32,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/base/duration_text.h"
+#include "core/base/text.h"
 #include "core/succession/job_record.h"
 #include "elastic/agent.h"
 

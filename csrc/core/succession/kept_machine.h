@@ -24,9 +24,8 @@
 #include <variant>
 #include <vector>
 
-#include "core/base/backoff.h"
-#include "core/base/rng.h"
-#include "core/succession/kept_record.h"
+#include "core/base/random.h"
+#include "core/succession/job_record.h"
 #include "core/succession/succession_events.h"
 #include "elastic/rendezvous_backend.h"
 #include "elastic/status.h"

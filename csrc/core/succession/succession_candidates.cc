@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "core/succession/succession_machine.h"
-#include "core/succession/survival.h"
+#include "core/succession/succession_types.h"
 
 namespace elastic::succession {
 namespace {

@@ -18,8 +18,8 @@
 #include <iterator>
 #include <utility>
 
-#include "core/base/duration_text.h"
 #include "core/base/earliest.h"
+#include "core/base/text.h"
 #include "core/succession/meeting.h"
 
 namespace elastic::succession {

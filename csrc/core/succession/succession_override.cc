@@ -13,7 +13,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/base/shell_quote.h"
+#include "core/base/text.h"
 #include "core/succession/meeting.h"
 #include "core/succession/succession_machine.h"
 

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "core/register/register_types.h"
-#include "core/register/voters.h"
-#include "elastic/coordinator_info.h"
+#include "core/rendezvous/rendezvous_fields.h"
+#include "elastic/coordinator.h"
 #include "elastic/rendezvous_types.h"
 
 namespace elastic::succession {
@@ -74,5 +74,55 @@ struct KnownNode {
 
 // A stream on the voter port, accepted or opened, as the transport numbers it; 0: none.
 using ConnectionId = std::uint64_t;
+
+// The fields of the values in succession_types.h as they are sent, as in rendezvous_fields.h: to
+// nodes by session_wire.cc, and between voters by voter_wire.cc.
+
+template <typename Visitor>
+void visit(Visitor& v, reg::LineageId& lineage) {
+  core::visit_id(v, lineage);
+}
+
+template <typename Visitor>
+void visit(Visitor& v, Replaced& replaced) {
+  visit(v, replaced.lineage);
+  v.number(replaced.newest.term);
+  v.number(replaced.newest.sequence);
+}
+
+// Without the lineages that it replaces, which each format has at its end.
+template <typename Visitor>
+void visit(Visitor& v, Incumbent& incumbent) {
+  visit(v, incumbent.lineage);
+  v.number(incumbent.term);
+  visit(v, incumbent.node);
+  v.name(incumbent.address, kNodeTextBytesMax);
+  v.list(incumbent.voters, reg::kVotersMax, [&](reg::Voter& voter) {
+    visit(v, voter.node);
+    v.name(voter.address, kNodeTextBytesMax);
+  });
+}
+
+// Which losses of hosts a job survives, as one sentence for its log. Pure.
+
+// Fewer voters survive no loss.
+inline constexpr std::size_t kVotersNeeded = 3;
+
+struct SurvivalFacts {
+  std::size_t voters = 0;      // that keep the job's record; below kVotersNeeded: the coordinator
+  std::size_t lost = 0;        // of them, that the coordinator does not reach
+  bool wants_voters = true;    // voters is not 1
+  std::string host = {};       // of the coordinator; "": unknown
+  std::string unreached = {};  // voter ports of further hosts that did not answer, as a list
+  bool has_witness = false;    // one is configured
+  std::string unreached_witnesses = {};
+  // The round's nodes; 0: no round was formed yet.
+  int nodes = 0;
+  int min_nodes = 1;
+  int spares = 0;
+  int restarts_left = 0;
+};
+
+std::string describe_survival(const SurvivalFacts& facts);
 
 }  // namespace elastic::succession

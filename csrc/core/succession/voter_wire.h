@@ -1,24 +1,86 @@
 #pragma once
 
+// The protocol between two voters, and between a coordinator and a voter: how a connection begins,
+// and how messages are delimited.
+//
+// The side that connects sends kMagic. Then both sides send frames, each a greeting first, which
+// names the job. A side that rejects the other one sends Refused instead and closes. Messages prove
+// by themselves which node has sent them (core/succession). docs/protocol.md has the grammar. Pure.
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+
+#include "core/base/frame.h"
+#include "core/register/register_codec.h"
+#include "core/register/register_types.h"
+#include "core/succession/job_record.h"
+#include "core/succession/succession_types.h"
+#include "elastic/status.h"
+
+namespace elastic::voter {
+
+inline constexpr std::string_view kMagic =
+    "\xE5"
+    "evoter\n";
+inline constexpr std::uint16_t kVersion = 1;
+inline constexpr std::uint16_t kOldestVersion = 1;
+// Until the greeting was received: the longest valid greeting fits.
+inline constexpr std::size_t kGreetingBytesMax = 4096;
+// A message of the machines above, with the largest record.
+inline constexpr std::size_t kFrameBytesMax = reg::kContentBytesMax + (std::size_t{1} << 20);
+
+struct Greeting {
+  std::uint16_t version = kVersion;
+  std::uint16_t oldest_version = kOldestVersion;
+  std::string job_id = {};
+
+  bool operator==(const Greeting&) const = default;
+};
+
+struct Refused {
+  std::string reason;
+
+  bool operator==(const Refused&) const = default;
+};
+
+// A message of the machines above this protocol.
+struct Payload {
+  std::string bytes;
+
+  bool operator==(const Payload&) const = default;
+};
+
+using Frames =
+    core::MessageTable<core::Entry<1, Greeting>, core::Entry<2, Refused>, core::Entry<3, Payload>>;
+using Frame = Frames::Message;
+
+void append(std::string* out, const Frame& frame);
+// What a frame with a payload of this size begins with; the payload follows.
+std::string payload_head(std::size_t bytes);
+
+using core::DecodeResult;
+using core::DecodeStatus;
+
+// Decodes the frame at the beginning of `bytes`, of at most `bytes_max`.
+DecodeResult decode(std::string_view bytes, std::size_t bytes_max, Frame* frame);
+
+// Why a node does not accept the greeting of another node; ok: it does. `own`: what it sends
+// itself.
+Status check_greeting(const Greeting& received, const Greeting& own);
+
+}  // namespace elastic::voter
+
 // The frames between the voter ports of a job's nodes.
 //
 // A frame is self-contained: it names the job, the sender and, where the sender knows it, the
 // receiver. The transport delimits frames (u32 length) and limits their size; it does not read
 // them. A receiver ignores a frame that names another job or another receiver: the port may have
 // been reused by another process. Pure.
-
-#include <cstddef>
-#include <cstdint>
-#include <optional>
-#include <string>
-#include <string_view>
-#include <variant>
-
-#include "core/register/register_codec.h"
-#include "core/register/register_types.h"
-#include "core/succession/job_record.h"
-#include "core/succession/succession_types.h"
-#include "elastic/status.h"
 
 namespace elastic::succession {
 
@@ -90,5 +152,49 @@ std::string encode_frame(const VoterFrame& frame);
 // kPeerViolation: not a frame; kFailedPrecondition: of a newer version. The transport closes the
 // connection after either.
 Result<VoterFrame> decode_frame(std::string_view bytes);
+
+// The connections of a voter port: on which one a node's last frame arrived, and its reply goes
+// back. Pure.
+
+class VoterConnections {
+ public:
+  // A frame of the node arrived. A connection is that of one process: what it sends under another
+  // id replaces the first one, so that both maps are limited by the number of connections.
+  void note(const NodeId& node, ConnectionId connection) {
+    if (connection == 0) return;
+    const auto [sender, is_new] = sender_of_.try_emplace(connection, node);
+    if (!is_new && sender->second != node) {
+      forget(sender->second, connection);
+      sender->second = node;
+    }
+    last_of_[node] = connection;
+  }
+  // The node that has lost its last one; nullopt: none has.
+  std::optional<NodeId> end(ConnectionId connection) {
+    const auto sender = sender_of_.find(connection);
+    if (sender == sender_of_.end()) return std::nullopt;
+    const NodeId node = sender->second;
+    sender_of_.erase(sender);
+    if (!forget(node, connection)) return std::nullopt;
+    return node;
+  }
+  // 0: the node has none.
+  ConnectionId last_of(const NodeId& node) const {
+    const auto found = last_of_.find(node);
+    return found == last_of_.end() ? 0 : found->second;
+  }
+
+ private:
+  // False: the node has a later one.
+  bool forget(const NodeId& node, ConnectionId connection) {
+    const auto found = last_of_.find(node);
+    if (found == last_of_.end() || found->second != connection) return false;
+    last_of_.erase(found);
+    return true;
+  }
+
+  std::map<NodeId, ConnectionId> last_of_;
+  std::map<ConnectionId, NodeId> sender_of_;  // the last one, of each open connection
+};
 
 }  // namespace elastic::succession

@@ -16,10 +16,9 @@
 #include <utility>
 #include <vector>
 
-#include "core/base/rng.h"
+#include "core/base/random.h"
 #include "core/register/register_machine.h"
 #include "core/succession/succession_events.h"
-#include "core/succession/voter_connections.h"
 #include "core/succession/voter_wire.h"
 
 namespace elastic::succession {

@@ -4,7 +4,7 @@
 
 #include "host/agent/agent_runner.h"
 #include "host/base/event_thread.h"
-#include "os/base/descriptor_limit.h"
+#include "os/base/process.h"
 #include "os/net/address.h"
 
 namespace elastic {

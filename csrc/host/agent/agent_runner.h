@@ -13,14 +13,12 @@
 #include <vector>
 
 #include "core/agent/agent_machine.h"
-#include "core/agent/round_marks.h"
 #include "elastic/agent.h"
 #include "elastic/observer.h"
 #include "elastic/status.h"
 #include "host/agent/failure_inquiry.h"
 #include "host/agent/liveness_port.h"
 #include "host/membership/membership.h"
-#include "host/store/reach_probe.h"
 #include "host/store/round_store.h"
 #include "host/workers/output_capture.h"
 #include "host/workers/supervisor.h"

@@ -5,7 +5,7 @@
 
 #include "core/rendezvous/rendezvous_fields.h"
 #include "core/workers/failure_cause.h"
-#include "core/workers/output_tail.h"
+#include "core/workers/output_lines.h"
 #include "os/loop/clock.h"
 #include "os/net/address.h"
 

@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <cstddef>
 
-#include "os/base/free_memory.h"
+#include "os/base/process.h"
 #include "os/loop/event_loop.h"
 
 namespace elastic::host {

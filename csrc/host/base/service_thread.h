@@ -16,9 +16,9 @@
 
 #include "elastic/status.h"
 #include "elastic/time.h"
-#include "os/base/fork_guard.h"
+#include "os/base/process.h"
 #include "os/loop/event_loop.h"
-#include "os/loop/loop_thread.h"
+#include "os/loop/thread.h"
 
 namespace elastic::host {
 

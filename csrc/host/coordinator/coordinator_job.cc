@@ -2,13 +2,17 @@
 
 #include <algorithm>
 #include <chrono>
+#include <optional>
+#include <string>
 #include <type_traits>
 #include <utility>
 
 #include "core/base/check.h"
-#include "core/base/count_text.h"
+#include "core/base/text.h"
+#include "core/job/job.h"
 #include "core/rendezvous/rendezvous_events.h"
-#include "core/session/coordinator_watch.h"
+#include "core/session/coordinator_loss.h"
+#include "os/loop/clock.h"
 #include "os/net/address.h"
 
 // Theory of operation. Each message of a session is one step of the machine, made when it is read.
@@ -515,6 +519,165 @@ void CoordinatorJob::send_counts() {
 
 void CoordinatorJob::log(const std::string& message) const {
   if (context_.log) context_.log("job " + id_ + ": " + message);
+}
+
+// The beginning and the end of a node's session, and what is known of a node beyond it.
+
+namespace {
+
+// How many secrets of nodes that have left are kept.
+constexpr std::size_t kStaleSecretsMax = 256;
+
+}  // namespace
+
+Status CoordinatorJob::admit(const session::ClientHello& hello) {
+  const auto [found, is_new] = credentials_.try_emplace(hello.node);
+  Credentials& known = found->second;
+  if (!is_new && known.secret != hello.secret) {
+    return Status(StatusCode::kFailedPrecondition,
+                  "the hello for " + name_of(hello.node) +
+                      " has the wrong secret: it is from another process");
+  }
+  if (!is_new && hello.attempt <= known.attempt) {
+    return Status(StatusCode::kAborted,
+                  "a later session of " + name_of(hello.node) + " has already begun");
+  }
+  known = {hello.secret, hello.attempt};
+  // Rarely: it visits all nodes.
+  const std::size_t needed = std::max(sessions_.size(), secrets_kept_);
+  if (credentials_.size() > 2 * needed + kStaleSecretsMax) forget_secrets(hello.node);
+  return {};
+}
+
+// Removes what is known of nodes that have no session and are not expected to resume. The session
+// of the node that is being admitted begins after this.
+void CoordinatorJob::forget_secrets(const NodeId& admitted) {
+  std::map<NodeId, Credentials> kept;
+  const auto keep = [&](const NodeId& id) {
+    if (const auto found = credentials_.find(id); found != credentials_.end()) kept.insert(*found);
+  };
+  keep(admitted);
+  for (const auto& [id, peer] : sessions_) keep(id);
+  if (job_ != nullptr) {
+    for (const core::NodeStatus& status : rendezvous()->nodes(context_.loop->now()))
+      keep(status.id);
+  }
+  credentials_ = std::move(kept);
+  secrets_kept_ = credentials_.size();
+}
+
+void CoordinatorJob::add(SessionPeer* peer) {
+  SessionPeer*& current = sessions_[peer->node];
+  if (current != nullptr) {
+    current->job = nullptr;  // not a lost session: the node has a newer one
+    peer->name = current->name;
+    current->close();
+  }
+  current = peer;
+  peer->job = this;
+  end_proofs_.session_began(peer->node, peer->remote(), peer->liveness_port);
+  if (!peer->is_from_this_host()) publish_address(*peer);
+  if (counts_ != session::Counts{}) peer->send(counts_);
+  if (observers_.watches_workers()) peer->send(session::WatchWorkers{true});
+  // Without voters nobody names a successor, so that its nodes need no lineage.
+  const bool has_voters = incumbent_ && !incumbent_->voters.empty();
+  if (has_voters && peer->succession) peer->send(session::Incumbent{*incumbent_, false});
+  if (is_offered()) member_returned(peer);
+}
+
+void CoordinatorJob::remove(SessionPeer* peer) {
+  peer->job = nullptr;
+  sessions_.erase(peer->node);
+  if (is_offered()) {
+    member_disconnected(*peer);
+  } else if (job_ != nullptr) {
+    if (peer->has_joined && context_.log && !is_over()) {
+      log("the session of " + peer->name + " was closed");
+    }
+    step(rdzv::SessionLost{peer->node, peer->least_grace});
+  }
+  if (peer->has_joined && !is_over()) {
+    const Duration grace = rendezvous()->settings().reconnect_grace;
+    end_proofs_.session_closed(peer->node, std::max(grace, peer->least_grace));
+  } else {
+    end_proofs_.forget(peer->node);
+  }
+  mark_changed();
+}
+
+std::string CoordinatorJob::name_of(const NodeId& node) const {
+  const auto found = sessions_.find(node);
+  if (found != sessions_.end() && !found->second->name.empty()) return found->second->name;
+  std::string name = job_ == nullptr ? "" : rendezvous()->name_of(node);
+  return name.empty() ? "node " + to_string(node) : name;
+}
+
+// What observers see of a job: the part of CoordinatorJob that answers them.
+
+ObserverDesk::Job CoordinatorJob::observed_job() {
+  return {.source = {.facts = [this] { return observed_facts(); },
+                     .nodes =
+                         [this] {
+                           if (job_ == nullptr) return std::vector<ObservedNode>();
+                           return core::describe_nodes(*rendezvous(), context_.loop->now());
+                         },
+                     .watch_workers =
+                         [this](bool is_on) {
+                           for (const auto& [id, node] : sessions_) {
+                             node->send(session::WatchWorkers{is_on});
+                           }
+                         }},
+          .request_stacks =
+              [this](std::uint64_t number) {
+                if (job_ == nullptr || is_offered()) {
+                  return observers_.reply(number, hang::kNoRound);
+                }
+                step(core::hang_event::Requested{number});
+              },
+          .request_drain =
+              [this](const session::RequestDrain& request, std::uint64_t number) {
+                if (job_ == nullptr || is_offered()) {
+                  return observers_.reply({number, false, hang::kNoRound});
+                }
+                step(core::job_event::DrainRequested{number, request.notice, request.node});
+              }};
+}
+
+Status CoordinatorJob::on(SessionPeer* peer, session::Workers& workers) {
+  if (!observers_.watches_workers()) {
+    peer->send(session::WatchWorkers{false});  // requested by an earlier coordinator
+  } else {
+    observers_.on_report(peer->node, std::move(workers.report));
+  }
+  return {};
+}
+
+Status CoordinatorJob::on(SessionPeer*, session::ObserverReady&) {
+  return Status(StatusCode::kPeerViolation, "a node may send no messages of an observer");
+}
+
+Status CoordinatorJob::on(SessionPeer*, session::RequestStacks&) {
+  return Status(StatusCode::kPeerViolation, "a node may send no messages of an observer");
+}
+
+Status CoordinatorJob::on(SessionPeer*, session::RequestDrain&) {
+  return Status(StatusCode::kPeerViolation, "a node may send no messages of an observer");
+}
+
+ObservedJob CoordinatorJob::observed_facts() {
+  const Instant now = context_.loop->now();
+  ObservedJob job = core::describe_job(job_.get(), now);
+  job.wall_time = os::wall_time(now);
+  job.id = id_;
+  job.coordinator = context_.incarnation;
+  job.incumbent =
+      incumbent_
+          ? succession::describe(*incumbent_)
+          : CoordinatorInfo{.address = context_.address, .lineage = {}, .term = 1, .voters = {}};
+  if (job_ == nullptr) return job;
+  job.term = std::max(job.record.term, term_);
+  job.incumbent->term = job.term;
+  return job;
 }
 
 }  // namespace elastic::host

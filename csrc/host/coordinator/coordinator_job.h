@@ -15,14 +15,14 @@
 #include <string_view>
 #include <vector>
 
-#include "core/job/ended_jobs.h"
 #include "core/job/job.h"
+#include "core/job/job_history.h"
 #include "core/rendezvous/rendezvous_machine.h"
 #include "core/session/coordinator_state.h"
 #include "core/session/session_wire.h"
 #include "core/succession/succession_machine.h"
 #include "host/coordinator/end_proofs.h"
-#include "host/coordinator/observer_desk.h"
+#include "host/coordinator/job_observers.h"
 #include "host/coordinator/session_peer.h"
 #include "host/succession/job_voter.h"
 #include "os/loop/event_loop.h"
@@ -124,7 +124,7 @@ class CoordinatorJob {
   Status on_message(SessionPeer* peer, session::ClientMessage& message);
   void on_stall(const os::EventLoop::Stall& stall);
   ObserverDesk& observers() { return observers_; }
-  // ---- The coordinator ends before the job does (coordinator_job_end.cc).
+  // ---- The coordinator ends before the job does (coordinator_job_succession.cc).
 
   // Asks a member of a job with one voter to run its coordinator from now on, and the next one if
   // it cannot. CoordinatorContext::on_handed_over follows. False: no member can.

@@ -3,13 +3,58 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/base/count_text.h"
-#include "core/base/utf8.h"
+#include "core/base/text.h"
 #include "core/session/coordinator_state.h"
+#include "core/succession/succession_types.h"
+#include "elastic/coordinator.h"
 #include "host/auth/token_source.h"
+#include "host/base/service_thread.h"
+#include "os/base/process.h"
 #include "os/file/file.h"
-#include "os/loop/random_seed.h"
-#include "os/net/interfaces.h"
+#include "os/net/address.h"
+
+namespace elastic::host {
+
+SuccessionFeed JobVoters::open(const std::string& job, const std::string& address) {
+  if (voters_ == 1) return {};
+  auto voter = JobVoter::open(loop_,
+                              {.job_id = job,
+                               .node = {os::random_seed(), os::random_seed()},
+                               .address = "",
+                               .bind_host = "",
+                               .voters = static_cast<std::size_t>(voters_),
+                               // Until the job's first node has joined.
+                               .node_timeout = JobSettings().node_timeout,
+                               .store_grace = JobSettings().store_grace,
+                               .tokens = tokens_},
+                              [this, job](const succession::Action& action) {
+                                // Not inside the step of the job that caused it.
+                                loop_->post([this, job, action, alive = std::weak_ptr(alive_)] {
+                                  if (alive.lock() != nullptr) sink_(job, action);
+                                });
+                              });
+  if (!voter.ok()) return {};
+  JobVoter* const raw = voter->get();
+  auto survival = std::make_unique<SettledLine>(loop_, [this, job](const std::string& text) {
+    if (log_) log_("job " + job + ": " + text);
+  });
+  jobs_[job] = {*std::move(voter), std::move(survival)};
+  raw->feed(succession::CoordinatorStarted{address, true});
+  return [raw](succession::Event event) { raw->feed(std::move(event)); };
+}
+
+void JobVoters::log_survival(const std::string& job) {
+  const auto found = jobs_.find(job);
+  if (found == jobs_.end()) return;
+  const JobVoter& voter = *found->second.voter;
+  succession::SurvivalFacts facts;
+  if (const auto& incumbent = voter.incumbent()) {
+    facts.voters = incumbent->voters.size();
+    facts.host = succession::host_of(incumbent->address);
+  }
+  voter.describe(&facts);
+  found->second.survival->set(succession::describe_survival(facts));
+}
 
 // Theory of operation. The store's service owns the listening socket and serves every connection
 // until it begins a session; then the connection is moved here (session_peer.cc). The hello names
@@ -18,7 +63,6 @@
 //
 // A separate thread writes the state file, at most every kStateDelay.
 
-namespace elastic::host {
 namespace {
 
 // Approximate memory of a session without its buffers, its node in the job included.
@@ -474,3 +518,31 @@ void CoordinatorService::store_state() {
 }
 
 }  // namespace elastic::host
+
+namespace elastic {
+
+class Coordinator::Impl {
+ public:
+  std::unique_ptr<host::ServiceThread<host::CoordinatorService>> service;
+};
+
+Coordinator::Coordinator(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Coordinator::~Coordinator() = default;
+
+Result<std::unique_ptr<Coordinator>> Coordinator::start(const CoordinatorOptions& options) {
+  auto service = host::ServiceThread<host::CoordinatorService>::start("elastic-coord", options);
+  if (!service.ok()) return service.status();
+  return std::unique_ptr<Coordinator>(
+      new Coordinator(std::make_unique<Impl>(Impl{*std::move(service)})));
+}
+
+std::uint16_t Coordinator::port() const { return impl_->service->port(); }
+const std::string& Coordinator::host() const { return impl_->service->host(); }
+CoordinatorStats Coordinator::stats() const { return impl_->service->stats(); }
+std::string Coordinator::describe() const {
+  return impl_->service->query(
+      [](const host::CoordinatorService& service) { return service.describe(); });
+}
+void Coordinator::close(Duration drain) { impl_->service->close(drain); }
+
+}  // namespace elastic

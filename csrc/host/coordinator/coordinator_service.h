@@ -1,9 +1,7 @@
 #pragma once
 
-// A coordinator on a loop that its owner runs: sessions and jobs behind a listening socket, which
-// also serves the users' key-value store.
-//
-// elastic::Coordinator runs it on a separate thread. Loop thread only.
+// The succession machines of a coordinator's jobs whose agents all run in other processes. They
+// propose records and have no voter port. Loop thread only.
 
 #include <chrono>
 #include <cstddef>
@@ -14,27 +12,67 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "core/session/coordinator_loss.h"
 #include "core/session/session_wire.h"
 #include "core/succession/meeting.h"
-#include "core/succession/offered_job.h"
 #include "core/succession/succession_machine.h"
 #include "elastic/coordinator.h"
 #include "elastic/status.h"
-#include "host/auth/refusal_log.h"
+#include "host/base/admission.h"
 #include "host/base/memory_return.h"
-#include "host/base/pending_connections.h"
+#include "host/base/settled_line.h"
 #include "host/coordinator/coordinator_job.h"
-#include "host/coordinator/job_voters.h"
 #include "host/coordinator/session_peer.h"
 #include "host/coordinator/state_file.h"
-#include "host/store/address_fence.h"
-#include "host/store/store_peer.h"
 #include "host/store/store_service.h"
+#include "host/succession/job_voter.h"
 #include "os/loop/event_loop.h"
 
 namespace elastic::host {
+
+class JobVoters {
+ public:
+  using Sink = std::function<void(const std::string& job, const succession::Action&)>;
+
+  // `sink` is called from the loop, never inside of a feed. `loop` outlives the object.
+  JobVoters(os::EventLoop* loop, int voters, std::shared_ptr<TokenSource> tokens,
+            std::function<void(std::string_view)> log, Sink sink)
+      : loop_(loop),
+        voters_(voters),
+        tokens_(std::move(tokens)),
+        log_(std::move(log)),
+        sink_(std::move(sink)) {}
+  JobVoters(const JobVoters&) = delete;
+  JobVoters& operator=(const JobVoters&) = delete;
+
+  // A machine for the job, whose coordinator listens at this address. Empty: the job has one voter.
+  SuccessionFeed open(const std::string& job, const std::string& address);
+  void close(const std::string& job) { jobs_.erase(job); }
+  // Logs what the job survives, when that has changed and settled.
+  void log_survival(const std::string& job);
+
+ private:
+  struct Job {
+    std::unique_ptr<JobVoter> voter;
+    std::unique_ptr<SettledLine> survival;
+  };
+
+  os::EventLoop* const loop_;
+  const int voters_;
+  const std::shared_ptr<TokenSource> tokens_;
+  const std::function<void(std::string_view)> log_;
+  const Sink sink_;
+  std::map<std::string, Job, std::less<>> jobs_;
+  const std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+};
+
+// A coordinator on a loop that its owner runs: sessions and jobs behind a listening socket, which
+// also serves the users' key-value store.
+//
+// elastic::Coordinator runs it on a separate thread. Loop thread only.
 
 // The agent in whose process a coordinator runs.
 struct CoordinatorHost {

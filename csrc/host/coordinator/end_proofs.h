@@ -13,7 +13,7 @@
 #include "core/session/end_proof.h"
 #include "elastic/rendezvous_types.h"
 #include "os/loop/event_loop.h"
-#include "os/net/listener_watch.h"
+#include "os/net/listener.h"
 
 namespace elastic::host {
 

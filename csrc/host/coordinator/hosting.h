@@ -18,7 +18,7 @@
 #include "elastic/status.h"
 #include "host/coordinator/coordinator_service.h"
 #include "os/loop/event_loop.h"
-#include "os/loop/loop_thread.h"
+#include "os/loop/thread.h"
 #include "os/net/address.h"
 
 namespace elastic::host {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "host/base/connection_limits.h"
+#include "host/base/admission.h"
 
 // Theory of operation. The messages that were read are passed to the service one by one. Everything
 // that they cause to be sent, to this session or to others, is collected in the streams and sent

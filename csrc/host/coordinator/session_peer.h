@@ -18,7 +18,7 @@
 #include "core/base/memory_budget.h"
 #include "core/session/session_wire.h"
 #include "host/auth/token_source.h"
-#include "host/base/pending_connections.h"
+#include "host/base/admission.h"
 #include "os/loop/event_loop.h"
 #include "os/net/address.h"
 #include "os/net/stream.h"

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "os/file/file.h"
-#include "os/loop/quiet_thread.h"
+#include "os/loop/thread.h"
 
 namespace elastic::host {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "host/membership/local_membership.h"
 #include "host/membership/session.h"
-#include "os/loop/random_seed.h"
+#include "os/base/process.h"
 #include "os/net/address.h"
 
 namespace elastic::host {

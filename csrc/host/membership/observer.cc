@@ -7,14 +7,13 @@
 #include <vector>
 
 #include "core/base/memory_budget.h"
-#include "core/session/session_route.h"
+#include "core/session/session_connection.h"
 #include "core/session/session_wire.h"
-#include "host/base/connection_limits.h"
-#include "host/membership/session_attempt.h"
+#include "host/base/admission.h"
 #include "host/membership/session_link.h"
-#include "os/base/fork_guard.h"
-#include "os/loop/loop_thread.h"
-#include "os/loop/notifier.h"
+#include "os/base/process.h"
+#include "os/loop/thread.h"
+#include "os/loop/wait.h"
 #include "os/net/local_socket.h"
 
 // Theory of operation. One attempt to connect, then one session. Pages change the nodes that this

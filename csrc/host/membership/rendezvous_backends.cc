@@ -1,4 +1,4 @@
-#include "elastic/rendezvous_backends.h"
+#include "elastic/rendezvous_backend.h"
 
 #include <algorithm>
 #include <array>
@@ -9,10 +9,8 @@
 #include "elastic/store_client.h"
 #include "host/coordinator/hosting.h"
 #include "os/file/file.h"
-#include "os/file/file_lock.h"
 #include "os/loop/clock.h"
 #include "os/net/address.h"
-#include "os/net/interfaces.h"
 
 namespace elastic {
 namespace {

@@ -5,16 +5,15 @@
 #include <future>
 #include <utility>
 
-#include "core/base/duration_text.h"
-#include "core/rendezvous/leave_order.h"
+#include "core/base/text.h"
 #include "core/rendezvous/participant.h"
 #include "elastic/agent.h"
 #include "host/membership/membership.h"
 #include "host/store/round_store.h"
-#include "os/base/fork_guard.h"
+#include "os/base/process.h"
 #include "os/loop/clock.h"
-#include "os/loop/loop_thread.h"
-#include "os/loop/notifier.h"
+#include "os/loop/thread.h"
+#include "os/loop/wait.h"
 
 // Theory of operation. The state lives on a loop thread, which receives the events of the
 // membership and sends the statements that follow from them and from the caller's requests. Callers

@@ -2,12 +2,12 @@
 
 #include <utility>
 
-#include "core/base/utf8.h"
+#include "core/base/text.h"
 #include "elastic/agent.h"
-#include "host/base/connection_limits.h"
-#include "os/loop/random_seed.h"
-#include "os/net/interfaces.h"
-#include "os/net/tcp_connect.h"
+#include "host/base/admission.h"
+#include "os/base/process.h"
+#include "os/net/address.h"
+#include "os/net/dialer.h"
 
 // Theory of operation. Every callback becomes an event of the machine, whose actions are executed
 // at once, in order. Messages are handled one by one, so that the node has received each of them

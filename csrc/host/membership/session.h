@@ -17,19 +17,17 @@
 #include <vector>
 
 #include "core/base/memory_budget.h"
+#include "core/session/session_connection.h"
 #include "core/session/session_machine.h"
-#include "core/session/session_route.h"
 #include "core/session/session_wire.h"
 #include "elastic/rendezvous_options.h"
 #include "host/auth/token_source.h"
 #include "host/coordinator/hosting.h"
-#include "host/membership/endpoint_caller.h"
 #include "host/membership/membership.h"
-#include "host/membership/session_attempt.h"
 #include "host/membership/session_link.h"
 #include "host/membership/session_voter.h"
 #include "os/loop/event_loop.h"
-#include "os/net/name_lookup.h"
+#include "os/net/dialer.h"
 #include "os/net/stream.h"
 
 namespace elastic::host {

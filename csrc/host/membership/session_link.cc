@@ -1,10 +1,193 @@
 #include "host/membership/session_link.h"
 
+#include <algorithm>
+#include <chrono>
 #include <utility>
 
-#include "os/net/tcp_connect.h"
+#include "elastic/agent.h"
+#include "os/net/dialer.h"
+
+// Theory of operation. The server is identified (core/session/identification.h). With a token the
+// TLS handshake follows; nothing else is ever sent in clear then.
 
 namespace elastic::host {
+namespace {
+
+Status silence_of(const std::string& peer) {
+  return {StatusCode::kUnavailable, peer + " accepted the connection but sent no handshake"};
+}
+
+}  // namespace
+
+SessionAttempt::SessionAttempt(os::EventLoop* loop, os::StreamGroup* group, Options options,
+                               Sink sink)
+    : loop_(loop),
+      options_(std::move(options)),
+      sink_(std::move(sink)),
+      identification_(options_.tokens != nullptr),
+      timer_(loop, [this] { on_timer(); }),
+      stream_(group, this) {
+  timer_.arm(loop_->now());
+}
+
+void SessionAttempt::on_timer() {
+  if (!std::exchange(was_begun_, true)) {
+    begin();
+  } else {
+    fail(Status(StatusCode::kUnavailable, "the name " + options_.host + " was not resolved in " +
+                                              "time, and its last address does not answer"));
+  }
+}
+
+void SessionAttempt::begin() {
+  deadline_ = loop_->now() + options_.limit;
+  if (options_.last_good) {
+    timer_.arm(deadline_);
+    shortcut_ = dial({*options_.last_good}, &shortcut_);
+  }
+  auto lookup = os::NameLookup::start(loop_, options_.host, options_.port,
+                                      [this](const Result<Addresses>& found) { resolved(found); });
+  if (lookup.ok()) {
+    lookup_ = *std::move(lookup);
+  } else {
+    end_branch({lookup.status(), std::nullopt});
+  }
+}
+
+std::unique_ptr<os::Dialer> SessionAttempt::dial(Addresses addresses,
+                                                 std::unique_ptr<os::Dialer>* which) {
+  return std::make_unique<os::Dialer>(loop_, std::move(addresses), options_.pace, deadline_,
+                                      [this, which](Result<os::Dialer::Connection> connection) {
+                                        dialed(which, std::move(connection));
+                                      });
+}
+
+void SessionAttempt::resolved(const Result<Addresses>& found) {
+  lookup_.reset();
+  timer_.disarm();
+  auto route = sink_.route(found);
+  if (auto* failure = std::get_if<Failure>(&route)) {
+    end_branch(std::move(*failure));
+    return;
+  }
+  auto& addresses = std::get<Addresses>(route);
+  if (shortcut_ != nullptr) {  // the last good address is being dialed
+    std::erase_if(addresses, [this](const os::SocketAddress& one) {
+      return one.text() == options_.last_good->text();
+    });
+    if (addresses.empty()) return;
+  }
+  deadline_ = loop_->now() + options_.limit;
+  dialer_ = dial(std::move(addresses), &dialer_);
+}
+
+// The attempt fails when its last dialer has failed.
+void SessionAttempt::end_branch(Failure failure) {
+  if (lookup_ == nullptr && shortcut_ == nullptr && dialer_ == nullptr) finish(std::move(failure));
+}
+
+void SessionAttempt::dialed(std::unique_ptr<os::Dialer>* which,
+                            Result<os::Dialer::Connection> connection) {
+  which->reset();
+  if (!connection.ok()) {
+    end_branch({connection.status(), std::nullopt});
+    return;
+  }
+  timer_.disarm();
+  lookup_.reset();
+  shortcut_.reset();
+  dialer_.reset();
+  connected(*std::move(connection));
+}
+
+void SessionAttempt::connected(os::Dialer::Connection connection) {
+  peer_ = connection.peer.text();
+  os::expect_liveness(connection.fd.get(), options_.node_timeout);
+  if (Status started = stream_.start({.fd = std::move(connection.fd)}); !started.ok()) {
+    fail(std::move(started));
+    return;
+  }
+  stream_.set_deadline(deadline_);
+  stream_.write(identification_.request());
+  stream_.flush();
+  sink_.on_delay(silence_of(peer_));
+}
+
+// Reads exactly the reply: the bytes that follow belong to the session.
+std::size_t SessionAttempt::on_bytes(std::string_view bytes) {
+  const std::string_view unread = bytes.substr(identification_.receive(bytes));
+  const auto server = identification_.server();
+  if (server == session::Identification::Server::kUnknown) return bytes.size();
+  const bool has_token = options_.tokens != nullptr;
+  if (server != session::Identification::Server::kCoordinator) {
+    finish(identification_.rejection(peer_, has_token ? options_.tokens->name() : ""));
+  } else if (has_token) {
+    begin_handshake(unread);
+  } else {
+    hand_over(unread);
+  }
+  return bytes.size();
+}
+
+void SessionAttempt::on_end(os::Stream::End why, int error) {
+  if (why == os::Stream::End::kTlsFailed) {
+    fail(handshake_error(), kExitRejected);
+  } else if (why == os::Stream::End::kClosedByPeer) {
+    fail(Status(StatusCode::kUnavailable, peer_ + " closed the connection without a handshake"));
+  } else if (why == os::Stream::End::kBroken) {
+    fail(os::connection_error("the connection to " + peer_ + " broke", error));
+  } else {
+    fail(silence_of(peer_));
+  }
+}
+
+void SessionAttempt::begin_handshake(std::string_view unread) {
+  auto tls = options_.tokens->connect(options_.job_id);
+  if (!tls.ok()) {
+    fail(tls.status(), kExitUsage);
+  } else if (!unread.empty() || stream_.num_unsent() > 0) {  // the client begins the handshake
+    fail(Status(StatusCode::kPeerViolation, peer_ + " sent bytes before the handshake"));
+  } else {
+    stream_.secure(*std::move(tls));
+  }
+}
+
+void SessionAttempt::on_secured() { hand_over({}); }
+
+Status SessionAttempt::handshake_error() const {
+  const os::TlsSession& tls = *stream_.tls();
+  const std::string own = options_.tokens->name();
+  if (tls.error() == os::TlsSession::Error::kRejectedByPeer) {
+    // An observer may name no job.
+    const std::string job = options_.job_id.empty() ? "" : " for job " + options_.job_id;
+    return {StatusCode::kFailedPrecondition,
+            "the coordinator at " + peer_ + " does not accept " + own + job + " (" +
+                tls.error_text() +
+                "): use the same token and the same run id (--rdzv-id) on all nodes"};
+  }
+  return {StatusCode::kPeerViolation, "the server at " + peer_ + " does not know the secret of " +
+                                          own + " (" + tls.error_text() +
+                                          "): use the same token on all nodes"};
+}
+
+void SessionAttempt::hand_over(std::string_view unread) {
+  if (!stream_.can_detach()) {
+    fail(Status(StatusCode::kUnavailable, peer_ + " closed the connection after the handshake"));
+    return;
+  }
+  finish(stream_.detach(unread));
+}
+
+void SessionAttempt::fail(Status why, std::optional<int> exit_code) {
+  finish(Failure{std::move(why), exit_code});
+}
+
+void SessionAttempt::finish(std::variant<os::DetachedStream, Failure> outcome) {
+  timer_.disarm();
+  stream_.close();
+  sink_.done(std::move(outcome));
+}
+
 namespace {
 
 Status end_status(os::Stream::End why, int error) {
@@ -60,5 +243,112 @@ std::size_t SessionLink::on_bytes(std::string_view bytes) {
 }
 
 void SessionLink::on_end(os::Stream::End why, int error) { sink_.on_lost(end_status(why, error)); }
+
+namespace {
+
+constexpr std::size_t kCallBytesMax = 1 << 20;
+
+}  // namespace
+
+EndpointCaller::Streams::Streams(os::EventLoop* loop)
+    : budget(2 * kCallBytesMax), group(loop, &budget, {.output_bytes_max = kCallBytesMax}) {}
+
+EndpointCaller::EndpointCaller(os::EventLoop* loop, std::vector<Endpoint> endpoints,
+                               std::string job_id, Sink sink, Duration call_timeout)
+    : loop_(loop),
+      job_id_(std::move(job_id)),
+      sink_(std::move(sink)),
+      call_timeout_(call_timeout),
+      streams_(std::make_shared<Streams>(loop)) {
+  for (Endpoint& one : endpoints) {
+    auto call = std::make_unique<Call>();
+    call->endpoint = std::move(one);
+    call->timeout =
+        std::make_unique<os::EventLoop::Timer>(loop, [this, raw = call.get()] { end(raw); });
+    calls_.push_back(std::move(call));
+  }
+}
+
+EndpointCaller::~EndpointCaller() {
+  for (const auto& call : calls_) end(call.get());
+}
+
+void EndpointCaller::announce(const succession::Incumbent& incumbent,
+                              std::shared_ptr<TokenSource> tokens) {
+  incumbent_ = incumbent;
+  for (const auto& one : calls_) {
+    Call* const call = one.get();
+    if (call->attempt != nullptr || call->link != nullptr) continue;
+    call->timeout->arm(loop_->now() + call_timeout_);
+    call->attempt = std::make_unique<SessionAttempt>(
+        loop_, &streams_->group,
+        SessionAttempt::Options{.host = call->endpoint.host,
+                                .port = call->endpoint.port,
+                                .limit = call_timeout_,
+                                .node_timeout = call_timeout_,
+                                .tokens = tokens,
+                                .job_id = job_id_},
+        SessionAttempt::Sink{
+            .route = [this, call](const auto& found) { return route(call, found); },
+            .on_delay = [](const Status&) {},
+            .done = [this, call](auto outcome) { connected(call, std::move(outcome)); }});
+  }
+}
+
+std::variant<SessionAttempt::Addresses, SessionAttempt::Failure> EndpointCaller::route(
+    Call* call, const Result<SessionAttempt::Addresses>& found) {
+  if (!found.ok()) return SessionAttempt::Failure{found.status(), std::nullopt};
+  SessionAttempt::Addresses others = *found;
+  std::erase_if(others, [&](const auto& one) { return call->own.contains(one.text()); });
+  call->num_others = others.size();
+  if (others.empty()) {
+    return SessionAttempt::Failure{Status(StatusCode::kUnavailable, "it is here"), std::nullopt};
+  }
+  const os::SocketAddress& address = others[call->turn++ % others.size()];
+  call->address = address.text();
+  return SessionAttempt::Addresses{address};
+}
+
+void EndpointCaller::connected(Call* call,
+                               std::variant<os::DetachedStream, SessionAttempt::Failure> outcome) {
+  if (!std::holds_alternative<os::DetachedStream>(outcome)) return end(call);
+  auto link = SessionLink::open(
+      &streams_->group, std::get<os::DetachedStream>(std::move(outcome)),
+      {.on_message = [this, call](const auto& message) { replied(call, message); },
+       .on_lost = [this, call](const Status&) { end(call); }});
+  if (!link.ok()) return end(call);
+  call->link = *std::move(link);
+  call->link->send(session::ClientHello{.term = incumbent_.term,
+                                        .job_id = job_id_,
+                                        .node = incumbent_.node,
+                                        .announced = incumbent_});
+}
+
+void EndpointCaller::replied(Call* call, const session::ServerMessage& message) {
+  const auto* reply = std::get_if<session::Incumbent>(&message);
+  if (reply == nullptr) return;
+  const succession::Incumbent met = reply->incumbent;
+  const bool is_own = !reply->is_elsewhere && met.node == incumbent_.node;
+  if (is_own && call->own.insert(call->address).second) --call->num_others;
+  end(call);
+  if (!is_own) return sink_.met(met);
+  const bool are_all_here = std::all_of(calls_.begin(), calls_.end(), [](const auto& one) {
+    return !one->own.empty() && one->num_others == 0;
+  });
+  if (are_all_here) sink_.all_are_here();
+}
+
+void EndpointCaller::end(Call* call) {
+  call->timeout->disarm();
+  if (call->link != nullptr) call->link->close();
+  struct Retired {
+    std::shared_ptr<Streams> streams;
+    std::shared_ptr<SessionAttempt> attempt;  // destroyed before the streams, as the link
+    std::shared_ptr<SessionLink> link;
+  };
+  Retired retired{streams_, std::move(call->attempt), std::move(call->link)};
+  if (retired.attempt == nullptr && retired.link == nullptr) return;
+  loop_->defer([all = std::move(retired)] {});
+}
 
 }  // namespace elastic::host

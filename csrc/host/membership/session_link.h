@@ -1,21 +1,108 @@
 #pragma once
 
-// One connection with a coordinator, from the hello on: frames out, messages in.
+// One attempt to find a coordinator: resolves the endpoint, connects, and identifies the server.
 //
-// Loop thread only. The messages of one iteration are sent in one segment at its end.
+// Loop thread only.
 
+#include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <variant>
+#include <vector>
 
+#include "core/base/memory_budget.h"
+#include "core/session/identification.h"
+#include "core/session/session_machine.h"
 #include "core/session/session_wire.h"
+#include "elastic/rendezvous_options.h"
 #include "elastic/status.h"
+#include "host/auth/token_source.h"
+#include "os/loop/event_loop.h"
+#include "os/net/address.h"
+#include "os/net/dialer.h"
 #include "os/net/stream.h"
 
 namespace elastic::host {
+
+class SessionAttempt final : public os::Stream::Handler {
+ public:
+  using Failure = core::SessionMachine::AttemptFailed;
+  using Addresses = std::vector<os::SocketAddress>;
+  using Route = std::variant<Addresses, Failure>;
+
+  struct Options {
+    std::string host;
+    std::uint16_t port = 0;
+    // Dialed at once, in parallel with the look-up of `host`. Without it the look-up has no limit.
+    std::optional<os::SocketAddress> last_good = std::nullopt;
+    Duration limit{};  // of the whole attempt; without last_good, of what follows the look-up
+    Duration pace = os::Dialer::kPace;
+    Duration node_timeout{};  // the connection's segments are acknowledged within this
+    std::shared_ptr<TokenSource> tokens = nullptr;  // null: the session is not encrypted
+    std::string job_id = {};                        // with tokens
+  };
+  struct Sink {
+    // Returns the addresses to connect to, given those that the name resolved to. May start the
+    // coordinator.
+    std::function<Route(const Result<Addresses>&)> route;
+    // The attempt takes long: the error to report if it does not get further.
+    std::function<void(const Status&)> on_delay;
+    // Called once, never by the constructor; must not destroy the attempt. The next bytes that the
+    // server expects on the connection are a session's magic.
+    std::function<void(std::variant<os::DetachedStream, Failure>)> done;
+  };
+
+  // `loop` and `group` outlive the attempt.
+  SessionAttempt(os::EventLoop* loop, os::StreamGroup* group, Options options, Sink sink);
+  SessionAttempt(const SessionAttempt&) = delete;
+  SessionAttempt& operator=(const SessionAttempt&) = delete;
+  ~SessionAttempt() = default;
+
+  // The server that accepted the connection: "10.0.0.7:29400"; "": none did.
+  const std::string& peer() const { return peer_; }
+
+  std::size_t on_bytes(std::string_view bytes) override;
+  void on_secured() override;
+  void on_end(os::Stream::End why, int error) override;
+
+ private:
+  void on_timer();
+  void begin();
+  std::unique_ptr<os::Dialer> dial(Addresses addresses, std::unique_ptr<os::Dialer>* which);
+  void resolved(const Result<Addresses>& found);
+  void dialed(std::unique_ptr<os::Dialer>* which, Result<os::Dialer::Connection> connection);
+  void connected(os::Dialer::Connection connection);
+  void end_branch(Failure failure);
+  void begin_handshake(std::string_view unread);
+  Status handshake_error() const;
+  void hand_over(std::string_view unread);
+  void fail(Status why, std::optional<int> exit_code = std::nullopt);
+  void finish(std::variant<os::DetachedStream, Failure> outcome);
+
+  os::EventLoop* const loop_;
+  const Options options_;
+  Sink sink_;
+  Instant deadline_;
+  std::unique_ptr<os::NameLookup> lookup_;
+  std::unique_ptr<os::Dialer> shortcut_;  // to the last good address
+  std::unique_ptr<os::Dialer> dialer_;    // to what the name resolves to
+  bool was_begun_ = false;
+  std::string peer_;
+  session::Identification identification_;
+  os::EventLoop::Timer timer_;
+  os::Stream stream_;  // last: its handler uses the other members
+};
+
+// One connection with a coordinator, from the hello on: frames out, messages in.
+//
+// Loop thread only. The messages of one iteration are sent in one segment at its end.
 
 class SessionLink final : public os::Stream::Handler {
  public:
@@ -58,6 +145,68 @@ class SessionLink final : public os::Stream::Handler {
   bool was_hello_sent_ = false;
   std::uint16_t peer_version_ = session::kVersion;
   os::Stream stream_;  // last: its handler uses the other members
+};
+
+// Announces the elected coordinator of this process at the endpoints of its job (R8): nodes that
+// start later look there, and a process that was started there may have begun the job again.
+//
+// One connection to each endpoint at a time, as a session that begins with the announcement. The
+// addresses of a name take turns. Loop thread only.
+
+class EndpointCaller {
+ public:
+  struct Sink {
+    // A process at an endpoint coordinates the job, or directs its nodes to this coordinator.
+    std::function<void(const succession::Incumbent& incumbent)> met;
+    // Every endpoint leads to this process.
+    std::function<void()> all_are_here;
+  };
+
+  // The limit of a whole call. Less than kAnnounceInterval, so that each announcement resolves the
+  // name again: a host that was replaced may have another address.
+  static constexpr Duration kCallTimeout = std::chrono::milliseconds(900);
+
+  // `loop` outlives the object.
+  EndpointCaller(os::EventLoop* loop, std::vector<Endpoint> endpoints, std::string job_id,
+                 Sink sink, Duration call_timeout = kCallTimeout);
+  EndpointCaller(const EndpointCaller&) = delete;
+  EndpointCaller& operator=(const EndpointCaller&) = delete;
+  ~EndpointCaller();
+
+  // `tokens`: null: nothing is encrypted.
+  void announce(const succession::Incumbent& incumbent, std::shared_ptr<TokenSource> tokens);
+
+ private:
+  // Outlives the connections that are destroyed after a callback of theirs has returned.
+  struct Streams {
+    explicit Streams(os::EventLoop* loop);
+    MemoryBudget budget;
+    os::StreamGroup group;
+  };
+  struct Call {
+    Endpoint endpoint;
+    std::size_t turn = 0;        // of the name's addresses
+    std::string address;         // of this turn
+    std::size_t num_others = 0;  // addresses that may belong to other processes
+    std::set<std::string> own;   // addresses of this process
+    std::unique_ptr<SessionAttempt> attempt;
+    std::unique_ptr<SessionLink> link;
+    std::unique_ptr<os::EventLoop::Timer> timeout;
+  };
+
+  std::variant<SessionAttempt::Addresses, SessionAttempt::Failure> route(
+      Call* call, const Result<SessionAttempt::Addresses>& found);
+  void connected(Call* call, std::variant<os::DetachedStream, SessionAttempt::Failure> outcome);
+  void replied(Call* call, const session::ServerMessage& message);
+  void end(Call* call);
+
+  os::EventLoop* const loop_;
+  const std::string job_id_;
+  const Sink sink_;
+  const Duration call_timeout_;
+  const std::shared_ptr<Streams> streams_;
+  succession::Incumbent incumbent_;
+  std::vector<std::unique_ptr<Call>> calls_;
 };
 
 }  // namespace elastic::host

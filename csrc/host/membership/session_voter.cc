@@ -4,18 +4,18 @@
 #include <array>
 #include <utility>
 
-#include "core/base/duration_text.h"
+#include "core/base/text.h"
 #include "core/succession/meeting.h"
 #include "elastic/agent.h"
 #include "os/net/address.h"
 
 // Theory of operation. The succession machine decides; this class reports to it when the session
-// has lost the coordinator (core/session/coordinator_watch.h), and executes what concerns this
+// has lost the coordinator (core/session/coordinator_loss.h), and executes what concerns this
 // process: a coordinator that starts or ends here, and the address to which the session connects.
 // The session itself keeps trying the endpoint meanwhile, so that a coordinator that answers
 // again is found in any case.
 //
-// A job with one voter is handed over (core/session/hand_over_member.h).
+// A job with one voter is handed over (core/session/coordinator_loss.h).
 
 namespace elastic::host {
 namespace {

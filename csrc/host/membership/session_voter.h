@@ -13,16 +13,14 @@
 #include <set>
 #include <string>
 
-#include "core/session/coordinator_watch.h"
-#include "core/session/hand_over_member.h"
+#include "core/session/coordinator_loss.h"
 #include "core/session/session_wire.h"
 #include "core/succession/succession_machine.h"
-#include "core/succession/survival.h"
+#include "core/succession/succession_types.h"
 #include "elastic/rendezvous_options.h"
 #include "host/base/settled_line.h"
 #include "host/coordinator/hosting.h"
 #include "host/membership/membership.h"
-#include "host/succession/job_succession.h"
 #include "host/succession/job_voter.h"
 #include "host/succession/record_keeper.h"
 #include "os/loop/event_loop.h"

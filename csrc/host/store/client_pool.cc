@@ -5,11 +5,11 @@
 #include <string>
 #include <utility>
 
-#include "core/base/backoff.h"
-#include "core/base/duration_text.h"
-#include "host/store/client_arguments.h"
+#include "core/base/random.h"
+#include "core/base/text.h"
+#include "host/store/client_connection.h"
+#include "os/base/process.h"
 #include "os/loop/clock.h"
-#include "os/loop/random_seed.h"
 
 // Theory of operation. The server handles the requests of one connection in order, but requests of
 // two connections in any order. This does not matter for requests with a reply: when a call

@@ -16,8 +16,8 @@
 #include "elastic/status.h"
 #include "elastic/store_client.h"
 #include "host/store/client_connection.h"
-#include "os/base/fork_guard.h"
-#include "os/loop/notifier.h"
+#include "os/base/process.h"
+#include "os/loop/wait.h"
 
 namespace elastic::host {
 

@@ -4,9 +4,9 @@
 #include <atomic>
 #include <utility>
 
-#include "core/base/duration_text.h"
+#include "core/base/text.h"
 #include "core/store/wire.h"
-#include "host/store/client_arguments.h"
+#include "host/store/client_connection.h"
 #include "host/store/client_pool.h"
 
 // Theory of operation. A call checks its arguments, leases a connection (host/store/client_pool.h),

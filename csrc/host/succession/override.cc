@@ -1,4 +1,4 @@
-#include "elastic/override.h"
+#include "elastic/observer.h"
 
 #include <memory>
 #include <mutex>
@@ -11,11 +11,11 @@
 #include "host/auth/token_source.h"
 #include "host/succession/job_voter.h"
 #include "host/succession/voter_links.h"
+#include "os/base/process.h"
 #include "os/loop/clock.h"
-#include "os/loop/loop_thread.h"
-#include "os/loop/notifier.h"
-#include "os/loop/random_seed.h"
-#include "os/net/name_lookup.h"
+#include "os/loop/thread.h"
+#include "os/loop/wait.h"
+#include "os/net/dialer.h"
 
 namespace elastic {
 namespace {

@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <utility>
 
-#include "core/workers/output_tail.h"
+#include "core/workers/output_lines.h"
 #include "os/base/fd.h"
 #include "os/file/rotating_file.h"
 #include "os/loop/clock.h"

@@ -7,8 +7,7 @@
 #include <map>
 #include <utility>
 
-#include "core/workers/output_tail.h"
-#include "os/file/channel_reader.h"
+#include "core/workers/output_lines.h"
 #include "os/file/console_writer.h"
 #include "os/file/stream_channel.h"
 

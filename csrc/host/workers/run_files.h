@@ -13,7 +13,7 @@
 
 #include "elastic/agent.h"
 #include "elastic/status.h"
-#include "os/file/directory.h"
+#include "os/file/file.h"
 
 namespace elastic::host {
 

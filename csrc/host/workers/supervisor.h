@@ -15,14 +15,12 @@
 #include "core/base/frame.h"
 #include "core/hang/stack_text.h"
 #include "core/workers/guardian_protocol.h"
-#include "core/workers/warm_template.h"
 #include "core/workers/worker_group.h"
 #include "elastic/status.h"
 #include "elastic/worker_group.h"
 #include "host/workers/guardian_link.h"
-#include "host/workers/orphan_sweep.h"
-#include "os/loop/detachable_thread.h"
 #include "os/loop/event_loop.h"
+#include "os/loop/thread.h"
 #include "os/process/spawn.h"
 
 namespace elastic::host {

@@ -16,14 +16,12 @@
 #include <string_view>
 #include <vector>
 
-#include "core/workers/line_merger.h"
-#include "core/workers/line_prefix.h"
-#include "core/workers/log_lines.h"
+#include "core/workers/output_lines.h"
 #include "elastic/status.h"
 #include "os/base/fd.h"
-#include "os/file/channel_reader.h"
 #include "os/file/console_writer.h"
 #include "os/file/log_tail.h"
+#include "os/file/stream_channel.h"
 #include "os/loop/event_loop.h"
 
 namespace elastic::host {

@@ -23,7 +23,7 @@
 #include <vector>
 
 #include "elastic/agent_options.h"
-#include "elastic/coordinator_info.h"
+#include "elastic/coordinator.h"
 #include "elastic/export.h"
 #include "elastic/rendezvous_types.h"
 #include "elastic/status.h"

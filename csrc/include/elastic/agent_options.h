@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "elastic/rendezvous_options.h"
-#include "elastic/store_options.h"
+#include "elastic/store_server.h"
 #include "elastic/time.h"
 #include "elastic/worker_group.h"
 

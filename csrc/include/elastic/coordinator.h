@@ -1,5 +1,40 @@
 #pragma once
 
+// Where the coordinator of a job runs, and how it came to run there. Plain values.
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "elastic/export.h"
+#include "elastic/status.h"
+#include "elastic/store_server.h"
+#include "elastic/time.h"
+#include "elastic/token_options.h"
+
+namespace elastic {
+
+struct CoordinatorInfo {
+  std::string address;  // where it accepts sessions: host:port; "": unknown
+  // Terms are compared within a lineage: 32 hexadecimal digits; "": the job has one voter.
+  std::string lineage;
+  std::uint64_t term = 1;
+  std::vector<std::string> voters;  // their voter ports; empty: the job has one voter
+
+  bool operator==(const CoordinatorInfo&) const = default;
+};
+
+// The coordinator of a job runs in another process than before, as a node saw it.
+struct CoordinatorMove {
+  std::string from;   // the address of the former coordinator
+  std::string cause;  // "connection_closed", "silent" or "handed_over"
+  Duration took{};    // from the last contact with the former coordinator to the new session
+};
+
 // A coordinator: the server that runs the rendezvous of jobs (docs/rendezvous.md).
 //
 //   auto coordinator = elastic::Coordinator::start({.host = "", .port = 29400});
@@ -11,21 +46,6 @@
 //
 // Thread rule: every member may be called from any thread. In a child after fork() close() and the
 // destructor do nothing: the coordinator runs in the parent.
-
-#include <cstddef>
-#include <cstdint>
-#include <functional>
-#include <memory>
-#include <string>
-#include <string_view>
-
-#include "elastic/export.h"
-#include "elastic/status.h"
-#include "elastic/store_options.h"
-#include "elastic/time.h"
-#include "elastic/token_options.h"
-
-namespace elastic {
 
 // The limits of a coordinator; a session that exceeds one is rejected or closed.
 struct CoordinatorLimits {

@@ -27,7 +27,7 @@
 #include "elastic/rendezvous_options.h"
 #include "elastic/rendezvous_types.h"
 #include "elastic/status.h"
-#include "elastic/store_options.h"
+#include "elastic/store_server.h"
 #include "elastic/time.h"
 
 namespace elastic {

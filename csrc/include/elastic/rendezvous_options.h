@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "elastic/export.h"
 #include "elastic/rendezvous_backend.h"
 #include "elastic/rendezvous_types.h"
 #include "elastic/token_options.h"
@@ -70,7 +71,7 @@ struct RendezvousOptions {
   PortRange voter_ports = {};
 
   // A node that gives its coordinator up after store_grace stops its workers. It then waits this
-  // long for an operator's override (elastic/override.h), or for the return of the coordinator,
+  // long for an operator's override (elastic/observer.h), or for the return of the coordinator,
   // before it ends. 0: it ends at once.
   Duration override_timeout = {};
 
@@ -80,5 +81,19 @@ struct RendezvousOptions {
 
   bool is_single_node() const { return endpoint_host.empty() && backend == nullptr; }
 };
+
+// The addresses of this host, for a choice of RendezvousOptions::local_addr.
+
+struct HostAddress {
+  std::string interface_name;  // "eth0"
+  std::string address;         // numeric
+
+  bool operator==(const HostAddress&) const = default;
+};
+
+// Those of all interfaces that are up, loopback among them, in the kernel's order; without IPv6
+// link-local addresses, which are valid only together with an interface. Thread-safe. Empty: the
+// kernel did not list them. (getifaddrs(3))
+ELASTIC_EXPORT std::vector<HostAddress> host_addresses();
 
 }  // namespace elastic

@@ -2,6 +2,7 @@
 
 // An owned file descriptor. All our descriptors are created close-on-exec.
 
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <utility>
@@ -30,5 +31,10 @@ class UniqueFd {
  private:
   int fd_ = -1;
 };
+
+// For options without which a socket works: a failure is ignored.
+inline void set_option(int fd, int level, int option, int value) {
+  [[maybe_unused]] const int result = ::setsockopt(fd, level, option, &value, sizeof value);
+}
 
 }  // namespace elastic::os

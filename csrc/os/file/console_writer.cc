@@ -14,7 +14,7 @@
 #include <mutex>
 #include <utility>
 
-#include "os/loop/notifier.h"
+#include "os/loop/wait.h"
 
 // Theory of operation. The descriptors are shared with other programs, so they cannot be made
 // non-blocking. Instead the thread waits in poll() for space and for the notifier that stops it,

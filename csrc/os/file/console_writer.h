@@ -13,8 +13,8 @@
 
 #include "elastic/status.h"
 #include "os/base/fd.h"
-#include "os/loop/detachable_thread.h"
 #include "os/loop/event_loop.h"
+#include "os/loop/thread.h"
 
 namespace elastic::os {
 

@@ -1,15 +1,23 @@
 #include "os/file/file.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "os/base/fd.h"
 #include "os/base/posix_error.h"
+#include "os/file/temporary_sweep.h"
+#include "os/loop/clock.h"
 
 namespace elastic::os {
 namespace {
@@ -143,6 +151,89 @@ Result<std::optional<std::string>> PrivateFile::read_if_changed(std::size_t byte
   if (error == EFBIG) return fault("is longer than " + std::to_string(bytes_max) + " bytes");
   if (error != 0) return fault("cannot be read: " + error_text(error));
   return std::optional<std::string>(std::move(content));
+}
+
+namespace {
+
+// flock(2) has no deadline, so it is polled; locks are held for short times only.
+constexpr Duration kFirstWait = std::chrono::microseconds(200);
+constexpr Duration kLongestWait = std::chrono::milliseconds(10);
+
+}  // namespace
+
+Result<FileLock> FileLock::acquire(const std::string& path, const WaitLimits& limits) {
+  UniqueFd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  if (!fd.valid()) return posix_error("cannot open " + path, errno);
+  Duration wait = kFirstWait;
+  while (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
+    if (errno != EWOULDBLOCK && errno != EINTR) return posix_error("cannot lock " + path, errno);
+    if (monotonic_now() >= limits.deadline) {
+      return Status(StatusCode::kDeadlineExceeded,
+                    "cannot lock " + path + " before the deadline: another process holds the lock");
+    }
+    WaitLimits nap = limits;
+    nap.deadline = std::min(limits.deadline, monotonic_now() + wait);
+    const Status rested = wait_ready(-1, 0, nap);
+    if (!rested.ok() && rested.code() != StatusCode::kDeadlineExceeded) return rested;
+    wait = std::min(wait * 2, kLongestWait);
+  }
+  return FileLock(std::move(fd));
+}
+
+namespace {
+
+// Another process may remove a new directory before it is locked; give up after this many attempts.
+constexpr int kAttemptsMax = 10;
+
+Result<std::string> unique_directory_in(const std::string& parent, std::string_view stem) {
+  std::error_code error;
+  const std::filesystem::path absolute = std::filesystem::absolute(parent, error);
+  if (error) return posix_error("cannot create a directory in " + parent, error.value());
+  std::string path = (absolute / stem).lexically_normal().string() + "_XXXXXX";
+  if (::mkdtemp(path.data()) == nullptr) {
+    return posix_error("cannot create a directory in " + parent, errno);
+  }
+  return path;
+}
+
+}  // namespace
+
+Status make_directory(const std::string& path) {
+  if (::mkdir(path.c_str(), 0755) == 0) return {};
+  return posix_error("cannot create the directory " + path, errno);
+}
+
+Result<std::string> make_unique_directory(const std::string& parent, std::string_view stem) {
+  std::error_code error;
+  std::filesystem::create_directories(parent, error);
+  if (error) return posix_error("cannot create the directory " + parent, error.value());
+  return unique_directory_in(parent, stem);
+}
+
+Status create_file(const std::string& path) {
+  const UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
+  if (!fd.valid()) return posix_error("cannot create " + path, errno);
+  return {};
+}
+
+Result<TemporaryDirectory> TemporaryDirectory::create() {
+  const std::string parent = temporary_parent();
+  sweep_temporary(parent);
+  for (int attempt = 0; attempt < kAttemptsMax; ++attempt) {
+    Result<std::string> path = unique_directory_in(parent, temporary_stem());
+    if (!path.ok()) return path.status();
+    UniqueFd lock = lock_directory(*path);
+    struct stat info {};
+    // A sweep between the two calls may have removed it, or have locked it in order to remove it.
+    const bool is_ours = lock.valid() && ::stat(path->c_str(), &info) == 0;
+    if (is_ours) return TemporaryDirectory(*std::move(path), std::move(lock));
+  }
+  return Status(StatusCode::kInternal, "cannot create a directory in " + parent +
+                                           ": other processes removed it repeatedly");
+}
+
+TemporaryDirectory::~TemporaryDirectory() {
+  if (!path_.empty()) remove_tree(path_);
 }
 
 }  // namespace elastic::os

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <stdlib.h>
+#include <sys/epoll.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
@@ -11,6 +12,7 @@
 #include <cerrno>
 #include <cstring>
 #include <utility>
+#include <vector>
 
 #include "os/base/posix_error.h"
 
@@ -118,6 +120,134 @@ void copy_window_size(int fd, int reader) {
     return;
   }
   ::ioctl(reader, TIOCSWINSZ, &wanted);
+}
+
+// Theory of operation. The loop watches an idle channel. A channel that has become readable is not
+// watched any more, but read at intervals, until a read finds nothing: waking a thread costs the
+// writer several microseconds, more than the write itself. After much the next read follows at
+// once.
+//
+// The watch is armed for one event, because the end of a channel is reported whatever is watched.
+
+namespace {
+
+constexpr std::size_t kReadBytes = 256 * 1024;
+constexpr std::size_t kFullBytes = 64 * 1024;  // what a pipe holds
+constexpr std::size_t kManyBytes = 8 * 1024;   // in a turn: the next one follows without a pause
+constexpr int kReadsPerTurn = 16;              // of one channel, then the next one
+constexpr int kReadsMax = 64;
+constexpr std::uint32_t kWatched = EPOLLIN | EPOLLONESHOT;
+
+}  // namespace
+
+struct ChannelReader::Channel final : EventLoop::FdHandler {
+  Channel(ChannelReader* channel_owner, ChannelId channel_id, UniqueFd reader, bool can_pause)
+      : owner(channel_owner), id(channel_id), is_pausable(can_pause), fd(std::move(reader)) {}
+  void on_ready(std::uint32_t) override { owner->mark_unread(this); }
+
+  ChannelReader* const owner;
+  const ChannelId id;
+  const bool is_pausable;
+  UniqueFd fd;
+  bool is_unread = false;   // read in the next turn; not watched
+  bool is_closing = false;  // reads to the end, then it is removed
+  EventLoop::Watch watch;
+};
+
+ChannelReader::ChannelReader(EventLoop* loop, LogTail::Observer* observer)
+    : loop_(loop),
+      observer_(observer),
+      buffer_(kReadBytes, '\0'),
+      turn_(loop, [this] { read_turn(); }) {}
+
+ChannelReader::~ChannelReader() = default;
+
+Result<ChannelReader::ChannelId> ChannelReader::follow(UniqueFd fd, bool is_pausable) {
+  auto channel = std::make_unique<Channel>(this, last_id_ - 1, std::move(fd), is_pausable);
+  Result<EventLoop::Watch> watch = loop_->watch(channel->fd.get(), kWatched, channel.get());
+  if (!watch.ok()) return watch.status();
+  channel->watch = *std::move(watch);
+  channels_[--last_id_] = std::move(channel);
+  return last_id_;
+}
+
+void ChannelReader::mark_unread(Channel* channel) {
+  channel->is_unread = true;
+  if (!turn_.armed()) turn_.arm(loop_->now());
+}
+
+void ChannelReader::read_now(ChannelId id) {
+  const auto channel = channels_.find(id);
+  if (channel == channels_.end()) return;
+  Found found = Found::kMore;  // limited: a process that the worker left may write without end
+  for (int reads = 0; reads < kReadsMax && (found == Found::kMore || found == Found::kSome);
+       ++reads) {
+    std::size_t count = 0;
+    found = read_some(channel->second.get(), &count);
+  }
+}
+
+void ChannelReader::close(ChannelId id) {
+  const auto channel = channels_.find(id);
+  if (channel == channels_.end()) return;
+  channel->second->is_closing = true;
+  turn_.arm(loop_->now());
+}
+
+void ChannelReader::resume() {
+  if (!std::exchange(is_paused_, false)) return;
+  turn_.arm(loop_->now());
+}
+
+void ChannelReader::read_turn() {
+  bool has_more = false;
+  bool has_some = false;
+  std::vector<ChannelId> ended;
+  for (const auto& [id, channel] : channels_) {
+    if (channel->is_closing) {
+      read_now(id);
+      ended.push_back(id);
+      continue;
+    }
+    if (!channel->is_unread || (is_paused_ && channel->is_pausable)) continue;
+    const Found found = read_lines(channel.get());
+    has_more = has_more || found == Found::kMore;
+    has_some = has_some || found == Found::kSome;
+    if (found == Found::kEnd) ended.push_back(id);
+    if (found == Found::kNothing) {
+      channel->is_unread = false;
+      channel->watch.modify(kWatched);
+    }
+  }
+  if (has_more || has_some) {
+    turn_.arm(has_more ? loop_->now() : add_saturating(loop_->now(), kReadInterval));
+  }
+  for (const ChannelId id : ended) {
+    channels_.erase(id);
+    observer_->on_closed(id);
+  }
+}
+
+// A piece ends inside a line if the channel was full; then the rest of the line follows it.
+ChannelReader::Found ChannelReader::read_lines(Channel* channel) {
+  std::size_t count = 0;
+  Found found = Found::kMore;
+  for (int reads = 0; reads < kReadsPerTurn && found == Found::kMore; ++reads) {
+    if (reads > 0 && is_paused_ && channel->is_pausable) break;
+    found = read_some(channel, &count);
+  }
+  return found == Found::kSome && count >= kManyBytes ? Found::kMore : found;
+}
+
+ChannelReader::Found ChannelReader::read_some(Channel* channel, std::size_t* count) {
+  const ssize_t got = ::read(channel->fd.get(), buffer_.data(), buffer_.size());
+  if (got < 0 && errno == EINTR) return Found::kMore;
+  if (got < 0 && errno == EAGAIN) return Found::kNothing;
+  if (got <= 0) return Found::kEnd;  // EIO: a pseudo-terminal without a writer
+  const std::string_view bytes(buffer_.data(), static_cast<std::size_t>(got));
+  *count += bytes.size();
+  observer_->on_bytes(channel->id, bytes);
+  return bytes.size() >= kFullBytes ? Found::kMore : Found::kSome;
 }
 
 }  // namespace elastic::os

@@ -3,10 +3,17 @@
 // A pipe or pseudo-terminal that replaces one of this process's standard streams in a child, so
 // that this process can read the child's output.
 
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
 #include <string>
 
 #include "elastic/status.h"
+#include "elastic/time.h"
 #include "os/base/fd.h"
+#include "os/file/log_tail.h"
+#include "os/loop/event_loop.h"
 
 namespace elastic::os {
 
@@ -33,5 +40,52 @@ Result<UniqueFd> create_named_pipe(const std::string& path);
 
 // Sets the pseudo-terminal of `reader` to the window size of the terminal `fd`.
 void copy_window_size(int fd, int reader);
+
+// Reads what other processes write to pipes and pseudo-terminals.
+//
+// A process that writes many small pieces wakes the loop once in kReadInterval. An idle channel
+// costs nothing. A paused reader reads nothing, so the channels fill and their writers wait.
+//
+// Loop thread only.
+
+class ChannelReader {
+ public:
+  using ChannelId = LogTail::FileId;
+  static constexpr Duration kReadInterval = LogTail::kReadInterval;
+
+  // `loop` and `observer` outlive the object. The ids of channels are negative. on_closed() also
+  // follows when the last writer has closed a channel.
+  ChannelReader(EventLoop* loop, LogTail::Observer* observer);
+  ChannelReader(const ChannelReader&) = delete;
+  ChannelReader& operator=(const ChannelReader&) = delete;
+  ~ChannelReader();
+
+  // `fd` is non-blocking. `is_pausable` false: it is read also while the reader is paused.
+  Result<ChannelId> follow(UniqueFd fd, bool is_pausable = true);
+  // Reads what is in the channel now, also while paused.
+  void read_now(ChannelId id);
+  // All writers have ended: reads what is in the channel, and closes it. Also while paused, because
+  // the content does not outlive this process.
+  void close(ChannelId id);
+  void pause() { is_paused_ = true; }
+  void resume();
+
+ private:
+  struct Channel;
+  enum class Found : std::uint8_t { kMore, kSome, kNothing, kEnd };
+
+  void mark_unread(Channel* channel);
+  void read_turn();
+  Found read_lines(Channel* channel);
+  Found read_some(Channel* channel, std::size_t* count);
+
+  EventLoop* const loop_;
+  LogTail::Observer* const observer_;
+  std::map<ChannelId, std::unique_ptr<Channel>> channels_;
+  ChannelId last_id_ = 0;
+  bool is_paused_ = false;
+  std::string buffer_;
+  EventLoop::Timer turn_;
+};
 
 }  // namespace elastic::os

@@ -1,11 +1,14 @@
 #include "os/loop/wait.h"
 
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
+#include <sys/eventfd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <cstdint>
 #include <ctime>
 
 #include "os/base/posix_error.h"
@@ -103,6 +106,28 @@ Status wait_any(std::vector<pollfd>* items, const WaitLimits& limits) {
   Status status = poll_until(items->data(), items->size(), limits);
   items->pop_back();
   return status;
+}
+
+Result<Notifier> Notifier::create() {
+  UniqueFd fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!fd.valid()) return posix_error("cannot create an eventfd", errno);
+  return Notifier(std::move(fd));
+}
+
+void Notifier::notify() {
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const ssize_t put = ::write(fd_.get(), &one, sizeof one);
+}
+
+Status Notifier::wait(const WaitLimits& limits) {
+  Status status = wait_ready(fd_.get(), POLLIN, limits);
+  if (status.ok()) clear();
+  return status;
+}
+
+void Notifier::clear() {
+  std::uint64_t count = 0;
+  [[maybe_unused]] const ssize_t got = ::read(fd_.get(), &count, sizeof count);
 }
 
 }  // namespace elastic::os

@@ -4,11 +4,14 @@
 
 #include <poll.h>
 
+#include <cstdint>
 #include <functional>
+#include <utility>
 #include <vector>
 
 #include "elastic/status.h"
 #include "elastic/time.h"
+#include "os/base/fd.h"
 
 namespace elastic::os {
 
@@ -29,5 +32,24 @@ Status wait_ready(int fd, short events, const WaitLimits& limits);
 
 // The same for many descriptors: returns when at least one has a non-zero revents.
 Status wait_any(std::vector<pollfd>* items, const WaitLimits& limits);
+
+// Wakes one thread from another: an eventfd, so that a signal interrupts the wait.
+
+class Notifier {
+ public:
+  static Result<Notifier> create();
+  // Any thread. Wakes the current wait, or the next one.
+  void notify();
+  // Returns kOk after notify(), or the error of the limit that ended it, as wait_ready() does.
+  Status wait(const WaitLimits& limits);
+  // Readable from notify() until a wait returns; for waits on several descriptors.
+  int fd() const { return fd_.get(); }
+  // Ends the notification without a wait.
+  void clear();
+
+ private:
+  explicit Notifier(UniqueFd fd) : fd_(std::move(fd)) {}
+  UniqueFd fd_;
+};
 
 }  // namespace elastic::os

@@ -59,4 +59,15 @@ Result<std::vector<SocketAddress>> look_up(const std::string& host, std::uint16_
 Result<std::vector<SocketAddress>> look_up(const std::string& host, std::uint16_t port,
                                            const WaitLimits& limits);
 
+// The addresses of this machine. host_addresses() (elastic/rendezvous_options.h) is implemented
+// here.
+
+// The addresses of all interfaces that are up, except loopback and link-local addresses.
+std::vector<SocketAddress> interface_addresses();
+// The local address of a connection to `peer`; "": no route.
+std::string address_towards(const SocketAddress& peer);
+// The local address of a connection to other networks; without a route, the first address of
+// an interface. "": this machine has only loopback.
+std::string primary_address();
+
 }  // namespace elastic::os

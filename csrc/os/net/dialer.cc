@@ -1,15 +1,185 @@
 #include "os/net/dialer.h"
 
+#include <linux/tcp.h>
+#include <netinet/in.h>
 #include <sys/epoll.h>
+#include <sys/socket.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
+#include <climits>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
 #include <utility>
 
-#include "core/base/duration_text.h"
-#include "os/net/tcp_connect.h"
+#include "core/base/text.h"
+#include "os/base/fd.h"
+#include "os/base/posix_error.h"
+#include "os/loop/thread.h"
+#include "os/loop/wait.h"
 
 namespace elastic::os {
+namespace {
+
+// Seconds of silence after which a peer that disappeared is detected (keepalive).
+constexpr int kConnectionKeepAliveIdleSeconds = 5;
+constexpr int kConnectionKeepAliveIntervalSeconds = 5;
+constexpr int kSilenceMaxSeconds = 20;
+
+void set_connection_options(int fd) {
+  set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
+  set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
+  set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, kConnectionKeepAliveIdleSeconds);
+  set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, kConnectionKeepAliveIntervalSeconds);
+  set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, kSilenceMaxSeconds * 1000);
+}
+
+// A socket that connects to a free port of its own host may get that port as its local port; then
+// it is connected to itself. It must be closed at once, because the server needs the port.
+bool is_connected_to_itself(int fd) {
+  const SocketAddress local = local_end(fd);
+  const SocketAddress peer = peer_end(fd);
+  return local.port() == peer.port() && local.host() == peer.host() && local.host() != "?";
+}
+
+}  // namespace
+
+Status connection_error(std::string_view context, int error) {
+  Status status = posix_error(context, error);
+  if (status.code() == StatusCode::kResourceExhausted) return status;
+  return {StatusCode::kUnavailable, std::string(status.message())};
+}
+
+Result<UniqueFd> start_connecting(const SocketAddress& address) {
+  UniqueFd fd(::socket(address.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!fd.valid()) return connection_error("cannot create a socket", errno);
+  set_connection_options(fd.get());
+  // After EINTR the attempt continues, as after EINPROGRESS.
+  if (::connect(fd.get(), address.get(), address.size) != 0 && errno != EINPROGRESS &&
+      errno != EINTR) {
+    return connection_error("cannot connect to " + address.text(), errno);
+  }
+  return fd;
+}
+
+int connect_result(int fd) {
+  int error = 0;
+  socklen_t size = sizeof error;
+  ::getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size);
+  if (error == 0 && is_connected_to_itself(fd)) {
+    const linger reset{.l_onoff = 1, .l_linger = 0};
+    ::setsockopt(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
+    error = ECONNREFUSED;
+  }
+  return error;
+}
+
+Status finish_connecting(int fd, const SocketAddress& address) {
+  const int error = connect_result(fd);
+  if (error == 0) return {};
+  return connection_error("cannot connect to " + address.text(), error);
+}
+
+bool is_refusal(const Status& status) {
+  return status.message().ends_with(error_text(ECONNREFUSED));
+}
+
+void expect_liveness(int fd, Duration silence_max) {
+  const auto ms = std::chrono::ceil<std::chrono::milliseconds>(silence_max).count();
+  set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT,
+             static_cast<int>(std::clamp<decltype(ms)>(ms, 1, INT_MAX)));
+  set_option(fd, IPPROTO_TCP, TCP_THIN_LINEAR_TIMEOUTS, 1);
+}
+
+namespace {
+
+// For one name. If no name server answers, a request keeps its thread for ten seconds or more, and
+// callers ask again each second.
+constexpr int kThreadsMax = 32;
+
+// The threads that resolve each name. A global, because they outlive the lookups.
+class Threads {
+ public:
+  bool begin(const std::string& host) {
+    const std::lock_guard lock(mutex_);
+    int& count = counts_[host];
+    if (count == kThreadsMax) return false;
+    ++count;
+    return true;
+  }
+  void end(const std::string& host) {
+    const std::lock_guard lock(mutex_);
+    const auto found = counts_.find(host);
+    if (--found->second == 0) counts_.erase(found);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<std::string, int> counts_;  // guarded by mutex_
+};
+
+// Never destroyed: a thread may end while the program exits.
+Threads& threads() {
+  static Threads& all = *new Threads;
+  return all;
+}
+
+}  // namespace
+
+struct NameLookup::Shared {
+  Notifier ready;
+  std::optional<Result<std::vector<SocketAddress>>> result;  // written before, read after `ready`
+};
+
+NameLookup::NameLookup(std::shared_ptr<Shared> shared, Done done)
+    : shared_(std::move(shared)), done_(std::move(done)) {}
+
+NameLookup::~NameLookup() = default;
+
+Result<std::unique_ptr<NameLookup>> NameLookup::start(EventLoop* loop, const std::string& host,
+                                                      std::uint16_t port, Done done) {
+  auto ready = Notifier::create();
+  if (!ready.ok()) return ready.status();
+  auto shared = std::make_shared<Shared>(Shared{*std::move(ready), std::nullopt});
+  std::unique_ptr<NameLookup> lookup(new NameLookup(shared, std::move(done)));
+  auto watch = loop->watch(shared->ready.fd(), EPOLLIN, lookup.get());
+  if (!watch.ok()) return watch.status();
+  lookup->watch_ = *std::move(watch);
+  // A literal needs no resolver.
+  if (parse_address(host) || loop->is_turned()) {
+    shared->result = look_up(host, port);
+    shared->ready.notify();
+    return lookup;
+  }
+  const std::string context = "cannot resolve " + host;
+  if (!threads().begin(host)) {
+    return Status(StatusCode::kUnavailable, context + ": the resolver has not answered " +
+                                                std::to_string(kThreadsMax) + " earlier requests");
+  }
+  auto thread = start_quiet_thread("elastic-resolve", [shared, host, port] {
+    shared->result = look_up(host, port);
+    threads().end(host);
+    shared->ready.notify();
+  });
+  if (!thread.ok()) {
+    threads().end(host);
+    return thread.status().with_context(context);
+  }
+  thread->detach();
+  return lookup;
+}
+
+void NameLookup::on_ready(std::uint32_t) {
+  watch_.reset();
+  [[maybe_unused]] const Status ready = shared_->ready.wait({});  // does not block: resets it
+  const auto shared = shared_;
+  const Done done = std::move(done_);
+  done(*shared->result);
+}
+
 namespace {
 
 constexpr std::size_t kRunnersMax = 8;

@@ -1,18 +1,31 @@
 #include "os/net/listener.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <linux/tcp.h>
 #include <poll.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/types.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cerrno>
+#include <cinttypes>
 #include <climits>
+#include <cstdio>
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <utility>
 #include <vector>
 
-#include "os/base/descriptor_limit.h"
+#include "os/base/fd.h"
 #include "os/base/posix_error.h"
-#include "os/net/port_owner.h"
-#include "os/net/socket_option.h"
+#include "os/base/process.h"
+#include "os/net/address.h"
+#include "os/net/dialer.h"
 
 namespace elastic::os {
 namespace {
@@ -135,6 +148,156 @@ Listener::AcceptStatus Listener::failed_accept(int error) {
     case ENOMEM: return AcceptStatus::kExhausted;
     default: return AcceptStatus::kGone;  // an error of the new connection, see accept(2)
   }
+}
+
+ListenerWatch::ListenerWatch(EventLoop* loop, const SocketAddress& address, Duration limit,
+                             Report report)
+    : loop_(loop), report_(std::move(report)), limit_(loop, [this] { finish(Found::kUnknown); }) {
+  limit_.arm(add_saturating(loop->now(), limit));
+  begin(address);
+}
+
+void ListenerWatch::begin(const SocketAddress& address) {
+  auto fd = start_connecting(address);
+  if (!fd.ok()) return limit_.arm(loop_->now());
+  auto watch = loop_->watch(fd->get(), EPOLLOUT, this);
+  if (!watch.ok()) return limit_.arm(loop_->now());
+  fd_ = *std::move(fd);
+  watch_ = *std::move(watch);
+}
+
+void ListenerWatch::on_ready(std::uint32_t) {
+  if (!is_connected_) {
+    const int error = connect_result(fd_.get());
+    if (error != 0) return finish(error == ECONNREFUSED ? Found::kRefused : Found::kUnknown);
+    is_connected_ = true;
+    limit_.disarm();
+    watch_.modify(EPOLLIN);
+    return report(Found::kAnswered);
+  }
+  char byte = 0;
+  const ssize_t got = ::recv(fd_.get(), &byte, 1, MSG_DONTWAIT);
+  if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  finish(got < 0 && errno == ECONNRESET ? Found::kRefused : Found::kUnknown);
+}
+
+void ListenerWatch::finish(Found found) {
+  limit_.disarm();
+  watch_.reset();
+  fd_.reset();
+  report(found);
+}
+
+void ListenerWatch::report(Found found) {
+  const Report keep = report_;  // this may be destroyed
+  keep(found);
+}
+
+namespace {
+
+// Returns 0 and stores the socket in `fd` and its port in `address`; or returns errno.
+int try_hold(SocketAddress* address, UniqueFd* fd) {
+  fd->reset(::socket(address->family(), SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (!fd->valid()) return errno;
+  const int on = 1;
+  if (::setsockopt(fd->get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0) return errno;
+  if (::bind(fd->get(), address->get(), address->size) != 0) return errno;
+  address->size = sizeof address->storage;
+  return ::getsockname(fd->get(), address->get(), &address->size) == 0 ? 0 : errno;
+}
+
+}  // namespace
+
+Result<HeldPort> HeldPort::open(const std::string& host, std::uint16_t port) {
+  int error = 0;
+  std::string text;
+  // A machine without IPv6 holds the port for IPv4 only.
+  for (const std::string& candidate :
+       host.empty() ? std::vector<std::string>{"::", "0.0.0.0"} : std::vector<std::string>{host}) {
+    auto found = look_up(candidate, port);
+    if (!found.ok()) return found.status();
+    SocketAddress address = found->front();
+    UniqueFd fd;
+    error = try_hold(&address, &fd);
+    text = address.text();
+    if (error == 0) return HeldPort(std::move(fd), address.port());
+    if (error != EAFNOSUPPORT && error != EADDRNOTAVAIL) break;
+  }
+  return posix_error("cannot hold " + text, error);
+}
+
+// Theory of operation. /proc/net/tcp and tcp6 list each socket with its port and its inode. A
+// process with an open socket has a link "socket:[inode]" in /proc/<pid>/fd.
+
+namespace {
+
+constexpr unsigned kStateListen = 0x0A;
+constexpr std::size_t kCommandLineShown = 80;
+
+// The inodes of the sockets that listen on `port`.
+std::vector<std::uint64_t> listening_inodes(std::uint16_t port) {
+  std::vector<std::uint64_t> inodes;
+  for (const char* path : {"/proc/net/tcp", "/proc/net/tcp6"}) {
+    std::ifstream table(path);
+    std::string line;
+    std::getline(table, line);  // the heading
+    while (std::getline(table, line)) {
+      unsigned local_port = 0;
+      unsigned state = 0;
+      std::uint64_t inode = 0;
+      const int fields = std::sscanf(
+          line.c_str(), " %*u: %*[0-9A-Fa-f]:%x %*[0-9A-Fa-f]:%*x %x %*s %*s %*s %*u %*u %" SCNu64,
+          &local_port, &state, &inode);
+      if (fields == 3 && local_port == port && state == kStateListen) inodes.push_back(inode);
+    }
+  }
+  return inodes;
+}
+
+std::vector<std::string> entries(const std::string& directory) {
+  std::vector<std::string> names;
+  const std::unique_ptr<DIR, int (*)(DIR*)> dir(::opendir(directory.c_str()), &::closedir);
+  while (const dirent* entry = dir == nullptr ? nullptr : ::readdir(dir.get())) {
+    if (entry->d_name[0] != '.') names.emplace_back(entry->d_name);
+  }
+  return names;
+}
+
+bool has_socket(const std::string& pid, const std::vector<std::uint64_t>& inodes) {
+  const std::string directory = "/proc/" + pid + "/fd/";
+  for (const std::string& name : entries(directory)) {
+    char target[64];
+    const ssize_t size = ::readlink((directory + name).c_str(), target, sizeof target - 1);
+    if (size <= 0) continue;
+    target[size] = '\0';
+    std::uint64_t inode = 0;
+    if (std::sscanf(target, "socket:[%" SCNu64 "]", &inode) != 1) continue;
+    if (std::find(inodes.begin(), inodes.end(), inode) != inodes.end()) return true;
+  }
+  return false;
+}
+
+std::string command_of(const std::string& pid) {
+  std::ifstream file("/proc/" + pid + "/cmdline", std::ios::binary);
+  std::string command{std::istreambuf_iterator<char>(file), {}};
+  while (!command.empty() && command.back() == '\0') command.pop_back();
+  // Arguments end in NUL. Control characters must not get into a message.
+  std::replace_if(
+      command.begin(), command.end(), [](unsigned char c) { return std::iscntrl(c) != 0; }, ' ');
+  if (command.size() > kCommandLineShown) command = command.substr(0, kCommandLineShown) + "...";
+  return command;
+}
+
+}  // namespace
+
+std::string describe_port_owner(std::uint16_t port) {
+  const std::vector<std::uint64_t> inodes = listening_inodes(port);
+  if (inodes.empty()) return "";
+  for (const std::string& name : entries("/proc")) {
+    if (std::isdigit(static_cast<unsigned char>(name[0])) == 0) continue;
+    if (has_socket(name, inodes)) return "pid " + name + " (" + command_of(name) + ")";
+  }
+  return "";
 }
 
 }  // namespace elastic::os

@@ -8,10 +8,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "elastic/status.h"
+#include "elastic/time.h"
 #include "os/base/fd.h"
+#include "os/loop/event_loop.h"
 #include "os/net/address.h"
 
 namespace elastic::os {
@@ -55,5 +58,64 @@ class Listener {
   std::size_t reserved_ = 0;
   bool was_reserved_ = false;  // the last connection took a reserved descriptor
 };
+
+// Connects to a listening socket, whose owner accepts no connections or closes them at once, and
+// reports when the socket no longer exists.
+//
+// Loop thread only. The kernel makes the connection, whatever the owner does, and resets it when
+// the last process that holds the socket closes it or ends.
+
+class ListenerWatch final : private EventLoop::FdHandler {
+ public:
+  enum class Found : std::uint8_t {
+    kAnswered,  // the connection was made; one of the others may follow
+    kRefused,   // or reset: nothing listens there
+    kUnknown,   // no answer within the limit, no route, closed in order by the owner, …
+  };
+  // May destroy the watch.
+  using Report = std::function<void(Found)>;
+
+  // Reports from the loop, never from this constructor. `limit`: for the connection to be made.
+  ListenerWatch(EventLoop* loop, const SocketAddress& address, Duration limit, Report report);
+
+ private:
+  void on_ready(std::uint32_t events) override;
+  void report(Found found);
+  void begin(const SocketAddress& address);
+  void finish(Found found);
+
+  EventLoop* const loop_;
+  const Report report_;
+  UniqueFd fd_;
+  bool is_connected_ = false;
+  EventLoop::Timer limit_;
+  EventLoop::Watch watch_;  // last: destroyed before the members that its handler uses
+};
+
+// Reserves a TCP port for another program, which can bind it while it is reserved.
+//
+// The socket is bound with SO_REUSEADDR and never listens. So the kernel does not choose the port
+// for a bind to port 0, but a program that sets SO_REUSEADDR, as servers do, can bind it.
+
+class HeldPort {
+ public:
+  HeldPort() = default;
+  // `host`: a literal address, or "" for every interface, both families. Port 0: any free port.
+  static Result<HeldPort> open(const std::string& host, std::uint16_t port);
+
+  bool is_held() const { return fd_.valid(); }
+  std::uint16_t port() const { return port_; }
+
+ private:
+  HeldPort(UniqueFd fd, std::uint16_t port) : fd_(std::move(fd)), port_(port) {}
+
+  UniqueFd fd_;
+  std::uint16_t port_ = 0;
+};
+
+// The process that listens on a TCP port of this network namespace, for an error message: "pid 4711
+// (python3 train.py)". Empty if it is unknown: /proc shows the descriptors of other users'
+// processes only to root. Any thread.
+std::string describe_port_owner(std::uint16_t port);
 
 }  // namespace elastic::os

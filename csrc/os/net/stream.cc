@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "core/base/check.h"
-#include "os/net/socket_option.h"
+#include "os/base/fd.h"
 
 // Theory of operation. In the common case a turn is one recv into the group's buffer, which the
 // handler consumes in place, and one send directly from the group's turn output: nothing is copied

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "os/loop/clock.h"
-#include "os/net/tcp_connect.h"
+#include "os/net/dialer.h"
 
 namespace elastic::os {
 namespace {

@@ -96,6 +96,6 @@ def short(line: Line, name: str) -> str:
 
 
 def _is_shown(letter: str) -> bool:
-    """Whether sessions take it (core/base/utf8.h). Bytes that are no UTF-8 are surrogates here."""
+    """Whether sessions take it (core/base/text.h). Bytes that are no UTF-8 are surrogates here."""
     is_control = letter < " " or "\x7f" <= letter < "\xa0"
     return not is_control and not "\ud800" <= letter <= "\udfff"

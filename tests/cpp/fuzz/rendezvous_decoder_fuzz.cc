@@ -15,7 +15,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/base/byte_io.h"
+#include "core/base/bytes.h"
 #include "core/base/check.h"
 #include "core/rendezvous/rendezvous_machine.h"
 #include "core/succession/job_record.h"

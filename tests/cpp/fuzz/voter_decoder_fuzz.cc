@@ -14,8 +14,7 @@
 
 #include "core/base/check.h"
 #include "core/register/register_codec.h"
-#include "core/succession/kept_record.h"
-#include "core/succession/voter_greeting.h"
+#include "core/succession/job_record.h"
 #include "core/succession/voter_wire.h"
 
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "core/rendezvous/rendezvous_events.h"
-#include "core/session/coordinator_watch.h"
+#include "core/session/coordinator_loss.h"
 
 namespace elastic::test {
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "core/session/coordinator_watch.h"
+#include "core/session/coordinator_loss.h"
 #include "core/session/session_machine.h"
 #include "sim/kernel/net.h"
 

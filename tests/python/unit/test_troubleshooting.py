@@ -24,7 +24,7 @@ PAGE = ROOT / "docs/troubleshooting.md"
 IN_FULL = (
     "core/session/session_connection.cc",
     "host/coordinator/hosting.cc",
-    "host/membership/session_attempt.cc",
+    "host/membership/session_link.cc",
 )
 SHORTEST_PART = 22  # characters; a shorter literal is a part that means nothing alone
 SHORTEST_QUOTE = 9  # characters; a shorter one is in too many messages

@@ -1,4 +1,4 @@
-#include "core/base/shell_quote.h"
+#include "core/base/text.h"
 
 #include <gtest/gtest.h>
 

@@ -13,7 +13,7 @@
 #include <variant>
 #include <vector>
 
-#include "core/base/rng.h"
+#include "core/base/random.h"
 #include "core/drain/drain_machine.h"
 #include "core/drain/drain_member.h"
 
@@ -121,7 +121,7 @@ class World {
     return step;
   }
 
-  // One access of the guardian: as guardian/stop_steps.cc, but the write of the tentative words and
+  // One access of the guardian: as guardian/pages.cc, but the write of the tentative words and
   // the check of the steps are two turns.
   void guard(SimNode& node) {
     if (node.tentative) {

@@ -1,4 +1,4 @@
-#include "core/hang/job_progress.h"
+#include "core/hang/hang_watch.h"
 
 #include <gtest/gtest.h>
 

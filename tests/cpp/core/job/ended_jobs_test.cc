@@ -1,4 +1,4 @@
-#include "core/job/ended_jobs.h"
+#include "core/job/job_history.h"
 
 #include <gtest/gtest.h>
 

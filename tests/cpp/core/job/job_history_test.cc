@@ -6,7 +6,7 @@
 
 #include <chrono>
 
-#include "core/session/observer_fields.h"
+#include "core/session/session_wire.h"
 #include "support/instant.h"
 
 namespace elastic::core {

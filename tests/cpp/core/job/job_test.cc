@@ -9,7 +9,6 @@
 #include <string>
 #include <vector>
 
-#include "core/job/job_facts.h"
 #include "elastic/agent.h"
 #include "support/node_info.h"
 

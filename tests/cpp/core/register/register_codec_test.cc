@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "core/base/rng.h"
-#include "core/register/register_table.h"
+#include "core/base/random.h"
+#include "core/register/register_machine.h"
 
 namespace elastic::reg {
 namespace {

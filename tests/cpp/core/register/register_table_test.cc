@@ -1,6 +1,6 @@
 // The table of responses as docs/register.md shows it, and the rules that the page names.
 
-#include "core/register/register_table.h"
+#include "core/register/register_machine.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,8 +8,6 @@
 #include <fstream>
 #include <sstream>
 #include <string>
-
-#include "core/register/register_rules.h"
 
 namespace elastic::reg {
 namespace {

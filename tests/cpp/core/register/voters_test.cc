@@ -1,6 +1,6 @@
 // Who is chosen to vote (docs/register.md, R2).
 
-#include "core/register/voters.h"
+#include "core/register/register_types.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

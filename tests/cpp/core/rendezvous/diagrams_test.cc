@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "core/agent/agent_policy.h"
-#include "core/base/rng.h"
+#include "core/base/random.h"
 #include "core/rendezvous/rendezvous_harness.h"
 
 namespace elastic::test {

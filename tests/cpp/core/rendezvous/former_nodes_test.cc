@@ -1,4 +1,4 @@
-#include "core/rendezvous/former_nodes.h"
+#include "core/rendezvous/round_state.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <deque>
 #include <string>
 
-#include "core/base/rng.h"
+#include "core/base/random.h"
 
 namespace elastic::core {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "core/base/rng.h"
+#include "core/base/random.h"
 
 namespace elastic::core {
 namespace {

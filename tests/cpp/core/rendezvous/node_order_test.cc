@@ -1,4 +1,4 @@
-#include "core/rendezvous/node_order.h"
+#include "core/rendezvous/rank_assign.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "core/base/rng.h"
+#include "core/base/random.h"
 
 namespace elastic::core {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <utility>
 
-#include "core/base/byte_io.h"
+#include "core/base/bytes.h"
 #include "core/rendezvous/rendezvous_harness.h"
 
 namespace elastic::test {

@@ -1,14 +1,14 @@
 // The table of responses: the machine's response to each message in each state. The documentation
 // must show the same table.
 
-#include "core/rendezvous/rendezvous_table.h"
+#include "core/rendezvous/rendezvous_events.h"
 
 #include <gmock/gmock.h>
 
 #include <fstream>
 #include <sstream>
 
-#include "core/base/rng.h"
+#include "core/base/random.h"
 #include "core/rendezvous/rendezvous_harness.h"
 
 namespace elastic::test {

@@ -7,8 +7,7 @@
 #include <variant>
 
 #include "core/agent/agent_policy.h"
-#include "core/base/duration_text.h"
-#include "core/base/signal_name.h"
+#include "core/base/text.h"
 #include "core/scenario/scenario.h"
 
 namespace elastic::scenario {

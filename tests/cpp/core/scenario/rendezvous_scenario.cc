@@ -6,9 +6,9 @@
 #include <set>
 #include <variant>
 
-#include "core/base/duration_text.h"
+#include "core/base/text.h"
+#include "core/rendezvous/rendezvous_events.h"
 #include "core/rendezvous/rendezvous_harness.h"
-#include "core/rendezvous/rendezvous_table.h"
 #include "core/scenario/scenario.h"
 #include "elastic/observer.h"
 

@@ -17,7 +17,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/base/duration_text.h"
+#include "core/base/text.h"
 #include "elastic/time.h"
 
 namespace elastic::scenario {

@@ -4,7 +4,7 @@
 #include <memory>
 #include <sstream>
 
-#include "core/base/duration_text.h"
+#include "core/base/text.h"
 #include "core/scenario/scenario.h"
 #include "core/session/session_machine_harness.h"
 

@@ -1,6 +1,6 @@
 // When a node counts its coordinator as lost.
 
-#include "core/session/coordinator_watch.h"
+#include "core/session/coordinator_loss.h"
 
 #include <gtest/gtest.h>
 

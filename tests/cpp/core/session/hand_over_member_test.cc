@@ -1,6 +1,6 @@
 // A member that is asked to run the job of a coordinator that ends: when it runs it, and when not.
 
-#include "core/session/hand_over_member.h"
+#include "core/session/coordinator_loss.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

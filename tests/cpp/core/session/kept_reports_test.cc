@@ -1,4 +1,4 @@
-#include "core/session/kept_reports.h"
+#include "core/session/session_outbox.h"
 
 #include <gtest/gtest.h>
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "core/base/duration_text.h"
+#include "core/base/text.h"
 #include "core/session/session_machine.h"
 
 namespace elastic::core::session_machine_test {

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "core/base/rng.h"
+#include "core/base/random.h"
 #include "core/session/session_machine.h"
 #include "core/session/session_machine_harness.h"
 

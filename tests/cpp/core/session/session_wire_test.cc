@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "core/base/byte_io.h"
-#include "core/base/rng.h"
+#include "core/base/bytes.h"
+#include "core/base/random.h"
 #include "elastic/observer.h"
 #include "support/hex.h"
 

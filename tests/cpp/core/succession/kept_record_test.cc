@@ -1,6 +1,6 @@
 // The record of a job as a store keeps it: what is written is read, and nothing else.
 
-#include "core/succession/kept_record.h"
+#include "core/succession/job_record.h"
 
 #include <gtest/gtest.h>
 

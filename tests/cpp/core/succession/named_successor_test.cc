@@ -1,4 +1,4 @@
-#include "core/succession/offered_job.h"
+#include "core/session/coordinator_loss.h"
 
 #include <gtest/gtest.h>
 

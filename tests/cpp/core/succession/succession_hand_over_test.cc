@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "core/rendezvous/rendezvous_machine.h"
-#include "core/succession/offered_job.h"
+#include "core/session/coordinator_loss.h"
 #include "core/succession/succession_process.h"
 #include "support/node_info.h"
 

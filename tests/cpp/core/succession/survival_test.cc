@@ -1,4 +1,4 @@
-#include "core/succession/survival.h"
+#include "core/succession/succession_types.h"
 
 #include <gtest/gtest.h>
 

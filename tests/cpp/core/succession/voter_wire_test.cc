@@ -10,8 +10,7 @@
 #include <variant>
 #include <vector>
 
-#include "core/base/rng.h"
-#include "core/succession/voter_greeting.h"
+#include "core/base/random.h"
 #include "support/hex.h"
 
 namespace elastic::succession {

@@ -1,5 +1,5 @@
 #include "core/workers/failure_cause.h"
-#include "core/base/lost_peer.h"
+#include "core/base/text.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "core/workers/line_merger.h"
+#include "core/workers/output_lines.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -6,8 +6,6 @@
 #include <string>
 #include <string_view>
 #include <vector>
-
-#include "core/workers/line_prefix.h"
 
 namespace elastic::core {
 namespace {

@@ -1,4 +1,4 @@
-#include "core/workers/output_tail.h"
+#include "core/workers/output_lines.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "core/workers/warm_template.h"
+#include "core/workers/worker_group.h"
 
 #include <gtest/gtest.h>
 

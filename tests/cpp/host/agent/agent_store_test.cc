@@ -9,7 +9,7 @@
 #include "elastic/store_client.h"
 #include "elastic/store_server.h"
 #include "host/agent/agent_harness.h"
-#include "os/net/held_port.h"
+#include "os/net/listener.h"
 
 namespace elastic {
 namespace {

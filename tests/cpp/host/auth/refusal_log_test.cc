@@ -1,4 +1,4 @@
-#include "host/auth/refusal_log.h"
+#include "host/base/admission.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

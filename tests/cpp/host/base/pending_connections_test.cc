@@ -1,4 +1,4 @@
-#include "host/base/pending_connections.h"
+#include "host/base/admission.h"
 
 #include <gtest/gtest.h>
 

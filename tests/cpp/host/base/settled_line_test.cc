@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "os/loop/loop_thread.h"
+#include "os/loop/thread.h"
 #include "support/loop_group.h"
 
 namespace elastic::host {

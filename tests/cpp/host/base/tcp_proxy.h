@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "os/base/fd.h"
-#include "os/loop/loop_thread.h"
+#include "os/loop/thread.h"
 
 namespace elastic::support {
 

@@ -14,8 +14,8 @@
 
 #include "host/coordinator/coordinator_fixture.h"
 #include "host/coordinator/coordinator_service.h"
-#include "host/membership/endpoint_caller.h"
-#include "os/loop/loop_thread.h"
+#include "host/membership/session_link.h"
+#include "os/loop/thread.h"
 #include "support/node_info.h"
 
 namespace elastic::host {

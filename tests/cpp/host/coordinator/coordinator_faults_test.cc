@@ -19,7 +19,6 @@
 
 #include "host/coordinator/coordinator_fixture.h"
 #include "host/coordinator/state_file.h"
-#include "os/file/directory.h"
 #include "os/file/file.h"
 
 namespace elastic::host {

@@ -8,7 +8,7 @@
 #include <chrono>
 #include <memory>
 
-#include "os/loop/loop_thread.h"
+#include "os/loop/thread.h"
 #include "os/net/listener.h"
 #include "support/loop_group.h"
 

@@ -8,7 +8,7 @@
 
 #include "elastic/coordinator.h"
 #include "host/coordinator/coordinator_service.h"
-#include "os/loop/loop_thread.h"
+#include "os/loop/thread.h"
 #include "support/loop_group.h"
 
 namespace elastic::host {

@@ -14,7 +14,6 @@
 #include "host/base/tcp_proxy.h"
 #include "host/coordinator/turned_coordinator.h"
 #include "host/membership/session_harness.h"
-#include "os/net/held_port.h"
 #include "os/net/listener.h"
 #include "support/loop_group.h"
 

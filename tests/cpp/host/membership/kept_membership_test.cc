@@ -12,14 +12,14 @@
 #include <set>
 
 #include "elastic/agent.h"
-#include "elastic/rendezvous_backends.h"
+#include "elastic/rendezvous_backend.h"
 #include "elastic/store_server.h"
-#include "host/base/event_queue.h"
+#include "host/base/event_thread.h"
 #include "host/membership/membership.h"
 #include "host/membership/memory_backend.h"
-#include "os/file/directory.h"
+#include "os/file/file.h"
 #include "os/loop/clock.h"
-#include "os/loop/loop_thread.h"
+#include "os/loop/thread.h"
 
 namespace elastic::host {
 namespace {

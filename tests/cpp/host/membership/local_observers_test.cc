@@ -10,8 +10,8 @@
 
 #include "host/membership/local_membership.h"
 #include "host/membership/observing.h"
-#include "os/file/directory.h"
-#include "os/loop/loop_thread.h"
+#include "os/file/file.h"
+#include "os/loop/thread.h"
 #include "support/eventually.h"
 
 namespace elastic::host {

@@ -10,7 +10,7 @@
 #include <string>
 #include <utility>
 
-#include "core/base/rng.h"
+#include "core/base/random.h"
 #include "elastic/rendezvous_backend.h"
 #include "os/loop/clock.h"
 

@@ -1,6 +1,6 @@
 // The contract of RendezvousBackend, tested for each kind of backend.
 
-#include "elastic/rendezvous_backends.h"
+#include "elastic/rendezvous_backend.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@
 #include "elastic/store_client.h"
 #include "elastic/store_server.h"
 #include "host/membership/memory_backend.h"
-#include "os/file/directory.h"
+#include "os/file/file.h"
 
 namespace elastic {
 namespace {

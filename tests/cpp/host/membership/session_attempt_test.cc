@@ -1,6 +1,6 @@
 // One attempt to find a coordinator.
 
-#include "host/membership/session_attempt.h"
+#include "host/membership/session_link.h"
 
 #include <gtest/gtest.h>
 
@@ -13,7 +13,7 @@
 
 #include "core/base/memory_budget.h"
 #include "host/coordinator/turned_coordinator.h"
-#include "os/loop/loop_thread.h"
+#include "os/loop/thread.h"
 #include "support/loop_group.h"
 
 namespace elastic::host {

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "host/membership/session.h"
-#include "os/loop/loop_thread.h"
+#include "os/loop/thread.h"
 #include "support/loop_group.h"
 
 namespace elastic::host {

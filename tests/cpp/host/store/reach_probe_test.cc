@@ -1,4 +1,4 @@
-#include "host/store/reach_probe.h"
+#include "host/store/round_store.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,7 +8,6 @@
 #include <string>
 #include <vector>
 
-#include "os/net/held_port.h"
 #include "os/net/listener.h"
 #include "support/loop_group.h"
 

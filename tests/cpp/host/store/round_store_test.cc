@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include "elastic/store_server.h"
-#include "os/net/held_port.h"
 #include "os/net/listener.h"
 #include "support/loop_group.h"
 

@@ -17,7 +17,7 @@
 
 #include "elastic/store_server.h"
 #include "os/loop/clock.h"
-#include "os/net/held_port.h"
+#include "os/net/listener.h"
 #include "support/eventually.h"
 
 namespace elastic {

@@ -8,10 +8,10 @@
 #include <set>
 #include <string>
 
-#include "host/store/address_fence.h"
+#include "host/base/admission.h"
 #include "host/store/store_service.h"
 #include "host/store/store_test_client.h"
-#include "os/loop/loop_thread.h"
+#include "os/loop/thread.h"
 
 namespace elastic::host {
 namespace {

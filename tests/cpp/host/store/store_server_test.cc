@@ -20,7 +20,7 @@
 #include "host/store/store_service.h"
 #include "host/store/store_test_client.h"
 #include "os/base/fd.h"
-#include "os/loop/loop_thread.h"
+#include "os/loop/thread.h"
 #include "sanitized.h"
 #include "support/eventually.h"
 

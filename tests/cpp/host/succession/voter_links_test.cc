@@ -10,12 +10,11 @@
 #include <string>
 #include <vector>
 
-#include "core/succession/voter_greeting.h"
-#include "os/loop/loop_thread.h"
-#include "os/net/held_port.h"
+#include "core/succession/voter_wire.h"
+#include "os/loop/thread.h"
+#include "os/net/dialer.h"
 #include "os/net/listener.h"
 #include "os/net/stream_socket.h"
-#include "os/net/tcp_connect.h"
 #include "support/loop_group.h"
 
 namespace elastic::host {

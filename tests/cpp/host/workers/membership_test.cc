@@ -19,7 +19,7 @@
 #include "guardian/channel.h"
 #include "host/workers/membership_harness.h"
 #include "host/workers/supervisor.h"
-#include "os/loop/loop_thread.h"
+#include "os/loop/thread.h"
 #include "worker/channel_name.h"
 
 namespace elastic::guardian {

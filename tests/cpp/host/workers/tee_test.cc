@@ -13,7 +13,7 @@
 #include <utility>
 
 #include "host/workers/worker_group_harness.h"
-#include "os/loop/loop_thread.h"
+#include "os/loop/thread.h"
 #include "support/loop_group.h"
 
 namespace elastic::host {

@@ -1,4 +1,4 @@
-#include "os/base/descriptor_limit.h"
+#include "os/base/process.h"
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>

@@ -1,4 +1,4 @@
-#include "os/file/channel_reader.h"
+#include "os/file/stream_channel.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -8,7 +8,6 @@
 #include <string>
 #include <string_view>
 
-#include "os/file/stream_channel.h"
 #include "support/loop_group.h"
 
 namespace elastic::os {

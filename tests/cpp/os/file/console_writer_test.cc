@@ -9,7 +9,7 @@
 #include <memory>
 #include <string>
 
-#include "os/loop/loop_thread.h"
+#include "os/loop/thread.h"
 
 namespace elastic::os {
 namespace {

@@ -1,4 +1,4 @@
-#include "os/file/directory.h"
+#include "os/file/file.h"
 
 #include <gtest/gtest.h>
 #include <stdlib.h>
@@ -9,7 +9,6 @@
 #include <fstream>
 #include <string>
 
-#include "os/file/file.h"
 #include "os/file/temporary_sweep.h"
 
 namespace elastic::os {

@@ -11,7 +11,7 @@
 #include <string>
 #include <string_view>
 
-#include "os/loop/loop_thread.h"
+#include "os/loop/thread.h"
 
 namespace elastic::os {
 namespace {

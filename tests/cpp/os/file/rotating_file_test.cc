@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "os/file/directory.h"
+#include "os/file/file.h"
 
 namespace elastic::os {
 namespace {

@@ -1,4 +1,4 @@
-#include "os/loop/descriptor_table.h"
+#include "os/loop/thread.h"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,7 @@
 #include <fstream>
 #include <string>
 
-#include "os/base/descriptor_limit.h"
+#include "os/base/process.h"
 #include "support/eventually.h"
 
 namespace elastic::os {

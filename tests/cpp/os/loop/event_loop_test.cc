@@ -14,8 +14,7 @@
 #include <vector>
 
 #include "os/loop/clock.h"
-#include "os/loop/loop_thread.h"
-#include "os/loop/quiet_thread.h"
+#include "os/loop/thread.h"
 #include "os/loop/wait.h"
 #include "support/loop_group.h"
 

@@ -9,11 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "os/loop/loop_thread.h"
-#include "os/net/held_port.h"
-#include "os/net/interfaces.h"
+#include "os/loop/thread.h"
+#include "os/net/address.h"
 #include "os/net/listener.h"
-#include "os/net/name_lookup.h"
 #include "support/loop_group.h"
 
 namespace elastic::os {

@@ -1,8 +1,6 @@
-#include "os/net/held_port.h"
+#include "os/net/listener.h"
 
 #include <gtest/gtest.h>
-
-#include "os/net/listener.h"
 
 namespace elastic::os {
 namespace {

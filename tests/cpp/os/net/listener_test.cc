@@ -11,9 +11,6 @@
 #include <utility>
 #include <vector>
 
-#include "os/net/held_port.h"
-#include "os/net/port_owner.h"
-
 namespace elastic::os {
 namespace {
 

@@ -1,4 +1,4 @@
-#include "os/net/listener_watch.h"
+#include "os/net/listener.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -6,8 +6,6 @@
 #include <memory>
 #include <vector>
 
-#include "os/net/held_port.h"
-#include "os/net/listener.h"
 #include "support/loop_group.h"
 
 namespace elastic::os {

@@ -12,7 +12,7 @@
 #include <thread>
 #include <utility>
 
-#include "os/file/directory.h"
+#include "os/file/file.h"
 
 namespace elastic::os {
 namespace {

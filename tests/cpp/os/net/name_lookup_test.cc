@@ -1,4 +1,4 @@
-#include "os/net/name_lookup.h"
+#include "os/net/dialer.h"
 
 #include <dlfcn.h>
 #include <gmock/gmock.h>
@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "os/loop/loop_thread.h"
+#include "os/loop/thread.h"
 
 namespace {
 

@@ -1,6 +1,6 @@
 // The declarations of OpenSSL's interface, compared with its headers where they are installed.
 
-#include "os/net/openssl.h"
+#include "os/net/tls_library.h"
 
 #include <gtest/gtest.h>
 

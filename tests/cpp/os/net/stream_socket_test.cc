@@ -10,9 +10,9 @@
 #include <thread>
 
 #include "os/loop/clock.h"
-#include "os/loop/notifier.h"
+#include "os/loop/wait.h"
 #include "os/net/address.h"
-#include "os/net/held_port.h"
+#include "os/net/listener.h"
 
 namespace elastic::os {
 namespace {

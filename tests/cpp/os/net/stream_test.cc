@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "os/loop/clock.h"
-#include "os/loop/loop_thread.h"
+#include "os/loop/thread.h"
 
 namespace elastic::os {
 namespace {

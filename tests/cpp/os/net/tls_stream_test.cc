@@ -20,10 +20,10 @@
 #include <utility>
 #include <vector>
 
-#include "os/loop/loop_thread.h"
+#include "os/loop/thread.h"
+#include "os/net/dialer.h"
 #include "os/net/listener.h"
 #include "os/net/stream.h"
-#include "os/net/tcp_connect.h"
 #include "os/net/tls_identity.h"
 #include "support/eventually.h"
 

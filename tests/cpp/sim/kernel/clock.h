@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/base/rng.h"
+#include "core/base/random.h"
 #include "elastic/time.h"
 
 namespace elastic::test {

@@ -1,0 +1,97 @@
+#pragma once
+
+// What the guardian observes of running workers: their progress, and their stacks on request.
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "core/workers/guardian_protocol.h"
+#include "elastic/time.h"
+#include "guardian/worker.h"
+
+namespace elastic::guardian {
+
+// Reads the pages of workers that report steps.
+class ProgressSampler {
+ public:
+  void set_interval(Duration interval) { interval_ = interval; }
+  // When take() must be called; nullopt: no running worker reports.
+  std::optional<Instant> next(const std::vector<Worker>& workers) const;
+  // An event if something has changed since the last sample.
+  std::optional<ProgressEvent> take(std::vector<Worker>* workers, Instant now);
+  // A worker has reported its first step. If it is the first worker, its step is not left to the
+  // next sample, so that the time of the round's first step is known.
+  std::optional<ProgressEvent> take_first(std::vector<Worker>* workers, Instant now);
+
+ private:
+  Duration interval_{};  // zero: none
+  Instant sampled_;
+  ProgressEvent last_;
+};
+
+// Collects the stacks of all running workers for one request.
+class StackCollector {
+ public:
+  // Signals the workers that can write their stacks.
+  void begin(std::vector<Worker>* workers, Instant now, Duration limit);
+  // When advance() must be called at the latest; nullopt: nothing is collected.
+  std::optional<Instant> deadline() const { return deadline_; }
+  // True once the events of all workers are appended: every worker has replied, or time is over.
+  bool advance(const std::vector<Worker>& workers, Instant now, std::string* events);
+
+ private:
+  std::optional<Instant> deadline_;
+};
+
+// The guardian's part of an agreed step: writes the step to the workers' pages, and observes who
+// has stopped.
+
+class StopSteps {
+ public:
+  // The reply, if the request has one.
+  std::optional<drain::StopStepEvent> handle(const drain::StopStepRequest& request,
+                                             std::vector<Worker>* workers);
+  // Call after messages and exits of workers. An event if all workers that take part wait, have
+  // stopped, or exited, or one has passed the step at which all were to wait, since the last call.
+  std::optional<drain::StopStepEvent> advance(const std::vector<Worker>& workers);
+  // The step at which the worker has stopped; -1: it has not.
+  std::int64_t stop_step(const Worker& worker) const;
+  // The round is over: no worker waits for the decision any more. A member of the job is told so by
+  // the cut, and goes on only when it knows that its round is over.
+  void withdraw(std::vector<Worker>* workers);
+  // The workers of the generation are gone, or in another round.
+  void clear();
+
+ private:
+  drain::StopStepEvent ask(const std::vector<Worker>& workers) const;
+  bool all_wait(const std::vector<Worker>& workers) const;
+  bool has_passed(const std::vector<Worker>& workers) const;
+
+  std::uint64_t proposal_ = 0;
+  std::int64_t awaited_ = -1;  // the tentative step, if it is to be reported that all wait there
+  bool is_passed_ = false;     // reported: a worker has passed it
+  bool is_committed_ = false;
+  bool is_reached_ = false;  // reported
+  bool is_ended_ = false;    // reported
+};
+
+// The guardian's part of a change of rounds in which workers keep their processes: passes the end
+// of a round and the next round to the workers, and observes who has left.
+
+class RoundChange {
+ public:
+  // Call advance() after it.
+  void cut(const CutRequest& request);
+  // True: the worker has the round. False: it has ended, or cannot be given one.
+  bool give(const ContinueRequest& request, std::vector<Worker>* workers, Instant now);
+  // Call after messages of workers and after cut(). Returns the marks that are new.
+  std::vector<MarkEvent> advance(std::vector<Worker>* workers, Instant now);
+  // The workers of the generation are gone.
+  void clear() { *this = {}; }
+
+ private:
+  std::uint64_t cut_ = 0;  // the round of the last CutRequest plus 1; 0: none
+};
+
+}  // namespace elastic::guardian

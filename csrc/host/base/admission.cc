@@ -1,0 +1,62 @@
+#include "host/base/admission.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace elastic::host {
+
+std::unique_ptr<PendingConnections::Ticket> PendingConnections::add(
+    const std::string& address, std::function<void()> close_it) {
+  const auto count = counts_.try_emplace(address, 0).first;
+  if (count->second >= per_address_max_) {
+    // All connections of an address that sends nothing are near the front.
+    close(std::find_if(entries_.begin(), entries_.end(),
+                       [&](const Entry& entry) { return entry.address == count; }));
+    return add(address, std::move(close_it));  // again: the count is removed with the last entry
+  }
+  ++count->second;
+  entries_.push_back({count, std::move(close_it)});
+  return std::make_unique<Ticket>(this, std::prev(entries_.end()));
+}
+
+bool PendingConnections::close_oldest() {
+  if (entries_.empty()) return false;
+  close(entries_.begin());
+  return true;
+}
+
+// Moves the function out first: the call removes the entry that contains it.
+void PendingConnections::close(Entries::iterator entry) {
+  const std::function<void()> close_it = std::move(entry->close);
+  close_it();
+}
+
+void PendingConnections::remove(Entries::iterator entry) {
+  if (--entry->address->second == 0) counts_.erase(entry->address);
+  entries_.erase(entry);
+}
+
+void RefusalLog::report(std::string_view address, std::string_view what, Instant now) {
+  if (!log_) return;
+  auto found = entries_.find(address);
+  if (found == entries_.end()) {
+    if (entries_.size() >= kAddressesMax) {
+      std::erase_if(entries_, [now](const auto& one) { return one.second.until <= now; });
+    }
+    const bool is_full = entries_.size() >= kAddressesMax;
+    found = entries_.try_emplace(std::string(is_full ? "further addresses" : address)).first;
+  }
+  Entry& entry = found->second;
+  if (now < entry.until) {
+    ++entry.num_suppressed;
+    return;
+  }
+  std::string line = found->first + ": " + std::string(what);
+  if (const std::size_t count = std::exchange(entry.num_suppressed, 0); count > 0) {
+    line += " (and " + std::to_string(count) + " earlier attempts)";
+  }
+  entry.until = add_saturating(now, kInterval);
+  log_(line);
+}
+
+}  // namespace elastic::host
