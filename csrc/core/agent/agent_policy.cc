@@ -12,9 +12,9 @@
 // classify() turns an event into an input of the table, given the policy's data: was that exit a
 // failure, is the round already known? The pair of state and input selects one entry of the table,
 // which names the step to execute and the next state. All decisions are in those two places
-// (agent_policy_table.cc); the steps only update data and append actions. A pair that cannot occur
-// leads to UNKNOWN: the sender and this agent disagree about the state, and the workers must not
-// keep running.
+// (agent_policy_decisions.cc); the steps only update data and append actions. A pair that cannot
+// occur leads to UNKNOWN: the sender and this agent disagree about the state, and the workers must
+// not keep running.
 //
 // The rendezvous decides about the job. A node whose worker failed reports the failure and keeps
 // its other workers running until the reply arrives: an order to stop and join again, or the result

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "core/job/job.h"
 #include "core/succession/meeting.h"
-#include "core/succession/round_gate.h"
 #include "core/succession/succession_events.h"
 #include "sim/sim_agent.h"
 #include "sim/sim_service.h"
@@ -81,7 +81,7 @@ class SimServer : public SimService {
   ServiceRule deleted_;
   bool has_removed_ = false;   // a node, in the current step
   std::size_t num_nodes_ = 0;  // of the job, after the last step
-  succession::RoundGate gate_{kJobId};
+  core::RoundGate gate_{kJobId};
   std::optional<succession::Incumbent> informed_;
   std::optional<Instant> alone_since_;
   std::optional<succession::StopCoordinator> stopped_;

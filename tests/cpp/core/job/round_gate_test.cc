@@ -1,7 +1,7 @@
 // The gate between the rendezvous machine and the sessions: what is held, until when, and which
 // state is proposed.
 
-#include "core/succession/round_gate.h"
+#include "core/job/job.h"
 
 #include <gtest/gtest.h>
 
@@ -14,12 +14,12 @@
 
 #include "support/node_info.h"
 
-namespace elastic::succession {
+namespace elastic::core {
 namespace {
 
 using namespace std::chrono_literals;
 
-using Actions = std::vector<core::RendezvousAction>;
+using Actions = std::vector<RendezvousAction>;
 
 // A job of two nodes whose actions pass a gate.
 class GatedJob {
@@ -28,17 +28,17 @@ class GatedJob {
     settings.min_nodes = settings.max_nodes = 2;
     settings.max_restarts = 3;
     settings.settle = settings.restart_backoff = 0s;
-    machine = core::RendezvousMachine(settings, now, 0s);
+    machine = RendezvousMachine(settings, now, 0s);
   }
   // What may be sent after this step.
-  Actions step(const core::RendezvousEvent& event) {
+  Actions step(const RendezvousEvent& event) {
     Actions actions;
     machine.step(event, now, &actions);
     gate.submit(machine, std::holds_alternative<rdzv::Tick>(event) ? nullptr : &event, &actions);
     return actions;
   }
   Actions join(std::uint64_t number) {
-    core::NodeInfo info = support::node_info(number);
+    NodeInfo info = support::node_info(number);
     info.highest_round = machine.record().round;
     return step(rdzv::Join{info, settings});
   }
@@ -56,9 +56,9 @@ class GatedJob {
     in_force(take()->number);
   }
   // The state that a proposal contains.
-  core::RendezvousMachine state_of(const Proposal& proposal) {
-    core::RendezvousMachine restored(settings, now, 0s);
-    const auto record = decode_record(proposal.content.bytes);
+  RendezvousMachine state_of(const Proposal& proposal) {
+    RendezvousMachine restored(settings, now, 0s);
+    const auto record = succession::decode_record(proposal.content.bytes);
     EXPECT_TRUE(record.ok() && restored.restore(record->state, now).ok());
     return restored;
   }
@@ -66,7 +66,7 @@ class GatedJob {
 
   Instant now = Instant(1000s);
   JobSettings settings;
-  core::RendezvousMachine machine{settings, now, 0s};
+  RendezvousMachine machine{settings, now, 0s};
   RoundGate gate{"job"};
 };
 
@@ -102,13 +102,13 @@ TEST(RoundGate, TheStateAtWhichItIsTurnedOnIsTheFirstProposal) {
 
 TEST(RoundGate, EveryProposalNamesTheLineagesThatTheJobsOneReplaces) {
   GatedJob job;
-  const std::vector<Replaced> replaces = {{{7, 7}, {3, 1}}};
+  const std::vector<succession::Replaced> replaces = {{{7, 7}, {3, 1}}};
   job.gate.set_replaces(replaces);
   job.run_round();
   job.step(rdzv::Leave{GatedJob::id(1), "why"});
   const auto proposal = job.take();
   ASSERT_TRUE(proposal.has_value());
-  EXPECT_EQ(decode_record(proposal->content.bytes)->replaces, replaces);
+  EXPECT_EQ(succession::decode_record(proposal->content.bytes)->replaces, replaces);
 }
 
 TEST(RoundGate, ARoundIsSentWhenItIsInForce) {
@@ -232,8 +232,8 @@ TEST(RoundGate, ADoneNodeIsRecordedAndNothingWaitsForIt) {
   EXPECT_TRUE(job.gate.may_acknowledge(job.id(1)));
   const auto proposal = job.take();
   ASSERT_TRUE(proposal.has_value());
-  core::RendezvousMachine successor(job.settings, job.now, 0s);
-  const auto record = decode_record(proposal->content.bytes);
+  RendezvousMachine successor(job.settings, job.now, 0s);
+  const auto record = succession::decode_record(proposal->content.bytes);
   ASSERT_TRUE(record.ok());
   ASSERT_TRUE(successor.succeed(record->state, {2, job.id(2), job.id(1)}, job.now).ok());
   Actions actions;
@@ -254,7 +254,7 @@ TEST(RoundGate, ANodeThatResumesAsDoneIsRecordedAtTheSuccessor) {
   resume.node.local_world_size = 1;
   resume.settings = job.settings;
   resume.phase = rdzv::NodePhase::kDone;
-  resume.last = core::HeldRound{job.machine.record(), 0};
+  resume.last = HeldRound{job.machine.record(), 0};
   job.step(resume);
   EXPECT_TRUE(job.take().has_value());
 }
@@ -281,12 +281,12 @@ TEST(RoundGate, ARecordNamesTheVoterPortsOfTheNodes) {
   job.gate.set_voter_address(job.id(2), "");
   job.gate.forget(job.id(3));
   job.gate.turn_on(job.machine);
-  const auto record = decode_record(job.take()->content.bytes);
+  const auto record = succession::decode_record(job.take()->content.bytes);
   ASSERT_TRUE(record.ok());
   EXPECT_EQ(record->job_id, "job");
-  EXPECT_EQ(record->nodes,
-            (std::vector<RecordedNode>{{job.id(1), "10.0.0.1:9"}, {job.id(4), "10.0.0.4:9"}}));
+  EXPECT_EQ(record->nodes, (std::vector<succession::RecordedNode>{{job.id(1), "10.0.0.1:9"},
+                                                                  {job.id(4), "10.0.0.4:9"}}));
 }
 
 }  // namespace
-}  // namespace elastic::succession
+}  // namespace elastic::core
