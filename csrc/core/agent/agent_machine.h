@@ -1,7 +1,8 @@
 #pragma once
 
 // What the agent of a node does next: the policy of its rounds, its part of an agreed step, the
-// verdicts about its workers, the order of their stop and of its own end, with every deadline.
+// verdicts about its workers, the order of their stop and of its own end, with every deadline; and
+// what it reports of a round's first step.
 //
 //   core::AgentMachine agent(options);
 //   std::vector<core::AgentAction> actions;
@@ -273,10 +274,7 @@ class AgentMachine {
 };
 
 // The way of this node's workers from the start of a round to its first step, and the steps that
-// the round before had reported.
-//
-// Pure.
-
+// the round before had reported. Its owner is the agent's.
 class RoundMarks {
  public:
   // A round that ended before its first step has lost none: the steps of the round before it count.

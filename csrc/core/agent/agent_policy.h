@@ -401,8 +401,7 @@ class AgentPolicy {
   Duration longest_round_{};
 };
 
-// What a step of the policy works with: for the files of AgentPolicy only.
-
+// What a step of the policy works with, for agent_policy.cc and agent_policy_decisions.cc.
 struct AgentPolicy::Context {
   Instant now;
   AgentState from;  // the state before the step

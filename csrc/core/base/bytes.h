@@ -1,7 +1,7 @@
 #pragma once
 
 // The binary codec of every protocol and file format here: little-endian integers, texts and lists
-// after a u32 length.
+// after a u32 length; and bytes that copies share.
 //
 // The reader reports errors by ok(): after the first missing value ok() is false and every value is
 // zero or empty, so that a decoder checks once, at its end. Lengths are compared with the remaining
@@ -102,7 +102,6 @@ class ByteReader {
 
 // Bytes that do not change: copies share them. For a value of megabytes that passes through several
 // machines and queues, each of which keeps a copy.
-
 class SharedBytes {
  public:
   SharedBytes() = default;

@@ -1,7 +1,8 @@
 #pragma once
 
-// How a stream of bytes is split into messages, in every protocol here except a TCPStore's: a
-// frame is a u32 length and that many bytes.
+// How a stream of bytes is split into frames, in every protocol here except a TCPStore's: a frame
+// is a u32 length and that many bytes. And the messages in the frames of a protocol between
+// processes of different versions.
 
 #include <cstddef>
 #include <cstdint>
@@ -67,7 +68,7 @@ class FrameBuffer {
   std::size_t consumed_ = 0;
 };
 
-// The messages of a protocol between processes of different versions: sessions and voters.
+// ---- Messages between processes of different versions: sessions and voters.
 //
 // A message is a frame with a kind, flags and fields. A table has the kinds. A receiver that does
 // not know a kind skips the message if its sender has marked it as optional; a required one ends

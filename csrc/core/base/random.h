@@ -1,7 +1,7 @@
 #pragma once
 
-// A small seedable random generator (SplitMix64), passed as a parameter: the same seed gives the
-// same run. Not for secrets.
+// Chance as a parameter, so that the same seed gives the same run: a random generator, and the
+// delays of retries that are drawn from it.
 
 #include <algorithm>
 #include <cstdint>
@@ -10,6 +10,7 @@
 
 namespace elastic {
 
+// SplitMix64. Not for secrets.
 class Rng {
  public:
   explicit Rng(std::uint64_t seed) : state_(seed) {}
@@ -29,16 +30,13 @@ class Rng {
   std::uint64_t state_;
 };
 
-// The delay before the next attempt: exponential with full jitter, so that a thousand clients that
-// failed together do not retry together.
-//
-// Pure: the random generator is a parameter. Not thread-safe.
-
 struct BackoffOptions {
   Duration first = std::chrono::milliseconds(20);  // upper bound of the first delay; doubles
   Duration cap = std::chrono::seconds(1);          // maximum of the upper bound
 };
 
+// The delay before the next attempt: exponential with full jitter, so that a thousand clients that
+// failed together do not retry together.
 class Backoff {
  public:
   Backoff(const BackoffOptions& options, Rng* rng)

@@ -19,33 +19,6 @@ std::string with_rest(long long count, const char* unit, long long rest, const c
   return text;
 }
 
-}  // namespace
-
-std::string duration_text(Duration duration) {
-  constexpr double kMillisecondsEnd = 0.9995;  // from here on three digits are "1e+03 ms"
-  constexpr double kSecondsEnd = 59.95;        // from here on three digits are "60 s"
-  constexpr int kMinute = 60;
-  constexpr int kHour = 3600;
-  const double seconds = to_seconds(duration);
-  if (seconds < kSecondsEnd) {
-    const bool is_short = seconds < kMillisecondsEnd;
-    char text[32];
-    std::snprintf(text, sizeof text, is_short ? "%.3g ms" : "%.3g s",
-                  is_short ? seconds * 1000 : seconds);
-    return text;
-  }
-  const long long whole = rounded(seconds);
-  if (whole < kHour) return with_rest(whole / kMinute, "min", whole % kMinute, "s");
-  const long long minutes = rounded(seconds / kMinute);
-  return with_rest(minutes / kMinute, "h", minutes % kMinute, "min");
-}
-
-std::string with_remaining(const std::string& message, std::optional<Duration> remaining) {
-  return remaining ? message + " in " + duration_text(*remaining) : message;
-}
-
-namespace {
-
 // glibc has sigabbrev_np() since 2.32; we support 2.28.
 const char* name_of(int signal) {
   switch (signal) {
@@ -76,7 +49,42 @@ const char* name_of(int signal) {
   }
 }
 
+bool is_plain(char byte) { return byte >= ' ' && byte <= '~'; }
+
+// The length of the printable character at the beginning of `text`; 0: it is none.
+std::size_t printable_length(std::string_view text, Lines lines) {
+  const char first = text.front();
+  if (is_plain(first)) return 1;
+  if (first == '\n' || first == '\t') return lines == Lines::kMany ? 1 : 0;
+  const std::size_t length = character_length(text);
+  const bool is_c1 = length == 2 && first == '\xC2' && static_cast<std::uint8_t>(text[1]) < 0xA0;
+  return length < 2 || is_c1 ? 0 : length;  // of one byte, the others are control characters
+}
+
 }  // namespace
+
+std::string duration_text(Duration duration) {
+  constexpr double kMillisecondsEnd = 0.9995;  // from here on three digits are "1e+03 ms"
+  constexpr double kSecondsEnd = 59.95;        // from here on three digits are "60 s"
+  constexpr int kMinute = 60;
+  constexpr int kHour = 3600;
+  const double seconds = to_seconds(duration);
+  if (seconds < kSecondsEnd) {
+    const bool is_short = seconds < kMillisecondsEnd;
+    char text[32];
+    std::snprintf(text, sizeof text, is_short ? "%.3g ms" : "%.3g s",
+                  is_short ? seconds * 1000 : seconds);
+    return text;
+  }
+  const long long whole = rounded(seconds);
+  if (whole < kHour) return with_rest(whole / kMinute, "min", whole % kMinute, "s");
+  const long long minutes = rounded(seconds / kMinute);
+  return with_rest(minutes / kMinute, "h", minutes % kMinute, "min");
+}
+
+std::string with_remaining(const std::string& message, std::optional<Duration> remaining) {
+  return remaining ? message + " in " + duration_text(*remaining) : message;
+}
 
 std::string signal_text(int signal) {
   std::string text = "signal " + std::to_string(signal);
@@ -99,30 +107,6 @@ bool is_lost_peer(std::string_view error) {
                                                            "torch.distributed.", "NCCL"};
   return has_one_of(kOfNccl) || (has_one_of(kOfTheKernel) && has_one_of(kTransports));
 }
-
-bool precedes(const FailureReport& failure, Instant at, const FailureReport& known) {
-  const auto is_consequence = [](const FailureReport& one) {
-    return one.evidence && is_lost_peer(one.evidence->error);
-  };
-  const bool follows = is_consequence(failure);
-  return follows == is_consequence(known) ? at < known.at : !follows;
-}
-
-namespace {
-
-bool is_plain(char byte) { return byte >= ' ' && byte <= '~'; }
-
-// The length of the printable character at the beginning of `text`; 0: it is none.
-std::size_t printable_length(std::string_view text, Lines lines) {
-  const char first = text.front();
-  if (is_plain(first)) return 1;
-  if (first == '\n' || first == '\t') return lines == Lines::kMany ? 1 : 0;
-  const std::size_t length = character_length(text);
-  const bool is_c1 = length == 2 && first == '\xC2' && static_cast<std::uint8_t>(text[1]) < 0xA0;
-  return length < 2 || is_c1 ? 0 : length;  // of one byte, the others are control characters
-}
-
-}  // namespace
 
 std::size_t character_length(std::string_view text) {
   const auto byte = [&](std::size_t i) { return static_cast<std::uint8_t>(text[i]); };

@@ -1,6 +1,7 @@
 #pragma once
 
-// A number and its noun in a message: "1 node", "2 nodes".
+// Texts in messages: counts, durations, signals, words of a command line, the errors of programs;
+// and what the names and texts of peers may contain.
 
 #include <concepts>
 #include <cstddef>
@@ -8,17 +9,15 @@
 #include <string>
 #include <string_view>
 
-#include "elastic/rendezvous_types.h"
 #include "elastic/time.h"
 
 namespace elastic::core {
 
+// A number and its noun: "1 node", "2 nodes".
 template <std::integral Number>
 std::string count_text(Number count, std::string_view noun) {
   return std::to_string(count) + " " + std::string(noun) + (count == 1 ? "" : "s");
 }
-
-// Durations in messages.
 
 // "50 ms", "2.5 s", "10 min", "1 h 5 min", as elastic.text.duration writes them: three significant
 // digits below a minute, then whole seconds, from an hour on whole minutes.
@@ -26,14 +25,11 @@ std::string duration_text(Duration duration);
 // "<message> in 2 s", or the message alone.
 std::string with_remaining(const std::string& message, std::optional<Duration> remaining);
 
-}  // namespace elastic::core
+// "signal 15 (SIGTERM)"; without the name if the signal has none.
+std::string signal_text(int signal);
 
-// A word of a command line that is shown to users, who pass it to a shell.
-
-namespace elastic {
-
-// The word as one argument for a POSIX shell: unchanged if it has only characters without a
-// meaning for the shell (XCU 2.2), else in single quotes.
+// A word of a command line that is shown to users, as one argument for a POSIX shell: unchanged if
+// it has only characters without a meaning for the shell (XCU 2.2), else in single quotes.
 inline std::string shell_quote(std::string_view word) {
   constexpr std::string_view kPlain =
       "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789@%+=:,./_-";
@@ -45,29 +41,11 @@ inline std::string shell_quote(std::string_view word) {
   return quoted + "'";
 }
 
-}  // namespace elastic
-
-// Names of signals for messages.
-
-namespace elastic::core {
-
-// "signal 15 (SIGTERM)"; without the name if the signal has none.
-std::string signal_text(int signal);
-
-// Failures that only follow from another failure: a lost rank breaks the others' connections.
-//
-// Pure.
-
 // Whether an exception only tells that the connection to another rank broke: it follows the failure
 // of that rank.
 bool is_lost_peer(std::string_view error);
 
-// Whether a failure of another worker, with evidence of that time, precedes the known one. That a
-// peer was lost follows the failure of the peer, whose exit may be known later: a process that is
-// killed closes its connections before its memory is freed.
-bool precedes(const FailureReport& failure, Instant at, const FailureReport& known);
-
-// Names and texts of peers: what may be shown on a terminal, in a log and in a report as it is.
+// ---- Names and texts of peers: what may be shown on a terminal, in a log and in a report.
 
 inline constexpr std::string_view kReplacementCharacter = "\xEF\xBF\xBD";  // U+FFFD
 

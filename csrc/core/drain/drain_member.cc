@@ -1,6 +1,5 @@
 #include "core/drain/drain_member.h"
 
-#include <algorithm>
 #include <utility>
 
 namespace elastic::core {

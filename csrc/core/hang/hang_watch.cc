@@ -6,11 +6,37 @@
 
 #include "core/base/earliest.h"
 #include "core/base/text.h"
-#include "core/hang/stack_text.h"
 #include "elastic/agent.h"
+
+// Theory of operation. A node sends its progress when it has changed, so the age of the newest
+// message, plus the idle time in it, is the time without progress. Nothing is judged before a rank
+// has reported a step, nor after the round has ended.
+//
+// The job hangs when no rank of any node has made progress for the limit. One rank that stops alone
+// while the others advance is only slow, and is reported as such, once: in a synchronous job the
+// others soon wait for it, and then the job hangs. A node sends only its slowest rank, so that its
+// message has a constant size. Each report goes to every node, so of many slow ranks few are
+// reported: a part of a large job may stop at once.
+//
+// A verdict needs evidence: the nodes are asked for the stacks of their workers and have a short
+// time to reply. What has arrived then is grouped and published to all nodes.
+//
+// A partial exit needs no steps: a rank has exited with 0, and the limit of its node has passed.
+// The stacks are collected in the same way, and the job is closed. A worker that ended meanwhile
+// has no stack; if no worker has one, all ranks have ended, and the result of the job is on its
+// way.
+//
+// A coordinator that follows a lost one receives both again, with their ages: the exit perhaps
+// before the round is known, the progress of a node when the node has resumed. It judges when all
+// nodes have had the time to resume.
 
 namespace elastic::core {
 namespace {
+
+constexpr int kStackLinesShown = 20;
+constexpr std::size_t kGroupsShown = 16;
+constexpr std::size_t kSilentNodesShown = 16;
+constexpr std::size_t kAdvancesOfPace = 16;  // about as many seconds, if steps are short
 
 template <typename Value>
 void erase_one(std::multiset<Value>* from, const Value& value) {
@@ -19,6 +45,31 @@ void erase_one(std::multiset<Value>* from, const Value& value) {
 
 bool has_slowest(const hang::NodeProgress& progress) {
   return progress.reporting > 0 && progress.slowest_rank >= 0;
+}
+
+// The first lines of a text, indented.
+std::string indent_lines(std::string_view text, int lines_max) {
+  std::string out;
+  for (int i = 0; i < lines_max && !text.empty(); ++i) {
+    const std::size_t end = std::min(text.find('\n'), text.size());
+    out.append("\n  ").append(text.substr(0, end));
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return out;
+}
+
+Instant before(Instant now, Duration age) {
+  return now - std::clamp<Duration>(age, Duration::zero(), now - Instant{});
+}
+
+// Without a suspect the agents end the job by rank 0 (-1). If its worker has ended already, another
+// one that runs must fail.
+std::int32_t ended_by(const std::vector<hang::StackGroup>& groups) {
+  std::int32_t least = -1;
+  for (const hang::StackGroup& group : groups) {
+    if (least < 0 || group.ranks.front() < least) least = group.ranks.front();
+  }
+  return least == 0 ? -1 : least;
 }
 
 }  // namespace
@@ -127,62 +178,6 @@ std::vector<const JobProgress::Node*> JobProgress::lagging() const {
   for (const NodeId& id : ids) found.push_back(&nodes_.at(id));
   return found;
 }
-
-// Theory of operation. A node sends its progress when it has changed, so the age of the newest
-// message, plus the idle time in it, is the time without progress. Nothing is judged before a rank
-// has reported a step, nor after the round has ended.
-//
-// The job hangs when no rank of any node has made progress for the limit. One rank that stops alone
-// while the others advance is only slow, and is reported as such, once: in a synchronous job the
-// others soon wait for it, and then the job hangs. A node sends only its slowest rank, so that its
-// message has a constant size. Each report goes to every node, so of many slow ranks few are
-// reported: a part of a large job may stop at once.
-//
-// A verdict needs evidence: the nodes are asked for the stacks of their workers and have a short
-// time to reply. What has arrived then is grouped and published to all nodes.
-//
-// A partial exit needs no steps: a rank has exited with 0, and the limit of its node has passed.
-// The stacks are collected in the same way, and the job is closed. A worker that ended meanwhile
-// has no stack; if no worker has one, all ranks have ended, and the result of the job is on its
-// way.
-//
-// A coordinator that follows a lost one receives both again, with their ages: the exit perhaps
-// before the round is known, the progress of a node when the node has resumed. It judges when all
-// nodes have had the time to resume.
-
-namespace {
-
-constexpr int kStackLinesShown = 20;
-constexpr std::size_t kGroupsShown = 16;
-constexpr std::size_t kSilentNodesShown = 16;
-constexpr std::size_t kAdvancesOfPace = 16;  // about as many seconds, if steps are short
-
-// The first lines of a text, indented.
-std::string indent_lines(std::string_view text, int lines_max) {
-  std::string out;
-  for (int i = 0; i < lines_max && !text.empty(); ++i) {
-    const std::size_t end = std::min(text.find('\n'), text.size());
-    out.append("\n  ").append(text.substr(0, end));
-    text.remove_prefix(std::min(end + 1, text.size()));
-  }
-  return out;
-}
-
-Instant before(Instant now, Duration age) {
-  return now - std::clamp<Duration>(age, Duration::zero(), now - Instant{});
-}
-
-// Without a suspect the agents end the job by rank 0 (-1). If its worker has ended already, another
-// one that runs must fail.
-std::int32_t ended_by(const std::vector<hang::StackGroup>& groups) {
-  std::int32_t least = -1;
-  for (const hang::StackGroup& group : groups) {
-    if (least < 0 || group.ranks.front() < least) least = group.ranks.front();
-  }
-  return least == 0 ? -1 : least;
-}
-
-}  // namespace
 
 void HangWatch::step(const HangEvent& event, Instant now, std::vector<HangAnswer>* out) {
   std::visit([&](const auto& one) { on(one, now, out); }, event);

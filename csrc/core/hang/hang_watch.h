@@ -1,9 +1,10 @@
 #pragma once
 
-// The progress of all nodes of a round, with what is asked about all of them in order, so that one
-// report of one of many nodes costs no visit of the others.
+// Judges the progress of a job: whether it hangs, which rank is suspected, which ranks lag, and
+// whether ranks still run long after others have exited.
 //
-// Pure. Not thread-safe.
+// Pure: the same calls in the same order give the same actions. Not thread-safe. One object for one
+// job; it runs beside the rendezvous machine and does not depend on it.
 
 #include <array>
 #include <cstddef>
@@ -24,6 +25,8 @@
 
 namespace elastic::core {
 
+// The progress of all nodes of a round, with what is asked about all of them in order, so that one
+// report of one of many nodes costs no visit of the others.
 class JobProgress {
  public:
   struct Node {
@@ -78,12 +81,6 @@ class JobProgress {
   ByAge timely_;
   ByAge lagging_;
 };
-
-// Judges the progress of a job: whether it hangs, which rank is suspected, which ranks lag, and
-// whether ranks still run long after others have exited.
-//
-// Pure: the same calls in the same order give the same actions. Not thread-safe. One object for one
-// job; it runs beside the rendezvous machine and does not depend on it.
 
 namespace hang_event {
 // The node is a member of this round.

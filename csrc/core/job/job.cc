@@ -9,6 +9,7 @@
 
 #include "core/base/earliest.h"
 #include "core/session/session_wire.h"
+#include "core/succession/job_record.h"
 
 // Theory of operation. An event of the rendezvous is one step of its machine. What the gate lets
 // through of the actions is sent, and tells the judge of hangs and the agreed step which nodes work
@@ -412,7 +413,7 @@ ObservedJob describe_job(const Job* job, Instant now) {
   facts.running = job->history().running(now);
   facts.rounds = job->history().rounds();
   for (hang::Straggler& one : job->hangs().stragglers()) {
-    if (facts.stragglers.size() == kStragglersObserved) break;
+    if (facts.stragglers.size() == session::kStragglersObserved) break;
     facts.stragglers.push_back({one.rank, std::move(one.node), one.step, now - one.progressed});
   }
   if (auto hang = job->hangs().hang()) {

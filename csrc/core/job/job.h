@@ -1,7 +1,7 @@
 #pragma once
 
 // One job, as its coordinator has it: the rendezvous with the gate behind it, the judge of hangs,
-// the agreed step and the history, as one machine.
+// the agreed step and the history, as one machine; and what observers see of it.
 //
 //   core::Job job("id", settings, now, kStartHold);
 //   std::vector<core::JobAction> actions;
@@ -26,7 +26,7 @@
 #include "core/job/job_history.h"
 #include "core/register/register_types.h"
 #include "core/rendezvous/rendezvous_machine.h"
-#include "core/succession/job_record.h"
+#include "core/succession/succession_types.h"
 #include "elastic/observer.h"
 #include "elastic/time.h"
 
@@ -252,10 +252,8 @@ class Job {
   std::optional<rdzv::Grow> grows_;   // the round is to end for nodes that wait
 };
 
-// The state of a job as observers see it.
-
-// Without the job's id, who coordinates it, and the time of the wall clock. `job`: null before the
-// first join.
+// The state of a job as observers see it, without the job's id, who coordinates it, and the time of
+// the wall clock. `job`: null before the first join.
 ObservedJob describe_job(const Job* job, Instant now);
 std::vector<ObservedNode> describe_nodes(const RendezvousMachine& rendezvous, Instant now);
 

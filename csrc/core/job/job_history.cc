@@ -8,6 +8,11 @@
 #include "core/session/session_wire.h"
 
 namespace elastic::core {
+namespace {
+
+constexpr std::size_t kEndedJobsMax = 256;
+
+}  // namespace
 
 ObservedRound* JobHistory::current(std::uint64_t round) {
   if (rounds_.empty() || rounds_.back().round != round) return nullptr;
@@ -75,7 +80,7 @@ void JobHistory::update(RendezvousPhase phase, const RoundRecord& record, Instan
   if (!is_running || current(record.round) != nullptr) return;
   // The first round that this coordinator finds may have been formed by an earlier one.
   const bool is_formed_here = !rounds_.empty() || record.round == 1;
-  if (rounds_.size() == kRoundsObserved) rounds_.erase(rounds_.begin());
+  if (rounds_.size() == session::kRoundsObserved) rounds_.erase(rounds_.begin());
   ObservedRound round;
   round.round = record.round;
   round.nodes = record.nodes;
@@ -96,12 +101,6 @@ Duration JobHistory::ran(Instant now) const {
   const Instant until = hung_since_ ? std::max(*hung_since_, running_since_) : now;
   return until - running_since_ - hung_;
 }
-
-namespace {
-
-constexpr std::size_t kEndedJobsMax = 256;
-
-}  // namespace
 
 void EndedJobs::add(const std::string& id, std::shared_ptr<const JobResult> result,
                     const std::vector<NodeId>& lost, Instant now) {

@@ -1,9 +1,9 @@
 #pragma once
 
-// The latest rounds of a job, with the time and the cause of each end, for observers.
+// What is remembered of jobs: the latest rounds of one that is kept, and the results of those that
+// have ended.
 //
-// Pure, and O(1) for each message of a node. No decision depends on it, and it is not stored: a
-// coordinator that was restarted begins with the round that it finds.
+// Pure: each call passes the time.
 
 #include <chrono>
 #include <map>
@@ -20,6 +20,10 @@
 
 namespace elastic::core {
 
+// The latest rounds of a job, with the time and the cause of each end, for observers.
+//
+// O(1) for each message of a node. No decision depends on it, and it is not stored: a coordinator
+// that was restarted begins with the round that it finds.
 class JobHistory {
  public:
   // A node reported a failed worker of the current round. The one that failed first is kept, and is
@@ -60,13 +64,12 @@ class JobHistory {
   bool has_steps_ = false;
 };
 
-// The results of jobs that have ended and are no longer kept, for nodes that were lost before
-// the end and return after it. Without it such a node would wait for a next job of the id, which
-// nobody starts. Pure: the caller passes the time.
-
 // A node that was stopped for longer has the time of a join.
 inline constexpr Duration kResultKept = std::chrono::minutes(10);
 
+// The results of jobs that have ended and are no longer kept, for nodes that were lost before
+// the end and return after it. Without it such a node would wait for a next job of the id, which
+// no process starts.
 class EndedJobs {
  public:
   // `lost`: the nodes that may not know the result. Replaces what is kept of an earlier job of the

@@ -1,11 +1,12 @@
 #pragma once
 
-// The rules of the register that a test can delete, one by one, to show that its simulator notices.
+// One node's part of its job's replicated register: it votes, stands as a candidate when the
+// coordinator is lost, and proposes records while it is the coordinator. docs/register.md has the
+// rules and the reasons.
 //
-// The machine takes the set of rules as a type. In the library that type is AllRules, whose answer
-// is a constant: the compiler drops the question, and no setting, file or message can turn a rule
-// off. The test program instantiates the same source with a type that leaves one rule out. A mask
-// in the settings would have been shorter, and a switch in every production build.
+// Pure: time comes with each call and chance from a seed, and the same calls give the same actions.
+// Timers only decide when something is tried; no answer depends on them. Not thread-safe. The owner
+// carries the actions out in order.
 
 #include <algorithm>
 #include <array>
@@ -26,6 +27,13 @@
 #include "elastic/time.h"
 
 namespace elastic::reg {
+
+// ---- The rules that a test can delete, one by one, to show that its simulator notices.
+//
+// The machine takes the set of rules as a type. In the library that type is AllRules, whose answer
+// is a constant: the compiler drops the question, and no setting, file or message can turn a rule
+// off. The test program instantiates the same source with a type that leaves one rule out. A mask
+// in the settings would have been shorter, and a switch in every production build.
 
 enum class Rule : std::uint8_t {
   kOneLineage,          // R1: messages of another lineage are ignored
@@ -63,8 +71,8 @@ struct AllRules {
   static constexpr bool has(Rule) { return true; }
 };
 
-// What a node does with a message of the register, by its role: the table that the machine runs and
-// that docs/register.md shows.
+// ---- What a node does with a message, by its role: the table that the machine runs and that
+// docs/register.md shows.
 
 enum class Role : std::uint8_t {
   kFollower,     // votes, if a record names it
@@ -114,14 +122,6 @@ inline constexpr std::array<std::string_view, 8> kResponseNames = {
     "answer", "promise", "accept", "count", "learn", "stand", "supply", "ignore"};
 static_assert(static_cast<std::size_t>(Role::kCoordinator) + 1 == kRoles);
 static_assert(static_cast<std::size_t>(Response::kIgnore) + 1 == kResponseNames.size());
-
-// One node's part of its job's replicated register: it votes, stands as a candidate when the
-// coordinator is lost, and proposes records while it is the coordinator. docs/register.md has the
-// rules and the reasons.
-//
-// Pure: time comes with each call and chance from a seed, and the same calls give the same actions.
-// Timers only decide when something is tried; no answer depends on them. Not thread-safe. The owner
-// carries the actions out in order.
 
 struct RegisterSettings {
   // How many voters; 0: by the number of hosts.

@@ -1,8 +1,8 @@
 #pragma once
 
 // The register's machine, included by those who instantiate it (register_machine.h explains why
-// there is more than one): the events and the coordinator. The voter and the candidate have files
-// of their own.
+// there is more than one): the events and the coordinator. register_roles_impl.h has the voter and
+// the candidate.
 //
 // Theory of operation. The register is Paxos for one value that changes: a record. A term belongs
 // to one proposer, because a voter promises a term to one candidate. The proposer of a term writes
@@ -19,7 +19,6 @@
 // since that one could be in force already.
 
 #include <algorithm>
-#include <iterator>
 
 #include "core/base/check.h"
 #include "core/base/earliest.h"

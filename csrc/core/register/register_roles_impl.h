@@ -1,13 +1,26 @@
 #pragma once
 
-// The voter of the register's machine (register_machine_impl.h): what it promised and accepted. It
-// has no memory beyond its life, in which its id is used.
+// The voter and the candidate of the register's machine (register_machine_impl.h).
+//
+// The voter: what it promised and accepted. It has no memory beyond its life, in which its id is
+// used.
+//
+// The candidate: an attempt has three steps. Asking finds out, without a change anywhere, whether
+// enough voters have lost the coordinator too, so that one bad link burns no term. Preparing
+// collects promises for a term of its own. Proposing the newest accepted record again, under that
+// term, decides what the former coordinator left undecided. Voters report the newest record that
+// they accepted; where it is newer than the candidate's, its voters are asked as well. A vote names
+// the record without the bytes of its content: the record of a large job takes longer than an
+// attempt if each vote carries it. The winner fetches them, if it lacks them, from a voter that
+// reported the record.
 
 #include <algorithm>
 
 #include "core/register/register_machine.h"
 
 namespace elastic::reg {
+
+// ---- The voter.
 
 template <typename Rules>
 void BasicRegister<Rules>::answer(const NodeId& from, const Ask& message) {
@@ -154,15 +167,7 @@ void BasicRegister<Rules>::know(const KnownRecord& record) {
   }
 }
 
-// The candidate of the register's machine (register_machine_impl.h).
-//
-// An attempt has three steps. Asking finds out, without a change anywhere, whether enough voters
-// have lost the coordinator too, so that one bad link burns no term. Preparing collects promises
-// for a term of its own. Proposing the newest accepted record again, under that term, decides what
-// the former coordinator left undecided. Voters report the newest record that they accepted; where
-// it is newer than the candidate's, its voters are asked as well. A vote names the record without
-// the bytes of its content: the record of a large job takes longer than an attempt if each vote
-// carries it. The winner fetches them, if it lacks them, from a voter that reported the record.
+// ---- The candidate.
 
 // At 1 Gb/s with some copies of a record on their way at once.
 inline constexpr Duration kTimePerByte = std::chrono::nanoseconds(50);

@@ -1,10 +1,5 @@
-// Greedy: each turn takes the candidate that adds most, so that the choice is the same for the same
-// candidates in the same order, and a current voter is replaced only if it is unreachable or shares
-// its host.
-
 #include "core/register/register_types.h"
 
-#include <cstdint>
 #include <map>
 #include <set>
 #include <tuple>
@@ -30,6 +25,9 @@ std::size_t odd_at_most(std::size_t wanted, std::size_t available) {
 
 }  // namespace
 
+// Greedy: each turn takes the candidate that adds most, so that the choice is the same for the same
+// candidates in the same order, and a current voter is replaced only if it is unreachable or shares
+// its host.
 std::vector<Voter> choose_voters(std::span<const VoterCandidate> candidates,
                                  std::span<const Voter> current, const NodeId& preferred,
                                  const VoterChoice& choice) {

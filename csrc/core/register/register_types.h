@@ -11,7 +11,6 @@
 #include <set>
 #include <span>
 #include <string>
-#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -186,7 +185,7 @@ struct Message {
   bool operator==(const Message&) const = default;
 };
 
-// Who votes, and what a majority is (docs/register.md, R2 and R3). Pure.
+// ---- Who votes, and what a majority is (docs/register.md, R2 and R3).
 
 // A node that could vote, as the coordinator knows it.
 struct VoterCandidate {

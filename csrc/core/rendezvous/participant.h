@@ -1,13 +1,13 @@
 #pragma once
 
 // One node's participation in the rounds of its job: whether a join is pending, which round it is
-// assigned to, and what it must report before it may join again. AgentPolicy and RendezvousClient
-// both keep these facts here, and decide for themselves when to join, stop workers, or leave.
+// assigned to, and what it must report before it may join again; and how it leaves. AgentPolicy and
+// RendezvousClient both keep these facts here, and decide for themselves when to join, stop
+// workers, or leave.
 //
-// Pure: the same events in the same order give the same statements.
+// Pure: the same events in the same order give the same statements. Not thread-safe.
 
 #include <algorithm>
-#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -102,9 +102,6 @@ class Participant {
 
 // How a node that takes part in rounds through a RendezvousClient leaves: at once, or after the
 // other nodes, which may still read the store of the last round in its process.
-//
-// Pure: each call passes the time. Not thread-safe.
-
 class LeaveOrder {
  public:
   struct Node {

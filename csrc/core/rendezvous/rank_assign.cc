@@ -1,11 +1,15 @@
 // Theory of operation
 //
-// Ranks are given in three passes, the last two in the natural order of the requests (hint,
+// Node ranks are given in three passes, the last two in the natural order of the requests (hint,
 // topology, name, id):
 //   1. a node that held a rank below the new size keeps it (I3), and no two held the same;
 //   2. a node gets its preferred rank if it is free: an evicted node that joins again, for example;
 //   3. the others fill the free ranks from below, so that a replacement takes the freed rank.
 // The order of arrival plays no part, so every machine that sees the same set gives the same ranks.
+//
+// The ranks of the workers: one pass over the nodes keeps a running sum of workers, over all and
+// for each role. What the sums hold when a node is reached are its bases; what they hold at the end
+// are the world sizes, which a second pass copies to every node.
 
 #include "core/rendezvous/rank_assign.h"
 
@@ -92,10 +96,6 @@ std::vector<int> assign_node_ranks(const std::vector<RankRequest>& requests) {
   }
   return ranks;
 }
-
-// Theory of operation. One pass over the nodes keeps a running sum of workers, over all and for
-// each role: what the sums hold when a node is reached are its bases. What they hold at the end are
-// the world sizes, which a second pass copies to every node.
 
 std::vector<NodeRanks> assign_ranks(const std::vector<NodeMember>& members) {
   std::vector<NodeRanks> nodes;

@@ -1,7 +1,6 @@
 #pragma once
 
-// Node ranks of a round: survivors keep theirs, a replacement takes the freed rank, and the other
-// ranks are assigned in natural order.
+// The ranks of a round: those of its nodes, and of their workers. Pure.
 
 #include <string>
 #include <string_view>
@@ -11,6 +10,9 @@
 #include "elastic/rendezvous_types.h"
 
 namespace elastic::core {
+
+// ---- Node ranks: survivors keep theirs, a replacement takes the freed rank, and the other ranks
+// are assigned in natural order.
 
 // Natural order: compares runs of digits by their value, so that node2 comes before node10.
 // Negative, zero or positive. Texts that are equal in this order but differ ("a1", "a01") compare
@@ -31,7 +33,7 @@ struct RankRequest {
 // held ranks are unique.
 std::vector<int> assign_node_ranks(const std::vector<RankRequest>& requests);
 
-// Ranks of a round, from its members in the order of their node ranks.
+// ---- The ranks of the workers, from the round's members in the order of their node ranks.
 //
 // Nodes may differ in how many workers they run and in role. Global ranks run through the nodes in
 // order; role ranks do the same among the nodes of one role, so roles interleave by node rank.

@@ -1,7 +1,8 @@
 #pragma once
 
-// What the rendezvous of a job receives and sends: the values of its messages, the events, and the
-// actions. docs/rendezvous.md has the rules. Plain values.
+// What the rendezvous of a job receives and sends: the values of its messages, the events, the
+// actions, and the table of what it does with a message. docs/rendezvous.md has the rules. Plain
+// values.
 
 #include <array>
 #include <cstddef>
@@ -235,13 +236,8 @@ inline bool is_departure(rdzv::RestartCause cause) {
   return cause == rdzv::RestartCause::kMemberLost || cause == rdzv::RestartCause::kMemberLeft;
 }
 
-}  // namespace core
-}  // namespace elastic
-
-// What the rendezvous does with a message, by the state of the node that sent it: the table that
-// the machine runs and that docs/rendezvous.md shows.
-
-namespace elastic::core {
+// ---- What the rendezvous does with a message, by the state of the node that sent it: the table
+// that the machine runs and that docs/rendezvous.md shows.
 
 // A node's state as the machine knows it.
 enum class NodeRow : std::uint8_t {
@@ -321,4 +317,5 @@ static_assert(static_cast<std::size_t>(NodeMessage::kProcessEnded) + 1 == kNodeM
 static_assert(static_cast<std::size_t>(NodeRow::kPresentClosed) + 1 == kNodeRows);
 static_assert(static_cast<std::size_t>(Response::kIgnore) + 1 == kResponseNames.size());
 
-}  // namespace elastic::core
+}  // namespace core
+}  // namespace elastic

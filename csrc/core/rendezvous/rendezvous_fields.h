@@ -1,7 +1,9 @@
 #pragma once
 
-// The timings of a job: the durations among its settings. The first node's timings apply; every
-// other node uses them in place of its own and logs the difference.
+// The fields of the values in elastic/rendezvous_types.h as they are stored and sent: one list for
+// each, which a FieldWriter or a FieldReader visits. A field that is added to one of these lists
+// changes every format that holds it (rendezvous_codec.cc, coordinator_state.cc, session_wire.cc)
+// and needs a new version of each. A session's message can be extended without: extension().
 
 #include <cstddef>
 #include <string>
@@ -13,7 +15,9 @@
 
 namespace elastic::core {
 
-// With their names, in the order of the encodings.
+// The timings of a job: the durations among its settings, with their names, in the order of the
+// encodings. The first node's timings apply; every other node uses them in place of its own and
+// logs the difference.
 inline constexpr std::pair<const char*, Duration JobSettings::*> kTimings[] = {
     {"join_timeout", &JobSettings::join_timeout},
     {"last_call_timeout", &JobSettings::last_call_timeout},
@@ -29,11 +33,6 @@ void copy_timings(const JobSettings& from, JobSettings* to);
 
 // One sentence for the node's log; "" if its own timings equal the job's.
 std::string describe_timing_difference(const JobSettings& job, const JobSettings& own);
-
-// The fields of the values in elastic/rendezvous_types.h as they are stored and sent: one list for
-// each, which a FieldWriter or a FieldReader visits. A field that is added to one of these lists
-// changes every format that holds it (rendezvous_codec.cc, coordinator_state.cc, session_wire.h)
-// and needs a new version of each. A session's message can be extended without: extension().
 
 inline constexpr std::size_t kFieldBytesMax = 4 * kMessageBytesMax;
 inline constexpr std::size_t kLostNamesMax = 8;

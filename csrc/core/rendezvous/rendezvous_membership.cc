@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/base/check.h"
 #include "core/base/text.h"
 #include "core/rendezvous/rendezvous_machine.h"
 

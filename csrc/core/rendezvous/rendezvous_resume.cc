@@ -13,7 +13,6 @@
 
 #include "core/base/text.h"
 #include "core/rendezvous/rendezvous_events.h"
-#include "core/rendezvous/rendezvous_fields.h"
 #include "core/rendezvous/rendezvous_machine.h"
 
 namespace elastic::core {

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/base/check.h"
 #include "core/base/siphash.h"
 #include "core/rendezvous/rank_assign.h"
 #include "core/rendezvous/rendezvous_events.h"

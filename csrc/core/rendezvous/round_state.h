@@ -1,7 +1,8 @@
 #pragma once
 
 // One round as a value: its record and members, why it ended, and what the round that follows it
-// waits for. The rendezvous machine has one; replica groups would give it one for each group.
+// waits for. The rendezvous machine has one; replica groups would give it one for each group. And
+// the nodes that are no longer of the job.
 //
 // It holds facts. The rules that change them need the nodes and the settings of the job, and are
 // in the machine (rendezvous_round.cc).
@@ -86,6 +87,11 @@ enum class Timer : std::uint8_t {
 };
 inline constexpr std::size_t kTimers = 9;
 
+// Whether a failure of another worker, with evidence of that time, precedes the known one. That a
+// peer was lost follows the failure of the peer, whose exit may be known later: a process that is
+// killed closes its connections before its memory is freed.
+bool precedes(const FailureReport& failure, Instant at, const FailureReport& known);
+
 // The nodes of the round and those that wait for the next one, by state. Kept up to date by
 // RoundState::count() for every change of a node.
 struct Tally {
@@ -158,9 +164,6 @@ struct RoundState {
 std::vector<NodeRanks> ranks_of(const std::vector<RoundMember>& members);
 NodeAssignment make_assignment(int group_rank, int local_world_size, const NodeRanks& ranks);
 
-// The nodes that have left a job or were lost, oldest first. Pure; find() is O(log n), since after
-// the loss of many nodes each of them is looked up.
-
 struct FormerNode {
   NodeId id;
   std::string name;
@@ -173,6 +176,8 @@ struct FormerNode {
   StoredInstant join_deadline = {};
 };
 
+// The nodes that have left a job or were lost, oldest first. find() is O(log n), since after the
+// loss of many nodes each of them is looked up.
 class FormerNodes {
  public:
   // Forgets the oldest ones beyond `max`. REQUIRES: max > 0

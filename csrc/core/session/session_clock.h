@@ -1,9 +1,9 @@
 #pragma once
 
-// Estimates the offset of another process's clock from replies that contain its time.
+// The timers of a node's session: heartbeats and their acknowledgements, the search for a
+// coordinator, and the offset of the coordinator's clock from this process's.
 //
-// Pure. The error is at most half the round trip, so the shortest one is used, and only of the
-// latest samples, because clocks drift.
+// Pure: advance() sets the time. Not thread-safe. A part of SessionMachine.
 
 #include <algorithm>
 #include <cstddef>
@@ -17,6 +17,9 @@
 
 namespace elastic::core {
 
+// Estimates the offset of another process's clock from replies that contain its time. The error is
+// at most half the round trip, so the shortest one is used, and only of the latest samples, because
+// clocks drift.
 class ClockEstimate {
  public:
   void clear() {
@@ -52,11 +55,6 @@ class ClockEstimate {
   std::vector<Sample> samples_;  // the latest, as a ring
   std::size_t next_ = 0;
 };
-
-// The timers of a node's session: heartbeats and their acknowledgements, the search for a
-// coordinator, and the offset of the coordinator's clock from this process's.
-//
-// Pure: advance() sets the time. Not thread-safe. A part of SessionMachine.
 
 class SessionClock {
  public:

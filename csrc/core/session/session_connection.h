@@ -1,9 +1,11 @@
 #pragma once
 
-// Which addresses a node dials to find its coordinator: the order of a name's addresses, which
-// address needs no name look-up, and whether the node may run the coordinator itself.
+// The connection of a node's session: its state in the table of session_table.h, the endpoints and
+// attempts of the search for a coordinator, the addresses that it dials, and the coordinator that
+// answered.
 //
-// Pure. Not thread-safe. `Address` can be copied, and text() is "10.0.0.7:29400".
+// Pure: random numbers come from a seed. Not thread-safe. SessionConnection is a part of
+// SessionMachine; SessionRoute belongs to those who dial.
 
 #include <algorithm>
 #include <cstddef>
@@ -11,7 +13,6 @@
 #include <map>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -24,7 +25,8 @@ namespace elastic::core {
 
 // The order of the addresses of one name, which may belong to several hosts (a headless Kubernetes
 // service): addresses that did not lead to the job come last, so that each of them is tried in
-// turn. Which of them hosts the coordinator: host/coordinator/hosting.h.
+// turn. Which of them hosts the coordinator: host/coordinator/hosting.h. `Address` can be copied,
+// and text() is "10.0.0.7:29400".
 template <typename Address>
 class AddressOrder {
  public:
@@ -54,6 +56,8 @@ class AddressOrder {
   std::map<std::string, std::uint64_t> dead_ends_;  // when each was tried last
 };
 
+// Which addresses a node dials to find its coordinator: the order of a name's addresses, which
+// address needs no name look-up, and whether the node may run the coordinator itself.
 template <typename Address>
 class SessionRoute {
  public:
@@ -130,11 +134,6 @@ class SessionRoute {
   std::optional<Address> last_good_;
   std::size_t last_good_of_ = 0;  // the endpoint that has this address
 };
-
-// The connection of a node's session: its state in the table of session_table.h, the endpoints and
-// attempts of the search for a coordinator, and the coordinator that answered.
-//
-// Pure: random numbers come from a seed. Not thread-safe. A part of SessionMachine.
 
 class SessionConnection {
  public:

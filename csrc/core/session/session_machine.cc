@@ -36,7 +36,6 @@
 
 #include "core/base/earliest.h"
 #include "core/base/text.h"
-#include "elastic/agent.h"
 
 namespace elastic::core {
 namespace {

@@ -1,10 +1,9 @@
 #pragma once
 
-// What a node reports about its workers, kept for a coordinator that follows the one to which it
-// was sent: such a coordinator begins without it.
+// What a node's session sends again: the messages that the coordinator must receive, and the
+// reports that one which follows it begins without.
 //
-// Pure. Not thread-safe. A part of SessionMachine. Times of reports are relative, so that every
-// coordinator can place them on its own clock; what is sent again has aged by then.
+// Pure. Not thread-safe. Parts of SessionMachine.
 
 #include <cstdint>
 #include <optional>
@@ -22,6 +21,9 @@ namespace elastic::core {
 using NodeReport = std::variant<hang::NodeProgress, hang::NodeStacks, hang::RankFinished,
                                 drain::Reply, drain::Notice>;
 
+// What a node reports about its workers, kept for a coordinator that follows the one to which it
+// was sent. Times of reports are relative, so that every coordinator can place them on its own
+// clock; what is sent again has aged by then.
 class KeptReports {
  public:
   // The last report of a kind replaces the former one; replies are not kept. `is_sent`: to the
@@ -66,10 +68,7 @@ class KeptReports {
 // The node's statements are stored in the form of a Resume: its phase, the round that it holds, a
 // failure, and a leave or a close. So the first message on a new connection replaces all messages
 // that were lost with the old one. Until the coordinator has replied once, that message is the Join
-// itself, which may be repeated.
-//
-// Pure. Not thread-safe. A part of SessionMachine. Failure times are on this process's clock.
-
+// itself, which may be repeated. Failure times are on this process's clock.
 class SessionOutbox {
  public:
   // What to do with a received action.

@@ -3,7 +3,7 @@
 // The keys of a store and their values: a hash table that spends little memory on each key.
 //
 // A key of 15 bytes with a value of 32 takes about 105 bytes, where std::unordered_map of strings
-// takes over 190. Growth is incremental: see the theory of operation in the .cc file.
+// takes over 190. Growth is incremental: key_table.cc has the theory of operation.
 // Pure; the owner serialises calls.
 
 #include <cstddef>

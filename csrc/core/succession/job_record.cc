@@ -1,17 +1,12 @@
 #include "core/succession/job_record.h"
 
-#include <cstdint>
-#include <string>
 #include <utility>
-
-#include "core/register/register_codec.h"
-#include "core/rendezvous/rendezvous_machine.h"
-#include "core/succession/succession_types.h"
 
 namespace elastic::succession {
 namespace {
 
 constexpr std::uint16_t kVersion = 1;
+constexpr std::uint32_t kKeptMagic = 0x50454B45;  // "EKEP"
 // Beside the state: of the whole record, and of each of its nodes.
 constexpr std::size_t kRecordReserve = 4096;
 constexpr std::size_t kNodeReserve = 64;
@@ -27,6 +22,32 @@ void visit_record(Visitor& v, JobRecord& record) {
     v.name(node.voter_address, kNodeTextBytesMax);
   });
   v.tail(record.replaces, kReplacedMax, [&](Replaced& replaced) { visit(v, replaced); });
+}
+
+// The formats of this value and of the content in it.
+std::uint64_t format() { return (std::uint64_t{1} << 32) | record_format(); }
+
+template <typename Visitor>
+void visit_kept(Visitor& v, KeptRecord& record) {
+  visit(v, record.lineage);
+  v.number(record.term);
+  v.number(record.version);
+  v.number(record.nonce);
+  visit(v, record.holder);
+  visit(v, record.node);
+  v.name(record.address, kNodeTextBytesMax);
+  v.number(record.challenge);
+  v.number(record.content.generation);
+  v.number(record.content.round);
+  v.flag(record.content.is_result);
+  v.bytes(record.content.bytes, reg::kContentBytesMax);
+}
+
+bool is_sound(const KeptRecord& record) {
+  const bool is_owned = record.lineage != reg::LineageId{} && record.term > 0;
+  const bool has_holder = record.holder != NodeId{};
+  return is_owned && (has_holder || record.address.empty()) && record.term <= reg::kNumberMax &&
+         record.version <= reg::kNumberMax;
 }
 
 }  // namespace
@@ -73,37 +94,6 @@ reg::Content content_of(const core::RendezvousMachine& machine, std::string byte
           .is_result = machine.phase() == RendezvousPhase::kClosed,
           .bytes = std::move(bytes)};
 }
-
-namespace {
-
-constexpr std::uint32_t kKeptMagic = 0x50454B45;  // "EKEP"
-// The formats of this value and of the content in it.
-std::uint64_t format() { return (std::uint64_t{1} << 32) | record_format(); }
-
-template <typename Visitor>
-void visit_kept(Visitor& v, KeptRecord& record) {
-  visit(v, record.lineage);
-  v.number(record.term);
-  v.number(record.version);
-  v.number(record.nonce);
-  visit(v, record.holder);
-  visit(v, record.node);
-  v.name(record.address, kNodeTextBytesMax);
-  v.number(record.challenge);
-  v.number(record.content.generation);
-  v.number(record.content.round);
-  v.flag(record.content.is_result);
-  v.bytes(record.content.bytes, reg::kContentBytesMax);
-}
-
-bool is_sound(const KeptRecord& record) {
-  const bool is_owned = record.lineage != reg::LineageId{} && record.term > 0;
-  const bool has_holder = record.holder != NodeId{};
-  return is_owned && (has_holder || record.address.empty()) && record.term <= reg::kNumberMax &&
-         record.version <= reg::kNumberMax;
-}
-
-}  // namespace
 
 std::string encode_kept(const KeptRecord& record) {
   std::string bytes;

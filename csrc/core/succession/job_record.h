@@ -1,6 +1,7 @@
 #pragma once
 
-// The content of a job's record in the register: what a successor needs to rebuild the job. Pure.
+// The record of a job, from which a successor of its coordinator rebuilds the job: the content that
+// voters keep in their register, and the value in a store that all nodes can reach. Pure.
 
 #include <cstddef>
 #include <cstdint>
@@ -26,6 +27,7 @@ struct RecordedNode {
   bool operator==(const RecordedNode&) const = default;
 };
 
+// The content.
 struct JobRecord {
   std::string job_id;
   JobSettings settings;
@@ -48,9 +50,8 @@ Result<JobRecord> decode_record(std::string_view bytes);
 // The register's view of the machine's state, with `bytes` as its opaque part.
 reg::Content content_of(const core::RendezvousMachine& machine, std::string bytes);
 
-// The record of a job as one value in a store that all its nodes can reach: who coordinates the
-// job, and what a successor needs to continue it. kept_machine.h reads and replaces it. Pure.
-
+// The record as one value in a store: who coordinates the job, and what a successor needs to
+// continue it. kept_machine.h reads and replaces it.
 struct KeptRecord {
   reg::LineageId lineage;     // drawn by who found the store empty
   std::uint64_t term = 0;     // from 1; counts the coordinators of the lineage

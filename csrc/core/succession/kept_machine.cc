@@ -33,7 +33,6 @@
 #include <utility>
 
 #include "core/base/text.h"
-#include "core/succession/job_record.h"
 #include "elastic/agent.h"
 
 namespace elastic::succession {

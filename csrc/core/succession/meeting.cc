@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <tuple>
-#include <utility>
 
 namespace elastic::succession {
 namespace {

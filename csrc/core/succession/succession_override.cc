@@ -256,7 +256,7 @@ void Machine::change_to(const Incumbent& incumbent) {
 std::string Machine::override_hint() const {
   if (settings_.self.address.empty()) return "";
   return "; if their hosts are lost for good, continue without them by: elastic-launch override " +
-         settings_.self.address + " --rdzv-id " + shell_quote(settings_.job_id);
+         settings_.self.address + " --rdzv-id " + core::shell_quote(settings_.job_id);
 }
 
 // Elections take less than follow_timeout.

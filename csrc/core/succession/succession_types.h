@@ -1,6 +1,7 @@
 #pragma once
 
-// The values of the succession of a job's coordinator (docs/high-availability.md). Pure.
+// The values of the succession of a job's coordinator (docs/high-availability.md), their fields,
+// and the sentence that tells which losses a job survives. Pure.
 
 #include <cstddef>
 #include <cstdint>
@@ -75,8 +76,8 @@ struct KnownNode {
 // A stream on the voter port, accepted or opened, as the transport numbers it; 0: none.
 using ConnectionId = std::uint64_t;
 
-// The fields of the values in succession_types.h as they are sent, as in rendezvous_fields.h: to
-// nodes by session_wire.cc, and between voters by voter_wire.cc.
+// ---- The fields of these values as they are sent, as in rendezvous_fields.h: to nodes by
+// session_wire.cc, and between voters by voter_wire.cc.
 
 template <typename Visitor>
 void visit(Visitor& v, reg::LineageId& lineage) {
@@ -103,7 +104,7 @@ void visit(Visitor& v, Incumbent& incumbent) {
   });
 }
 
-// Which losses of hosts a job survives, as one sentence for its log. Pure.
+// ---- Which losses of hosts a job survives.
 
 // Fewer voters survive no loss.
 inline constexpr std::size_t kVotersNeeded = 3;
@@ -123,6 +124,7 @@ struct SurvivalFacts {
   int restarts_left = 0;
 };
 
+// One sentence for the job's log.
 std::string describe_survival(const SurvivalFacts& facts);
 
 }  // namespace elastic::succession

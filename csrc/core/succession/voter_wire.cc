@@ -1,9 +1,8 @@
+// One list of fields for each message serves both directions, as in session_wire.cc.
+
 #include "core/succession/voter_wire.h"
 
 #include <utility>
-
-#include "core/base/frame.h"
-#include "core/succession/succession_types.h"
 
 namespace elastic::voter {
 namespace {
@@ -78,8 +77,6 @@ Status check_greeting(const Greeting& received, const Greeting& own) {
 }
 
 }  // namespace elastic::voter
-
-// One list of fields for each frame serves both directions, as in session_wire.cc.
 
 namespace elastic::succession {
 namespace {

@@ -1,11 +1,12 @@
 #pragma once
 
-// The protocol between two voters, and between a coordinator and a voter: how a connection begins,
-// and how messages are delimited.
+// The protocol between two voters, and between a coordinator and a voter: how a connection begins
+// and how its messages are delimited (elastic::voter), and what the machines at its ends send
+// (elastic::succession). docs/protocol.md has the grammar. Pure.
 //
 // The side that connects sends kMagic. Then both sides send frames, each a greeting first, which
 // names the job. A side that rejects the other one sends Refused instead and closes. Messages prove
-// by themselves which node has sent them (core/succession). docs/protocol.md has the grammar. Pure.
+// by themselves which node has sent them.
 
 #include <cstddef>
 #include <cstdint>
@@ -75,14 +76,13 @@ Status check_greeting(const Greeting& received, const Greeting& own);
 
 }  // namespace elastic::voter
 
-// The frames between the voter ports of a job's nodes.
-//
-// A frame is self-contained: it names the job, the sender and, where the sender knows it, the
-// receiver. The transport delimits frames (u32 length) and limits their size; it does not read
-// them. A receiver ignores a frame that names another job or another receiver: the port may have
-// been reused by another process. Pure.
-
 namespace elastic::succession {
+
+// ---- What the machines send: the payload of a frame above.
+//
+// It is self-contained: it names the job, the sender and, where the sender knows it, the receiver.
+// The transport does not read it. A receiver ignores what names another job or another receiver:
+// the port may have been reused by another process.
 
 inline constexpr std::uint16_t kVoterWireVersion = 1;
 // A record of the largest job, and what surrounds it.
@@ -154,8 +154,7 @@ std::string encode_frame(const VoterFrame& frame);
 Result<VoterFrame> decode_frame(std::string_view bytes);
 
 // The connections of a voter port: on which one a node's last frame arrived, and its reply goes
-// back. Pure.
-
+// back.
 class VoterConnections {
  public:
   // A frame of the node arrived. A connection is that of one process: what it sends under another

@@ -9,10 +9,16 @@
 
 #include "core/base/text.h"
 
-// Theory of operation. The splitter searches for the next "\n" or "\r" and passes on the bytes
+// Theory of operation
+//
+// The splitter searches for the next "\n" or "\r" and passes on the bytes
 // before it. Only the beginning of an unfinished line is kept between calls, and whether the last
 // byte was a "\r", whose meaning depends on the next byte. A line that lies in one piece of input
 // is not copied.
+//
+// The lines to merge wait in a queue. A line of a worker joins the first waiting line with
+// the same text that is behind this worker's last line, so that its order is kept; otherwise it is
+// appended. Only the front of the queue is passed on.
 
 namespace elastic::core {
 namespace {
@@ -39,6 +45,62 @@ std::size_t whole_characters(std::string_view bytes) {
     return bytes.size() - (size > back ? back : 0);
   }
   return bytes.size();
+}
+
+bool is_name_char(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+}
+
+std::optional<std::string> variable_value(std::string_view name, const PrefixValues& values) {
+  if (name == "role_name") return values.role_name;
+  if (name == "rank") return values.rank;
+  if (name == "local_rank") return values.local_rank;
+  if (name == "hostname") return values.hostname;
+  if (name == "round") return values.round;
+  return std::nullopt;
+}
+
+// The length of a terminal's escape sequence at the beginning of `text`; 0: no escape sequence.
+std::size_t escape_length(std::string_view text) {
+  if (text[0] != '\x1B') return 0;
+  if (text.size() < 2 || text[1] != '[') return std::min<std::size_t>(text.size(), 2);
+  std::size_t end = 2;
+  while (end < text.size() && (text[end] < '@' || text[end] > '~')) ++end;
+  return std::min(text.size(), end + 1);
+}
+
+// The line as a terminal shows it, without control characters.
+std::string clean(std::string_view line) {
+  while (line.ends_with('\r')) line.remove_suffix(1);
+  if (const std::size_t redrawn = line.rfind('\r'); redrawn != std::string_view::npos) {
+    line.remove_prefix(redrawn + 1);
+  }
+  std::string out;
+  while (!line.empty()) {
+    std::size_t taken = escape_length(line);
+    if (taken == 0) {
+      taken = character_length(line);
+      const auto first = static_cast<std::uint8_t>(line[0]);
+      const bool is_control = (first < 0x20 && first != '\t') || first == 0x7F;
+      if (taken == 0) {
+        out += kReplacementCharacter;
+      } else if (!is_control) {
+        out += line.substr(0, taken);
+      }
+    }
+    line.remove_prefix(std::max<std::size_t>(taken, 1));
+  }
+  return out;
+}
+
+// The end of a cleaned line, cut between two characters.
+std::string_view end_of(std::string_view line, std::size_t bytes_max) {
+  if (line.size() <= bytes_max) return line;
+  line.remove_prefix(line.size() - bytes_max);
+  while (!line.empty() && (static_cast<std::uint8_t>(line[0]) & 0xC0) == 0x80) {
+    line.remove_prefix(1);
+  }
+  return line;
 }
 
 }  // namespace
@@ -116,23 +178,6 @@ void LineSplitter::end_line(std::string_view tail, char terminator, const Sink& 
   partial_.clear();
 }
 
-namespace {
-
-bool is_name_char(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
-}
-
-std::optional<std::string> variable_value(std::string_view name, const PrefixValues& values) {
-  if (name == "role_name") return values.role_name;
-  if (name == "rank") return values.rank;
-  if (name == "local_rank") return values.local_rank;
-  if (name == "hostname") return values.hostname;
-  if (name == "round") return values.round;
-  return std::nullopt;
-}
-
-}  // namespace
-
 LinePrefix::LinePrefix(std::string_view text, const PrefixValues& values) : parts_(1) {
   while (!text.empty()) {
     const std::size_t dollar = text.find('$');
@@ -183,10 +228,6 @@ std::string ranges_text(const std::vector<int>& numbers) {
   }
   return text;
 }
-
-// Theory of operation. Lines wait in a queue. A line of a worker joins the first waiting line with
-// the same text that is behind this worker's last line, so that its order is kept; otherwise it is
-// appended. Only the front of the queue is passed on.
 
 void LineMerger::add_worker(int worker) { next_.emplace(worker, 0); }
 
@@ -245,53 +286,6 @@ void LineMerger::pop(const Sink& sink) {
   bytes_ -= line.text.size();
   sink(line.workers, line.text);
 }
-
-namespace {
-
-// The length of a terminal's escape sequence at the beginning of `text`; 0: no escape sequence.
-std::size_t escape_length(std::string_view text) {
-  if (text[0] != '\x1B') return 0;
-  if (text.size() < 2 || text[1] != '[') return std::min<std::size_t>(text.size(), 2);
-  std::size_t end = 2;
-  while (end < text.size() && (text[end] < '@' || text[end] > '~')) ++end;
-  return std::min(text.size(), end + 1);
-}
-
-// The line as a terminal shows it, without control characters.
-std::string clean(std::string_view line) {
-  while (line.ends_with('\r')) line.remove_suffix(1);
-  if (const std::size_t redrawn = line.rfind('\r'); redrawn != std::string_view::npos) {
-    line.remove_prefix(redrawn + 1);
-  }
-  std::string out;
-  while (!line.empty()) {
-    std::size_t taken = escape_length(line);
-    if (taken == 0) {
-      taken = character_length(line);
-      const auto first = static_cast<std::uint8_t>(line[0]);
-      const bool is_control = (first < 0x20 && first != '\t') || first == 0x7F;
-      if (taken == 0) {
-        out += kReplacementCharacter;
-      } else if (!is_control) {
-        out += line.substr(0, taken);
-      }
-    }
-    line.remove_prefix(std::max<std::size_t>(taken, 1));
-  }
-  return out;
-}
-
-// The end of a cleaned line, cut between two characters.
-std::string_view end_of(std::string_view line, std::size_t bytes_max) {
-  if (line.size() <= bytes_max) return line;
-  line.remove_prefix(line.size() - bytes_max);
-  while (!line.empty() && (static_cast<std::uint8_t>(line[0]) & 0xC0) == 0x80) {
-    line.remove_prefix(1);
-  }
-  return line;
-}
-
-}  // namespace
 
 void OutputTail::append(std::string_view bytes) {
   if (bytes.size() >= kBytesMax) {

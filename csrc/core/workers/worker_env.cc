@@ -1,7 +1,6 @@
 #include "core/workers/worker_env.h"
 
 #include <algorithm>
-#include <iterator>
 #include <string_view>
 #include <unordered_map>
 

@@ -29,6 +29,11 @@
 //
 // The table defines the reaction to each event in each state. It is total: an invalid event of the
 // guardian (the exit of an unknown worker) closes the link, and a late call has no effect.
+//
+// The template process imports its modules, checks itself, and is then ready until it
+// ends. It reports before it exits that it is unfit (final) or stale (a module was changed, so a
+// new process is started). A process that is killed while it is ready is replaced. One that dies
+// during an import would probably die again, so it is not replaced.
 
 namespace elastic {
 
@@ -344,11 +349,6 @@ WorkerEvent WorkerGroupMachine::make_stuck_event(Instant now) const {
   }
   return emitted;
 }
-
-// Theory of operation. The process imports its modules, checks itself, and is then ready until it
-// ends. It reports before it exits that it is unfit (final) or stale (a module was changed, so a
-// new process is started). A process that is killed while it is ready is replaced. One that dies
-// during an import would probably die again, so it is not replaced.
 
 guardian::StartKind WarmTemplate::begin_generation(std::size_t workers) {
   is_reported_ = false;

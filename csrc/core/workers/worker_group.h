@@ -1,7 +1,7 @@
 #pragma once
 
 // The state machine of a node's worker group: when to start, signal and kill the workers of a
-// generation, and when the generation has ended.
+// generation, and when the generation has ended; and that of the template process that forks them.
 //
 // Pure: no I/O, clock, threads or logging; the same calls in the same order give the same actions.
 // Not thread-safe; the owner serialises calls. WorkerGroup (elastic/worker_group.h) runs it.
@@ -197,8 +197,7 @@ class WorkerGroupMachine {
 };
 
 // The state machine of a node's template process: when it is started again, which workers it forks,
-// and the notices about it. Pure, not thread-safe.
-
+// and the notices about it.
 class WarmTemplate {
  public:
   // The next start of a process; further ones are started at most this often after it was killed.

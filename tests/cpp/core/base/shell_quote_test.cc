@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace elastic {
+namespace elastic::core {
 namespace {
 
 TEST(ShellQuote, QuotesWhatTheShellWouldChange) {
@@ -16,4 +16,4 @@ TEST(ShellQuote, QuotesWhatTheShellWouldChange) {
 }
 
 }  // namespace
-}  // namespace elastic
+}  // namespace elastic::core

@@ -157,7 +157,7 @@ TEST(JobHistory, TheNumberOfRoundsIsLimited) {
     history.update(RendezvousPhase::kRunning, round_of(static_cast<std::uint64_t>(round)),
                    at(round));
   }
-  EXPECT_EQ(history.rounds().size(), kRoundsObserved);
+  EXPECT_EQ(history.rounds().size(), session::kRoundsObserved);
   EXPECT_EQ(history.rounds().back().round, 200u);
   EXPECT_EQ(history.running(at(201)), seconds(200));
 }

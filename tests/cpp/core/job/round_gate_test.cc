@@ -12,6 +12,7 @@
 #include <variant>
 #include <vector>
 
+#include "core/succession/job_record.h"
 #include "support/node_info.h"
 
 namespace elastic::core {
