@@ -27,6 +27,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <variant>
 #include <vector>
 
 #include "core/base/frame.h"
@@ -252,6 +253,14 @@ struct Incumbent {
 
   bool operator==(const Incumbent&) const = default;
 };
+
+// Whether the job's coordinator has sent the message, which shows that it lives; another process
+// only directs to it. `Message`: a variant with Incumbent.
+template <typename Message>
+bool is_from_coordinator(const Message& message) {
+  const auto* const incumbent = std::get_if<Incumbent>(&message);
+  return incumbent == nullptr || !incumbent->is_elsewhere;
+}
 
 // The addresses from which the workers' store of the round accepts clients. A coordinator with a
 // token sends them to the node of rank 0, before the Round; several messages if they are many.

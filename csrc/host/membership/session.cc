@@ -399,11 +399,8 @@ void Session::send(core::RendezvousEvent event) {
 }
 
 void Session::on_message(const session::ServerMessage& message) {
-  const auto* const incumbent = std::get_if<session::Incumbent>(&message);
-  // A process that only directs to the coordinator is no sign of life of it.
-  const bool is_from_coordinator = incumbent == nullptr || !incumbent->is_elsewhere;
-  if (is_from_coordinator) voter_.session_active();
-  if (incumbent != nullptr) {
+  if (session::is_from_coordinator(message)) voter_.session_active();
+  if (const auto* incumbent = std::get_if<session::Incumbent>(&message)) {
     if (incumbent->displaced) {
       voter_.displaced(incumbent->incumbent);
       join_elsewhere(incumbent->incumbent.address, *incumbent->displaced);

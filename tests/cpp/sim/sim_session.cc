@@ -177,15 +177,13 @@ void SimSession::closed(const char* why) {
 }
 
 void SimSession::receive(const SimLink::Message& message) {
-  const auto* const incumbent = std::get_if<session::Incumbent>(&message);
-  const bool is_from_coordinator = incumbent == nullptr || !incumbent->is_elsewhere;  // as Session
-  const bool has_returned = is_from_coordinator && watch_.active(clock_->now());
+  const bool has_returned = session::is_from_coordinator(message) && watch_.active(clock_->now());
   if (has_returned && world_->has_succession()) world_->returned(*agent_);
   if (const auto* hello = std::get_if<SimLink::HelloReply>(&message)) {
     leaving_.clear();
     if (watch_.opened(hello->incarnation) && world_->has_succession()) world_->returned(*agent_);
     feed(Machine::HelloReceived{hello->incarnation, hello->time, hello->term});
-  } else if (incumbent != nullptr) {
+  } else if (const auto* incumbent = std::get_if<session::Incumbent>(&message)) {
     if (incumbent->displaced) {
       world_->displaced(*agent_, incumbent->incumbent);
       displace(incumbent->incumbent.address);

@@ -585,6 +585,16 @@ TEST(SessionWire, GarbageIsAnError) {
   }
 }
 
+TEST(SessionWire, AProcessThatOnlyDirectsToTheCoordinatorIsNoSignOfLifeOfIt) {
+  const auto sent_by = [](bool is_elsewhere) -> ServerMessage {
+    return Incumbent{.incumbent = {.address = "10.0.0.1:29401", .voters = {}},
+                     .is_elsewhere = is_elsewhere};
+  };
+  EXPECT_FALSE(is_from_coordinator(sent_by(true)));
+  EXPECT_TRUE(is_from_coordinator(sent_by(false)));
+  EXPECT_TRUE(is_from_coordinator(ServerMessage(Leaving{"the job moves"})));
+}
+
 TEST(SessionWire, MagicIsNotAStoreRequest) {
   EXPECT_EQ(kMagic.size(), 8u);
   EXPECT_GT(static_cast<unsigned char>(kMagic[0]), 18);  // the last opcode
