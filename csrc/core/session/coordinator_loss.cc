@@ -8,23 +8,23 @@
 #include "core/rendezvous/rendezvous_machine.h"
 #include "core/succession/job_record.h"
 
-namespace elastic::succession {
+namespace elastic::core {
 
-Result<OfferedJob> OfferedJob::create(const StartCoordinator& start, const NodeId& self,
+Result<OfferedJob> OfferedJob::create(const succession::StartCoordinator& start, const NodeId& self,
                                       Instant now) {
   if (Status fault = start.record.settings.validate(); !fault.ok()) return fault;
-  core::RendezvousMachine machine(start.record.settings, now, Duration::zero());
-  const core::RendezvousSuccession succession{.term = start.term, .successor = self};
+  RendezvousMachine machine(start.record.settings, now, Duration::zero());
+  const RendezvousSuccession succession{.term = start.term, .successor = self};
   if (Status fault = machine.succeed(start.record.state, succession, now); !fault.ok()) {
     return fault;
   }
-  const std::vector<core::NodeStatus> nodes = machine.nodes(now);
+  const std::vector<NodeStatus> nodes = machine.nodes(now);
   const bool is_alone = std::all_of(nodes.begin(), nodes.end(),
-                                    [&](const core::NodeStatus& one) { return one.id == self; });
+                                    [&](const NodeStatus& one) { return one.id == self; });
   return OfferedJob(start, self, is_alone);
 }
 
-std::string NamedSuccessor::note(const Successor& successor, const std::string& address,
+std::string NamedSuccessor::note(const succession::Successor& successor, const std::string& address,
                                  bool is_from_coordinator) {
   if (address.empty()) return "";  // it knows none
   const bool is_same_job = successor_ && successor_->lineage == successor.lineage;
@@ -37,10 +37,6 @@ std::string NamedSuccessor::note(const Successor& successor, const std::string& 
   }
   return address;
 }
-
-}  // namespace elastic::succession
-
-namespace elastic::core {
 
 HandOverMember::Answer HandOverMember::asked(const session::TakeOver& offer, const Own& own) {
   const auto failed = [](std::string why) { return session::TakenOver{.error = std::move(why)}; };

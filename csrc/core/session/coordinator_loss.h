@@ -1,7 +1,7 @@
 #pragma once
 
-// Whether a node has lost its coordinator, as far as its session shows: the connection has ended
-// and was not resumed in time, or nothing was received on it for node_timeout.
+// A node whose coordinator is lost, or ends: whether that is so, as far as its session shows, and,
+// in a job with one voter, whether this node runs the coordinator from then on.
 //
 // Pure: each call passes the time. Not thread-safe.
 
@@ -24,6 +24,8 @@ namespace elastic::core {
 // Detecting the loss, connecting, identifying the server, hello: three round trips and a margin.
 inline constexpr int kRoundTripsToResume = 6;
 
+// Whether the coordinator is lost: its connection has ended and was not resumed in time, or nothing
+// was received on it for node_timeout.
 class CoordinatorWatch {
  public:
   // How the node lost the coordinator, and the time of its last contact.
@@ -33,44 +35,58 @@ class CoordinatorWatch {
     Instant at;
   };
 
+  // There is a new connection, instead of the last one if that is still open. `is_recorded`: a
+  // store's record names the process at its other end, which has not replied, and is judged as the
+  // coordinator from now on. Any other process may be one that does not coordinate the job: until
+  // it replies, nothing that happens on the connection concerns the coordinator.
+  void connected(bool is_recorded, Instant now) {
+    if (is_recorded) {
+      connection_ = Connection::kCoordinators;
+      is_lost_ = false;
+      due_.reset();
+      last_active_ = now;
+    } else if (connection_ == Connection::kCoordinators) {
+      connection_ = Connection::kUnknown;  // the coordinator was silent, which is judged further
+    }
+  }
   // The connection has ended. Further ones that end before the coordinator replies leave it no
   // more time.
   void closed(const JobSettings& settings, Duration round_trip, Instant now) {
-    if (std::exchange(is_closed_, true)) return;
+    if (connection_ != Connection::kCoordinators) return;
+    connection_ = Connection::kClosed;
     note_end({Cause::kClosed, now});
     const Duration resume = round_trip * kRoundTripsToResume;
     due_ = add_saturating(now, std::max(settings.reconnect_grace, resume));
   }
-  // A store's record names the process at the other end of a new connection: it has not replied,
-  // and is judged as the coordinator from now on.
-  void connected(Instant now) {
-    is_closed_ = is_lost_ = false;
-    due_.reset();
-    last_active_ = now;
-  }
   // A heartbeat has no reply.
   void silent(const JobSettings& settings) {
-    if (is_closed_ || due_) return;
+    if (connection_ != Connection::kCoordinators || due_) return;
     silence_max_ = settings.node_timeout;
     due_ = silence_end();
   }
   // Another process coordinates the job, or will.
   void handed_over(Instant now) { note_end({Cause::kHandedOver, now}); }
-  // A message was received. True: the coordinator had counted as lost.
+  // A message was received (session::is_from_coordinator). True: the coordinator had counted as
+  // lost.
   bool active(Instant now) {
+    if (connection_ != Connection::kCoordinators) return false;
     last_active_ = now;
-    return !is_closed_ && std::exchange(is_lost_, false);
+    if (!std::exchange(is_lost_, false)) return false;
+    is_end_over_ = true;
+    return true;
   }
   // The process of the last session.
   bool is_last(std::uint64_t incarnation) const { return incarnation_ == incarnation; }
   // A process has replied as the coordinator. True: it had counted as lost.
-  bool opened(std::uint64_t incarnation) {
-    is_closed_ = false;
+  bool opened(std::uint64_t incarnation, Instant now) {
+    connection_ = Connection::kCoordinators;
     due_.reset();
+    last_active_ = now;
+    is_end_over_ = true;
     const bool is_same = std::exchange(incarnation_, incarnation) == incarnation;
     return std::exchange(is_lost_, false) && is_same;
   }
-  // The loss is over: the job has a coordinator.
+  // The loss is over, and was reported.
   void settled() { end_.reset(); }
   // The node joins another job.
   void displaced() {
@@ -84,36 +100,42 @@ class CoordinatorWatch {
   bool tick(Instant now) {
     if (!due_ || now < *due_) return false;
     due_.reset();
-    if (!is_closed_) {
+    if (!is_closed()) {
       if (now < silence_end()) return false;  // it has replied; further silence is judged again
       note_end({Cause::kSilent, last_active_});
     }
     return !std::exchange(is_lost_, true);
   }
 
-  bool is_closed() const { return is_closed_; }
+  // The coordinator's connection has ended, and no other one leads to it.
+  bool is_closed() const { return connection_ == Connection::kClosed; }
+  // Of the last loss.
   End end(Instant now) const { return end_.value_or(End{Cause::kHandedOver, now}); }
 
  private:
+  enum class Connection : std::uint8_t {
+    kUnknown,       // none, or one whose process has not replied
+    kCoordinators,  // it leads to the coordinator
+    kClosed,        // it had led there
+  };
+
+  // The first of several belongs to the loss, the others follow from it.
   void note_end(End end) {
-    if (!end_) end_ = end;
+    if (std::exchange(is_end_over_, false) || !end_) end_ = end;
   }
   Instant silence_end() const { return add_saturating(last_active_, silence_max_); }
 
-  bool is_closed_ = false;
+  Connection connection_ = Connection::kUnknown;
   bool is_lost_ = false;
   std::optional<Instant> due_;
   Instant last_active_;
   Duration silence_max_{};
   std::optional<std::uint64_t> incarnation_;  // of the coordinator of the last session
-  std::optional<End> end_;                    // none while the node has a coordinator
+  std::optional<End> end_;
+  bool is_end_over_ = false;  // a coordinator has replied since
 };
 
-}  // namespace elastic::core
-
-// What a node knows of a job with one voter while the job's coordinator ends. Pure.
-
-namespace elastic::succession {
+// ---- A job with one voter, while its coordinator ends.
 
 // A job that its ending coordinator has sent to this node (session::TakeOver), until it is certain
 // which node it has named as its successor.
@@ -124,22 +146,23 @@ namespace elastic::succession {
 class OfferedJob {
  public:
   // An error: the record cannot be continued. `self`: this node.
-  static Result<OfferedJob> create(const StartCoordinator& start, const NodeId& self, Instant now);
+  static Result<OfferedJob> create(const succession::StartCoordinator& start, const NodeId& self,
+                                   Instant now);
 
-  const StartCoordinator& start() const { return start_; }
+  const succession::StartCoordinator& start() const { return start_; }
   const NodeId& self() const { return self_; }
   // The record has no other node.
   bool is_alone() const { return is_alone_; }
   // A node with this in its hello was sent here by the ending coordinator.
-  bool is_named_by(const std::optional<Successor>& successor) const {
-    return successor == Successor{start_.lineage, start_.term};
+  bool is_named_by(const std::optional<succession::Successor>& successor) const {
+    return successor == succession::Successor{start_.lineage, start_.term};
   }
 
  private:
-  OfferedJob(const StartCoordinator& start, const NodeId& self, bool is_alone)
+  OfferedJob(const succession::StartCoordinator& start, const NodeId& self, bool is_alone)
       : start_(start), self_(self), is_alone_(is_alone) {}
 
-  StartCoordinator start_;
+  succession::StartCoordinator start_;
   NodeId self_;
   bool is_alone_ = false;
 };
@@ -153,19 +176,17 @@ class NamedSuccessor {
  public:
   // A process has named it. `is_from_coordinator`: the one that ends. Returns the address to go to:
   // a later successor's that was named before, if there is one.
-  std::string note(const Successor& successor, const std::string& address,
+  std::string note(const succession::Successor& successor, const std::string& address,
                    bool is_from_coordinator);
   // A coordinator has answered.
   void reset() { *this = {}; }
-  const std::optional<Successor>& successor() const { return successor_; }
+  const std::optional<succession::Successor>& successor() const { return successor_; }
 
  private:
-  std::optional<Successor> successor_;
+  std::optional<succession::Successor> successor_;
   std::string address_;
   bool is_from_coordinator_ = false;
 };
-
-}  // namespace elastic::succession
 
 // A node of a job with one voter whose coordinator ends before the job: whether this node runs the
 // coordinator from then on, and where it looks for that otherwise.
@@ -175,11 +196,6 @@ class NamedSuccessor {
 // coordinator if the connection breaks, and repeats the answer. It runs the job when it is named
 // (OfferedJob). If it cannot learn that within store_grace, the session has lost the coordinator
 // like any other one, and the job runs elsewhere or has ended.
-//
-// Pure. Not thread-safe.
-
-namespace elastic::core {
-
 class HandOverMember {
  public:
   // What the owner does about the job that it keeps.
@@ -237,7 +253,7 @@ class HandOverMember {
   bool is_running_ = false;
   bool is_left_ = false;
   bool is_wait_logged_ = false;
-  succession::NamedSuccessor named_;
+  NamedSuccessor named_;
 };
 
 }  // namespace elastic::core

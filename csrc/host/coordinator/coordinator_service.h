@@ -189,7 +189,7 @@ class CoordinatorService {
   // Jobs that this process coordinated: their nodes are directed to the successor.
   std::map<std::string, succession::Incumbent, std::less<>> moved_;
   // The host's job, before this process may coordinate it.
-  std::optional<succession::OfferedJob> offer_;
+  std::optional<core::OfferedJob> offer_;
   std::function<void()> on_named_;
   // Elected coordinators that run elsewhere, of jobs that this process does not coordinate.
   succession::AnnouncedCoordinators announced_;

@@ -53,7 +53,7 @@ Status CoordinatorService::succeed(const succession::StartCoordinator& start, co
 
 Result<bool> CoordinatorService::keep_offer(const succession::StartCoordinator& start,
                                             const NodeId& self, std::function<void()> on_named) {
-  auto offer = succession::OfferedJob::create(start, self, loop_.now());
+  auto offer = core::OfferedJob::create(start, self, loop_.now());
   if (!offer.ok()) return offer.status();
   offer_ = *std::move(offer);
   on_named_ = std::move(on_named);
@@ -65,7 +65,7 @@ Result<bool> CoordinatorService::keep_offer(const succession::StartCoordinator& 
 
 void CoordinatorService::begin_offer() {
   if (!offer_) return;
-  const succession::OfferedJob offer = *std::exchange(offer_, std::nullopt);
+  const core::OfferedJob offer = *std::exchange(offer_, std::nullopt);
   (void)succeed(offer.start(), offer.self());  // OfferedJob has restored the record before
 }
 

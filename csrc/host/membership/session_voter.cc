@@ -88,10 +88,10 @@ void SessionVoter::coordinator_absent(const std::string& address, bool says_so) 
 }
 
 void SessionVoter::session_connected() {
-  if (keeper_ == nullptr) return;
-  watch_.connected(loop_->now());
+  const bool is_recorded = keeper_ != nullptr;
+  watch_.connected(is_recorded, loop_->now());
   await_loss();
-  feed(succession::IncumbentReturned{});
+  if (is_recorded) feed(succession::IncumbentReturned{});
 }
 
 // It may have been silent for so long that it counted as lost, and answer on the old connection.
@@ -131,7 +131,7 @@ void SessionVoter::session_opened(std::uint64_t incarnation, std::uint64_t term,
     report_coordinator({.address = address, .lineage = {}, .term = term, .voters = {}});
   }
   carry_out(hand_over_.connected(watch_.is_last(incarnation)));
-  if (watch_.opened(incarnation)) feed(succession::IncumbentReturned{});
+  if (watch_.opened(incarnation, loop_->now())) feed(succession::IncumbentReturned{});
   await_loss();
 }
 

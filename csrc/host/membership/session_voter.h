@@ -69,7 +69,8 @@ class SessionVoter {
   const RecordKeeper* keeper() const { return keeper_; }
   // No coordinator of the job is at the address: the process there says so, or none listens.
   void coordinator_absent(const std::string& address, bool says_so);
-  // A process has answered as a coordinator, perhaps of a different job.
+  // There is a connection to a process that has answered as a coordinator, perhaps of a different
+  // job.
   void session_connected();
   // Gives the office of this process back and calls `done`. REQUIRES: keeper() != nullptr
   void release(std::function<void()> done) { keeper_->release(std::move(done)); }

@@ -151,6 +151,7 @@ void SimSession::listen(const std::shared_ptr<SimLink>& link) {
         receive(message);
       } else if (from == attempt_) {
         const auto old = std::exchange(link_, std::exchange(attempt_, nullptr));
+        watch_.connected(false, clock_->now());
         feed(Machine::Connected{});
         if (old != nullptr) old->close(Side::kAgent);
       }
@@ -181,7 +182,8 @@ void SimSession::receive(const SimLink::Message& message) {
   if (has_returned && world_->has_succession()) world_->returned(*agent_);
   if (const auto* hello = std::get_if<SimLink::HelloReply>(&message)) {
     leaving_.clear();
-    if (watch_.opened(hello->incarnation) && world_->has_succession()) world_->returned(*agent_);
+    const bool is_back = watch_.opened(hello->incarnation, clock_->now());
+    if (is_back && world_->has_succession()) world_->returned(*agent_);
     feed(Machine::HelloReceived{hello->incarnation, hello->time, hello->term});
   } else if (const auto* incumbent = std::get_if<session::Incumbent>(&message)) {
     if (incumbent->displaced) {

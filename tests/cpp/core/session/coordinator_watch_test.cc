@@ -29,8 +29,8 @@ class CoordinatorWatchTest : public ::testing::Test {
     return watch_.tick(now_);
   }
   void open(std::uint64_t incarnation = 1) {
-    watch_.active(now_);
-    watch_.opened(incarnation);
+    watch_.connected(false, now_);
+    watch_.opened(incarnation, now_);
   }
 
   Instant now_ = Instant(1h);
@@ -69,7 +69,7 @@ TEST_F(CoordinatorWatchTest, FurtherConnectionsThatEndDoNotPostponeTheLoss) {
 TEST_F(CoordinatorWatchTest, AResumedSessionIsNotLost) {
   open();
   watch_.closed(settings(), 0ms, now_);
-  EXPECT_FALSE(watch_.opened(1)) << "it was not lost";
+  EXPECT_FALSE(watch_.opened(1, now_)) << "it was not lost";
   EXPECT_FALSE(watch_.next_deadline());
   EXPECT_FALSE(watch_.is_closed());
 }
@@ -105,7 +105,39 @@ TEST_F(CoordinatorWatchTest, AProcessReturnsOnANewConnectionUnlessItIsAnotherOne
     EXPECT_TRUE(is_lost_after(50ms));
     EXPECT_FALSE(watch_.active(now_)) << "the connection may lead to any process";
     EXPECT_EQ(watch_.is_last(next), next == 1);
-    EXPECT_EQ(watch_.opened(next), next == 1);
+    EXPECT_EQ(watch_.opened(next, now_), next == 1);
+  }
+}
+
+// The node has no coordinator yet, or the last one was silent, so that it connected once more.
+TEST_F(CoordinatorWatchTest, AConnectionWithoutAReplySaysNothingOfTheCoordinator) {
+  for (const bool has_coordinator : {false, true}) {
+    SCOPED_TRACE(has_coordinator);
+    watch_ = {};
+    if (has_coordinator) open();
+    const Instant last = now_;
+    watch_.silent(settings());
+    watch_.connected(false, now_);
+    now_ += 1s;
+    EXPECT_FALSE(watch_.active(now_)) << "it was refused";
+    watch_.closed(settings(), 0ms, now_);
+    EXPECT_FALSE(watch_.is_closed());
+    EXPECT_EQ(watch_.next_deadline().has_value(), has_coordinator);
+    if (!has_coordinator) continue;
+    EXPECT_TRUE(is_lost_after(4s)) << "by its silence";
+    EXPECT_EQ(watch_.end(now_).cause, Cause::kSilent);
+    EXPECT_EQ(watch_.end(now_).at, last);
+  }
+}
+
+TEST_F(CoordinatorWatchTest, OneThatWasSilentReturnsOnANewConnectionUnlessItIsAnotherOne) {
+  for (const std::uint64_t next : {1, 2}) {
+    open();
+    watch_.silent(settings());
+    EXPECT_TRUE(is_lost_after(5s));
+    watch_.connected(false, now_);
+    EXPECT_FALSE(watch_.active(now_)) << "the connection may lead to any process";
+    EXPECT_EQ(watch_.opened(next, now_), next == 1);
   }
 }
 
@@ -130,11 +162,11 @@ TEST_F(CoordinatorWatchTest, TheProcessOfTheRecordIsJudgedFromItsConnectionOn) {
     open();
     watch_.closed(settings(), 0ms, now_);
     if (is_lost) EXPECT_TRUE(is_lost_after(50ms));
-    watch_.connected(now_);
+    watch_.connected(true, now_);
     EXPECT_FALSE(watch_.next_deadline());
     watch_.silent(settings());
     EXPECT_TRUE(is_lost_after(5s));
-    watch_.connected(now_);
+    watch_.connected(true, now_);
     watch_.closed(settings(), 0ms, now_);
     EXPECT_TRUE(is_lost_after(50ms));
   }
@@ -148,6 +180,27 @@ TEST_F(CoordinatorWatchTest, TheCauseIsThatOfTheLossUntilTheJobHasACoordinator) 
   watch_.settled();
   EXPECT_EQ(watch_.end(now_).cause, Cause::kHandedOver);
   EXPECT_EQ(watch_.end(now_).at, now_);
+}
+
+// No record names the coordinator, so that no message settles the loss.
+TEST_F(CoordinatorWatchTest, ACauseIsNotThatOfALossThatIsOver) {
+  open();
+  watch_.closed(settings(), 0ms, now_);
+  open();
+  now_ += 1h;
+  watch_.active(now_);
+  const Instant last = now_;
+  watch_.silent(settings());
+  EXPECT_TRUE(is_lost_after(5s));
+  EXPECT_EQ(watch_.end(now_).cause, Cause::kSilent);
+  EXPECT_EQ(watch_.end(now_).at, last);
+  EXPECT_TRUE(watch_.active(now_));
+  watch_.closed(settings(), 0ms, now_);
+  EXPECT_EQ(watch_.end(now_).cause, Cause::kClosed);
+  open(2);
+  EXPECT_EQ(watch_.end(now_).cause, Cause::kClosed) << "for the report that follows";
+  watch_.handed_over(now_);
+  EXPECT_EQ(watch_.end(now_).cause, Cause::kHandedOver);
 }
 
 TEST_F(CoordinatorWatchTest, ANodeThatJoinsAnotherJobHasLostNobody) {

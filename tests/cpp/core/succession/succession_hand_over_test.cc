@@ -13,6 +13,8 @@
 namespace elastic::succession {
 namespace {
 
+using core::OfferedJob;
+
 KnownNode known(const reg::Voter& voter, const std::string& host) {
   return {.node = voter.node, .voter_address = voter.address, .host = host, .is_connected = true};
 }
