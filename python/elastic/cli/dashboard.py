@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from elastic import observe
-from elastic.cli import local_jobs, stacks, subcommand_parser, subcommands
+from elastic.cli import local_jobs, stacks, subcommands
 from elastic.cli.options import PROGRAM
 from elastic.errors import ConfigError, RendezvousError
 from elastic.text import is_loopback, split_endpoint
@@ -51,7 +51,7 @@ _HEADERS = {
 
 
 def parser() -> argparse.ArgumentParser:
-    made = subcommand_parser.Parser(
+    made = subcommands.Parser(
         prog=f"{PROGRAM} dashboard",
         description="Serves a web page with the rounds, incidents, nodes and ranks of a running "
         "job. It cannot change the job; on loopback it can show the stacks of the workers.",

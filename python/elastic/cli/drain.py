@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 
-from elastic.cli import console, local_jobs, subcommand_parser, subcommands
+from elastic.cli import console, local_jobs, subcommands
 from elastic.cli.options import PROGRAM
 from elastic.constants import DEFAULT_DRAIN_TIMEOUT_S
 from elastic.errors import RendezvousError, RendezvousUnavailable
@@ -26,7 +26,7 @@ REPLY_MARGIN_S = 10.0
 
 
 def parser() -> argparse.ArgumentParser:
-    made = subcommand_parser.Parser(
+    made = subcommands.Parser(
         prog=f"{PROGRAM} drain",
         description="Stops all ranks of a running job at one step: should_stop() of "
         "elastic.worker returns True there, the ranks save their state and exit, and the job ends "

@@ -37,7 +37,6 @@ ECHO_S = 1.0
 # For the result of a failed job. They are loaded while the workers run.
 _MODULES_AFTER = (
     "elastic._files",
-    "elastic.cli.paint",
     "elastic.cli.report",
     "elastic.cli.result_json",
 )
@@ -438,10 +437,10 @@ class Launcher:
         if any(failure.stderr_tail for failure in result.failures.values()):
             self._console.write("")  # the last line that was copied may have no end
         try:
-            from elastic.cli import paint, report
+            from elastic.cli import messages, report
 
             text = report.format_report(job.name, result, _is_output_shown(job))
-            self._say(paint.screen(text) if paint.is_on(os.environ) else text)
+            self._say(messages.screen(text, os.environ))
         except (ImportError, OSError) as error:
             self._say(f"{job.name} failed: {result.message} (there is no report: {error})")
 

@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from elastic.cli import subcommand_parser, subcommands
+from elastic.cli import subcommands
 from elastic.cli.options import PROGRAM
 from elastic.errors import ConfigError, RendezvousError
 
@@ -19,7 +19,7 @@ they continue as well: then two jobs run from the same checkpoint and write the 
 
 
 def parser() -> argparse.ArgumentParser:
-    made = subcommand_parser.Parser(
+    made = subcommands.Parser(
         prog=f"{PROGRAM} override",
         description="Continues a job that has lost the majority of its voters for good, so that "
         "no coordinator can be elected: one of the remaining voters runs the coordinator from "
