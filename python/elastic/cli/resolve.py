@@ -298,10 +298,10 @@ def _worker_cpus(
 ) -> Sequence[Sequence[int]]:
     if not line.text("numa-binding"):
         return [()] * nproc
-    from elastic._host import binding, numa
+    from elastic._host import numa
 
     mode = choice(line, "numa-binding")
-    cpus = binding.worker_cpus(mode, nproc, environ, interpreter)
+    cpus = numa.worker_cpus(mode, nproc, environ, interpreter)
     bound = (f"local rank {rank} on {numa.format_cpus(own)}" for rank, own in enumerate(cpus))
     notes.append((LOG_LEVELS["INFO"], f"CPUs of the workers: {', '.join(bound)}"))
     return cpus

@@ -14,7 +14,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from elastic import _environment
-from elastic._host import binding
+from elastic._host import numa
 from elastic.multiprocessing import signals
 from elastic.multiprocessing.errors.child_failed_error import record
 from elastic.multiprocessing.errors.error_handler import get_error_handler
@@ -107,7 +107,7 @@ class MultiprocessContext(PContext):
 
     def _start(self) -> None:
         environment = _environment.inherited() | self.envs.get(0, {})
-        cpus = binding.worker_cpus(self._numa_options, self.nprocs, environment, sys.executable)
+        cpus = numa.worker_cpus(self._numa_options, self.nprocs, environment, sys.executable)
         for rank in range(self.nprocs):
             ours, theirs = self._context.Pipe()
             starter: Any = os.getpid()

@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import Any
 
 from elastic import _environment
-from elastic._host import binding
+from elastic._host import numa
 from elastic.multiprocessing.logs_specs import LogsSpecs
 from elastic.multiprocessing.process_context import PContext
 from elastic.multiprocessing.subprocess_handler import SubprocessHandler, get_subprocess_handler
@@ -42,9 +42,9 @@ class SubprocessContext(PContext):
 
     def _start(self) -> None:
         environment = _environment.inherited() | self.envs.get(0, {})
-        cpus = binding.worker_cpus(self._numa_options, self.nprocs, environment, sys.executable)
+        cpus = numa.worker_cpus(self._numa_options, self.nprocs, environment, sys.executable)
         for rank in range(self.nprocs):
-            with binding.bound(cpus[rank]):
+            with numa.bound(cpus[rank]):
                 outputs = self.stdouts.get(rank), self.stderrs.get(rank)
                 handler = get_subprocess_handler(
                     self._program, self.args[rank], self.envs[rank], *outputs, rank

@@ -256,10 +256,10 @@ def cpu_binding(
         return given
     if spec.numa_options is None:
         return [()] * spec.local_world_size
-    from elastic._host import binding
+    from elastic._host import numa
 
     interpreter = environment.get("PYTHON_EXEC") or sys.executable
-    return binding.worker_cpus(spec.numa_options, spec.local_world_size, environment, interpreter)
+    return numa.worker_cpus(spec.numa_options, spec.local_world_size, environment, interpreter)
 
 
 def function_calls(spec: WorkerSpec) -> FunctionCalls | None:
