@@ -81,7 +81,7 @@ SUBJECT_INCLUDES = {
 # Python packages and modules, each with the modules of this project that it may import.
 _BASE = (
     *("_C", "_data", "_environment", "_files", "_lazy", "_local_jobs", "_plug_in", "_torch_bases"),
-    *("_writer", "constants", "errors"),
+    *("constants", "errors"),
 )
 PYTHON_IMPORTS: dict[str, tuple[str, ...]] = {
     "_data": (),
@@ -97,7 +97,6 @@ PYTHON_IMPORTS: dict[str, tuple[str, ...]] = {
     "_torch_nccl": ("_environment", "worker"),
     "_torch_state": ("_torch_transfer",),
     "_torch_transfer": (),
-    "_writer": (),
     "constants": (),
     "errors": ("_C",),
     "torch": ("_C", "_lazy", "errors", "torch_membership"),
@@ -130,7 +129,7 @@ PYTHON_IMPORTS: dict[str, tuple[str, ...]] = {
         "events",
         "metrics",
     ),
-    "events": ("_files", "_writer", "errors"),
+    "events": ("errors",),
     "metrics": ("_plug_in",),
     "timer": ("_lazy", "_plug_in"),
     "numa": (),

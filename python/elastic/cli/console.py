@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sys
 
-from elastic._writer import Writer
+from elastic._files import Writer
 
 STDERR = 2
 FLUSH_TIMEOUT_S = 30.0  # at the end, for a console that blocks

@@ -35,11 +35,7 @@ RESOLVE_PAUSE_MAX_S = 5.0
 # After a signal that asks for a drain, how long the same signal is taken for an echo of it.
 ECHO_S = 1.0
 # For the result of a failed job. They are loaded while the workers run.
-_MODULES_AFTER = (
-    "elastic._files",
-    "elastic.cli.report",
-    "elastic.cli.result_json",
-)
+_MODULES_AFTER = ("elastic.cli.report", "elastic.cli.result_json")
 # As in elastic._C, whose import may have failed.
 EXIT_INTERNAL = 70
 EXIT_CANNOT_LOG = 74
@@ -244,9 +240,9 @@ class Launcher:
 
     def _write_file(self, path: str, write: Callable[[], None]) -> None:
         """Signals have handlers meanwhile, so that a call that blocks would never end."""
-        try:
-            from elastic import _files
+        from elastic import _files
 
+        try:
             _files.within(self._file_timeout, write)
         except (ImportError, OSError) as error:
             self._say(f"cannot write {path}: {getattr(error, 'strerror', None) or error}")
