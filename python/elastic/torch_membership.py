@@ -39,11 +39,8 @@ from torch.utils.data import DistributedSampler
 from elastic import (
     _environment,
     _torch_batches,
-    _torch_checks,
-    _torch_meeting,
-    _torch_nccl,
+    _torch_groups,
     _torch_state,
-    _torch_transfer,
     worker,
 )
 from elastic._torch_batches import GlobalBatches
@@ -160,7 +157,7 @@ class TrainingMembership:
             raise ValueError(f"the first step is {start}: expected 0 or more")
         self._members = worker.membership()
         is_in_place = self._members.supported
-        _torch_checks.check(model, (optimizer, *also.values()), backend, is_in_place)
+        _torch_groups.check(model, (optimizer, *also.values()), backend, is_in_place)
         self.module = model
         self.optimizer = optimizer
         self.step = start
@@ -185,8 +182,8 @@ class TrainingMembership:
         self._updates = 0  # of the parameters, in the body of the current step
         self._is_updating = False  # an update has begun, and may be made in part
         self._buffers: dict[str, torch.Tensor] = {}  # at its beginning, if NCCL may spoil them
-        self._device = _torch_checks.device_of(model)
-        self._nccl: _torch_nccl.Groups | None = None
+        self._device = _torch_groups.device_of(model)
+        self._nccl: _torch_groups.NcclGroups | None = None
         self._uses_nccl = is_in_place and "nccl" in backend
         self._hooks: list[Any] = []
         self._callbacks: list[Callable[[Change | None], object]] = []
@@ -266,11 +263,13 @@ class TrainingMembership:
             self._hooks.append(one.register_step_post_hook(self._end_update))
         if self._uses_nccl:
             whole = self._timeout or distributed_c10d.default_pg_nccl_timeout
-            self._nccl = _torch_nccl.Groups(self._members, self._device, whole.total_seconds())
+            self._nccl = _torch_groups.NcclGroups(
+                self._members, self._device, whole.total_seconds()
+            )
         try:
             if self._members.awaits_round:
                 if not self._uses_nccl:
-                    _torch_meeting.try_round()
+                    _torch_groups.try_round()
                 self._members.next_round()
             self._form(None)
         except BaseException:
@@ -455,7 +454,7 @@ class TrainingMembership:
         if not _environment.get("RANK"):
             return  # one process, which no launcher started
         timeout = {} if self._timeout is None else {"timeout": self._timeout}
-        store, rank, world_size = _torch_meeting.next_store(
+        store, rank, world_size = _torch_groups.next_store(
             self._members, self._timeout or dist.default_pg_timeout
         )
         self._owns_group = True
@@ -534,7 +533,7 @@ class TrainingMembership:
     def _transfer(self, transfer: _torch_state.Transfer) -> None:
         is_receiver = self.rank in transfer.receivers
         own = self._state.taken(transfer.is_whole) if self.rank == transfer.source else None
-        received = _torch_transfer.broadcast(
+        received = _torch_state.broadcast(
             own, transfer.source, is_receiver, self._device, self._wire, self.confirm
         )
         if is_receiver:

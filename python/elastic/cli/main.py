@@ -355,7 +355,7 @@ class Launcher:
     ) -> RunResult:
         """Runs the job with a rendezvous handler, or log files, of another distribution."""
         from elastic.agent.server.handler_elastic_agent import HandlerElasticAgent
-        from elastic.agent.server.later import Later
+        from elastic.agent.server.native_elastic_agent import Later
         from elastic.cli.config import ONE_NODE
         from elastic.multiprocessing.logs_specs import DefaultLogsSpecs, plugged_in
         from elastic.rendezvous.api import shut_down

@@ -15,8 +15,12 @@ from elastic import _C
 from elastic._plug_in import registered
 from elastic.constants import SHARED
 from elastic.errors import ConfigError, StoreError
-from elastic.rendezvous.api import RendezvousBackend, RendezvousParameters
-from elastic.rendezvous.errors import RendezvousConnectionError, RendezvousStateError
+from elastic.rendezvous.api import (
+    RendezvousBackend,
+    RendezvousConnectionError,
+    RendezvousParameters,
+    RendezvousStateError,
+)
 from elastic.text import split_endpoint
 
 TCP_STORE_PORT = 29400

@@ -18,13 +18,13 @@ from elastic.constants import COORDINATED, COORDINATOR_PORT, SHARED
 from elastic.errors import ConfigError, RendezvousClosed
 from elastic.rendezvous import backends, token
 from elastic.rendezvous.api import (
+    RendezvousGracefulExitError,
     RendezvousHandler,
     RendezvousInfo,
     RendezvousParameters,
     RendezvousStoreInfo,
     ServedRound,
 )
-from elastic.rendezvous.errors import RendezvousGracefulExitError
 from elastic.rendezvous.keys import Keys, read_values
 from elastic.text import split_endpoint, split_endpoints
 

@@ -30,7 +30,7 @@ from elastic.errors import ConfigError, ElasticError, NodeFault, fault_of
 from elastic.events import Event
 from elastic.metrics import prof
 from elastic.multiprocessing.signals import SignalException
-from elastic.rendezvous.errors import RendezvousGracefulExitError
+from elastic.rendezvous.api import RendezvousGracefulExitError
 
 logger = logging.getLogger(__name__)
 
