@@ -41,14 +41,14 @@ def replace(path: str, data: bytes) -> None:
 
 
 def _replaceable(path: str) -> str:
-    """The file that may be renamed over; "": the path must be written in place."""
+    """The file that may be replaced by a rename; "" if the path must be written in place."""
     try:
         found = os.stat(path)
     except FileNotFoundError:
         return "" if os.path.islink(path) else path
     if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1 or found.st_uid != os.geteuid():
         return ""
-    # /dev/stdout is an open file, whose path says nothing.
+    # /dev/stdout is an open file: its path does not show which.
     target = os.path.realpath(path)
     is_same = not _is_descriptor(path) and os.path.samestat(os.lstat(target), found)
     return target if is_same else ""
@@ -176,7 +176,7 @@ class Writer:
         self._flushed.acquire()
 
     def put(self, data: bytes) -> bool:
-        """False: too much waits to be written, and the data are dropped."""
+        """Returns False, and drops the data, if too much waits to be written."""
         if self._queued - self._written + len(data) > QUEUED_BYTES_MAX:
             return False
         self._queued += len(data)
@@ -189,7 +189,7 @@ class Writer:
         return True
 
     def flush(self, timeout: float) -> bool:
-        """Waits up to ``timeout`` until all data are written: whether they are. Put none later."""
+        """Waits up to ``timeout``; returns whether all data are written. Put none afterwards."""
         if not self._is_started:
             return True
         self._queue.put(None)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 import torch.distributed as dist
 
-# Of larger tensors columns of words are summed where they are.
+# The digest of a larger tensor is made from the sums of its columns, on its device.
 _COPIED_BYTES = 1 << 14
 _COLUMNS = 1 << 9
 _BUCKET_BYTES = 64 << 20  # of a state that is sent

@@ -1,7 +1,7 @@
 """Runs a program that uses torch's launcher, with elastic in its place.
 
 ``python -m elastic.torchrun NAME [ARGUMENT ...]`` is ``python -m NAME [ARGUMENT ...]``, or the
-installed command NAME, in a process where the modules of torch's launcher are those of elastic::
+installed command NAME, in a process where elastic's modules replace those of torch's launcher::
 
     python -m elastic.torchrun accelerate launch --multi_gpu --num_processes 8 train.py
 

@@ -22,7 +22,7 @@ class OutputError(Exception):
 
 
 def show(text: str) -> None:
-    """Writes the result of a command to stdout; "": what other modules have printed.
+    """Writes the result of a command to stdout; with "" flushes what other modules have printed.
 
     Raises OutputError, and BrokenPipeError if its reader has closed the pipe, as in ``… | head``.
     """

@@ -113,7 +113,7 @@ class Feed:
 
 
 class Stacks:
-    """The stacks of the job's workers, by one request at a time however many pages ask."""
+    """The stacks of the job's workers; all pages share one request at a time."""
 
     def __init__(self, fetch: Callable[[], str], clock: Callable[[], float]) -> None:
         self._fetch, self._clock = fetch, clock
@@ -196,7 +196,7 @@ def application(
             return response
 
     async def collect(request: web.Request) -> web.Response:
-        """A page of another site cannot set the header: its browser would ask here first."""
+        """Requires a header that a page of another site cannot set without a preflight request."""
         if job_stacks is None:
             text = f"only on loopback; run {PROGRAM} stacks"
             return web.Response(text=text, status=403, headers=_HEADERS)

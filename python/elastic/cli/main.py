@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 RESOLVE_PAUSE_S = 0.1
 RESOLVE_PAUSE_MAX_S = 5.0
-# After a signal that asks for a drain, how long the same signal is taken for an echo of it.
+# How long after a drain signal the same signal counts as an echo of it.
 ECHO_S = 1.0
 # For the result of a failed job. They are loaded while the workers run.
 _MODULES_AFTER = ("elastic.cli.report", "elastic.cli.result_json")
@@ -44,7 +44,7 @@ EXIT_CANNOT_LOG = 74
 def console_main(parse: Parse | None = None) -> None:
     """Runs the job of ``sys.argv`` and ends the process with the job's exit status.
 
-    ``parse`` creates the configuration; None: that of ``elastic.cli.resolve``.
+    ``parse`` creates the configuration; the default is ``elastic.cli.resolve.parse``.
 
     The agent's signal handlers stay installed until the process has ended: the interpreter is not
     finalized, because a signal during finalization would kill the process.
@@ -102,8 +102,8 @@ def _flush_output(code: int) -> int:
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the job of a command line and returns the exit status.
 
-    In the main thread it installs signal handlers, and restores them at the end; in another one it
-    handles no signal. ``--help`` and ``--version`` raise SystemExit, as in every argparse program.
+    In the main thread it installs signal handlers, and restores them at the end; in other threads
+    it handles no signal. ``--help`` and ``--version`` raise SystemExit, as in argparse programs.
     """
     from elastic.cli import console
 
@@ -178,7 +178,7 @@ class Launcher:
         self.has_plug_ins = False
         self._is_stopping = False
         self._drain_timeout: float | None = None  # None: a signal stops the workers
-        self._drained_at = float("-inf")  # of time.monotonic(): when a signal asked for a drain
+        self._drained_at = float("-inf")  # the time.monotonic() of a signal that requested a drain
         self._result_json = ""
         self._file_timeout = DEFAULT_START_TIMEOUT_S
         self.received: list[int] = []  # signals, the first one first
@@ -213,7 +213,7 @@ class Launcher:
             is_value = isinstance(error, (OSError, OverflowError, UnicodeError))
             if self._agent is not None or not is_value:
                 raise
-            if isinstance(error, BrokenPipeError):  # nobody reads the output of a subcommand
+            if isinstance(error, BrokenPipeError):  # the reader of a subcommand's output has gone
                 return 0
             # A value that no check expects.
             return self._conclude(error, _C.EXIT_USAGE, f"cannot use the options: {error}")
@@ -227,7 +227,7 @@ class Launcher:
         if path:
             result = RunResult(WorkerState.FAILED, exit_code=exit_code, message=message)
             self._write_result(path, "", result)
-        self._say(message)
+        self._write_line(message)
         return exit_code
 
     def _write_result(self, path: str, name: str, result: RunResult) -> None:
@@ -239,13 +239,13 @@ class Launcher:
         self._write_file(path, write)
 
     def _write_file(self, path: str, write: Callable[[], None]) -> None:
-        """Signals have handlers meanwhile, so that a call that blocks would never end."""
+        """In a limited time: while signals have handlers, a blocked call would never end."""
         from elastic import _files
 
         try:
             _files.within(self._file_timeout, write)
         except (ImportError, OSError) as error:
-            self._say(f"cannot write {path}: {getattr(error, 'strerror', None) or error}")
+            self._write_line(f"cannot write {path}: {getattr(error, 'strerror', None) or error}")
 
     def _resolve(self, argv: Sequence[str], parse: Parse | None) -> JobConfig:
         from elastic.cli import resolve
@@ -259,7 +259,7 @@ class Launcher:
 
         begun = time.monotonic()
         pause = RESOLVE_PAUSE_S
-        has_said = False
+        has_reported = False
         while True:
             try:
                 return parse()
@@ -267,10 +267,10 @@ class Launcher:
                 left = begun + error.timeout - time.monotonic()
                 if left <= 0:
                     raise
-                if not has_said:
-                    has_said = True
+                if not has_reported:
+                    has_reported = True
                     until = time.strftime("%H:%M:%S", time.localtime(time.time() + left))
-                    self._say(f"{error}; trying again, gives up at {until}")
+                    self._write_line(f"{error}; trying again, gives up at {until}")
                 time.sleep(min(pause, left))
                 pause = min(2 * pause, RESOLVE_PAUSE_MAX_S)
 
@@ -282,7 +282,7 @@ class Launcher:
         self._console.flush(limit)
 
     def restore(self) -> None:
-        """Undoes the changes of ``run`` in a process that continues."""
+        """Undoes what ``run`` changed in a process that continues."""
         if self._handler is not None:
             import logging
 
@@ -410,10 +410,10 @@ class Launcher:
             self._agent.forward(number)
 
     def _drain(self, number: int, frame: FrameType | None) -> None:
-        """The first signal requests a stop at one step; SIGTERM once more stops the workers."""
+        """The first signal requests a stop at one step; a later SIGTERM stops the workers."""
         limit, self._drain_timeout = self._drain_timeout, None
         if limit is None:
-            # A wrapper passes on the signal that the whole process group has received.
+            # A wrapper forwards the signal that the whole process group has received already.
             is_echo = time.monotonic() < self._drained_at + ECHO_S
             if number == signal.SIGTERM and not is_echo:
                 self._handle(number, frame)
@@ -436,9 +436,9 @@ class Launcher:
             from elastic.cli import messages, report
 
             text = report.format_report(job.name, result, _is_output_shown(job))
-            self._say(messages.screen(text, os.environ))
+            self._write_line(messages.screen(text, os.environ))
         except (ImportError, OSError) as error:
-            self._say(f"{job.name} failed: {result.message} (there is no report: {error})")
+            self._write_line(f"{job.name} failed: {result.message} (there is no report: {error})")
 
     def _pass_on(self, result: RunResult, path: str) -> None:
         from elastic.multiprocessing.errors import evidence
@@ -457,7 +457,7 @@ class Launcher:
 
         self._console.write("".join(traceback.format_exception(error)).rstrip("\n"))
 
-    def _say(self, text: str) -> None:
+    def _write_line(self, text: str) -> None:
         from elastic.cli.options import PROGRAM
 
         self._console.write(f"{PROGRAM}: {text}")

@@ -39,7 +39,7 @@ class _ConsoleHandler(logging.Handler):
 
 
 def log_to(console: Console, level: int, *, as_records: bool) -> logging.Handler | None:
-    """Sends log records to the console; None if the program has handlers of its own.
+    """Sends log records to the console; returns None if the program has its own handlers.
 
     ``as_records``: with time, level and the job's state, for log files; else plain lines.
     """

@@ -80,7 +80,7 @@ def add_job(parser: Parser) -> None:
 
 
 def add_seconds(parser: Parser, flag: str, default: float, help: str) -> None:
-    """Adds an option for a duration, which is checked as those of the launcher are."""
+    """Adds an option for a duration, with the checks of the launcher's options."""
 
     def checked(text: str) -> float:
         try:

@@ -64,7 +64,7 @@ class LaunchError(ElasticError):
 
 @dataclass
 class LaunchConfig:
-    """torch's fields in torch's order, then those of elastic.
+    """torch's fields in torch's order, then elastic's own.
 
     ``warm``, ``preload``: as ``--warm`` and ``--preload`` (docs/warm-workers.md).
     """
@@ -266,7 +266,7 @@ def _is_single(config: LaunchConfig) -> bool:
 
 
 def _static_master(config: LaunchConfig) -> tuple[str | None, int | None]:
-    """Where the workers of a job of one node meet, if its static endpoint says so."""
+    """The address of the workers' store for a job of one node, if it has a static endpoint."""
     if config.rdzv_backend != "static" or not config.rdzv_endpoint:
         return None, None
     host, port = split_endpoint(config.rdzv_endpoint, "rdzv_endpoint")

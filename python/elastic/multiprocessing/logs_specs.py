@@ -51,7 +51,7 @@ def plugged_in(name: str) -> type[LogsSpecs]:
 
 
 def is_default(specs: object) -> bool:
-    """Whether the native agent can create the files: ``reify`` is that of DefaultLogsSpecs."""
+    """Whether the native agent can create the files: ``reify`` is not overridden."""
     return isinstance(specs, DefaultLogsSpecs) and type(specs).reify is DefaultLogsSpecs.reify
 
 
@@ -203,7 +203,7 @@ class DefaultLogsSpecs(LogsSpecs):
         return dest
 
     def _attempt_dir(self, env: Mapping[str, str]) -> str:
-        """The directory of the next start, however often a program asks for it before.
+        """The directory of the next start; repeated calls before it return the same one.
 
         A start that was not a restart does not overwrite an earlier one.
         """

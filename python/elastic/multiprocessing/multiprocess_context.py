@@ -155,7 +155,7 @@ class MultiprocessContext(PContext):
         del self._answers[rank]
 
     def _awaited(self) -> list[Any]:
-        # Not by exitcode: one that has ended since _exit_codes() must end the wait.
+        # Not by exitcode: a process that has ended since _exit_codes() must end the wait.
         return [*(process.sentinel for process in self._running), *self._answers.values()]
 
     def pids(self) -> dict[int, int]:

@@ -127,11 +127,11 @@ class PContext(ABC):
 
     @abstractmethod
     def _exit_codes(self) -> dict[int, int | None]:
-        """Those of all processes by local rank, as of ``subprocess``; None: it runs."""
+        """The exit code of each process by local rank, as in ``subprocess``; None: it runs."""
 
     @abstractmethod
     def _awaited(self) -> list[Any] | None:
-        """Objects that become readable when ``_poll`` should be called again; None: poll."""
+        """Objects that become readable when ``_poll`` should be called again; None to poll."""
 
     @abstractmethod
     def _close(self, death_sig: signal.Signals, timeout: float) -> None:

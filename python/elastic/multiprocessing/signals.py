@@ -108,8 +108,8 @@ def stopping(
 ) -> Iterator[Sequence[int]]:
     """Calls ``stop`` for these signals during the block, in the main thread; yields the received.
 
-    A signal that is ignored stays so; with ``keeps_own`` a handler of the program stays, too. In
-    such a block another one has no effect.
+    An ignored signal stays ignored; with ``keeps_own`` a handler of the program stays, too. Nested
+    blocks have no effect.
     """
     global _is_in_block, _owner
     received: list[int] = []
@@ -159,7 +159,7 @@ def end_with(parent: int) -> None:
 
 
 def end_with_writer(pipe: Connection) -> None:
-    """Makes the kernel kill this process when no process has the pipe open for writing any more."""
+    """Makes the kernel kill this process when the last process that can write to the pipe ends."""
     descriptor = pipe.fileno()
     fcntl.fcntl(descriptor, fcntl.F_SETOWN, os.getpid())
     fcntl.fcntl(descriptor, fcntl.F_SETSIG, signal.SIGKILL)  # in place of SIGIO

@@ -195,11 +195,11 @@ class DynamicRendezvousHandler(RendezvousHandler):
             return True
         self._client.set_closed()
         limit = self._settings.timeout.close.total_seconds()
-        was_heard = self._client.leave("the handler was shut down", limit)
+        is_acknowledged = self._client.leave("the handler was shut down", limit)
         self._closing()
         self._client = None
         self._record("shutdown", "left the rendezvous", "SUCCEEDED")
-        return was_heard
+        return is_acknowledged
 
     def _record(
         self, method: str, message: str, state: str = "RUNNING", rank: int | None = None
@@ -258,7 +258,7 @@ def create(params: RendezvousParameters) -> RendezvousHandler:
 
 
 def _keys(params: RendezvousParameters) -> Keys:
-    """The settings, parsed like those of the command line."""
+    """The settings, parsed as on the command line."""
     given = {key: str(value) for key, value in params.config.items() if value is not None}
     keys = read_values(given, "the rendezvous settings", params.backend, is_ours=True)
     for note in keys.notes:

@@ -36,7 +36,7 @@ _OTHERS = (
     "witness",
 )  # fmt: skip
 
-# Of a job that is found at an endpoint.
+# Keys for a job that is found at an endpoint.
 _VOTERS = ("voters", "witness", "override_timeout", "is_host")
 
 KNOWN = (*_TIMINGS, *_KEEP_ALIVE, *_OTHERS, *_WITHOUT_EFFECT, *_ETCD)

@@ -77,7 +77,7 @@ def children(pid: int) -> list[int]:
 
 
 class LeftoverProcesses(AssertionError):
-    """A job has ended, and processes of it run: no load of the machine explains that."""
+    """A job has ended, but processes of it run: the load of the machine cannot be the cause."""
 
 
 def assert_all_ended(environ: dict[str, str], deadline_s: float = 0.0) -> None:

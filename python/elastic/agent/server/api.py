@@ -184,7 +184,7 @@ class RunResult:
     restart_count: int = 0
     max_restarts: int = 0
     stopped: tuple[int, ...] = ()  # ranks that the agent stopped in the last round
-    # The same on every node. None: the job has one node, or this node did not receive it.
+    # The same on every node. None if the job has one node, or if this node did not receive it.
     job: _C.JobResult | None = None
     # The latest restarts of the job with their phases on this node; docs/observing.md.
     incidents: tuple[Mapping[str, Any], ...] = ()
@@ -251,7 +251,7 @@ def templates(
 def cpu_binding(
     spec: WorkerSpec, environment: Mapping[str, str], given: Sequence[Sequence[int]] | None
 ) -> Sequence[Sequence[int]]:
-    """The CPUs of each local rank, empty for no binding; ``given``: already known."""
+    """The CPUs of each local rank, empty for no binding; ``given`` if they are known already."""
     if given is not None:
         return given
     if spec.numa_options is None:

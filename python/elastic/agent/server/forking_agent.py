@@ -31,7 +31,7 @@ class ForkingElasticAgent(HandlerElasticAgent):
     """``run`` may be called once. ``request_stop`` may be called from a signal handler."""
 
     def __init__(self, spec: WorkerSpec, logs_specs: LogsSpecs | None = None, **more: Any) -> None:
-        """``more``: as of HandlerElasticAgent. The context of the processes binds them to CPUs."""
+        """``more``: as for HandlerElasticAgent. The context of the processes binds them to CPUs."""
         super().__init__(spec, logs_specs, worker_cpus=(), **more)
 
     @staticmethod

@@ -169,7 +169,7 @@ class HandlerElasticAgent(SimpleElasticAgent):
 
     @contextmanager
     def _starting(self) -> Iterator[None]:
-        """Raises a request after the block, when the agent can stop the workers that it starts."""
+        """Defers requests to the end of the block, whose workers the agent can stop only then."""
         self._is_starting = True
         try:
             yield

@@ -280,7 +280,7 @@ class NativeElasticAgent:
         return records.event(state, "AGENT", self._group, total_run_time=total, raw_error=error)
 
     def _has_torch_handlers(self) -> bool:
-        """Modules that the program never imported have no handler that would receive."""
+        """Whether a handler may receive records: none can be set in a module that is not loaded."""
         has_handlers = "elastic.events" in sys.modules or "elastic.metrics" in sys.modules
         return has_handlers or self._group.spec.event_log_handler != "null"
 
@@ -519,7 +519,7 @@ class NativeElasticAgent:
                 failures = evidence.examine(native.failures, keeps_logs=self._keeps_logs)
                 if self._watchdog is not None:
                     evidence.add_timers(failures, self._watchdog.expired())
-        except (ImportError, OSError) as error:  # the job's code and sentence count more
+        except (ImportError, OSError) as error:  # the exit code and the message matter more
             logger.warning("the failures cannot be examined: %s", error)
             message = message or native.failures[0].message
         return RunResult(

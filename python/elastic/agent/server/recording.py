@@ -44,7 +44,7 @@ class Recorder:
         open_timeout: float = OPEN_TIMEOUT_S,
         is_stopped: Callable[[], bool] | None = None,
     ) -> None:
-        """``open_timeout``, ``is_stopped``: as of EventLog."""
+        """``open_timeout``, ``is_stopped``: as for EventLog."""
         self._timeline = Timeline()
         self._sinks: list[Sink] = []
         if event_log:

@@ -68,8 +68,8 @@ def _block(rank: int, failure: ProcessFailure) -> list[str]:
     ending = f"{failure.exitcode} (pid: {failure.pid})"
     if failure.exitcode < 0:
         ending = f"{failure.exitcode} ({failure.signal_name()}) (pid: {failure.pid})"
-    said = failure.traceback or failure.error() or "\n".join(failure.stderr_tail)
-    text = said or failure.message
+    text = failure.traceback or failure.error() or "\n".join(failure.stderr_tail)
+    text = text or failure.message
     if failure.exitcode < 0:
         text = _enriched(text, failure.error_file)
     facts = {
