@@ -85,7 +85,7 @@ _BASE = (
 )
 PYTHON_IMPORTS: dict[str, tuple[str, ...]] = {
     "_data": (),
-    "_environment": (),
+    "_environment": ("constants",),
     "_files": (),
     "_lazy": (),
     "_local_jobs": (),
@@ -144,10 +144,10 @@ PYTHON_IMPORTS: dict[str, tuple[str, ...]] = {
     "launch": ("cli", "run"),
     "control_plane": ("_environment", "multiprocessing", "torch"),
     "run": (
-        *("_environment", "_lazy", "_host", "cli", "launcher", "multiprocessing", "numa"),
-        *("rendezvous", "text"),
+        *("_environment", "_lazy", "_host", "cli", "constants", "launcher", "multiprocessing"),
+        *("numa", "rendezvous", "text"),
     ),
-    "torchrun": (),
+    "torchrun": ("_plug_in",),
     "__main__": ("cli",),
 }
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from elastic import _lazy
 from elastic.cli.main import console_main
+from elastic.constants import STATIC_PORT
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -77,19 +78,17 @@ def parse_min_max_nnodes(nnodes: str) -> tuple[int, int]:
 
 def determine_local_world_size(nproc_per_node: str) -> int:
     """The number of workers for a value of ``--nproc-per-node``; torch is not imported here."""
-    import sys
-
     from elastic import _environment
     from elastic._host import devices
 
     environ = _environment.inherited()
-    interpreter = environ.get("PYTHON_EXEC") or sys.executable
+    interpreter = _environment.interpreter(environ)
     return devices.worker_count(nproc_per_node, environ, interpreter, "nproc_per_node")
 
 
 def get_rdzv_endpoint(args: Namespace) -> str:
     if args.rdzv_backend == "static" and not args.rdzv_endpoint:
-        return f"{args.master_addr}:{args.master_port or 29500}"
+        return f"{args.master_addr}:{args.master_port or STATIC_PORT}"
     return str(args.rdzv_endpoint)
 
 

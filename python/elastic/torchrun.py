@@ -104,9 +104,9 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def _command(name: str) -> Any:
     """The function of an installed command; None: there is none of this name."""
-    from importlib.metadata import entry_points
+    from elastic._plug_in import registered
 
-    found = next(iter(entry_points(group="console_scripts", name=name)), None)
+    found = registered("console_scripts", name)
     return found and found.load()
 
 

@@ -19,7 +19,7 @@ from elastic import observe
 from elastic.cli import local_jobs, stacks, subcommands
 from elastic.cli.options import PROGRAM
 from elastic.errors import ConfigError, RendezvousError
-from elastic.text import is_loopback, split_endpoint
+from elastic.text import is_loopback, join_endpoints, split_endpoint
 
 try:
     from aiohttp import web
@@ -227,9 +227,8 @@ async def _serve(options: argparse.Namespace, host: str, port: int) -> None:
     await runner.setup()
     site = web.TCPSite(runner, host, port)
     await site.start()
-    bound = runner.addresses[0][1]
-    shown = f"[{host}]" if ":" in host else host
-    print(f"{PROGRAM} dashboard: http://{shown}:{bound}/", file=sys.stderr, flush=True)
+    shown = join_endpoints([(host, runner.addresses[0][1])])
+    print(f"{PROGRAM} dashboard: http://{shown}/", file=sys.stderr, flush=True)
     try:
         await observe_job(feed, options.endpoint, options.rdzv_id, options.token_file)
     finally:

@@ -441,16 +441,15 @@ class Launcher:
             self._write_line(f"{job.name} failed: {result.message} (there is no report: {error})")
 
     def _pass_on(self, result: RunResult, path: str) -> None:
+        from elastic.agent.server.api import own_failure
         from elastic.multiprocessing.errors import evidence
 
-        first = next(iter(result.failures.values()), None)
-        cause = result.job
-        if cause is not None and cause.evidence is not None and cause.rank not in result.failures:
-            known = cause.evidence
+        first, cause = own_failure(result), result.job
+        if first is None and cause is not None and (known := cause.evidence) is not None:
             text = known.error or cause.message
             evidence.pass_on_remote(text, known.time, known.output, result.exit_code, path)
-        elif first is not None:
-            evidence.pass_on(first, path)
+        elif result.failures:
+            evidence.pass_on(first or next(iter(result.failures.values())), path)
 
     def report_bug(self, error: BaseException) -> None:
         import traceback

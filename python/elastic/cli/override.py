@@ -33,13 +33,7 @@ def parser() -> argparse.ArgumentParser:
         help="HOST:PORT of the voter port of a remaining node, as shown in its log",
     )
     made.add_argument("--rdzv-id", "--rdzv_id", metavar="ID", required=True, help="the job")
-    made.add_argument(
-        "--token-file",
-        "--token_file",
-        metavar="FILE",
-        default="",
-        help="the file with the token of the job (elastic-launch help security)",
-    )
+    subcommands.add_token_file(made, "the job")
     made.add_argument("--yes", action="store_true", help="do not ask for confirmation")
     subcommands.add_seconds(
         made, "--timeout", 15.0, help="limit for the answer, which takes two seconds"

@@ -69,13 +69,16 @@ def add_job(parser: Parser) -> None:
         default="",
         help="the job, if the coordinator or this host has several",
     )
+    add_token_file(parser, "the job or of its observers")
+
+
+def add_token_file(parser: Parser, whose: str) -> None:
     parser.add_argument(
         "--token-file",
         "--token_file",
         metavar="FILE",
         default="",
-        help="the file with the token of the job or of its observers "
-        "(elastic-launch help security)",
+        help=f"the file with the token of {whose} (elastic-launch help security)",
     )
 
 

@@ -27,12 +27,7 @@ from elastic._plug_in import health_check
 from elastic.agent.server.api import WorkerSpec
 from elastic.agent.server.handler_elastic_agent import HandlerElasticAgent
 from elastic.agent.server.local_elastic_agent import LocalElasticAgent
-from elastic.constants import (
-    COORDINATED,
-    DEFAULT_SHUTDOWN_TIMEOUT_S,
-    DEFAULT_SIGNALS,
-    SIGNALS_VARIABLE,
-)
+from elastic.constants import DEFAULT_SIGNALS, SIGNALS_VARIABLE
 from elastic.errors import ConfigError, ElasticError
 from elastic.multiprocessing import signals
 from elastic.multiprocessing.errors import ChildFailedError
@@ -42,16 +37,10 @@ from elastic.multiprocessing.signals import SignalException
 from elastic.rendezvous import RendezvousParameters, get_rendezvous_handler
 from elastic.rendezvous.api import shut_down
 from elastic.rendezvous.handlers import DynamicRendezvousHandler, check_settings
-from elastic.text import is_loopback, own_address, seconds, split_endpoint
+from elastic.text import is_only_node, own_address, shutdown_timeout, split_endpoint
 
 if TYPE_CHECKING:
     from elastic.agent.server.api import RunResult
-
-SHUTDOWN_TIMEOUT_VARIABLE = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"
-
-
-# Accepted so that programs written for torch run unchanged; a value is reported as unused.
-_UNUSED_FIELDS = ("metrics_cfg",)
 
 
 class LaunchError(ElasticError):
@@ -103,10 +92,7 @@ class LaunchConfig:
         if self.logs_specs is None:
             self.logs_specs = DefaultLogsSpecs()
         if self.shutdown_timeout is None:
-            text = _environment.get(SHUTDOWN_TIMEOUT_VARIABLE, f"{DEFAULT_SHUTDOWN_TIMEOUT_S}")
-            self.shutdown_timeout = seconds(text, SHUTDOWN_TIMEOUT_VARIABLE)
-        if self.shutdown_timeout < 0:
-            raise ConfigError(f"shutdown_timeout is {self.shutdown_timeout}: expected 0 or more")
+            self.shutdown_timeout = shutdown_timeout(_environment.inherited())
 
 
 class elastic_launch:
@@ -144,9 +130,8 @@ def launch_agent(
 def _launch(
     config: LaunchConfig, entrypoint: Callable[..., Any] | str | None, args: list[Any]
 ) -> dict[int, Any]:
-    for name in _UNUSED_FIELDS:
-        if getattr(config, name) not in (None, {}, "null"):
-            warnings.warn(f"LaunchConfig.{name} is ignored: elastic does not have it", stacklevel=4)
+    if config.metrics_cfg:  # accepted, so that programs written for torch run unchanged
+        warnings.warn("LaunchConfig.metrics_cfg is ignored: elastic does not have it", stacklevel=4)
     handler = None
     has_plug_in = not is_default(config.logs_specs)
     if not _is_single(config) or has_plug_in:
@@ -214,7 +199,7 @@ def _agent(config: LaunchConfig, spec: WorkerSpec, is_native: bool) -> HandlerEl
     return LocalElasticAgent(
         spec,
         log_options(config.logs_specs),  # type: ignore[arg-type]
-        share_store=environment.get("TORCH_DISABLE_SHARE_RDZV_TCP_STORE") != "1",
+        share_store=_environment.shares_store(environment),
         warm_template=warm_template,
         **common,
     )
@@ -255,14 +240,8 @@ def _is_single(config: LaunchConfig) -> bool:
         return False
     if config.rdzv_backend == "etcd" and not config.rdzv_endpoint:
         return True  # the default of the field, without a server
-    if config.rdzv_backend not in COORDINATED:
-        return False
-    if config.rdzv_backend == "static" or not config.rdzv_endpoint:
-        return True
-    if str(config.rdzv_configs.get("store_type", "")).lower() == "file":
-        return False  # the endpoint is a path
-    host, port = split_endpoint(config.rdzv_endpoint.partition(",")[0], "rdzv_endpoint")
-    return is_loopback(host) or port == "0"
+    store_type = str(config.rdzv_configs.get("store_type", "")).lower()
+    return is_only_node(config.rdzv_backend, config.rdzv_endpoint, store_type, "rdzv_endpoint")
 
 
 def _static_master(config: LaunchConfig) -> tuple[str | None, int | None]:

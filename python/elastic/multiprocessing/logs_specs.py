@@ -22,8 +22,8 @@ from contextlib import suppress
 from elastic._C import temporary_stem
 from elastic._data import data, field
 from elastic._plug_in import plug_in, registered
+from elastic.constants import ERROR_FILE_VARIABLE
 from elastic.errors import ConfigError
-from elastic.multiprocessing.errors.error_handler import ERROR_FILE_VARIABLE
 from elastic.multiprocessing.logs import NO_DIRECTORY, LogOptions, Std, is_any
 
 logger = logging.getLogger(__name__)

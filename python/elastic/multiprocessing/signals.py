@@ -141,10 +141,14 @@ def stopping(
             signal.signal(number, before)
 
 
-def forget() -> None:
-    """In a forked child: the handlers are not for this copy of the process."""
+def forget(*, every: bool = False) -> None:
+    """In a forked child: resets the handlers, which are not for this copy of the process.
+
+    ``every``: also handlers of the program.
+    """
     for number in signal.valid_signals():
-        if signal.getsignal(number) is _terminate_process_handler:
+        handler = signal.getsignal(number)
+        if handler is _terminate_process_handler or (every and callable(handler)):
             is_interrupt = number == signal.SIGINT
             signal.signal(number, signal.default_int_handler if is_interrupt else signal.SIG_DFL)
 

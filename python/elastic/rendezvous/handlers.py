@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from elastic import _C, _environment, _torch_bases
 from elastic._plug_in import plug_in
-from elastic.constants import COORDINATED, COORDINATOR_PORT, SHARED
+from elastic.constants import COORDINATED, COORDINATOR_PORT, JOIN_TIMEOUT_S, SHARED
 from elastic.errors import ConfigError, RendezvousClosed
 from elastic.rendezvous import backends, token
 from elastic.rendezvous.api import (
@@ -41,7 +41,7 @@ class RendezvousTimeout:
         close: timedelta | None = None,
         heartbeat: timedelta | None = None,
     ) -> None:
-        self.join = _positive("join", join, 600)
+        self.join = _positive("join", join, JOIN_TIMEOUT_S)
         self.last_call = _positive("last_call", last_call, 30)
         self.close = _positive("close", close, 30)
         self.heartbeat = _positive("heartbeat", heartbeat, 5)

@@ -6,12 +6,11 @@ The names are those of ``torch.distributed.elastic``.
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from elastic import _C, _lazy, constants
+from elastic import _C, _environment, _lazy, constants
 from elastic._data import data, field
 from elastic.errors import ConfigError
 from elastic.multiprocessing.logs import LogOptions, Std
@@ -196,6 +195,13 @@ class RunResult:
         return self.state is WorkerState.FAILED
 
 
+def own_failure(result: RunResult) -> ProcessFailure | None:
+    """The failure of this node that ended the job; None if another node's did."""
+    if result.job is None:
+        return next(iter(result.failures.values()), None)
+    return result.failures.get(result.job.rank)
+
+
 def check(spec: WorkerSpec, shutdown_timeout: float) -> None:
     """Raises ConfigError for an invalid field, with its name."""
     if not spec.what():
@@ -258,8 +264,8 @@ def cpu_binding(
         return [()] * spec.local_world_size
     from elastic._host import numa
 
-    interpreter = environment.get("PYTHON_EXEC") or sys.executable
-    return numa.worker_cpus(spec.numa_options, spec.local_world_size, environment, interpreter)
+    python = _environment.interpreter(environment)
+    return numa.worker_cpus(spec.numa_options, spec.local_world_size, environment, python)
 
 
 def function_calls(spec: WorkerSpec) -> FunctionCalls | None:

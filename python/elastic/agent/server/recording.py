@@ -15,7 +15,7 @@ from typing import Any
 
 from elastic import _C, _files
 from elastic._plug_in import plug_in
-from elastic.agent.server.api import RunResult, WorkerGroup, WorkerSpec
+from elastic.agent.server.api import RunResult, WorkerGroup, WorkerSpec, own_failure
 from elastic.agent.server.timeline import AgentEvent, Sink, Timeline
 from elastic.agent.server.torch_records import TorchSink
 from elastic.errors import ConfigError
@@ -290,16 +290,10 @@ class EventLogSink(Sink):
 
 def _failure_class(result: RunResult) -> dict[str, Any]:
     """Class and cause of the job's first failure; both null if no worker failed."""
-    job = result.job
-    if job is not None and job.rank not in result.failures:
-        known = job.evidence
-        values = (known.failure_class, known.cause) if known else (None, None)
-    elif result.failures:
-        failure = result.failures[job.rank if job else next(iter(result.failures))]
-        values = failure.failure_class, failure.cause
-    else:
-        values = None, None
-    return dict(zip(("failure_class", "failure_cause"), values, strict=True))
+    known = own_failure(result) or (result.job.evidence if result.job else None)
+    if known is None:
+        return {"failure_class": None, "failure_cause": None}
+    return {"failure_class": known.failure_class, "failure_cause": known.cause}
 
 
 def _coordinator(info: _C.CoordinatorInfo | None) -> dict[str, Any] | None:

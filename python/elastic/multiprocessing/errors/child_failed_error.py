@@ -9,11 +9,8 @@ from typing import Any, ParamSpec, TypeVar
 
 from elastic import _environment, _torch_bases
 from elastic._plug_in import plug_in
-from elastic.multiprocessing.errors.error_handler import (
-    ERROR_FILE_VARIABLE,
-    ErrorHandler,
-    get_error_handler,
-)
+from elastic.constants import ERROR_FILE_VARIABLE
+from elastic.multiprocessing.errors.error_handler import ErrorHandler, get_error_handler
 from elastic.multiprocessing.errors.evidence import ProcessFailure, pass_on
 
 _P = ParamSpec("_P")
