@@ -36,6 +36,8 @@ RESOLVE_PAUSE_MAX_S = 5.0
 ECHO_S = 1.0
 # For the result of a failed job. They are loaded while the workers run.
 _MODULES_AFTER = ("elastic.cli.report", "elastic.cli.result_json")
+# The warnings of this process: a program may run several jobs.
+_warned: set[str] = set()
 # As in elastic._C, whose import may have failed.
 EXIT_INTERNAL = 70
 EXIT_CANNOT_LOG = 74
@@ -73,6 +75,13 @@ def console_main(parse: Parse | None = None) -> None:
         if launcher.has_plug_ins:
             atexit._run_exitfuncs()  # of the plug-ins
         os._exit(code)
+
+
+def _is_new(warning: str) -> bool:
+    """Whether this process has not given the warning yet. Each is given once."""
+    is_new = warning not in _warned
+    _warned.add(warning)
+    return is_new
 
 
 def exit_status(error: SystemExit) -> int:
@@ -259,7 +268,7 @@ class Launcher:
 
         begun = time.monotonic()
         pause = RESOLVE_PAUSE_S
-        has_reported = False
+        is_first = True
         while True:
             try:
                 return parse()
@@ -267,10 +276,10 @@ class Launcher:
                 left = begun + error.timeout - time.monotonic()
                 if left <= 0:
                     raise
-                if not has_reported:
-                    has_reported = True
+                if is_first and _is_new(str(error)):
                     until = time.strftime("%H:%M:%S", time.localtime(time.time() + left))
                     self._write_line(f"{error}; trying again, gives up at {until}")
+                is_first = False
                 time.sleep(min(pause, left))
                 pause = min(2 * pause, RESOLVE_PAUSE_MAX_S)
 
@@ -314,7 +323,8 @@ class Launcher:
         self._handler = messages.log_to(self._console, job.log_level, as_records=job.log_records)
         logger = logging.getLogger(__name__)
         for level, sentence in job.notes:
-            logger.log(level, "%s", sentence)
+            if level < logging.WARNING or _is_new(sentence):
+                logger.log(level, "%s", sentence)
         logs = job.logs
         if logs.redirects_any and logs.log_dir is None:
             from elastic.cli import output

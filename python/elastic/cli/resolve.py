@@ -39,7 +39,11 @@ LOG_LEVELS = {"CRITICAL": 50, "FATAL": 50, "ERROR": 40, "WARNING": 30, "WARN": 3
 
 
 def configure(line: CommandLine, environ: Mapping[str, str]) -> JobConfig:
-    """Checks all settings; counts devices if ``--nproc-per-node`` requires it."""
+    """Checks all settings; counts devices if ``--nproc-per-node`` requires it.
+
+    It may be called again with the same command line, which it does not change.
+    """
+    line = line._replace(warnings=list(line.warnings))
     notes: list[tuple[int, str]] = []
     if any(value.text.startswith("auto") for value in line.values.values()):
         from elastic.cli import cluster

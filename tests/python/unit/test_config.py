@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import signal
@@ -45,6 +46,13 @@ def refusal(argv: list[str], environ: dict[str, str] | None = None) -> str:
     text = str(caught.value)
     assert "\n" not in text and text
     return text
+
+
+def test_a_command_line_can_be_read_again(script: str) -> None:
+    line = command_line.read(["--node-rank=3", script], {})
+    first, second = (resolve.configure(line, {}).notes for _ in range(2))
+    assert first == second, "no warning is added to the command line"
+    assert sum(level == logging.WARNING for level, _ in first) == 1
 
 
 def test_defaults_describe_one_worker_that_is_not_restarted(script: str) -> None:
