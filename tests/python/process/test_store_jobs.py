@@ -91,8 +91,7 @@ def test_two_agents_form_a_job_that_restarts_and_another_one_of_its_id(place: Pl
     with job(place, "2", script="test $RANK = 0 && sleep 1000; exit 9") as nodes:
         nodes.start()
         nodes.start()
-        done = nodes.finish()
-    assert [node.returncode for node in done] == [9, 9], [node.stderr for node in done]
+        done = nodes.finish_with(9, 9)
     assert all(re.search(r"rank 1 .*exited with code 9", node.stderr) for node in done)
 
 

@@ -99,8 +99,7 @@ def test_a_node_that_finds_no_endpoint_names_each_one_and_why() -> None:
     endpoints = ",".join(f"127.0.0.1:{port}" for port in ports)
     with job(endpoints) as started:
         started.start("--rdzv-conf=join_timeout=5,is_host=false")
-        (done,) = started.finish()
-    assert done.returncode == _C.EXIT_JOIN_TIMED_OUT
+        (done,) = started.finish_with(_C.EXIT_JOIN_TIMED_OUT)
     assert f"no coordinator was found at 127.0.0.1:{ports[0]}, 127.0.0.1:{ports[1]}" in done.stderr
     for port in ports:
         assert f"127.0.0.1:{port}: cannot connect" in done.stderr
