@@ -217,10 +217,6 @@ def _rebuilt(value: Any, convert: Callable[[Any], Any]) -> Any:
 _Kind = tuple[tuple[int, ...], torch.dtype, bool]
 
 
-def _is_on_cpu(tensor: torch.Tensor) -> bool:
-    return bool(tensor.device.type == "cpu")
-
-
 def broadcast(
     state: Any,
     source: int,
@@ -238,7 +234,7 @@ def broadcast(
     content = b""
     if dist.get_rank() == source:
         tree = _take_tensors(state, tensors)
-        kinds = [(tuple(one.shape), one.dtype, _is_on_cpu(one)) for one in tensors]
+        kinds = [(tuple(one.shape), one.dtype, one.device.type == "cpu") for one in tensors]
         content = pickle.dumps((tree, kinds))
     tree, kinds = pickle.loads(_broadcast_bytes(content, source, wire, confirm))
     place = _place_for(kinds, device) if is_receiver else device

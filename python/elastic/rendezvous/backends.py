@@ -60,7 +60,8 @@ class C10dRendezvousBackend(RendezvousBackend):
         self, state: bytes, token: bytes | None = None
     ) -> tuple[bytes, bytes, bool] | None:
         if token is not None and not isinstance(token, bytes):
-            return _current(self.get_state())  # an invalid token matches no version
+            current = self.get_state()  # an invalid token matches no version
+            return None if current is None else (*current, False)
         wanted = base64.b64encode(state)
         stored = self._compare_set(token or b"", wanted)
         if stored == wanted:
@@ -77,11 +78,6 @@ class C10dRendezvousBackend(RendezvousBackend):
             return bytes(found)
         except (RuntimeError, ValueError, OSError) as error:
             raise RendezvousConnectionError(f"the rendezvous store failed: {error}") from error
-
-
-def _current(stored: tuple[bytes, Any] | None) -> tuple[bytes, Any, bool] | None:
-    """The result of a write with an invalid token."""
-    return None if stored is None else (*stored, False)
 
 
 def _decode(text: bytes) -> bytes:

@@ -343,10 +343,6 @@ class NativeElasticAgent:
         finally:
             self._record.close()
 
-    def _coordinator_moved(self, event: _C.AgentEvent) -> None:
-        self._log(NOTICE, "%s", event.message)
-        self._note_coordinator(event)
-
     def _note_coordinator(self, event: _C.AgentEvent) -> None:
         if self._record is None or event.coordinator is None or not event.coordinator.address:
             return
@@ -395,7 +391,8 @@ class NativeElasticAgent:
         elif event.kind == kinds.NOTICE:
             self._log(logging.WARNING, "%s", event.message)
         elif event.kind == kinds.COORDINATOR_MOVED:
-            self._coordinator_moved(event)
+            self._log(NOTICE, "%s", event.message)
+            self._note_coordinator(event)
         elif event.kind == kinds.ROUND_STARTING:
             self._note_killed()
             self._enter(event.round)
