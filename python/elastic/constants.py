@@ -9,6 +9,7 @@ COORDINATOR_PORT = 29400  # of an endpoint without a port
 STATIC_PORT = 29500  # the same with static ranks, as in torchrun
 
 JOIN_TIMEOUT_S = 600.0  # default of join_timeout
+NO_RUN_ID = "none"  # torchrun's, of a job without one
 
 NODES_MAX = 100_000  # kNodesMax
 WORKERS_MAX = 4096  # kLocalWorldSizeMax

@@ -102,7 +102,7 @@ def config_from_args(args: Namespace) -> tuple[LaunchConfig, Callable[..., Any] 
     from elastic import _environment
     from elastic.cli import resolve
     from elastic.launcher.api import LaunchConfig
-    from elastic.multiprocessing.logs_specs import DefaultLogsSpecs, plugged_in
+    from elastic.multiprocessing.logs_specs import of_options
     from elastic.numa.binding import AffinityMode, NumaOptions
     from elastic.text import join_endpoints
 
@@ -126,14 +126,11 @@ def config_from_args(args: Namespace) -> tuple[LaunchConfig, Callable[..., Any] 
         configs |= {name: text for name, text in node.token.items() if name == "token_file"}
     elif job.master_port:
         backend, endpoint = "static", join_endpoints([(job.local_addr, job.master_port)])
-    specs = plugged_in(job.logs.plug_in) if job.logs.plug_in else DefaultLogsSpecs
     config = LaunchConfig(
         min_nodes=least,
         max_nodes=most,
         nproc_per_node=job.nproc,
-        logs_specs=specs(
-            job.logs.log_dir, job.logs.redirects, job.logs.tee, job.logs.local_ranks_filter
-        ),
+        logs_specs=of_options(job.logs),
         run_id=job.run_id,
         role=job.role,
         rdzv_endpoint=endpoint,

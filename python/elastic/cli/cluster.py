@@ -13,7 +13,7 @@ from typing import NamedTuple
 from elastic.cli.command_line import CommandLine, Value
 from elastic.constants import COORDINATOR_PORT
 from elastic.errors import ConfigError
-from elastic.text import is_number, join_endpoints, plural
+from elastic.text import is_number, join_endpoints, plural, split_endpoint
 
 AUTO = "auto"
 OPTIONS = ("nnodes", "node-rank", "rdzv-endpoint", "rdzv-id", "master-addr")
@@ -151,8 +151,6 @@ def _kubeflow(environ: Mapping[str, str]) -> Node:
 
     host, port = given("MASTER_ADDR"), given("MASTER_PORT")
     if endpoint := given("RDZV_ENDPOINT"):
-        from elastic.text import split_endpoint
-
         host, port = split_endpoint(endpoint, "PET_RDZV_ENDPOINT")
     return Node(
         "Kubeflow",

@@ -367,13 +367,12 @@ class Launcher:
         from elastic.agent.server.handler_elastic_agent import HandlerElasticAgent
         from elastic.agent.server.native_elastic_agent import Later
         from elastic.cli.config import ONE_NODE
-        from elastic.multiprocessing.logs_specs import DefaultLogsSpecs, plugged_in
+        from elastic.multiprocessing import logs_specs
         from elastic.rendezvous.api import shut_down
 
         self.has_plug_ins = True
         Later(_MODULES_AFTER).load()
         handler = (job.rendezvous or ONE_NODE).handler(job.run_id, job.local_addr)
-        specs = plugged_in(logs.plug_in) if logs.plug_in else DefaultLogsSpecs
         spec = _spec(
             job,
             rdzv_handler=handler,
@@ -383,7 +382,7 @@ class Launcher:
         )
         self._agent = HandlerElasticAgent(
             spec,
-            specs(logs.log_dir, logs.redirects, logs.tee, logs.local_ranks_filter),
+            logs_specs.of_options(logs),
             exit_barrier_timeout=job.native.get("exit_barrier_timeout"),
             **common,
         )

@@ -13,12 +13,17 @@ from elastic.cli import nodes
 from elastic.cli.command_line import CommandLine
 from elastic.cli.config import NodeConfig, RendezvousConfig
 from elastic.cli.values import choice, integer, short
-from elastic.constants import COORDINATOR_PORT, LOOPBACK, NODES_MAX, SHARED, STATIC_PORT
+from elastic.constants import (
+    COORDINATOR_PORT,
+    LOOPBACK,
+    NO_RUN_ID,
+    NODES_MAX,
+    SHARED,
+    STATIC_PORT,
+)
 from elastic.errors import ConfigError
 from elastic.rendezvous.keys import Keys
 from elastic.text import is_loopback, split_endpoint, split_endpoints
-
-NO_RUN_ID = "none"  # torchrun's
 
 
 def several(

@@ -27,7 +27,7 @@ from elastic._plug_in import health_check
 from elastic.agent.server.api import WorkerSpec
 from elastic.agent.server.handler_elastic_agent import HandlerElasticAgent
 from elastic.agent.server.local_elastic_agent import LocalElasticAgent
-from elastic.constants import DEFAULT_SIGNALS, SIGNALS_VARIABLE
+from elastic.constants import DEFAULT_SIGNALS, NO_RUN_ID, SIGNALS_VARIABLE
 from elastic.errors import ConfigError, ElasticError
 from elastic.multiprocessing import signals
 from elastic.multiprocessing.errors import ChildFailedError
@@ -156,7 +156,7 @@ def _launch(
         duplicate_stderr_filters=config.duplicate_stderr_filters,
         virtual_local_rank=config.virtual_local_rank,
         numa_options=config.numa_options,
-        run_id=config.run_id or "none",
+        run_id=config.run_id or NO_RUN_ID,
     )
     agent = _agent(config, spec, is_native and not has_plug_in)
     received: Sequence[int] = ()
@@ -193,7 +193,7 @@ def _agent(config: LaunchConfig, spec: WorkerSpec, is_native: bool) -> HandlerEl
         if spec.rdzv_handler is None:
             spec = changed(spec, rdzv_handler=get_rendezvous_handler(_parameters(config)))
         return ForkingElasticAgent(spec, config.logs_specs, **common)
-    warm_template = _warm_template(config, spec.entrypoint, spec.args)
+    warm_template = _warm_template(config, spec) if is_warm else ()
     if is_warm and not warm_template:
         _warn_no_effect("the command of the workers is not PYTHON [-u] SCRIPT")
     return LocalElasticAgent(
@@ -205,16 +205,12 @@ def _agent(config: LaunchConfig, spec: WorkerSpec, is_native: bool) -> HandlerEl
     )
 
 
-def _warm_template(
-    config: LaunchConfig, entrypoint: Callable[..., Any] | str | None, args: Sequence[Any]
-) -> tuple[str, ...]:
-    if not config.warm and not config.preload:
-        return ()
+def _warm_template(config: LaunchConfig, spec: WorkerSpec) -> tuple[str, ...]:
     from elastic.multiprocessing import warm
 
     modules = ",".join(config.preload)
     warm.check_modules(modules, "LaunchConfig.preload")
-    return warm.of_entrypoint(entrypoint, args, modules)
+    return warm.of_entrypoint(spec.entrypoint, spec.args, modules)
 
 
 def _warn_no_effect(why: str) -> None:
@@ -283,7 +279,7 @@ def _parameters(config: LaunchConfig) -> RendezvousParameters:
     return RendezvousParameters(
         backend=config.rdzv_backend,
         endpoint=config.rdzv_endpoint,
-        run_id=config.run_id or "none",
+        run_id=config.run_id or NO_RUN_ID,
         min_nodes=config.min_nodes,
         max_nodes=config.max_nodes,
         local_addr=config.local_addr,

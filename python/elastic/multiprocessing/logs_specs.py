@@ -22,7 +22,7 @@ from contextlib import suppress
 from elastic._C import temporary_stem
 from elastic._data import data, field
 from elastic._plug_in import plug_in, registered
-from elastic.constants import ERROR_FILE_VARIABLE
+from elastic.constants import ERROR_FILE_VARIABLE, NO_RUN_ID
 from elastic.errors import ConfigError
 from elastic.multiprocessing.logs import NO_DIRECTORY, LogOptions, Std, is_any
 
@@ -48,6 +48,12 @@ def plugged_in(name: str) -> type[LogsSpecs]:
             f"the logs plug-in {name!r} ({entry.value}) cannot be loaded: {error}"
         ) from error
     return found
+
+
+def of_options(options: LogOptions) -> LogsSpecs:
+    """The object of torch's interface for the launcher's options."""
+    specs = plugged_in(options.plug_in) if options.plug_in else DefaultLogsSpecs
+    return specs(options.log_dir, options.redirects, options.tee, options.local_ranks_filter)
 
 
 def is_default(specs: object) -> bool:
@@ -208,7 +214,7 @@ class DefaultLogsSpecs(LogsSpecs):
         A start that was not a restart does not overwrite an earlier one.
         """
         if self._run_log_dir is None:
-            run_id = env.get("TORCHELASTIC_RUN_ID", "none").replace(os.sep, "_")
+            run_id = env.get("TORCHELASTIC_RUN_ID", NO_RUN_ID).replace(os.sep, "_")
             os.makedirs(self.root_log_dir, exist_ok=True)
             self._run_log_dir = os.path.abspath(
                 tempfile.mkdtemp(prefix=f"{run_id}_", dir=self.root_log_dir)

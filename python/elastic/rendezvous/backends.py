@@ -15,6 +15,7 @@ from elastic import _C
 from elastic._plug_in import registered
 from elastic.constants import SHARED
 from elastic.errors import ConfigError, StoreError
+from elastic.rendezvous import keys
 from elastic.rendezvous.api import (
     RendezvousBackend,
     RendezvousConnectionError,
@@ -142,14 +143,10 @@ def create_backend(params: RendezvousParameters) -> tuple[Any, Any]:
 
 def create_c10d_backend(params: RendezvousParameters) -> tuple[Any, Any]:
     """``create_backend`` for ``c10d``, whatever the name of the backend in ``params`` is."""
-    store_type = str(params.get("store_type", "tcp")).strip().lower()
-    if store_type == "tcp":
-        return _tcp_backend(params, params.get_as_bool("is_host"))
-    if store_type != "file":
-        raise ConfigError(
-            f"the rendezvous setting store_type is {store_type!r}: expected tcp or file"
-        )
-    return create("file", params.endpoint, params.run_id, params.config), None
+    named = str(params.get("store_type", "tcp")).strip()
+    if keys.store_type(named, "the rendezvous settings") == "file":
+        return create("file", params.endpoint, params.run_id, params.config), None
+    return _tcp_backend(params, params.get_as_bool("is_host"))
 
 
 def _tcp_backend(params: RendezvousParameters, is_host: bool | None) -> tuple[Any, Any]:

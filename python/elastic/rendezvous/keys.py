@@ -97,7 +97,7 @@ def read_values(given: Mapping[str, str], origin: str, backend: str, is_ours: bo
         timings=timings,
         is_host=truth(given["is_host"], f"{origin}: is_host") if "is_host" in given else None,
         rank=_rank(given["rank"], f"{origin}: rank") if "rank" in given else None,
-        store_type=_store_type(given.get("store_type", "tcp"), origin),
+        store_type=store_type(given.get("store_type", "tcp"), origin),
         voters=_voters(given.get("voters", "5" if "witness" in given else "auto"), origin),
         witness=_witness(given, origin),
         voter_ports=port_range(given.get("voter_port_range", ""), f"{origin}: voter_port_range"),
@@ -186,7 +186,7 @@ def _witness(given: Mapping[str, str], origin: str) -> tuple[str, int] | None:
     return host, int(port)
 
 
-def _store_type(text: str, origin: str) -> str:
+def store_type(text: str, origin: str) -> str:
     if text.lower() not in ("tcp", "file"):
         raise ConfigError(f"{origin}: store_type is {text!r}: expected tcp or file")
     return text.lower()

@@ -121,7 +121,8 @@ class WorkerSpec:
     def job_id(self) -> str:
         if self.run_id is not None:
             return self.run_id
-        return str(self.rdzv_handler.get_run_id()) if self.rdzv_handler is not None else "none"
+        handler = self.rdzv_handler
+        return str(handler.get_run_id()) if handler is not None else constants.NO_RUN_ID
 
     def get_entrypoint_name(self) -> str:
         entry = self.what()
