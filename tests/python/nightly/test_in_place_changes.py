@@ -76,7 +76,7 @@ def test_digits_through_twenty_changes_have_the_accuracy_of_an_undisturbed_run(
 
 
 def next_worker(events: Path, former: int) -> int:
-    """The newest process of the node that writes this event log, once it is another one."""
+    """The newest process of the node that writes this event log, once it has changed."""
     started: list[int] = []
 
     def is_new() -> bool:

@@ -120,7 +120,7 @@ def test_with_a_witness_as_the_fifth_voter_four_hosts_survive_the_loss_of_two_at
         nodes.start(1, 2, 3, 4)
         nodes.places(*hosts)
         nodes.await_log(hosts[0], "survives the loss of any two hosts")
-        nodes.kill(*hosts[:2])  # the coordinator's and another one
+        nodes.kill(*hosts[:2])  # the coordinator's and one more
         assert nodes.world(*hosts[2:]) == (1, 2)
         nodes.stop(*hosts[2:])
 
@@ -214,7 +214,7 @@ def test_a_job_that_a_replaced_host_has_begun_dissolves_when_it_meets_the_electe
         nodes.kill("127.0.0.1")
         assert nodes.world("127.0.0.2", "127.0.0.3") == (1, 2)
         moved = nodes.await_log("127.0.0.2", rf"at (\S+) {ELECTED}")
-        # Nobody announces the elected coordinator meanwhile.
+        # No process announces the elected coordinator meanwhile.
         survivors = [nodes.processes[address] for address in ("127.0.0.2", "127.0.0.3")]
         for agent in survivors:
             agent.send_signal(signal.SIGSTOP)

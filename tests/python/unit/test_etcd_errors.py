@@ -10,7 +10,7 @@ from elastic.rendezvous.api import RendezvousConnectionError
 
 
 class Unreachable:
-    """A client whose exceptions have no text, as those of etcd3gw; their causes have it."""
+    """A client whose exceptions have no text, as in etcd3gw; their causes have it."""
 
     host, port = "etcd0", 2379
 

@@ -1,4 +1,4 @@
-"""Training whose processes go on when members of the job change: real agents, real gloo."""
+"""Training whose processes continue when members of the job change: real agents, real gloo."""
 
 from __future__ import annotations
 
@@ -205,7 +205,7 @@ def test_a_spare_takes_the_place_of_a_node_that_leaves(tmp_path: Path) -> None:
         eventually(lambda: drain(name))
         line = next_line(first, "continues")
         born = next_line(third, "begins")
-        first.send_signal(signal.SIGTERM)  # nobody can take its place
+        first.send_signal(signal.SIGTERM)  # no node can replace it
         nodes.finish_with(EXIT_STOPPED, 0, EXIT_STOPPED)
     assert "no node of the round is elsewhere" in replies[0]
     assert "the job needs 2 nodes, and 1 would be left" in replies[1]
