@@ -236,9 +236,7 @@ def create_handler(
 def create(params: RendezvousParameters) -> RendezvousHandler:
     """The handler for one of elastic's own backends, by name."""
     keys = _keys(params)
-    name = params.backend
-    if name == "c10d" and keys.store_type == "file":
-        name = "file"  # torch's spelling
+    name = keys.backend_of(params.backend)
     if name in SHARED:
         state = backends.create(name, params.endpoint, params.run_id, params.config)
         return _handler(params, keys, backend=state)
@@ -252,8 +250,7 @@ def create(params: RendezvousParameters) -> RendezvousHandler:
         raise ConfigError("with static the endpoint must be HOST:PORT, where node 0 listens")
     if keys.rank is None:
         raise ConfigError("with static every node needs the setting rank")
-    is_host = keys.rank == 0 if keys.is_host is None else keys.is_host
-    way = {"is_host": is_host, "static_ranks": True, "node_rank": keys.rank}
+    way = {"is_host": keys.hosts(keys.rank), "static_ranks": True, "node_rank": keys.rank}
     return _handler(params, keys, endpoint_host=host, endpoint_port=int(port), **way)
 
 
@@ -281,7 +278,7 @@ def _handler(params: RendezvousParameters, keys: Keys, **way: Any) -> DynamicRen
         min_nodes=params.min_nodes,
         max_nodes=params.max_nodes,
         local_addr=params.local_addr or "",
-        voters=1 if params.backend == "static" else keys.voters,
+        voters=keys.voters,
         voter_ports=keys.voter_ports,
         witness=keys.witness,
         **way,

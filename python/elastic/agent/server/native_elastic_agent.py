@@ -219,21 +219,13 @@ class NativeElasticAgent:
     def request_drain(
         self, signum: int = signal.SIGTERM, timeout: float = DEFAULT_DRAIN_TIMEOUT_S
     ) -> None:
-        """Stops all ranks of the job at one step, because of a signal (docs/preemption.md).
-
-        The result then has the exit code ``_C.EXIT_STOPPED_AT_STEP``. If the ranks have not stopped
-        after ``timeout`` seconds, the workers of all nodes are stopped by SIGTERM.
-        """
+        """Stops all ranks of the job at one step, as ``LocalElasticAgent.request_drain``."""
         native = self._native
         self._drain_requests.append((signum, timeout))
         self._call(native, lambda agent: agent.request_drain(signum, timeout))
 
     def request_stop(self, signum: int) -> None:
-        """Stops the workers with a signal and the shutdown timeout.
-
-        A second call shortens the timeout to five seconds, a third one kills the workers. After
-        ``run`` has received the result, a call has no effect.
-        """
+        """Stops the workers with a signal, as ``LocalElasticAgent.request_stop``."""
         native = self._native
         self._requests.append(signum)
         self._call(native, lambda agent: agent.request_stop(signum))
