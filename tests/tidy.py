@@ -81,23 +81,19 @@ SUBJECT_INCLUDES = {
 # Python packages and modules, each with the modules of this project that it may import.
 _BASE = (
     *("_C", "_data", "_environment", "_files", "_lazy", "_local_jobs", "_plug_in", "_torch_bases"),
-    *("_writer", "constants", "errors"),
+    *("constants", "errors"),
 )
 PYTHON_IMPORTS: dict[str, tuple[str, ...]] = {
     "_data": (),
-    "_environment": (),
+    "_environment": ("constants",),
     "_files": (),
     "_lazy": (),
     "_local_jobs": (),
     "_plug_in": (),
     "_torch_bases": (),
     "_torch_batches": (),
-    "_torch_checks": ("_torch_nccl",),
-    "_torch_meeting": ("_environment", "_torch_transfer", "worker"),
-    "_torch_nccl": ("_environment", "worker"),
-    "_torch_state": ("_torch_transfer",),
-    "_torch_transfer": (),
-    "_writer": (),
+    "_torch_groups": ("_environment", "_torch_state", "worker"),
+    "_torch_state": (),
     "constants": (),
     "errors": ("_C",),
     "torch": ("_C", "_lazy", "errors", "torch_membership"),
@@ -106,11 +102,8 @@ PYTHON_IMPORTS: dict[str, tuple[str, ...]] = {
     "torch_membership": (
         "_environment",
         "_torch_batches",
-        "_torch_checks",
-        "_torch_meeting",
-        "_torch_nccl",
+        "_torch_groups",
         "_torch_state",
-        "_torch_transfer",
         "worker",
     ),
     "text": ("_C", "constants", "errors"),
@@ -130,7 +123,7 @@ PYTHON_IMPORTS: dict[str, tuple[str, ...]] = {
         "events",
         "metrics",
     ),
-    "events": ("_files", "_writer", "errors"),
+    "events": ("errors",),
     "metrics": ("_plug_in",),
     "timer": ("_lazy", "_plug_in"),
     "numa": (),
@@ -151,10 +144,10 @@ PYTHON_IMPORTS: dict[str, tuple[str, ...]] = {
     "launch": ("cli", "run"),
     "control_plane": ("_environment", "multiprocessing", "torch"),
     "run": (
-        *("_environment", "_lazy", "_host", "cli", "launcher", "multiprocessing", "numa"),
-        *("rendezvous", "text"),
+        *("_environment", "_lazy", "_host", "cli", "constants", "launcher", "multiprocessing"),
+        *("numa", "rendezvous", "text"),
     ),
-    "torchrun": (),
+    "torchrun": ("_plug_in",),
     "__main__": ("cli",),
 }
 
@@ -477,11 +470,8 @@ TORCH_ADAPTERS = (
     "python/elastic/torch_handler.py",
     "python/elastic/torch_membership.py",
     "python/elastic/_torch_batches.py",
-    "python/elastic/_torch_checks.py",
-    "python/elastic/_torch_meeting.py",
-    "python/elastic/_torch_nccl.py",
+    "python/elastic/_torch_groups.py",
     "python/elastic/_torch_state.py",
-    "python/elastic/_torch_transfer.py",
     "python/elastic/rendezvous/etcd_store.py",
 )
 

@@ -1,7 +1,7 @@
 """What the site of the manual adds to the pages of docs/ (mkdocs.yml).
 
 The README is the first page. Links to files outside of docs/ lead to the repository, whose address
-is that of pyproject.toml; a link to a file that does not exist ends the build.
+is the one of pyproject.toml; a link to a file that does not exist ends the build.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The environment of this process, for programs that use the Python interface.
+"""The environment of this process, and what it means to a launcher and its workers.
 
 The command line reads its variables in ``elastic.cli.resolve``, from a mapping.
 """
@@ -6,6 +6,10 @@ The command line reads its variables in ``elastic.cli.resolve``, from a mapping.
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Mapping
+
+from elastic.constants import TOKEN_VARIABLE
 
 
 def inherited() -> dict[str, str]:
@@ -13,17 +17,27 @@ def inherited() -> dict[str, str]:
     return dict(os.environ)
 
 
-def of_workers() -> dict[str, str]:
-    """The variables that workers inherit: not the job's token, which is the launcher's."""
-    return {name: text for name, text in os.environ.items() if name != "ELASTIC_TOKEN"}
+def of_workers(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """The variables that workers inherit: not the job's token, a secret of the launcher."""
+    return {name: text for name, text in environ.items() if name != TOKEN_VARIABLE}
 
 
-def of_ranks() -> dict[str, str]:
+def of_ranks(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
     """As ``of_workers()``, with the default that torch's agent adds."""
-    environment = of_workers()
+    environment = of_workers(environ)
     if "NCCL_ASYNC_ERROR_HANDLING" not in environment:
         environment.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1")
     return environment
+
+
+def interpreter(environ: Mapping[str, str]) -> str:
+    """The interpreter of the workers."""
+    return environ.get("PYTHON_EXEC") or sys.executable
+
+
+def shares_store(environ: Mapping[str, str]) -> bool:
+    """Whether the workers use the agent's store, or rank 0's worker hosts one."""
+    return environ.get("TORCH_DISABLE_SHARE_RDZV_TCP_STORE") != "1"
 
 
 def get(name: str, default: str = "") -> str:

@@ -1,4 +1,4 @@
-"""Writes files whose path the user chose, and limits calls to file systems that may not respond."""
+"""Files and consoles that may not respond, and files whose path the user chose."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import signal
 import stat
 from collections.abc import Callable
 from contextlib import suppress
+from queue import Empty, SimpleQueue
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -17,6 +18,7 @@ MODE = 0o666  # before the umask
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 WAIT_STEP_S = 0.1
 READER_TIMEOUT_S = 5.0  # for the reader of a full pipe
+QUEUED_BYTES_MAX = 4 << 20  # of a Writer; data beyond that are dropped
 
 
 def replace(path: str, data: bytes) -> None:
@@ -39,14 +41,14 @@ def replace(path: str, data: bytes) -> None:
 
 
 def _replaceable(path: str) -> str:
-    """The file that may be renamed over; "": the path must be written in place."""
+    """The file that may be replaced by a rename; "" if the path must be written in place."""
     try:
         found = os.stat(path)
     except FileNotFoundError:
         return "" if os.path.islink(path) else path
     if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1 or found.st_uid != os.geteuid():
         return ""
-    # /dev/stdout is an open file, whose path says nothing.
+    # /dev/stdout is an open file: its path does not show which.
     target = os.path.realpath(path)
     is_same = not _is_descriptor(path) and os.path.samestat(os.lstat(target), found)
     return target if is_same else ""
@@ -130,14 +132,8 @@ def within(limit: float, call: Callable[[], T], is_stopped: Callable[[], bool] |
         finally:
             finished.release()
 
-    # The thread blocks all signals: one that it received would not interrupt the main thread.
-    saved = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-    try:
-        _thread.start_new_thread(run, ())
-    except RuntimeError:  # the limit of threads is reached
+    if not _start_thread(run):
         return call()
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, saved)
     left = limit
     while not finished.acquire(timeout=max(0.0, min(left, WAIT_STEP_S))):
         left -= WAIT_STEP_S
@@ -146,3 +142,64 @@ def within(limit: float, call: Callable[[], T], is_stopped: Callable[[], bool] |
     if errors:
         raise errors[0]
     return results[0]
+
+
+def _start_thread(run: Callable[[], None]) -> bool:
+    """Whether the thread was started; False: the limit of threads is reached.
+
+    It blocks all signals: one that it received would not interrupt the main thread.
+    """
+    saved = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    try:
+        _thread.start_new_thread(run, ())
+    except RuntimeError:
+        return False
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, saved)
+    return True
+
+
+class Writer:
+    """Calls ``write`` with each of the data, in order. For any thread and any signal handler.
+
+    ``write`` must not raise. It is called in a thread of its own, which starts with the first data.
+    """
+
+    def __init__(self, write: Callable[[bytes], None]) -> None:
+        self._write = write
+        # A SimpleQueue may be used in a signal handler that interrupted its use.
+        self._queue: SimpleQueue[bytes | None] = SimpleQueue()
+        self._queued = 0
+        self._written = 0
+        self._is_started = False
+        self._flushed = _thread.allocate_lock()
+        self._flushed.acquire()
+
+    def put(self, data: bytes) -> bool:
+        """Returns False, and drops the data, if too much waits to be written."""
+        if self._queued - self._written + len(data) > QUEUED_BYTES_MAX:
+            return False
+        self._queued += len(data)
+        self._queue.put(data)
+        if not self._is_started:
+            self._is_started = _start_thread(self._run)
+            with suppress(Empty):  # without a thread the caller writes
+                while not self._is_started:
+                    self._write(self._queue.get_nowait() or b"")
+        return True
+
+    def flush(self, timeout: float) -> bool:
+        """Waits up to ``timeout``; returns whether all data are written. Put none afterwards."""
+        if not self._is_started:
+            return True
+        self._queue.put(None)
+        is_flushed = self._flushed.acquire(timeout=timeout)
+        if is_flushed:
+            self._flushed.release()
+        return is_flushed
+
+    def _run(self) -> None:
+        while (data := self._queue.get()) is not None:
+            self._write(data)
+            self._written += len(data)
+        self._flushed.release()

@@ -1,8 +1,8 @@
 """The jobs of this user whose agents run on this host, for ``elastic-launch status``.
 
-Each agent has a file in a directory that only its user can use: of a job with one node the Unix
-socket at which observers connect, of a job with a coordinator a JSON file with its endpoint. What
-an agent that was killed has left is removed when another one starts, or by a reader.
+Each agent has a file in a directory that only its user can use: a Unix socket for observers if the
+job has one node, or a JSON file with the endpoint if it has a coordinator. The file of an agent
+that was killed is removed when the next agent starts, or by a reader.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ def _runs(pid: int) -> bool:
 
 
 def _is_alive(path: str) -> bool:
-    """Whether a process listens at the socket, or that cannot be found out."""
+    """Whether a process listens at the socket; also True if that cannot be determined."""
     import socket
 
     try:

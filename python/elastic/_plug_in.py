@@ -1,4 +1,4 @@
-"""The boundary to code of others: a handler, a callback or a store that a program brought along.
+"""The boundary to code of others: a handler, a callback or a store that a program has provided.
 
 Such code may raise anything. Where the job does not need its result, the error is logged in one
 sentence and the job continues.
@@ -16,7 +16,7 @@ logger = logging.getLogger(__name__)
 
 @contextmanager
 def plug_in(name: str, failed: set[str] | None = None) -> Iterator[None]:
-    """Logs an error of the block and continues after it. Adds ``name`` to ``failed`` then."""
+    """Logs an error of the block, adds ``name`` to ``failed``, and continues after the block."""
     try:
         yield
     except Exception as error:

@@ -19,8 +19,10 @@ class Error(Exception):
 
 
 def derive(ours: type, module: str, name: str) -> None:
-    """Lets a class derive from that of a module of torch elastic. Not directly below Exception,
-    whose place Python cannot give to another base: below ``Error``."""
+    """Lets ``ours`` also derive from the class ``name`` of a module of torch elastic.
+
+    It must derive from ``Error``: Python cannot replace ``Exception`` as the only base.
+    """
     _waiting.append((ours, f"{PACKAGE}.{module}", name))
     update()
 

@@ -47,7 +47,7 @@ class GlobalBatches:
 def divide(
     sampler: GlobalBatches | DistributedSampler[Any] | None, rank: int, world_size: int
 ) -> None:
-    """Tells the sampler its part in a round."""
+    """Sets the sampler's rank and world size for a round."""
     if isinstance(sampler, GlobalBatches):
         sampler.rank, sampler.world_size = rank, world_size
     elif sampler is not None:

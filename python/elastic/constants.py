@@ -9,6 +9,7 @@ COORDINATOR_PORT = 29400  # of an endpoint without a port
 STATIC_PORT = 29500  # the same with static ranks, as in torchrun
 
 JOIN_TIMEOUT_S = 600.0  # default of join_timeout
+NO_RUN_ID = "none"  # torchrun's, of a job without one
 
 NODES_MAX = 100_000  # kNodesMax
 WORKERS_MAX = 4096  # kLocalWorldSizeMax
@@ -30,6 +31,10 @@ TORCHELASTIC_HEALTH_CHECK_PORT = "TORCHELASTIC_HEALTH_CHECK_PORT"
 TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT = "TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT"
 TORCHELASTIC_TIMER_FILE = "TORCHELASTIC_TIMER_FILE"  # the path of the timers' pipe
 
+ERROR_FILE_VARIABLE = "TORCHELASTIC_ERROR_FILE"  # a worker's, and that of a launcher's parent
+TOKEN_FILE_VARIABLE = "ELASTIC_TOKEN_FILE"
+TOKEN_VARIABLE = "ELASTIC_TOKEN"
+
 # Defaults of options that programs can set too; the native ones are those of ``_C.AgentOptions``.
 DEFAULT_ROLE = "default"
 DEFAULT_START_TIMEOUT_S = 60.0
@@ -38,4 +43,5 @@ DEFAULT_DRAIN_TIMEOUT_S = 60.0  # to agree on a step and to reach it
 DEFAULT_INPLACE_GRACE_S = 5.0  # to leave a round that is over
 DEFAULT_SIGNALS = "SIGTERM,SIGINT,SIGHUP,SIGQUIT"  # that stop the workers
 SIGNALS_VARIABLE = "TORCHELASTIC_SIGNALS_TO_HANDLE"  # others than these
+SHUTDOWN_TIMEOUT_VARIABLE = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"
 HANDLER_EXIT_BARRIER_S = 300  # of an agent with a rendezvous handler, as in torch

@@ -56,7 +56,7 @@ _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 
 class NodeFault(ElasticError):
-    """This node cannot continue the job. ``exit_code`` is that of its launcher."""
+    """This node cannot continue the job. Its launcher exits with ``exit_code``."""
 
     def __init__(self, exit_code: int, text: str) -> None:
         super().__init__(text)

@@ -6,7 +6,7 @@ Unless ``--use-env`` is given, the script gets its local rank as its first argum
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from collections.abc import Sequence
 
 from elastic.cli.main import console_main
@@ -16,13 +16,11 @@ __all__ = ["launch", "main", "parse_args"]
 
 
 def parse_args(args: Sequence[str] | None) -> Namespace:
-    parser: ArgumentParser = get_args_parser()
-    parser.add_argument(
-        "--use-env",
-        "--use_env",
-        action="store_true",
-        help="Pass the local rank only in LOCAL_RANK, not as the argument --local-rank.",
-    )
+    from elastic.cli import arguments
+    from elastic.cli.options import USE_ENV
+
+    parser = get_args_parser()
+    arguments.add(parser, USE_ENV, ["--use-env", "--use_env"], False)
     return parser.parse_args(args)
 
 

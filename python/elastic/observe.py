@@ -165,7 +165,7 @@ def connect(
 
 
 def find(store: str, run_id: str) -> str:
-    """``HOST:PORT`` of the coordinator of a job whose record a store keeps, as the store says.
+    """``HOST:PORT`` of the coordinator of a job, from the record in a store.
 
     ``store`` is ``BACKEND://ENDPOINT``, the values of ``--rdzv-backend`` and ``--rdzv-endpoint``.
     Raises RendezvousClosed if the store has no such job, and RendezvousUnavailable if no process

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from elastic import _lazy
 from elastic.cli.main import console_main
+from elastic.constants import STATIC_PORT
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -77,19 +78,17 @@ def parse_min_max_nnodes(nnodes: str) -> tuple[int, int]:
 
 def determine_local_world_size(nproc_per_node: str) -> int:
     """The number of workers for a value of ``--nproc-per-node``; torch is not imported here."""
-    import sys
-
     from elastic import _environment
     from elastic._host import devices
 
     environ = _environment.inherited()
-    interpreter = environ.get("PYTHON_EXEC") or sys.executable
+    interpreter = _environment.interpreter(environ)
     return devices.worker_count(nproc_per_node, environ, interpreter, "nproc_per_node")
 
 
 def get_rdzv_endpoint(args: Namespace) -> str:
     if args.rdzv_backend == "static" and not args.rdzv_endpoint:
-        return f"{args.master_addr}:{args.master_port or 29500}"
+        return f"{args.master_addr}:{args.master_port or STATIC_PORT}"
     return str(args.rdzv_endpoint)
 
 
@@ -103,7 +102,7 @@ def config_from_args(args: Namespace) -> tuple[LaunchConfig, Callable[..., Any] 
     from elastic import _environment
     from elastic.cli import resolve
     from elastic.launcher.api import LaunchConfig
-    from elastic.multiprocessing.logs_specs import DefaultLogsSpecs, plugged_in
+    from elastic.multiprocessing.logs_specs import of_options
     from elastic.numa.binding import AffinityMode, NumaOptions
     from elastic.text import join_endpoints
 
@@ -127,14 +126,11 @@ def config_from_args(args: Namespace) -> tuple[LaunchConfig, Callable[..., Any] 
         configs |= {name: text for name, text in node.token.items() if name == "token_file"}
     elif job.master_port:
         backend, endpoint = "static", join_endpoints([(job.local_addr, job.master_port)])
-    specs = plugged_in(job.logs.plug_in) if job.logs.plug_in else DefaultLogsSpecs
     config = LaunchConfig(
         min_nodes=least,
         max_nodes=most,
         nproc_per_node=job.nproc,
-        logs_specs=specs(
-            job.logs.log_dir, job.logs.redirects, job.logs.tee, job.logs.local_ranks_filter
-        ),
+        logs_specs=of_options(job.logs),
         run_id=job.run_id,
         role=job.role,
         rdzv_endpoint=endpoint,

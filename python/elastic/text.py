@@ -6,10 +6,17 @@ A ``ConfigError`` names the origin of the text.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from elastic._C import duration_text
-from elastic.constants import JOIN_TIMEOUT_S, PORT_MAX
+from elastic.constants import (
+    COORDINATED,
+    DEFAULT_SHUTDOWN_TIMEOUT_S,
+    JOIN_TIMEOUT_S,
+    LOOPBACK,
+    PORT_MAX,
+    SHUTDOWN_TIMEOUT_VARIABLE,
+)
 from elastic.errors import ConfigError
 
 NUMBER_DIGITS_MAX = 18
@@ -49,6 +56,12 @@ def seconds(text: str, origin: str, *, positive: bool = False) -> float:
         bound = "greater than 0" if positive else "from 0"
         raise ConfigError(f"{origin} is {text!r}: expected a number of seconds {bound}")
     return value
+
+
+def shutdown_timeout(environ: Mapping[str, str]) -> float:
+    """The seconds from SIGTERM to SIGKILL that the variable sets, else the default."""
+    text = environ.get(SHUTDOWN_TIMEOUT_VARIABLE, f"{DEFAULT_SHUTDOWN_TIMEOUT_S}")
+    return seconds(text, SHUTDOWN_TIMEOUT_VARIABLE)
 
 
 def between(begin: float | None, end: float | None) -> float | None:
@@ -113,7 +126,7 @@ def split_endpoints(text: str, origin: str, default_port: int) -> list[tuple[str
     return found
 
 
-def join_endpoints(endpoints: Sequence[tuple[str, int]]) -> str:
+def join_endpoints(endpoints: Sequence[tuple[str, int | str]]) -> str:
     return ",".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
                     for host, port in endpoints)  # fmt: skip
 
@@ -135,10 +148,25 @@ def is_loopback(host: str) -> bool:
     return host in ("localhost", "::1") or host.startswith("127.")
 
 
+def is_only_node(backend: str, endpoint: str, store_type: str, origin: str) -> bool:
+    """Whether no other node can join a job of at most one node, so that it needs no rendezvous.
+
+    An agent on another host can be a spare for the only node; one on this host has no use.
+    """
+    if backend not in COORDINATED:
+        return False
+    if backend == "static" or not endpoint:
+        return True
+    if store_type == "file":
+        return False  # the endpoint is a path
+    host, port = split_endpoint(endpoint.partition(",")[0], origin)
+    return is_loopback(host) or port == "0"
+
+
 def own_address(host: str, origin: str) -> str:
     """The first numeric address of the host that this node can bind."""
-    if host in ("127.0.0.1", "localhost"):
-        return "127.0.0.1"
+    if host in (LOOPBACK, "localhost"):
+        return LOOPBACK
     import socket  # rarely needed, and the import is slow
 
     if host.startswith("[") and host.endswith("]"):

@@ -19,7 +19,7 @@ _T = TypeVar("_T")
 
 
 def _as_torch(call: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
-    """Calls. elastic's exceptions of a rendezvous derive from torch's; others are converted."""
+    """Calls; converts elastic's exceptions that do not derive from torch's rendezvous errors."""
     try:
         return call(*args, **kwargs)
     except (errors.RendezvousError, errors.ConfigError):

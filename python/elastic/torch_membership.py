@@ -14,9 +14,9 @@ Run it with ``--on-membership-change=inplace``. Under another launcher, and with
 is ordinary data-parallel training. docs/in-place.md describes what happens at a change.
 
 State is never rolled back. After each change the ranks compare how far they are. The lowest of the
-ranks that are furthest sends its state to the ranks that are not: to new processes, and to a rank
-that a change interrupted in a step that others had completed. Ranks that are as far, but have
-another learning rate or other objects of ``also``, receive these: so all ranks are equal.
+ranks that are furthest sends its state to the ranks that are behind: to new processes, and to a
+rank that a change interrupted in a step that others had completed. Ranks that are equally far, but
+have a different learning rate or different objects in ``also``, receive these. Then all are equal.
 """
 
 from __future__ import annotations
@@ -39,11 +39,8 @@ from torch.utils.data import DistributedSampler
 from elastic import (
     _environment,
     _torch_batches,
-    _torch_checks,
-    _torch_meeting,
-    _torch_nccl,
+    _torch_groups,
     _torch_state,
-    _torch_transfer,
     worker,
 )
 from elastic._torch_batches import GlobalBatches
@@ -142,15 +139,15 @@ class TrainingMembership:
         ddp: Mapping[str, Any] | None = None,
         notice_timeout: float = 10.0,
     ) -> None:
-        """Declares that this process can go on when members of the job change.
+        """Declares that this process can continue when members of the job change.
 
         ``model``: the module itself, on its device; ``self.model`` is the wrapped one. ``sampler``:
         is given the rank and the world size of each round. ``also``: other objects with a state
         that new processes need, by names that are equal on all ranks; after a change the states are
         equal, too. ``start``: the step at which the training begins, from a checkpoint; ranks that
-        are behind get the state of the one that is furthest. ``timeout``: of the process group.
+        are behind get the state of one that is furthest. ``timeout``: of the process group.
         ``ddp``: arguments for ``DistributedDataParallel``. ``notice_timeout``: how long after an
-        error of a collective this process waits to hear that it was a change; then the error is
+        error of a collective this process waits for the notice of a change; then the error is
         raised.
 
         Raises ``ValueError`` for a model, an optimizer or a backend that cannot continue in place.
@@ -160,7 +157,7 @@ class TrainingMembership:
             raise ValueError(f"the first step is {start}: expected 0 or more")
         self._members = worker.membership()
         is_in_place = self._members.supported
-        _torch_checks.check(model, (optimizer, *also.values()), backend, is_in_place)
+        _torch_groups.check(model, (optimizer, *also.values()), backend, is_in_place)
         self.module = model
         self.optimizer = optimizer
         self.step = start
@@ -177,16 +174,16 @@ class TrainingMembership:
         self._wrapped: torch.nn.Module | None = None
         self._owns_group = False
         self._world_size = 0  # of the last round that was formed
-        self._has_state = False  # that of the training: from a round that was formed
-        self._training = 0  # among those of this process
+        self._has_state = False  # of the training, from a round that was formed
+        self._training = 0  # its number in this process
         self._ended = 0  # the largest total of steps that all ranks have completed
         self._is_stopped = False  # by worker.should_stop
         self._is_in_body = False
         self._updates = 0  # of the parameters, in the body of the current step
         self._is_updating = False  # an update has begun, and may be made in part
         self._buffers: dict[str, torch.Tensor] = {}  # at its beginning, if NCCL may spoil them
-        self._device = _torch_checks.device_of(model)
-        self._nccl: _torch_nccl.Groups | None = None
+        self._device = _torch_groups.device_of(model)
+        self._nccl: _torch_groups.NcclGroups | None = None
         self._uses_nccl = is_in_place and "nccl" in backend
         self._hooks: list[Any] = []
         self._callbacks: list[Callable[[Change | None], object]] = []
@@ -266,11 +263,13 @@ class TrainingMembership:
             self._hooks.append(one.register_step_post_hook(self._end_update))
         if self._uses_nccl:
             whole = self._timeout or distributed_c10d.default_pg_nccl_timeout
-            self._nccl = _torch_nccl.Groups(self._members, self._device, whole.total_seconds())
+            self._nccl = _torch_groups.NcclGroups(
+                self._members, self._device, whole.total_seconds()
+            )
         try:
             if self._members.awaits_round:
                 if not self._uses_nccl:
-                    _torch_meeting.try_round()
+                    _torch_groups.try_round()
                 self._members.next_round()
             self._form(None)
         except BaseException:
@@ -302,8 +301,8 @@ class TrainingMembership:
         if self._uses_nccl:
             self._buffers = {name: one.clone() for name, one in self.module.named_buffers()}
 
-    # A closure computes the gradients, before anything is updated. Those of a body that is complete
-    # were confirmed at its end.
+    # A closure computes the gradients, before anything is updated. Those of a complete body have
+    # been confirmed at its end.
     def _begin_update(
         self, _: object, args: tuple[Any, ...], keywords: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
@@ -326,7 +325,7 @@ class TrainingMembership:
         self._is_updating = True
         return None
 
-    # One that follows a body is a part of the step that the body has completed.
+    # An update after a body is part of the step that the body has completed.
     def _end_update(self, *_: object) -> None:
         self._updates += self._is_in_body
         self._is_updating = False
@@ -346,8 +345,8 @@ class TrainingMembership:
         self._updates = 0
         self._is_in_body = False
 
-    # A rank that ends early would be missing as the source of those that a change interrupts. Ranks
-    # that have ended this total train on, and come to no barrier of it again.
+    # A rank that ends early could not send its state to ranks that a change interrupts. Ranks that
+    # have ended this total continue, and do not call its barrier again.
     def _is_ended(self, total: int) -> bool:
         if total <= self._ended or total < self.step:
             return True
@@ -395,10 +394,10 @@ class TrainingMembership:
             with torch.no_grad():
                 for name, one in self.module.named_buffers():
                     one.copy_(self._buffers.get(name, one))
-        self._buffers = {}  # another change may come after newer ones were received
+        self._buffers = {}  # at the next change newer ones may have been received
         for one in self._also.values():
             if isinstance(one, torch.amp.GradScaler):
-                # Of gradients that were unscaled in a step whose update was not made.
+                # The states of gradients that were unscaled in a step without an update.
                 getattr(one, "_per_optimizer_states", {}).clear()
         self._form(self._next_round(failed))
 
@@ -409,7 +408,7 @@ class TrainingMembership:
         round = self._members.next_round()
         return _Times(failed, left, time.monotonic(), round)
 
-    # Another change may come while the group is formed.
+    # Members may change again while the group is formed.
     def _form(self, times: _Times | None) -> None:
         while True:
             try:
@@ -438,9 +437,9 @@ class TrainingMembership:
     def _cut_port(self) -> int:
         """The port whose connections are shut down when the round is over; 0: all.
 
-        Those of NCCL only while it connects the ranks. Later its operations are aborted, and that
-        takes a second instead of half a one if its connections were shut down before (NCCL 2.28).
-        What is left is the store's.
+        With NCCL all of them while it connects the ranks, and later only the store's: then NCCL's
+        operations are aborted, which takes a second instead of half a second if its connections
+        were shut down before (NCCL 2.28).
         """
         return int(_environment.get("MASTER_PORT") or 0) if self._uses_nccl else 0
 
@@ -455,7 +454,7 @@ class TrainingMembership:
         if not _environment.get("RANK"):
             return  # one process, which no launcher started
         timeout = {} if self._timeout is None else {"timeout": self._timeout}
-        store, rank, world_size = _torch_meeting.next_store(
+        store, rank, world_size = _torch_groups.next_store(
             self._members, self._timeout or dist.default_pg_timeout
         )
         self._owns_group = True
@@ -534,12 +533,12 @@ class TrainingMembership:
     def _transfer(self, transfer: _torch_state.Transfer) -> None:
         is_receiver = self.rank in transfer.receivers
         own = self._state.taken(transfer.is_whole) if self.rank == transfer.source else None
-        received = _torch_transfer.broadcast(
+        received = _torch_state.broadcast(
             own, transfer.source, is_receiver, self._device, self._wire, self.confirm
         )
         if is_receiver:
             self._state.load(received)
-            self._has_state = True  # also if a change comes before the round is formed
+            self._has_state = True  # also if members change before the round is formed
 
 
 membership = TrainingMembership  # as a script declares it

@@ -1,7 +1,7 @@
 """Runs a program that uses torch's launcher, with elastic in its place.
 
 ``python -m elastic.torchrun NAME [ARGUMENT ...]`` is ``python -m NAME [ARGUMENT ...]``, or the
-installed command NAME, in a process where the modules of torch's launcher are those of elastic::
+installed command NAME, in a process where elastic's modules replace those of torch's launcher::
 
     python -m elastic.torchrun accelerate launch --multi_gpu --num_processes 8 train.py
 
@@ -104,9 +104,9 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def _command(name: str) -> Any:
     """The function of an installed command; None: there is none of this name."""
-    from importlib.metadata import entry_points
+    from elastic._plug_in import registered
 
-    found = next(iter(entry_points(group="console_scripts", name=name)), None)
+    found = registered("console_scripts", name)
     return found and found.load()
 
 

@@ -1,7 +1,7 @@
 """The number of usable CPUs and visible accelerators, for ``--nproc-per-node``.
 
 The launcher never imports torch. NVIDIA's management library counts GPUs if its result certainly
-agrees with CUDA's; otherwise a probe runs in the workers' interpreter.
+agrees with CUDA's; otherwise a short program asks torch in the workers' interpreter.
 """
 
 from __future__ import annotations
@@ -15,6 +15,16 @@ from elastic._host import cgroup
 from elastic.constants import WORKERS_MAX
 from elastic.errors import ConfigError
 from elastic.text import is_number
+
+PROBE_TIMEOUT_S = 120.0  # importing torch from a cold network disk takes more than a minute
+
+# The probe is killed when the launcher ends.
+_PREFIX = """
+import ctypes, os, sys
+ctypes.CDLL(None).prctl(1, 9)
+if os.getppid() != int(sys.argv[1]):
+    sys.exit(1)
+"""
 
 # Counts devices in the workers' interpreter and prints one number, 0 without torch.
 # AttributeError: torch before 2.6 lacks torch.accelerator.
@@ -145,12 +155,45 @@ def nvml_devices() -> list[str] | None:
 
 
 def _ask_interpreter(wanted: str, python: str, environ: Mapping[str, str], origin: str) -> int:
-    from elastic._host import interpreter
-
     why = f"{origin} is {wanted}"
-    count = interpreter.ask(_PROBE, [wanted], python, environ, why)
+    count = ask_torch(_PROBE, [wanted], python, environ, why)
     if count == "unknown":
         return -1
     if not count.isdigit():
         raise ConfigError(f"{why}: torch could not count the devices: {count or 'no output'}")
     return int(count)
+
+
+def ask_torch(
+    program: str, arguments: list[str], interpreter: str, environ: Mapping[str, str], why: str
+) -> str:
+    """The last line that a program prints in the workers' interpreter.
+
+    ``why`` begins the message of a ConfigError.
+    """
+    import subprocess  # slow to import; a number of workers needs no probe
+
+    command = [interpreter, "-c", _PREFIX + program, str(os.getpid()), *arguments]
+    try:
+        done = subprocess.run(
+            command,
+            env=dict(environ),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=PROBE_TIMEOUT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise ConfigError(
+            f"{why}: {interpreter} did not list the devices within {PROBE_TIMEOUT_S:g} s; "
+            "give a number"
+        ) from error
+    except OSError as error:
+        raise ConfigError(
+            f"{why}: cannot run {interpreter} to list the devices: {error.strerror}"
+        ) from error
+    if done.returncode != 0:
+        text = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
+        raise ConfigError(f"{why}: torch could not list the devices: {text}")
+    return (done.stdout.strip().splitlines() or [""])[-1]

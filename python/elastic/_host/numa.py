@@ -1,27 +1,98 @@
-"""The CPUs near each worker's device, for ``--numa-binding``, from the kernel's sysfs.
+"""NUMA binding of the workers of this node: their devices, and the CPUs near each.
 
-``devices`` are the PCI addresses of the devices by local rank. Without devices the workers are
-spread evenly over the NUMA nodes that have usable CPUs.
+The kernel's sysfs has the CPUs near a device. Without devices the workers are spread evenly over
+the NUMA nodes that have usable CPUs.
 """
 
 from __future__ import annotations
 
+import glob
+import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
+from elastic._host.devices import ask_torch
 from elastic.constants import NUMA_MODES
 from elastic.errors import ConfigError
 
+logger = logging.getLogger(__name__)
+
+# Present if a driver for accelerators is loaded; otherwise torch is not asked for devices.
+_DEVICE_FILES = ("/dev/nvidia[0-9]*", "/dev/kfd", "/dev/dri/renderD*", "/dev/accel*")
+
+# Prints the PCI addresses of the visible devices, in torch's order.
+_PROBE = """
+try:
+    import torch
+except ModuleNotFoundError:
+    sys.exit()
+module = None
+for kind in ("cuda", "xpu"):
+    found = getattr(torch, kind, None)
+    if found is not None and found.is_available():
+        module = found
+        break
+if module is not None:
+    for index in range(module.device_count()):
+        one = module.get_device_properties(index)
+        print(f"{one.pci_domain_id:04x}:{one.pci_bus_id:02x}:{one.pci_device_id:02x}.0", end=" ")
+"""
+
+
+def devices(environ: Mapping[str, str], python: str) -> list[str]:
+    """The PCI addresses of the accelerators that workers see, in torch's order."""
+    if not any(glob.glob(pattern) for pattern in _DEVICE_FILES):
+        return []
+    return ask_torch(_PROBE, [], python, environ, "NUMA binding").split()
+
 
 def worker_cpus(
+    options: Any, nproc: int, environ: Mapping[str, str], python: str
+) -> list[list[int]]:
+    """The CPUs of each local rank; empty lists without options: no binding.
+
+    ``options``: torch's or elastic's ``NumaOptions``, or the name of a mode.
+    """
+    if options is None:
+        return [[] for _ in range(nproc)]
+    mode = getattr(options, "affinity_mode", options)
+    try:
+        return cpus_by_rank(str(getattr(mode, "value", mode)), nproc, devices(environ, python))
+    except ConfigError as error:
+        if not getattr(options, "should_fall_back_if_binding_fails", False):
+            raise
+        logger.warning("%s; the workers are not bound to CPUs", error)
+        return [[] for _ in range(nproc)]
+
+
+@contextmanager
+def bound(cpus: Sequence[int]) -> Iterator[None]:
+    """Processes that this thread starts in the block run on these CPUs; empty: no change."""
+    if not cpus:
+        yield
+        return
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cpus)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+def cpus_by_rank(
     mode: str,
     nproc: int,
     devices: Sequence[str],
     allowed: frozenset[int] | None = None,
     root: str = "/sys",
 ) -> list[list[int]]:
-    """The CPUs of each local rank. ``allowed``: the affinity mask; None: this process's."""
+    """The CPUs of each local rank; ``devices`` are the PCI addresses of the devices by local rank.
+
+    ``allowed``: the affinity mask; None: this process's.
+    """
     if mode not in NUMA_MODES:
         raise ConfigError(f"the NUMA binding is {mode!r}: expected one of {', '.join(NUMA_MODES)}")
     if devices and nproc > len(devices):

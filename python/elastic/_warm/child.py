@@ -66,7 +66,7 @@ def _take_descriptors(request: Request) -> int:
         if number not in kept:
             try:
                 os.close(number)
-            except OSError:  # that of the listing
+            except OSError:  # the descriptor of the listing itself
                 continue
     for target, number in moved.items():
         os.dup2(number, target)

@@ -249,8 +249,8 @@ def _limits() -> dict[int, tuple[int, int]]:
 def _has_only_drawn(before: tuple[Any, ...], after: tuple[Any, ...]) -> bool:
     """Whether the generator of ``random`` took its new state by drawing numbers.
 
-    Workers have generators with seeds of their own, as fresh processes have, where that of the
-    module would have given them other numbers, too. A module that sets a seed would not.
+    Each worker has a generator with its own seed, as each fresh process has, so numbers that were
+    drawn at the import do not matter. A module that sets a seed would give all workers the same.
     """
     *words, position = before[1]
     *words_after, position_after = after[1]

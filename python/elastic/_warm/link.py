@@ -59,7 +59,7 @@ class Link:
             os._exit(0)
 
     def forget(self) -> None:
-        """In a worker: never closes the descriptor, which ``child.set_up`` closes at once."""
+        """Drops the descriptor without closing it: in a worker, ``child.set_up`` closes it."""
         self._socket.detach()
 
     def has_request(self) -> bool:

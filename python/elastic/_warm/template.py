@@ -206,7 +206,7 @@ class Template:
 
     def become(self, request: link.Request) -> None:
         """Turns a forked process into the worker."""
-        self._link.forget()  # the number may be that of a file of the script later
+        self._link.forget()  # a file of the script may get this number later
         try:
             child.set_up(request)
         except child.StartError:

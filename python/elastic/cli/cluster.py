@@ -13,7 +13,7 @@ from typing import NamedTuple
 from elastic.cli.command_line import CommandLine, Value
 from elastic.constants import COORDINATOR_PORT
 from elastic.errors import ConfigError
-from elastic.text import is_number, plural
+from elastic.text import is_number, join_endpoints, plural, split_endpoint
 
 AUTO = "auto"
 OPTIONS = ("nnodes", "node-rank", "rdzv-endpoint", "rdzv-id", "master-addr")
@@ -75,9 +75,8 @@ def _value(name: str, text: str, node: Node) -> str:
         return node.run_id
     if name == "master-addr" or not node.host:
         return node.host
-    port = text.partition(":")[2] or str(node.port)
-    host = f"[{node.host}]" if ":" in node.host else node.host
-    return f"{host}:{port}"
+    port = text.partition(":")[2]
+    return join_endpoints([(node.host, port or node.port)])
 
 
 def _canonical_name(host: str) -> str:
@@ -152,8 +151,6 @@ def _kubeflow(environ: Mapping[str, str]) -> Node:
 
     host, port = given("MASTER_ADDR"), given("MASTER_PORT")
     if endpoint := given("RDZV_ENDPOINT"):
-        from elastic.text import split_endpoint
-
         host, port = split_endpoint(endpoint, "PET_RDZV_ENDPOINT")
     return Node(
         "Kubeflow",

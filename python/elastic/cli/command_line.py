@@ -132,7 +132,7 @@ def _name(given: Given, by_name: Mapping[str, Option]) -> str:
 
 
 def _print_help(what: str, is_value: bool) -> NoReturn:
-    """One screen, or all of it; another word is refused if it is the option's value."""
+    """Prints one screen, or all; rejects any other value that was joined with ``=``."""
     from elastic.cli import help
 
     if is_value and what != "all":

@@ -51,7 +51,7 @@ class RendezvousConfig(NamedTuple):
 
     @property
     def endpoint(self) -> str:
-        """What names the rendezvous: addresses, or that of the store; "": the backend alone."""
+        """The addresses of the coordinator, or the address of the store; "" if it needs none."""
         if not self.store:
             return join_endpoints(self.endpoints)
         return "" if self.store == self.backend else self.store

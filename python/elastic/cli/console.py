@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sys
 
-from elastic._writer import Writer
+from elastic._files import Writer
 
 STDERR = 2
 FLUSH_TIMEOUT_S = 30.0  # at the end, for a console that blocks
@@ -22,7 +22,7 @@ class OutputError(Exception):
 
 
 def show(text: str) -> None:
-    """Writes the result of a command to stdout; "": what other modules have printed.
+    """Writes the result of a command to stdout; with "" flushes what other modules have printed.
 
     Raises OutputError, and BrokenPipeError if its reader has closed the pipe, as in ``… | head``.
     """

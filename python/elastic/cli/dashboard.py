@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from elastic import observe
-from elastic.cli import local_jobs, stacks, subcommand_parser, subcommands
+from elastic.cli import local_jobs, stacks, subcommands
 from elastic.cli.options import PROGRAM
 from elastic.errors import ConfigError, RendezvousError
-from elastic.text import is_loopback, split_endpoint
+from elastic.text import is_loopback, join_endpoints, split_endpoint
 
 try:
     from aiohttp import web
@@ -51,7 +51,7 @@ _HEADERS = {
 
 
 def parser() -> argparse.ArgumentParser:
-    made = subcommand_parser.Parser(
+    made = subcommands.Parser(
         prog=f"{PROGRAM} dashboard",
         description="Serves a web page with the rounds, incidents, nodes and ranks of a running "
         "job. It cannot change the job; on loopback it can show the stacks of the workers.",
@@ -113,7 +113,7 @@ class Feed:
 
 
 class Stacks:
-    """The stacks of the job's workers, by one request at a time however many pages ask."""
+    """The stacks of the job's workers; all pages share one request at a time."""
 
     def __init__(self, fetch: Callable[[], str], clock: Callable[[], float]) -> None:
         self._fetch, self._clock = fetch, clock
@@ -196,7 +196,7 @@ def application(
             return response
 
     async def collect(request: web.Request) -> web.Response:
-        """A page of another site cannot set the header: its browser would ask here first."""
+        """Requires a header that a page of another site cannot set without a preflight request."""
         if job_stacks is None:
             text = f"only on loopback; run {PROGRAM} stacks"
             return web.Response(text=text, status=403, headers=_HEADERS)
@@ -227,9 +227,8 @@ async def _serve(options: argparse.Namespace, host: str, port: int) -> None:
     await runner.setup()
     site = web.TCPSite(runner, host, port)
     await site.start()
-    bound = runner.addresses[0][1]
-    shown = f"[{host}]" if ":" in host else host
-    print(f"{PROGRAM} dashboard: http://{shown}:{bound}/", file=sys.stderr, flush=True)
+    shown = join_endpoints([(host, runner.addresses[0][1])])
+    print(f"{PROGRAM} dashboard: http://{shown}/", file=sys.stderr, flush=True)
     try:
         await observe_job(feed, options.endpoint, options.rdzv_id, options.token_file)
     finally:

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 
-from elastic.cli import console, local_jobs, subcommand_parser, subcommands
+from elastic.cli import console, local_jobs, subcommands
 from elastic.cli.options import PROGRAM
 from elastic.constants import DEFAULT_DRAIN_TIMEOUT_S
 from elastic.errors import RendezvousError, RendezvousUnavailable
@@ -26,7 +26,7 @@ REPLY_MARGIN_S = 10.0
 
 
 def parser() -> argparse.ArgumentParser:
-    made = subcommand_parser.Parser(
+    made = subcommands.Parser(
         prog=f"{PROGRAM} drain",
         description="Stops all ranks of a running job at one step: should_stop() of "
         "elastic.worker returns True there, the ranks save their state and exit, and the job ends "
@@ -68,7 +68,7 @@ def run(arguments: Sequence[str]) -> int:
         return subcommands.report("drain", error, hint)
     except KeyboardInterrupt:
         return _EXIT_INTERRUPTED
-    with contextlib.suppress(BrokenPipeError):  # the exit code says it, too
+    with contextlib.suppress(BrokenPipeError):  # the exit code has the same answer
         console.show(f"{text}\n")
     if is_agreed:
         return 0
@@ -77,7 +77,7 @@ def run(arguments: Sequence[str]) -> int:
 
 @contextlib.contextmanager
 def _interruptible() -> Iterator[None]:
-    """Ctrl-C raises KeyboardInterrupt: by default the launcher's process ends without a word."""
+    """Ctrl-C raises KeyboardInterrupt; by the launcher's default it ends the process silently."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -99,13 +99,13 @@ def _warn_without_steps(options: argparse.Namespace) -> None:
         if options.node
         else "the job is stopped without an agreed step"
     )
-    _say(
+    _report(
         f"warning: no rank has reported a step: if should_stop() of elastic.worker is not called "
         f"within {duration(options.deadline)}, {then}"
     )
 
 
-def _say(text: str) -> None:
+def _report(text: str) -> None:
     print(f"{PROGRAM} drain: {text}", file=sys.stderr, flush=True)
 
 
@@ -130,6 +130,6 @@ def _request(options: argparse.Namespace) -> tuple[bool, str]:
                     return answer
         except KeyboardInterrupt:
             if was_sent:
-                _say(f"interrupted; the request stays in force until {until}")
+                _report(f"interrupted; the request stays in force until {until}")
             raise
     raise RendezvousUnavailable(f"{options.endpoint} sent no answer within {duration(limit)}")

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 
 from elastic import _files
-from elastic.cli import subcommand_parser
+from elastic.cli import subcommands
 from elastic.cli.options import PROGRAM
 from elastic.errors import ConfigError
 
@@ -29,7 +29,7 @@ console_main()
 
 
 def parser() -> argparse.ArgumentParser:
-    made = subcommand_parser.Parser(
+    made = subcommands.Parser(
         prog=f"{PROGRAM} install-shim",
         description=f"Writes a file {NAME} into DIRECTORY, which runs {PROGRAM} with this "
         f"interpreter. With DIRECTORY first in PATH, programs that execute {NAME} run {PROGRAM}. "

@@ -53,7 +53,7 @@ def locate(options: argparse.Namespace) -> str:
 
 
 def connect(options: argparse.Namespace, **more: Any) -> observe.Observation:
-    """Begins to connect to the job of the options. ``more``: as of ``observe.connect``."""
+    """Begins to connect to the job of the options. ``more``: as for ``observe.connect``."""
     return observe.connect(options.endpoint, options.rdzv_id, token_file=options.token_file, **more)
 
 

@@ -32,15 +32,12 @@ if TYPE_CHECKING:
 
 RESOLVE_PAUSE_S = 0.1
 RESOLVE_PAUSE_MAX_S = 5.0
-# After a signal that asks for a drain, how long the same signal is taken for an echo of it.
+# How long after a drain signal the same signal counts as an echo of it.
 ECHO_S = 1.0
 # For the result of a failed job. They are loaded while the workers run.
-_MODULES_AFTER = (
-    "elastic._files",
-    "elastic.cli.paint",
-    "elastic.cli.report",
-    "elastic.cli.result_json",
-)
+_MODULES_AFTER = ("elastic.cli.report", "elastic.cli.result_json")
+# The warnings of this process: a program may run several jobs.
+_warned: set[str] = set()
 # As in elastic._C, whose import may have failed.
 EXIT_INTERNAL = 70
 EXIT_CANNOT_LOG = 74
@@ -49,7 +46,7 @@ EXIT_CANNOT_LOG = 74
 def console_main(parse: Parse | None = None) -> None:
     """Runs the job of ``sys.argv`` and ends the process with the job's exit status.
 
-    ``parse`` creates the configuration; None: that of ``elastic.cli.resolve``.
+    ``parse`` creates the configuration; the default is ``elastic.cli.resolve.parse``.
 
     The agent's signal handlers stay installed until the process has ended: the interpreter is not
     finalized, because a signal during finalization would kill the process.
@@ -80,6 +77,13 @@ def console_main(parse: Parse | None = None) -> None:
         os._exit(code)
 
 
+def _is_new(warning: str) -> bool:
+    """Whether this process has not given the warning yet. Each is given once."""
+    is_new = warning not in _warned
+    _warned.add(warning)
+    return is_new
+
+
 def exit_status(error: SystemExit) -> int:
     """As the interpreter would exit."""
     if error.code is None or isinstance(error.code, int):
@@ -107,8 +111,8 @@ def _flush_output(code: int) -> int:
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the job of a command line and returns the exit status.
 
-    In the main thread it installs signal handlers, and restores them at the end; in another one it
-    handles no signal. ``--help`` and ``--version`` raise SystemExit, as in every argparse program.
+    In the main thread it installs signal handlers, and restores them at the end; in other threads
+    it handles no signal. ``--help`` and ``--version`` raise SystemExit, as in argparse programs.
     """
     from elastic.cli import console
 
@@ -183,7 +187,7 @@ class Launcher:
         self.has_plug_ins = False
         self._is_stopping = False
         self._drain_timeout: float | None = None  # None: a signal stops the workers
-        self._drained_at = float("-inf")  # of time.monotonic(): when a signal asked for a drain
+        self._drained_at = float("-inf")  # the time.monotonic() of a signal that requested a drain
         self._result_json = ""
         self._file_timeout = DEFAULT_START_TIMEOUT_S
         self.received: list[int] = []  # signals, the first one first
@@ -218,7 +222,7 @@ class Launcher:
             is_value = isinstance(error, (OSError, OverflowError, UnicodeError))
             if self._agent is not None or not is_value:
                 raise
-            if isinstance(error, BrokenPipeError):  # nobody reads the output of a subcommand
+            if isinstance(error, BrokenPipeError):  # the reader of a subcommand's output has gone
                 return 0
             # A value that no check expects.
             return self._conclude(error, _C.EXIT_USAGE, f"cannot use the options: {error}")
@@ -232,7 +236,7 @@ class Launcher:
         if path:
             result = RunResult(WorkerState.FAILED, exit_code=exit_code, message=message)
             self._write_result(path, "", result)
-        self._say(message)
+        self._write_line(message)
         return exit_code
 
     def _write_result(self, path: str, name: str, result: RunResult) -> None:
@@ -244,13 +248,13 @@ class Launcher:
         self._write_file(path, write)
 
     def _write_file(self, path: str, write: Callable[[], None]) -> None:
-        """Signals have handlers meanwhile, so that a call that blocks would never end."""
-        try:
-            from elastic import _files
+        """In a limited time: while signals have handlers, a blocked call would never end."""
+        from elastic import _files
 
+        try:
             _files.within(self._file_timeout, write)
         except (ImportError, OSError) as error:
-            self._say(f"cannot write {path}: {getattr(error, 'strerror', None) or error}")
+            self._write_line(f"cannot write {path}: {getattr(error, 'strerror', None) or error}")
 
     def _resolve(self, argv: Sequence[str], parse: Parse | None) -> JobConfig:
         from elastic.cli import resolve
@@ -264,7 +268,7 @@ class Launcher:
 
         begun = time.monotonic()
         pause = RESOLVE_PAUSE_S
-        has_said = False
+        is_first = True
         while True:
             try:
                 return parse()
@@ -272,10 +276,10 @@ class Launcher:
                 left = begun + error.timeout - time.monotonic()
                 if left <= 0:
                     raise
-                if not has_said:
-                    has_said = True
+                if is_first and _is_new(str(error)):
                     until = time.strftime("%H:%M:%S", time.localtime(time.time() + left))
-                    self._say(f"{error}; trying again, gives up at {until}")
+                    self._write_line(f"{error}; trying again, gives up at {until}")
+                is_first = False
                 time.sleep(min(pause, left))
                 pause = min(2 * pause, RESOLVE_PAUSE_MAX_S)
 
@@ -287,7 +291,7 @@ class Launcher:
         self._console.flush(limit)
 
     def restore(self) -> None:
-        """Undoes the changes of ``run`` in a process that continues."""
+        """Undoes what ``run`` changed in a process that continues."""
         if self._handler is not None:
             import logging
 
@@ -319,7 +323,8 @@ class Launcher:
         self._handler = messages.log_to(self._console, job.log_level, as_records=job.log_records)
         logger = logging.getLogger(__name__)
         for level, sentence in job.notes:
-            logger.log(level, "%s", sentence)
+            if level < logging.WARNING or _is_new(sentence):
+                logger.log(level, "%s", sentence)
         logs = job.logs
         if logs.redirects_any and logs.log_dir is None:
             from elastic.cli import output
@@ -360,15 +365,14 @@ class Launcher:
     ) -> RunResult:
         """Runs the job with a rendezvous handler, or log files, of another distribution."""
         from elastic.agent.server.handler_elastic_agent import HandlerElasticAgent
-        from elastic.agent.server.later import Later
+        from elastic.agent.server.native_elastic_agent import Later
         from elastic.cli.config import ONE_NODE
-        from elastic.multiprocessing.logs_specs import DefaultLogsSpecs, plugged_in
+        from elastic.multiprocessing import logs_specs
         from elastic.rendezvous.api import shut_down
 
         self.has_plug_ins = True
         Later(_MODULES_AFTER).load()
         handler = (job.rendezvous or ONE_NODE).handler(job.run_id, job.local_addr)
-        specs = plugged_in(logs.plug_in) if logs.plug_in else DefaultLogsSpecs
         spec = _spec(
             job,
             rdzv_handler=handler,
@@ -378,7 +382,7 @@ class Launcher:
         )
         self._agent = HandlerElasticAgent(
             spec,
-            specs(logs.log_dir, logs.redirects, logs.tee, logs.local_ranks_filter),
+            logs_specs.of_options(logs),
             exit_barrier_timeout=job.native.get("exit_barrier_timeout"),
             **common,
         )
@@ -415,10 +419,10 @@ class Launcher:
             self._agent.forward(number)
 
     def _drain(self, number: int, frame: FrameType | None) -> None:
-        """The first signal requests a stop at one step; SIGTERM once more stops the workers."""
+        """The first signal requests a stop at one step; a later SIGTERM stops the workers."""
         limit, self._drain_timeout = self._drain_timeout, None
         if limit is None:
-            # A wrapper passes on the signal that the whole process group has received.
+            # A wrapper forwards the signal that the whole process group has received already.
             is_echo = time.monotonic() < self._drained_at + ECHO_S
             if number == signal.SIGTERM and not is_echo:
                 self._handle(number, frame)
@@ -438,31 +442,30 @@ class Launcher:
         if any(failure.stderr_tail for failure in result.failures.values()):
             self._console.write("")  # the last line that was copied may have no end
         try:
-            from elastic.cli import paint, report
+            from elastic.cli import messages, report
 
             text = report.format_report(job.name, result, _is_output_shown(job))
-            self._say(paint.screen(text) if paint.is_on(os.environ) else text)
+            self._write_line(messages.screen(text, os.environ))
         except (ImportError, OSError) as error:
-            self._say(f"{job.name} failed: {result.message} (there is no report: {error})")
+            self._write_line(f"{job.name} failed: {result.message} (there is no report: {error})")
 
     def _pass_on(self, result: RunResult, path: str) -> None:
+        from elastic.agent.server.api import own_failure
         from elastic.multiprocessing.errors import evidence
 
-        first = next(iter(result.failures.values()), None)
-        cause = result.job
-        if cause is not None and cause.evidence is not None and cause.rank not in result.failures:
-            known = cause.evidence
+        first, cause = own_failure(result), result.job
+        if first is None and cause is not None and (known := cause.evidence) is not None:
             text = known.error or cause.message
             evidence.pass_on_remote(text, known.time, known.output, result.exit_code, path)
-        elif first is not None:
-            evidence.pass_on(first, path)
+        elif result.failures:
+            evidence.pass_on(first or next(iter(result.failures.values())), path)
 
     def report_bug(self, error: BaseException) -> None:
         import traceback
 
         self._console.write("".join(traceback.format_exception(error)).rstrip("\n"))
 
-    def _say(self, text: str) -> None:
+    def _write_line(self, text: str) -> None:
         from elastic.cli.options import PROGRAM
 
         self._console.write(f"{PROGRAM}: {text}")

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from elastic.cli import console, subcommand_parser
+from elastic.cli import console, subcommands
 from elastic.cli.options import PROGRAM
 from elastic.errors import ConfigError
 
@@ -23,7 +23,7 @@ _COMMENT = re.compile(r"<!--.*?-->\n+")
 
 
 def parser() -> argparse.ArgumentParser:
-    made = subcommand_parser.Parser(
+    made = subcommands.Parser(
         prog=f"{PROGRAM} help",
         description="Prints a page of the manual; without TOPIC, the list of pages.",
     )

@@ -16,8 +16,8 @@ from elastic.constants import COORDINATED, LOOPBACK, NODES_MAX, PORT_MAX, SHARED
 from elastic.errors import ConfigError
 from elastic.text import (
     UnresolvedHost,
-    is_loopback,
     is_number,
+    is_only_node,
     own_address,
     port_range,
     split_endpoint,
@@ -66,17 +66,10 @@ def is_single(line: CommandLine, most: int, backend: str, keys: Keys | None) -> 
                 f"{line.origin('nnodes')} is {line.text('nnodes')}"
             )
         return True
-    if most > 1 or backend not in COORDINATED or (keys and keys.is_host is False):
+    if most > 1 or (keys and keys.is_host is False):
         return False
-    endpoint = line.text("rdzv-endpoint")
-    if backend == "static" or not endpoint:
-        return True
-    if keys and keys.store_type == "file":
-        return False  # the endpoint is a path
-    # An agent on another host can be a spare for the only node; one on this host has no use.
-    first = endpoint.partition(",")[0]
-    host, port = split_endpoint(first, line.origin("rdzv-endpoint"))
-    return is_loopback(host) or port == "0"
+    endpoint, store_type = line.text("rdzv-endpoint"), keys.store_type if keys else ""
+    return is_only_node(backend, endpoint, store_type, line.origin("rdzv-endpoint"))
 
 
 def single(line: CommandLine, keys: Keys | None, notes: list[str]) -> NodeConfig:

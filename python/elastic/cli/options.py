@@ -153,7 +153,7 @@ _NODES = (
         "or `etcd`, in a state that the nodes share; or the name of a plug-in.",
         more="See [several nodes](#several-nodes).",
         default="static", torch_default=SAME,
-        brief="how nodes meet: static or c10d (default {})"),
+        brief="the rendezvous: static or c10d (default {})"),
     Option("rdzv-endpoint", "HOST[:PORT]",
         "Address of the rendezvous, the same on every node; the default port is 29400. With "
         "`c10d` further addresses may follow, separated by commas, at which the job is found when "

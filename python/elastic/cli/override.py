@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from elastic.cli import subcommand_parser, subcommands
+from elastic.cli import subcommands
 from elastic.cli.options import PROGRAM
 from elastic.errors import ConfigError, RendezvousError
 
@@ -19,7 +19,7 @@ they continue as well: then two jobs run from the same checkpoint and write the 
 
 
 def parser() -> argparse.ArgumentParser:
-    made = subcommand_parser.Parser(
+    made = subcommands.Parser(
         prog=f"{PROGRAM} override",
         description="Continues a job that has lost the majority of its voters for good, so that "
         "no coordinator can be elected: one of the remaining voters runs the coordinator from "
@@ -33,13 +33,7 @@ def parser() -> argparse.ArgumentParser:
         help="HOST:PORT of the voter port of a remaining node, as shown in its log",
     )
     made.add_argument("--rdzv-id", "--rdzv_id", metavar="ID", required=True, help="the job")
-    made.add_argument(
-        "--token-file",
-        "--token_file",
-        metavar="FILE",
-        default="",
-        help="the file with the token of the job (elastic-launch help security)",
-    )
+    subcommands.add_token_file(made, "the job")
     made.add_argument("--yes", action="store_true", help="do not ask for confirmation")
     subcommands.add_seconds(
         made, "--timeout", 15.0, help="limit for the answer, which takes two seconds"

@@ -13,12 +13,17 @@ from elastic.cli import nodes
 from elastic.cli.command_line import CommandLine
 from elastic.cli.config import NodeConfig, RendezvousConfig
 from elastic.cli.values import choice, integer, short
-from elastic.constants import COORDINATOR_PORT, LOOPBACK, NODES_MAX, SHARED, STATIC_PORT
+from elastic.constants import (
+    COORDINATOR_PORT,
+    LOOPBACK,
+    NO_RUN_ID,
+    NODES_MAX,
+    SHARED,
+    STATIC_PORT,
+)
 from elastic.errors import ConfigError
-from elastic.rendezvous.keys import Keys
+from elastic.rendezvous.keys import Keys, read_values
 from elastic.text import is_loopback, split_endpoint, split_endpoints
-
-NO_RUN_ID = "none"  # torchrun's
 
 
 def several(
@@ -28,9 +33,8 @@ def several(
     keys: Keys | None,
     notes: list[str],
 ) -> NodeConfig:
-    keys = keys or Keys({})
-    if backend == "c10d" and keys.store_type == "file":
-        backend = "file"  # torch's spelling
+    keys = keys or read_values({}, "", backend, is_ours=True)
+    backend = keys.backend_of(backend)
     config = RendezvousConfig(
         backend=backend,
         min_nodes=bounds[0],
@@ -41,12 +45,10 @@ def several(
         on_node_loss=choice(line, "on-node-loss"),
         max_membership_changes=nodes.membership_changes(line),
         timings=keys.timings,
-        voters=1 if backend == "static" else keys.voters,
+        voters=keys.voters,
         voter_ports=nodes.voter_ports(line, keys, backend),
         witness=keys.witness,
-        token={"token_file": keys.parameters["token_file"]}
-        if "token_file" in keys.parameters
-        else {},
+        token={name: text for name, text in keys.parameters.items() if name == "token_file"},
     )
     run_id = _common_run_id(line, backend)
     # Only a coordinator notices that the members of a round are lost, and so who is one too many.
@@ -55,7 +57,7 @@ def several(
     master_port = nodes.master_port(line) or 0
     if backend == "static":
         host, port = _static_endpoint(line, bounds)
-        is_host = config.node_rank == 0 if keys.is_host is None else keys.is_host
+        is_host = keys.hosts(config.node_rank)
         config = config._replace(endpoint_host=host, endpoint_port=port, is_host=is_host)
         master_port = port
     elif backend == "c10d":

@@ -8,6 +8,7 @@ import time
 from typing import TYPE_CHECKING
 
 from elastic import _C
+from elastic.agent.server.api import own_failure
 from elastic.multiprocessing.errors.evidence import TAIL_LINES_MAX, ProcessFailure
 from elastic.text import duration, plural
 
@@ -31,8 +32,8 @@ def format_report(name: str, result: RunResult, is_output_shown: bool = False) -
         restarts = f", {_restarts(result)}" if result.max_restarts else ""
         run = ("run", f"{result.run_id}{restarts}")
         return "\n".join([f"{name}: {result.message}", *_facts(run), *_incidents(result)])
-    first = next(iter(failures.values()), None)
-    if job is not None and job.rank not in failures:
+    first = own_failure(result)
+    if job is not None and first is None:
         evidence = job.evidence
         lines = [f"{name} failed: {result.message}"]
         lines += _facts(
@@ -52,8 +53,7 @@ def format_report(name: str, result: RunResult, is_output_shown: bool = False) -
         lines += _facts(run, ("class", class_of(result)), ("hint", _hint(result)))
         first_at = None
     else:
-        # The cause on all nodes if there are several; else the earliest evidence here.
-        first = failures.pop(job.rank if job else next(iter(failures)))
+        failures.pop(first.rank)
         first_at = first.time
         lines = [f"{name} failed: {first.who()} {first.how}"]
         lines += _facts(

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from elastic import _environment
 from elastic._host import devices
 from elastic.cli import command_line, entrypoint, nodes, output
 from elastic.cli.command_line import CommandLine
@@ -23,20 +23,27 @@ from elastic.constants import (
     DEFAULT_DRAIN_TIMEOUT_S,
     DEFAULT_INPLACE_GRACE_S,
     DEFAULT_ROLE,
-    DEFAULT_SHUTDOWN_TIMEOUT_S,
+    ERROR_FILE_VARIABLE,
     NOTICE,
     PORT_MAX,
+    SIGNALS_VARIABLE,
+    TOKEN_FILE_VARIABLE,
+    TOKEN_VARIABLE,
 )
 from elastic.errors import ConfigError
 from elastic.multiprocessing.logs import LogOptions
-from elastic.text import is_number, seconds
+from elastic.text import is_number, seconds, shutdown_timeout
 
 LOG_LEVELS = {"CRITICAL": 50, "FATAL": 50, "ERROR": 40, "WARNING": 30, "WARN": 30,
               "NOTICE": NOTICE, "INFO": 20, "DEBUG": 10, "NOTSET": 0}  # fmt: skip
 
 
 def configure(line: CommandLine, environ: Mapping[str, str]) -> JobConfig:
-    """Checks all settings; counts devices if ``--nproc-per-node`` requires it."""
+    """Checks all settings; counts devices if ``--nproc-per-node`` requires it.
+
+    It may be called again with the same command line, which it does not change.
+    """
+    line = line._replace(warnings=list(line.warnings))
     notes: list[tuple[int, str]] = []
     if any(value.text.startswith("auto") for value in line.values.values()):
         from elastic.cli import cluster
@@ -50,7 +57,7 @@ def configure(line: CommandLine, environ: Mapping[str, str]) -> JobConfig:
 
         line, network_interface = interface.resolve(line)
     node = _with_token(line, environ, _nodes(line))
-    interpreter = environ.get("PYTHON_EXEC") or sys.executable
+    interpreter = _environment.interpreter(environ)
     nproc = devices.worker_count(
         line.text("nproc-per-node"), environ, interpreter, line.origin("nproc-per-node")
     )
@@ -73,7 +80,6 @@ def configure(line: CommandLine, environ: Mapping[str, str]) -> JobConfig:
         raise ConfigError("; ".join(line.warnings))
     if line.warnings:
         notes.append((LOG_LEVELS["WARNING"], "; ".join(line.warnings)))
-    shutdown_timeout = _shutdown_timeout(line, environ)
     signals, forwarded = (_signals(line, name) for name in ("signals-to-handle", "forward-signals"))
     if both := set(signals) & set(forwarded):
         raise ConfigError(
@@ -90,7 +96,7 @@ def configure(line: CommandLine, environ: Mapping[str, str]) -> JobConfig:
         run_id=node.run_id or _random_id(),
         role=short(line, "role") or DEFAULT_ROLE,  # torchx passes an empty one
         max_restarts=integer(line, "max-restarts", 0, 2**31 - 1),
-        shutdown_timeout=shutdown_timeout,
+        shutdown_timeout=_shutdown_timeout(line, environ),
         native=_native_settings(line, node, environ),
         signals=signals,
         forwarded_signals=forwarded,
@@ -108,7 +114,7 @@ def configure(line: CommandLine, environ: Mapping[str, str]) -> JobConfig:
         metrics_port=_metrics_port(line),
         log_level=_log_level(environ),
         log_records=bool(environ.get("LOGLEVEL")),
-        error_file=environ.get("TORCHELASTIC_ERROR_FILE", ""),
+        error_file=environ.get(ERROR_FILE_VARIABLE, ""),
         is_dry_run=line.switch("dry-run"),
         result_json=output.result_json(line),
         notes=tuple(notes),
@@ -150,7 +156,7 @@ def _with_token(line: CommandLine, environ: Mapping[str, str], node: NodeConfig)
     """Adds the job's token, if there is one."""
     named = node.rendezvous.token if node.rendezvous else {}
     path = line.text("token-file") or named.get("token_file", "")
-    if not path and not (environ.get("ELASTIC_TOKEN_FILE") or environ.get("ELASTIC_TOKEN")):
+    if not path and not (environ.get(TOKEN_FILE_VARIABLE) or environ.get(TOKEN_VARIABLE)):
         return node
     from elastic.rendezvous import token
 
@@ -171,8 +177,7 @@ def _worker_environment(
     notes: list[tuple[int, str]],
 ) -> dict[str, str]:
     """The environment of all workers; the user's own settings stay unchanged."""
-    environment = dict(environ)
-    environment.pop("ELASTIC_TOKEN", None)  # a secret of the launcher
+    environment = _environment.of_ranks(environ)
     if "OMP_NUM_THREADS" not in environ:
         threads = max(1, devices.usable_cpus() // nproc)
         environment["OMP_NUM_THREADS"] = str(threads)
@@ -185,9 +190,7 @@ def _worker_environment(
             if environment.setdefault(name, value) == value:
                 notes.append((LOG_LEVELS["INFO"], f"{name}={value} for every worker"))
     if "signals-to-handle" in line.values:  # for launchers that the workers are
-        environment["TORCHELASTIC_SIGNALS_TO_HANDLE"] = line.text("signals-to-handle")
-    if "NCCL_ASYNC_ERROR_HANDLING" not in environ:
-        environment.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1")
+        environment[SIGNALS_VARIABLE] = line.text("signals-to-handle")
     return environment
 
 
@@ -221,7 +224,7 @@ def _native_settings(
         "inplace_grace": _inplace_time(line, "inplace-grace", DEFAULT_INPLACE_GRACE_S),
         "inplace_prepare": _inplace_time(line, "inplace-prepare", None),
         "worker_ports": node.worker_ports,
-        "share_store": environ.get("TORCH_DISABLE_SHARE_RDZV_TCP_STORE") != "1",
+        "share_store": _environment.shares_store(environ),
         "capture_stderr": not line.switch("no-stderr-capture"),
     }
 
@@ -229,10 +232,7 @@ def _native_settings(
 def _shutdown_timeout(line: CommandLine, environ: Mapping[str, str]) -> float:
     if "shutdown-timeout" in line.values:
         return seconds(line.text("shutdown-timeout"), line.origin("shutdown-timeout"))
-    variable = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"
-    if variable in environ:
-        return seconds(environ[variable], variable)
-    return DEFAULT_SHUTDOWN_TIMEOUT_S
+    return shutdown_timeout(environ)
 
 
 def _inplace_time(line: CommandLine, name: str, default: float | None) -> float | None:
@@ -298,10 +298,10 @@ def _worker_cpus(
 ) -> Sequence[Sequence[int]]:
     if not line.text("numa-binding"):
         return [()] * nproc
-    from elastic._host import binding, numa
+    from elastic._host import numa
 
     mode = choice(line, "numa-binding")
-    cpus = binding.worker_cpus(mode, nproc, environ, interpreter)
+    cpus = numa.worker_cpus(mode, nproc, environ, interpreter)
     bound = (f"local rank {rank} on {numa.format_cpus(own)}" for rank, own in enumerate(cpus))
     notes.append((LOG_LEVELS["INFO"], f"CPUs of the workers: {', '.join(bound)}"))
     return cpus

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from elastic import _C, _files
+from elastic.agent.server.api import own_failure
 from elastic.cli import report
 
 if TYPE_CHECKING:
@@ -29,11 +30,11 @@ def as_data(name: str, result: RunResult) -> dict[str, Any]:
     own_codes = (_C.EXIT_STOPPED_AT_STEP, _C.EXIT_PARTIAL)
     is_own = result.exit_code in own_codes and not report.worker_failed(result)
     if result.exit_code != 0 and not is_own:
-        if job is not None and job.rank not in failures:
-            first = _of_another_node(result)
-        elif failures:
-            failure = failures.pop(job.rank if job else next(iter(failures)))
-            first = _of_this_node(failure) | {"node": job.node if job else ""}
+        own = own_failure(result)
+        if own is not None:
+            first = _of_this_node(failures.pop(own.rank)) | {"node": job.node if job else ""}
+        elif job is not None:
+            first = _of_another_node(job, result.exit_code)
     return {
         "version": VERSION,
         "program": name,
@@ -89,9 +90,7 @@ def _of_this_node(failure: ProcessFailure) -> dict[str, Any]:
     }
 
 
-def _of_another_node(result: RunResult) -> dict[str, Any]:
-    job = result.job
-    assert job is not None
+def _of_another_node(job: _C.JobResult, exit_code: int) -> dict[str, Any]:
     evidence = job.evidence
     return {
         "rank": job.rank if job.rank >= 0 else None,
@@ -101,7 +100,7 @@ def _of_another_node(result: RunResult) -> dict[str, Any]:
         "class": evidence.failure_class if evidence else "infrastructure",
         "cause": evidence.cause if evidence else "node lost" if job.node else "unknown",
         "how": job.message,
-        "exit_code": result.exit_code,
+        "exit_code": exit_code,
         "error": evidence.error if evidence else "",
         "hint": evidence.hint if evidence else "",
         "output": evidence.output.splitlines() if evidence else [],

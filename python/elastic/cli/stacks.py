@@ -7,14 +7,14 @@ import sys
 import time
 from collections.abc import Sequence
 
-from elastic.cli import console, local_jobs, subcommand_parser, subcommands
+from elastic.cli import console, local_jobs, subcommands
 from elastic.cli.options import PROGRAM
 from elastic.errors import RendezvousError, RendezvousUnavailable
 from elastic.text import duration
 
 
 def parser() -> argparse.ArgumentParser:
-    made = subcommand_parser.Parser(
+    made = subcommands.Parser(
         prog=f"{PROGRAM} stacks",
         description="Prints where the workers of a running job are: ranks at the same place "
         "together, with the Python stack of one of them. No worker is stopped.",

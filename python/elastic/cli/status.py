@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from elastic import _environment, observe
-from elastic.cli import local_jobs, status_rich, status_view, subcommand_parser, subcommands
+from elastic.cli import local_jobs, status_rich, status_view, subcommands
 from elastic.cli.console import show
 from elastic.cli.options import PROGRAM
 from elastic.errors import RendezvousClosed, RendezvousError, RendezvousUnavailable
@@ -27,7 +27,7 @@ Show = Callable[[dict[str, Any]], None]
 
 
 def parser() -> argparse.ArgumentParser:
-    made = subcommand_parser.Parser(
+    made = subcommands.Parser(
         prog=f"{PROGRAM} status",
         description="Prints the round, the nodes, the ranks and the restarts of a running job, or "
         "without JOB a list of the jobs of this host. It is read only: no job notices it.",

@@ -83,7 +83,7 @@ def _grid(facts: Sequence[status_view.Fact]) -> Any:
 
 
 def _table(header: Sequence[str], rows: Rows, state: int) -> Any:
-    """``state``: the column whose text is coloured by what it says."""
+    """``state``: the column whose cells are coloured by the state that they name."""
     from rich.table import Table
     from rich.text import Text
 

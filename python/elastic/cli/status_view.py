@@ -44,10 +44,6 @@ def state_of(snapshot: dict[str, Any]) -> tuple[str, str]:
     return state, _TONES.get(state, PLAIN)
 
 
-def headline(snapshot: dict[str, Any]) -> str:
-    return f"job {snapshot['job']}: {state_of(snapshot)[0]} at {clock(snapshot['time'])}"
-
-
 def facts(snapshot: dict[str, Any]) -> list[Fact]:
     found = [_state(snapshot), *_hang(snapshot), *_progress(snapshot)]
     if snapshot["round"] is not None:
@@ -195,7 +191,8 @@ def incident_rows(snapshot: dict[str, Any]) -> Rows:
 
 def text(snapshot: dict[str, Any]) -> str:
     """Plain text: a few lines about the job, then tables."""
-    lines = [headline(snapshot), *(f"  {one.label:<12} {one.text}" for one in facts(snapshot)), ""]
+    lines = [f"job {snapshot['job']}: {state_of(snapshot)[0]} at {clock(snapshot['time'])}"]
+    lines += [*(f"  {one.label:<12} {one.text}" for one in facts(snapshot)), ""]
     lines += table([NODE_HEADER, *node_rows(snapshot)])
     if incidents := incident_rows(snapshot):
         lines += ["", *table([INCIDENT_HEADER, *incidents])]

@@ -7,19 +7,17 @@ were subcommands.
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import os
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, NoReturn
 
 from elastic import _C
 from elastic.cli.options import PROGRAM
 from elastic.errors import ConfigError, RendezvousClosed, RendezvousError, RendezvousUnavailable
 from elastic.text import seconds
-
-if TYPE_CHECKING:
-    from argparse import ArgumentParser
 
 EXIT_NO_SUCH_JOB = 1
 
@@ -45,7 +43,15 @@ SUBCOMMANDS = (
 )
 
 
-def add_job(parser: ArgumentParser) -> None:
+class Parser(argparse.ArgumentParser):
+    """Reports an error in one line, as the launcher does."""
+
+    def error(self, message: str) -> NoReturn:
+        print(f"{self.prog}: {message} ({self.prog} --help)", file=sys.stderr)
+        raise SystemExit(_C.EXIT_USAGE)
+
+
+def add_job(parser: Parser) -> None:
     """Adds the arguments by which a subcommand finds its job, and is allowed to read it."""
     parser.add_argument(
         "endpoint",
@@ -63,18 +69,21 @@ def add_job(parser: ArgumentParser) -> None:
         default="",
         help="the job, if the coordinator or this host has several",
     )
+    add_token_file(parser, "the job or of its observers")
+
+
+def add_token_file(parser: Parser, whose: str) -> None:
     parser.add_argument(
         "--token-file",
         "--token_file",
         metavar="FILE",
         default="",
-        help="the file with the token of the job or of its observers "
-        "(elastic-launch help security)",
+        help=f"the file with the token of {whose} (elastic-launch help security)",
     )
 
 
-def add_seconds(parser: ArgumentParser, flag: str, default: float, help: str) -> None:
-    """Adds an option for a duration, which is checked as those of the launcher are."""
+def add_seconds(parser: Parser, flag: str, default: float, help: str) -> None:
+    """Adds an option for a duration, with the checks of the launcher's options."""
 
     def checked(text: str) -> float:
         try:

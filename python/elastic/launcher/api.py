@@ -27,12 +27,7 @@ from elastic._plug_in import health_check
 from elastic.agent.server.api import WorkerSpec
 from elastic.agent.server.handler_elastic_agent import HandlerElasticAgent
 from elastic.agent.server.local_elastic_agent import LocalElasticAgent
-from elastic.constants import (
-    COORDINATED,
-    DEFAULT_SHUTDOWN_TIMEOUT_S,
-    DEFAULT_SIGNALS,
-    SIGNALS_VARIABLE,
-)
+from elastic.constants import DEFAULT_SIGNALS, NO_RUN_ID, SIGNALS_VARIABLE
 from elastic.errors import ConfigError, ElasticError
 from elastic.multiprocessing import signals
 from elastic.multiprocessing.errors import ChildFailedError
@@ -42,16 +37,10 @@ from elastic.multiprocessing.signals import SignalException
 from elastic.rendezvous import RendezvousParameters, get_rendezvous_handler
 from elastic.rendezvous.api import shut_down
 from elastic.rendezvous.handlers import DynamicRendezvousHandler, check_settings
-from elastic.text import is_loopback, own_address, seconds, split_endpoint
+from elastic.text import is_only_node, own_address, shutdown_timeout, split_endpoint
 
 if TYPE_CHECKING:
     from elastic.agent.server.api import RunResult
-
-SHUTDOWN_TIMEOUT_VARIABLE = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"
-
-
-# Accepted so that programs written for torch run unchanged; a value is reported as unused.
-_UNUSED_FIELDS = ("metrics_cfg",)
 
 
 class LaunchError(ElasticError):
@@ -64,7 +53,7 @@ class LaunchError(ElasticError):
 
 @dataclass
 class LaunchConfig:
-    """torch's fields in torch's order, then those of elastic.
+    """torch's fields in torch's order, then elastic's own.
 
     ``warm``, ``preload``: as ``--warm`` and ``--preload`` (docs/warm-workers.md).
     """
@@ -103,10 +92,7 @@ class LaunchConfig:
         if self.logs_specs is None:
             self.logs_specs = DefaultLogsSpecs()
         if self.shutdown_timeout is None:
-            text = _environment.get(SHUTDOWN_TIMEOUT_VARIABLE, f"{DEFAULT_SHUTDOWN_TIMEOUT_S}")
-            self.shutdown_timeout = seconds(text, SHUTDOWN_TIMEOUT_VARIABLE)
-        if self.shutdown_timeout < 0:
-            raise ConfigError(f"shutdown_timeout is {self.shutdown_timeout}: expected 0 or more")
+            self.shutdown_timeout = shutdown_timeout(_environment.inherited())
 
 
 class elastic_launch:
@@ -144,9 +130,8 @@ def launch_agent(
 def _launch(
     config: LaunchConfig, entrypoint: Callable[..., Any] | str | None, args: list[Any]
 ) -> dict[int, Any]:
-    for name in _UNUSED_FIELDS:
-        if getattr(config, name) not in (None, {}, "null"):
-            warnings.warn(f"LaunchConfig.{name} is ignored: elastic does not have it", stacklevel=4)
+    if config.metrics_cfg:  # accepted, so that programs written for torch run unchanged
+        warnings.warn("LaunchConfig.metrics_cfg is ignored: elastic does not have it", stacklevel=4)
     handler = None
     has_plug_in = not is_default(config.logs_specs)
     if not _is_single(config) or has_plug_in:
@@ -171,7 +156,7 @@ def _launch(
         duplicate_stderr_filters=config.duplicate_stderr_filters,
         virtual_local_rank=config.virtual_local_rank,
         numa_options=config.numa_options,
-        run_id=config.run_id or "none",
+        run_id=config.run_id or NO_RUN_ID,
     )
     agent = _agent(config, spec, is_native and not has_plug_in)
     received: Sequence[int] = ()
@@ -208,28 +193,24 @@ def _agent(config: LaunchConfig, spec: WorkerSpec, is_native: bool) -> HandlerEl
         if spec.rdzv_handler is None:
             spec = changed(spec, rdzv_handler=get_rendezvous_handler(_parameters(config)))
         return ForkingElasticAgent(spec, config.logs_specs, **common)
-    warm_template = _warm_template(config, spec.entrypoint, spec.args)
+    warm_template = _warm_template(config, spec) if is_warm else ()
     if is_warm and not warm_template:
         _warn_no_effect("the command of the workers is not PYTHON [-u] SCRIPT")
     return LocalElasticAgent(
         spec,
         log_options(config.logs_specs),  # type: ignore[arg-type]
-        share_store=environment.get("TORCH_DISABLE_SHARE_RDZV_TCP_STORE") != "1",
+        share_store=_environment.shares_store(environment),
         warm_template=warm_template,
         **common,
     )
 
 
-def _warm_template(
-    config: LaunchConfig, entrypoint: Callable[..., Any] | str | None, args: Sequence[Any]
-) -> tuple[str, ...]:
-    if not config.warm and not config.preload:
-        return ()
+def _warm_template(config: LaunchConfig, spec: WorkerSpec) -> tuple[str, ...]:
     from elastic.multiprocessing import warm
 
     modules = ",".join(config.preload)
     warm.check_modules(modules, "LaunchConfig.preload")
-    return warm.of_entrypoint(entrypoint, args, modules)
+    return warm.of_entrypoint(spec.entrypoint, spec.args, modules)
 
 
 def _warn_no_effect(why: str) -> None:
@@ -255,18 +236,12 @@ def _is_single(config: LaunchConfig) -> bool:
         return False
     if config.rdzv_backend == "etcd" and not config.rdzv_endpoint:
         return True  # the default of the field, without a server
-    if config.rdzv_backend not in COORDINATED:
-        return False
-    if config.rdzv_backend == "static" or not config.rdzv_endpoint:
-        return True
-    if str(config.rdzv_configs.get("store_type", "")).lower() == "file":
-        return False  # the endpoint is a path
-    host, port = split_endpoint(config.rdzv_endpoint.partition(",")[0], "rdzv_endpoint")
-    return is_loopback(host) or port == "0"
+    store_type = str(config.rdzv_configs.get("store_type", "")).lower()
+    return is_only_node(config.rdzv_backend, config.rdzv_endpoint, store_type, "rdzv_endpoint")
 
 
 def _static_master(config: LaunchConfig) -> tuple[str | None, int | None]:
-    """Where the workers of a job of one node meet, if its static endpoint says so."""
+    """The address of the workers' store for a job of one node, if it has a static endpoint."""
     if config.rdzv_backend != "static" or not config.rdzv_endpoint:
         return None, None
     host, port = split_endpoint(config.rdzv_endpoint, "rdzv_endpoint")
@@ -304,7 +279,7 @@ def _parameters(config: LaunchConfig) -> RendezvousParameters:
     return RendezvousParameters(
         backend=config.rdzv_backend,
         endpoint=config.rdzv_endpoint,
-        run_id=config.run_id or "none",
+        run_id=config.run_id or NO_RUN_ID,
         min_nodes=config.min_nodes,
         max_nodes=config.max_nodes,
         local_addr=config.local_addr,

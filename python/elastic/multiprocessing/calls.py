@@ -62,7 +62,7 @@ class FunctionCalls:
             file.seek(0)
             number = file.read(function_worker.ROUND.size)
             if number != function_worker.ROUND.pack(round_number):
-                return None  # there is no value, or it is that of an earlier round
+                return None  # there is no value, or it is from an earlier round
             return pickle.load(file)
 
     def close(self) -> None:
@@ -154,7 +154,7 @@ class FunctionCalls:
 
 def _path(descriptor: int) -> str:
     """A path by which workers open this process's descriptor again."""
-    # Not getpid(): /proc may be that of another process id namespace.
+    # Not getpid(): /proc may belong to another process id namespace.
     return f"/proc/{os.readlink('/proc/self')}/fd/{descriptor}"
 
 

@@ -22,8 +22,8 @@ from contextlib import suppress
 from elastic._C import temporary_stem
 from elastic._data import data, field
 from elastic._plug_in import plug_in, registered
+from elastic.constants import ERROR_FILE_VARIABLE, NO_RUN_ID
 from elastic.errors import ConfigError
-from elastic.multiprocessing.errors.error_handler import ERROR_FILE_VARIABLE
 from elastic.multiprocessing.logs import NO_DIRECTORY, LogOptions, Std, is_any
 
 logger = logging.getLogger(__name__)
@@ -50,8 +50,14 @@ def plugged_in(name: str) -> type[LogsSpecs]:
     return found
 
 
+def of_options(options: LogOptions) -> LogsSpecs:
+    """The object of torch's interface for the launcher's options."""
+    specs = plugged_in(options.plug_in) if options.plug_in else DefaultLogsSpecs
+    return specs(options.log_dir, options.redirects, options.tee, options.local_ranks_filter)
+
+
 def is_default(specs: object) -> bool:
-    """Whether the native agent can create the files: ``reify`` is that of DefaultLogsSpecs."""
+    """Whether the native agent can create the files: ``reify`` is not overridden."""
     return isinstance(specs, DefaultLogsSpecs) and type(specs).reify is DefaultLogsSpecs.reify
 
 
@@ -203,12 +209,12 @@ class DefaultLogsSpecs(LogsSpecs):
         return dest
 
     def _attempt_dir(self, env: Mapping[str, str]) -> str:
-        """The directory of the next start, however often a program asks for it before.
+        """The directory of the next start; repeated calls before it return the same one.
 
         A start that was not a restart does not overwrite an earlier one.
         """
         if self._run_log_dir is None:
-            run_id = env.get("TORCHELASTIC_RUN_ID", "none").replace(os.sep, "_")
+            run_id = env.get("TORCHELASTIC_RUN_ID", NO_RUN_ID).replace(os.sep, "_")
             os.makedirs(self.root_log_dir, exist_ok=True)
             self._run_log_dir = os.path.abspath(
                 tempfile.mkdtemp(prefix=f"{run_id}_", dir=self.root_log_dir)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
-import sys
 import time
 import weakref
 from collections.abc import Callable, Mapping
@@ -14,7 +13,6 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from elastic import _environment
-from elastic._host import binding
 from elastic.multiprocessing import signals
 from elastic.multiprocessing.errors.child_failed_error import record
 from elastic.multiprocessing.errors.error_handler import get_error_handler
@@ -95,10 +93,9 @@ class MultiprocessContext(PContext):
         duplicate_stdout_filters: list[str] | None = None,
         duplicate_stderr_filters: list[str] | None = None,
     ) -> None:
-        filters = duplicate_stdout_filters, duplicate_stderr_filters
-        super().__init__(name, entrypoint, args, envs, logs_specs, log_line_prefixes, *filters)
+        more = duplicate_stdout_filters, duplicate_stderr_filters, numa_options
+        super().__init__(name, entrypoint, args, envs, logs_specs, log_line_prefixes, *more)
         self._function = entrypoint
-        self._numa_options = numa_options
         self.start_method = start_method
         self._context: Any = multiprocessing.get_context(start_method)
         self._processes: dict[int, Any] = {}
@@ -106,8 +103,7 @@ class MultiprocessContext(PContext):
         self._answers: dict[int, Connection] = {}
 
     def _start(self) -> None:
-        environment = _environment.inherited() | self.envs.get(0, {})
-        cpus = binding.worker_cpus(self._numa_options, self.nprocs, environment, sys.executable)
+        cpus = self._worker_cpus()
         for rank in range(self.nprocs):
             ours, theirs = self._context.Pipe()
             starter: Any = os.getpid()
@@ -155,7 +151,7 @@ class MultiprocessContext(PContext):
         del self._answers[rank]
 
     def _awaited(self) -> list[Any]:
-        # Not by exitcode: one that has ended since _exit_codes() must end the wait.
+        # Not by exitcode: a process that has ended since _exit_codes() must end the wait.
         return [*(process.sentinel for process in self._running), *self._answers.values()]
 
     def pids(self) -> dict[int, int]:

@@ -9,13 +9,16 @@ unless they are children of a fork server, when the thread that started them end
 from __future__ import annotations
 
 import signal
+import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from multiprocessing import connection
 from typing import Any
 
+from elastic import _environment
 from elastic._data import data, field
+from elastic._host import numa
 from elastic.multiprocessing import signals
 from elastic.multiprocessing.errors.evidence import ProcessFailure
 from elastic.multiprocessing.logs_specs import LogsSpecs, destinations
@@ -50,6 +53,7 @@ class PContext(ABC):
         log_line_prefixes: Mapping[int, str] | None = None,
         duplicate_stdout_filters: list[str] | None = None,
         duplicate_stderr_filters: list[str] | None = None,
+        numa_options: Any = None,
     ) -> None:
         ranks = set(range(len(args)))
         for what, given in (("args", args), ("envs", envs)):
@@ -66,6 +70,7 @@ class PContext(ABC):
         self.stdouts = dest.stdouts
         self.stderrs = dest.stderrs
         self.error_files = dest.error_files
+        self._numa_options = numa_options
         self._return_values: dict[int, Any] = {}
         self._ended: RunProcsResult | None = None
         self._tail_logs = tail_logs(
@@ -127,15 +132,19 @@ class PContext(ABC):
 
     @abstractmethod
     def _exit_codes(self) -> dict[int, int | None]:
-        """Those of all processes by local rank, as of ``subprocess``; None: it runs."""
+        """The exit code of each process by local rank, as in ``subprocess``; None: it runs."""
 
     @abstractmethod
     def _awaited(self) -> list[Any] | None:
-        """Objects that become readable when ``_poll`` should be called again; None: poll."""
+        """Objects that become readable when ``_poll`` should be called again; None to poll."""
 
     @abstractmethod
     def _close(self, death_sig: signal.Signals, timeout: float) -> None:
         """Stops all processes that still run."""
+
+    def _worker_cpus(self) -> list[list[int]]:
+        environment = _environment.inherited() | self.envs.get(0, {})
+        return numa.worker_cpus(self._numa_options, self.nprocs, environment, sys.executable)
 
     def _poll(self) -> RunProcsResult | None:
         """The result if all processes have ended or one has failed; then the rest is stopped."""

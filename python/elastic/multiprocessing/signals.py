@@ -108,8 +108,8 @@ def stopping(
 ) -> Iterator[Sequence[int]]:
     """Calls ``stop`` for these signals during the block, in the main thread; yields the received.
 
-    A signal that is ignored stays so; with ``keeps_own`` a handler of the program stays, too. In
-    such a block another one has no effect.
+    An ignored signal stays ignored; with ``keeps_own`` a handler of the program stays, too. Nested
+    blocks have no effect.
     """
     global _is_in_block, _owner
     received: list[int] = []
@@ -141,10 +141,14 @@ def stopping(
             signal.signal(number, before)
 
 
-def forget() -> None:
-    """In a forked child: the handlers are not for this copy of the process."""
+def forget(*, every: bool = False) -> None:
+    """In a forked child: resets the handlers, which are not for this copy of the process.
+
+    ``every``: also handlers of the program.
+    """
     for number in signal.valid_signals():
-        if signal.getsignal(number) is _terminate_process_handler:
+        handler = signal.getsignal(number)
+        if handler is _terminate_process_handler or (every and callable(handler)):
             is_interrupt = number == signal.SIGINT
             signal.signal(number, signal.default_int_handler if is_interrupt else signal.SIG_DFL)
 
@@ -159,7 +163,7 @@ def end_with(parent: int) -> None:
 
 
 def end_with_writer(pipe: Connection) -> None:
-    """Makes the kernel kill this process when no process has the pipe open for writing any more."""
+    """Makes the kernel kill this process when the last process that can write to the pipe ends."""
     descriptor = pipe.fileno()
     fcntl.fcntl(descriptor, fcntl.F_SETOWN, os.getpid())
     fcntl.fcntl(descriptor, fcntl.F_SETSIG, signal.SIGKILL)  # in place of SIGIO

@@ -5,14 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from elastic import _environment
-from elastic._host import binding
+from elastic._host import numa
 from elastic.multiprocessing.logs_specs import LogsSpecs
 from elastic.multiprocessing.process_context import PContext
 from elastic.multiprocessing.subprocess_handler import SubprocessHandler, get_subprocess_handler
@@ -33,18 +31,16 @@ class SubprocessContext(PContext):
         duplicate_stdout_filters: list[str] | None = None,
         duplicate_stderr_filters: list[str] | None = None,
     ) -> None:
-        filters = duplicate_stdout_filters, duplicate_stderr_filters
-        super().__init__(name, entrypoint, args, envs, logs_specs, log_line_prefixes, *filters)
+        more = duplicate_stdout_filters, duplicate_stderr_filters, numa_options
+        super().__init__(name, entrypoint, args, envs, logs_specs, log_line_prefixes, *more)
         self._program = entrypoint
-        self._numa_options = numa_options
         self._pidfds: dict[int, int] = {}
         self.subprocess_handlers: dict[int, SubprocessHandler] = {}
 
     def _start(self) -> None:
-        environment = _environment.inherited() | self.envs.get(0, {})
-        cpus = binding.worker_cpus(self._numa_options, self.nprocs, environment, sys.executable)
+        cpus = self._worker_cpus()
         for rank in range(self.nprocs):
-            with binding.bound(cpus[rank]):
+            with numa.bound(cpus[rank]):
                 outputs = self.stdouts.get(rank), self.stderrs.get(rank)
                 handler = get_subprocess_handler(
                     self._program, self.args[rank], self.envs[rank], *outputs, rank

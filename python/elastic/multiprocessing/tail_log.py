@@ -132,7 +132,7 @@ def tail_logs(
     stdout_words: Sequence[str] | None,
     stderr_words: Sequence[str] | None,
 ) -> list[TailLog]:
-    """Those of one start: all lines to the console, and lines with these words to a file."""
+    """The followers for one start: all lines to the console, lines with these words to a file."""
     tails = [
         TailLog(name, dest.tee_stdouts, sys.stdout, prefixes),
         TailLog(name, dest.tee_stderrs, sys.stderr, prefixes),

@@ -20,22 +20,20 @@ from elastic import _lazy
 if TYPE_CHECKING:
     from elastic.rendezvous.api import (
         RendezvousBackend,
-        RendezvousHandler,
-        RendezvousInfo,
-        RendezvousParameters,
-        RendezvousStoreInfo,
-    )
-    from elastic.rendezvous.backends import (
-        C10dRendezvousBackend,
-        create_backend,
-    )
-    from elastic.rendezvous.errors import (
         RendezvousClosedError,
         RendezvousConnectionError,
         RendezvousError,
         RendezvousGracefulExitError,
+        RendezvousHandler,
+        RendezvousInfo,
+        RendezvousParameters,
         RendezvousStateError,
+        RendezvousStoreInfo,
         RendezvousTimeoutError,
+    )
+    from elastic.rendezvous.backends import (
+        C10dRendezvousBackend,
+        create_backend,
     )
     from elastic.rendezvous.etcd import EtcdRendezvousBackend
     from elastic.rendezvous.handlers import (
@@ -59,12 +57,9 @@ _HOMES = {
     ),
     "elastic.rendezvous.etcd": "EtcdRendezvousBackend",
     "elastic.rendezvous.api": (
-        "RendezvousBackend RendezvousHandler RendezvousInfo RendezvousParameters "
-        "RendezvousStoreInfo"
-    ),
-    "elastic.rendezvous.errors": (
-        "RendezvousClosedError RendezvousConnectionError RendezvousError "
-        "RendezvousGracefulExitError RendezvousStateError RendezvousTimeoutError"
+        "RendezvousBackend RendezvousClosedError RendezvousConnectionError RendezvousError "
+        "RendezvousGracefulExitError RendezvousHandler RendezvousInfo RendezvousParameters "
+        "RendezvousStateError RendezvousStoreInfo RendezvousTimeoutError"
     ),
     "elastic.rendezvous.registry": (
         "RendezvousHandlerCreator RendezvousHandlerRegistry get_rendezvous_handler "

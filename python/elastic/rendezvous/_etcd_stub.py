@@ -5,7 +5,7 @@ That package is a client of etcd's v2 interface. elastic uses the v3 interface, 
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from typing import Any
 
 
 class EtcdStubError(ImportError):
@@ -15,51 +15,30 @@ class EtcdStubError(ImportError):
         super().__init__("the package etcd, a client of the v2 interface, is needed")
 
 
-class _Unusable(Exception):
+class _Unusable:
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         raise EtcdStubError
 
 
-class EtcdException(_Unusable):
-    pass
+class Client(_Unusable): ...
 
 
-class EtcdAlreadyExist(_Unusable):
-    pass
+class EtcdResult(_Unusable): ...
 
 
-class EtcdCompareFailed(_Unusable):
-    pass
+class EtcdException(_Unusable, Exception): ...
 
 
-class EtcdKeyNotFound(_Unusable):
-    pass
+class EtcdAlreadyExist(_Unusable, Exception): ...
 
 
-class EtcdWatchTimedOut(_Unusable):
-    pass
+class EtcdCompareFailed(_Unusable, Exception): ...
 
 
-class EtcdEventIndexCleared(_Unusable):
-    pass
+class EtcdKeyNotFound(_Unusable, Exception): ...
 
 
-class EtcdResult:
-    def __init__(self) -> None:
-        raise EtcdStubError
+class EtcdWatchTimedOut(_Unusable, Exception): ...
 
 
-class Client:
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        raise EtcdStubError
-
-    def read(self, key: str) -> NoReturn:
-        raise EtcdStubError
-
-    def write(self, key: str, value: Any, ttl: int | None = None, **kwargs: Any) -> NoReturn:
-        raise EtcdStubError
-
-    def test_and_set(
-        self, key: str, value: Any, prev_value: Any, ttl: int | None = None
-    ) -> NoReturn:
-        raise EtcdStubError
+class EtcdEventIndexCleared(_Unusable, Exception): ...

@@ -1,4 +1,14 @@
-"""The interface of a rendezvous handler, its parameters, and its results."""
+"""The interface of a rendezvous handler, its parameters, its results, and its exceptions.
+
+The exceptions have torch's names::
+
+    RendezvousError                        elastic.errors.RendezvousError
+    ├── RendezvousClosedError              elastic.errors.RendezvousClosed
+    ├── RendezvousTimeoutError             elastic.errors.RendezvousTimeout, a TimeoutError
+    ├── RendezvousConnectionError          elastic.errors.RendezvousUnavailable, a ConnectionError
+    ├── RendezvousStateError               what is stored cannot be read
+    └── RendezvousGracefulExitError        the job has succeeded while this node was waiting
+"""
 
 from __future__ import annotations
 
@@ -6,7 +16,7 @@ import socket
 from abc import ABC, abstractmethod
 from typing import Any
 
-from elastic import _lazy
+from elastic import _lazy, _torch_bases, errors
 from elastic._C import StoreClient
 from elastic._data import data
 from elastic._plug_in import plug_in
@@ -18,12 +28,28 @@ _HOMES = {
     "elastic.rendezvous.registry": (
         "RendezvousHandlerCreator RendezvousHandlerRegistry rendezvous_handler_registry"
     ),
-    "elastic.rendezvous.errors": (
-        "RendezvousClosedError RendezvousConnectionError RendezvousError "
-        "RendezvousGracefulExitError RendezvousStateError RendezvousTimeoutError"
-    ),
 }
 __getattr__, __dir__ = _lazy.attach(__name__, _HOMES)
+
+RendezvousError = errors.RendezvousError
+RendezvousClosedError = errors.RendezvousClosed
+RendezvousTimeoutError = errors.RendezvousTimeout
+RendezvousConnectionError = errors.RendezvousUnavailable
+
+
+class RendezvousStateError(RendezvousError):
+    """A backend's content is not the state of a rendezvous."""
+
+
+class RendezvousGracefulExitError(RendezvousError):
+    """The job has succeeded without this node."""
+
+
+for _name in (
+    *("RendezvousError", "RendezvousClosedError", "RendezvousTimeoutError"),
+    *("RendezvousConnectionError", "RendezvousStateError", "RendezvousGracefulExitError"),
+):
+    _torch_bases.derive(globals()[_name], "rendezvous.api", _name)
 
 
 class RendezvousParameters:

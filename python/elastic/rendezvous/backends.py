@@ -15,8 +15,13 @@ from elastic import _C
 from elastic._plug_in import registered
 from elastic.constants import SHARED
 from elastic.errors import ConfigError, StoreError
-from elastic.rendezvous.api import RendezvousBackend, RendezvousParameters
-from elastic.rendezvous.errors import RendezvousConnectionError, RendezvousStateError
+from elastic.rendezvous import keys
+from elastic.rendezvous.api import (
+    RendezvousBackend,
+    RendezvousConnectionError,
+    RendezvousParameters,
+    RendezvousStateError,
+)
 from elastic.text import split_endpoint
 
 TCP_STORE_PORT = 29400
@@ -56,7 +61,8 @@ class C10dRendezvousBackend(RendezvousBackend):
         self, state: bytes, token: bytes | None = None
     ) -> tuple[bytes, bytes, bool] | None:
         if token is not None and not isinstance(token, bytes):
-            return _current(self.get_state())  # an invalid token matches no version
+            current = self.get_state()  # an invalid token matches no version
+            return None if current is None else (*current, False)
         wanted = base64.b64encode(state)
         stored = self._compare_set(token or b"", wanted)
         if stored == wanted:
@@ -73,11 +79,6 @@ class C10dRendezvousBackend(RendezvousBackend):
             return bytes(found)
         except (RuntimeError, ValueError, OSError) as error:
             raise RendezvousConnectionError(f"the rendezvous store failed: {error}") from error
-
-
-def _current(stored: tuple[bytes, Any] | None) -> tuple[bytes, Any, bool] | None:
-    """The result of a write with an invalid token."""
-    return None if stored is None else (*stored, False)
 
 
 def _decode(text: bytes) -> bytes:
@@ -142,14 +143,10 @@ def create_backend(params: RendezvousParameters) -> tuple[Any, Any]:
 
 def create_c10d_backend(params: RendezvousParameters) -> tuple[Any, Any]:
     """``create_backend`` for ``c10d``, whatever the name of the backend in ``params`` is."""
-    store_type = str(params.get("store_type", "tcp")).strip().lower()
-    if store_type == "tcp":
-        return _tcp_backend(params, params.get_as_bool("is_host"))
-    if store_type != "file":
-        raise ConfigError(
-            f"the rendezvous setting store_type is {store_type!r}: expected tcp or file"
-        )
-    return create("file", params.endpoint, params.run_id, params.config), None
+    named = str(params.get("store_type", "tcp")).strip()
+    if keys.store_type(named, "the rendezvous settings") == "file":
+        return create("file", params.endpoint, params.run_id, params.config), None
+    return _tcp_backend(params, params.get_as_bool("is_host"))
 
 
 def _tcp_backend(params: RendezvousParameters, is_host: bool | None) -> tuple[Any, Any]:

@@ -13,8 +13,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from elastic.errors import ConfigError
-from elastic.rendezvous.api import RendezvousBackend
-from elastic.rendezvous.errors import RendezvousConnectionError, RendezvousStateError
+from elastic.rendezvous.api import (
+    RendezvousBackend,
+    RendezvousConnectionError,
+    RendezvousStateError,
+)
 from elastic.text import join_endpoints, split_endpoint
 
 logger = logging.getLogger(__name__)

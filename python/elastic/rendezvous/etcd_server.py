@@ -44,7 +44,7 @@ def stop_etcd(subprocess: Popen[bytes] | None, data_dir: str | None = None) -> N
 class EtcdServer:
     """A local etcd at a free port. It ends with ``stop()``, or at the exit of this process.
 
-    The program is that of the variable TORCHELASTIC_ETCD_BINARY_PATH, or ``etcd`` of PATH.
+    It runs the program that TORCHELASTIC_ETCD_BINARY_PATH names, by default ``etcd`` in PATH.
     """
 
     def __init__(self, data_dir: str | None = None) -> None:

@@ -14,7 +14,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from elastic.rendezvous import etcd
-from elastic.rendezvous.errors import RendezvousConnectionError
+from elastic.rendezvous.api import RendezvousConnectionError
 from elastic.text import plural
 
 try:

@@ -14,17 +14,17 @@ from typing import Any, NamedTuple
 
 from elastic import _C, _environment, _torch_bases
 from elastic._plug_in import plug_in
-from elastic.constants import COORDINATED, COORDINATOR_PORT, SHARED
+from elastic.constants import COORDINATED, COORDINATOR_PORT, JOIN_TIMEOUT_S, SHARED
 from elastic.errors import ConfigError, RendezvousClosed
 from elastic.rendezvous import backends, token
 from elastic.rendezvous.api import (
+    RendezvousGracefulExitError,
     RendezvousHandler,
     RendezvousInfo,
     RendezvousParameters,
     RendezvousStoreInfo,
     ServedRound,
 )
-from elastic.rendezvous.errors import RendezvousGracefulExitError
 from elastic.rendezvous.keys import Keys, read_values
 from elastic.text import split_endpoint, split_endpoints
 
@@ -41,7 +41,7 @@ class RendezvousTimeout:
         close: timedelta | None = None,
         heartbeat: timedelta | None = None,
     ) -> None:
-        self.join = _positive("join", join, 600)
+        self.join = _positive("join", join, JOIN_TIMEOUT_S)
         self.last_call = _positive("last_call", last_call, 30)
         self.close = _positive("close", close, 30)
         self.heartbeat = _positive("heartbeat", heartbeat, 5)
@@ -195,11 +195,11 @@ class DynamicRendezvousHandler(RendezvousHandler):
             return True
         self._client.set_closed()
         limit = self._settings.timeout.close.total_seconds()
-        was_heard = self._client.leave("the handler was shut down", limit)
+        is_acknowledged = self._client.leave("the handler was shut down", limit)
         self._closing()
         self._client = None
         self._record("shutdown", "left the rendezvous", "SUCCEEDED")
-        return was_heard
+        return is_acknowledged
 
     def _record(
         self, method: str, message: str, state: str = "RUNNING", rank: int | None = None
@@ -236,9 +236,7 @@ def create_handler(
 def create(params: RendezvousParameters) -> RendezvousHandler:
     """The handler for one of elastic's own backends, by name."""
     keys = _keys(params)
-    name = params.backend
-    if name == "c10d" and keys.store_type == "file":
-        name = "file"  # torch's spelling
+    name = keys.backend_of(params.backend)
     if name in SHARED:
         state = backends.create(name, params.endpoint, params.run_id, params.config)
         return _handler(params, keys, backend=state)
@@ -252,13 +250,12 @@ def create(params: RendezvousParameters) -> RendezvousHandler:
         raise ConfigError("with static the endpoint must be HOST:PORT, where node 0 listens")
     if keys.rank is None:
         raise ConfigError("with static every node needs the setting rank")
-    is_host = keys.rank == 0 if keys.is_host is None else keys.is_host
-    way = {"is_host": is_host, "static_ranks": True, "node_rank": keys.rank}
+    way = {"is_host": keys.hosts(keys.rank), "static_ranks": True, "node_rank": keys.rank}
     return _handler(params, keys, endpoint_host=host, endpoint_port=int(port), **way)
 
 
 def _keys(params: RendezvousParameters) -> Keys:
-    """The settings, parsed like those of the command line."""
+    """The settings, parsed as on the command line."""
     given = {key: str(value) for key, value in params.config.items() if value is not None}
     keys = read_values(given, "the rendezvous settings", params.backend, is_ours=True)
     for note in keys.notes:
@@ -281,7 +278,7 @@ def _handler(params: RendezvousParameters, keys: Keys, **way: Any) -> DynamicRen
         min_nodes=params.min_nodes,
         max_nodes=params.max_nodes,
         local_addr=params.local_addr or "",
-        voters=1 if params.backend == "static" else keys.voters,
+        voters=keys.voters,
         voter_ports=keys.voter_ports,
         witness=keys.witness,
         **way,

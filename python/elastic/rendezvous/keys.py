@@ -36,7 +36,7 @@ _OTHERS = (
     "witness",
 )  # fmt: skip
 
-# Of a job that is found at an endpoint.
+# Keys for a job that is found at an endpoint.
 _VOTERS = ("voters", "witness", "override_timeout", "is_host")
 
 KNOWN = (*_TIMINGS, *_KEEP_ALIVE, *_OTHERS, *_WITHOUT_EFFECT, *_ETCD)
@@ -54,6 +54,14 @@ class Keys(NamedTuple):
     witness: tuple[str, int] | None = None  # a voter that runs no node
     parameters: Mapping[str, str] = {}  # all keys as text, for backends with their own keys
     notes: tuple[str, ...] = ()  # messages about keys without effect
+
+    def backend_of(self, name: str) -> str:
+        """The backend of a name: torch spells ``file`` as ``c10d`` with ``store_type=file``."""
+        return "file" if name == "c10d" and self.store_type == "file" else name
+
+    def hosts(self, rank: int) -> bool:
+        """Whether the node of this static rank hosts the coordinator."""
+        return rank == 0 if self.is_host is None else self.is_host
 
 
 def read(text: str, origin: str, backend: str, is_ours: bool) -> Keys:
@@ -93,12 +101,13 @@ def read_values(given: Mapping[str, str], origin: str, backend: str, is_ours: bo
     }
     _add_keep_alive(timings, given, origin)
     _add_timeout(timings, given, origin, backend, notes)
+    voters = _voters(given.get("voters", "5" if "witness" in given else "auto"), origin)
     return Keys(
         timings=timings,
         is_host=truth(given["is_host"], f"{origin}: is_host") if "is_host" in given else None,
         rank=_rank(given["rank"], f"{origin}: rank") if "rank" in given else None,
-        store_type=_store_type(given.get("store_type", "tcp"), origin),
-        voters=_voters(given.get("voters", "5" if "witness" in given else "auto"), origin),
+        store_type=store_type(given.get("store_type", "tcp"), origin),
+        voters=1 if backend == "static" else voters,
         witness=_witness(given, origin),
         voter_ports=port_range(given.get("voter_port_range", ""), f"{origin}: voter_port_range"),
         parameters=given,
@@ -186,7 +195,7 @@ def _witness(given: Mapping[str, str], origin: str) -> tuple[str, int] | None:
     return host, int(port)
 
 
-def _store_type(text: str, origin: str) -> str:
+def store_type(text: str, origin: str) -> str:
     if text.lower() not in ("tcp", "file"):
         raise ConfigError(f"{origin}: store_type is {text!r}: expected tcp or file")
     return text.lower()

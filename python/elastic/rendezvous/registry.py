@@ -1,4 +1,4 @@
-"""Handlers by the name of their backend, including those of other distributions."""
+"""Handlers by the name of their backend, from elastic and from other distributions."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class RendezvousHandlerRegistry:
             )
 
     def __contains__(self, backend: str) -> bool:
-        """Whether the name has been registered; an installed plug-in is when it is first used."""
+        """Whether the name is registered. An installed plug-in is registered on its first use."""
         return backend in self._registry
 
     def create_handler(self, parameters: RendezvousParameters) -> RendezvousHandler:

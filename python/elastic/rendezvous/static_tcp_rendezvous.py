@@ -5,6 +5,7 @@ from __future__ import annotations
 from elastic.errors import ConfigError
 from elastic.rendezvous.api import RendezvousHandler, RendezvousParameters
 from elastic.rendezvous.handlers import DynamicRendezvousHandler, create
+from elastic.text import join_endpoints
 
 __all__ = ["StaticTCPRendezvous", "create_rdzv_handler"]
 
@@ -28,11 +29,10 @@ class StaticTCPRendezvous(DynamicRendezvousHandler):
         run_id: str,
         timeout: int,
     ) -> None:
-        host = f"[{master_addr}]" if ":" in master_addr else master_addr
         made = create(
             RendezvousParameters(
                 "static",
-                f"{host}:{master_port}",
+                join_endpoints([(master_addr, master_port)]),
                 run_id,
                 world_size,
                 world_size,

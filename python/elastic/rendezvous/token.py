@@ -10,10 +10,8 @@ import stat
 from collections.abc import Mapping
 from typing import Any
 
+from elastic.constants import TOKEN_FILE_VARIABLE, TOKEN_VARIABLE
 from elastic.errors import ConfigError
-
-FILE_VARIABLE = "ELASTIC_TOKEN_FILE"
-TEXT_VARIABLE = "ELASTIC_TOKEN"  # the launcher removes it from the workers' environment
 
 
 def find(path: str, environ: Mapping[str, str]) -> dict[str, Any]:
@@ -21,11 +19,13 @@ def find(path: str, environ: Mapping[str, str]) -> dict[str, Any]:
 
     ``path`` is a file that was named by an option; it has priority over both variables.
     """
-    text = environ.get(TEXT_VARIABLE, "")
+    text = environ.get(TOKEN_VARIABLE, "")
     if not path:
-        path = environ.get(FILE_VARIABLE, "")
+        path = environ.get(TOKEN_FILE_VARIABLE, "")
         if path and text:
-            raise ConfigError(f"{FILE_VARIABLE} and {TEXT_VARIABLE} are both set: use one of them")
+            raise ConfigError(
+                f"{TOKEN_FILE_VARIABLE} and {TOKEN_VARIABLE} are both set: use one of them"
+            )
     if path:
         return _of_file(path)
     return {"token": text} if text else {}
@@ -40,9 +40,9 @@ def check(token: Mapping[str, Any], run_id: str, environ: Mapping[str, str]) -> 
     try:
         _C.check_token(run_id, **token)
     except ConfigError as error:
-        if token.get("token") != environ.get(TEXT_VARIABLE, ""):
+        if token.get("token") != environ.get(TOKEN_VARIABLE, ""):
             raise
-        raise ConfigError(f"{TEXT_VARIABLE}: {error}") from None
+        raise ConfigError(f"{TOKEN_VARIABLE}: {error}") from None
 
 
 def _of_file(path: str) -> dict[str, str]:

@@ -53,7 +53,7 @@ def synchronize(
     key_prefix: str,
     timeout: float = DEFAULT_TIMEOUT_S,
 ) -> list[bytes]:
-    """Sends this rank's value and returns those of all ranks, by rank."""
+    """Sends this rank's value and returns the values of all ranks, by rank."""
     with store_timeout(store, timeout):
         store.set(f"{key_prefix}{rank}", data)
         return get_all(store, rank, key_prefix, world_size)

@@ -12,7 +12,7 @@ from elastic.worker._channel import calls
 
 @dataclasses.dataclass(frozen=True)
 class Round:
-    """What the launcher's variables say about the round. ``reason``: why there is a new one."""
+    """The round, from the launcher's variables. ``reason``: why it follows the round before."""
 
     round: int
     rank: int
@@ -74,7 +74,7 @@ class Membership:
         return self._awaits_round
 
     def is_over(self) -> bool:
-        """Whether the round is over. No system call: ask between steps."""
+        """Whether the round is over. Makes no system call: call it between steps."""
         return calls.round_is_over()
 
     def wait_until_over(self, seconds: float) -> bool:

@@ -1,4 +1,4 @@
-"""The fault campaign runs, one scene: a worker is killed, and training goes on."""
+"""The fault campaign runs, one scene: a worker is killed, and training continues."""
 
 from __future__ import annotations
 

@@ -28,8 +28,7 @@ def test_bad_node_leaves_and_a_spare_takes_its_place(tmp_path: Path) -> None:
         assert bad.stdout.readline() == "round 0\n"
         await_line(nodes.start(), "waiting at")
         found.touch()
-        done = nodes.finish()
-    assert [node.returncode for node in done] == [0, 42, 0], [node.stderr for node in done]
+        done = nodes.finish_with(0, 42, 0)
     assert (
         "that code means a bad node (--bad-node-codes): this node leaves the job" in done[1].stderr
     )

@@ -119,7 +119,7 @@ def test_a_browser_shows_the_job_and_a_restart(job: Job, endpoint: str, tmp_path
             assert await page.evaluate("document.querySelectorAll('h1 b').length") == 0
             assert await page.evaluate("document.querySelectorAll('#timeline .round').length") == 1
             assert "Incidents\n\nnone" in await page.evaluate(text)
-            # Stacks are collected at a click, and the job goes on.
+            # Stacks are collected at a click, and the job continues.
             await page.evaluate("document.querySelector('#collect').click()")
             await page.wait_for("!document.querySelector('#stacks-text').hidden")
             stacks = await page.evaluate("document.querySelector('#stacks-text').textContent")
@@ -148,7 +148,7 @@ def test_a_browser_shows_the_job_and_a_restart(job: Job, endpoint: str, tmp_path
 async def showing(
     job: dict[str, Any], profile: Path, feed: dashboard.Feed | None = None
 ) -> AsyncIterator[browser.Page]:
-    """A browser at the page of a job that nobody runs."""
+    """A browser at the page of a job that does not exist."""
     feed = feed or dashboard.Feed()
     await feed.publish("job", job)
     runner = web.AppRunner(dashboard.application(feed, None), shutdown_timeout=1.0)

@@ -169,7 +169,7 @@ def bare_hosts(cluster: Cluster) -> Iterator[BareHosts]:
     with namespaces.Network() as network:
         hosts = BareHosts(cluster, network, command)
         yield hosts
-        for agent in hosts.agents:  # those of a test that failed
+        for agent in hosts.agents:  # left by a test that failed
             agent.kill()
             agent.communicate(timeout=DEADLINE_S)
 

@@ -115,8 +115,7 @@ def test_codes_that_no_restart_helps_end_the_job_on_all_nodes() -> None:
     with shell_job(free_endpoint(), "2", script, "--no-restart-codes=4,64-78", *words) as job:
         job.start()
         job.start()
-        done = job.finish()
-    assert [node.returncode for node in done] == [65, 65], [node.stderr for node in done]
+        done = job.finish_with(65, 65)
     assert max(node.stdout.count("round") for node in done) == 2
     assert any("that code ends the job (--no-restart-codes)" in node.stderr for node in done)
 

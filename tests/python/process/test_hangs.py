@@ -42,9 +42,9 @@ if len(sys.argv) > 2:
     meets()
 for step in range(1, 10**9):
     if step > hangs_after and not worker.is_restart():
-        def waits_for_nobody():
+        def waits_for_no_rank():
             threading.Event().wait()
-        waits_for_nobody()
+        waits_for_no_rank()
     if worker.is_restart():
         sys.stdout.write(f"continued in round {worker.round()}\\n")  # one write
         break
@@ -113,9 +113,9 @@ def test_hang_fails_the_job_and_the_report_says_so(steps: str, tmp_path: Path) -
     assert (found["round"], found["message"]) == (0, hang["message"])
 
 
-# ---- Ranks that run long after another one has exited.
+# ---- Ranks that still run long after the exit of the first one.
 
-# Rank 1 waits for nobody knows what, and rank 0 ends then; no rank reports a step.
+# Rank 1 waits for ever, and rank 0 ends; no rank reports a step.
 PARTIAL = """
 import os, sys, threading
 import elastic.worker
@@ -172,7 +172,7 @@ def test_ranks_that_run_long_after_another_one_end_the_job(
 
 
 def test_node_without_stragglers_ends_with_the_same_code(partial: list[str]) -> None:
-    """The node of rank 1 does not have the option: that of the rank that has exited counts."""
+    """The node of rank 1 lacks the option; only the node whose rank exits first needs it."""
     endpoint = free_endpoint()
     common = ("--nnodes=2", f"--rdzv-endpoint={endpoint}", "--rdzv-id=partial")
     nodes = [
@@ -227,7 +227,7 @@ def test_worker_that_exits_with_the_code_of_the_launcher_is_the_first_failure(
         assert json.loads(result.read_text())["first_failure"]["exit_code"] == code
 
 
-# ---- The stacks of workers that are stopped because another one failed.
+# ---- The stacks of workers that are stopped because a worker failed.
 
 # Rank 0 fails when the others wait; the argument is a directory for their marks.
 FAILS = """

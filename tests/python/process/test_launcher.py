@@ -87,7 +87,7 @@ def test_the_childs_traceback_reaches_the_caller(
     rank, failure = caught.value.get_first_failure()
     assert (rank, failure.local_rank, failure.exitcode) == (1, 1, 1)
     assert failure.message == "ValueError: no such data"
-    # The file was in a directory that is gone; its content is not.
+    # The file was in a directory that is removed; the failure has its content.
     assert failure.has_error_file()
     assert failure.error_file == "<N/A>"
     assert "in fail_on_rank_1" in failure.traceback

@@ -101,11 +101,10 @@ def test_a_second_job_at_the_endpoint_is_refused(tmp_path: Path) -> None:
         nodes.start_nodes(2, lines=1)
         other = launch(*options, "--no-python", "sh", "-c", "exit 0")
         go.touch()
-        done = nodes.finish()
+        nodes.succeed()
     assert other.returncode == 76
     assert "all nodes of the job run sh (" in other.stderr
     assert "give each job its own --rdzv-id" in other.stderr
-    assert [node.returncode for node in done] == [0, 0], [node.stderr for node in done]
 
 
 def test_stopped_node_does_not_end_the_others(tmp_path: Path) -> None:
@@ -118,8 +117,7 @@ def test_stopped_node_does_not_end_the_others(tmp_path: Path) -> None:
         second.send_signal(signal.SIGTERM)
         assert first.stdout.readline() == "world 1\n"
         go.touch()
-        done = nodes.finish()
-    assert [node.returncode for node in done] == [0, 143], [node.stderr for node in done]
+        nodes.finish_with(0, 143)
 
 
 @pytest.mark.smoke
@@ -177,8 +175,7 @@ def test_too_few_nodes_time_out_after_a_wait_that_is_logged_once() -> None:
     endpoint = free_endpoint()
     with job("2", conf="join_timeout=3", endpoint=endpoint) as nodes:
         nodes.start()
-        (done,) = nodes.finish()
-    assert done.returncode == 75
+        (done,) = nodes.finish_with(75)
     assert re.search(r"1 .*2", done.stderr.splitlines()[-1]), done.stderr
     waits = [line for line in done.stderr.splitlines() if "waiting at" in line]
     assert len(waits) == 1, done.stderr

@@ -50,7 +50,7 @@ class Machine:
         self, mode: str, nproc: int, devices: list[str], allowed: set[int] | None = None
     ) -> list[list[int]]:
         usable = frozenset(self.cpus if allowed is None else allowed)
-        return numa.worker_cpus(mode, nproc, devices, usable, str(self.root))
+        return numa.cpus_by_rank(mode, nproc, devices, usable, str(self.root))
 
     def _write(self, name: str, text: str) -> None:
         path = self.root / name
@@ -175,7 +175,7 @@ def test_the_workers_of_the_launcher_are_bound_before_they_run(tmp_path: Path) -
     if len(cpus) < 2:
         pytest.skip("needs two CPUs")
     done = launch("--nproc-per-node=2", "--numa-binding=exclusive", str(script), check=True)
-    ours = numa.worker_cpus("exclusive", 2, [])
+    ours = numa.cpus_by_rank("exclusive", 2, [])
     assert sorted(done.stdout.splitlines()) == [f"0 {ours[0]}", f"1 {ours[1]}"]
     assert not set(ours[0]) & set(ours[1])
 
@@ -186,7 +186,7 @@ def my_cpus() -> list[int]:
 
 def test_functions_and_processes_without_an_agent_are_bound(tmp_path: Path) -> None:
     options = NumaOptions(AffinityMode.EXCLUSIVE)
-    ours = numa.worker_cpus("exclusive", 2, []) if len(my_cpus()) > 1 else None
+    ours = numa.cpus_by_rank("exclusive", 2, []) if len(my_cpus()) > 1 else None
     if ours is None:
         pytest.skip("needs two CPUs")
     config = LaunchConfig(1, 1, 2, rdzv_backend="c10d", numa_options=options, max_restarts=0)

@@ -53,6 +53,23 @@ def test_failures_are_raised_with_the_rank_and_the_traceback(
     assert "bad data" in capfd.readouterr().err
 
 
+def test_each_warning_is_given_once_in_a_process(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    script = tmp_path / "train.py"
+    script.touch()
+    host = ".".join(["b" * 63] * 5)  # the resolver refuses so long a name itself
+    words = [f"--master-addr={host}", "--rdzv-conf=join_timeout=0.1"]
+    for _ in range(2):
+        with pytest.raises(ConfigError, match="cannot resolve 'bbb"):
+            run.run(run.parse_args([*words, str(script)]))
+        run.run(run.parse_args(["--node-rank=12345", str(script)]))
+    assert capfd.readouterr().err.count("trying again") == 1
+    assert [text for text in caplog.messages if "node-rank" in text] == [
+        "--node-rank is 12345: ignored, since the only node has rank 0"
+    ]
+
+
 def test_run_path_runs_a_script_whatever_module_says(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text("import sys; assert sys.argv[1:] == ['a'] and __name__ == '__main__'")

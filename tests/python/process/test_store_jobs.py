@@ -23,7 +23,7 @@ from support.stopping import EXIT_STOPPED, MANY, STUB, stops
 from support.waiting import eventually
 
 RANKS = "echo rank $RANK of $WORLD_SIZE, store $MASTER_PORT"
-# No node gets no CPU for so long, and none waits for another one that is to join.
+# No node lacks a CPU for so long, and no node waits for one that is to join.
 CONF = "--rdzv-conf=node_timeout=6,last_call_timeout=100"
 STEPS = """
 import threading
@@ -91,8 +91,7 @@ def test_two_agents_form_a_job_that_restarts_and_another_one_of_its_id(place: Pl
     with job(place, "2", script="test $RANK = 0 && sleep 1000; exit 9") as nodes:
         nodes.start()
         nodes.start()
-        done = nodes.finish()
-    assert [node.returncode for node in done] == [9, 9], [node.stderr for node in done]
+        done = nodes.finish_with(9, 9)
     assert all(re.search(r"rank 1 .*exited with code 9", node.stderr) for node in done)
 
 
@@ -121,7 +120,7 @@ def job_of_two(place: Place, alone: str = ":") -> Iterator[Job]:
 
 
 def test_the_job_survives_the_loss_of_either_of_two_nodes(place: Place) -> None:
-    for victim in range(2):  # the first one runs the coordinator; the second job has another one
+    for victim in range(2):  # the first one runs the coordinator; each job has its own
         with job_of_two(place) as nodes:
             nodes.nodes[victim].kill()
             survivor = nodes.nodes[1 - victim]
@@ -157,9 +156,9 @@ def test_a_job_is_found_in_its_store_and_its_ranks_stop_at_one_step(
         assert shown["progress"]["step"] >= 3
         stacks = launch("stacks", *where, check=True).stdout
         assert "stub_stopping_rank.py" in stacks
-        unknown = launch("status", place.url, "--rdzv-id=nobody")
+        unknown = launch("status", place.url, "--rdzv-id=unknown")
         assert unknown.returncode == 1
-        assert re.search(r"status: .* has no record of a job nobody", unknown.stderr)
+        assert re.search(r"status: .* has no record of a job unknown", unknown.stderr)
         assert "give the run id (--rdzv-id)" in launch("status", place.url).stderr
         # On this host the job is found by its id.
         assert json.loads(launch("status", place.run_id, "--json", check=True).stdout)["round"] == 0

@@ -99,8 +99,7 @@ def test_a_node_that_finds_no_endpoint_names_each_one_and_why() -> None:
     endpoints = ",".join(f"127.0.0.1:{port}" for port in ports)
     with job(endpoints) as started:
         started.start("--rdzv-conf=join_timeout=5,is_host=false")
-        (done,) = started.finish()
-    assert done.returncode == _C.EXIT_JOIN_TIMED_OUT
+        (done,) = started.finish_with(_C.EXIT_JOIN_TIMED_OUT)
     assert f"no coordinator was found at 127.0.0.1:{ports[0]}, 127.0.0.1:{ports[1]}" in done.stderr
     for port in ports:
         assert f"127.0.0.1:{port}: cannot connect" in done.stderr
@@ -121,7 +120,7 @@ def test_with_a_witness_as_the_fifth_voter_four_hosts_survive_the_loss_of_two_at
         nodes.start(1, 2, 3, 4)
         nodes.places(*hosts)
         nodes.await_log(hosts[0], "survives the loss of any two hosts")
-        nodes.kill(*hosts[:2])  # the coordinator's and another one
+        nodes.kill(*hosts[:2])  # the coordinator's and one more
         assert nodes.world(*hosts[2:]) == (1, 2)
         nodes.stop(*hosts[2:])
 
@@ -215,7 +214,7 @@ def test_a_job_that_a_replaced_host_has_begun_dissolves_when_it_meets_the_electe
         nodes.kill("127.0.0.1")
         assert nodes.world("127.0.0.2", "127.0.0.3") == (1, 2)
         moved = nodes.await_log("127.0.0.2", rf"at (\S+) {ELECTED}")
-        # Nobody announces the elected coordinator meanwhile.
+        # No process announces the elected coordinator meanwhile.
         survivors = [nodes.processes[address] for address in ("127.0.0.2", "127.0.0.3")]
         for agent in survivors:
             agent.send_signal(signal.SIGSTOP)

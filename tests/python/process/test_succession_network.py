@@ -52,7 +52,7 @@ def test_a_minority_stops_its_workers_and_the_majority_goes_on(network: namespac
 
 class Names:
     """Runs programs on hosts with an /etc/hosts of the test's, so that the system's resolver gives
-    a name several addresses, as that of a headless Kubernetes service has."""
+    a name several addresses, as a headless service of Kubernetes has."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

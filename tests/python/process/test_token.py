@@ -91,8 +91,7 @@ def test_a_node_and_a_coordinator_whose_tokens_do_not_fit_reject_each_other(
         ):  # fmt: skip
             with job(endpoint, *words) as nodes:
                 nodes.start()
-                (done,) = nodes.finish()
-            assert done.returncode == _C.EXIT_REJECTED, done.stderr
+                (done,) = nodes.finish_with(_C.EXIT_REJECTED)
             assert sentence in done.stderr
     observer = launch("status", coordinator, f"--token-file={other}")
     assert f"does not accept the token file {other} (" in observer.stderr

@@ -30,7 +30,7 @@ print(worker.round(), worker.is_restart())
     for start in ("", WITHOUT_EXTENSION):
         assert alone(start + script) == "0 False\n"
         assert alone(start + script, TORCHELASTIC_RESTART_COUNT="1") == "0 True\n"
-    # Of a worker whose descriptors were closed, or whose numbers belong to other files.
+    # The variables of a worker whose descriptors were closed, or whose numbers are other files.
     script += "from elastic import _worker\nassert not _worker.open()\n"
     assert alone(script, ELASTIC_CHANNEL="1:0:1:1:1:1:1") == "0 False\n"
     assert alone(script, ELASTIC_CHANNEL="garbage") == "0 False\n"

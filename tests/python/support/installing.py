@@ -22,12 +22,12 @@ INSTALL_LIBRARY = [
     "cmake --build build/install --parallel 4",
     "cmake --install build/install",
 ]
-# The machine of the test has GoogleTest; the user of the library may have none.
+# The machine of the test has GoogleTest; a user of the library need not have it.
 WITHOUT_TEST_TOOLS = "-DCMAKE_DISABLE_FIND_PACKAGE_GTest=ON"
 
 
 def run(*command: str | Path, cwd: Path | None = None) -> str:
-    # For ccache, if tests/run.sh has set it up: the package was built from the same files.
+    # For ccache, if tests/run.sh has set it up: it has compiled the same files for the package.
     environ = clean_environment(CCACHE_BASEDIR=str(cwd or ROOT))
     return run_program(command, cwd=cwd, environ=environ, check=True, timeout=3600).stdout
 

@@ -77,7 +77,7 @@ def children(pid: int) -> list[int]:
 
 
 class LeftoverProcesses(AssertionError):
-    """A job has ended, and processes of it run: no load of the machine explains that."""
+    """A job has ended, but processes of it run: the load of the machine cannot be the cause."""
 
 
 def assert_all_ended(environ: dict[str, str], deadline_s: float = 0.0) -> None:
@@ -278,11 +278,16 @@ class Job:
         assert_all_ended(self._environ, deadline_s=60.0 if was_killed else 0.0)
         return done
 
+    def finish_with(self, *codes: int) -> list[subprocess.CompletedProcess[str]]:
+        """Waits until every node has ended, in the order of their starts with these exit codes."""
+        done = self.finish()
+        found = tuple(node.returncode for node in done)
+        assert found == codes, [(node.returncode, node.stdout, node.stderr) for node in done]
+        return done
+
     def succeed(self) -> list[subprocess.CompletedProcess[str]]:
         """Waits until every node has ended with 0."""
-        done = self.finish()
-        assert not any(node.returncode for node in done), [(n.returncode, n.stderr) for n in done]
-        return done
+        return self.finish_with(*[0] * len(self.nodes))
 
     def __enter__(self) -> Job:
         return self

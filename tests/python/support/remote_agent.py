@@ -10,7 +10,7 @@ from elastic.multiprocessing import ProcessFailure
 
 
 class RemoteAgent(SimpleElasticAgent):
-    """Workers on two hosts, with ids HOST:PORT: what a subclass of a scheduler would do."""
+    """Workers on two hosts, with ids HOST:PORT, as in a subclass for a scheduler."""
 
     def __init__(self, spec: WorkerSpec, states: list[WorkerState]) -> None:
         super().__init__(spec, exit_barrier_timeout=10)
@@ -26,7 +26,7 @@ class RemoteAgent(SimpleElasticAgent):
         self.calls.append("stop")
 
     def _wait(self, seconds: float) -> None:
-        """Its workers have done what the next state says."""
+        """Returns at once: the workers reach the next state of the list."""
 
     def _monitor_workers(self, worker_group: WorkerGroup) -> RunResult:
         state = self._states.pop(0)

@@ -53,7 +53,7 @@ def may_run_again(report: pytest.TestReport) -> bool:
 
 
 class Retrying:
-    """A plug-in of the process that starts the tests' workers, if there are any."""
+    """A plug-in of the process that starts pytest's workers, if there are any."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory

@@ -1,4 +1,4 @@
-"""Runs the demonstrations of examples/: training goes on whatever happens to its nodes."""
+"""Runs the demonstrations of examples/: training continues after each loss of a node."""
 
 from __future__ import annotations
 

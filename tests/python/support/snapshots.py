@@ -1,4 +1,4 @@
-"""Snapshots of jobs that nobody runs, for views of large jobs."""
+"""Snapshots of jobs that do not exist, for views of large jobs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ PER_NODE = 8
 
 
 def snapshot(ranks: int, **more: Any) -> dict[str, Any]:
-    """A job that runs its second round for an hour and has at most eight ranks on a node."""
+    """A job in its second round, which has run for an hour, with at most eight ranks on a node."""
     nodes = -(-ranks // PER_NODE)
     per_node = ranks // nodes
     size = {"nodes": nodes, "world_size": ranks}

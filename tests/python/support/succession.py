@@ -98,8 +98,8 @@ class Nodes:
         return self.logs[address]
 
     def kill(self, *addresses: str) -> None:
-        """The hosts of the nodes are gone, at the same moment: none of them outlives another one by
-        a message.
+        """Ends all processes of the nodes at the same moment: none can send a message after the
+        end of another.
         """
         marks = {f"NODE={address}".encode() for address in addresses}
         pids = []

@@ -22,7 +22,7 @@ def eventually(condition: Callable[[], bool]) -> None:
 
 
 def stall_for_test(seconds: float) -> None:
-    """A deliberate pause: the moment of what follows is what the test varies."""
+    """A deliberate pause, for tests that vary the moment of an event."""
     time.sleep(seconds)
 
 

@@ -18,7 +18,7 @@ def lines_of(done: subprocess.CompletedProcess[str]) -> list[str]:
     return sorted(done.stdout.splitlines())
 
 
-# What a module may do at import, and what the template says about it.
+# What a module may do at import, and what the template reports about it.
 HOSTILE = {
     "import threading as t\nt.Thread(target=t.Event().wait, args=(60,), daemon=True).start()":
         "left a thread",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import signal
@@ -47,6 +48,13 @@ def refusal(argv: list[str], environ: dict[str, str] | None = None) -> str:
     return text
 
 
+def test_a_command_line_can_be_read_again(script: str) -> None:
+    line = command_line.read(["--node-rank=3", script], {})
+    first, second = (resolve.configure(line, {}).notes for _ in range(2))
+    assert first == second, "no warning is added to the command line"
+    assert sum(level == logging.WARNING for level, _ in first) == 1
+
+
 def test_defaults_describe_one_worker_that_is_not_restarted(script: str) -> None:
     got = configure([script])
     assert got.entrypoint == (sys.executable, "-u", script)
@@ -71,6 +79,10 @@ def test_run_id_is_generated_for_every_job(script: str) -> None:
         (["--nproc_per_node=3"], "nproc", 3),
         (["--max-restarts=7"], "max_restarts", 7),
         (["--shutdown-timeout", "0.5"], "shutdown_timeout", 0.5),
+        ([], "start_timeout", 60.0),
+        (["--start-timeout=0.5"], "start_timeout", 0.5),
+        ([], "leftover_grace", 0.0),
+        (["--leftover-grace=90"], "leftover_grace", 90.0),
         (["--role", "trainer"], "role", "trainer"),
         (["--rdzv-id=job 7"], "run_id", "job 7"),
         (["--master-port", "29500"], "master_port", 29500),
@@ -198,17 +210,6 @@ def test_switches_have_variables_with_0_and_1(script: str) -> None:
     assert configure([script], {"PET_MODULE": "0", "PET_RUN_PATH": "0"}).entrypoint[2] == script
 
 
-def test_the_start_timeout_has_an_option_and_a_variable(script: str) -> None:
-    assert configure([script]).native["start_timeout"] == 60.0
-    assert configure([script], {"PET_START_TIMEOUT": "0.5"}).native["start_timeout"] == 0.5
-    assert configure(["--start-timeout=5", script]).native["start_timeout"] == 5.0
-
-
-def test_the_grace_of_leftover_processes_is_off_by_default(script: str) -> None:
-    assert configure([script]).native["leftover_grace"] == 0.0
-    assert configure(["--leftover-grace=90", script]).native["leftover_grace"] == 90.0
-
-
 def test_the_shutdown_timeout_has_a_variable_of_torch(script: str) -> None:
     environ = {"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "5"}
     assert configure([script], environ).shutdown_timeout == 5.0
@@ -222,9 +223,6 @@ def test_the_shutdown_timeout_has_a_variable_of_torch(script: str) -> None:
         (["--nproc-per-node=-1"], "--nproc-per-node is '-1'"),
         (["--nproc-per-node=Many"], "--nproc-per-node is 'Many'"),
         (["--nproc-per-node"], "required: PROGRAM"),
-        (["--rdzv-backend=etcd"], r"must name HOST\[:PORT\] of the server"),
-        (["--nnodes=4:1"], "expected N or MIN:MAX"),
-        (["--nnodes=1:2:3"], "expected N or MIN:MAX"),
         (["--rdzv-endpoint=192.0.2.1:29400"], "192.0.2.1 is not an address of this node"),
         (["--rdzv-endpoint=localhost:port"], "'port' is not a port"),
         (["--rdzv-endpoint=[::1"], r"expected \[ADDRESS\]:PORT"),

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 from elastic.rendezvous import etcd
-from elastic.rendezvous.errors import RendezvousConnectionError
+from elastic.rendezvous.api import RendezvousConnectionError
 
 
 class Unreachable:
-    """A client whose exceptions have no text, as those of etcd3gw; their causes have it."""
+    """A client whose exceptions have no text, as in etcd3gw; their causes have it."""
 
     host, port = "etcd0", 2379
 

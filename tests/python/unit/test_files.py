@@ -1,4 +1,4 @@
-"""Files whose path the user chose: what exists there is written to, and not replaced."""
+"""Files whose path the user chose, which are not replaced, and what may not respond."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 from elastic import ConfigError, RunResult, WorkerState, _files
+from elastic.agent.server.recording import EventLog
 from elastic.cli import result_json
-from elastic.events.event_log import EventLog
 from elastic.multiprocessing.errors import evidence
 from elastic.multiprocessing.errors.error_handler import ErrorHandler
 
@@ -148,3 +148,27 @@ def test_an_exception_without_text_is_written(
     ErrorHandler().record_exception(Odd())
     message = json.loads((tmp_path / "error").read_text())["message"]
     assert message["message"].startswith("Odd: ")
+
+
+def test_data_wait_for_a_descriptor_that_does_not_respond() -> None:
+    responds = threading.Event()
+    written: list[bytes] = []
+
+    def write(data: bytes) -> None:
+        responds.wait()
+        written.append(data)
+
+    writer = _files.Writer(write)
+    whole = b"x" * (_files.QUEUED_BYTES_MAX // 2)
+    assert writer.put(b"first")
+    assert writer.put(whole)
+    assert not writer.put(whole), "it is dropped"
+    assert writer.put(b"last")
+    assert not writer.flush(0.0)
+    responds.set()
+    assert writer.flush(60.0)
+    assert written == [b"first", whole, b"last"]
+
+
+def test_nothing_is_to_be_flushed_without_data() -> None:
+    assert _files.Writer(lambda data: None).flush(0.0)

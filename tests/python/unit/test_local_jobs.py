@@ -21,7 +21,7 @@ DEAD_PID = 2**22 + 1  # above the largest pid_max
 
 @pytest.fixture
 def folder() -> Iterator[str]:
-    """A short path: that of a socket is limited."""
+    """A short path: the path of a socket is limited."""
     import tempfile
 
     with tempfile.TemporaryDirectory(dir="/tmp") as made:

@@ -42,7 +42,7 @@ def test_this_interpreter_has_the_name(name: str) -> None:
     home, use = USED[name]
     owner = importlib.import_module(home) if isinstance(home, str) else home
     assert hasattr(owner, name), (
-        f"Python {sys.version.split()[0]} has no {owner.__name__}.{name} any more. It is for {use}"
+        f"Python {sys.version.split()[0]} no longer has {owner.__name__}.{name}. It is for {use}"
     )
 
 

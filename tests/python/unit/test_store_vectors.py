@@ -84,7 +84,7 @@ def connect() -> Iterator[Connect]:
 
 
 def followed(vector: dict[str, Any]) -> dict[str, Any]:
-    """The expected reply: that of the server that the vector recommends."""
+    """The expected reply, of the server that the vector recommends."""
     if vector.get("recommend") == "classic":
         return {**vector, **vector["classic"]}
     return vector

@@ -11,7 +11,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import elastic.torch  # noqa: E402
-from elastic import _torch_meeting, _torch_state, torch_membership, worker  # noqa: E402
+from elastic import _torch_groups, _torch_state, torch_membership, worker  # noqa: E402
 
 
 class InPlace:
@@ -55,16 +55,16 @@ def test_what_cannot_continue_in_place_is_rejected(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_trial_round_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    make_step, ends = _torch_meeting._step, []
-    monkeypatch.setattr(_torch_meeting, "_step", lambda: ends.append(make_step()))
+    make_step, ends = _torch_groups._step, []
+    monkeypatch.setattr(_torch_groups, "_step", lambda: ends.append(make_step()))
     numbers = torch.random.get_rng_state()
     with torch.no_grad():
-        _torch_meeting.try_round()
+        _torch_groups.try_round()
     assert ends == [None], "its step has succeeded"
     assert not torch.distributed.is_initialized()
     assert torch.equal(torch.random.get_rng_state(), numbers)
-    monkeypatch.setattr(_torch_meeting, "_step", lambda: 1 / 0)
-    _torch_meeting.try_round()  # no error: the round itself shows what does not work
+    monkeypatch.setattr(_torch_groups, "_step", lambda: 1 / 0)
+    _torch_groups.try_round()  # no error: the round itself shows what does not work
     assert not torch.distributed.is_initialized()
 
 

@@ -9,7 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from elastic import _torch_state, _torch_transfer  # noqa: E402
+from elastic import _torch_state  # noqa: E402
 
 CPU = torch.device("cpu")
 
@@ -23,7 +23,7 @@ def group() -> Iterator[None]:
 
 
 def sent(state: Any) -> Any:
-    return _torch_transfer.broadcast(state, 0, True, CPU, CPU, lambda: None)
+    return _torch_state.broadcast(state, 0, True, CPU, CPU, lambda: None)
 
 
 class Scaled(torch.nn.Linear):

@@ -141,7 +141,7 @@ def python_messages(source: Path) -> Iterator[str]:
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             call, name = node, node.func.attr
             level = ast.unparse(node.args[0]) if node.args else ""
-            is_shown = name in ("warning", "error", "exception", "_say") or (
+            is_shown = name in ("warning", "error", "exception", "_write_line") or (
                 name in ("_log", "log") and level.rpartition(".")[2] in ("NOTICE", "WARNING")
             )
             is_shown = is_shown or ast.unparse(node.func).endswith("warnings.append")

@@ -32,7 +32,7 @@ HOOKS = (
 )  # fmt: skip
 
 ROUND = ["_initialize_workers", "_rendezvous", "_assign_worker_ranks", "_start_workers"]
-# Of a job whose workers fail once; torch's agent is compared with it below.
+# For a job whose workers fail once; torch's agent is compared with it below.
 CALLS = [
     *("run", "_invoke_run", *ROUND, "_monitor_workers"),
     *("_restart_workers", "_stop_workers", "_shutdown", *ROUND, "_monitor_workers"),

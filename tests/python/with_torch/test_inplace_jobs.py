@@ -1,4 +1,4 @@
-"""Training whose processes go on when members of the job change: real agents, real gloo."""
+"""Training whose processes continue when members of the job change: real agents, real gloo."""
 
 from __future__ import annotations
 
@@ -64,8 +64,7 @@ def test_survivors_go_on_when_a_node_is_lost_and_a_new_one_gets_their_state(tmp_
         assert pid_of(line) in before
         assert "was lost" in line or "joined" in line, line
         born = next_line(third, "begins")
-        done = nodes.finish()
-    assert [node.returncode for node in done] == [0, -signal.SIGKILL, 0], done
+        done = nodes.finish_with(0, -signal.SIGKILL, 0)
     assert " of 2 at 2" in born, born
     sums = [re.findall(r"sum (\S+)", node.stdout) for node in (done[0], done[2])]
     assert len(sums[0]) == 1
@@ -87,14 +86,13 @@ def test_the_losses_are_those_of_an_undisturbed_training(tmp_path: Path) -> None
     calm.mkdir()
     with in_place(calm, "1", 30) as nodes:
         nodes.start()
-        assert nodes.finish()[0].returncode == 0
+        nodes.succeed()
     with in_place(disturbed, "2", 30, "--max-restarts=1") as nodes:
         first = nodes.start("--node-rank=0")
         nodes.start("--node-rank=1", FAILS_AT="12")
         kept = pid_of(next_line(first, "begins"))
         line = next_line(first, "continues")
-        done = nodes.finish()
-    assert [node.returncode for node in done] == [0, 0], done
+        nodes.succeed()
     assert pid_of(line) == kept
     assert "SIGKILL" in line, line
     assert losses(disturbed) == losses(calm)
@@ -120,8 +118,7 @@ def test_a_growing_job_keeps_its_processes(tmp_path: Path) -> None:
         second.send_signal(signal.SIGTERM)
         next_line(first, "continues")
         first.send_signal(signal.SIGTERM)
-        done = nodes.finish()
-    assert [node.returncode for node in done] == [EXIT_STOPPED, 0], done
+        done = nodes.finish_with(EXIT_STOPPED, 0)
     assert pid_of(line) == kept
     assert_grown_at_a_step(line, born, done[0].stderr)
     assert_no_step_was_repeated_or_left_out(tmp_path)
@@ -144,8 +141,7 @@ def test_a_node_whose_workers_are_prepared_joins_when_they_wait(tmp_path: Path) 
         first.send_signal(signal.SIGTERM)
         next_line(second, "continues")
         second.send_signal(signal.SIGTERM)
-        done = nodes.finish()
-    assert [node.returncode for node in done] == [0, EXIT_STOPPED], done
+        done = nodes.finish_with(0, EXIT_STOPPED)
     assert built.endswith(" is built []"), "the process comes before its rank"
     assert pid_of(line) == kept
     assert pid_of(born) == pid_of(built)
@@ -154,7 +150,7 @@ def test_a_node_whose_workers_are_prepared_joins_when_they_wait(tmp_path: Path) 
     found = losses(tmp_path)
     with in_place(calm, "1", len(found)) as nodes:
         nodes.start()
-        assert nodes.finish()[0].returncode == 0
+        nodes.succeed()
     assert losses(calm) == found, "the new process had the state of the survivor"
 
 
@@ -209,11 +205,10 @@ def test_a_spare_takes_the_place_of_a_node_that_leaves(tmp_path: Path) -> None:
         eventually(lambda: drain(name))
         line = next_line(first, "continues")
         born = next_line(third, "begins")
-        first.send_signal(signal.SIGTERM)  # nobody can take its place
-        done = nodes.finish()
+        first.send_signal(signal.SIGTERM)  # no node can replace it
+        nodes.finish_with(EXIT_STOPPED, 0, EXIT_STOPPED)
     assert "no node of the round is elsewhere" in replies[0]
     assert "the job needs 2 nodes, and 1 would be left" in replies[1]
-    assert [node.returncode for node in done] == [EXIT_STOPPED, 0, EXIT_STOPPED], done
     assert pid_of(line) == kept and "rank 0 of 2" in line
     (step,) = re.findall(r"is to leave at step (\d+), which every rank has reached", replies[-1])
     assert f" at {step} " in line

@@ -59,7 +59,7 @@ class Launcher:
             worker.cut(self.round)
 
     def begin(self, *workers: MemberWorker | None) -> None:
-        """The next round, with these workers by rank; None: another one, which is not kept."""
+        """The next round, with these workers by rank; None: a worker that is not kept."""
         for worker in workers:
             if worker is not None:
                 worker.wait_for(b"x")
@@ -251,7 +251,7 @@ def test_a_new_member_passes_the_epochs_that_have_ended(stack: ExitStack, backen
     members = [launcher.start(0, 1, EPOCH="2")]
     go(0, *members)
     go(1, *members)
-    for number, step in enumerate((2, 3), 1):  # the first step of an epoch, and another one
+    for number, step in enumerate((2, 3), 1):  # the first step of an epoch, and a later one
         assert at(*members) == step
         interrupt(launcher, *((one, "before") for one in members))
         launcher.begin(*members, None)

@@ -26,5 +26,4 @@ def test_process_group_forms_over_rank_0s_store_after_a_restart_and_a_move_of_ra
         leaves.send_signal(signal.SIGTERM)
         assert stays.stdout.readline() == "sum 1 in round 2\n"
         go.touch()
-        done = nodes.finish()
-    assert [node.returncode for node in done] == [0, 143], [node.stderr for node in done]
+        nodes.finish_with(0, 143)

@@ -9,13 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from elastic import rendezvous
 from elastic.launcher import LaunchConfig, elastic_launch
 from elastic.multiprocessing import ChildFailedError, ProcessFailure, SignalException
-from elastic.rendezvous import errors
 
 from support.launching import clean_environment, run_program
 from support.paths import ROOT
 from support.plug_ins import install
+
+ERRORS = [name for name in rendezvous.__all__ if name.endswith("Error")]
 
 
 def torchs(module: str) -> Any:
@@ -31,9 +33,9 @@ def test_except_clauses_with_torchs_classes_match() -> None:
     with pytest.raises(failed) as caught:
         elastic_launch(config, "/bin/false")()
     assert isinstance(caught.value, ChildFailedError)
-    for name in errors.__all__:
-        assert issubclass(getattr(errors, name), getattr(api, name)), name
-    assert issubclass(errors.RendezvousTimeoutError, TimeoutError)
+    for name in ERRORS:
+        assert issubclass(getattr(rendezvous, name), getattr(api, name)), name
+    assert issubclass(rendezvous.RendezvousTimeoutError, TimeoutError)
     assert issubclass(SignalException, processes.SignalException)
     signalled = SignalException("received SIGTERM", 15)  # type: ignore[arg-type]
     assert pickle.loads(pickle.dumps(signalled)).sigval == 15
@@ -73,10 +75,10 @@ def test_torchs_handler_raises_torchs_errors() -> None:
     api = torchs("rendezvous.api")
     from elastic.torch_handler import _as_torch
 
-    for name in errors.__all__:
+    for name in ERRORS:
 
         def fail(name: str = name) -> None:
-            raise getattr(errors, name)("why")
+            raise getattr(rendezvous, name)("why")
 
         with pytest.raises(getattr(api, name), match="why"):
             _as_torch(fail)

@@ -1,6 +1,6 @@
 """The main job: real torch trains on real digits, loses a worker, and ends as if it had not.
 
-It goes on when a host is lost, too.
+It also continues when a host is lost.
 Also modules that compute with torch at import, which a template does not fork.
 """
 

@@ -6,12 +6,11 @@ The names are those of ``torch.distributed.elastic``.
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from elastic import _C, _lazy, constants
+from elastic import _C, _environment, _lazy, constants
 from elastic._data import data, field
 from elastic.errors import ConfigError
 from elastic.multiprocessing.logs import LogOptions, Std
@@ -122,7 +121,8 @@ class WorkerSpec:
     def job_id(self) -> str:
         if self.run_id is not None:
             return self.run_id
-        return str(self.rdzv_handler.get_run_id()) if self.rdzv_handler is not None else "none"
+        handler = self.rdzv_handler
+        return str(handler.get_run_id()) if handler is not None else constants.NO_RUN_ID
 
     def get_entrypoint_name(self) -> str:
         entry = self.what()
@@ -184,7 +184,7 @@ class RunResult:
     restart_count: int = 0
     max_restarts: int = 0
     stopped: tuple[int, ...] = ()  # ranks that the agent stopped in the last round
-    # The same on every node. None: the job has one node, or this node did not receive it.
+    # The same on every node. None if the job has one node, or if this node did not receive it.
     job: _C.JobResult | None = None
     # The latest restarts of the job with their phases on this node; docs/observing.md.
     incidents: tuple[Mapping[str, Any], ...] = ()
@@ -194,6 +194,13 @@ class RunResult:
 
     def is_failed(self) -> bool:
         return self.state is WorkerState.FAILED
+
+
+def own_failure(result: RunResult) -> ProcessFailure | None:
+    """The failure of this node that ended the job; None if another node's did."""
+    if result.job is None:
+        return next(iter(result.failures.values()), None)
+    return result.failures.get(result.job.rank)
 
 
 def check(spec: WorkerSpec, shutdown_timeout: float) -> None:
@@ -251,15 +258,15 @@ def templates(
 def cpu_binding(
     spec: WorkerSpec, environment: Mapping[str, str], given: Sequence[Sequence[int]] | None
 ) -> Sequence[Sequence[int]]:
-    """The CPUs of each local rank, empty for no binding; ``given``: already known."""
+    """The CPUs of each local rank, empty for no binding; ``given`` if they are known already."""
     if given is not None:
         return given
     if spec.numa_options is None:
         return [()] * spec.local_world_size
-    from elastic._host import binding
+    from elastic._host import numa
 
-    interpreter = environment.get("PYTHON_EXEC") or sys.executable
-    return binding.worker_cpus(spec.numa_options, spec.local_world_size, environment, interpreter)
+    python = _environment.interpreter(environment)
+    return numa.worker_cpus(spec.numa_options, spec.local_world_size, environment, python)
 
 
 def function_calls(spec: WorkerSpec) -> FunctionCalls | None:

@@ -7,23 +7,20 @@ worker is killed when the thread that forked it ends, but not the processes that
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Callable
 from typing import Any
 
 from elastic.agent.server.api import WorkerGroup, WorkerSpec, function_args
 from elastic.agent.server.handler_elastic_agent import HandlerElasticAgent
 from elastic.agent.server.simple_elastic_agent import log_files
+from elastic.multiprocessing import signals
 from elastic.multiprocessing.logs_specs import LogsSpecs
 from elastic.multiprocessing.multiprocess_context import MultiprocessContext
 
 
 def _call(function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
     """Runs in the worker. The agent's signal handlers are not for this copy of it."""
-    for number in signal.valid_signals():
-        if callable(signal.getsignal(number)):
-            is_interrupt = number == signal.SIGINT
-            signal.signal(number, signal.default_int_handler if is_interrupt else signal.SIG_DFL)
+    signals.forget(every=True)
     return function(*args)
 
 
@@ -31,7 +28,7 @@ class ForkingElasticAgent(HandlerElasticAgent):
     """``run`` may be called once. ``request_stop`` may be called from a signal handler."""
 
     def __init__(self, spec: WorkerSpec, logs_specs: LogsSpecs | None = None, **more: Any) -> None:
-        """``more``: as of HandlerElasticAgent. The context of the processes binds them to CPUs."""
+        """``more``: as for HandlerElasticAgent. The context of the processes binds them to CPUs."""
         super().__init__(spec, logs_specs, worker_cpus=(), **more)
 
     @staticmethod

@@ -169,7 +169,7 @@ class HandlerElasticAgent(SimpleElasticAgent):
 
     @contextmanager
     def _starting(self) -> Iterator[None]:
-        """Raises a request after the block, when the agent can stop the workers that it starts."""
+        """Defers requests to the end of the block, whose workers the agent can stop only then."""
         self._is_starting = True
         try:
             yield
@@ -396,7 +396,7 @@ class HandlerElasticAgent(SimpleElasticAgent):
         """The variables of a worker in a round that a rendezvous handler has formed."""
         spec = group.spec
         shares = getattr(spec.rdzv_handler, "use_agent_store", False)  # not in older handlers
-        share = self._environment.get("TORCH_DISABLE_SHARE_RDZV_TCP_STORE") != "1"
+        share = _environment.shares_store(self._environment)
         variables = {
             "LOCAL_RANK": worker.local_rank,
             "RANK": worker.global_rank,

@@ -40,7 +40,7 @@ class HandlerRecords:
             return
         from elastic.agent.server.recording import Recorder
 
-        # The torch records of this agent are those of its base class.
+        # Its base class, SimpleElasticAgent, writes the records for torch.
         spec = self._group.spec
         self._recorder = Recorder(spec, event_log, metrics_port, has_torch_records=False)
 

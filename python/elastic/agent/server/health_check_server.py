@@ -1,4 +1,4 @@
-"""An HTTP health check of the launching process, and torch's extension point for another one.
+"""An HTTP health check of the launching process, and torch's extension point to replace it.
 
 ``TORCHELASTIC_HEALTH_CHECK_PORT`` starts it in the launcher; ``elastic_launch`` takes an object.
 """

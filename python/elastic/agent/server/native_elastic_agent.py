@@ -7,6 +7,7 @@ lines, states and a result.
 from __future__ import annotations
 
 import contextlib
+import importlib
 import logging
 import signal
 import sys
@@ -31,7 +32,6 @@ from elastic.agent.server.api import (
     templates,
     watchdog,
 )
-from elastic.agent.server.later import Later
 from elastic.agent.server.progress_notes import ProgressNotes, logs_in, place_in, restart_line
 from elastic.constants import (
     DEFAULT_DRAIN_TIMEOUT_S,
@@ -219,21 +219,13 @@ class NativeElasticAgent:
     def request_drain(
         self, signum: int = signal.SIGTERM, timeout: float = DEFAULT_DRAIN_TIMEOUT_S
     ) -> None:
-        """Stops all ranks of the job at one step, because of a signal (docs/preemption.md).
-
-        The result then has the exit code ``_C.EXIT_STOPPED_AT_STEP``. If the ranks have not stopped
-        after ``timeout`` seconds, the workers of all nodes are stopped by SIGTERM.
-        """
+        """Stops all ranks of the job at one step, as ``LocalElasticAgent.request_drain``."""
         native = self._native
         self._drain_requests.append((signum, timeout))
         self._call(native, lambda agent: agent.request_drain(signum, timeout))
 
     def request_stop(self, signum: int) -> None:
-        """Stops the workers with a signal and the shutdown timeout.
-
-        A second call shortens the timeout to five seconds, a third one kills the workers. After
-        ``run`` has received the result, a call has no effect.
-        """
+        """Stops the workers with a signal, as ``LocalElasticAgent.request_stop``."""
         native = self._native
         self._requests.append(signum)
         self._call(native, lambda agent: agent.request_stop(signum))
@@ -280,7 +272,7 @@ class NativeElasticAgent:
         return records.event(state, "AGENT", self._group, total_run_time=total, raw_error=error)
 
     def _has_torch_handlers(self) -> bool:
-        """Modules that the program never imported have no handler that would receive."""
+        """Whether a handler may receive records: none can be set in a module that is not loaded."""
         has_handlers = "elastic.events" in sys.modules or "elastic.metrics" in sys.modules
         return has_handlers or self._group.spec.event_log_handler != "null"
 
@@ -343,10 +335,6 @@ class NativeElasticAgent:
         finally:
             self._record.close()
 
-    def _coordinator_moved(self, event: _C.AgentEvent) -> None:
-        self._log(NOTICE, "%s", event.message)
-        self._note_coordinator(event)
-
     def _note_coordinator(self, event: _C.AgentEvent) -> None:
         if self._record is None or event.coordinator is None or not event.coordinator.address:
             return
@@ -395,7 +383,8 @@ class NativeElasticAgent:
         elif event.kind == kinds.NOTICE:
             self._log(logging.WARNING, "%s", event.message)
         elif event.kind == kinds.COORDINATOR_MOVED:
-            self._coordinator_moved(event)
+            self._log(NOTICE, "%s", event.message)
+            self._note_coordinator(event)
         elif event.kind == kinds.ROUND_STARTING:
             self._note_killed()
             self._enter(event.round)
@@ -519,7 +508,7 @@ class NativeElasticAgent:
                 failures = evidence.examine(native.failures, keeps_logs=self._keeps_logs)
                 if self._watchdog is not None:
                     evidence.add_timers(failures, self._watchdog.expired())
-        except (ImportError, OSError) as error:  # the job's code and sentence count more
+        except (ImportError, OSError) as error:  # the exit code and the message matter more
             logger.warning("the failures cannot be examined: %s", error)
             message = message or native.failures[0].message
         return RunResult(
@@ -572,3 +561,43 @@ def _choice(setting: str, name: str) -> Any:
     if name not in known:
         raise ConfigError(f"{setting} is {name!r}: expected one of {', '.join(known)}")
     return known[name]
+
+
+_AFTER = ("json", "elastic.agent.server.timeline", "elastic.multiprocessing.errors.evidence")
+_IDLE_S = 1.0  # without an event: the workers have begun, and no call waits for this thread
+
+
+class Later:
+    """Loads the modules that a failure needs before it, while the workers run.
+
+    A file that can no longer be read (no free descriptor, a lost file system) must not end the
+    agent. ``modules``: further ones.
+    """
+
+    def __init__(self, modules: Sequence[str]) -> None:
+        self._modules = [*_AFTER, *modules]
+        self._may_load = True
+
+    def delay(self, other: float | None) -> float | None:
+        """How long to wait for an event; None: no limit. ``other``: for another reason."""
+        if not self._may_load:
+            return other
+        return _IDLE_S if other is None else min(other, _IDLE_S)
+
+    def step(self, *, is_idle: bool) -> None:
+        """Loads the modules if no event came. A failed attempt is repeated after the next event."""
+        if is_idle and self._may_load:
+            self.load()
+        self._may_load = bool(self._modules) and not is_idle
+
+    def load(self) -> None:
+        """Loads what can be loaded now."""
+        self._modules = [name for name in self._modules if not _is_loaded(name)]
+
+
+def _is_loaded(module: str) -> bool:
+    try:
+        importlib.import_module(module)
+    except (ImportError, OSError):  # the code that needs it reports the error
+        return False
+    return True

@@ -1,4 +1,4 @@
-"""What an agent waits for, as lines of its log: not what is over at once, and nothing twice."""
+"""What an agent waits for, as lines of its log: no short wait, and no line twice."""
 
 from __future__ import annotations
 
@@ -85,11 +85,11 @@ def _clock_time(deadline: float) -> str:
 
 
 def restart_line(message: str, waited: str) -> str:
-    """Without the reason, if the line about the wait for the round has told it already."""
+    """The message without its reason, if a line about the wait for the round has named it."""
     mark = CONTINUING if CONTINUING in message else RESTARTING
     _, found, budget = message.rpartition(mark)
-    was_told = found and ROUND_ENDED in waited
-    return f"{mark.lstrip('; ')}{budget}" if was_told else message
+    was_named = found and ROUND_ENDED in waited
+    return f"{mark.lstrip('; ')}{budget}" if was_named else message
 
 
 def place_in(info: _C.RoundInfo) -> str:

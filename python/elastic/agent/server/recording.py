@@ -5,18 +5,28 @@ Loaded only if something receives the records, so that other launchers start as 
 
 from __future__ import annotations
 
+import json
+import logging
 import os
 import time
 from collections.abc import Callable
+from errno import ENXIO
 from typing import Any
 
-from elastic import _C
+from elastic import _C, _files
 from elastic._plug_in import plug_in
-from elastic.agent.server.api import RunResult, WorkerGroup, WorkerSpec
+from elastic.agent.server.api import RunResult, WorkerGroup, WorkerSpec, own_failure
 from elastic.agent.server.timeline import AgentEvent, Sink, Timeline
 from elastic.agent.server.torch_records import TorchSink
-from elastic.events.event_log import OPEN_TIMEOUT_S, EventLog
+from elastic.errors import ConfigError
 from elastic.text import between
+
+logger = logging.getLogger(__name__)
+
+SCHEMA = 1  # of the event log
+CLOCK_STEP_S = 0.01
+OPEN_TIMEOUT_S = 60.0
+CLOSE_TIMEOUT_S = 2.0  # for a file system that does not respond, at the end of the job
 
 _KINDS = _C.AgentEvent.Kind
 
@@ -34,7 +44,7 @@ class Recorder:
         open_timeout: float = OPEN_TIMEOUT_S,
         is_stopped: Callable[[], bool] | None = None,
     ) -> None:
-        """``open_timeout``, ``is_stopped``: as of EventLog."""
+        """``open_timeout``, ``is_stopped``: as for EventLog."""
         self._timeline = Timeline()
         self._sinks: list[Sink] = []
         if event_log:
@@ -69,6 +79,74 @@ class Recorder:
                 call(sink)
             if failed:
                 self._sinks.remove(sink)
+
+
+class EventLog:
+    """Appends one JSON object per line to a file: one for each transition (docs/observing.md).
+
+    Several agents may append to one file of a local file system: each line is written by one call.
+    An error while the job runs is logged once and does not affect the job.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        open_timeout: float = OPEN_TIMEOUT_S,
+        is_stopped: Callable[[], bool] | None = None,
+        **common: Any,
+    ) -> None:
+        """``common``: fields of every line. Raises ConfigError if the file cannot be opened.
+
+        ``is_stopped``: ends the wait for a file system that does not respond.
+        """
+        self._path = path
+        self._common = common
+        # A pipe that is full, or has no reader, must not block the agent.
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
+        try:
+            self._file = _files.within(
+                open_timeout, lambda: os.open(path, flags, 0o644), is_stopped
+            )
+        except OSError as error:
+            why = "no process reads this pipe" if error.errno == ENXIO else error.strerror or error
+            raise ConfigError(f"cannot write the event log {path}: {why}") from error
+        self._has_failed = False
+        self._writer = _files.Writer(self._append)
+        self._offset = 0.0  # the wall clock minus the monotonic clock
+
+    def _wall_time(self, at: float) -> float:
+        """Keeps distances exact, unless the wall clock was set."""
+        offset = time.time() - time.monotonic()
+        if abs(offset - self._offset) > CLOCK_STEP_S:
+            self._offset = offset
+        return self._offset + at
+
+    def write(self, event: str, at: float | None = None, **fields: Any) -> None:
+        """``at``: the time of the event on the monotonic clock; None: now."""
+        when = self._wall_time(time.monotonic() if at is None else at)
+        line = {"schema": SCHEMA, "event": event, "time": round(when, 6)} | self._common | fields
+        if not self._writer.put(json.dumps(line, default=str).encode() + b"\n"):
+            self._note("its file system does not respond")
+
+    def _append(self, data: bytes) -> None:
+        try:
+            if os.write(self._file, data) != len(data):
+                self._note("no space left")
+        except OSError as error:
+            self._note(str(error.strerror))
+
+    def _note(self, problem: str) -> None:
+        if not self._has_failed:
+            self._has_failed = True
+            logger.warning("cannot write the event log %s: %s", self._path, problem)
+
+    def close(self) -> None:
+        """Waits for a file system that does not respond at most two seconds."""
+        if self._writer.flush(CLOSE_TIMEOUT_S):
+            os.close(self._file)
+        else:
+            self._note("its file system does not respond")
 
 
 # Transitions of which the log has the sentence alone.
@@ -212,16 +290,10 @@ class EventLogSink(Sink):
 
 def _failure_class(result: RunResult) -> dict[str, Any]:
     """Class and cause of the job's first failure; both null if no worker failed."""
-    job = result.job
-    if job is not None and job.rank not in result.failures:
-        known = job.evidence
-        values = (known.failure_class, known.cause) if known else (None, None)
-    elif result.failures:
-        failure = result.failures[job.rank if job else next(iter(result.failures))]
-        values = failure.failure_class, failure.cause
-    else:
-        values = None, None
-    return dict(zip(("failure_class", "failure_cause"), values, strict=True))
+    known = own_failure(result) or (result.job.evidence if result.job else None)
+    if known is None:
+        return {"failure_class": None, "failure_cause": None}
+    return {"failure_class": known.failure_class, "failure_cause": known.cause}
 
 
 def _coordinator(info: _C.CoordinatorInfo | None) -> dict[str, Any] | None:

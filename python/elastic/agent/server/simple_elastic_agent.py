@@ -30,7 +30,7 @@ from elastic.errors import ConfigError, ElasticError, NodeFault, fault_of
 from elastic.events import Event
 from elastic.metrics import prof
 from elastic.multiprocessing.signals import SignalException
-from elastic.rendezvous.errors import RendezvousGracefulExitError
+from elastic.rendezvous.api import RendezvousGracefulExitError
 
 logger = logging.getLogger(__name__)
 
@@ -130,7 +130,7 @@ class SimpleElasticAgent(ElasticAgent):
             self._total_execution_time = int(time.monotonic() - begun)
 
     def _ended_by(self, error: Exception) -> RunResult | None:
-        """The result after a signal or a fault of this node; None: it is another error."""
+        """The result after a signal or a fault of this node; None for any other error."""
         spec = self._worker_group.spec
         if isinstance(error, SignalException):
             state, code = WorkerState.STOPPED, 128 + error.sigval
@@ -312,7 +312,7 @@ class SimpleElasticAgent(ElasticAgent):
 
 @contextmanager
 def log_files() -> Iterator[None]:
-    """Makes an error of the block, which creates the files, a fault of this node."""
+    """Converts an error of the block, which creates log files, to a fault of this node."""
     try:
         yield
     except (OSError, RuntimeError) as error:  # RuntimeError: no thread to follow a file

@@ -191,7 +191,7 @@ def warm_hint(step: dict[str, Any]) -> str | None:
 
 
 def _class_and_cause(cause: str, failure: Any) -> tuple[str | None, str | None]:
-    """Of the failure that ended the round, as far as this node knows it."""
+    """Class and cause of the failure that ended the round, as far as this node knows them."""
     if cause == "node_lost":
         return "infrastructure", "node lost"
     if cause == "worker_failed" and failure is not None:

@@ -9,11 +9,8 @@ from typing import Any, ParamSpec, TypeVar
 
 from elastic import _environment, _torch_bases
 from elastic._plug_in import plug_in
-from elastic.multiprocessing.errors.error_handler import (
-    ERROR_FILE_VARIABLE,
-    ErrorHandler,
-    get_error_handler,
-)
+from elastic.constants import ERROR_FILE_VARIABLE
+from elastic.multiprocessing.errors.error_handler import ErrorHandler, get_error_handler
 from elastic.multiprocessing.errors.evidence import ProcessFailure, pass_on
 
 _P = ParamSpec("_P")
@@ -68,8 +65,8 @@ def _block(rank: int, failure: ProcessFailure) -> list[str]:
     ending = f"{failure.exitcode} (pid: {failure.pid})"
     if failure.exitcode < 0:
         ending = f"{failure.exitcode} ({failure.signal_name()}) (pid: {failure.pid})"
-    said = failure.traceback or failure.error() or "\n".join(failure.stderr_tail)
-    text = said or failure.message
+    text = failure.traceback or failure.error() or "\n".join(failure.stderr_tail)
+    text = text or failure.message
     if failure.exitcode < 0:
         text = _enriched(text, failure.error_file)
     facts = {

@@ -10,10 +10,9 @@ import traceback
 from typing import Any
 
 from elastic import _environment, _files
+from elastic.constants import ERROR_FILE_VARIABLE
 
 logger = logging.getLogger(__name__)
-
-ERROR_FILE_VARIABLE = "TORCHELASTIC_ERROR_FILE"
 
 
 class ErrorHandler:

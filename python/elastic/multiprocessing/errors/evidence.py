@@ -34,7 +34,7 @@ class _Base:
 class ProcessFailure(_Base):
     """A worker that failed and was not stopped by the agent, and the evidence.
 
-    The arguments are those of torch's class; the error file is read at once.
+    It has the arguments of torch's class; the error file is read at once.
     """
 
     local_rank: int
@@ -95,7 +95,7 @@ class ProcessFailure(_Base):
         return self.error_file_data.get("message") != NO_MESSAGE
 
     def error(self) -> str:
-        """What the worker says of its error; "": the message only repeats how it ended."""
+        """The error that the worker reported; "" if the message only repeats how it ended."""
         return "" if self.message == self.how else self.message
 
     def who(self) -> str:
@@ -170,7 +170,7 @@ def _examine(failure: WorkerFailure, keeps_logs: bool, offset: float) -> Process
 
 
 def _content(path: str) -> dict[str, object] | None:
-    """Of an error file; None: there is none that can be read."""
+    """The content of an error file; None if it does not exist or cannot be read."""
     if not path or path == NOT_AVAILABLE:
         return None
     import json

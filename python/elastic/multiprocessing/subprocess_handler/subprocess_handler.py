@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from elastic import _environment
-from elastic._host import binding
+from elastic._host import numa
 
 
 class SubprocessHandler:
@@ -32,9 +32,9 @@ class SubprocessHandler:
     ) -> None:
         self.local_rank_id = local_rank_id
         variables = _environment.of_workers() | dict(env)
-        cpus = binding.worker_cpus(numa_options, local_rank_id + 1, variables, sys.executable)
+        cpus = numa.worker_cpus(numa_options, local_rank_id + 1, variables, sys.executable)
         with ExitStack() as files:
-            files.enter_context(binding.bound(cpus[local_rank_id]))
+            files.enter_context(numa.bound(cpus[local_rank_id]))
             outputs = [
                 files.enter_context(open(path, "wb")) if path else None for path in (stdout, stderr)
             ]

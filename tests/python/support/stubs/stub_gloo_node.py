@@ -1,4 +1,4 @@
-"""A worker with torch: sums over all ranks, fails in the first round as rank 1, and waits then.
+"""A worker with torch: sums over all ranks; as rank 1 it fails in the first round; then it waits.
 
 Usage: stub_gloo_node.py GO. Ends when the file GO exists.
 """

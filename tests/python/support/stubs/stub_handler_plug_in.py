@@ -1,4 +1,4 @@
-"""A rendezvous handler as another distribution would bring it: a counter in a store per round."""
+"""A rendezvous handler as in another distribution: a counter in a store for each round."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Trains with elastic.torch.membership: STUB FOLDER STEPS; variables say what happens at a step.
+"""Trains with elastic.torch.membership: STUB FOLDER STEPS; variables set what happens at a step.
 
 Every rank computes the same full batch, so that the losses do not depend on the number of ranks.
 A pause lasts until the file "go" exists.

@@ -1,10 +1,10 @@
-"""Trains with elastic.torch.membership; before each step the test says on stdin what to do.
+"""Trains with elastic.torch.membership; before each step the test sends a command on stdin.
 
-go: the step; die: exit; raise: an error that is no change; before, within, between, after: an error
-of a collective, before the update of the parameters, in it, after it, and after that of the
-learning rate. With CALLBACK_FAILS the first callback ends with such an error. UPDATES_LATE: the
-update follows the body of the step. EPOCH: the steps of one call of job.steps(). TRAININGS: how
-many follow each other.
+Commands: go, make the step; die, exit; raise, raise an error that no change has caused; before,
+within, between, after: raise the error of a collective before, in and after the update of the
+parameters, and after the update of the learning rate. Variables: CALLBACK_FAILS, the first callback
+ends with such an error; UPDATES_LATE, the update follows the body of the step; EPOCH, the steps of
+one call of job.steps(); TRAININGS, how many trainings follow each other.
 """
 
 from __future__ import annotations

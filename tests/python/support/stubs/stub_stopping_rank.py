@@ -1,9 +1,9 @@
-"""A rank without torch that steps together with the others and stops when it is told to.
+"""A rank without torch that steps together with the others and stops at the agreed step.
 
     stub_stopping_rank.py DIRECTORY STEPS MILLISECONDS [MODE]
 
 Ranks step together through lines in files below DIRECTORY, as collectives would make them.
-MODE: fail:RANK, that rank fails after it was told to stop; free, the ranks neither pause nor wait
+MODE: fail:RANK, that rank fails after it was asked to stop; free, the ranks neither pause nor wait
 for each other.
 Writes its last step to DIRECTORY/ended.ROUND.RANK or DIRECTORY/stopped.ROUND.RANK.
 """

@@ -6,7 +6,7 @@ import os
 import re
 
 import pytest
-from elastic.cli import paint
+from elastic.cli import messages
 
 REPORT = """train.py failed: rank 1 (local rank 1, pid 7) exited with code 1
     time    2026-11-26 01:32:13.773 UTC
@@ -24,27 +24,27 @@ stack of rank 3, the most recent call first:
 
 @pytest.mark.parametrize("text", [REPORT, HANG])
 def test_colours_change_no_letter(text: str) -> None:
-    painted = paint.screen(text)
+    painted = messages.painted(text)
     assert re.sub(r"\x1b\[[0-9;]*m", "", painted) == text
-    assert painted.startswith(paint.RED)
-    assert painted.count(paint.END) == len(re.findall(r"\x1b\[[0-9;]+[1-9]m|\x1b\[2m", painted))
+    assert painted.startswith(messages.RED)
+    assert painted.count(messages.END) == len(re.findall(r"\x1b\[[0-9;]+[1-9]m|\x1b\[2m", painted))
 
 
 def test_the_suspect_stands_out() -> None:
-    painted = paint.screen(HANG).splitlines()
-    assert [line.startswith(paint.YELLOW) for line in painted] == [False, False, True, False, False]
+    painted = messages.painted(HANG).splitlines()
+    assert [n for n, line in enumerate(painted) if line.startswith(messages.YELLOW)] == [2]
     assert painted[4] == HANG.splitlines()[4], "a line of a stack is no label"
 
 
 def test_other_screens_have_no_headline() -> None:
     text = "run: stopped at step 5 on every rank\n    run     job7"
-    assert paint.RED not in paint.screen(text)
+    assert messages.RED not in messages.painted(text)
 
 
 def test_colours_need_a_terminal_that_wants_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "isatty", lambda _: True)
-    assert paint.is_on({"TERM": "xterm", "NO_COLOR": ""})
-    assert not paint.is_on({"TERM": "dumb"})
-    assert not paint.is_on({"TERM": "xterm", "NO_COLOR": "1"})
+    assert messages.shows_colours({"TERM": "xterm", "NO_COLOR": ""})
+    assert not messages.shows_colours({"TERM": "dumb"})
+    assert not messages.shows_colours({"TERM": "xterm", "NO_COLOR": "1"})
     monkeypatch.setattr(os, "isatty", lambda _: False)
-    assert not paint.is_on({"TERM": "xterm"})
+    assert not messages.shows_colours({"TERM": "xterm"})
