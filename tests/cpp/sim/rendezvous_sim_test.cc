@@ -540,7 +540,7 @@ TEST(RendezvousSim, NodesJoinAndLeaveWhereEveryRankWaitsWhateverElseHappens) {
   for (const char* scene : {"standalone+steps", "hosted+steps", "stored+steps+timings"}) {
     const Totals total = sweep(kRendezvous, scene, 150);
     if (!total.can_be_judged()) continue;
-    EXPECT_GT(total["grown at a step"], total.seeds / 2);
+    EXPECT_GT(total["grown at a step"], total.seeds / 5);
     EXPECT_GT(total["left at a step"], total.seeds / 10);
   }
 }

@@ -139,6 +139,7 @@ void SimAgent::obey(const rdzv::Round& action) {
 
 void SimAgent::workers_ended(bool failed, std::uint64_t era) {
   if (era != work_era_ || !has_workers_ || is_stopping_ || failure_) return;
+  if (is_leaving_) return ranks_exited();  // they had left the round
   if (failed) {
     log_progress("a worker failed");
     FailureReport failure;
@@ -166,9 +167,9 @@ void SimAgent::no_workers_left() {
 }
 
 bool SimAgent::shares_round(const SimAgent& other) const {
-  const bool has_round = is_alive_ && held_round_ && other.held_round_;
-  const bool is_working = has_workers_ || phase_ == NodePhase::kDone;
-  return has_round && is_working && held_round_->record == other.held_round_->record;
+  const bool takes_part = (is_alive_ && has_workers_) || phase_ == NodePhase::kDone;
+  const bool has_round = held_round_ && other.held_round_;
+  return takes_part && has_round && held_round_->record == other.held_round_->record;
 }
 
 void SimAgent::fail_workers() { workers_ended(true, work_era_); }
@@ -176,8 +177,10 @@ void SimAgent::fail_workers() { workers_ended(true, work_era_); }
 void SimAgent::finish_workers() { workers_ended(false, work_era_); }
 
 void SimAgent::break_collective(const SimAgent& peer) {
-  if (&peer == this || !is_alive_ || !has_workers_ || is_stopping_) return;
+  if (&peer == this || !is_alive_ || !has_workers_ || is_stopping_ || is_leaving_) return;
   if (!peer.held_round_ || peer.held_round_->record != held_round_->record) return;
+  const std::int64_t step = ranks_.tentative();
+  if (step >= 0 && ranks_.wait_at(step)) return;  // between two steps
   const std::uint64_t era = work_era_;
   if (world_->dice().chance(0.6)) {
     later(world_->dice().between(1ms, 500ms), [this, era] { workers_ended(true, era); });

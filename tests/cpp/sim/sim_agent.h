@@ -124,7 +124,7 @@ class SimAgent {
   int evictions() const { return evictions_; }
   const SimRanks& ranks() const { return ranks_; }
   bool is_leaving() const { return is_leaving_; }
-  // Its workers, or those that it had when they were done, are of the same round.
+  // Its workers are of the same round, or were when they finished.
   bool shares_round(const SimAgent& other) const;
   const std::string& fate() const { return fate_; }
   const std::string& fault() const {
