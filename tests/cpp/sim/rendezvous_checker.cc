@@ -29,6 +29,16 @@ RendezvousChecker::Snapshot::Snapshot(const core::RendezvousMachine& machine)
   if (machine.result() != nullptr) result = *machine.result();
 }
 
+void RendezvousChecker::step(core::RendezvousMachine* machine, const core::RendezvousEvent& event,
+                             Instant now, std::vector<core::RendezvousAction>* actions) {
+  const Snapshot was(*machine);
+  before(event, was);
+  std::vector<core::RendezvousAction> mine;
+  machine->step(event, now, &mine);
+  after(event, was, Snapshot(*machine), mine);
+  for (core::RendezvousAction& action : mine) actions->push_back(std::move(action));
+}
+
 void RendezvousChecker::step(core::Job* job, const core::JobEvent& event, Instant now,
                              std::vector<core::JobAction>* actions) {
   const auto* stated = std::get_if<core::RendezvousEvent>(&event);

@@ -32,7 +32,9 @@ class RendezvousChecker {
     std::optional<JobResult> result;
   };
 
-  // Steps the job, and checks the result.
+  // Steps the machine, or the job, and checks the result.
+  void step(core::RendezvousMachine* machine, const core::RendezvousEvent& event, Instant now,
+            std::vector<core::RendezvousAction>* actions);
   void step(core::Job* job, const core::JobEvent& event, Instant now,
             std::vector<core::JobAction>* actions);
   // The machine was lost and another one was started: the ledger is kept.

@@ -45,7 +45,7 @@ class SimAgentWorld : public SimWorld {
   virtual std::shared_ptr<SimLink> connect(SimAgent* agent, const std::string& address) = 0;
   virtual SimWork draw_work() = 0;
   // Of workers that report steps: how many the round has, and the longest time of one.
-  std::pair<std::int64_t, Duration> steps_of(std::uint64_t round) const;
+  virtual std::pair<std::int64_t, Duration> steps_of(std::uint64_t round) const;
   // The step that every rank of the agent's round has made.
   std::int64_t slowest_step(const SimAgent& agent) const;
   // No worker of its round is left on the node.
