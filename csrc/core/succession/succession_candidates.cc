@@ -203,7 +203,25 @@ std::vector<reg::VoterCandidate> Machine::candidates() const {
                    .kind = reg::VoterCandidate::Kind::kMember,
                    .is_reachable = true});
   }
+  if (is_former_there_) add_former_incumbent(&all);
   return all;
+}
+
+// It has handed the job over, and ends soon. It stays a voter until another node can take its
+// place: otherwise there would be fewer voters, and the loss of this node could end the job.
+void Machine::add_former_incumbent(std::vector<reg::VoterCandidate>* all) const {
+  const std::vector<reg::Voter>& current = register_.known()->record.voters;
+  const auto chosen =
+      reg::choose_voters(*all, current, settings_.self.node, {settings_.reg.voters, true});
+  if (chosen.size() >= current.size()) return;
+  for (const reg::Voter& voter : current) {
+    if (voter.node != former_incumbent_) continue;
+    all->push_back({.voter = voter,
+                    .host = host_of(voter.address),
+                    .topology = {},
+                    .kind = reg::VoterCandidate::Kind::kMember,
+                    .is_reachable = true});
+  }
 }
 
 void Machine::update_candidates() {

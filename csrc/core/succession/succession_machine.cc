@@ -211,7 +211,7 @@ void Machine::receive(const VoterFrame& frame, const Query& message) {
 }
 
 void Machine::on(const Unreachable& event) {
-  bool has_changed = false;
+  bool has_changed = event.address == former_address_ && std::exchange(is_former_there_, false);
   const auto witness = witnesses_.find(event.address);
   if (witness != witnesses_.end() && std::exchange(witness->second.is_reachable, false)) {
     witness->second.next = now_;
@@ -398,6 +398,7 @@ void Machine::take_office(const reg::Record& record, JobRecord job, const NodeId
   office_.ending.reset();
   former_incumbent_ = former;
   former_address_.clear();
+  is_former_there_ = lost != former;
   for (const auto* voters : {&record.voters, &record.previous_voters}) {
     for (const reg::Voter& voter : *voters) {
       if (voter.node == former) former_address_ = voter.address;

@@ -148,6 +148,7 @@ class Machine {
   void probe_nodes();
   void update_candidates();
   std::vector<reg::VoterCandidate> candidates() const;
+  void add_former_incumbent(std::vector<reg::VoterCandidate>* all) const;
   void turn_on_as_needed();
   void probe_witnesses();
   void announce_to(const JobRecord& record);
@@ -249,6 +250,7 @@ class Machine {
   std::set<NodeId> resumed_;  // voters that have answered since its election
   NodeId former_incumbent_;
   std::string former_address_;  // its voter port
+  bool is_former_there_ = false;  // it ended in order, and its voter port has not ended yet
   bool has_majority_ = true;
   bool is_dissolved_ = false;
   std::string unreachable_;

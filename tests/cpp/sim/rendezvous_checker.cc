@@ -32,17 +32,26 @@ RendezvousChecker::Snapshot::Snapshot(const core::RendezvousMachine& machine)
 void RendezvousChecker::step(core::RendezvousMachine* machine, const core::RendezvousEvent& event,
                              Instant now, std::vector<core::RendezvousAction>* actions) {
   const Snapshot was(*machine);
+  before(event, was);
   std::vector<core::RendezvousAction> mine;
   machine->step(event, now, &mine);
-  observe(was, event, mine, Snapshot(*machine));
+  after(event, was, Snapshot(*machine), mine);
   for (core::RendezvousAction& action : mine) actions->push_back(std::move(action));
 }
 
-void RendezvousChecker::observe(const Snapshot& was, const core::RendezvousEvent& event,
-                                const std::vector<core::RendezvousAction>& actions,
-                                const Snapshot& is) {
-  before(event, was);
-  after(event, was, is, actions);
+void RendezvousChecker::step(core::Job* job, const core::JobEvent& event, Instant now,
+                             std::vector<core::JobAction>* actions) {
+  const auto* stated = std::get_if<core::RendezvousEvent>(&event);
+  // Of the others the rendezvous learns only what follows from them.
+  const core::RendezvousEvent known = stated != nullptr ? *stated : rdzv::Tick{};
+  const Snapshot was(job->rendezvous());
+  before(known, was);
+  job->step(event, now, actions);
+  std::vector<core::RendezvousAction> sent;
+  for (const core::JobAction& action : *actions) {
+    if (const auto* one = std::get_if<core::RendezvousAction>(&action)) sent.push_back(*one);
+  }
+  after(known, was, Snapshot(job->rendezvous()), sent);
 }
 
 void RendezvousChecker::account(const NodeId& id, How how) {

@@ -11,8 +11,7 @@
 #include <variant>
 #include <vector>
 
-#include "core/rendezvous/rendezvous_events.h"
-#include "core/rendezvous/rendezvous_machine.h"
+#include "core/job/job.h"
 
 namespace elastic::test {
 
@@ -33,12 +32,11 @@ class RendezvousChecker {
     std::optional<JobResult> result;
   };
 
-  // Steps the machine, and checks the result.
+  // Steps the machine, or the job, and checks the result.
   void step(core::RendezvousMachine* machine, const core::RendezvousEvent& event, Instant now,
             std::vector<core::RendezvousAction>* actions);
-  // A step that the caller took.
-  void observe(const Snapshot& was, const core::RendezvousEvent& event,
-               const std::vector<core::RendezvousAction>& actions, const Snapshot& is);
+  void step(core::Job* job, const core::JobEvent& event, Instant now,
+            std::vector<core::JobAction>* actions);
   // The machine was lost and another one was started: the ledger is kept.
   void machine_restarted() { was_restarted_ = true; }
 

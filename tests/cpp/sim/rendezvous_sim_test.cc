@@ -8,6 +8,8 @@
 //   hosted        in the process of the first agent, and dying with it
 //   stored        as standalone, and it stores its state in a file
 //   …+timings     each of these with timings that differ between nodes
+//   …+steps       each of these with workers that report steps, and continue in the next round:
+//                 nodes join at an agreed step, or leave at one, and the whole job stops at one
 //   crash-points  a coordinator that stores its state crashes at random instants, and otherwise
 //                 only workers fail: no node may be declared lost, and no round may be waited for
 //                 longer than kStartHold
@@ -91,6 +93,7 @@ enum class Faults : std::uint8_t { kAll, kCoordinatorCrashes };
 struct WorldOptions {
   SimMode mode = SimMode::kStandalone;
   bool has_equal_timings = false;
+  bool has_steps = false;
   Faults faults = Faults::kAll;
   std::uint64_t seed = 0;
   bool is_traced = false;
@@ -105,6 +108,7 @@ class World : public SimAgentWorld {
       : SimAgentWorld(options.seed, options.is_traced, beside),
         mode_(options.mode),
         has_equal_timings_(options.has_equal_timings),
+        has_steps_(options.has_steps),
         faults_(options.faults),
         name_(options.name),
         endpoint_(endpoint),
@@ -213,6 +217,7 @@ class World : public SimAgentWorld {
     if (!has_equal_timings_) draw_timings(&dice_, &options.settings);
     // Crashes in a row can be one outage for a node, and no node may give up.
     if (faults_ == Faults::kCoordinatorCrashes) options.settings.store_grace = 100s;
+    options.has_steps = has_steps_;
     options.info.id = {dice_.next(), dice_.next()};
     const auto incarnation = agents_.size();
     options.info.name = name_ + std::to_string(machine) + "_" + std::to_string(incarnation) + "_0";
@@ -268,8 +273,21 @@ class World : public SimAgentWorld {
     });
   }
 
+  // Nodes that join, or are to leave: at a step, unless another fault comes between.
+  void change_members(SimAgent* agent) {
+    boot_somewhere();
+    const Duration limit = dice_.between(Duration(2s), Duration(30s));
+    if (agent == nullptr || agent->info().hosts_coordinator || dice_.chance(0.6)) return;
+    if (dice_.chance(0.9)) {
+      agent->depart(limit);
+    } else {
+      agent->stop_job(limit);
+    }
+  }
+
   void cause_fault() {
     SimAgent* agent = some_agent();
+    if (has_steps_ && dice_.chance(0.5)) return change_members(agent);
     const Duration length = dice_.chance(0.5) ? dice_.between(Duration(1ms), Duration(1s))
                                               : dice_.between(Duration(1s), Duration(30s));
     switch (dice_.between(0, 11)) {
@@ -435,6 +453,7 @@ class World : public SimAgentWorld {
 
   SimMode mode_;
   bool has_equal_timings_;
+  bool has_steps_;
   Faults faults_;
   std::string name_;
   std::optional<Instant> waiting_since_;  // a round is formed, or rebuilt
@@ -488,9 +507,9 @@ SimReport simulate_rendezvous(const std::string& scene, std::uint64_t seed, bool
     options.mode = SimMode::kStored;
     options.faults = Faults::kCoordinatorCrashes;
   } else {
-    const std::size_t suffix = scene.find("+timings");
-    options.mode = scene_named(kModes, scene.substr(0, suffix)).mode;
-    options.has_equal_timings = suffix == std::string::npos;
+    options.mode = scene_named(kModes, scene.substr(0, scene.find('+'))).mode;
+    options.has_equal_timings = scene.find("+timings") == std::string::npos;
+    options.has_steps = scene.find("+steps") != std::string::npos;
   }
   World world(options, &endpoint);
   return play({&world});
@@ -514,6 +533,15 @@ TEST(RendezvousSim, KeepsItsPromisesWithAStoredState) { sweep_faults("stored", 3
 TEST(RendezvousSim, KeepsItsInvariantsIfTimingsDifferBetweenNodes) {
   for (const char* scene : {"standalone+timings", "hosted+timings", "stored+timings"}) {
     sweep_faults(scene, 100);
+  }
+}
+
+TEST(RendezvousSim, NodesJoinAndLeaveWhereEveryRankWaitsWhateverElseHappens) {
+  for (const char* scene : {"standalone+steps", "hosted+steps", "stored+steps+timings"}) {
+    const Totals total = sweep(kRendezvous, scene, 150);
+    if (!total.can_be_judged()) continue;
+    EXPECT_GT(total["grown at a step"], total.seeds / 5);
+    EXPECT_GT(total["left at a step"], total.seeds / 10);
   }
 }
 

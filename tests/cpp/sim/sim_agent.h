@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "core/rendezvous/rendezvous_events.h"
 #include "sim/kernel/net.h"
 #include "sim/kernel/world.h"
+#include "sim/sim_ranks.h"
 #include "sim/sim_session.h"
 
 namespace elastic::test {
@@ -21,6 +23,7 @@ struct SimAgentOptions {
   core::NodeInfo info;
   JobSettings settings;
   Duration override_timeout{};
+  bool has_steps = false;  // its workers report steps, and can continue in another round
 };
 
 // How the workers of one round behave on one node.
@@ -41,8 +44,16 @@ class SimAgentWorld : public SimWorld {
   // path is blocked.
   virtual std::shared_ptr<SimLink> connect(SimAgent* agent, const std::string& address) = 0;
   virtual SimWork draw_work() = 0;
+  // Of workers that report steps: how many the round has, and the longest time of one.
+  virtual std::pair<std::int64_t, Duration> steps_of(std::uint64_t round) const;
+  // The step that every rank of the agent's round has made.
+  std::int64_t slowest_step(const SimAgent& agent) const;
   // No worker of its round is left on the node.
   virtual void workers_gone(const SimAgent& agent) = 0;
+  // It leaves at the step, where every rank of its round waits.
+  void left_at(const SimAgent& agent, std::int64_t step);
+  // Its round is over, since nodes join. Ranks that were to stop at a step wait there.
+  void grows(const SimAgent& agent, const std::string& why);
   // A worker ended without success: the collectives of its peers break.
   virtual void collective_broke(const SimAgent&) {}
 
@@ -63,6 +74,12 @@ class SimAgentWorld : public SimWorld {
   void check_overlap(const SimAgent& agent, Instant next_round, Duration allowed);
 
   std::vector<std::unique_ptr<SimAgent>> agents_;
+
+ private:
+  void check_waiting(const SimAgent& agent, std::int64_t step, const std::string& what);
+
+  const std::uint64_t lot_ = Dice(dice_).next();
+  std::set<std::uint64_t> grown_;  // rounds that have ended at a step
 };
 
 class SimAgent {
@@ -76,6 +93,9 @@ class SimAgent {
   void unpause();
   void leave();
   void fail_workers();
+  // It gives the notice that it is to leave at an agreed step, or that the whole job is to stop.
+  void depart(Duration limit);
+  void stop_job(Duration limit);
   void finish_workers();
   // The coordinator or the store was unreachable for too long.
   void lose_coordinator();
@@ -98,9 +118,14 @@ class SimAgent {
   bool has_workers() const { return has_workers_; }
   Duration time_paused() const { return pause_.total(); }
   std::uint64_t round() const { return held_round_ ? held_round_->record.round : 0; }
+  int nodes() const { return held_round_ ? held_round_->record.nodes : 0; }
   Instant round_heard_at() const { return round_heard_at_; }
   std::optional<JobResult> result() const { return result_; }
   int evictions() const { return evictions_; }
+  const SimRanks& ranks() const { return ranks_; }
+  bool is_leaving() const { return is_leaving_; }
+  // Its workers are of the same round, or were when they finished.
+  bool shares_round(const SimAgent& other) const;
   const std::string& fate() const { return fate_; }
   const std::string& fault() const {
     return session_ != nullptr && fault_.empty() ? session_->fault() : fault_;
@@ -109,9 +134,16 @@ class SimAgent {
   // ---- For its session.
 
   void receive(const core::RendezvousAction& action);
+  void obey(const drain::Order& order);
   // Runs `what` later unless the agent died meanwhile; while it is paused it waits.
   void later(Duration wait, std::function<void()> what);
   void now(std::function<void()> what);
+  // ---- For its ranks.
+
+  void report(const core::NodeReport& report);
+  void ranks_exited();
+  void leave_at(std::int64_t step);
+
   void log_progress(const std::string& what) { world_->trace(name() + "  " + what); }
 
  private:
@@ -127,6 +159,8 @@ class SimAgent {
   void join();
   void stop_workers(std::function<void()> then);
   void workers_ended(bool failed, std::uint64_t era);
+  void no_workers_left();
+  void give_notice(const drain::Notice& notice);
   void drain_and_finish(const std::string& fate);
   void finish(const std::string& fate);
 
@@ -138,6 +172,7 @@ class SimAgent {
   bool is_alive_ = false;
   bool is_leaving_ = false;
   bool is_host_dead_ = false;
+  bool is_departing_ = false;  // gave the notice
   Pause pause_;
 
   rdzv::NodePhase phase_ = rdzv::NodePhase::kJoined;
@@ -149,6 +184,7 @@ class SimAgent {
   std::function<void()> when_stopped_;
   std::uint64_t work_era_ = 0;  // counts groups of workers
   SimWork work_;
+  SimRanks ranks_{this, world_};
   std::optional<JobResult> result_;
   std::string fate_;   // how it ended
   std::string fault_;  // a promise broken towards it

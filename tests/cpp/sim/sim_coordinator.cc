@@ -18,10 +18,10 @@ void SimCoordinator::start() {
   if (lives_++ > 0) checker_.machine_restarted();
   delay_now_ = world_->dice().between(Duration(1), 2 * std::max(store_delay_, Duration(1)));
   if (!has_state) return;
-  machine_.emplace(stored_settings_, clock_->now());
-  const Status restored = machine_->restore(stored_, clock_->now());
+  job_.emplace(kJobId, stored_settings_, clock_->now(), Duration(0));
+  const Status restored = job_->restore(stored_, clock_->now());
   if (!restored.ok()) fault_ = std::string(restored.message());
-  note(machine_->describe(clock_->now()));
+  note(rendezvous().describe(clock_->now()));
   watch_deadline();
 }
 
@@ -51,9 +51,9 @@ void SimCoordinator::unstall() {
   if (!pause_.is_on()) return;
   note("coordinator continues");
   const Duration gap = pause_.end(clock_->now());
-  if (machine_) step(rdzv::ClockGap{gap});
+  if (job_) step(rdzv::ClockGap{gap});
   pause_.run_waiting();
-  if (machine_) step(rdzv::Tick{});
+  if (job_) step(rdzv::Tick{});
 }
 
 void SimCoordinator::greet(const std::shared_ptr<SimLink>& link, const SimLink::Hello& hello) {
@@ -74,38 +74,40 @@ void SimCoordinator::serve(const NodeId& id, const core::RendezvousEvent& event)
 
 void SimCoordinator::send_timings(const NodeId& id) {
   Session& session = sessions_[id];
-  const std::uint32_t current = machine_->record().generation;
+  const std::uint32_t current = rendezvous().record().generation;
   if (std::exchange(session.timings_of, current) == current) return;
-  session.link->send(Side::kServer, SimLink::Timings{machine_->settings()});
+  session.link->send(Side::kServer, SimLink::Timings{rendezvous().settings()});
 }
 
 void SimCoordinator::session_lost(const NodeId& id, const SimLink& link) {
   // Like the real coordinator, it gives a slow path more than a short reconnect_grace.
   const Duration least_grace =
       has_timings_ ? core::kRoundTripsToResume * link.longest_round_trip() : Duration(0);
-  if (machine_) step(rdzv::SessionLost{id, least_grace});
+  if (job_) step(rdzv::SessionLost{id, least_grace});
   // Half of the nodes have a liveness port. The connection to it takes a round trip.
   if (id.low % 2 != 0 || !link.path().has_ended) return;
   clock_->after(link.longest_round_trip(), [this, id, era = era_] {
-    if (era == era_ && machine_ && !pause_.is_on()) step(rdzv::ProcessEnded{id});
+    if (era == era_ && job_ && !pause_.is_on()) step(rdzv::ProcessEnded{id});
   });
 }
 
-void SimCoordinator::step(const core::RendezvousEvent& event) {
-  std::vector<core::RendezvousAction> actions;
-  const bool was_closed = machine_->phase() == RendezvousPhase::kClosed;
-  checker_.step(&*machine_, event, clock_->now(), &actions);
+void SimCoordinator::step(const core::JobEvent& event) {
+  std::vector<core::JobAction> actions;
+  const bool was_closed = rendezvous().phase() == RendezvousPhase::kClosed;
+  checker_.step(&*job_, event, clock_->now(), &actions);
   if (checker_.rounds_seen() > rounds_began_.size()) rounds_began_.push_back(clock_->now());
-  newest_generation_ = std::max(newest_generation_, machine_->record().generation);
-  if (!was_closed && machine_->phase() == RendezvousPhase::kClosed) {
-    note("job is closed: " + machine_->result()->message);
+  newest_generation_ = std::max(newest_generation_, rendezvous().record().generation);
+  if (!was_closed && rendezvous().phase() == RendezvousPhase::kClosed) {
+    note("job is closed: " + rendezvous().result()->message);
   }
-  for (const core::RendezvousAction& action : actions) send(action);
+  carry_out(actions);
   store_later();
   // After Tick no deadline may still be due.
-  const auto next = machine_->next_deadline();
-  if (std::holds_alternative<rdzv::Tick>(event) && next && *next <= clock_->now()) {
-    fault_ = "a deadline is still due after Tick: " + machine_->describe(clock_->now());
+  const auto next = job_->next_deadline();
+  const auto* statement = std::get_if<core::RendezvousEvent>(&event);
+  const bool is_tick = statement != nullptr && std::holds_alternative<rdzv::Tick>(*statement);
+  if (is_tick && next && *next <= clock_->now()) {
+    fault_ = "a deadline is still due after Tick: " + describe();
   }
   watch_deadline();
 }
@@ -115,8 +117,8 @@ void SimCoordinator::store_later() {
   clock_->after(delay_now_, [this, era = era_] {
     if (era != era_) return;
     is_storing_ = false;
-    stored_ = machine_->encode();
-    stored_settings_ = machine_->settings();
+    stored_ = rendezvous().encode();
+    stored_settings_ = rendezvous().settings();
   });
 }
 

@@ -32,14 +32,14 @@ class SimCoordinator : public SimService {
   void stall();
   void unstall();
   bool is_up() const { return is_up_; }
-  const core::RendezvousMachine* machine() const { return machine_ ? &*machine_ : nullptr; }
+  const core::RendezvousMachine* machine() const { return job_ ? &rendezvous() : nullptr; }
 
   // Null: no listener.
   std::shared_ptr<SimLink> connect(const std::shared_ptr<SimPath>& path) {
     return is_up_ && path->is_open() ? accept(path) : nullptr;
   }
   std::string describe() const {
-    if (machine_) return machine_->describe(clock_->now());
+    if (job_) return rendezvous().describe(clock_->now()) + "; " + job_->describe_drain();
     return is_up_ ? "no node has joined" : "the coordinator is down";
   }
   std::uint32_t generation() const { return newest_generation_; }
@@ -56,7 +56,7 @@ class SimCoordinator : public SimService {
   void serve(const NodeId& id, const core::RendezvousEvent& event) override;
   void session_lost(const NodeId& id, const SimLink& link) override;
   Duration start_hold() const override;
-  void step(const core::RendezvousEvent& event) override;
+  void step(const core::JobEvent& event) override;
   void send_timings(const NodeId& id);
   void store_later();
   void note(const std::string& what) { world_->trace("-  " + what); }

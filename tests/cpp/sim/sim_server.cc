@@ -9,31 +9,32 @@
 namespace elastic::test {
 
 void SimServer::succeed(const succession::StartCoordinator& start, const NodeId& self) {
-  machine_.emplace(start.record.settings, clock_->now(), Duration(0));
-  const Status restored = machine_->succeed(
-      start.record.state, {start.term, self, start.lost_incumbent}, clock_->now());
+  job_.emplace(kJobId, start.record.settings, clock_->now(), Duration(0));
+  const Status restored =
+      job_->succeed(start.record.state, {start.term, self, start.lost_incumbent}, clock_->now());
   world_->trace(
       SimProcesses::name(slot_) + "  coordinator: continues the job: " +
-      (restored.ok() ? machine_->describe(clock_->now()) : std::string(restored.message())));
-  gate_.set_replaces(start.record.replaces);
-  gate_.turn_on_restored(*machine_);
+      (restored.ok() ? rendezvous().describe(clock_->now()) : std::string(restored.message())));
+  job_->gate().set_replaces(start.record.replaces);
+  job_->gate().turn_on_restored(rendezvous());
   for (const auto& node : start.record.nodes) {
-    gate_.set_voter_address(node.node, node.voter_address);
+    job_->gate().set_voter_address(node.node, node.voter_address);
   }
   watch_deadline();
 }
 
 void SimServer::turn_on() {
-  if (!machine_) return;
-  gate_.turn_on(*machine_);
+  if (!job_) return;
+  job_->gate().turn_on(rendezvous());
   propose();
 }
 
 void SimServer::in_force(std::uint64_t number) {
-  std::vector<core::RendezvousAction> actions;
-  gate_.in_force(number, &actions);
-  for (const core::RendezvousAction& action : actions) send(action);
-  for (const NodeId& node : gate_.take_acknowledged()) {
+  if (!job_) return;
+  std::vector<core::JobAction> actions;
+  job_->in_force(number, clock_->now(), &actions);
+  carry_out(actions);
+  for (const NodeId& node : job_->gate().take_acknowledged()) {
     const auto session = sessions_.find(node);
     if (session == sessions_.end() || !session->second.unanswered) continue;
     const Instant sent = *std::exchange(session->second.unanswered, std::nullopt);
@@ -59,7 +60,7 @@ void SimServer::inform(const succession::Incumbent& incumbent) {
 }
 
 void SimServer::dismiss(const std::vector<SimLink::Message>& messages) {
-  drop_machine();
+  drop_job();
   for (const auto& [id, session] : std::exchange(sessions_, {})) {
     for (const SimLink::Message& one : messages) session.link->send(Side::kServer, one);
     session.link->close(Side::kServer);
@@ -75,13 +76,13 @@ void SimServer::stop(const succession::StopCoordinator& stop) {
 }
 
 session::Incumbent SimServer::announce(const succession::Incumbent& theirs) {
-  const bool is_over = machine_ && machine_->phase() == RendezvousPhase::kClosed;
+  const bool is_over = job_ && job_->is_over();
   if (stopped_ || is_displaced_ || is_over) {
     return {announced_.add(kJobId, theirs, clock_->now()), true};
   }
   const session::Incumbent reply{processes_->incumbent(slot_).value_or(succession::Incumbent{}),
                                  false};
-  if (machine_) {
+  if (job_) {
     if (deleted_ != ServiceRule::kMeet) processes_->feed(slot_, succession::Met{theirs});
   } else {
     displace(theirs);
@@ -97,7 +98,8 @@ void SimServer::displace(const succession::Incumbent& by) {
 }
 
 bool SimServer::may_acknowledge(const NodeId& id, Session* session, Instant sent) {
-  if (gate_.may_acknowledge(id) || deleted_ == ServiceRule::kRecordLeaves) return true;
+  if (!job_ || job_->gate().may_acknowledge(id)) return true;
+  if (deleted_ == ServiceRule::kRecordLeaves) return true;
   session->unanswered = sent;
   return false;
 }
@@ -129,14 +131,13 @@ void SimServer::greet(const std::shared_ptr<SimLink>& link, const SimLink::Hello
     session.voter_address = hello.succession->voter_address;
     session.lineage = hello.succession->lineage;
   }
-  gate_.set_voter_address(hello.node, session.voter_address);
   link->send(Side::kServer, SimLink::HelloReply{1, clock_->now(), own ? own->term : 1});
   if (informed_) link->send(Side::kServer, session::Incumbent{*informed_, false});
   report_nodes();
 }
 
 void SimServer::session_lost(const NodeId& id, const SimLink&) {
-  if (machine_) step(rdzv::SessionLost{id, Duration(0)});
+  if (job_) step(rdzv::SessionLost{id, Duration(0)});
   report_nodes();
 }
 
@@ -152,32 +153,34 @@ void SimServer::serve(const NodeId& id, const core::RendezvousEvent& event) {
 
 bool SimServer::is_of_another_job(const NodeId& id, const rdzv::Resume& resume) const {
   const auto own = processes_->incumbent(slot_);
-  if (!own || own->term == 1 || !resume.last || !machine_) return false;
+  if (!own || own->term == 1 || !resume.last || !job_) return false;
   if (sessions_.at(id).lineage == own->lineage) return false;
-  const auto nodes = machine_->nodes(clock_->now());
+  const auto nodes = rendezvous().nodes(clock_->now());
   return std::none_of(nodes.begin(), nodes.end(),
                       [&](const core::NodeStatus& one) { return one.id == id; });
 }
 
-void SimServer::step(const core::RendezvousEvent& event) {
-  std::vector<core::RendezvousAction> actions;
-  machine_->step(event, clock_->now(), &actions);
-  std::vector<core::RendezvousAction> all = actions;
-  gate_.submit(*machine_, &event, &actions);
-  if (deleted_ == ServiceRule::kHoldDecisions) actions = all;
-  for (const core::RendezvousAction& action : actions) send(action);
+void SimServer::step(const core::JobEvent& event) {
+  for (const auto& [id, session] : sessions_) {
+    job_->gate().set_voter_address(id, session.voter_address);
+  }
+  std::vector<core::JobAction> actions;
+  job_->step(event, clock_->now(), &actions);
+  carry_out(actions);
   propose();
-  if (!machine_) return;
-  const std::size_t nodes = machine_->nodes(clock_->now()).size();
+  if (!job_) return;
+  const std::size_t nodes = rendezvous().nodes(clock_->now()).size();
   const bool has_lost = std::exchange(num_nodes_, nodes) > nodes;
   if (std::exchange(has_removed_, false) || has_lost) report_nodes();
-  if (machine_) watch_deadline();
+  if (job_) watch_deadline();
 }
 
 void SimServer::propose() {
-  if (!machine_) return;
-  if (auto proposal = gate_.take_proposal(*machine_)) {
-    processes_->feed(slot_, succession::Propose{proposal->number, std::move(proposal->content)});
+  if (!job_) return;
+  if (auto proposal = job_->take_proposal()) {
+    const std::uint64_t number = proposal->number;
+    processes_->feed(slot_, succession::Propose{number, std::move(proposal->content)});
+    if (deleted_ == ServiceRule::kHoldDecisions) in_force(number);
   }
 }
 
@@ -192,8 +195,8 @@ void SimServer::report_nodes() {
   succession::Nodes nodes;
   // A node can be lost before it receives that: what it is sent may be held.
   std::set<NodeId> present;
-  if (machine_) {
-    for (const core::NodeStatus& status : machine_->nodes(clock_->now())) present.insert(status.id);
+  if (job_) {
+    for (const core::NodeStatus& status : rendezvous().nodes(clock_->now())) present.insert(status.id);
   }
   for (const auto& [id, session] : sessions_) {
     if (!session.has_joined || !present.contains(id)) continue;

@@ -1,7 +1,7 @@
 #pragma once
 
-// A model of a coordinator's service with the job's gate: sessions in, a RendezvousMachine and a
-// RoundGate behind them. It belongs to a process of succession_world.h, whose machine decides.
+// A model of a coordinator's service whose job has a record. It belongs to a process of
+// succession_world.h, whose machine decides.
 
 #include <cstdint>
 #include <memory>
@@ -17,8 +17,6 @@
 #include "sim/succession_checker.h"
 
 namespace elastic::test {
-
-inline constexpr const char* kJobId = "job";
 
 // A rule of the service that a test can delete, to show that the simulation notices.
 enum class ServiceRule : std::uint8_t {
@@ -68,7 +66,7 @@ class SimServer : public SimService {
   Duration alone() const override;
   void serve(const NodeId& id, const core::RendezvousEvent& event) override;
   void session_lost(const NodeId& id, const SimLink& link) override;
-  void step(const core::RendezvousEvent& event) override;
+  void step(const core::JobEvent& event) override;
   bool send(const core::RendezvousAction& action) override;
   void propose();
   void report_nodes();
@@ -81,7 +79,6 @@ class SimServer : public SimService {
   ServiceRule deleted_;
   bool has_removed_ = false;   // a node, in the current step
   std::size_t num_nodes_ = 0;  // of the job, after the last step
-  core::RoundGate gate_{kJobId};
   std::optional<succession::Incumbent> informed_;
   std::optional<Instant> alone_since_;
   std::optional<succession::StopCoordinator> stopped_;

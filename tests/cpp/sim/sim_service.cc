@@ -29,7 +29,7 @@ std::shared_ptr<SimLink> SimService::accept(std::shared_ptr<SimPath> path) {
 
 void SimService::end(bool is_host_dead) {
   ++era_;
-  drop_machine();
+  drop_job();
   pause_.cancel();
   sessions_.clear();
   for (const auto& link : std::exchange(links_, {})) {
@@ -50,8 +50,11 @@ void SimService::receive(const std::shared_ptr<SimLink>& link, const SimLink::Me
   if (const auto* heartbeat = std::get_if<SimLink::Heartbeat>(&message)) {
     if (!may_acknowledge(id, &session->second, heartbeat->sent)) return;
     link->send(Side::kServer, reply_to_heartbeat(heartbeat->sent));
-    if (machine_ && session->second.has_joined) step(rdzv::Heartbeat{id});
+    if (job_ && session->second.has_joined) step(rdzv::Heartbeat{id});
     return;
+  }
+  if (const auto* report = std::get_if<core::NodeReport>(&message)) {
+    return serve_report(id, session->second.has_joined, *report);
   }
   serve(id, std::get<core::RendezvousEvent>(message));
 }
@@ -61,14 +64,25 @@ void SimService::serve(const NodeId& id, const core::RendezvousEvent& event) {
   const auto* resume = std::get_if<rdzv::Resume>(&event);
   if (join != nullptr || resume != nullptr) {
     sessions_[id].has_joined = true;
-    if (!machine_) {
-      machine_.emplace(join != nullptr ? join->settings : resume->settings, clock_->now(),
-                       start_hold());
+    if (!job_) {
+      job_.emplace(kJobId, join != nullptr ? join->settings : resume->settings, clock_->now(),
+                   start_hold());
     }
   } else if (std::holds_alternative<rdzv::Leave>(event)) {
     sessions_[id].has_joined = false;
   }
-  if (machine_) step(event);
+  if (job_) step(event);
+}
+
+void SimService::serve_report(const NodeId& id, bool has_joined, const core::NodeReport& report) {
+  if (!job_) return;
+  if (const auto* progress = std::get_if<hang::NodeProgress>(&report)) {
+    step(core::job_event::Progressed{id, *progress});
+  } else if (const auto* reply = std::get_if<drain::Reply>(&report)) {
+    step(core::job_event::StopReplied{id, *reply});
+  } else if (const auto* notice = std::get_if<drain::Notice>(&report); notice && has_joined) {
+    step(core::job_event::Noticed{id, *notice});
+  }
 }
 
 void SimService::closed(const std::shared_ptr<SimLink>& link) {
@@ -90,6 +104,19 @@ bool SimService::send(const core::RendezvousAction& action) {
   return is_removed;
 }
 
+void SimService::carry_out(const std::vector<core::JobAction>& actions) {
+  for (const core::JobAction& action : actions) {
+    if (const auto* one = std::get_if<core::RendezvousAction>(&action)) {
+      send(*one);
+    } else if (const auto* order = std::get_if<core::drain_action::Send>(&action)) {
+      const auto session = sessions_.find(order->to);
+      if (session != sessions_.end()) session->second.link->send(Side::kServer, order->order);
+    } else if (const auto* line = std::get_if<core::drain_action::Announce>(&action)) {
+      world_->trace("-  " + line->text);
+    }
+  }
+}
+
 SimService::Session& SimService::open(const NodeId& node, const std::shared_ptr<SimLink>& link) {
   Session& session = sessions_[node];
   if (session.link != nullptr) session.link->close(Side::kServer);  // replaced, not lost
@@ -99,12 +126,12 @@ SimService::Session& SimService::open(const NodeId& node, const std::shared_ptr<
 }
 
 void SimService::watch_deadline() {
-  const auto next = machine_->next_deadline();
+  const auto next = job_->next_deadline();
   if (!next) return;
   alarm_.set(clock_, *next, [this] {
     if (pause_.is_on()) return;
     // The loop may wake early.
-    const auto due = machine_->next_deadline();
+    const auto due = job_->next_deadline();
     if (due && *due <= clock_->now()) {
       step(rdzv::Tick{});
     } else {
@@ -113,8 +140,8 @@ void SimService::watch_deadline() {
   });
 }
 
-void SimService::drop_machine() {
-  machine_.reset();
+void SimService::drop_job() {
+  job_.reset();
   alarm_.cancel();
 }
 

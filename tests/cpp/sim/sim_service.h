@@ -1,7 +1,6 @@
 #pragma once
 
-// A small model of a coordinator's service: sessions in, a RendezvousMachine behind them, messages
-// out.
+// A small model of a coordinator's service: sessions in, a job behind them, messages out.
 
 #include <cstdint>
 #include <map>
@@ -10,11 +9,13 @@
 #include <string>
 #include <vector>
 
-#include "core/rendezvous/rendezvous_machine.h"
+#include "core/job/job.h"
 #include "sim/kernel/net.h"
 #include "sim/kernel/world.h"
 
 namespace elastic::test {
+
+inline constexpr const char* kJobId = "job";
 
 class SimService {
  public:
@@ -46,9 +47,10 @@ class SimService {
   virtual void session_lost(const NodeId& id, const SimLink& link) = 0;
   // Of the job's first round.
   virtual Duration start_hold() const { return core::kStartHold; }
-  virtual void step(const core::RendezvousEvent& event) = 0;
+  virtual void step(const core::JobEvent& event) = 0;
   // Whether the node was removed from the job with it.
   virtual bool send(const core::RendezvousAction& action);
+  void carry_out(const std::vector<core::JobAction>& actions);
 
   // Replaces the session that the node had.
   Session& open(const NodeId& node, const std::shared_ptr<SimLink>& link);
@@ -56,12 +58,13 @@ class SimService {
     return {sent, clock_->now(), alone()};
   }
   void watch_deadline();
-  void drop_machine();
+  void drop_job();
+  const core::RendezvousMachine& rendezvous() const { return job_->rendezvous(); }
 
   SimWorld* world_;
   SimClock* clock_;
   // From the first join or resume on, with its timings.
-  std::optional<core::RendezvousMachine> machine_;
+  std::optional<core::Job> job_;
   std::vector<std::shared_ptr<SimLink>> links_;
   Sessions sessions_;
   Pause pause_;
@@ -69,6 +72,7 @@ class SimService {
 
  private:
   void receive(const std::shared_ptr<SimLink>& link, const SimLink::Message& message);
+  void serve_report(const NodeId& id, bool has_joined, const core::NodeReport& report);
   void closed(const std::shared_ptr<SimLink>& link);
   Sessions::iterator session_of(const std::shared_ptr<SimLink>& link);
 

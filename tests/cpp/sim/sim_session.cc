@@ -32,6 +32,8 @@ void SimSession::begin() {
 
 void SimSession::send(const core::NodeStatement& statement) { feed(Machine::Submit{statement}); }
 
+void SimSession::report(const core::NodeReport& report) { feed(Machine::Report{report}); }
+
 void SimSession::drain(std::function<void()> done) {
   on_drained_ = std::move(done);
   feed(Machine::End{kDrainLimit, "job"});
@@ -78,6 +80,8 @@ void SimSession::execute(const Machine::Action& action) {
   } else if (const auto* send_action = std::get_if<Machine::Send>(&action)) {
     log_progress(std::string("sends ") + name_of(send_action->event));
     link_->send(Side::kAgent, send_action->event);
+  } else if (const auto* report_action = std::get_if<Machine::SendReport>(&action)) {
+    link_->send(Side::kAgent, report_action->report);
   } else if (const auto* heartbeat = std::get_if<Machine::SendHeartbeat>(&action)) {
     link_->send(Side::kAgent, SimLink::Heartbeat{heartbeat->sent});
   } else if (const auto* delivered = std::get_if<Machine::Deliver>(&action)) {
@@ -201,6 +205,9 @@ void SimSession::receive(const SimLink::Message& message) {
   } else if (const auto* leaving = std::get_if<SimLink::Leaving>(&message)) {
     leaving_ = leaving->reason;
     feed(Machine::CoordinatorLeaves{leaving->reason});
+  } else if (const auto* order = std::get_if<drain::Order>(&message)) {
+    feed(Machine::OrderReceived{*order});
+    agent_->obey(*order);
   } else if (const auto* action = std::get_if<core::RendezvousAction>(&message)) {
     feed(Machine::Received{*action});
   }

@@ -24,6 +24,7 @@ class SimSession {
 
   void begin();
   void send(const core::NodeStatement& statement);
+  void report(const core::NodeReport& report);
   // The coordinator is at this address.
   void follow(const std::string& address);
   // The job has dissolved: another one goes on, with a coordinator at this address.

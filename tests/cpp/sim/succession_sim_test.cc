@@ -36,6 +36,15 @@ TEST(SuccessionSim, ARestartedCoordinatorWithoutTheRegisterFormsNoRound) {
   sweep(kSuccession, "standalone-first", 20);
 }
 TEST(SuccessionSim, HandingOverEndsNoRound) { sweep(kSuccession, "hand-over", 50); }
+TEST(SuccessionSim, AKillDuringAHandOverLeavesOneCoordinator) {
+  const Totals total = sweep(kSuccession, "hand-over-killed", 80);
+  EXPECT_GE(total["elections"], total.seeds);
+}
+TEST(SuccessionSim, NodesJoinWhereEveryRankWaitsWhoeverCoordinates) {
+  const Totals total = sweep(kSuccession, "growth", 80);
+  if (total.can_be_judged()) EXPECT_GT(total["grown at a step"], total.seeds / 2);
+  sweep(kSuccession, "growth-faults", 80);
+}
 TEST(SuccessionSim, OnlyTheMajorityOfAPartitionGoesOn) { sweep(kSuccession, "partition", 50); }
 TEST(SuccessionSim, TheMinorityOfAPartitionGivesUpAfterStoreGrace) {
   sweep(kSuccession, "minority", 20);

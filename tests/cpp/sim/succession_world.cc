@@ -71,7 +71,7 @@ SuccessionWorld::SuccessionWorld(const Scene& scene, std::uint64_t seed, bool is
   if (nodes_ == 0 && has(kOverride)) nodes_ = dice_.chance(0.5) ? 5 : 3;
   if (nodes_ == 0) nodes_ = static_cast<std::size_t>(dice_.between(3, 5));
   settings_.min_nodes = 1;
-  settings_.max_nodes = static_cast<int>(has(kReturn) ? 5 : nodes_);
+  settings_.max_nodes = static_cast<int>(has(kReturn) || has(kSteps) ? 5 : nodes_);
   settings_.max_restarts = 50;
   settings_.settle = 100ms;
   settings_.last_call_timeout = 1s;
@@ -138,6 +138,8 @@ class SuccessionScenes : public SuccessionWorld {
         {"standalone-again", 4, &World::restart_standalone, kStandalone},
         {"standalone-first", 4, &World::restart_standalone_first, kStandalone},
         {"hand-over", 3, &World::hand_over},
+        {"hand-over-killed", 0, &World::kill_during_hand_over},
+        {"growth", 3, &World::disturb_growth, kSteps},
         {"partition", 5, &World::part_for_a_while},
         {"minority", 5, &World::outlast_minority},
         {"leave", 5, &World::leave_minority},
@@ -149,7 +151,8 @@ class SuccessionScenes : public SuccessionWorld {
         {"return", 3, &World::return_host, kReturn},
         {"second-job", 3, &World::begin_second_job, kReturn},
         {"faults", 0, &World::cause_faults, kRandomFaults},
-        {"witness-faults", 2, &World::cause_faults, kWitness | kRandomFaults}};
+        {"witness-faults", 2, &World::cause_faults, kWitness | kRandomFaults},
+        {"growth-faults", 3, &World::cause_faults, kSteps | kRandomFaults}};
     return scenes;
   }
 
@@ -192,11 +195,14 @@ class SuccessionScenes : public SuccessionWorld {
   }
 
   void cause_fault() {
+    if (has(kSteps) && dice_.chance(0.5)) {
+      if (dice_.chance(0.6)) return boot_newcomer();
+      return depart(static_cast<std::size_t>(dice_.between(0, 4)));
+    }
     const std::size_t slot = any_process();
     const std::size_t other = any_process();
     const Duration length = dice_.between(Duration(10ms), Duration(9s));
-    const auto alive = static_cast<std::size_t>(std::count_if(
-        processes_.begin(), processes_.end(), [](const Process& one) { return one.is_alive; }));
+    const std::size_t alive = num_alive();
     switch (dice_.between(0, 6)) {
       case 0:
         if (alive > 2 && crashes_ < 2) {
@@ -244,7 +250,7 @@ class SuccessionScenes : public SuccessionWorld {
   void lose_coordinator() {
     const RoundRecord before = checker_.last_round();
     (this->*scene_.play)();
-    const bool is_same_job = !has(kRandomFaults) && !has(kSameId);
+    const bool is_same_job = !has(kRandomFaults) && !has(kSameId) && !has(kSteps);
     if (is_same_job && checker_.last_round().restarts != before.restarts) {
       violate("a restart was charged for a lost host");
     }
@@ -301,6 +307,84 @@ class SuccessionScenes : public SuccessionWorld {
     }
     run(5s);
     if (checker_.num_rounds() != 1) violate("handing over ended the round");
+  }
+
+  void kill_during_hand_over() {
+    feed(0, succession::Resign{});
+    run(dice_.between(Duration(0), Duration(12ms)));
+    const bool is_successor_lost = dice_.chance(0.3);
+    crash(is_successor_lost ? any_process_but(0) : 0, dice_.chance(0.5));
+    expect_next_round(nodes_ - 1, 4 * kNodeTimeout);
+  }
+
+  std::size_t any_process_but(std::size_t slot) {
+    std::size_t other = slot;
+    while (other == slot) other = any_process();
+    return other;
+  }
+
+  // ---- Nodes that join and leave at an agreed step.
+
+  std::size_t num_alive() const {
+    return static_cast<std::size_t>(std::count_if(
+        processes_.begin(), processes_.end(), [](const Process& one) { return one.is_alive; }));
+  }
+
+  void boot_newcomer() {
+    for (std::size_t slot = 1; slot < kCoordinatorSlot; ++slot) {
+      if (processes_[slot].is_alive || is_witness(slot)) continue;
+      trace("---- " + name(slot) + " starts");
+      hosts_down_.erase(slot);
+      return boot(slot);
+    }
+  }
+
+  void depart(std::size_t slot) {
+    Process& process = processes_[slot];
+    // A node that coordinates ends with its service, which a leave does not.
+    if (!process.is_alive || process.agent == nullptr || process.server != nullptr) return;
+    process.agent->depart(dice_.between(Duration(2s), Duration(30s)));
+  }
+
+  void disturb_growth() {
+    boot_newcomer();
+    run(dice_.between(Duration(0), Duration(1500ms)));
+    disturb();
+    run(dice_.between(Duration(0), Duration(1s)));
+    if (dice_.chance(0.3)) disturb();
+    run(dice_.between(Duration(1s), Duration(8s)));
+    mend();
+    const auto runs_all = [this] {
+      const auto agents = std::count_if(processes_.begin(), processes_.end(), [](const auto& one) {
+        return one.is_alive && one.agent != nullptr && one.agent->is_alive();
+      });
+      return runs_round_of(static_cast<std::size_t>(agents));
+    };
+    // A newcomer that has not reached the coordinator before it was lost looks for it at the
+    // endpoint, and gives up after join_timeout.
+    if (!run_until(90s, runs_all)) violate("the nodes that are left do not run one round");
+  }
+
+  void disturb() {
+    const Duration length = dice_.between(Duration(10ms), Duration(5s));
+    switch (dice_.between(0, 7)) {
+      case 0:
+      case 1:
+        if (++crashes_ == 1) crash(0, dice_.chance(0.5));
+        break;
+      case 2:
+        if (processes_[0].machine->is_coordinator()) feed(0, succession::Resign{});
+        break;
+      case 3:
+        trace("---- node0 is cut off");
+        cut_off(0, true);
+        clock_.after(length, [this] { cut_off(0, false); });
+        break;
+      case 4: crash(3, dice_.chance(0.5)); break;
+      case 5: processes_[static_cast<std::size_t>(dice_.between(0, 2))].agent->fail_workers(); break;
+      case 6: depart(static_cast<std::size_t>(dice_.between(1, 3))); break;
+      default: boot_newcomer(); break;
+    }
   }
 
   // Of five hosts, the coordinator's and another one do not reach the others.

@@ -11,6 +11,9 @@
 //   standalone-again  the same, and it is started again at once, without state
 //   standalone-first  the same, and the nodes reach it before each other
 //   hand-over         the hosting agent resigns
+//   hand-over-killed  the same, and a process is killed before the next coordinator is in force
+//   growth            a node joins at a step, and meanwhile the coordinator resigns or is lost, or
+//                     another node joins, leaves, fails or is lost
 //   partition         five hosts: the coordinator's and another one are cut off, then it heals
 //   minority          the same while the others' workers are done, and until the minority gives up
 //   leave             the same as partition, and the other node that is cut off leaves
@@ -23,6 +26,7 @@
 //   second-job        the same while it does not reach the others
 //   faults            crashes, cut links, leaves and failing workers at random
 //   witness-faults    the same, with two nodes and a witness
+//   growth-faults     the same as faults while nodes join and leave at agreed steps
 
 #include <cstdint>
 #include <string>

@@ -45,6 +45,7 @@ class SuccessionWorld : public SimProcesses {
     kReturn = 8,         // the coordinator's host is replaced
     kSameId = 16,        // one job follows another one
     kRandomFaults = 32,  // and workers that fail
+    kSteps = 64,         // workers report steps, and nodes join and leave at one
   };
   struct Scene {
     std::string_view name;
@@ -114,6 +115,7 @@ class SuccessionWorld : public SimProcesses {
     if (has(kWitness)) feed(slot, succession::Witnesses{{voter_address(kWitnessSlot)}});
     SimAgentOptions agent;
     agent.settings = settings_;
+    agent.has_steps = has(kSteps);
     agent.override_timeout = has(kOverride) ? kOverrideTimeout : Duration(0);
     agent.info.id = process.id;
     agent.info.name = name(slot) + "_" + std::to_string(process.life);
@@ -153,7 +155,9 @@ class SuccessionWorld : public SimProcesses {
   // `continued`: null: it begins a job. Where a host returns, that is another job until both meet.
   void open_server(std::size_t slot, const succession::StartCoordinator* continued) {
     Process& process = processes_[slot];
+    const bool is_endpoint = endpoint_ == address_of_server(slot);
     ++process.servers;
+    if (is_endpoint) endpoint_ = address_of_server(slot);  // its process listens there already
     process.checker = &checker_;
     if (continued != nullptr && other_lineages_.contains(continued->lineage)) {
       process.checker = other_lineages_.at(continued->lineage);
@@ -392,6 +396,11 @@ class SuccessionWorld : public SimProcesses {
     if (work.fails) work.length = dice_.between(Duration(1s), Duration(20s));
     work.stop = dice_.between(Duration(1ms), Duration(20ms));
     return work;
+  }
+
+  std::pair<std::int64_t, Duration> steps_of(std::uint64_t round) const override {
+    auto [steps, step_time] = SimProcesses::steps_of(round);
+    return {is_healed_ ? steps / 4 : 100 * steps, step_time};
   }
 
   void check(std::size_t slot, const core::RendezvousAction& action,

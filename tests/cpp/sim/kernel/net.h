@@ -12,6 +12,7 @@
 #include <variant>
 
 #include "core/rendezvous/rendezvous_events.h"
+#include "core/session/session_outbox.h"
 #include "core/session/session_wire.h"
 #include "sim/kernel/clock.h"
 
@@ -74,7 +75,8 @@ class SimLink : public std::enable_shared_from_this<SimLink> {
   };
   using Message =
       std::variant<core::RendezvousEvent, core::RendezvousAction, Fin, Question, Answer, Hello,
-                   HelloReply, Heartbeat, HeartbeatReply, Timings, Leaving, session::Incumbent>;
+                   HelloReply, Heartbeat, HeartbeatReply, Timings, Leaving, session::Incumbent,
+                   core::NodeReport, drain::Order>;
 
   SimLink(SimClock* clock, Dice* dice, std::shared_ptr<SimPath> path);
   ~SimLink();
