@@ -1,6 +1,9 @@
 #pragma once
 
-// Splits a worker's output into lines for a console that several workers share.
+// The output of workers as lines: split, prefixed and merged for a console that several workers
+// share; and the last ones, for a report.
+//
+// Pure. Not thread-safe.
 
 #include <cstddef>
 #include <cstdint>
@@ -56,10 +59,8 @@ class LineSplitter {
   bool is_continued_ = false;       // partial_ begins with kContinuation
 };
 
-// The prefix of a worker's lines on the console, made from a template.
-
-// The values of the template's variables, except the time. Ranks are text because a line of several
-// workers has a range: "0-3".
+// The values of the variables of a prefix's template, except the time. Ranks are text because a
+// line of several workers has a range: "0-3".
 struct PrefixValues {
   std::string role_name;
   std::string rank;
@@ -68,8 +69,9 @@ struct PrefixValues {
   std::string round;
 };
 
-// ${role_name}, ${rank}, ${local_rank}, ${hostname}, ${round} and ${time} are replaced, with or
-// without braces. "$$" becomes "$", and unknown variables stay unchanged.
+// The prefix of a worker's lines, made from a template: ${role_name}, ${rank}, ${local_rank},
+// ${hostname}, ${round} and ${time} are replaced, with or without braces. "$$" becomes "$", and
+// unknown variables stay unchanged.
 class LinePrefix {
  public:
   LinePrefix() = default;
@@ -89,9 +91,6 @@ std::string ranges_text(const std::vector<int>& numbers);
 //
 // A line waits until every worker has written it, or until kMergeTimeout has passed. Lines keep the
 // order of their first arrival, and no worker's lines change their order.
-//
-// Pure. Not thread-safe.
-
 class LineMerger {
  public:
   // The ascending numbers of the workers that wrote the line.
@@ -130,8 +129,7 @@ class LineMerger {
   std::size_t bytes_ = 0;
 };
 
-// The last bytes of a stream, for a report.
-
+// The last bytes of a stream.
 class OutputTail {
  public:
   static constexpr std::size_t kBytesMax = 16 * 1024;
