@@ -4,12 +4,10 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <optional>
 #include <utility>
 
 #include "os/file/rotating_file.h"
-#include "os/file/stream_channel.h"
 #include "os/loop/clock.h"
 
 // Theory of operation. LogTail delivers pieces of files; ChannelReader delivers what workers write
@@ -25,7 +23,6 @@ namespace elastic::host {
 namespace {
 
 constexpr std::size_t kPendingMax = 1024 * 1024;
-constexpr Duration kStallTimeout = std::chrono::seconds(10);
 constexpr Duration kTimeResolution = std::chrono::milliseconds(1);
 constexpr std::size_t kPrefixesMax = 256;
 // A filter decides about each part of a longer line.
@@ -105,7 +102,7 @@ struct Tee::Stream {
 Result<std::unique_ptr<Tee>> Tee::create(os::EventLoop* loop,
                                          std::function<void(const Status&)> report) {
   std::unique_ptr<Tee> tee(new Tee(loop, std::move(report)));
-  auto writer = os::ConsoleWriter::start(loop, [raw = tee.get()] { raw->on_progress(); });
+  auto writer = os::ConsoleWriter::start(loop, kPendingMax, [raw = tee.get()] { raw->resume(); });
   if (!writer.ok()) return writer.status();
   auto tail = os::LogTail::create(loop, tee.get());
   if (!tail.ok()) return tail.status();
@@ -119,7 +116,6 @@ Tee::Tee(os::EventLoop* loop, std::function<void(const Status&)> report)
       report_(std::move(report)),
       round_(std::make_shared<TeeRound>()),
       pause_timer_(loop, [this] { check_pauses(); }),
-      stall_timer_(loop, [this] { end(); }),
       pipes_(loop, this) {}
 
 Tee::~Tee() = default;
@@ -201,9 +197,8 @@ void Tee::end_round() {
 }
 
 void Tee::finish(std::function<void()> done) {
-  done_ = std::move(done);
-  stall_timer_.arm(add_saturating(loop_->now(), kStallTimeout));
-  check_finished();
+  writer_->finish(std::move(done));
+  if (streams_.empty()) writer_->close_input();
 }
 
 void Tee::on_bytes(os::LogTail::FileId file, std::string_view bytes) {
@@ -231,9 +226,7 @@ void Tee::push_later() {
     is_push_scheduled_ = false;
     push_lines();
     arm_pauses();
-    if (writer_->pending_bytes() <= kPendingMax) return;
-    tail_->pause();
-    pipes_.pause();
+    if (writer_->is_full()) pause();
   });
 }
 
@@ -250,16 +243,17 @@ void Tee::on_closed(os::LogTail::FileId file) {
   }
   push_lines();
   streams_.erase(file);
-  check_finished();
+  if (streams_.empty()) writer_->close_input();
 }
 
-void Tee::on_progress() {
-  if (done_) stall_timer_.arm(add_saturating(loop_->now(), kStallTimeout));
-  if (writer_->pending_bytes() <= kPendingMax / 2) {
-    tail_->resume();
-    pipes_.resume();
-  }
-  check_finished();
+void Tee::pause() {
+  tail_->pause();
+  pipes_.pause();
+}
+
+void Tee::resume() {
+  tail_->resume();
+  pipes_.resume();
 }
 
 core::LineSplitter::Sink Tee::sink_for(Stream* stream) {
@@ -351,17 +345,6 @@ void Tee::arm_pauses() {
   } else {
     pause_timer_.arm(due);
   }
-}
-
-// Deferred to the timer, because `done` may destroy the tee, and this may run inside a callback of
-// one of its members.
-void Tee::check_finished() {
-  if (done_ && streams_.empty() && writer_->pending_bytes() == 0) stall_timer_.arm(loop_->now());
-}
-
-void Tee::end() {
-  const std::function<void()> done = std::exchange(done_, nullptr);
-  done();
 }
 
 }  // namespace elastic::host
