@@ -4,9 +4,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <optional>
 #include <utility>
 
+#include "os/base/posix_error.h"
 #include "os/file/rotating_file.h"
 #include "os/loop/clock.h"
 
@@ -56,6 +58,7 @@ struct Tee::Filtered {
   std::shared_ptr<const LineFilter> filter;
   os::UniqueFd file;
   std::string lines;
+  bool has_reported = false;  // that it cannot be written
 
   bool matches(std::string_view text) const {
     return std::any_of(filter->words.begin(), filter->words.end(), [text](const auto& word) {
@@ -63,18 +66,19 @@ struct Tee::Filtered {
     });
   }
   // A file that cannot be written loses lines, which are also in the worker's own file.
-  void write_lines() {
-    if (lines.empty()) return;
+  Status write_lines() {
+    if (lines.empty()) return {};
+    const std::string all = std::exchange(lines, {});
     if (!file.valid()) {
       file.reset(::open(filter->path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
     }
-    std::string_view left = lines;
-    while (!left.empty()) {
+    std::string_view left = all;
+    while (file.valid() && !left.empty()) {
       const ssize_t put = ::write(file.get(), left.data(), left.size());
       if (put <= 0) break;
       left.remove_prefix(static_cast<std::size_t>(put));
     }
-    lines.clear();
+    return left.empty() ? Status() : os::posix_error("cannot write " + filter->path, errno);
   }
 };
 
@@ -211,7 +215,7 @@ void Tee::on_bytes(os::LogTail::FileId file, std::string_view bytes) {
   stream.last_read = loop_->now();
   if (stream.filtered != nullptr) {
     stream.whole_lines.feed(bytes, filter_for(&stream));
-    stream.filtered->write_lines();
+    write_filtered(stream.filtered.get());
   }
   if (stream.console < 0) return;
   stream.lines.feed(bytes, sink_for(&stream));
@@ -234,7 +238,7 @@ void Tee::on_closed(os::LogTail::FileId file) {
   Stream& stream = *streams_.at(file);
   if (stream.filtered != nullptr) {
     stream.whole_lines.flush(filter_for(&stream));
-    stream.filtered->write_lines();
+    write_filtered(stream.filtered.get());
   }
   stream.lines.flush(sink_for(&stream));
   if (Merged* merged = stream.merged.get()) {
@@ -270,6 +274,11 @@ core::LineSplitter::Sink Tee::filter_for(Stream* stream) {
                              stream->prefix.has_time() ? time_text() : std::string_view());
     filtered.lines.append(text).push_back('\n');
   };
+}
+
+void Tee::write_filtered(Filtered* filtered) {
+  const Status written = filtered->write_lines();
+  if (!written.ok() && !std::exchange(filtered->has_reported, true)) report_(written);
 }
 
 core::LineMerger::Sink Tee::merged_sink(Merged* merged) {

@@ -92,6 +92,7 @@ class Tee final : private os::LogTail::Observer {
   void resume();
   core::LineSplitter::Sink sink_for(Stream* stream);
   core::LineSplitter::Sink filter_for(Stream* stream);
+  void write_filtered(Filtered* filtered);
   core::LineMerger::Sink merged_sink(Merged* merged);
   void add_line(Stream* stream, std::string_view text, char terminator);
   void append(int console, const core::LinePrefix& prefix, std::string_view text, char terminator);
