@@ -27,7 +27,7 @@ Result<std::unique_ptr<LineWriter>> LineWriter::start(int fd) {
   std::unique_ptr<LineWriter> self(new LineWriter(fd, *std::move(thread)));
   Status status;
   self->thread_->call([&status, raw = self.get()] {
-    auto writer = os::ConsoleWriter::start(&raw->thread_->loop(), [raw] { raw->on_progress(); });
+    auto writer = os::ConsoleWriter::start(&raw->thread_->loop(), kPendingMax, [] {});
     status = writer.status();
     if (writer.ok()) raw->writer_ = *std::move(writer);
   });
@@ -39,14 +39,11 @@ LineWriter::~LineWriter() {
   if (writer_ == nullptr) return;
   std::promise<void> written;
   thread_->call([&] {
-    on_written_ = [&written] { written.set_value(); };
-    on_progress();
+    writer_->finish([&written] { written.set_value(); });
+    writer_->close_input();
   });
   written.get_future().wait_for(kLastWait);
-  thread_->call([this] {
-    on_written_ = nullptr;
-    writer_.reset();
-  });
+  thread_->call([this] { writer_.reset(); });
 }
 
 void LineWriter::write(std::string_view line) {
@@ -66,10 +63,6 @@ void LineWriter::push(const std::string& line) {
                            " dropped: the output was not read)\n");
   }
   writer_->push(fd_, line);
-}
-
-void LineWriter::on_progress() {
-  if (on_written_ && writer_->pending_bytes() == 0) std::exchange(on_written_, nullptr)();
 }
 
 }  // namespace elastic::coordinator

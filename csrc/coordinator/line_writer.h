@@ -4,7 +4,6 @@
 // collector that does not read.
 
 #include <cstddef>
-#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -32,14 +31,12 @@ class LineWriter {
   LineWriter(int fd, std::unique_ptr<os::LoopThread> thread)
       : fd_(fd), thread_(std::move(thread)) {}
   void push(const std::string& line);
-  void on_progress();
 
   const int fd_;
   const std::unique_ptr<os::LoopThread> thread_;
   // Used on the thread.
   std::unique_ptr<os::ConsoleWriter> writer_;
   std::size_t dropped_lines_ = 0;
-  std::function<void()> on_written_;
 };
 
 }  // namespace elastic::coordinator

@@ -91,7 +91,6 @@ std::string WorkerExit::describe() const {
 namespace core {
 namespace {
 
-constexpr std::string_view kTracebackHeader = "Traceback (most recent call last):";
 constexpr std::size_t kErrorBytesMax = 512;
 // A traceback that is older than this when its worker ends did not end it.
 constexpr Duration kReportAgeMax = std::chrono::seconds(60);

@@ -16,6 +16,9 @@
 
 namespace elastic::core {
 
+// Begins the traceback of an exception.
+inline constexpr std::string_view kTracebackHeader = "Traceback (most recent call last):";
+
 // The exception that ended a Python program, by the last lines of its output, such as
 // "KeyError: 'x'"; "" if there is none. That of the main module wins over later ones of threads and
 // atexit; of chained exceptions it is the last one.

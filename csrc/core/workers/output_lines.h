@@ -1,7 +1,7 @@
 #pragma once
 
-// The lines of workers' output: for a console that several workers share, which gets whole lines
-// with a prefix, and for a report, which has the last ones.
+// The output of workers as lines: split, prefixed and merged for a console that several workers
+// share; and the last ones, for a report.
 //
 // Pure. Not thread-safe.
 
@@ -59,8 +59,8 @@ class LineSplitter {
   bool is_continued_ = false;       // partial_ begins with kContinuation
 };
 
-// The values of a prefix template's variables, except the time. Ranks are text because a line of
-// several workers has a range: "0-3".
+// The values of the variables of a prefix's template, except the time. Ranks are text because a
+// line of several workers has a range: "0-3".
 struct PrefixValues {
   std::string role_name;
   std::string rank;
@@ -69,9 +69,9 @@ struct PrefixValues {
   std::string round;
 };
 
-// The prefix of a worker's lines on the console, made from a template: ${role_name}, ${rank},
-// ${local_rank}, ${hostname}, ${round} and ${time} are replaced, with or without braces. "$$"
-// becomes "$", and unknown variables stay unchanged.
+// The prefix of a worker's lines, made from a template: ${role_name}, ${rank}, ${local_rank},
+// ${hostname}, ${round} and ${time} are replaced, with or without braces. "$$" becomes "$", and
+// unknown variables stay unchanged.
 class LinePrefix {
  public:
   LinePrefix() = default;
@@ -129,7 +129,7 @@ class LineMerger {
   std::size_t bytes_ = 0;
 };
 
-// The last bytes of a stream, for a report.
+// The last bytes of a stream.
 class OutputTail {
  public:
   static constexpr std::size_t kBytesMax = 16 * 1024;

@@ -1,7 +1,8 @@
 #pragma once
 
 // How a supervisor reaches its guardian: the path of the guardian's program, the start requests
-// with their descriptors, and the bytes that wait to be sent.
+// with their descriptors, and the bytes that wait to be sent. And what a guardian that died leaves
+// behind: the orphans, which this process kills.
 
 #include <sys/types.h>
 
@@ -68,7 +69,7 @@ Status append_continue(std::string* out, std::uint64_t round,
                        const std::vector<std::vector<std::string>>& env, std::size_t workers);
 
 // Kills the orphans of a guardian that died, which this process adopts as the next subreaper.
-
+//
 // Which children are orphans of the guardian? All children except these: those in this process's
 // own session (workers and their descendants are in sessions created below the guardian, and a
 // process cannot enter an existing session), those that existed before the guardian started, and

@@ -7,13 +7,15 @@
 #include <map>
 #include <utility>
 
+#include "core/workers/failure_cause.h"
 #include "core/workers/output_lines.h"
 #include "os/file/console_writer.h"
 #include "os/file/stream_channel.h"
 
-// Theory of operation. The relay runs on the loop of a thread of its own. What it reads is queued
-// for the console; while more than kQueuedMax bytes are queued it does not read, so the channels
-// fill while the console is slow. The streams of which nothing is copied are read all the time.
+// Theory of operation. The relay runs on the loop of a thread of its own, and passes what it reads
+// to a ConsoleWriter. While more than kQueuedMax bytes are pending there it does not read, so the
+// channels fill while the console is slow. The streams of which nothing is copied are read all the
+// time.
 //
 // When a worker fails, its last lines are needed at once: its channel is read whatever is queued.
 //
@@ -29,8 +31,6 @@ constexpr std::size_t kQueuedMax = 64 * 1024;
 constexpr std::size_t kQueuedRestMax = 16 * 1024 * 1024;
 // Parts of one traceback with chained exceptions arrive within this time.
 constexpr Duration kTracebackGap = std::chrono::milliseconds(50);
-constexpr std::string_view kTracebackHeader = "Traceback (most recent call last):";
-constexpr Duration kProgressTimeout = std::chrono::seconds(10);
 
 }  // namespace
 
@@ -39,7 +39,8 @@ class OutputCapture::Relay final : private os::LogTail::Observer {
  public:
   static Result<std::unique_ptr<Relay>> create(os::EventLoop* loop) {
     std::unique_ptr<Relay> relay(new Relay(loop));
-    auto writer = os::ConsoleWriter::start(loop, [raw = relay.get()] { raw->on_progress(); });
+    auto writer =
+        os::ConsoleWriter::start(loop, kQueuedMax, [raw = relay.get()] { raw->reader_.resume(); });
     if (!writer.ok()) return writer.status();
     relay->writer_ = *std::move(writer);
     return relay;
@@ -63,21 +64,15 @@ class OutputCapture::Relay final : private os::LogTail::Observer {
     std::optional<Instant> last_traceback_at;  // of its last part, if exceptions are chained
   };
 
-  explicit Relay(os::EventLoop* loop)
-      : loop_(loop), reader_(loop, this), timeout_(loop, [this] { end(); }) {}
+  explicit Relay(os::EventLoop* loop) : loop_(loop), reader_(loop, this) {}
   void on_bytes(os::LogTail::FileId channel, std::string_view bytes) override;
   void on_closed(os::LogTail::FileId channel) override;
-  void on_progress();
   void note_traceback(Worker* worker, std::size_t new_bytes);
-  void check_finished();
-  void end();
 
   os::EventLoop* const loop_;
   std::vector<std::shared_ptr<Worker>> workers_;  // of the round, by local rank; null: none
   std::map<os::ChannelReader::ChannelId, std::shared_ptr<Worker>> channels_;
-  std::function<void()> done_;
   os::ChannelReader reader_;
-  os::EventLoop::Timer timeout_;
   std::unique_ptr<os::ConsoleWriter> writer_;
 };
 
@@ -115,10 +110,9 @@ void OutputCapture::Relay::end_round() {
 }
 
 void OutputCapture::Relay::finish(std::function<void()> done) {
+  writer_->finish(std::move(done));
   end_round();
-  done_ = std::move(done);
-  timeout_.arm(add_saturating(loop_->now(), kProgressTimeout));
-  check_finished();
+  if (channels_.empty()) writer_->close_input();
 }
 
 void OutputCapture::Relay::on_bytes(os::LogTail::FileId channel, std::string_view bytes) {
@@ -128,45 +122,27 @@ void OutputCapture::Relay::on_bytes(os::LogTail::FileId channel, std::string_vie
   if (worker.terminal >= 0) os::copy_window_size(STDERR_FILENO, worker.terminal);
   if (worker.is_hidden || writer_->pending_bytes() > kQueuedRestMax) return;
   writer_->push(STDERR_FILENO, bytes);
-  if (writer_->pending_bytes() > kQueuedMax) reader_.pause();
+  if (writer_->is_full()) reader_.pause();
 }
 
 void OutputCapture::Relay::on_closed(os::LogTail::FileId channel) {
   channels_.at(channel)->terminal = -1;
   channels_.erase(channel);
-  check_finished();
-}
-
-void OutputCapture::Relay::on_progress() {
-  if (writer_->pending_bytes() <= kQueuedMax / 2) reader_.resume();
-  if (!done_) return;
-  timeout_.arm(add_saturating(loop_->now(), kProgressTimeout));
-  check_finished();
+  if (channels_.empty()) writer_->close_input();
 }
 
 // Searches the new bytes, and those before them in which a traceback may have begun.
 void OutputCapture::Relay::note_traceback(Worker* worker, std::size_t new_bytes) {
+  constexpr std::string_view kHeader = core::kTracebackHeader;
   std::string_view recent = worker->tail.bytes();
-  const std::size_t searched = std::min(recent.size(), new_bytes + kTracebackHeader.size() - 1);
-  recent.remove_prefix(recent.size() - searched);
-  if (::memmem(recent.data(), recent.size(), kTracebackHeader.data(), kTracebackHeader.size()) ==
-      nullptr) {
-    return;
-  }
+  recent.remove_prefix(recent.size() - std::min(recent.size(), new_bytes + kHeader.size() - 1));
+  // Much faster than find().
+  if (::memmem(recent.data(), recent.size(), kHeader.data(), kHeader.size()) == nullptr) return;
   const Instant now = loop_->read_clock();
   if (!worker->last_traceback_at || now - *worker->last_traceback_at > kTracebackGap) {
     worker->traceback_at = now;
   }
   worker->last_traceback_at = now;
-}
-
-void OutputCapture::Relay::check_finished() {
-  if (done_ && channels_.empty() && writer_->pending_bytes() == 0) end();
-}
-
-void OutputCapture::Relay::end() {
-  timeout_.disarm();
-  if (done_) std::exchange(done_, nullptr)();
 }
 
 OutputCapture::OutputCapture(os::EventLoop* loop)

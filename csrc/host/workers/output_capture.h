@@ -63,8 +63,8 @@ class OutputCapture {
   // Evaluated once: fstat() may access a disk.
   const bool takes_stderr_;
   const bool takes_stdout_;  // with stderr, in one channel
-  // Both null until a channel was opened. Every use of the relay is on its thread, which never
-  // blocks.
+  // Both null until a channel was opened. Every use of the relay is on its thread, which waits for
+  // no console.
   std::unique_ptr<os::LoopThread> thread_;
   std::unique_ptr<Relay> relay_;
   const std::shared_ptr<bool> exists_ = std::make_shared<bool>(true);

@@ -41,7 +41,8 @@ Result<RunFiles> RunFiles::create(const std::string& log_dir, const std::string&
 }
 
 Result<AttemptFiles> RunFiles::begin_round(std::uint64_t round,
-                                           const std::vector<WorkerTemplate>& workers) {
+                                           const std::vector<WorkerTemplate>& workers,
+                                           bool has_pipes) {
   AttemptFiles attempt;
   attempt.directory =
       directory_ + (round == 0 ? "/prepared" : "/attempt_" + std::to_string(shown_round(round)));
@@ -61,8 +62,26 @@ Result<AttemptFiles> RunFiles::begin_round(std::uint64_t round,
     }
     attempt.workers.push_back(std::move(files));
   }
+  if (status.ok() && has_pipes) status = add_pipes(round, &attempt);
   if (!status.ok()) return status;
   return attempt;
+}
+
+// In a private directory: a pipe that is left in the log directory would block who reads all files.
+Status RunFiles::add_pipes(std::uint64_t round, AttemptFiles* attempt) {
+  if (!pipes_) {
+    Result<os::TemporaryDirectory> directory = os::TemporaryDirectory::create();
+    if (!directory.ok()) return directory.status();
+    pipes_.emplace(*std::move(directory));
+  }
+  for (std::size_t i = 0; i < attempt->workers.size(); ++i) {
+    WorkerFiles& files = attempt->workers[i];
+    const std::string stem =
+        pipes_->path() + "/" + std::to_string(round) + "." + std::to_string(i) + ".";
+    if (!files.stdout_path.empty()) files.stdout_pipe = stem + "stdout";
+    if (!files.stderr_path.empty()) files.stderr_pipe = stem + "stderr";
+  }
+  return {};
 }
 
 }  // namespace elastic::host

@@ -4,12 +4,12 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
+#include <cerrno>
 #include <optional>
 #include <utility>
 
+#include "os/base/posix_error.h"
 #include "os/file/rotating_file.h"
-#include "os/file/stream_channel.h"
 #include "os/loop/clock.h"
 
 // Theory of operation. LogTail delivers pieces of files; ChannelReader delivers what workers write
@@ -25,7 +25,6 @@ namespace elastic::host {
 namespace {
 
 constexpr std::size_t kPendingMax = 1024 * 1024;
-constexpr Duration kStallTimeout = std::chrono::seconds(10);
 constexpr Duration kTimeResolution = std::chrono::milliseconds(1);
 constexpr std::size_t kPrefixesMax = 256;
 // A filter decides about each part of a longer line.
@@ -59,6 +58,7 @@ struct Tee::Filtered {
   std::shared_ptr<const LineFilter> filter;
   os::UniqueFd file;
   std::string lines;
+  bool has_reported = false;  // that it cannot be written
 
   bool matches(std::string_view text) const {
     return std::any_of(filter->words.begin(), filter->words.end(), [text](const auto& word) {
@@ -66,18 +66,19 @@ struct Tee::Filtered {
     });
   }
   // A file that cannot be written loses lines, which are also in the worker's own file.
-  void write_lines() {
-    if (lines.empty()) return;
+  Status write_lines() {
+    if (lines.empty()) return {};
+    const std::string all = std::exchange(lines, {});
     if (!file.valid()) {
       file.reset(::open(filter->path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
     }
-    std::string_view left = lines;
-    while (!left.empty()) {
+    std::string_view left = all;
+    while (file.valid() && !left.empty()) {
       const ssize_t put = ::write(file.get(), left.data(), left.size());
       if (put <= 0) break;
       left.remove_prefix(static_cast<std::size_t>(put));
     }
-    lines.clear();
+    return left.empty() ? Status() : os::posix_error("cannot write " + filter->path, errno);
   }
 };
 
@@ -105,7 +106,7 @@ struct Tee::Stream {
 Result<std::unique_ptr<Tee>> Tee::create(os::EventLoop* loop,
                                          std::function<void(const Status&)> report) {
   std::unique_ptr<Tee> tee(new Tee(loop, std::move(report)));
-  auto writer = os::ConsoleWriter::start(loop, [raw = tee.get()] { raw->on_progress(); });
+  auto writer = os::ConsoleWriter::start(loop, kPendingMax, [raw = tee.get()] { raw->resume(); });
   if (!writer.ok()) return writer.status();
   auto tail = os::LogTail::create(loop, tee.get());
   if (!tail.ok()) return tail.status();
@@ -119,7 +120,6 @@ Tee::Tee(os::EventLoop* loop, std::function<void(const Status&)> report)
       report_(std::move(report)),
       round_(std::make_shared<TeeRound>()),
       pause_timer_(loop, [this] { check_pauses(); }),
-      stall_timer_(loop, [this] { end(); }),
       pipes_(loop, this) {}
 
 Tee::~Tee() = default;
@@ -201,9 +201,8 @@ void Tee::end_round() {
 }
 
 void Tee::finish(std::function<void()> done) {
-  done_ = std::move(done);
-  stall_timer_.arm(add_saturating(loop_->now(), kStallTimeout));
-  check_finished();
+  writer_->finish(std::move(done));
+  if (streams_.empty()) writer_->close_input();
 }
 
 void Tee::on_bytes(os::LogTail::FileId file, std::string_view bytes) {
@@ -216,7 +215,7 @@ void Tee::on_bytes(os::LogTail::FileId file, std::string_view bytes) {
   stream.last_read = loop_->now();
   if (stream.filtered != nullptr) {
     stream.whole_lines.feed(bytes, filter_for(&stream));
-    stream.filtered->write_lines();
+    write_filtered(stream.filtered.get());
   }
   if (stream.console < 0) return;
   stream.lines.feed(bytes, sink_for(&stream));
@@ -231,9 +230,7 @@ void Tee::push_later() {
     is_push_scheduled_ = false;
     push_lines();
     arm_pauses();
-    if (writer_->pending_bytes() <= kPendingMax) return;
-    tail_->pause();
-    pipes_.pause();
+    if (writer_->is_full()) pause();
   });
 }
 
@@ -241,7 +238,7 @@ void Tee::on_closed(os::LogTail::FileId file) {
   Stream& stream = *streams_.at(file);
   if (stream.filtered != nullptr) {
     stream.whole_lines.flush(filter_for(&stream));
-    stream.filtered->write_lines();
+    write_filtered(stream.filtered.get());
   }
   stream.lines.flush(sink_for(&stream));
   if (Merged* merged = stream.merged.get()) {
@@ -250,16 +247,17 @@ void Tee::on_closed(os::LogTail::FileId file) {
   }
   push_lines();
   streams_.erase(file);
-  check_finished();
+  if (streams_.empty()) writer_->close_input();
 }
 
-void Tee::on_progress() {
-  if (done_) stall_timer_.arm(add_saturating(loop_->now(), kStallTimeout));
-  if (writer_->pending_bytes() <= kPendingMax / 2) {
-    tail_->resume();
-    pipes_.resume();
-  }
-  check_finished();
+void Tee::pause() {
+  tail_->pause();
+  pipes_.pause();
+}
+
+void Tee::resume() {
+  tail_->resume();
+  pipes_.resume();
 }
 
 core::LineSplitter::Sink Tee::sink_for(Stream* stream) {
@@ -276,6 +274,11 @@ core::LineSplitter::Sink Tee::filter_for(Stream* stream) {
                              stream->prefix.has_time() ? time_text() : std::string_view());
     filtered.lines.append(text).push_back('\n');
   };
+}
+
+void Tee::write_filtered(Filtered* filtered) {
+  const Status written = filtered->write_lines();
+  if (!written.ok() && !std::exchange(filtered->has_reported, true)) report_(written);
 }
 
 core::LineMerger::Sink Tee::merged_sink(Merged* merged) {
@@ -351,17 +354,6 @@ void Tee::arm_pauses() {
   } else {
     pause_timer_.arm(due);
   }
-}
-
-// Deferred to the timer, because `done` may destroy the tee, and this may run inside a callback of
-// one of its members.
-void Tee::check_finished() {
-  if (done_ && streams_.empty() && writer_->pending_bytes() == 0) stall_timer_.arm(loop_->now());
-}
-
-void Tee::end() {
-  const std::function<void()> done = std::exchange(done_, nullptr);
-  done();
 }
 
 }  // namespace elastic::host

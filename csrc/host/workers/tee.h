@@ -6,7 +6,8 @@
 //
 // The files are the buffer: while the console is slow they are not read, and workers do not block.
 // Files of limited size cannot be one: their workers write to pipes, and wait for a slow console.
-// Loop thread only.
+//
+// File thread only: every call may block on the file system.
 
 #include <cstdint>
 #include <functional>
@@ -87,9 +88,11 @@ class Tee final : private os::LogTail::Observer {
   void on_bytes(os::LogTail::FileId file, std::string_view bytes) override;
   void on_closed(os::LogTail::FileId file) override;
   Result<os::LogTail::FileId> open(const TeeStream& wanted, Stream* stream);
-  void on_progress();
+  void pause();
+  void resume();
   core::LineSplitter::Sink sink_for(Stream* stream);
   core::LineSplitter::Sink filter_for(Stream* stream);
+  void write_filtered(Filtered* filtered);
   core::LineMerger::Sink merged_sink(Merged* merged);
   void add_line(Stream* stream, std::string_view text, char terminator);
   void append(int console, const core::LinePrefix& prefix, std::string_view text, char terminator);
@@ -98,8 +101,6 @@ class Tee final : private os::LogTail::Observer {
   void push_later();
   void check_pauses();
   void arm_pauses();
-  void check_finished();
-  void end();
 
   struct Console {
     bool is_terminal = false;
@@ -120,9 +121,7 @@ class Tee final : private os::LogTail::Observer {
   Instant time_at_;
   bool is_push_scheduled_ = false;
   const std::shared_ptr<bool> exists_ = std::make_shared<bool>(true);
-  std::function<void()> done_;
   os::EventLoop::Timer pause_timer_;
-  os::EventLoop::Timer stall_timer_;
   std::unique_ptr<os::ConsoleWriter> writer_;
   std::unique_ptr<os::LogTail> tail_;
   os::ChannelReader pipes_;

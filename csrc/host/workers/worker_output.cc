@@ -5,14 +5,28 @@
 #include <algorithm>
 #include <mutex>
 #include <utility>
+#include <vector>
 
 #include "core/base/text.h"
+#include "host/workers/tee.h"
 #include "os/file/file.h"
 #include "os/loop/thread.h"
 #include "os/net/address.h"
 
+// Theory of operation. The file thread runs its own loop. Requests are posted to it, and it posts
+// replies; both queues are bounded because at most one request of each kind is pending. A thread
+// that does not end in time is detached: it owns everything that it uses, and its replies are
+// dropped.
+//
+// While the owner waits for the end, it sends the thread a request from time to time. The tee
+// reads what the workers wrote last, and waits for a slow console as long as something is written.
+// A thread that is blocked in a system call does not reply, and its output is dropped.
+
 namespace elastic::host {
 namespace {
+
+constexpr Duration kAnswerTimeout = std::chrono::seconds(10);
+constexpr Duration kJoinTimeout = std::chrono::seconds(2);
 
 // Without a log directory and without streams to files there are only error files. If no temporary
 // directory can be created, workers run without error files.
@@ -26,9 +40,9 @@ bool can_do_without(const AgentOptions& options) {
          });
 }
 
-}  // namespace
-
-bool OutputFiles::is_followed(const AgentOptions& options) {
+// Whether streams are read while the workers write them: for the console, for filters, or because
+// the size of the files is limited.
+bool is_followed(const AgentOptions& options) {
   const auto has_target = [&](StreamTarget target) {
     return std::any_of(options.workers.begin(), options.workers.end(), [&](const auto& worker) {
       return worker.stdout_target == target || worker.stderr_target == target;
@@ -39,7 +53,47 @@ bool OutputFiles::is_followed(const AgentOptions& options) {
          ((is_filtered || options.log_bytes_max > 0) && has_target(StreamTarget::kFile));
 }
 
-Result<AttemptFiles> OutputFiles::begin_round(const RoundInfo& round) {
+}  // namespace
+
+// What the file thread does: the files of each round, and the tee that copies them to the console.
+//
+// File thread only: every call may block on the file system.
+class WorkerOutput::Files {
+ public:
+  // `loop` outlives the object. `report` receives errors of the files.
+  Files(os::EventLoop* loop, std::shared_ptr<const AgentOptions> options,
+        std::function<void(const Status&)> report)
+      : loop_(loop), options_(std::move(options)), report_(std::move(report)) {}
+
+  // Creates the files of a round and begins to copy the kTee streams' files to the console. If
+  // there is no log directory and no temporary one can be created, workers have no error files.
+  Result<AttemptFiles> begin_round(const RoundInfo& round);
+  // The same workers take part in this round: their lines have its prefix, their files remain.
+  void continue_round(const RoundInfo& round);
+  // The round's workers have started.
+  FailureExaminer& examiner() { return examiner_; }
+  FailureFindings examine(const WorkerFiles& files, int local_rank, bool reads_kernel);
+  // The round's workers have ended.
+  void end_round();
+  // Calls `done` when the rest of the streams was read and the console has accepted everything; at
+  // once if no stream is followed.
+  void finish(std::function<void()> done);
+
+ private:
+  Result<AttemptFiles> create_files(std::uint64_t round);
+  TeeRound shown_as(const RoundInfo& round) const;
+  Status follow(const RoundInfo& round, const AttemptFiles& attempt);
+  Status follow(TeeStream stream, StreamTarget target, int console);
+
+  os::EventLoop* const loop_;
+  const std::shared_ptr<const AgentOptions> options_;
+  const std::function<void(const Status&)> report_;
+  FailureExaminer examiner_;
+  std::optional<RunFiles> run_files_;  // created with the first round
+  std::unique_ptr<Tee> tee_;           // null while nothing is copied
+};
+
+Result<AttemptFiles> WorkerOutput::Files::begin_round(const RoundInfo& round) {
   Result<AttemptFiles> attempt = create_files(round.round);
   if (!attempt.ok() && can_do_without(*options_)) {
     AttemptFiles none;
@@ -47,40 +101,22 @@ Result<AttemptFiles> OutputFiles::begin_round(const RoundInfo& round) {
     return none;
   }
   if (!attempt.ok()) return attempt;
-  Status status = create_pipes(round.round, &*attempt);
-  if (status.ok()) status = follow(round, *attempt);
+  const Status status = follow(round, *attempt);
   if (!status.ok()) return status;
   return attempt;
 }
 
-Result<AttemptFiles> OutputFiles::create_files(std::uint64_t round) {
+Result<AttemptFiles> WorkerOutput::Files::create_files(std::uint64_t round) {
   if (!run_files_) {
     Result<RunFiles> files = RunFiles::create(options_->log_dir, options_->run_id);
     if (!files.ok()) return files.status();
     run_files_.emplace(*std::move(files));
   }
-  return run_files_->begin_round(round, options_->workers);
+  const bool has_pipes = options_->log_bytes_max > 0 && is_followed(*options_);
+  return run_files_->begin_round(round, options_->workers, has_pipes);
 }
 
-// A private directory: a pipe that is left in the log directory would block who reads all files.
-Status OutputFiles::create_pipes(std::uint64_t round, AttemptFiles* attempt) {
-  if (options_->log_bytes_max == 0 || !is_followed(*options_)) return {};
-  if (!pipes_) {
-    Result<os::TemporaryDirectory> directory = os::TemporaryDirectory::create();
-    if (!directory.ok()) return directory.status();
-    pipes_.emplace(*std::move(directory));
-  }
-  for (std::size_t i = 0; i < attempt->workers.size(); ++i) {
-    WorkerFiles& files = attempt->workers[i];
-    const std::string stem =
-        pipes_->path() + "/" + std::to_string(round) + "." + std::to_string(i) + ".";
-    if (!files.stdout_path.empty()) files.stdout_pipe = stem + "stdout";
-    if (!files.stderr_path.empty()) files.stderr_pipe = stem + "stderr";
-  }
-  return {};
-}
-
-TeeRound OutputFiles::shown_as(const RoundInfo& round) const {
+TeeRound WorkerOutput::Files::shown_as(const RoundInfo& round) const {
   TeeRound shown;
   shown.prefix = options_->line_prefix;
   shown.values.role_name = options_->role;
@@ -91,11 +127,11 @@ TeeRound OutputFiles::shown_as(const RoundInfo& round) const {
   return shown;
 }
 
-void OutputFiles::continue_round(const RoundInfo& round) {
+void WorkerOutput::Files::continue_round(const RoundInfo& round) {
   if (tee_) tee_->continue_round(shown_as(round));
 }
 
-Status OutputFiles::follow(const RoundInfo& round, const AttemptFiles& attempt) {
+Status WorkerOutput::Files::follow(const RoundInfo& round, const AttemptFiles& attempt) {
   if (!is_followed(*options_)) return {};
   if (!tee_) {
     Result<std::unique_ptr<Tee>> tee = Tee::create(loop_, report_);
@@ -123,7 +159,7 @@ Status OutputFiles::follow(const RoundInfo& round, const AttemptFiles& attempt) 
   return status;
 }
 
-Status OutputFiles::follow(TeeStream stream, StreamTarget target, int console) {
+Status WorkerOutput::Files::follow(TeeStream stream, StreamTarget target, int console) {
   if (target == StreamTarget::kTee) stream.console = console;
   stream.bytes_max = options_->log_bytes_max;
   stream.files_max = options_->log_files_max;
@@ -131,16 +167,17 @@ Status OutputFiles::follow(TeeStream stream, StreamTarget target, int console) {
   return is_needed && !stream.path.empty() ? tee_->follow(stream) : Status();
 }
 
-FailureFindings OutputFiles::examine(const WorkerFiles& files, int local_rank, bool reads_kernel) {
+FailureFindings WorkerOutput::Files::examine(const WorkerFiles& files, int local_rank,
+                                             bool reads_kernel) {
   if (tee_) tee_->read_pipes(local_rank);
   return examiner_.examine(files, reads_kernel);
 }
 
-void OutputFiles::end_round() {
+void WorkerOutput::Files::end_round() {
   if (tee_) tee_->end_round();
 }
 
-void OutputFiles::finish(std::function<void()> done) {
+void WorkerOutput::Files::finish(std::function<void()> done) {
   if (!tee_) {
     done();
     return;
@@ -151,22 +188,6 @@ void OutputFiles::finish(std::function<void()> done) {
     done();
   });
 }
-
-// Theory of operation. The file thread runs its own loop. Requests are posted to it, and it posts
-// replies; both queues are bounded because at most one request of each kind is pending. A thread
-// that does not end in time is detached: it owns everything that it uses, and its replies are
-// dropped.
-//
-// While the owner waits for the end, it sends the thread a request from time to time. The tee
-// reads what the workers wrote last, and waits for a slow console as long as something is written.
-// A thread that is blocked in a system call does not reply, and its output is dropped.
-
-namespace {
-
-constexpr Duration kAnswerTimeout = std::chrono::seconds(10);
-constexpr Duration kRelayJoinTimeout = std::chrono::seconds(2);
-
-}  // namespace
 
 class WorkerOutput::FileThread {
  public:
@@ -221,7 +242,7 @@ class WorkerOutput::FileThread {
  private:
   struct Shared {
     std::unique_ptr<os::EventLoop> loop;
-    std::optional<OutputFiles> files;  // file thread only; destroyed before its loop
+    std::optional<Files> files;  // file thread only; destroyed before its loop
     std::mutex mutex;
     os::EventLoop* replies = nullptr;  // guarded by mutex; null after the owner was destroyed
 
@@ -242,7 +263,7 @@ class WorkerOutput::FileThread {
   std::shared_ptr<Shared> shared_;
   std::shared_ptr<bool> exists_;
   os::DetachableThread thread_;
-  Duration limit_ = kRelayJoinTimeout;
+  Duration limit_ = kJoinTimeout;
 };
 
 WorkerOutput::WorkerOutput(os::EventLoop* loop, const AgentOptions& options,
@@ -268,9 +289,8 @@ void WorkerOutput::cancel_round() {
 
 void WorkerOutput::continue_round(std::shared_ptr<const RoundInfo> round) {
   if (thread_ == nullptr) return;
-  thread_->post([round = std::move(round)](OutputFiles& files, const auto&) {
-    files.continue_round(*round);
-  });
+  thread_->post(
+      [round = std::move(round)](Files& files, const auto&) { files.continue_round(*round); });
 }
 
 void WorkerOutput::open_next() {
@@ -286,7 +306,7 @@ void WorkerOutput::open_next() {
   is_opening_ = true;
   is_cancelled_ = false;
   opening_timer_.arm(add_saturating(loop_->now(), options_->guardian.start_timeout));
-  thread_->post([this, round = opening_->round](OutputFiles& files, const auto& reply) {
+  thread_->post([this, round = opening_->round](Files& files, const auto& reply) {
     auto result = std::make_shared<Result<AttemptFiles>>(files.begin_round(*round));
     reply([this, result] { on_opened(std::move(*result)); });
   });
@@ -297,7 +317,7 @@ void WorkerOutput::on_opened(Result<AttemptFiles> files) {
   opening_timer_.disarm();
   if (is_cancelled_) {
     // No output of a cancelled round is copied.
-    thread_->post([](OutputFiles& stale, const auto&) { stale.end_round(); });
+    thread_->post([](Files& stale, const auto&) { stale.end_round(); });
     if (opening_) open_next();
     return;
   }
@@ -325,21 +345,20 @@ void WorkerOutput::on_opening_timeout() {
 void WorkerOutput::begin_examination() {
   if (thread_ == nullptr) return;
   thread_->post(
-      [now = loop_->now()](OutputFiles& files, const auto&) { files.examiner().begin_round(now); });
+      [now = loop_->now()](Files& files, const auto&) { files.examiner().begin_round(now); });
 }
 
 void WorkerOutput::continue_examination() {
   if (thread_ == nullptr) return;
-  thread_->post([now = loop_->now()](OutputFiles& files, const auto&) {
-    files.examiner().continue_round(now);
-  });
+  thread_->post(
+      [now = loop_->now()](Files& files, const auto&) { files.examiner().continue_round(now); });
 }
 
 void WorkerOutput::examine(std::size_t local_rank, bool reads_kernel,
                            std::function<void(FailureFindings)> done) {
   if (thread_ == nullptr) return;
   thread_->post([worker = attempt_.workers.at(local_rank), rank = static_cast<int>(local_rank),
-                 reads_kernel, done = std::move(done)](OutputFiles& files, const auto& reply) {
+                 reads_kernel, done = std::move(done)](Files& files, const auto& reply) {
     auto found = std::make_shared<FailureFindings>(files.examine(worker, rank, reads_kernel));
     reply([found, done] { done(std::move(*found)); });
   });
@@ -350,7 +369,7 @@ void WorkerOutput::write_stacks(std::string text,
   if (thread_ == nullptr) return;
   ++stacks_in_work_;
   thread_->post([this, path = attempt_.directory + "/stacks.txt", text = std::move(text),
-                 done = std::move(done)](OutputFiles&, const auto& reply) {
+                 done = std::move(done)](Files&, const auto& reply) {
     const Status written = os::append_to_file(path, text);
     reply([this, path, written, done] {
       --stacks_in_work_;
@@ -361,17 +380,16 @@ void WorkerOutput::write_stacks(std::string text,
 
 void WorkerOutput::end_round() {
   if (thread_ == nullptr) return;
-  thread_->post([](OutputFiles& files, const auto&) { files.end_round(); });
+  thread_->post([](Files& files, const auto&) { files.end_round(); });
 }
 
 void WorkerOutput::finish(std::function<void()> done) {
-  if (thread_ == nullptr || is_opening_ ||
-      (!OutputFiles::is_followed(*options_) && stacks_in_work_ == 0)) {
+  if (thread_ == nullptr || is_opening_ || (!is_followed(*options_) && stacks_in_work_ == 0)) {
     done();
     return;
   }
   done_ = std::move(done);
-  thread_->post([this](OutputFiles& files, const auto& reply) {
+  thread_->post([this](Files& files, const auto& reply) {
     files.finish([this, reply] {
       reply([this] {
         response_timer_.disarm();
@@ -390,8 +408,7 @@ void WorkerOutput::check_response() {
     return;
   }
   has_answered_ = false;
-  thread_->post(
-      [this](OutputFiles&, const auto& reply) { reply([this] { has_answered_ = true; }); });
+  thread_->post([this](Files&, const auto& reply) { reply([this] { has_answered_ = true; }); });
   response_timer_.arm(add_saturating(loop_->now(), kAnswerTimeout));
 }
 

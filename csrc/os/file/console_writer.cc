@@ -1,17 +1,22 @@
 #include "os/file/console_writer.h"
 
+#include <linux/magic.h>
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
 #include <climits>
+#include <condition_variable>
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <mutex>
+#include <string>
 #include <utility>
 
 #include "os/loop/wait.h"
@@ -20,12 +25,18 @@
 // non-blocking. Instead the thread waits in poll() for space and for the notifier that stops it,
 // and then writes at most PIPE_BUF bytes: a pipe that is writable for poll() accepts that many at
 // once and atomically. A write contains whole lines, so lines of other writers to the same pipe
-// cannot split them. A file accepts a whole piece at once. A terminal that is writable for poll()
-// may have less space, and then the write blocks; so the thread shares the queue and can be
-// abandoned.
+// cannot split them. A file accepts a whole piece at once, without poll(). A terminal that is
+// writable for poll() may have less space, and then the write blocks; so the thread shares the
+// queue and can be abandoned.
 //
-// A pipe accepts RWF_NOWAIT since Linux 6.4, so a short piece is written without the thread while
-// nothing is queued: each change of threads delays a line on a busy machine.
+// While nothing is queued, a short piece is written without the thread where that does not block:
+// each change of threads delays a line on a busy machine, and costs more than the write. A pipe
+// accepts RWF_NOWAIT since Linux 6.4. A file is written at once if its file system is on a disk of
+// this host: others may not respond for minutes when a server is lost, so they are left to the
+// thread. The thread also finds out what a descriptor is, because fstat() may wait for a server.
+//
+// The thread reports what it has written only while the owner waits for it: the owner's loop need
+// not wake for each line.
 
 namespace elastic::os {
 namespace {
@@ -34,18 +45,19 @@ constexpr std::size_t kWriteBytesMax = PIPE_BUF;
 // Lines for one descriptor are collected into pieces of at most this size.
 constexpr std::size_t kPieceBytesMax = 64 * 1024;
 constexpr Duration kJoinTimeout = std::chrono::seconds(1);
+constexpr Duration kStallTimeout = std::chrono::seconds(10);
 
-bool is_pipe(int fd) {
-  struct stat info {};
-  return ::fstat(fd, &info) == 0 && S_ISFIFO(info.st_mode);
-}
-
-// How many bytes were written without blocking; 0 also if the pipe cannot be written so.
-std::size_t write_now(int fd, std::string_view bytes) {
-  if (bytes.size() > kWriteBytesMax) return 0;
-  const iovec piece{const_cast<char*>(bytes.data()), bytes.size()};
-  const ssize_t put = ::pwritev2(fd, &piece, 1, -1, RWF_NOWAIT);
-  return put < 0 ? 0 : static_cast<std::size_t>(put);
+bool is_on_local_disk(int fd) {
+  struct statfs info {};
+  if (::fstatfs(fd, &info) != 0) return false;
+  switch (info.f_type) {
+    case EXT4_SUPER_MAGIC:
+    case XFS_SUPER_MAGIC:
+    case BTRFS_SUPER_MAGIC:
+    case OVERLAYFS_SUPER_MAGIC:
+    case TMPFS_MAGIC: return true;
+    default: return false;
+  }
 }
 
 }  // namespace
@@ -53,51 +65,74 @@ std::size_t write_now(int fd, std::string_view bytes) {
 class ConsoleWriter::Queue {
  public:
   static Result<std::shared_ptr<Queue>> create() {
-    Result<Notifier> wakeup = Notifier::create();
-    if (!wakeup.ok()) return wakeup.status();
+    Result<Notifier> stop = Notifier::create();
+    if (!stop.ok()) return stop.status();
     Result<Notifier> progress = Notifier::create();
     if (!progress.ok()) return progress.status();
-    return std::shared_ptr<Queue>(new Queue(*std::move(wakeup), *std::move(progress)));
+    return std::shared_ptr<Queue>(new Queue(*std::move(stop), *std::move(progress)));
   }
 
   // For the owner.
   int progress_fd() const { return progress_.fd(); }
   void clear_progress() { progress_.clear(); }
-  std::size_t pending_bytes() const { return pending_bytes_.load(std::memory_order_relaxed); }
-  void push(int fd, std::string_view lines);
+  // True: progress_fd() becomes readable after each write, and now.
+  void report_progress(bool is_wanted) {
+    if (!reports_progress_.exchange(is_wanted) && is_wanted) progress_.notify();
+  }
+  std::size_t pending_bytes() const { return pending_bytes_; }
+  // Whether all of it was written at once.
+  bool push(int fd, std::string_view lines);
   void stop() {
-    is_stopping_ = true;
-    wakeup_.notify();
+    {
+      const std::lock_guard lock(mutex_);
+      is_stopping_ = true;
+    }
+    has_work_.notify_one();
+    stop_.notify();
   }
 
   // For the thread; returns after stop().
   void run();
 
  private:
+  enum class Kind : std::uint8_t { kUnknown, kPipe, kLocalFile, kFile, kOther };
+  struct Target {
+    explicit Target(int number) : fd(number) {}
+    const int fd;
+    std::atomic<Kind> kind{Kind::kUnknown};  // set by the thread
+  };
   struct Piece {
-    int fd = -1;
+    Target* target = nullptr;
     std::string bytes;
   };
 
-  Queue(Notifier wakeup, Notifier progress)
-      : wakeup_(std::move(wakeup)), progress_(std::move(progress)) {}
+  Queue(Notifier stop, Notifier progress)
+      : stop_(std::move(stop)), progress_(std::move(progress)) {}
+  static Kind kind_of(int fd);
+  std::size_t write_now(const Target& target, std::string_view bytes) const;
+  void add(Target* target, std::string_view lines);
   bool take(Piece* piece);
   bool write_out(const Piece& piece);
   bool wait_writable(int fd);
 
-  Notifier wakeup_;    // to the thread: something is queued, or stop
-  Notifier progress_;  // to the loop
+  Notifier stop_;                  // ends the thread's wait for space
+  Notifier progress_;              // to the loop
+  std::map<int, Target> targets_;  // by descriptor; the owner adds, the thread has pointers
+  std::atomic<bool> reports_progress_{false};
   std::atomic<std::size_t> pending_bytes_{0};
   std::atomic<bool> is_stopping_{false};
   std::mutex mutex_;
-  std::deque<Piece> pieces_;  // guarded by mutex_
+  std::condition_variable has_work_;  // something is queued, or stop
+  std::deque<Piece> pieces_;          // guarded by mutex_
 };
 
 Result<std::unique_ptr<ConsoleWriter>> ConsoleWriter::start(EventLoop* loop,
-                                                            std::function<void()> on_progress) {
+                                                            std::size_t pending_max,
+                                                            std::function<void()> on_space) {
   Result<std::shared_ptr<Queue>> queue = Queue::create();
   if (!queue.ok()) return queue.status();
-  std::unique_ptr<ConsoleWriter> writer(new ConsoleWriter(std::move(on_progress), *queue));
+  std::unique_ptr<ConsoleWriter> writer(
+      new ConsoleWriter(loop, pending_max, std::move(on_space), *queue));
   Result<EventLoop::Watch> watch = loop->watch((*queue)->progress_fd(), EPOLLIN, writer.get());
   if (!watch.ok()) return watch.status();
   writer->watch_ = std::move(*watch);
@@ -109,8 +144,13 @@ Result<std::unique_ptr<ConsoleWriter>> ConsoleWriter::start(EventLoop* loop,
   return writer;
 }
 
-ConsoleWriter::ConsoleWriter(std::function<void()> on_progress, std::shared_ptr<Queue> queue)
-    : on_progress_(std::move(on_progress)), queue_(std::move(queue)) {}
+ConsoleWriter::ConsoleWriter(EventLoop* loop, std::size_t pending_max,
+                             std::function<void()> on_space, std::shared_ptr<Queue> queue)
+    : loop_(loop),
+      pending_max_(pending_max),
+      on_space_(std::move(on_space)),
+      queue_(std::move(queue)),
+      end_timer_(loop, [this] { std::exchange(done_, nullptr)(); }) {}
 
 ConsoleWriter::~ConsoleWriter() {
   if (!thread_) return;
@@ -119,10 +159,10 @@ ConsoleWriter::~ConsoleWriter() {
 }
 
 void ConsoleWriter::push(int fd, std::string_view lines) {
-  const auto [known, is_first] = is_pipe_.try_emplace(fd);
-  if (is_first) known->second = is_pipe(fd);
-  if (known->second && queue_->pending_bytes() == 0) lines.remove_prefix(write_now(fd, lines));
-  if (!lines.empty()) queue_->push(fd, lines);
+  if (queue_->push(fd, lines) && done_) note_progress();
+  if (pending_bytes() <= pending_max_) return;
+  is_full_ = true;
+  queue_->report_progress(true);
 }
 
 std::size_t ConsoleWriter::next_write(std::string_view bytes) {
@@ -133,42 +173,87 @@ std::size_t ConsoleWriter::next_write(std::string_view bytes) {
 
 std::size_t ConsoleWriter::pending_bytes() const { return queue_->pending_bytes(); }
 
-void ConsoleWriter::on_ready(std::uint32_t) {
-  queue_->clear_progress();
-  on_progress_();
+void ConsoleWriter::finish(std::function<void()> done) {
+  done_ = std::move(done);
+  queue_->report_progress(true);
+  note_progress();
 }
 
-void ConsoleWriter::Queue::push(int fd, std::string_view lines) {
+void ConsoleWriter::close_input() {
+  if (!done_) return;
+  is_closed_ = true;
+  note_progress();
+}
+
+void ConsoleWriter::on_ready(std::uint32_t) {
+  queue_->clear_progress();
+  if (done_) note_progress();
+  if (!is_full_ || pending_bytes() > pending_max_ / 2) return;
+  is_full_ = false;
+  queue_->report_progress(done_ != nullptr);
+  on_space_();
+}
+
+// The end comes from the timer, because `done` may destroy the writer.
+void ConsoleWriter::note_progress() {
+  const bool is_over = is_closed_ && pending_bytes() == 0;
+  end_timer_.arm(add_saturating(loop_->now(), is_over ? Duration::zero() : kStallTimeout));
+}
+
+bool ConsoleWriter::Queue::push(int fd, std::string_view lines) {
+  Target& target = targets_.try_emplace(fd, fd).first->second;
+  lines.remove_prefix(write_now(target, lines));
+  if (lines.empty()) return true;
+  add(&target, lines);
+  return false;
+}
+
+// How many bytes were written without blocking.
+std::size_t ConsoleWriter::Queue::write_now(const Target& target, std::string_view bytes) const {
+  const Kind kind = target.kind;
+  const bool can = kind == Kind::kPipe || kind == Kind::kLocalFile;
+  if (!can || pending_bytes() > 0 || bytes.size() > kWriteBytesMax) return 0;
+  const iovec piece{const_cast<char*>(bytes.data()), bytes.size()};
+  const ssize_t put = ::pwritev2(target.fd, &piece, 1, -1, kind == Kind::kPipe ? RWF_NOWAIT : 0);
+  return put < 0 ? 0 : static_cast<std::size_t>(put);
+}
+
+void ConsoleWriter::Queue::add(Target* target, std::string_view lines) {
   pending_bytes_ += lines.size();
   bool was_empty = false;
   {
     const std::lock_guard lock(mutex_);
     was_empty = pieces_.empty();
-    if (was_empty || pieces_.back().fd != fd ||
+    if (was_empty || pieces_.back().target != target ||
         pieces_.back().bytes.size() + lines.size() > kPieceBytesMax) {
-      pieces_.push_back({fd, std::string(lines)});
+      pieces_.push_back({target, std::string(lines)});
     } else {
       pieces_.back().bytes += lines;
     }
   }
-  if (was_empty) wakeup_.notify();
+  if (was_empty) has_work_.notify_one();
 }
 
 void ConsoleWriter::Queue::run() {
   Piece piece;
-  while (true) {
-    if (take(&piece)) {
-      if (!write_out(piece)) return;
-      continue;
-    }
-    if (is_stopping_) return;
-    (void)wakeup_.wait({});
+  while (take(&piece)) {
+    if (!write_out(piece)) return;
   }
 }
 
+ConsoleWriter::Queue::Kind ConsoleWriter::Queue::kind_of(int fd) {
+  struct stat info {};
+  if (::fstat(fd, &info) != 0) return Kind::kOther;
+  if (S_ISFIFO(info.st_mode)) return Kind::kPipe;
+  if (!S_ISREG(info.st_mode)) return Kind::kOther;
+  return is_on_local_disk(fd) ? Kind::kLocalFile : Kind::kFile;
+}
+
+// Waits for a piece; false when the writer is being stopped.
 bool ConsoleWriter::Queue::take(Piece* piece) {
-  const std::lock_guard lock(mutex_);
-  if (pieces_.empty()) return false;
+  std::unique_lock lock(mutex_);
+  has_work_.wait(lock, [this] { return is_stopping_ || !pieces_.empty(); });
+  if (is_stopping_) return false;
   *piece = std::move(pieces_.front());
   pieces_.pop_front();
   return true;
@@ -176,30 +261,31 @@ bool ConsoleWriter::Queue::take(Piece* piece) {
 
 // False when the writer is being stopped. If the descriptor fails, the piece is dropped.
 bool ConsoleWriter::Queue::write_out(const Piece& piece) {
+  const int fd = piece.target->fd;
+  if (piece.target->kind == Kind::kUnknown) piece.target->kind = kind_of(fd);
+  const Kind kind = piece.target->kind;
+  const bool is_file = kind == Kind::kFile || kind == Kind::kLocalFile;
   std::string_view left = piece.bytes;
-  struct stat info {};
-  const bool is_file = ::fstat(piece.fd, &info) == 0 && S_ISREG(info.st_mode);
   while (!left.empty()) {
-    if (!wait_writable(piece.fd)) return false;
-    const ssize_t put = ::write(piece.fd, left.data(), is_file ? left.size() : next_write(left));
+    if (is_file ? is_stopping_.load() : !wait_writable(fd)) return false;
+    const ssize_t put = ::write(fd, left.data(), is_file ? left.size() : next_write(left));
     if (put < 0 && (errno == EINTR || errno == EAGAIN)) continue;
     const std::size_t gone = put < 0 ? left.size() : static_cast<std::size_t>(put);
     left.remove_prefix(gone);
     pending_bytes_ -= gone;
-    if (!is_file || left.empty()) progress_.notify();
+    if (reports_progress_) progress_.notify();
   }
   return true;
 }
 
 // Waits for space or for an error that write() reports; false when the writer is being stopped.
 bool ConsoleWriter::Queue::wait_writable(int fd) {
-  while (true) {
-    if (is_stopping_) return false;
-    pollfd items[] = {{fd, POLLOUT, 0}, {wakeup_.fd(), POLLIN, 0}};
+  pollfd items[] = {{fd, POLLOUT, 0}, {stop_.fd(), POLLIN, 0}};
+  while (!is_stopping_) {
     ::poll(items, 2, -1);
-    if (items[1].revents != 0) wakeup_.clear();
     if (items[0].revents != 0) return !is_stopping_;
   }
+  return false;
 }
 
 }  // namespace elastic::os

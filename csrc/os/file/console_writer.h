@@ -1,18 +1,15 @@
 #pragma once
 
-// Writes to descriptors that may block, such as a terminal or a pipe that no process reads, on a
-// thread of its own; short lines to a pipe with space at once.
+// Writes to descriptors that may block, such as a terminal or a pipe that no process reads. Its
+// owner never waits: what a descriptor cannot take at once is written by a thread.
 
 #include <cstddef>
 #include <functional>
-#include <map>
 #include <memory>
 #include <optional>
-#include <string>
 #include <string_view>
 
 #include "elastic/status.h"
-#include "os/base/fd.h"
 #include "os/loop/event_loop.h"
 #include "os/loop/thread.h"
 
@@ -20,33 +17,50 @@ namespace elastic::os {
 
 class ConsoleWriter final : private EventLoop::FdHandler {
  public:
-  // `on_progress` is called on the loop thread after something was written. `loop` outlives the
-  // writer.
-  static Result<std::unique_ptr<ConsoleWriter>> start(EventLoop* loop,
-                                                      std::function<void()> on_progress);
+  // `on_space` is called on the loop thread when half of `pending_max` bytes or less are pending
+  // after is_full(). `loop` outlives the writer.
+  static Result<std::unique_ptr<ConsoleWriter>> start(EventLoop* loop, std::size_t pending_max,
+                                                      std::function<void()> on_space);
   ConsoleWriter(const ConsoleWriter&) = delete;
   ConsoleWriter& operator=(const ConsoleWriter&) = delete;
   // Drops pending lines. After a second, a write that does not return is left to its thread.
   ~ConsoleWriter() override;
 
-  // Loop thread only. Queues whole lines for `fd`. Lines for a descriptor that failed are dropped.
-  // The caller bounds pending_bytes().
+  // Loop thread only.
+  //
+  // Writes whole lines to `fd`, in the order of the calls. Lines for a descriptor that failed are
+  // dropped.
   void push(int fd, std::string_view lines);
+  // More than `pending_max` bytes are pending: the caller pushes no more until on_space().
+  bool is_full() const { return is_full_; }
+  // Pushed and not yet written.
+  std::size_t pending_bytes() const;
+  // Calls `done` from the loop, once: when close_input() was called and everything is written, or
+  // when nothing was written for ten seconds. `done` may destroy the writer.
+  void finish(std::function<void()> done);
+  // No push() follows. Without effect before finish().
+  void close_input();
+
   // How much of `bytes` to write at once to a descriptor that poll() calls writable, so that it
   // does not block and lines stay whole: whole lines, unless one alone is longer than a write.
   static std::size_t next_write(std::string_view bytes);
-  // Queued and not yet written.
-  std::size_t pending_bytes() const;
 
  private:
   class Queue;
 
-  explicit ConsoleWriter(std::function<void()> on_progress, std::shared_ptr<Queue> queue);
+  ConsoleWriter(EventLoop* loop, std::size_t pending_max, std::function<void()> on_space,
+                std::shared_ptr<Queue> queue);
   void on_ready(std::uint32_t events) override;
+  void note_progress();
 
-  const std::function<void()> on_progress_;
+  EventLoop* const loop_;
+  const std::size_t pending_max_;
+  const std::function<void()> on_space_;
   const std::shared_ptr<Queue> queue_;  // shared with the thread
-  std::map<int, bool> is_pipe_;         // by descriptor, of the first push: fstat() may block
+  bool is_full_ = false;
+  bool is_closed_ = false;
+  std::function<void()> done_;
+  EventLoop::Timer end_timer_;
   EventLoop::Watch watch_;
   std::optional<DetachableThread> thread_;
 };

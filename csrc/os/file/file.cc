@@ -9,7 +9,6 @@
 #include <array>
 #include <cerrno>
 #include <cstdio>
-#include <cstdlib>
 #include <filesystem>
 #include <system_error>
 #include <utility>
@@ -21,6 +20,12 @@
 
 namespace elastic::os {
 namespace {
+
+// flock(2) has no deadline, so it is polled; locks are held for short times only.
+constexpr Duration kFirstWait = std::chrono::microseconds(200);
+constexpr Duration kLongestWait = std::chrono::milliseconds(10);
+// Another process may remove a new directory before it is locked; give up after this many attempts.
+constexpr int kAttemptsMax = 10;
 
 // Returns errno; EFBIG: there is more than `bytes_max`.
 int read_whole(int fd, std::size_t bytes_max, std::string* bytes) {
@@ -63,6 +68,17 @@ std::string octal(mode_t mode) {
   std::array<char, 16> text{};
   std::snprintf(text.data(), text.size(), "%04o", static_cast<unsigned>(mode) & 07777U);
   return text.data();
+}
+
+Result<std::string> unique_directory_in(const std::string& parent, std::string_view stem) {
+  std::error_code error;
+  const std::filesystem::path absolute = std::filesystem::absolute(parent, error);
+  if (error) return posix_error("cannot create a directory in " + parent, error.value());
+  std::string path = (absolute / stem).lexically_normal().string() + "_XXXXXX";
+  if (::mkdtemp(path.data()) == nullptr) {
+    return posix_error("cannot create a directory in " + parent, errno);
+  }
+  return path;
 }
 
 }  // namespace
@@ -153,14 +169,6 @@ Result<std::optional<std::string>> PrivateFile::read_if_changed(std::size_t byte
   return std::optional<std::string>(std::move(content));
 }
 
-namespace {
-
-// flock(2) has no deadline, so it is polled; locks are held for short times only.
-constexpr Duration kFirstWait = std::chrono::microseconds(200);
-constexpr Duration kLongestWait = std::chrono::milliseconds(10);
-
-}  // namespace
-
 Result<FileLock> FileLock::acquire(const std::string& path, const WaitLimits& limits) {
   UniqueFd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
   if (!fd.valid()) return posix_error("cannot open " + path, errno);
@@ -179,24 +187,6 @@ Result<FileLock> FileLock::acquire(const std::string& path, const WaitLimits& li
   }
   return FileLock(std::move(fd));
 }
-
-namespace {
-
-// Another process may remove a new directory before it is locked; give up after this many attempts.
-constexpr int kAttemptsMax = 10;
-
-Result<std::string> unique_directory_in(const std::string& parent, std::string_view stem) {
-  std::error_code error;
-  const std::filesystem::path absolute = std::filesystem::absolute(parent, error);
-  if (error) return posix_error("cannot create a directory in " + parent, error.value());
-  std::string path = (absolute / stem).lexically_normal().string() + "_XXXXXX";
-  if (::mkdtemp(path.data()) == nullptr) {
-    return posix_error("cannot create a directory in " + parent, errno);
-  }
-  return path;
-}
-
-}  // namespace
 
 Status make_directory(const std::string& path) {
   if (::mkdir(path.c_str(), 0755) == 0) return {};

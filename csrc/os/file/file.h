@@ -1,6 +1,8 @@
 #pragma once
 
-// Reads and replaces whole files, and adds to them.
+// Files and directories that this process owns: it reads and replaces whole files and adds to them,
+// checks files with secrets, locks files against other processes, and creates directories. Every
+// call may block on the file system.
 
 #include <sys/stat.h>
 
@@ -58,9 +60,8 @@ class PrivateFile {
   bool was_read_ = false;
 };
 
-// A lock between processes, also on several hosts with a shared file system.
-
-// Held while the object lives; the kernel releases it when the process ends for any reason.
+// A lock between processes, also on several hosts with a shared file system. It is held while the
+// object lives; the kernel releases it when the process ends for any reason.
 class FileLock {
  public:
   // Locks the file; creates it (mode 0600) if it does not exist, and never removes it. Errors: of
@@ -71,8 +72,6 @@ class FileLock {
   explicit FileLock(UniqueFd fd) : fd_(std::move(fd)) {}
   UniqueFd fd_;  // open, and locked by flock(2)
 };
-
-// Directories for the files of a run.
 
 // Creates one directory, which must not exist (mode 0755 as the umask allows).
 Status make_directory(const std::string& path);

@@ -16,6 +16,13 @@
 
 #include "os/base/posix_error.h"
 
+// Theory of operation of the reader. The loop watches an idle channel. A channel that has become
+// readable is not watched any more, but read at intervals, until a read finds nothing: waking a
+// thread costs the writer several microseconds, more than the write itself. After much the next
+// read follows at once.
+//
+// The watch is armed for one event, because the end of a channel is reported whatever is watched.
+
 namespace elastic::os {
 namespace {
 
@@ -24,6 +31,13 @@ constexpr unsigned kNull = 3;
 // More than a busy worker writes between two reads. The default of 64 KiB remains if this is
 // refused.
 constexpr int kNamedPipeBytes = 256 * 1024;
+
+constexpr std::size_t kReadBytes = 256 * 1024;
+constexpr std::size_t kFullBytes = 64 * 1024;  // what a pipe holds
+constexpr std::size_t kManyBytes = 8 * 1024;   // in a turn: the next one follows without a pause
+constexpr int kReadsPerTurn = 16;              // of one channel, then the next one
+constexpr int kReadsMax = 64;
+constexpr std::uint32_t kWatched = EPOLLIN | EPOLLONESHOT;
 
 // O_NOCTTY: it must not become the controlling terminal of the process that opens it.
 UniqueFd open_other_side(int terminal) {
@@ -121,24 +135,6 @@ void copy_window_size(int fd, int reader) {
   }
   ::ioctl(reader, TIOCSWINSZ, &wanted);
 }
-
-// Theory of operation. The loop watches an idle channel. A channel that has become readable is not
-// watched any more, but read at intervals, until a read finds nothing: waking a thread costs the
-// writer several microseconds, more than the write itself. After much the next read follows at
-// once.
-//
-// The watch is armed for one event, because the end of a channel is reported whatever is watched.
-
-namespace {
-
-constexpr std::size_t kReadBytes = 256 * 1024;
-constexpr std::size_t kFullBytes = 64 * 1024;  // what a pipe holds
-constexpr std::size_t kManyBytes = 8 * 1024;   // in a turn: the next one follows without a pause
-constexpr int kReadsPerTurn = 16;              // of one channel, then the next one
-constexpr int kReadsMax = 64;
-constexpr std::uint32_t kWatched = EPOLLIN | EPOLLONESHOT;
-
-}  // namespace
 
 struct ChannelReader::Channel final : EventLoop::FdHandler {
   Channel(ChannelReader* channel_owner, ChannelId channel_id, UniqueFd reader, bool can_pause)

@@ -1,7 +1,7 @@
 #pragma once
 
-// A pipe or pseudo-terminal that replaces one of this process's standard streams in a child, so
-// that this process can read the child's output.
+// Channels: pipes and pseudo-terminals that replace a standard stream of a child, so that this
+// process can read the child's output; and the reader of such channels.
 
 #include <cstddef>
 #include <cstdint>
@@ -17,6 +17,7 @@
 
 namespace elastic::os {
 
+// A channel for a new child.
 struct StreamChannel {
   UniqueFd reader;  // non-blocking
   UniqueFd writer;  // the child's end
@@ -41,13 +42,12 @@ Result<UniqueFd> create_named_pipe(const std::string& path);
 // Sets the pseudo-terminal of `reader` to the window size of the terminal `fd`.
 void copy_window_size(int fd, int reader);
 
-// Reads what other processes write to pipes and pseudo-terminals.
+// Reads what other processes write to channels.
 //
 // A process that writes many small pieces wakes the loop once in kReadInterval. An idle channel
 // costs nothing. A paused reader reads nothing, so the channels fill and their writers wait.
 //
 // Loop thread only.
-
 class ChannelReader {
  public:
   using ChannelId = LogTail::FileId;

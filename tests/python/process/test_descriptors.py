@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 import resource
 import signal
 import socket
@@ -20,7 +21,10 @@ from support.launching import (
     children,
     clean_environment,
     free_endpoint,
+    free_port,
     launched,
+    launcher_command,
+    run_program,
     shell_job,
 )
 from support.plug_ins import options, plug_in
@@ -88,6 +92,44 @@ def test_a_failure_is_reported_by_an_agent_that_can_open_no_file(restarts: int, 
     assert agent.returncode == code, errors
     assert f"rank 0 (local rank 0, pid {worker}) killed by signal 9 (SIGKILL)" in errors
     assert ("Too many open files" in errors) is (restarts > 0)
+    assert "Traceback" not in errors
+
+
+# 16 workers have 32 log files; the launcher itself needs fewer than 24 descriptors.
+@pytest.mark.parametrize("options", [[], ["--log-max-bytes=1M"]], ids=["files", "limited files"])
+def test_log_files_beyond_the_limit_of_open_files_are_one_sentence(
+    options: list[str], tmp_path: Path
+) -> None:
+    words = ["--standalone", "--nproc-per-node=16", "-t3", f"--log-dir={tmp_path}", *options]
+    command = launcher_command(*words, "--no-python", "echo", "started")
+    done = run_program(["sh", "-c", 'ulimit -n 32; exec "$@"', "sh", *command])
+    what = r"the pipe \S+/elastic-run_\S+" if options else rf"{tmp_path}/\S+/attempt_0/\S+\.log"
+    advice = r"\(the limit of open files is 32; raise it with ulimit -n\)"
+    assert re.fullmatch(
+        f"elastic-launch: cannot open {what}: Too many open files {advice}\n", done.stderr
+    ), done.stderr
+    assert (done.returncode, done.stdout) == (74, "")
+
+
+def test_log_files_of_a_restart_without_a_descriptor_end_the_job(tmp_path: Path) -> None:
+    # A fixed port: the store of the restart needs no descriptor.
+    options = (f"--master-port={free_port()}", "--max-restarts=1", "-r3", f"--log-dir={tmp_path}")
+    environ = clean_environment(PYTHONVERBOSE="1")
+    script = ("--no-python", "sh", "-c", "exec sleep 600")
+    with launched(*options, *script, environ=environ) as agent:
+        await_line(agent, r"^import 'elastic\.cli\.result_json'")  # loaded when workers run
+        [guardian] = children(agent.pid)
+        [worker] = children(guardian)
+        resource.prlimit(agent.pid, resource.RLIMIT_NOFILE, (3, 3))
+        os.kill(worker, signal.SIGKILL)
+        _, errors = agent.communicate()
+    assert agent.returncode == 74, errors
+    assert re.search(
+        rf"cannot create {tmp_path}/\S+/attempt_1/0/stdout\.log: Too many open files "
+        r"\(the limit of open files is 3; raise it with ulimit -n\)",
+        errors,
+    ), errors
+    assert f"rank 0 (local rank 0, pid {worker}) killed by signal 9 (SIGKILL)" in errors
     assert "Traceback" not in errors
 
 

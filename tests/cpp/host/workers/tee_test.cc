@@ -11,6 +11,7 @@
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "host/workers/worker_group_harness.h"
 #include "os/loop/thread.h"
@@ -33,7 +34,9 @@ class TeeTest : public ::testing::Test {
     EXPECT_TRUE(thread.ok());
     thread_ = std::move(*thread);
     thread_->call([&] {
-      auto tee = Tee::create(&thread_->loop());
+      auto tee = Tee::create(&thread_->loop(), [this](const Status& error) {
+        reported_.push_back(std::string(error.message()));
+      });
       ASSERT_TRUE(tee.ok()) << tee.status().message();
       tee_ = std::move(*tee);
     });
@@ -112,6 +115,7 @@ class TeeTest : public ::testing::Test {
   os::UniqueFd console_;
   os::UniqueFd console_end_;
   std::string seen_;
+  std::vector<std::string> reported_;
   std::unique_ptr<os::LoopThread> thread_;
   std::unique_ptr<Tee> tee_;
 };
@@ -209,6 +213,18 @@ TEST_F(TeeTest, AFilterDecidesAboutWholeLines) {
 }
 
 // A file that stays unread until its writer pauses would miss the writes after the pause.
+TEST_F(TeeTest, ReportsOnceThatTheFileOfAFilterCannotBeWritten) {
+  const std::string path = dir_ / "missing/filtered";
+  begin("");
+  follow("a", 0, std::make_shared<const LineFilter>(LineFilter{{"loss"}, path}));
+  for (const std::string line : {"loss 1", "loss 2"}) {
+    append("a", line + "\n");
+    EXPECT_EQ(next_line(), line);
+  }
+  finish().wait();
+  EXPECT_EQ(reported_, std::vector{"cannot write " + path + ": No such file or directory"});
+}
+
 TEST_F(TeeTest, ReadsAFileThatGrowsInBursts) {
   follow("a", "");
   for (int burst = 0; burst < 20; ++burst) {

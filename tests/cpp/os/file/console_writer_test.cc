@@ -3,16 +3,22 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <sys/mman.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include <chrono>
+#include <future>
 #include <memory>
 #include <string>
 
 #include "os/loop/thread.h"
+#include "support/eventually.h"
 
 namespace elastic::os {
 namespace {
+
+constexpr std::size_t kPendingMax = 1 << 20;
 
 class ConsoleWriterTest : public ::testing::Test {
  protected:
@@ -25,7 +31,8 @@ class ConsoleWriterTest : public ::testing::Test {
     EXPECT_TRUE(thread.ok());
     thread_ = std::move(*thread);
     thread_->call([&] {
-      auto writer = ConsoleWriter::start(&thread_->loop(), [] {});
+      auto writer =
+          ConsoleWriter::start(&thread_->loop(), kPendingMax, [this] { has_space_.set_value(); });
       ASSERT_TRUE(writer.ok());
       writer_ = std::move(*writer);
     });
@@ -34,8 +41,12 @@ class ConsoleWriterTest : public ::testing::Test {
     thread_->call([&] { writer_.reset(); });
   }
 
-  void push(const std::string& lines) {
-    thread_->call([&] { writer_->push(console_end_.get(), lines); });
+  void push(const std::string& lines) { push(console_end_, lines); }
+  void push(const UniqueFd& fd, const std::string& lines) {
+    thread_->call([&] { writer_->push(fd.get(), lines); });
+  }
+  void wait_until_written() const {
+    ASSERT_TRUE(support::eventually([&] { return writer_->pending_bytes() == 0; }));
   }
   // Without waiting; "" if nothing can be read.
   std::string read_now() const {
@@ -48,9 +59,15 @@ class ConsoleWriterTest : public ::testing::Test {
     const ssize_t got = ::read(console_.get(), bytes, sizeof bytes);
     return got > 0 ? std::string(bytes, static_cast<std::size_t>(got)) : "";
   }
+  std::string read_bytes(std::size_t count) const {
+    std::string found;
+    while (found.size() < count) found += read_some();
+    return found;
+  }
 
   UniqueFd console_;
   UniqueFd console_end_;
+  std::promise<void> has_space_;
   std::unique_ptr<LoopThread> thread_;
   std::unique_ptr<ConsoleWriter> writer_;
 };
@@ -62,6 +79,9 @@ TEST_F(ConsoleWriterTest, WritesAShortLineToAPipeBeforePushReturns) {
     GTEST_SKIP() << "this kernel has no RWF_NOWAIT for pipes";
   }
   ASSERT_EQ(read_now(), "x");
+  push("first\n");  // the thread finds out that it is a pipe
+  ASSERT_EQ(read_bytes(6), "first\n");
+  wait_until_written();
   push("one\n");
   EXPECT_EQ(read_now(), "one\n");
   EXPECT_EQ(writer_->pending_bytes(), 0u);
@@ -75,9 +95,49 @@ TEST_F(ConsoleWriterTest, KeepsTheOrderOfLinesWhileThePipeIsFull) {
     push(std::to_string(i) + "\n");
     expected += std::to_string(i) + line + "\n" + std::to_string(i) + "\n";
   }
-  std::string found;
-  while (found.size() < expected.size()) found += read_some();
-  EXPECT_EQ(found, expected);
+  EXPECT_EQ(read_bytes(expected.size()), expected);
+}
+
+// Other processes have the open file, too.
+TEST_F(ConsoleWriterTest, WritesToAFileAtItsOffset) {
+  const UniqueFd file(::memfd_create("console", MFD_CLOEXEC));
+  for (const std::string line : {"one\n", "two\n"}) {
+    push(file, line);
+    wait_until_written();
+    ASSERT_EQ(::write(file.get(), "other\n", 6), 6);
+  }
+  char bytes[64];
+  const ssize_t got = ::pread(file.get(), bytes, sizeof bytes, 0);
+  ASSERT_GT(got, 0);
+  EXPECT_EQ(std::string(bytes, static_cast<std::size_t>(got)), "one\nother\ntwo\nother\n");
+}
+
+TEST_F(ConsoleWriterTest, ReportsSpaceAfterTooMuchWasPending) {
+  auto reported = has_space_.get_future();
+  std::size_t pushed = 0;
+  thread_->call([&] {
+    const std::string line = std::string(50000, 'x') + "\n";
+    for (; !writer_->is_full(); pushed += line.size()) writer_->push(console_end_.get(), line);
+  });
+  EXPECT_GT(pushed, kPendingMax);
+  EXPECT_NE(reported.wait_for(std::chrono::seconds(0)), std::future_status::ready);
+  read_bytes(pushed);
+  reported.wait();
+  thread_->call([&] { EXPECT_FALSE(writer_->is_full()); });
+}
+
+TEST_F(ConsoleWriterTest, FinishesWhenTheLastLineIsWritten) {
+  const std::string much(200000, 'x');
+  std::promise<void> done;
+  push(much);
+  thread_->call([&] { writer_->finish([&] { done.set_value(); }); });
+  push(much);
+  auto finished = done.get_future();
+  thread_->call([&] { writer_->close_input(); });
+  EXPECT_NE(finished.wait_for(std::chrono::seconds(0)), std::future_status::ready);
+  read_bytes(2 * much.size());
+  finished.wait();
+  EXPECT_EQ(writer_->pending_bytes(), 0u);
 }
 
 }  // namespace
