@@ -17,8 +17,6 @@
 
 namespace elastic::host {
 
-// A connection's buffer of up to this size is kept while it is empty.
-inline constexpr std::size_t kKeptBytes = 512;
 // How long a rejected or closed peer may take to read the reason and close.
 inline constexpr Duration kFinishTimeout = std::chrono::seconds(2);
 // Keep-alive probes detect a vanished host after this time, also when nothing is sent to it.

@@ -419,7 +419,7 @@ SessionPeer* CoordinatorJob::choose_member() const {
     const auto found = sessions_.find(one.id);
     if (found == sessions_.end() || asked_.contains(one.id)) continue;
     SessionPeer* const peer = found->second;
-    if (!peer->has_joined || !peer->can_take_over || peer->closed()) continue;
+    if (!peer->has_joined || !peer->can_take_over || !peer->is_open()) continue;
     const auto order = [](int rank) { return std::tuple(rank < 0, rank); };
     if (best != nullptr && order(best_rank) <= order(one.rank)) continue;
     best = peer;

@@ -170,9 +170,9 @@ CoordinatorService::CoordinatorService(os::EventLoop* loop, const CoordinatorOpt
     peer->opens_store = true;
     fence_.session_begun(peer->remote().host());
   };
-  sessions_.on_refusal = [this](SessionPeer* peer, const std::string& why) {
+  sessions_.on_refusal = [this](SessionPeer* peer, std::string_view why) {
     sessions_rejected_.add(1);
-    refusals_.report(peer->remote().host(), kSessionRefused + why, loop_.now());
+    refusals_.report(peer->remote().host(), kSessionRefused + std::string(why), loop_.now());
   };
   sessions_.tokens = std::move(tokens);
   context_.needs_token = sessions_.tokens != nullptr;
@@ -252,7 +252,7 @@ Status CoordinatorService::on_message(SessionPeer* peer, session::ClientMessage&
   } else if (const auto* hello = std::get_if<session::ClientHello>(&message)) {
     status = greet(peer, *hello);
   } else {
-    status = Status(StatusCode::kPeerViolation, "the first message of a session must be a hello");
+    status = Status(StatusCode::kPeerViolation, kSessionFrames.no_greeting);
   }
   if (!status.ok()) {
     sessions_rejected_.add(1);
@@ -303,7 +303,7 @@ Status CoordinatorService::greet_observer(SessionPeer* peer, const session::Clie
   peer->peer_version = hello.version;
   peer->is_observer = true;
   ++num_observers_;
-  peer->accept();
+  peer->greeted();
   peer->send(session::ServerHello{.incarnation = incarnation_, .time = loop_.read_clock()});
   job->observers().add(peer, *hello.observer);
   return {};
@@ -364,7 +364,7 @@ Status CoordinatorService::greet(SessionPeer* peer, const session::ClientHello& 
   peer->succession = hello.succession;
   peer->liveness_port = hello.liveness_port.value_or(0);
   peer->can_take_over = (hello.capabilities & session::kCanTakeOver) != 0;
-  peer->accept();
+  peer->greeted();
   session::ServerHello reply{
       .term = job->term(), .incarnation = incarnation_, .time = loop_.read_clock()};
   if (!host_job_.empty() && hello.job_id != host_job_) reply.host_job = host_job_;

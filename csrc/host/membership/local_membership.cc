@@ -70,7 +70,7 @@ void LocalObservers::adopt(os::UniqueFd connection) {
   if (peers_.size() >= kPeersMax) return;
   if (sessions_ == nullptr) {
     sessions_ = std::make_unique<SessionContext>(&loop_, kHelloTimeout, kObserverBytesMax,
-                                                 2 * kObserverBytesMax, nullptr);
+                                                 2 * kObserverBytesMax);
     sessions_->on_message = [this](SessionPeer* peer, session::ClientMessage& message) {
       return on_message(peer, message);
     };
@@ -86,7 +86,7 @@ void LocalObservers::adopt(os::UniqueFd connection) {
 Status LocalObservers::on_message(SessionPeer* peer, const session::ClientMessage& message) {
   if (peer->observed != nullptr) return peer->observed->on_message(peer, message);
   if (const auto* hello = std::get_if<session::ClientHello>(&message)) return greet(peer, *hello);
-  return {StatusCode::kPeerViolation, "the first message of a session must be a hello"};
+  return {StatusCode::kPeerViolation, kSessionFrames.no_greeting};
 }
 
 Status LocalObservers::greet(SessionPeer* peer, const session::ClientHello& hello) {
@@ -98,7 +98,7 @@ Status LocalObservers::greet(SessionPeer* peer, const session::ClientHello& hell
   }
   peer->peer_version = hello.version;
   peer->is_observer = true;
-  peer->accept();
+  peer->greeted();
   peer->send(session::ServerHello{.incarnation = incarnation_, .time = loop_.read_clock()});
   desk_.add(peer, *hello.observer);
   return {};

@@ -82,26 +82,6 @@ class Session final : public Membership {
   std::string published_address() const;
   std::string coordinator_address() const;
   void note_host(const session::ServerHello& hello);
-  // Shared by all connections of the session.
-  struct Connections {
-    explicit Connections(os::EventLoop* loop);
-    MemoryBudget budget;
-    os::StreamGroup streams;
-  };
-
-  // Destroys an object that is calling this one, after it has returned.
-  template <typename T>
-  void retire(std::unique_ptr<T> object) {
-    if (object == nullptr) return;
-    // The session may be destroyed in the same iteration, so its connections' buffers stay until
-    // then.
-    struct Retired {
-      std::shared_ptr<Connections> connections;
-      std::shared_ptr<T> object;  // destroyed first
-    };
-    loop_->defer([retired = Retired{connections_, std::move(object)}] {});
-  }
-
   // Constant after construction.
   os::EventLoop* const loop_;
   const RendezvousOptions options_;
@@ -124,7 +104,7 @@ class Session final : public Membership {
   std::string host_job_noted_;
   std::unique_ptr<os::NameLookup> local_lookup_;
   std::unique_ptr<os::NameLookup> witness_lookup_;
-  const std::shared_ptr<Connections> connections_;
+  const std::shared_ptr<PeerGroup> connections_;
   EndpointCaller caller_;
   std::unique_ptr<SessionAttempt> attempt_;
   std::unique_ptr<SessionLink> link_;
