@@ -1,6 +1,7 @@
 #pragma once
 
-// Limits that several services and clients of this layer share.
+// Whom a service admits: the connections that have sent no handshake, the addresses that may use a
+// store, the log of those that may not, and limits that the services share. Loop thread only.
 
 #include <chrono>
 #include <cstddef>
@@ -29,8 +30,7 @@ inline constexpr Duration kAcceptPause = std::chrono::milliseconds(100);
 //
 // Clients that connect and send nothing must not block other clients. So the oldest connection of
 // an address that has too many of them is closed for a new one; if descriptors are short, the
-// oldest one of any address. Loop thread only.
-
+// oldest one of any address.
 class PendingConnections {
  public:
   // REQUIRES: per_address_max > 0
@@ -76,8 +76,7 @@ class PendingConnections::Ticket {
 
 // Log lines about clients that are not admitted: one for each address and minute.
 //
-// Such clients may try without end, and from many addresses. Loop thread only.
-
+// Such clients may try without end, and from many addresses.
 class RefusalLog {
  public:
   static constexpr Duration kInterval = std::chrono::minutes(1);
@@ -102,7 +101,6 @@ class RefusalLog {
 };
 
 // The addresses from which a store accepts requests. Its protocol cannot authenticate clients.
-
 class AddressFence {
  public:
   // An address stays allowed for `linger` after its last session has ended.

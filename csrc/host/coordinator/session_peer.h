@@ -21,7 +21,6 @@
 #include "host/base/admission.h"
 #include "host/base/framed_peer.h"
 #include "os/loop/event_loop.h"
-#include "os/net/address.h"
 #include "os/net/stream.h"
 
 namespace elastic::host {

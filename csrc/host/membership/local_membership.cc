@@ -8,10 +8,16 @@
 #include <variant>
 #include <vector>
 
-#include "core/job/job.h"
-#include "host/base/admission.h"
 #include "os/base/process.h"
 #include "os/loop/clock.h"
+
+// Theory of operation. A statement of the node is an event of the machine; the machine's answers
+// are queued and delivered in the loop's next iteration, in order, so the agent is never called
+// from inside its own call.
+//
+// The node is in this process and sends no heartbeats: one is made before each Tick, so that the
+// only node is never lost. The machine's timers run only while the node waits for a round, which a
+// restart may delay (restart_backoff): an agent whose workers run sleeps.
 
 namespace elastic::host {
 namespace {
@@ -21,7 +27,15 @@ constexpr std::size_t kPendingPeersMax = 16;
 constexpr std::size_t kObserverBytesMax = 4 << 20;
 constexpr Duration kHelloTimeout = std::chrono::seconds(5);
 
+JobSettings for_one_node(JobSettings settings) {
+  settings.min_nodes = settings.max_nodes = 1;
+  settings.static_ranks = false;
+  return settings;
+}
+
 }  // namespace
+
+// ---- The observers.
 
 Result<std::unique_ptr<LocalObservers>> LocalObservers::open(os::EventLoop* loop,
                                                              const std::string& path,
@@ -112,23 +126,7 @@ void LocalObservers::remove(SessionPeer* peer) {
   peers_.pop_back();
 }
 
-// Theory of operation. A statement of the node is an event of the machine; the machine's answers
-// are queued and delivered in the loop's next iteration, in order, so the agent is never called
-// from inside its own call.
-//
-// The node is in this process and sends no heartbeats: one is made before each Tick, so that the
-// only node is never lost. The machine's timers run only while the node waits for a round, which a
-// restart may delay (restart_backoff): an agent whose workers run sleeps.
-
-namespace {
-
-JobSettings for_one_node(JobSettings settings) {
-  settings.min_nodes = settings.max_nodes = 1;
-  settings.static_ranks = false;
-  return settings;
-}
-
-}  // namespace
+// ---- The job.
 
 LocalMembership::LocalMembership(os::EventLoop* loop, Options options, Sink sink)
     : loop_(loop),

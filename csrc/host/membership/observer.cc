@@ -4,7 +4,6 @@
 #include <mutex>
 #include <utility>
 #include <variant>
-#include <vector>
 
 #include "core/session/session_connection.h"
 #include "core/session/session_wire.h"

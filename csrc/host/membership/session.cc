@@ -7,7 +7,6 @@
 #include "host/base/admission.h"
 #include "os/base/process.h"
 #include "os/net/address.h"
-#include "os/net/dialer.h"
 
 // Theory of operation. Every callback becomes an event of the machine, whose actions are executed
 // at once, in order. Messages are handled one by one, so that the node has received each of them

@@ -11,12 +11,10 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
 
-#include "core/base/memory_budget.h"
 #include "core/session/session_connection.h"
 #include "core/session/session_machine.h"
 #include "core/session/session_wire.h"

@@ -1,11 +1,9 @@
 #include "host/membership/session_link.h"
 
 #include <algorithm>
-#include <chrono>
 #include <utility>
 
 #include "elastic/agent.h"
-#include "os/net/dialer.h"
 
 // Theory of operation. The server is identified (core/session/identification.h). With a token the
 // TLS handshake follows; nothing else is ever sent in clear then.
@@ -16,6 +14,8 @@ namespace {
 Status silence_of(const std::string& peer) {
   return {StatusCode::kUnavailable, peer + " accepted the connection but sent no handshake"};
 }
+
+constexpr std::size_t kCallBytesMax = 1 << 20;
 
 }  // namespace
 
@@ -187,6 +187,8 @@ void SessionAttempt::finish(std::variant<os::DetachedStream, Failure> outcome) {
   sink_.done(std::move(outcome));
 }
 
+// ---- The session.
+
 Result<std::unique_ptr<SessionLink>> SessionLink::open(PeerGroup* group,
                                                        os::DetachedStream connection, Sink sink) {
   std::unique_ptr<SessionLink> link(new SessionLink(group, std::move(sink)));
@@ -214,11 +216,7 @@ void SessionLink::on_frame(std::string_view frame) {
   sink_.on_message(message);
 }
 
-namespace {
-
-constexpr std::size_t kCallBytesMax = 1 << 20;
-
-}  // namespace
+// ---- Announcements.
 
 EndpointCaller::EndpointCaller(os::EventLoop* loop, std::vector<Endpoint> endpoints,
                                std::string job_id, Sink sink, Duration call_timeout)

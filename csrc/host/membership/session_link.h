@@ -1,8 +1,7 @@
 #pragma once
 
-// One attempt to find a coordinator: resolves the endpoint, connects, and identifies the server.
-//
-// Loop thread only.
+// A client's connections with coordinators: the attempt to find one, the session with it, and the
+// announcement of another one. Loop thread only.
 
 #include <chrono>
 #include <cstddef>
@@ -31,6 +30,7 @@
 
 namespace elastic::host {
 
+// One attempt to find a coordinator: resolves the endpoint, connects, and identifies the server.
 class SessionAttempt final : public os::Stream::Handler {
  public:
   using Failure = core::SessionMachine::AttemptFailed;
@@ -100,10 +100,8 @@ class SessionAttempt final : public os::Stream::Handler {
   os::Stream stream_;  // last: its handler uses the other members
 };
 
-// One connection with a coordinator, from the hello on: frames out, messages in.
-//
-// Loop thread only. The messages of one iteration are sent in one segment at its end.
-
+// One connection with a coordinator, from the hello on: frames out, messages in. The messages of
+// one iteration are sent in one segment at its end.
 class SessionLink final : public FramedPeer {
  public:
   // Both are called from the loop; they may close() the link and must not destroy it.
@@ -134,8 +132,7 @@ class SessionLink final : public FramedPeer {
 // start later look there, and a process that was started there may have begun the job again.
 //
 // One connection to each endpoint at a time, as a session that begins with the announcement. The
-// addresses of a name take turns. Loop thread only.
-
+// addresses of a name take turns.
 class EndpointCaller {
  public:
   struct Sink {

@@ -2,13 +2,10 @@
 
 #include <sys/epoll.h>
 
-#include <algorithm>
 #include <chrono>
 #include <utility>
 
-#include "host/base/admission.h"
 #include "os/net/address.h"
-#include "os/net/dialer.h"
 #include "os/net/listener.h"
 
 // Theory of operation. Frames for an address take the open connection that this process has dialed

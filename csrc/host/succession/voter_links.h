@@ -20,12 +20,11 @@
 
 #include "core/register/register_types.h"
 #include "core/succession/voter_wire.h"
-#include "elastic/agent_options.h"
+#include "elastic/rendezvous_options.h"
 #include "elastic/status.h"
 #include "host/auth/token_source.h"
 #include "host/base/admission.h"
 #include "host/base/framed_peer.h"
-#include "os/base/fd.h"
 #include "os/loop/event_loop.h"
 #include "os/net/dialer.h"
 #include "os/net/stream.h"
@@ -128,8 +127,7 @@ class VoterLinks {
   Instant rejected_end_;
 };
 
-// One connection of VoterLinks: the greetings, then frames. Loop thread only.
-
+// One of the connections: the greetings, then frames.
 class VoterLink final : public FramedPeer {
  public:
   // `dialed`: the address; "": the connection was accepted.

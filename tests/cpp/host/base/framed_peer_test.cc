@@ -7,7 +7,6 @@
 #include <sys/socket.h>
 
 #include <chrono>
-#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
