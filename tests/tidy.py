@@ -67,8 +67,8 @@ SUBJECT_INCLUDES = {
         "file": ("base", "loop"),
     },
     "host": {
-        "base": (),
-        "auth": ("base",),
+        "auth": (),
+        "base": ("auth",),
         "store": ("base", "auth"),
         "workers": ("base",),
         "succession": ("base", "auth"),

@@ -89,6 +89,11 @@ std::uint16_t fixed_port_of(const AgentOptions& options) {
   return is_taken ? std::uint16_t{0} : options.master_port;
 }
 
+// The time for the workers to write their stacks; less than the coordinator allows the nodes.
+constexpr Duration kStacksLimit = std::chrono::seconds(1);
+
+const std::string kNullDevice = "/dev/null";
+
 }  // namespace
 
 Result<std::unique_ptr<AgentRunner>> AgentRunner::start(os::EventLoop* loop,
@@ -388,17 +393,8 @@ void AgentRunner::report_finished() {
   report(std::move(event));
 }
 
-// The workers of a round: how they are started or continue, their variables, and what is known
+// ---- The workers of a round: how they are started or continue, their variables, and what is known
 // about them.
-
-namespace {
-
-// The time for the workers to write their stacks; less than the coordinator allows the nodes.
-constexpr Duration kStacksLimit = std::chrono::seconds(1);
-
-const std::string kNullDevice = "/dev/null";
-
-}  // namespace
 
 // Round 0 comes before all others: no worker has a rank in it.
 void AgentRunner::execute(core::PrepareGroup action) {

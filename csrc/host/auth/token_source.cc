@@ -1,6 +1,5 @@
 #include "host/auth/token_source.h"
 
-#include <optional>
 #include <utility>
 
 namespace elastic::host {

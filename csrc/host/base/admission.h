@@ -1,6 +1,7 @@
 #pragma once
 
-// Limits that several services and clients of this layer share.
+// Whom a service admits: the connections that have sent no handshake, the addresses that may use a
+// store, the log of those that may not, and limits that the services share. Loop thread only.
 
 #include <chrono>
 #include <cstddef>
@@ -17,8 +18,6 @@
 
 namespace elastic::host {
 
-// A connection's buffer of up to this size is kept while it is empty.
-inline constexpr std::size_t kKeptBytes = 512;
 // How long a rejected or closed peer may take to read the reason and close.
 inline constexpr Duration kFinishTimeout = std::chrono::seconds(2);
 // Keep-alive probes detect a vanished host after this time, also when nothing is sent to it.
@@ -31,8 +30,7 @@ inline constexpr Duration kAcceptPause = std::chrono::milliseconds(100);
 //
 // Clients that connect and send nothing must not block other clients. So the oldest connection of
 // an address that has too many of them is closed for a new one; if descriptors are short, the
-// oldest one of any address. Loop thread only.
-
+// oldest one of any address.
 class PendingConnections {
  public:
   // REQUIRES: per_address_max > 0
@@ -78,8 +76,7 @@ class PendingConnections::Ticket {
 
 // Log lines about clients that are not admitted: one for each address and minute.
 //
-// Such clients may try without end, and from many addresses. Loop thread only.
-
+// Such clients may try without end, and from many addresses.
 class RefusalLog {
  public:
   static constexpr Duration kInterval = std::chrono::minutes(1);
@@ -104,7 +101,6 @@ class RefusalLog {
 };
 
 // The addresses from which a store accepts requests. Its protocol cannot authenticate clients.
-
 class AddressFence {
  public:
   // An address stays allowed for `linger` after its last session has ended.

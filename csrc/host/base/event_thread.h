@@ -1,6 +1,7 @@
 #pragma once
 
-// Events from a loop thread to the one caller that waits for them.
+// An object on its own loop thread, and its events, for which one caller waits: what is behind
+// WorkerGroup and Agent.
 
 #include <deque>
 #include <functional>
@@ -17,6 +18,7 @@
 
 namespace elastic::host {
 
+// Events from a loop thread to the caller.
 template <typename Event>
 class EventQueue {
  public:
@@ -57,11 +59,8 @@ class EventQueue {
   std::deque<Event> events_;  // guarded by mutex_
 };
 
-// An object with events, on its own loop thread: what is behind WorkerGroup and Agent.
-//
 // Thread rule: any member from any thread, except that one thread at a time waits for events. In a
 // forked child, which lacks the thread, no call has an effect.
-
 template <typename Object, typename Event>
 class EventThread {
  public:

@@ -2,14 +2,12 @@
 
 #include <algorithm>
 #include <chrono>
-#include <optional>
 #include <string>
 #include <type_traits>
 #include <utility>
 
 #include "core/base/check.h"
 #include "core/base/text.h"
-#include "core/job/job.h"
 #include "core/rendezvous/rendezvous_events.h"
 #include "core/session/coordinator_loss.h"
 #include "os/loop/clock.h"
@@ -60,6 +58,9 @@ void replace_address(core::NodeInfo* node, const std::string& address) {
   }
   node->address = address;
 }
+
+// How many secrets of nodes that have left are kept.
+constexpr std::size_t kStaleSecretsMax = 256;
 
 }  // namespace
 
@@ -521,14 +522,7 @@ void CoordinatorJob::log(const std::string& message) const {
   if (context_.log) context_.log("job " + id_ + ": " + message);
 }
 
-// The beginning and the end of a node's session, and what is known of a node beyond it.
-
-namespace {
-
-// How many secrets of nodes that have left are kept.
-constexpr std::size_t kStaleSecretsMax = 256;
-
-}  // namespace
+// ---- The beginning and the end of a node's session, and what is known of a node beyond it.
 
 Status CoordinatorJob::admit(const session::ClientHello& hello) {
   const auto [found, is_new] = credentials_.try_emplace(hello.node);

@@ -19,6 +19,8 @@ namespace {
 
 constexpr Duration kResumesMargin = std::chrono::milliseconds(10);
 
+constexpr const char* kSessionClosed = "its session was closed";
+
 }  // namespace
 
 Status CoordinatorJob::succeed(const succession::StartCoordinator& start, const NodeId& self) {
@@ -358,7 +360,7 @@ void CoordinatorJob::feed_nodes() {
   feed_(succession::Nodes{std::move(nodes)});
 }
 
-// A coordinator that ends before its job does.
+// ---- A coordinator that ends before its job does.
 //
 // Theory of operation. A job with several voters has a record in the register, and a voter is
 // elected (succession::Resign). Without one, this coordinator sends the machine's whole state to a
@@ -372,12 +374,6 @@ void CoordinatorJob::feed_nodes() {
 // begin before it knows that (core/session/coordinator_loss.h), so an answer that is lost with its
 // connection leads to no second coordinator: the member returns within reconnect_grace and repeats
 // it, or the next member is asked.
-
-namespace {
-
-constexpr const char* kSessionClosed = "its session was closed";
-
-}  // namespace
 
 bool CoordinatorJob::offer(const std::string& reason) {
   offer_.reset();
@@ -419,7 +415,7 @@ SessionPeer* CoordinatorJob::choose_member() const {
     const auto found = sessions_.find(one.id);
     if (found == sessions_.end() || asked_.contains(one.id)) continue;
     SessionPeer* const peer = found->second;
-    if (!peer->has_joined || !peer->can_take_over || peer->closed()) continue;
+    if (!peer->has_joined || !peer->can_take_over || !peer->is_open()) continue;
     const auto order = [](int rank) { return std::tuple(rank < 0, rank); };
     if (best != nullptr && order(best_rank) <= order(one.rank)) continue;
     best = peer;

@@ -6,14 +6,56 @@
 #include "core/base/text.h"
 #include "core/session/coordinator_state.h"
 #include "core/succession/succession_types.h"
-#include "elastic/coordinator.h"
 #include "host/auth/token_source.h"
 #include "host/base/service_thread.h"
 #include "os/base/process.h"
 #include "os/file/file.h"
 #include "os/net/address.h"
 
+// Theory of operation. The store's service owns the listening socket and serves every connection
+// until it begins a session; then the connection is moved here (session_peer.cc). The hello names
+// the job, which handles all further messages of the session (coordinator_job.cc). One timer runs
+// at the end of each iteration: jobs report what has changed, then sessions send or are removed.
+//
+// A separate thread writes the state file, at most every kStateDelay.
+
 namespace elastic::host {
+namespace {
+
+// Approximate memory of a session without its buffers, its node in the job included.
+constexpr std::size_t kSessionBytes = 2048;
+// How many protocol faults are logged in an interval.
+constexpr std::size_t kFaultsLogged = 20;
+constexpr Duration kFaultInterval = std::chrono::seconds(10);
+constexpr std::size_t kObserversMax = 64;
+// Jobs of one address that are allowed in any case.
+constexpr std::size_t kJobsOfAddressMin = 16;
+constexpr Duration kStateDelay = std::chrono::milliseconds(100);
+// A coordinator of more jobs is shared by jobs that do not know of each other.
+constexpr std::size_t kNeighboursMax = 4;
+constexpr std::size_t kJobIdShown = 64;
+// The state of the largest possible job; a larger file is not a state file.
+constexpr std::size_t kStateBytesMax = std::size_t{1} << 30;
+
+// The lines of a coordinator's log about clients that it refuses.
+constexpr const char* kSessionRefused = "a session was refused: ";
+constexpr const char* kStoreRefused =
+    "a request to the store was refused: no session with a token was opened from this address";
+
+// The tokens of a coordinator; null: its sessions need none.
+Result<std::shared_ptr<TokenSource>> open_tokens(const CoordinatorOptions& options) {
+  if (!options.token.is_set()) return std::shared_ptr<TokenSource>();
+  return TokenSource::open(options.token, options.log);
+}
+
+// At which other hosts reach a server that is bound to this address: host:port; "": unknown.
+std::string reachable_address(const std::string& host, std::uint16_t port) {
+  const bool is_everywhere = host == "0.0.0.0" || host == "::";
+  const std::string reached = is_everywhere ? os::primary_address() : host;
+  return reached.empty() ? "" : join_address(reached, port);
+}
+
+}  // namespace
 
 SuccessionFeed JobVoters::open(const std::string& job, const std::string& address) {
   if (voters_ == 1) return {};
@@ -55,50 +97,6 @@ void JobVoters::log_survival(const std::string& job) {
   voter.describe(&facts);
   found->second.survival->set(succession::describe_survival(facts));
 }
-
-// Theory of operation. The store's service owns the listening socket and serves every connection
-// until it begins a session; then the connection is moved here (session_peer.cc). The hello names
-// the job, which handles all further messages of the session (coordinator_job.cc). One timer runs
-// at the end of each iteration: jobs report what has changed, then sessions send or are removed.
-//
-// A separate thread writes the state file, at most every kStateDelay.
-
-namespace {
-
-// Approximate memory of a session without its buffers, its node in the job included.
-constexpr std::size_t kSessionBytes = 2048;
-// How many protocol faults are logged in an interval.
-constexpr std::size_t kFaultsLogged = 20;
-constexpr Duration kFaultInterval = std::chrono::seconds(10);
-constexpr std::size_t kObserversMax = 64;
-// Jobs of one address that are allowed in any case.
-constexpr std::size_t kJobsOfAddressMin = 16;
-constexpr Duration kStateDelay = std::chrono::milliseconds(100);
-// A coordinator of more jobs is shared by jobs that do not know of each other.
-constexpr std::size_t kNeighboursMax = 4;
-constexpr std::size_t kJobIdShown = 64;
-// The state of the largest possible job; a larger file is not a state file.
-constexpr std::size_t kStateBytesMax = std::size_t{1} << 30;
-
-// The lines of a coordinator's log about clients that it refuses.
-constexpr const char* kSessionRefused = "a session was refused: ";
-constexpr const char* kStoreRefused =
-    "a request to the store was refused: no session with a token was opened from this address";
-
-// The tokens of a coordinator; null: its sessions need none.
-Result<std::shared_ptr<TokenSource>> open_tokens(const CoordinatorOptions& options) {
-  if (!options.token.is_set()) return std::shared_ptr<TokenSource>();
-  return TokenSource::open(options.token, options.log);
-}
-
-// At which other hosts reach a server that is bound to this address: host:port; "": unknown.
-std::string reachable_address(const std::string& host, std::uint16_t port) {
-  const bool is_everywhere = host == "0.0.0.0" || host == "::";
-  const std::string reached = is_everywhere ? os::primary_address() : host;
-  return reached.empty() ? "" : join_address(reached, port);
-}
-
-}  // namespace
 
 Result<std::unique_ptr<CoordinatorService>> CoordinatorService::open(
     os::EventLoop* loop, const CoordinatorOptions& options, CoordinatorHost host) {
@@ -170,9 +168,9 @@ CoordinatorService::CoordinatorService(os::EventLoop* loop, const CoordinatorOpt
     peer->opens_store = true;
     fence_.session_begun(peer->remote().host());
   };
-  sessions_.on_refusal = [this](SessionPeer* peer, const std::string& why) {
+  sessions_.on_refusal = [this](SessionPeer* peer, std::string_view why) {
     sessions_rejected_.add(1);
-    refusals_.report(peer->remote().host(), kSessionRefused + why, loop_.now());
+    refusals_.report(peer->remote().host(), kSessionRefused + std::string(why), loop_.now());
   };
   sessions_.tokens = std::move(tokens);
   context_.needs_token = sessions_.tokens != nullptr;
@@ -252,7 +250,7 @@ Status CoordinatorService::on_message(SessionPeer* peer, session::ClientMessage&
   } else if (const auto* hello = std::get_if<session::ClientHello>(&message)) {
     status = greet(peer, *hello);
   } else {
-    status = Status(StatusCode::kPeerViolation, "the first message of a session must be a hello");
+    status = Status(StatusCode::kPeerViolation, kSessionFrames.no_greeting);
   }
   if (!status.ok()) {
     sessions_rejected_.add(1);
@@ -303,7 +301,7 @@ Status CoordinatorService::greet_observer(SessionPeer* peer, const session::Clie
   peer->peer_version = hello.version;
   peer->is_observer = true;
   ++num_observers_;
-  peer->accept();
+  peer->greeted();
   peer->send(session::ServerHello{.incarnation = incarnation_, .time = loop_.read_clock()});
   job->observers().add(peer, *hello.observer);
   return {};
@@ -364,7 +362,7 @@ Status CoordinatorService::greet(SessionPeer* peer, const session::ClientHello& 
   peer->succession = hello.succession;
   peer->liveness_port = hello.liveness_port.value_or(0);
   peer->can_take_over = (hello.capabilities & session::kCanTakeOver) != 0;
-  peer->accept();
+  peer->greeted();
   session::ServerHello reply{
       .term = job->term(), .incarnation = incarnation_, .time = loop_.read_clock()};
   if (!host_job_.empty() && hello.job_id != host_job_) reply.host_job = host_job_;

@@ -1,7 +1,9 @@
 #pragma once
 
-// The succession machines of a coordinator's jobs whose agents all run in other processes. They
-// propose records and have no voter port. Loop thread only.
+// A coordinator on a loop that its owner runs: sessions and jobs behind a listening socket, which
+// also serves the users' key-value store.
+//
+// elastic::Coordinator runs it on a separate thread. Loop thread only.
 
 #include <chrono>
 #include <cstddef>
@@ -33,6 +35,8 @@
 
 namespace elastic::host {
 
+// The succession machines of jobs whose agents all run in other processes. They propose records and
+// have no voter port.
 class JobVoters {
  public:
   using Sink = std::function<void(const std::string& job, const succession::Action&)>;
@@ -68,11 +72,6 @@ class JobVoters {
   std::map<std::string, Job, std::less<>> jobs_;
   const std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
-
-// A coordinator on a loop that its owner runs: sessions and jobs behind a listening socket, which
-// also serves the users' key-value store.
-//
-// elastic::Coordinator runs it on a separate thread. Loop thread only.
 
 // The agent in whose process a coordinator runs.
 struct CoordinatorHost {

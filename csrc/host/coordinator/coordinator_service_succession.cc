@@ -24,7 +24,7 @@ constexpr const char* kMovedAway = "the coordinator of the job is at another add
 // This process does not coordinate the job: the client tries the incumbent's address, or, if that
 // is not known, continues its search.
 void CoordinatorService::direct(SessionPeer* peer, const succession::Incumbent& incumbent) {
-  peer->accept();
+  peer->greeted();
   peer->end(session::Incumbent{incumbent, true});
 }
 
@@ -164,7 +164,7 @@ Status CoordinatorService::greet_coordinator(SessionPeer* peer, const session::C
   if (theirs.term == 0 || theirs.address.empty()) {
     return Status(StatusCode::kPeerViolation, "an announced coordinator has no term or no address");
   }
-  peer->accept();
+  peer->greeted();
   const auto found = jobs_.find(hello.job_id);
   CoordinatorJob* const job = found == jobs_.end() ? nullptr : found->second.get();
   const bool has_joins = job != nullptr && job->rendezvous() != nullptr;

@@ -8,7 +8,6 @@
 #include "elastic/agent.h"
 #include "host/succession/job_voter.h"
 #include "os/base/process.h"
-#include "os/net/address.h"
 #include "os/net/listener.h"
 
 namespace elastic::host {

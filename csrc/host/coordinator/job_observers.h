@@ -1,12 +1,6 @@
 #pragma once
 
-// The observers of one job: what each of them has received, and what it receives next.
-//
-// Exists while the job has an observer. The nodes are copied into a table at most every
-// kRefreshDelay, and less often if that takes long, so that observers use at most one hundredth of
-// a core. Each entry has the number of its last change; an observer receives the entries that
-// changed since its last pass, one page for each ObserverReady. So a slow observer skips states and
-// needs no buffer. Loop thread only.
+// The observers of one job: the snapshots that they are sent, and their requests. Loop thread only.
 
 #include <cstdint>
 #include <functional>
@@ -27,6 +21,13 @@ namespace elastic::host {
 // The coordinator has no job of this id; "": it has several, or none.
 Status no_such_job(const std::string& id, const std::vector<std::string>& jobs);
 
+// What each observer has received, and what it receives next.
+//
+// Exists while the job has an observer. The nodes are copied into a table at most every
+// kRefreshDelay, and less often if that takes long, so that observers use at most one hundredth of
+// a core. Each entry has the number of its last change; an observer receives the entries that
+// changed since its last pass, one page for each ObserverReady. So a slow observer skips states and
+// needs no buffer.
 class JobObservers {
  public:
   // What the job provides. `watch_workers` requests or ends the nodes' Workers messages.
@@ -94,10 +95,7 @@ class JobObservers {
   os::EventLoop::Timer beats_timer_;
 };
 
-// The observers of one job and their requests: snapshots, stacks, and a stop at one step.
-//
-// Loop thread only.
-
+// The observers and their requests: snapshots, stacks, and a stop at one step.
 class ObserverDesk {
  public:
   // What the job provides. A request has a number, with which reply() follows, perhaps at once.

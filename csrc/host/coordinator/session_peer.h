@@ -13,14 +13,14 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
-#include "core/base/memory_budget.h"
 #include "core/session/session_wire.h"
 #include "host/auth/token_source.h"
 #include "host/base/admission.h"
+#include "host/base/framed_peer.h"
 #include "os/loop/event_loop.h"
-#include "os/net/address.h"
 #include "os/net/stream.h"
 
 namespace elastic::host {
@@ -30,37 +30,31 @@ class ObserverDesk;
 class SessionPeer;
 
 // Shared by the sessions of one coordinator.
-struct SessionContext {
-  // `on_settle`: see os::StreamGroup.
-  SessionContext(os::EventLoop* loop, Duration hello, std::size_t output_max, std::size_t total_max,
-                 std::function<void()> on_pending);
+struct SessionContext : PeerGroup {
+  SessionContext(os::EventLoop* event_loop, Duration hello, std::size_t unsent_max,
+                 std::size_t total_max, std::function<void()> on_pending = {})
+      : PeerGroup(event_loop, unsent_max, total_max, std::move(on_pending)), hello_timeout(hello) {}
 
   // Handles a message. An error ends the session, and is sent to the client.
   std::function<Status(SessionPeer* peer, session::ClientMessage& message)> on_message;
   std::function<void(SessionPeer*)> on_closed;  // removes the session
   // The client has proved that it knows a token, or has failed to: `why`.
   std::function<void(SessionPeer*)> on_secured;
-  std::function<void(SessionPeer*, const std::string& why)> on_refusal;
+  std::function<void(SessionPeer*, std::string_view why)> on_refusal;
   std::shared_ptr<TokenSource> tokens;    // null: sessions need no token
   PendingConnections* pending = nullptr;  // sessions that have not sent their hello
 
-  os::EventLoop& loop;
   const Duration hello_timeout;
-  MemoryBudget budget;  // for all buffered data
-  os::StreamGroup streams;
   session::ClientMessage message;  // reused for each message
   std::string frame;               // reused by send()
 };
 
-class SessionPeer final : public os::Stream::Handler {
+class SessionPeer final : public FramedPeer {
  public:
   // Takes a connection whose unread bytes begin with the magic or, if there are tokens, a TLS
   // handshake, and reads it at the end of the iteration. `context` outlives the peer.
   static Result<std::unique_ptr<SessionPeer>> create(SessionContext* context,
                                                      os::DetachedStream connection);
-  SessionPeer(const SessionPeer&) = delete;
-  SessionPeer& operator=(const SessionPeer&) = delete;
-  ~SessionPeer() = default;
 
   // Sent at the end of the iteration. A session that does not read is closed.
   void send(const session::ServerMessage& message);
@@ -68,34 +62,16 @@ class SessionPeer final : public os::Stream::Handler {
   // session's turn to send, or before its next message.
   void send_shared(std::shared_ptr<const std::string> frame);
   static std::shared_ptr<const std::string> shared_frame(const session::ServerMessage& message);
-  // The hello was received.
-  void accept() {
-    pending_.reset();
-    stream_.clear_deadline();
-  }
   // Sends an error as the final message, and gives the client time to read it and close.
   void finish(const Status& error);
-  void close() {
-    pending_.reset();
-    stream_.close();
-  }
   // Sends the final message of a coordinator that ends, followed by the end of the stream.
   void end(const session::ServerMessage& last);
-  // Sends at once, as far as the socket accepts it.
-  void flush() {
-    on_sending();
-    stream_.flush();
-  }
-  Duration round_trip() const { return stream_.round_trip(); }
-  bool closed() const { return !stream_.is_open(); }
 
   // A peer that acknowledges nothing for this long is disconnected.
   void set_user_timeout(Duration timeout) {
-    stream_.set_user_timeout(std::max<Duration>(timeout, std::chrono::seconds(1)));
+    stream().set_user_timeout(std::max<Duration>(timeout, std::chrono::seconds(1)));
   }
 
-  const os::SocketAddress& local() const { return local_; }
-  const os::SocketAddress& remote() const { return remote_; }
   // The addresses show that the client runs on this host.
   bool is_from_this_host() const;
 
@@ -125,26 +101,21 @@ class SessionPeer final : public os::Stream::Handler {
   std::optional<Instant> unanswered_beat;  // until the node's leave is in force
   std::size_t index = 0;                   // in the service's list
 
-  std::size_t on_bytes(std::string_view bytes) override;
   void on_sending() override;
   void on_secured() override;
-  void on_end(os::Stream::End why, int error) override;
   void on_closed() override { context_.on_closed(this); }
 
  private:
   explicit SessionPeer(SessionContext* context)
-      : context_(*context), stream_(&context->streams, this) {}
+      : FramedPeer(context, kSessionFrames), context_(*context) {}
 
-  bool take_magic(std::string_view bytes, std::size_t* used);
+  void reject(const Status& why) override;
+  void on_frame(std::string_view frame) override;
+  void on_lost(const Status& why) override;
 
   SessionContext& context_;
-  os::SocketAddress local_, remote_;
-  std::unique_ptr<PendingConnections::Ticket> pending_;  // until the hello
-  std::optional<PeerIdentity> identity_;                 // proved with a token
-  bool has_magic_ = false;
-  bool is_finishing_ = false;
+  std::optional<PeerIdentity> identity_;                    // proved with a token
   std::vector<std::shared_ptr<const std::string>> shared_;  // not written yet
-  os::Stream stream_;  // last: its handler uses the other members
 };
 
 }  // namespace elastic::host

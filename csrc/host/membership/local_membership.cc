@@ -8,10 +8,16 @@
 #include <variant>
 #include <vector>
 
-#include "core/job/job.h"
-#include "host/base/admission.h"
 #include "os/base/process.h"
 #include "os/loop/clock.h"
+
+// Theory of operation. A statement of the node is an event of the machine; the machine's answers
+// are queued and delivered in the loop's next iteration, in order, so the agent is never called
+// from inside its own call.
+//
+// The node is in this process and sends no heartbeats: one is made before each Tick, so that the
+// only node is never lost. The machine's timers run only while the node waits for a round, which a
+// restart may delay (restart_backoff): an agent whose workers run sleeps.
 
 namespace elastic::host {
 namespace {
@@ -21,7 +27,15 @@ constexpr std::size_t kPendingPeersMax = 16;
 constexpr std::size_t kObserverBytesMax = 4 << 20;
 constexpr Duration kHelloTimeout = std::chrono::seconds(5);
 
+JobSettings for_one_node(JobSettings settings) {
+  settings.min_nodes = settings.max_nodes = 1;
+  settings.static_ranks = false;
+  return settings;
+}
+
 }  // namespace
+
+// ---- The observers.
 
 Result<std::unique_ptr<LocalObservers>> LocalObservers::open(os::EventLoop* loop,
                                                              const std::string& path,
@@ -70,7 +84,7 @@ void LocalObservers::adopt(os::UniqueFd connection) {
   if (peers_.size() >= kPeersMax) return;
   if (sessions_ == nullptr) {
     sessions_ = std::make_unique<SessionContext>(&loop_, kHelloTimeout, kObserverBytesMax,
-                                                 2 * kObserverBytesMax, nullptr);
+                                                 2 * kObserverBytesMax);
     sessions_->on_message = [this](SessionPeer* peer, session::ClientMessage& message) {
       return on_message(peer, message);
     };
@@ -86,7 +100,7 @@ void LocalObservers::adopt(os::UniqueFd connection) {
 Status LocalObservers::on_message(SessionPeer* peer, const session::ClientMessage& message) {
   if (peer->observed != nullptr) return peer->observed->on_message(peer, message);
   if (const auto* hello = std::get_if<session::ClientHello>(&message)) return greet(peer, *hello);
-  return {StatusCode::kPeerViolation, "the first message of a session must be a hello"};
+  return {StatusCode::kPeerViolation, kSessionFrames.no_greeting};
 }
 
 Status LocalObservers::greet(SessionPeer* peer, const session::ClientHello& hello) {
@@ -98,7 +112,7 @@ Status LocalObservers::greet(SessionPeer* peer, const session::ClientHello& hell
   }
   peer->peer_version = hello.version;
   peer->is_observer = true;
-  peer->accept();
+  peer->greeted();
   peer->send(session::ServerHello{.incarnation = incarnation_, .time = loop_.read_clock()});
   desk_.add(peer, *hello.observer);
   return {};
@@ -112,23 +126,7 @@ void LocalObservers::remove(SessionPeer* peer) {
   peers_.pop_back();
 }
 
-// Theory of operation. A statement of the node is an event of the machine; the machine's answers
-// are queued and delivered in the loop's next iteration, in order, so the agent is never called
-// from inside its own call.
-//
-// The node is in this process and sends no heartbeats: one is made before each Tick, so that the
-// only node is never lost. The machine's timers run only while the node waits for a round, which a
-// restart may delay (restart_backoff): an agent whose workers run sleeps.
-
-namespace {
-
-JobSettings for_one_node(JobSettings settings) {
-  settings.min_nodes = settings.max_nodes = 1;
-  settings.static_ranks = false;
-  return settings;
-}
-
-}  // namespace
+// ---- The job.
 
 LocalMembership::LocalMembership(os::EventLoop* loop, Options options, Sink sink)
     : loop_(loop),

@@ -1,15 +1,11 @@
 #pragma once
 
-// The observers of a job with one node: their sessions at a Unix-domain socket of this host.
-//
-// It serves what a coordinator serves observers, and no nodes. Until the first of them connects it
-// is a listening socket only. Loop thread only.
+// A job with one node: its coordinator, core::Job in the agent's process, without a network.
+// Observers connect to a Unix-domain socket, if there is one. Loop thread only.
 
-#include <cstddef>
 #include <deque>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -26,6 +22,8 @@
 
 namespace elastic::host {
 
+// The sessions of the observers at the socket. It serves what a coordinator serves observers, and
+// no nodes. Until the first of them connects it is a listening socket only.
 class LocalObservers final : public os::EventLoop::FdHandler {
  public:
   // `loop` and `desk` outlive it.
@@ -59,11 +57,6 @@ class LocalObservers final : public os::EventLoop::FdHandler {
   os::EventLoop::Timer pause_;  // armed: no descriptor is free for a connection
   os::EventLoop::Watch watch_;
 };
-
-// The coordinator of a job with one node: core::Job runs in the agent's process, without a network.
-// Observers connect to a Unix-domain socket, if there is one.
-//
-// Loop thread only.
 
 class LocalMembership final : public Membership {
  public:

@@ -4,12 +4,10 @@
 #include <mutex>
 #include <utility>
 #include <variant>
-#include <vector>
 
-#include "core/base/memory_budget.h"
 #include "core/session/session_connection.h"
 #include "core/session/session_wire.h"
-#include "host/base/admission.h"
+#include "host/base/framed_peer.h"
 #include "host/membership/session_link.h"
 #include "os/base/process.h"
 #include "os/loop/thread.h"
@@ -39,9 +37,8 @@ class Observer::Impl {
       : options_(std::move(options)),
         changed_(std::move(changed)),
         thread_(std::move(thread)),
-        budget_(2 * kUnsentBytesMax),
-        streams_(&thread_->loop(), &budget_,
-                 {.output_bytes_max = kUnsentBytesMax, .kept_bytes = host::kKeptBytes}),
+        group_(std::make_shared<host::PeerGroup>(&thread_->loop(), kUnsentBytesMax,
+                                                 2 * kUnsentBytesMax)),
         silence_timer_(&thread_->loop(), [this] {
           const bool is_local = !options_.socket_path.empty();
           fail({StatusCode::kUnavailable,
@@ -86,8 +83,7 @@ class Observer::Impl {
   const std::unique_ptr<os::LoopThread> thread_;
 
   // Loop thread only.
-  MemoryBudget budget_;
-  os::StreamGroup streams_;
+  const std::shared_ptr<host::PeerGroup> group_;
   std::unique_ptr<host::SessionAttempt> attempt_;
   std::unique_ptr<host::SessionLink> link_;
   os::EventLoop::Timer silence_timer_;
@@ -146,11 +142,10 @@ bool Observer::Impl::try_next_address() {
   return true;
 }
 
-// Destroys both after their callback has returned.
 void Observer::Impl::close() {
   if (link_ != nullptr) link_->close();
-  thread_->loop().defer([link = std::shared_ptr<host::SessionLink>(std::move(link_)),
-                         attempt = std::shared_ptr<host::SessionAttempt>(std::move(attempt_))] {});
+  retire(group_, std::move(link_));
+  retire(group_, std::move(attempt_));
 }
 
 // The process at the endpoint does not coordinate the job, and knows which one does.
@@ -171,7 +166,7 @@ void Observer::Impl::connect(const std::string& name, std::uint16_t port, bool i
   using Failure = host::SessionAttempt::Failure;
   silence_timer_.arm(add_saturating(thread_->loop().now(), options_.connect_timeout + kSilenceMax));
   attempt_ = std::make_unique<host::SessionAttempt>(
-      &thread_->loop(), &streams_,
+      group_.get(),
       host::SessionAttempt::Options{.host = name,
                                     .port = port,
                                     .limit = options_.connect_timeout,
@@ -190,7 +185,7 @@ void Observer::Impl::connect(const std::string& name, std::uint16_t port, bool i
 void Observer::Impl::connected(
     std::variant<os::DetachedStream, host::SessionAttempt::Failure> outcome) {
   if (is_at_endpoint_) tried_ = attempt_->peer();
-  thread_->loop().defer([done = std::shared_ptr<host::SessionAttempt>(std::move(attempt_))] {});
+  retire(group_, std::move(attempt_));
   if (auto* failure = std::get_if<host::SessionAttempt::Failure>(&outcome)) {
     return fail(failure->why);
   }
@@ -199,7 +194,7 @@ void Observer::Impl::connected(
 
 void Observer::Impl::open_session(os::DetachedStream connection) {
   auto link = host::SessionLink::open(
-      &streams_, std::move(connection),
+      group_.get(), std::move(connection),
       {.on_message = [this](const session::ServerMessage& message) { on_message(message); },
        .on_lost = [this](const Status& why) { fail(why); }});
   if (!link.ok()) return fail(link.status());

@@ -7,7 +7,6 @@
 #include "host/base/admission.h"
 #include "os/base/process.h"
 #include "os/net/address.h"
-#include "os/net/dialer.h"
 
 // Theory of operation. Every callback becomes an event of the machine, whose actions are executed
 // at once, in order. Messages are handled one by one, so that the node has received each of them
@@ -107,7 +106,7 @@ Session::Session(os::EventLoop* loop, const RendezvousOptions& options, const st
                  feed(Machine::CoordinatorExpired{reason, exit_code});
                }}),
       route_(endpoints_.size()),
-      connections_(std::make_shared<Connections>(loop)),
+      connections_(std::make_shared<PeerGroup>(loop, kUnsentBytesMax, 2 * kUnsentBytesMax)),
       caller_(loop, endpoints_, run_id,
               {.met = [this](const auto& other) { voter_.feed(succession::Met{other}); },
                .all_are_here = [this] { voter_.feed(succession::EndpointsAreHere{}); }}),
@@ -116,10 +115,6 @@ Session::Session(os::EventLoop* loop, const RendezvousOptions& options, const st
   const bool has_voters = SessionVoter::is_enabled(options) && options.backend == nullptr;
   if (has_voters) machine_.set_override_timeout(options.override_timeout);
 }
-
-Session::Connections::Connections(os::EventLoop* loop)
-    : budget(2 * kUnsentBytesMax),
-      streams(loop, &budget, {.output_bytes_max = kUnsentBytesMax, .kept_bytes = kKeptBytes}) {}
 
 Session::~Session() {
   // The final messages are sent first, so that a node that leaves does not look like a crashed one.
@@ -208,7 +203,7 @@ void Session::execute(Machine::Action& action) {
   } else if (const auto* disconnect = std::get_if<Machine::Disconnect>(&action)) {
     if (disconnect->is_loss) voter_.session_closed(machine_.settings(), link_->round_trip());
     link_->close();
-    retire(std::move(link_));
+    retire(connections_, std::move(link_));
   } else if (std::holds_alternative<Machine::CancelAttempt>(action)) {
     attempt_.reset();
   } else if (const auto* hello = std::get_if<Machine::SendHello>(&action)) {
@@ -261,7 +256,7 @@ void Session::start_attempt(const Machine::Connect& connect) {
   // The coordinator may have moved to this process since.
   if (!moved && !hosting_.is_serving()) last_good = route_.last_good();
   attempt_ = std::make_unique<SessionAttempt>(
-      loop_, &connections_->streams,
+      connections_.get(),
       SessionAttempt::Options{.host = moved ? moved->host() : endpoint.host,
                               .port = moved ? moved->port() : endpoint.port,
                               .last_good = last_good,
@@ -290,7 +285,7 @@ void Session::start_attempt(const Machine::Connect& connect) {
 
 void Session::attempt_done(std::variant<os::DetachedStream, SessionAttempt::Failure> outcome) {
   const std::string peer = attempt_->peer();
-  retire(std::move(attempt_));
+  retire(connections_, std::move(attempt_));
   if (auto* failure = std::get_if<SessionAttempt::Failure>(&outcome)) {
     route_.failed(peer, failure->why.code() == StatusCode::kPeerViolation);
     // Nothing listens there, or something else does: the record is old.
@@ -310,7 +305,7 @@ void Session::attempt_done(std::variant<os::DetachedStream, SessionAttempt::Fail
 
 void Session::install(os::DetachedStream connection) {
   const os::SocketAddress peer = os::peer_end(connection.fd.get());
-  auto link = SessionLink::open(&connections_->streams, std::move(connection),
+  auto link = SessionLink::open(connections_.get(), std::move(connection),
                                 {.on_message = [this](const auto& message) { on_message(message); },
                                  .on_lost = [this](const Status& why) { on_lost(why); }});
   if (!link.ok()) {
@@ -345,7 +340,7 @@ void Session::stand_by() {
 
 void Session::on_lost(const Status& why) {
   voter_.session_closed(machine_.settings(), link_->round_trip());
-  retire(std::move(link_));
+  retire(connections_, std::move(link_));
   feed(Machine::ConnectionLost{why});
 }
 
@@ -498,12 +493,12 @@ void Session::deliver(const core::RendezvousAction& action) {
 
 std::string Session::published_address() const {
   if (!local_address_.empty()) return local_address_;
-  if (!link_->is_loopback() || is_loopback_name(options_.endpoint_host)) {
-    return link_->local_address();
+  if (!link_->local().is_loopback() || is_loopback_name(options_.endpoint_host)) {
+    return link_->local().host();
   }
   // The endpoint is on this host, and its name resolves to another address on other hosts.
   const std::string primary = os::primary_address();
-  return primary.empty() ? link_->local_address() : primary;
+  return primary.empty() ? link_->local().host() : primary;
 }
 
 std::string Session::coordinator_address() const {

@@ -11,12 +11,10 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
 
-#include "core/base/memory_budget.h"
 #include "core/session/session_connection.h"
 #include "core/session/session_machine.h"
 #include "core/session/session_wire.h"
@@ -82,26 +80,6 @@ class Session final : public Membership {
   std::string published_address() const;
   std::string coordinator_address() const;
   void note_host(const session::ServerHello& hello);
-  // Shared by all connections of the session.
-  struct Connections {
-    explicit Connections(os::EventLoop* loop);
-    MemoryBudget budget;
-    os::StreamGroup streams;
-  };
-
-  // Destroys an object that is calling this one, after it has returned.
-  template <typename T>
-  void retire(std::unique_ptr<T> object) {
-    if (object == nullptr) return;
-    // The session may be destroyed in the same iteration, so its connections' buffers stay until
-    // then.
-    struct Retired {
-      std::shared_ptr<Connections> connections;
-      std::shared_ptr<T> object;  // destroyed first
-    };
-    loop_->defer([retired = Retired{connections_, std::move(object)}] {});
-  }
-
   // Constant after construction.
   os::EventLoop* const loop_;
   const RendezvousOptions options_;
@@ -124,7 +102,7 @@ class Session final : public Membership {
   std::string host_job_noted_;
   std::unique_ptr<os::NameLookup> local_lookup_;
   std::unique_ptr<os::NameLookup> witness_lookup_;
-  const std::shared_ptr<Connections> connections_;
+  const std::shared_ptr<PeerGroup> connections_;
   EndpointCaller caller_;
   std::unique_ptr<SessionAttempt> attempt_;
   std::unique_ptr<SessionLink> link_;

@@ -1,11 +1,9 @@
 #include "host/membership/session_link.h"
 
 #include <algorithm>
-#include <chrono>
 #include <utility>
 
 #include "elastic/agent.h"
-#include "os/net/dialer.h"
 
 // Theory of operation. The server is identified (core/session/identification.h). With a token the
 // TLS handshake follows; nothing else is ever sent in clear then.
@@ -17,16 +15,17 @@ Status silence_of(const std::string& peer) {
   return {StatusCode::kUnavailable, peer + " accepted the connection but sent no handshake"};
 }
 
+constexpr std::size_t kCallBytesMax = 1 << 20;
+
 }  // namespace
 
-SessionAttempt::SessionAttempt(os::EventLoop* loop, os::StreamGroup* group, Options options,
-                               Sink sink)
-    : loop_(loop),
+SessionAttempt::SessionAttempt(PeerGroup* group, Options options, Sink sink)
+    : loop_(&group->loop),
       options_(std::move(options)),
       sink_(std::move(sink)),
       identification_(options_.tokens != nullptr),
-      timer_(loop, [this] { on_timer(); }),
-      stream_(group, this) {
+      timer_(loop_, [this] { on_timer(); }),
+      stream_(&group->streams, this) {
   timer_.arm(loop_->now());
 }
 
@@ -188,70 +187,36 @@ void SessionAttempt::finish(std::variant<os::DetachedStream, Failure> outcome) {
   sink_.done(std::move(outcome));
 }
 
-namespace {
+// ---- The session.
 
-Status end_status(os::Stream::End why, int error) {
-  switch (why) {
-    case os::Stream::End::kBroken:
-      return os::connection_error("the connection to the coordinator broke", error);
-    case os::Stream::End::kOutputLimit:
-    case os::Stream::End::kMemoryLimit:
-      return {StatusCode::kUnavailable, "the coordinator does not read"};
-    default: return {StatusCode::kUnavailable, "the coordinator closed the connection"};
-  }
-}
-
-}  // namespace
-
-Result<std::unique_ptr<SessionLink>> SessionLink::open(os::StreamGroup* group,
+Result<std::unique_ptr<SessionLink>> SessionLink::open(PeerGroup* group,
                                                        os::DetachedStream connection, Sink sink) {
   std::unique_ptr<SessionLink> link(new SessionLink(group, std::move(sink)));
-  if (Status status = link->stream_.start(std::move(connection)); !status.ok()) return status;
-  const os::SocketAddress local = link->stream_.local();
-  link->local_address_ = local.host();
-  link->is_loopback_ = local.is_loopback();
+  if (Status status = link->connect(std::move(connection)); !status.ok()) return status;
+  link->greeted();  // a coordinator's first message may be a long one
   return link;
 }
 
 void SessionLink::send(const session::ClientMessage& message) {
   std::string bytes;
-  if (!std::exchange(was_hello_sent_, true)) bytes.append(session::kMagic);
   session::append(&bytes, message);
-  stream_.write(bytes);
+  write(bytes);
 }
 
-std::size_t SessionLink::on_bytes(std::string_view bytes) {
-  std::size_t used = 0;
-  while (stream_.is_open()) {
-    session::ServerMessage message;
-    const session::DecodeResult result =
-        session::decode(bytes.substr(used), &message, peer_version_);
-    if (result.status == session::DecodeStatus::kNeedMore) break;
-    if (result.status == session::DecodeStatus::kViolation) {
-      close();
-      sink_.on_lost(Status(StatusCode::kPeerViolation, std::string(result.error.message())));
-      break;
-    }
-    used += result.bytes;
-    if (result.status == session::DecodeStatus::kSkipped) continue;
-    if (const auto* hello = std::get_if<session::ServerHello>(&message)) {
-      peer_version_ = hello->version;
-    }
-    sink_.on_message(message);
+void SessionLink::on_frame(std::string_view frame) {
+  session::ServerMessage message;
+  const session::DecodeResult decoded = session::decode(frame, &message, peer_version_);
+  if (!decoded.error.ok()) {
+    return reject(Status(StatusCode::kPeerViolation, std::string(decoded.error.message())));
   }
-  return used;
+  if (decoded.status != session::DecodeStatus::kMessage) return;
+  if (const auto* hello = std::get_if<session::ServerHello>(&message)) {
+    peer_version_ = hello->version;
+  }
+  sink_.on_message(message);
 }
 
-void SessionLink::on_end(os::Stream::End why, int error) { sink_.on_lost(end_status(why, error)); }
-
-namespace {
-
-constexpr std::size_t kCallBytesMax = 1 << 20;
-
-}  // namespace
-
-EndpointCaller::Streams::Streams(os::EventLoop* loop)
-    : budget(2 * kCallBytesMax), group(loop, &budget, {.output_bytes_max = kCallBytesMax}) {}
+// ---- Announcements.
 
 EndpointCaller::EndpointCaller(os::EventLoop* loop, std::vector<Endpoint> endpoints,
                                std::string job_id, Sink sink, Duration call_timeout)
@@ -259,7 +224,7 @@ EndpointCaller::EndpointCaller(os::EventLoop* loop, std::vector<Endpoint> endpoi
       job_id_(std::move(job_id)),
       sink_(std::move(sink)),
       call_timeout_(call_timeout),
-      streams_(std::make_shared<Streams>(loop)) {
+      group_(std::make_shared<PeerGroup>(loop, kCallBytesMax, 2 * kCallBytesMax)) {
   for (Endpoint& one : endpoints) {
     auto call = std::make_unique<Call>();
     call->endpoint = std::move(one);
@@ -281,7 +246,7 @@ void EndpointCaller::announce(const succession::Incumbent& incumbent,
     if (call->attempt != nullptr || call->link != nullptr) continue;
     call->timeout->arm(loop_->now() + call_timeout_);
     call->attempt = std::make_unique<SessionAttempt>(
-        loop_, &streams_->group,
+        group_.get(),
         SessionAttempt::Options{.host = call->endpoint.host,
                                 .port = call->endpoint.port,
                                 .limit = call_timeout_,
@@ -313,7 +278,7 @@ void EndpointCaller::connected(Call* call,
                                std::variant<os::DetachedStream, SessionAttempt::Failure> outcome) {
   if (!std::holds_alternative<os::DetachedStream>(outcome)) return end(call);
   auto link = SessionLink::open(
-      &streams_->group, std::get<os::DetachedStream>(std::move(outcome)),
+      group_.get(), std::get<os::DetachedStream>(std::move(outcome)),
       {.on_message = [this, call](const auto& message) { replied(call, message); },
        .on_lost = [this, call](const Status&) { end(call); }});
   if (!link.ok()) return end(call);
@@ -341,14 +306,8 @@ void EndpointCaller::replied(Call* call, const session::ServerMessage& message) 
 void EndpointCaller::end(Call* call) {
   call->timeout->disarm();
   if (call->link != nullptr) call->link->close();
-  struct Retired {
-    std::shared_ptr<Streams> streams;
-    std::shared_ptr<SessionAttempt> attempt;  // destroyed before the streams, as the link
-    std::shared_ptr<SessionLink> link;
-  };
-  Retired retired{streams_, std::move(call->attempt), std::move(call->link)};
-  if (retired.attempt == nullptr && retired.link == nullptr) return;
-  loop_->defer([all = std::move(retired)] {});
+  retire(group_, std::move(call->attempt));
+  retire(group_, std::move(call->link));
 }
 
 }  // namespace elastic::host

@@ -1,8 +1,7 @@
 #pragma once
 
-// One attempt to find a coordinator: resolves the endpoint, connects, and identifies the server.
-//
-// Loop thread only.
+// A client's connections with coordinators: the attempt to find one, the session with it, and the
+// announcement of another one. Loop thread only.
 
 #include <chrono>
 #include <cstddef>
@@ -17,13 +16,13 @@
 #include <variant>
 #include <vector>
 
-#include "core/base/memory_budget.h"
 #include "core/session/identification.h"
 #include "core/session/session_machine.h"
 #include "core/session/session_wire.h"
 #include "elastic/rendezvous_options.h"
 #include "elastic/status.h"
 #include "host/auth/token_source.h"
+#include "host/base/framed_peer.h"
 #include "os/loop/event_loop.h"
 #include "os/net/address.h"
 #include "os/net/dialer.h"
@@ -31,6 +30,7 @@
 
 namespace elastic::host {
 
+// One attempt to find a coordinator: resolves the endpoint, connects, and identifies the server.
 class SessionAttempt final : public os::Stream::Handler {
  public:
   using Failure = core::SessionMachine::AttemptFailed;
@@ -59,8 +59,8 @@ class SessionAttempt final : public os::Stream::Handler {
     std::function<void(std::variant<os::DetachedStream, Failure>)> done;
   };
 
-  // `loop` and `group` outlive the attempt.
-  SessionAttempt(os::EventLoop* loop, os::StreamGroup* group, Options options, Sink sink);
+  // `group` outlives the attempt.
+  SessionAttempt(PeerGroup* group, Options options, Sink sink);
   SessionAttempt(const SessionAttempt&) = delete;
   SessionAttempt& operator=(const SessionAttempt&) = delete;
   ~SessionAttempt() = default;
@@ -100,11 +100,9 @@ class SessionAttempt final : public os::Stream::Handler {
   os::Stream stream_;  // last: its handler uses the other members
 };
 
-// One connection with a coordinator, from the hello on: frames out, messages in.
-//
-// Loop thread only. The messages of one iteration are sent in one segment at its end.
-
-class SessionLink final : public os::Stream::Handler {
+// One connection with a coordinator, from the hello on: frames out, messages in. The messages of
+// one iteration are sent in one segment at its end.
+class SessionLink final : public FramedPeer {
  public:
   // Both are called from the loop; they may close() the link and must not destroy it.
   struct Sink {
@@ -114,45 +112,27 @@ class SessionLink final : public os::Stream::Handler {
   };
 
   // `connection`: to a coordinator that has identified itself. `group` outlives the link.
-  static Result<std::unique_ptr<SessionLink>> open(os::StreamGroup* group,
-                                                   os::DetachedStream connection, Sink sink);
-  SessionLink(const SessionLink&) = delete;
-  SessionLink& operator=(const SessionLink&) = delete;
-  ~SessionLink() = default;
+  static Result<std::unique_ptr<SessionLink>> open(PeerGroup* group, os::DetachedStream connection,
+                                                   Sink sink);
 
+  // The first message is the hello.
   void send(const session::ClientMessage& message);
-  // Sends at once as much as the socket accepts; the rest follows when it is writable. A broken
-  // connection is reported later.
-  void flush() { stream_.flush(); }
-  void close() { stream_.close(); }
-  // The local end, as a numeric address.
-  const std::string& local_address() const { return local_address_; }
-  bool is_loopback() const { return is_loopback_; }
-  // Zero: unknown, or the connection has ended.
-  Duration round_trip() const {
-    return stream_.is_open() ? stream_.round_trip() : Duration::zero();
-  }
-
-  std::size_t on_bytes(std::string_view bytes) override;
-  void on_end(os::Stream::End why, int error) override;
 
  private:
-  SessionLink(os::StreamGroup* group, Sink sink) : sink_(std::move(sink)), stream_(group, this) {}
+  SessionLink(PeerGroup* group, Sink sink)
+      : FramedPeer(group, kSessionFrames), sink_(std::move(sink)) {}
+  void on_frame(std::string_view frame) override;
+  void on_lost(const Status& why) override { sink_.on_lost(why); }
 
   const Sink sink_;
-  std::string local_address_;
-  bool is_loopback_ = false;
-  bool was_hello_sent_ = false;
   std::uint16_t peer_version_ = session::kVersion;
-  os::Stream stream_;  // last: its handler uses the other members
 };
 
 // Announces the elected coordinator of this process at the endpoints of its job (R8): nodes that
 // start later look there, and a process that was started there may have begun the job again.
 //
 // One connection to each endpoint at a time, as a session that begins with the announcement. The
-// addresses of a name take turns. Loop thread only.
-
+// addresses of a name take turns.
 class EndpointCaller {
  public:
   struct Sink {
@@ -177,12 +157,6 @@ class EndpointCaller {
   void announce(const succession::Incumbent& incumbent, std::shared_ptr<TokenSource> tokens);
 
  private:
-  // Outlives the connections that are destroyed after a callback of theirs has returned.
-  struct Streams {
-    explicit Streams(os::EventLoop* loop);
-    MemoryBudget budget;
-    os::StreamGroup group;
-  };
   struct Call {
     Endpoint endpoint;
     std::size_t turn = 0;        // of the name's addresses
@@ -204,7 +178,7 @@ class EndpointCaller {
   const std::string job_id_;
   const Sink sink_;
   const Duration call_timeout_;
-  const std::shared_ptr<Streams> streams_;
+  const std::shared_ptr<PeerGroup> group_;
   succession::Incumbent incumbent_;
   std::vector<std::unique_ptr<Call>> calls_;
 };

@@ -4,7 +4,6 @@
 #include <chrono>
 #include <utility>
 
-#include "core/store/wire.h"
 #include "os/loop/clock.h"
 
 namespace elastic::host {
@@ -49,6 +48,20 @@ Status check_request(std::size_t size) {
   if (size <= kLimits.frame_bytes_max) return {};
   return too_large("the request", size, kLimits.frame_bytes_max);
 }
+
+// How long a server may take to confirm CANCEL_WAIT after the deadline. A call overruns its
+// deadline by at most this; if the server takes longer, the next call opens a new connection.
+constexpr Duration kCancelGrace = std::chrono::milliseconds(100);
+
+// One value. With APPEND, values may grow beyond the size of one request, up to the server's
+// memory.
+constexpr std::uint64_t kValueBytesMax = std::uint64_t{4} << 30;
+
+// Memory for a value is allocated as its bytes arrive, in steps that begin at this size and double.
+constexpr std::size_t kFirstStepBytes = 256 << 10;
+
+// A request buffer that grew beyond this is not kept.
+constexpr std::size_t kRequestBytesKept = 64 << 10;
 
 }  // namespace
 
@@ -103,24 +116,6 @@ Status check_bounds(StoreItems items) {
   }
   return status.ok() ? check_request(size) : status;
 }
-
-namespace {
-
-// How long a server may take to confirm CANCEL_WAIT after the deadline. A call overruns its
-// deadline by at most this; if the server takes longer, the next call opens a new connection.
-constexpr Duration kCancelGrace = std::chrono::milliseconds(100);
-
-// One value. With APPEND, values may grow beyond the size of one request, up to the server's
-// memory.
-constexpr std::uint64_t kValueBytesMax = std::uint64_t{4} << 30;
-
-// Memory for a value is allocated as its bytes arrive, in steps that begin at this size and double.
-constexpr std::size_t kFirstStepBytes = 256 << 10;
-
-// A request buffer that grew beyond this is not kept.
-constexpr std::size_t kRequestBytesKept = 64 << 10;
-
-}  // namespace
 
 Result<std::unique_ptr<ClientConnection>> ClientConnection::open(
     std::span<const os::SocketAddress> addresses, std::uint32_t nonce,

@@ -1,7 +1,7 @@
 #pragma once
 
-// The arguments of a StoreClient call: its keys, their names on the wire and in messages, and the
-// protocol's limits. Pure.
+// What a StoreClient call sends and receives: its arguments within the protocol's limits, and one
+// connection to the server.
 
 #include <array>
 #include <cstddef>
@@ -14,10 +14,11 @@
 
 #include "core/store/wire.h"
 #include "elastic/status.h"
-#include "elastic/time.h"
 #include "os/net/stream_socket.h"
 
 namespace elastic::host {
+
+// ---- The arguments: keys, their names on the wire and in messages, and limits.
 
 // A view of zero, one or many keys; the strings outlive it.
 class StoreKeys {
@@ -54,12 +55,10 @@ Status check_bounds(const StoreKeys& keys);
 Status check_bounds(std::string_view key, std::string_view value, std::string_view expected = {});
 Status check_bounds(StoreItems items);
 
-// One connection of a StoreClient to a TCPStore server: sends requests and reads replies, each
-// within limits.
+// One connection to a TCPStore server: sends requests and reads replies, each within limits.
 //
 // One thread at a time. A connection is idle when every outstanding reply has been read; only then
 // may another call use it. After an error it never becomes idle again.
-
 class ClientConnection {
  public:
   // Connects to one of `addresses` and performs the handshake: VALIDATE, and a PING that must

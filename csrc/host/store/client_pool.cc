@@ -7,8 +7,6 @@
 
 #include "core/base/random.h"
 #include "core/base/text.h"
-#include "host/store/client_connection.h"
-#include "os/base/process.h"
 #include "os/loop/clock.h"
 
 // Theory of operation. The server handles the requests of one connection in order, but requests of

@@ -7,7 +7,6 @@
 // be called (the mutex may have been held by a thread that does not exist there).
 
 #include <condition_variable>
-#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <optional>

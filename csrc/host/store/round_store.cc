@@ -2,8 +2,6 @@
 
 #include <utility>
 
-#include "host/base/admission.h"
-
 // Theory of operation. There are up to three kinds of open ports: the one for the next round, the
 // one that the current round uses, and those of earlier rounds, which close a second after the last
 // worker of their round has ended, so that other clients can finish reading.

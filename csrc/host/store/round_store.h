@@ -1,11 +1,7 @@
 #pragma once
 
-// The workers' store of each round that this node may have to host.
-//
-// A port is bound before the node joins a round, so that the round's record can contain it; it is
-// used if this node becomes rank 0. Each round has a new, empty store.
-//
-// Loop thread only.
+// The workers' store of each round: hosting it, and whether this node's workers can reach it. Loop
+// thread only.
 
 #include <cstdint>
 #include <deque>
@@ -39,6 +35,10 @@ struct RoundStoreOptions {
   std::function<void(std::string_view)> log = {};
 };
 
+// The stores that this node may have to host.
+//
+// A port is bound before the node joins a round, so that the round's record can contain it; it is
+// used if this node becomes rank 0. Each round has a new, empty store.
 class RoundStore {
  public:
   // `loop` outlives the store.
@@ -91,9 +91,6 @@ class RoundStore {
 };
 
 // Tests whether the workers of this node can reach the store of their round.
-//
-// Loop thread only.
-
 class ReachProbe {
  public:
   // `why`: the last error, one clause.

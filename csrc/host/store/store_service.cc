@@ -6,16 +6,21 @@
 #include <utility>
 
 #include "core/session/session_wire.h"
-#include "elastic/store_server.h"
-#include "host/base/admission.h"
 #include "host/base/service_thread.h"
 #include "os/base/process.h"
 #include "os/loop/thread.h"
 
-// Theory of operation. The requests of a turn are executed directly on the stream's bytes, and the
+// Theory of operation. The service owns the listening socket and the connections; each connection
+// handles its own requests. Those of a turn are executed directly on the stream's bytes, and the
 // replies are appended to the stream's turn output. Messages to other connections, whose waits a
-// request has ended, are written to their streams and sent when all handlers of the iteration have
-// returned, so that several messages to one client share a segment (os/net/stream.cc).
+// request has ended, are written to their streams. The pending work of the streams (these messages,
+// requests that were held back, removal) is done when all handlers of the iteration have returned,
+// so that several messages to one client share a segment (os/net/stream.cc).
+//
+// If no descriptor is left for clients, the oldest connection that has not sent VALIDATE is closed
+// for a new one. If there is none, the listener pauses and connections wait in the kernel's queue.
+// It resumes when a connection closes, and also after a pause, because descriptors may be freed
+// elsewhere in the process.
 
 namespace elastic::host {
 namespace {
@@ -26,6 +31,15 @@ constexpr std::size_t kUnsentPauseBytes = 256 << 10;
 constexpr std::size_t kFencedBytesMax = 4 << 10;
 // The workers of one host may all connect before the first one has sent VALIDATE.
 constexpr std::size_t kPendingPerAddressMin = 64;
+
+// Connections accepted in one iteration: a flood of new workers must not delay connected ones.
+constexpr int kAcceptsPerTurn = 64;
+// More than most kernels queue (net.core.somaxconn).
+constexpr int kQueueMax = 65536;
+// The approximate memory of a connection without its buffers, including its slot in the loop.
+constexpr std::size_t kConnectionBytes = 256;
+// Descriptors for which the process has room from the start: enough for some thousand nodes.
+constexpr std::size_t kRoomForConnections = 16384;
 
 }  // namespace
 
@@ -45,6 +59,8 @@ std::size_t pending_per_address(const StoreLimits& limits) {
   const std::size_t possible = std::min(limits.connections_max, os::descriptor_limit());
   return std::max(kPendingPerAddressMin, possible / 4);
 }
+
+// ---- One client.
 
 Result<std::unique_ptr<StorePeer>> StorePeer::create(StoreContext* context, os::UniqueFd fd,
                                                      const os::SocketAddress& remote) {
@@ -165,28 +181,7 @@ void StorePeer::reject() {
   stream_.close();
 }
 
-// Theory of operation. The service owns the listening socket and the connections; each connection
-// handles its own requests (store_service.cc). The pending work of the streams (sending wake-ups,
-// requests that were held back, removal) is done at the end of an iteration, after all descriptors
-// (os/net/stream.cc).
-//
-// If no descriptor is left for clients, the oldest connection that has not sent VALIDATE is closed
-// for a new one. If there is none, the listener pauses and connections wait in the kernel's queue.
-// It resumes when a connection closes, and also after a pause, because descriptors may be freed
-// elsewhere in the process.
-
-namespace {
-
-// Connections accepted in one iteration: a flood of new workers must not delay connected ones.
-constexpr int kAcceptsPerTurn = 64;
-// More than most kernels queue (net.core.somaxconn).
-constexpr int kQueueMax = 65536;
-// The approximate memory of a connection without its buffers, including its slot in the loop.
-constexpr std::size_t kConnectionBytes = 256;
-// Descriptors for which the process has room from the start: enough for some thousand nodes.
-constexpr std::size_t kRoomForConnections = 16384;
-
-}  // namespace
+// ---- The service.
 
 Result<std::unique_ptr<StoreService>> StoreService::open(os::EventLoop* loop,
                                                          const StoreServerOptions& options) {

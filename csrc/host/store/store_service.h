@@ -1,9 +1,9 @@
 #pragma once
 
-// One client of a store server: bytes from its socket to the table, replies back.
+// A key-value store behind a listening socket, on the loop of its owner.
 //
-// Loop thread only. A connection never destroys itself: at the end of the iteration in which its
-// stream closed, it asks the service, which owns it, to remove it.
+// StoreServer runs it on a separate thread; an agent opens one for each round on its own loop. Loop
+// thread only.
 
 #include <atomic>
 #include <cstddef>
@@ -83,6 +83,9 @@ struct StoreContext {
 // The limit of pending connections of one address (StoreLimits::pending_per_address_max).
 std::size_t pending_per_address(const StoreLimits& limits);
 
+// One client: bytes from its socket to the table, replies back. It never destroys itself: at the
+// end of the iteration in which its stream closed, it asks the service, which owns it, to remove
+// it.
 class StorePeer final : public os::Stream::Handler, public StoreTable::Waiter {
  public:
   // `context` outlives the connection.
@@ -120,11 +123,6 @@ class StorePeer final : public os::Stream::Handler, public StoreTable::Waiter {
   wire::RequestDecoder decoder_;
   os::Stream stream_;  // declared last: destroyed before the members that its handler uses
 };
-
-// A key-value store behind a listening socket, on the loop of its owner.
-//
-// StoreServer runs it on a separate thread; an agent opens one for each round on its own loop. Loop
-// thread only.
 
 class StoreService final : private os::EventLoop::FdHandler {
  public:

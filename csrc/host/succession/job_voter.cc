@@ -8,6 +8,15 @@
 #include "os/base/process.h"
 
 namespace elastic::host {
+namespace {
+
+VoterLinkLimits limits_of(const JobVoter::Options& options) {
+  VoterLinkLimits limits;
+  limits.silence_max = options.node_timeout;
+  return limits;
+}
+
+}  // namespace
 
 JobSuccession::JobSuccession(os::EventLoop* loop, Sink sink)
     : loop_(*loop), sink_(std::move(sink)), timer_(loop, [this] { feed(succession::Tick{}); }) {}
@@ -30,16 +39,6 @@ void JobSuccession::run(Step step) {
     timer_.disarm();
   }
 }
-
-namespace {
-
-VoterLinkLimits limits_of(const JobVoter::Options& options) {
-  VoterLinkLimits limits;
-  limits.silence_max = options.node_timeout;
-  return limits;
-}
-
-}  // namespace
 
 std::string join_address(const std::string& host, std::uint16_t port) {
   const bool needs_brackets = host.find(':') != std::string::npos && host.front() != '[';

@@ -1,7 +1,8 @@
 #pragma once
 
-// This process's part in the succession of one job's coordinator, as the session sees it: a machine
-// of core/succession, with its timer and its connections. Loop thread only.
+// This process's part in the succession of one job's coordinator: a machine of core/succession,
+// with its timer, and with the connections of the voter port or the store that keeps the record
+// (record_keeper.h). Loop thread only.
 
 #include <cstdint>
 #include <deque>
@@ -9,13 +10,12 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "core/succession/succession_events.h"
 #include "core/succession/succession_machine.h"
 #include "core/succession/succession_types.h"
-#include "elastic/agent_options.h"
+#include "elastic/rendezvous_options.h"
 #include "elastic/status.h"
 #include "elastic/time.h"
 #include "host/succession/voter_links.h"
@@ -23,6 +23,12 @@
 
 namespace elastic::host {
 
+// Passes events to the succession machine of a job, which may run on another loop. Its actions come
+// back later, never inside the call. Empty: the job has one voter, and ends with its coordinator
+// unless that is started again.
+using SuccessionFeed = std::function<void(succession::Event)>;
+
+// What the session sees of both.
 class JobSuccession {
  public:
   // Receives the machine's actions that are not executed by the object. May feed() further events,
@@ -54,8 +60,6 @@ class JobSuccession {
   void run(Step step);
   void forget_steps() { steps_.clear(); }
   os::EventLoop& loop() const { return loop_; }
-
- protected:
   virtual void execute(const succession::Action& action) { pass_on(action); }
   void pass_on(const succession::Action& action) const { sink_(action); }
 
@@ -71,17 +75,8 @@ class JobSuccession {
   os::EventLoop::Timer timer_;
 };
 
-// This process's part in the succession of one job's coordinator: the machine of core/succession,
-// its timer, and the connections of the voter port.
-//
-// Loop thread only. In an agent it runs on the agent's loop; for a job of a separate coordinator,
-// or of another job's agent, on the coordinator's loop and without a port of its own.
-
-// Passes events to the succession machine of a job, which may run on another loop. Its actions come
-// back later, never inside the call. Empty: the job has one voter, and ends with its coordinator
-// unless that is started again.
-using SuccessionFeed = std::function<void(succession::Event)>;
-
+// With voters. In an agent it runs on the agent's loop; for a job of a separate coordinator, or of
+// another job's agent, on the coordinator's loop and without a port of its own.
 class JobVoter final : public JobSuccession {
  public:
   struct Options {

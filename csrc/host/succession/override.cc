@@ -5,7 +5,6 @@
 #include <optional>
 #include <utility>
 #include <variant>
-#include <vector>
 
 #include "core/succession/voter_wire.h"
 #include "host/auth/token_source.h"

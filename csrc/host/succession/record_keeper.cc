@@ -3,7 +3,6 @@
 #include <utility>
 #include <variant>
 
-#include "elastic/rendezvous_backend.h"
 #include "os/base/process.h"
 
 namespace elastic::host {

@@ -1,7 +1,8 @@
 #pragma once
 
-// The thread on which the store that keeps a job's record is called: a call may block, or never
-// return. Then the thread is left to itself, with everything that it uses.
+// The succession of a job's coordinator where a store keeps the record: the machine of
+// core/succession/kept_machine.h, its timer, and the thread that calls the store. Loop thread only,
+// unless another thread is named.
 
 #include <functional>
 #include <memory>
@@ -25,7 +26,8 @@ namespace elastic::host {
 // Of KeeperRead, KeeperWrite and KeeperWait (false: the store has no watch).
 using KeeperAnswer = std::variant<Result<std::optional<StoredState>>, Result<StoredWrite>, bool>;
 
-// The thread, and what it uses; shared with the owner.
+// What the thread uses; shared with the owner. A call of the store may block, or never return: then
+// the thread is left to itself.
 class KeeperRunner {
  public:
   struct Sinks {
@@ -85,11 +87,6 @@ class KeeperThread {
   const std::shared_ptr<KeeperRunner> runner_;
   os::DetachableThread thread_;
 };
-
-// The succession of a job's coordinator where a store keeps the record: the machine of
-// core/succession/kept_machine.h, its timer, and the thread that calls the store.
-//
-// Loop thread only.
 
 class RecordKeeper final : public JobSuccession {
  public:

@@ -2,13 +2,10 @@
 
 #include <sys/epoll.h>
 
-#include <algorithm>
 #include <chrono>
 #include <utility>
 
-#include "host/base/admission.h"
 #include "os/net/address.h"
-#include "os/net/dialer.h"
 #include "os/net/listener.h"
 
 // Theory of operation. Frames for an address take the open connection that this process has dialed
@@ -21,6 +18,12 @@ namespace {
 constexpr int kVotersAcceptedPerTurn = 16;
 constexpr std::size_t kWaitingFramesMax = 32;  // of one attempt; the oldest one is dropped
 constexpr Duration kRejectedInterval = std::chrono::seconds(60);
+
+std::string bytes_of(const voter::Frame& frame) {
+  std::string bytes;
+  voter::append(&bytes, frame);
+  return bytes;
+}
 
 }  // namespace
 
@@ -69,13 +72,12 @@ VoterLinks::VoterLinks(os::EventLoop* loop, std::string job_id, std::shared_ptr<
       tokens_(std::move(tokens)),
       limits_(limits),
       sink_(std::move(sink)),
-      budget_(limits.buffered_bytes_max),
-      streams_(loop, &budget_, {.output_bytes_max = limits.unsent_bytes_max}),
+      group_(loop, limits.unsent_bytes_max, limits.buffered_bytes_max),
       pending_(limits.pending_per_address_max) {}
 
 VoterLinks::~VoterLinks() {
   attempts_.clear();
-  streams_.abandon();
+  group_.streams.abandon();
   links_.clear();
 }
 
@@ -105,10 +107,10 @@ std::uint16_t VoterLinks::port() const { return acceptor_ == nullptr ? 0 : accep
 
 void VoterLinks::send(ConnectionId connection, const std::string& address, std::string_view frame) {
   const auto direct = links_.find(connection);
-  if (direct != links_.end() && direct->second->is_open()) return direct->second->send(frame);
+  if (direct != links_.end() && direct->second->is_ready()) return direct->second->send(frame);
   if (address.empty()) return;
   for (const auto& [id, link] : links_) {
-    if (link->address == address && link->is_open()) return link->send(frame);
+    if (link->address == address && link->is_ready()) return link->send(frame);
   }
   Attempt& attempt = attempts_[address];
   if (attempt.waiting.size() >= kWaitingFramesMax) attempt.waiting.erase(attempt.waiting.begin());
@@ -173,7 +175,7 @@ void VoterLinks::greeted(VoterLink* link) {
 void VoterLinks::closed(VoterLink* link, const Status& why) {
   if (!link->is_accepted()) return fail(std::string(link->address), why);
   if (why.code() == StatusCode::kUnavailable) return;  // the usual end
-  log_rejected("a connection of " + link->remote_host() +
+  log_rejected("a connection of " + link->remote().host() +
                " to the voter port is closed: " + std::string(why.message()));
 }
 
@@ -196,10 +198,10 @@ void VoterLinks::limit_open(const VoterLink& newest) {
     return a == nullptr || b->last_active < a->last_active ? b : a;
   };
   for (const auto& [id, link] : links_) {
-    if (!link->is_open() || link->is_accepted() != newest.is_accepted()) continue;
+    if (!link->is_ready() || link->is_accepted() != newest.is_accepted()) continue;
     ++total;
     idlest = idler(idlest, link.get());
-    if (link->remote_host() != newest.remote_host()) continue;
+    if (link->remote().host() != newest.remote().host()) continue;
     ++of_address;
     idlest_of_address = idler(idlest_of_address, link.get());
   }
@@ -225,132 +227,65 @@ void VoterLinks::log_rejected(const std::string& message) {
   if (++rejected_ == 1) sink_.log(message);
 }
 
-namespace {
-
-constexpr char kTlsHandshake = '\x16';  // the first byte of a TLS client
-
-constexpr const char* kSetToken = ": set the same token on all nodes (--token-file)";
-
-}  // namespace
-
-Status VoterLink::end_status(os::Stream::End why, int error) const {
-  switch (why) {
-    case os::Stream::End::kBroken: return os::connection_error("the connection broke", error);
-    case os::Stream::End::kOutputLimit:
-    case os::Stream::End::kMemoryLimit: return {StatusCode::kUnavailable, "it does not read"};
-    case os::Stream::End::kDeadline: return {StatusCode::kUnavailable, "it sent no greeting"};
-    case os::Stream::End::kTlsFailed: {
-      const os::TlsSession& tls = *stream_.tls();
-      const bool is_unknown = tls.error() == os::TlsSession::Error::kUnknownIdentity;
-      return {StatusCode::kFailedPrecondition,
-              (is_unknown ? "its token is not valid here"
-                          : "it does not know the token of this node (" + tls.error_text() + ")") +
-                  kSetToken};
-    }
-    case os::Stream::End::kClosedByPeer: break;
-  }
-  return {StatusCode::kUnavailable, "it closed the connection"};
-}
-
-// With a token an accepted connection is started twice: its first byte tells whether the peer
-// begins with a TLS handshake, or has no token and is sent the reason in clear.
 Status VoterLink::start(os::DetachedStream connection) {
   os::expect_liveness(connection.fd.get(), owner_.limits_.silence_max);
-  if (owner_.tokens_ != nullptr && (!is_accepted() || !connection.unread.empty())) {
-    auto tls = is_accepted() ? owner_.tokens_->accept() : owner_.tokens_->connect(owner_.job_id_);
+  TokenSource* const tokens = owner_.tokens_.get();
+  const Duration timeout = owner_.limits_.greeting_timeout;
+  if (is_accepted()) {
+    return accept(std::move(connection),
+                  {.greeting_timeout = timeout, .pending = &owner_.pending_, .tokens = tokens});
+  }
+  if (tokens != nullptr) {
+    auto tls = tokens->connect(owner_.job_id_);
     if (!tls.ok()) return tls.status();
     connection.tls = *std::move(tls);
   }
-  if (Status started = stream_.start(std::move(connection)); !started.ok()) return started;
-  remote_host_ = stream_.remote().host();
-  stream_.set_keep_alive(kKeepAliveInterval);
-  stream_.set_deadline(owner_.loop_->now() + owner_.limits_.greeting_timeout);
-  if (is_accepted()) {
-    pending_ = owner_.pending_.add(remote_host_, [this] { close(); });
-    return {};
-  }
-  has_magic_ = true;  // only the side that connects sends it
-  stream_.write(voter::kMagic);
-  write(voter::Greeting{.job_id = owner_.job_id_});
+  if (Status started = connect(std::move(connection)); !started.ok()) return started;
+  stream().set_keep_alive(kKeepAliveInterval);
+  stream().set_deadline(owner_.loop_->now() + timeout);
+  write(bytes_of(voter::Greeting{.job_id = owner_.job_id_}));
   return {};
 }
 
 // The peer knows a key of this process; it may be an observer's or another job's.
 void VoterLink::on_secured() {
   if (!is_accepted()) return;
-  const auto identity = read_identity(stream_.tls()->identity());
+  const auto identity = read_identity(stream().tls()->identity());
   const bool is_any = owner_.job_id_.empty();
   if (!identity || identity->role != PeerRole::kNode ||
       (!is_any && identity->job_id != owner_.job_id_)) {
-    refuse(Status(StatusCode::kFailedPrecondition,
-                  "its token does not allow it to take part in the job " + owner_.job_id_));
-    return;
+    return reject(Status(StatusCode::kFailedPrecondition,
+                         "its token does not allow it to take part in the job " + owner_.job_id_));
   }
   job = identity->job_id;
 }
 
-void VoterLink::write(const voter::Frame& frame) {
-  std::string bytes;
-  voter::append(&bytes, frame);
-  stream_.write(bytes);
-}
-
 void VoterLink::send(std::string_view frame) {
   last_active = ++owner_.activity_;
-  stream_.write(voter::payload_head(frame.size()));
-  stream_.write(frame);
+  write(voter::payload_head(frame.size()));
+  write(frame);
 }
 
-std::size_t VoterLink::on_bytes(std::string_view bytes) {
-  std::size_t used = 0;
-  if (!has_magic_ && owner_.tokens_ != nullptr && stream_.tls() == nullptr) {
-    if (bytes.starts_with(voter::kMagic.front())) {
-      refuse(Status(StatusCode::kFailedPrecondition,
-                    std::string("a node of this job needs a token, and it has none") + kSetToken));
-    } else {
-      pending_.reset();
-      owner_.adopt(stream_.detach(bytes));
-    }
-    return bytes.size();
+// Tells a peer that speaks the protocol why it cannot take part, so that its side can report it.
+void VoterLink::reject(const Status& why) {
+  if (!is_accepted() || why.code() != StatusCode::kFailedPrecondition) {
+    return FramedPeer::reject(why);
   }
-  if (!has_magic_ && !take_magic(bytes, &used)) return used;
-  while (stream_.is_open() && !is_finishing_) {
-    voter::Frame frame;
-    const std::size_t limit = is_greeted_ ? voter::kFrameBytesMax : voter::kGreetingBytesMax;
-    const voter::DecodeResult result = voter::decode(bytes.substr(used), limit, &frame);
-    if (result.status == voter::DecodeStatus::kNeedMore) return used;
-    if (result.status == voter::DecodeStatus::kViolation) {
-      fail(result.error);
-      break;
-    }
-    used += result.bytes;
-    if (result.status == voter::DecodeStatus::kMessage) on_frame(frame);
-  }
-  return bytes.size();
+  finish(bytes_of(voter::Refused{std::string(why.message())}));
+  owner_.closed(this, why);
 }
 
-bool VoterLink::take_magic(std::string_view bytes, std::size_t* used) {
-  const std::size_t size = std::min(bytes.size(), voter::kMagic.size());
-  if (bytes.substr(0, size) != voter::kMagic.substr(0, size)) {
-    *used = bytes.size();
-    fail(bytes.starts_with(kTlsHandshake)
-             ? Status(StatusCode::kFailedPrecondition,
-                      std::string("it uses a token, and this node has none") + kSetToken)
-             : Status(StatusCode::kPeerViolation, "it speaks another protocol"));
-    return false;
-  }
-  has_magic_ = size == voter::kMagic.size();
-  if (has_magic_) *used = size;
-  return has_magic_;
-}
-
-void VoterLink::on_frame(const voter::Frame& frame) {
+void VoterLink::on_frame(std::string_view bytes) {
+  voter::Frame frame;
+  const voter::DecodeResult decoded = voter::decode(bytes, voter::kFrameBytesMax, &frame);
+  if (!decoded.error.ok()) return reject(decoded.error);
+  if (decoded.status != voter::DecodeStatus::kMessage) return;
   if (const auto* refused = std::get_if<voter::Refused>(&frame)) {
-    fail(Status(StatusCode::kFailedPrecondition, "it refused: " + refused->reason));
+    FramedPeer::reject(Status(StatusCode::kFailedPrecondition, "it refused: " + refused->reason));
   } else if (const auto* greeting = std::get_if<voter::Greeting>(&frame)) {
     on_greeting(*greeting);
-  } else if (!is_greeted_) {
-    fail(Status(StatusCode::kPeerViolation, "its first message is not a greeting"));
+  } else if (!is_greeted()) {
+    reject(Status(StatusCode::kPeerViolation, kVoterFrames.no_greeting));
   } else {
     last_active = ++owner_.activity_;
     owner_.sink_.on_frame(id, address, std::get<voter::Payload>(frame).bytes);
@@ -358,40 +293,18 @@ void VoterLink::on_frame(const voter::Frame& frame) {
 }
 
 void VoterLink::on_greeting(const voter::Greeting& greeting) {
-  if (is_greeted_) return fail(Status(StatusCode::kPeerViolation, "it sent a second greeting"));
+  if (is_greeted()) return reject(Status(StatusCode::kPeerViolation, "it sent a second greeting"));
   if (!owner_.job_id_.empty()) {
     job = owner_.job_id_;
-  } else if (stream_.tls() == nullptr) {
+  } else if (stream().tls() == nullptr) {
     job = greeting.job_id;
   }
   const voter::Greeting own{.job_id = job};
-  if (Status fault = voter::check_greeting(greeting, own); !fault.ok()) return refuse(fault);
-  if (is_accepted()) write(own);
-  pending_.reset();
-  stream_.clear_deadline();
-  is_greeted_ = true;
+  if (Status fault = voter::check_greeting(greeting, own); !fault.ok()) return reject(fault);
+  if (is_accepted()) write(bytes_of(own));
+  greeted();
   last_active = ++owner_.activity_;
   owner_.greeted(this);
-}
-
-// Sends the reason, so that the other side can report it.
-void VoterLink::refuse(const Status& why) {
-  if (!is_accepted()) return fail(why);
-  write(voter::Refused{std::string(why.message())});
-  pending_.reset();
-  is_finishing_ = true;
-  stream_.finish(owner_.loop_->now() + kFinishTimeout);
-  owner_.closed(this, why);
-}
-
-void VoterLink::fail(const Status& why) {
-  close();
-  owner_.closed(this, why);
-}
-
-void VoterLink::on_end(os::Stream::End why, int error) {
-  pending_.reset();
-  if (!is_finishing_) owner_.closed(this, end_status(why, error));
 }
 
 }  // namespace elastic::host

@@ -18,14 +18,13 @@
 #include <utility>
 #include <vector>
 
-#include "core/base/memory_budget.h"
 #include "core/register/register_types.h"
 #include "core/succession/voter_wire.h"
-#include "elastic/agent_options.h"
+#include "elastic/rendezvous_options.h"
 #include "elastic/status.h"
 #include "host/auth/token_source.h"
 #include "host/base/admission.h"
-#include "os/base/fd.h"
+#include "host/base/framed_peer.h"
 #include "os/loop/event_loop.h"
 #include "os/net/dialer.h"
 #include "os/net/stream.h"
@@ -117,8 +116,7 @@ class VoterLinks {
   const VoterLinkLimits limits_;
   const Sink sink_;
 
-  MemoryBudget budget_;
-  os::StreamGroup streams_;
+  PeerGroup group_;
   PendingConnections pending_;
   std::unique_ptr<Acceptor> acceptor_;
   std::map<std::string, Attempt> attempts_;
@@ -129,54 +127,37 @@ class VoterLinks {
   Instant rejected_end_;
 };
 
-// One connection of VoterLinks: the greetings, then frames. Loop thread only.
-
-class VoterLink final : public os::Stream::Handler {
+// One of the connections: the greetings, then frames.
+class VoterLink final : public FramedPeer {
  public:
   // `dialed`: the address; "": the connection was accepted.
   VoterLink(VoterLinks* owner, VoterLinks::ConnectionId number, std::string dialed)
-      : id(number), address(std::move(dialed)), owner_(*owner), stream_(&owner->streams_, this) {}
-  VoterLink(const VoterLink&) = delete;
-  VoterLink& operator=(const VoterLink&) = delete;
-  ~VoterLink() = default;
+      : FramedPeer(&owner->group_, kVoterFrames),
+        id(number),
+        address(std::move(dialed)),
+        owner_(*owner) {}
 
   Status start(os::DetachedStream connection);
   void send(std::string_view frame);
-  void close() {
-    pending_.reset();
-    stream_.close();
-  }
   bool is_accepted() const { return address.empty(); }
-  // Frames can be sent.
-  bool is_open() const { return is_greeted_ && !is_finishing_ && stream_.is_open(); }
-  const std::string& remote_host() const { return remote_host_; }
+  // Frames of VoterLinks' users can be sent.
+  bool is_ready() const { return is_greeted() && is_open(); }
 
   const VoterLinks::ConnectionId id;
   const std::string address;
   std::uint64_t last_active = 0;  // VoterLinks::activity_
   std::string job;                // once the greetings were exchanged
 
-  std::size_t on_bytes(std::string_view bytes) override;
   void on_secured() override;
-  void on_end(os::Stream::End why, int error) override;
   void on_closed() override { owner_.remove(this); }
 
  private:
-  bool take_magic(std::string_view bytes, std::size_t* used);
-  void on_frame(const voter::Frame& frame);
+  void reject(const Status& why) override;
+  void on_frame(std::string_view frame) override;
+  void on_lost(const Status& why) override { owner_.closed(this, why); }
   void on_greeting(const voter::Greeting& greeting);
-  void write(const voter::Frame& frame);
-  void refuse(const Status& why);
-  void fail(const Status& why);
-  Status end_status(os::Stream::End why, int error) const;
 
   VoterLinks& owner_;
-  std::string remote_host_;
-  std::unique_ptr<PendingConnections::Ticket> pending_;  // until the greeting
-  bool has_magic_ = false;
-  bool is_greeted_ = false;
-  bool is_finishing_ = false;
-  os::Stream stream_;  // last: its handler uses the other members
 };
 
 }  // namespace elastic::host

@@ -2,12 +2,10 @@
 
 #include <algorithm>
 #include <iterator>
-#include <optional>
 #include <utility>
 #include <variant>
 #include <vector>
 
-#include "elastic/witness.h"
 #include "os/base/process.h"
 #include "os/loop/thread.h"
 

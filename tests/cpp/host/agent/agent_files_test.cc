@@ -9,9 +9,7 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <future>
 #include <string_view>
-#include <utility>
 
 #include "host/agent/agent_harness.h"
 

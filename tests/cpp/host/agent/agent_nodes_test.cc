@@ -7,7 +7,6 @@
 #include <sys/stat.h>
 
 #include <fstream>
-#include <utility>
 
 #include "host/agent/agent_harness.h"
 #include "host/base/tcp_proxy.h"

@@ -8,7 +8,6 @@
 
 #include <chrono>
 #include <filesystem>
-#include <future>
 
 #include "host/agent/agent_harness.h"
 

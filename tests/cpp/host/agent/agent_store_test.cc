@@ -4,8 +4,6 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
-#include <future>
-
 #include "elastic/store_client.h"
 #include "elastic/store_server.h"
 #include "host/agent/agent_harness.h"

@@ -8,13 +8,11 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
-#include <chrono>
 #include <cstdint>
 #include <list>
 #include <string>
 #include <string_view>
 #include <thread>
-#include <vector>
 
 #include "os/base/fd.h"
 #include "os/loop/thread.h"

@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/inotify.h>
-#include <sys/socket.h>
 
 #include <chrono>
 #include <cstdio>

@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <future>
-#include <memory>
 #include <string>
 
 #include "host/workers/worker_group_harness.h"

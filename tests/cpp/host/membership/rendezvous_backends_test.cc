@@ -9,7 +9,6 @@
 
 #include <chrono>
 #include <filesystem>
-#include <functional>
 
 #include "elastic/store_client.h"
 #include "elastic/store_server.h"

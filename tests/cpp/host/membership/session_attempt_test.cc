@@ -5,13 +5,10 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
-#include <memory>
 #include <optional>
-#include <string>
 #include <utility>
 #include <variant>
 
-#include "core/base/memory_budget.h"
 #include "host/coordinator/turned_coordinator.h"
 #include "os/loop/thread.h"
 #include "support/loop_group.h"
@@ -26,12 +23,10 @@ TEST(SessionAttempt, TimeOfALookUpDoesNotCount) {
   support::LoopGroup group;
   const auto coordinator = *TurnedCoordinator::start({});
   const auto node = *os::LoopThread::start("node", &group);
-  MemoryBudget budget(1 << 20);
-  os::StreamGroup streams(&node->loop(), &budget, {});
+  PeerGroup connections(&node->loop(), 1 << 20, 1 << 20);
   std::optional<std::variant<os::DetachedStream, SessionAttempt::Failure>> outcome;
   SessionAttempt attempt(
-      &node->loop(), &streams,
-      {.host = "127.0.0.1", .port = coordinator->port(), .limit = seconds(1)},
+      &connections, {.host = "127.0.0.1", .port = coordinator->port(), .limit = seconds(1)},
       {.route = [](const Result<SessionAttempt::Addresses>& found) { return *found; },
        .on_delay = [](const Status&) {},
        .done = [&](auto result) { outcome = std::move(result); }});

@@ -10,7 +10,6 @@
 #include <string>
 #include <vector>
 
-#include "core/base/memory_budget.h"
 #include "elastic/agent.h"
 #include "elastic/store_server.h"
 #include "host/base/scripted_server.h"
@@ -368,14 +367,11 @@ TEST_F(SessionTest, AnAttemptDialsTheLastGoodAddressBesideTheLookUp) {
   std::promise<bool> promise;
   auto found = promise.get_future();
   std::unique_ptr<SessionAttempt> attempt;
-  std::unique_ptr<MemoryBudget> budget;
-  std::unique_ptr<os::StreamGroup> streams;
+  std::unique_ptr<PeerGroup> connections;
   thread->call([&] {
-    os::EventLoop* const loop = &thread->loop();
-    budget = std::make_unique<MemoryBudget>(1 << 20);
-    streams = std::make_unique<os::StreamGroup>(loop, budget.get(), os::StreamLimits{});
+    connections = std::make_unique<PeerGroup>(&thread->loop(), 1 << 20, 1 << 20);
     attempt = std::make_unique<SessionAttempt>(
-        loop, streams.get(),
+        connections.get(),
         SessionAttempt::Options{
             .host = "no-such-host.invalid",
             .port = coordinator_->port(),
@@ -397,7 +393,7 @@ TEST_F(SessionTest, AnAttemptDialsTheLastGoodAddressBesideTheLookUp) {
   EXPECT_TRUE(found.get());
   thread->call([&] {
     attempt.reset();
-    streams.reset();
+    connections.reset();
   });
 }
 
