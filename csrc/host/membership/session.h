@@ -25,7 +25,7 @@
 #include "host/membership/session_link.h"
 #include "host/membership/session_voter.h"
 #include "os/loop/event_loop.h"
-#include "os/net/dialer.h"
+#include "os/net/address.h"
 #include "os/net/stream.h"
 
 namespace elastic::host {

@@ -19,6 +19,7 @@
 #include "host/base/admission.h"
 #include "host/store/store_service.h"
 #include "os/loop/event_loop.h"
+#include "os/net/address.h"
 #include "os/net/dialer.h"
 #include "os/net/listener.h"
 

@@ -14,7 +14,7 @@
 #include "os/loop/clock.h"
 #include "os/loop/thread.h"
 #include "os/loop/wait.h"
-#include "os/net/dialer.h"
+#include "os/net/address.h"
 
 namespace elastic {
 namespace {

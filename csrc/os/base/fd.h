@@ -1,6 +1,6 @@
 #pragma once
 
-// An owned file descriptor. All our descriptors are created close-on-exec.
+// An owned file descriptor, and the options of a socket.
 
 #include <sys/socket.h>
 #include <unistd.h>
@@ -9,6 +9,7 @@
 
 namespace elastic::os {
 
+// All our descriptors are created close-on-exec.
 class UniqueFd {
  public:
   UniqueFd() = default;
@@ -33,8 +34,8 @@ class UniqueFd {
 };
 
 // For options without which a socket works: a failure is ignored.
-inline void set_option(int fd, int level, int option, int value) {
-  [[maybe_unused]] const int result = ::setsockopt(fd, level, option, &value, sizeof value);
+inline void set_option(int socket, int level, int option, int value) {
+  [[maybe_unused]] const int result = ::setsockopt(socket, level, option, &value, sizeof value);
 }
 
 }  // namespace elastic::os

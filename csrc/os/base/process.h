@@ -1,7 +1,7 @@
 #pragma once
 
-// The soft limit of open files (RLIMIT_NOFILE). An agent needs more open files than most shells
-// allow; its workers get the limit that the user set. Any thread.
+// This process: its limit of open files, whether it is a forked child, its memory, and random
+// numbers from the kernel. Any thread.
 
 #include <sys/types.h>
 #include <unistd.h>
@@ -11,9 +11,10 @@
 
 namespace elastic::os {
 
-// While an object exists, this process's soft limit is the hard one, or as many as a coordinator
-// can use. The last one that is destroyed restores the limit, unless the embedding program has
-// changed it since.
+// Raises the soft limit of open files (RLIMIT_NOFILE): an agent needs more than most shells allow;
+// its workers get the limit that the user set. While an object exists, the soft limit is the hard
+// one, or as many as a coordinator can use. The last one that is destroyed restores the limit,
+// unless the embedding program has changed it since.
 class RaisedDescriptorLimit {
  public:
   RaisedDescriptorLimit();
@@ -21,15 +22,16 @@ class RaisedDescriptorLimit {
   RaisedDescriptorLimit& operator=(const RaisedDescriptorLimit&) = delete;
   ~RaisedDescriptorLimit();
 };
+
 // Gives a child the soft limit that this process had before it was raised, unless the embedding
 // program has changed the limit since.
 void restore_descriptor_limit(pid_t child);
+
 // How many descriptors this process may have open.
 std::size_t descriptor_limit();
 
 // Detects that an object is a copy in a forked child, which must not use the parent's connections
 // and threads.
-
 class ForkGuard {
  public:
   pid_t pid() const { return pid_; }
@@ -40,10 +42,10 @@ class ForkGuard {
 };
 
 // Returns malloc's free memory to the system. If it is much, this takes milliseconds, during which
-// malloc blocks in other threads. Any thread.
+// malloc blocks in other threads.
 void return_free_memory();
 
-// A random number from the kernel, as the seed of an Rng (core/base/random.h). Any thread.
+// A random number from the kernel, as the seed of an Rng (core/base/random.h).
 std::uint64_t random_seed();
 
 }  // namespace elastic::os

@@ -1,7 +1,6 @@
 #include "os/loop/event_loop.h"
 
 #include <sys/epoll.h>
-#include <sys/eventfd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -10,6 +9,7 @@
 
 #include "core/base/check.h"
 #include "os/base/posix_error.h"
+#include "os/loop/wait.h"
 
 // Theory of operation. One iteration: sleep in epoll_wait until a descriptor is ready, the earliest
 // timer is due or work is posted; read the clock once; call the handlers of the ready descriptors;
@@ -30,17 +30,12 @@ std::uint64_t make_token(std::uint32_t slot, std::uint32_t generation) {
 
 }  // namespace
 
-// Empties the eventfd that post() and stop() write to.
 class EventLoop::Wakeup final : public EventLoop::FdHandler {
  public:
-  explicit Wakeup(int fd) : fd_(fd) {}
-  void on_ready(std::uint32_t) override {
-    std::uint64_t count = 0;
-    [[maybe_unused]] const ssize_t got = ::read(fd_, &count, sizeof count);
-  }
+  explicit Wakeup(Notifier wakeup) : notifier(std::move(wakeup)) {}
+  void on_ready(std::uint32_t) override { notifier.clear(); }
 
- private:
-  int fd_;
+  Notifier notifier;
 };
 
 EventLoop::Watch::Watch(Watch&& other) noexcept
@@ -97,20 +92,20 @@ EventLoop::StallWatch::~StallWatch() { std::erase(loop_->stall_watches_, this); 
 Result<std::unique_ptr<EventLoop>> EventLoop::create(Clock* clock) {
   UniqueFd epoll(::epoll_create1(EPOLL_CLOEXEC));
   if (!epoll.valid()) return posix_error("cannot create an epoll instance", errno);
-  UniqueFd wakeup(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!wakeup.valid()) return posix_error("cannot create an eventfd", errno);
+  Result<Notifier> notifier = Notifier::create();
+  if (!notifier.ok()) return notifier.status();
+  auto wakeup = std::make_unique<Wakeup>(*std::move(notifier));
   std::unique_ptr<EventLoop> loop(new EventLoop(clock, std::move(epoll), std::move(wakeup)));
-  Result<Watch> watch = loop->watch(loop->wakeup_.get(), EPOLLIN, loop->wakeup_handler_.get());
+  Result<Watch> watch = loop->watch(loop->wakeup_->notifier.fd(), EPOLLIN, loop->wakeup_.get());
   if (!watch.ok()) return watch.status();
   loop->wakeup_watch_ = std::move(*watch);
   return loop;
 }
 
-EventLoop::EventLoop(Clock* clock, UniqueFd epoll, UniqueFd wakeup)
+EventLoop::EventLoop(Clock* clock, UniqueFd epoll, std::unique_ptr<Wakeup> wakeup)
     : clock_(clock),
       epoll_(std::move(epoll)),
       wakeup_(std::move(wakeup)),
-      wakeup_handler_(std::make_unique<Wakeup>(wakeup_.get())),
       now_(clock->now()),
       last_turn_(now_) {
   is_turned_ = clock_->adopt(this);
@@ -152,8 +147,7 @@ void EventLoop::post(std::function<void()> work) {
     posted_.push_back(std::move(work));
   }
   if (!was_empty) return;  // the first post has woken the loop, which takes all posted work at once
-  const std::uint64_t one = 1;
-  [[maybe_unused]] const ssize_t put = ::write(wakeup_.get(), &one, sizeof one);
+  wakeup_->notifier.notify();
 }
 
 void EventLoop::stop() {

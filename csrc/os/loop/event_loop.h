@@ -137,7 +137,7 @@ class EventLoop {
   };
   class Wakeup;
 
-  EventLoop(Clock* clock, UniqueFd epoll, UniqueFd wakeup);
+  EventLoop(Clock* clock, UniqueFd epoll, std::unique_ptr<Wakeup> wakeup);
   int timeout_ms(Instant before) const;
   bool iterate(Instant slept, int timeout_ms);
   bool dispatch_fds(Instant slept, int timeout_ms);
@@ -149,8 +149,7 @@ class EventLoop {
   Clock* const clock_;
   bool is_turned_ = false;
   UniqueFd epoll_;
-  UniqueFd wakeup_;
-  std::unique_ptr<Wakeup> wakeup_handler_;
+  const std::unique_ptr<Wakeup> wakeup_;  // for post() and stop()
   Watch wakeup_watch_;
 
   // Loop thread only.

@@ -1,6 +1,7 @@
 #pragma once
 
-// Threads of a library that is embedded in another program.
+// Threads of a library that is embedded in another program, and the table of descriptors that they
+// share.
 
 #include <cstddef>
 #include <functional>
@@ -21,11 +22,10 @@ namespace elastic::os {
 Result<std::thread> start_quiet_thread(const char* name, std::function<void()> work);
 
 // A thread whose system calls may block without limit, and which its owner need not wait for.
-
 class DetachableThread {
  public:
-  // A quiet thread (os/loop/thread.h) of this name. `work` shares ownership of everything
-  // that it uses: it may outlive the object.
+  // As start_quiet_thread(). `work` shares ownership of everything that it uses: it may outlive the
+  // object.
   static Result<DetachableThread> start(const char* name, std::function<void()> work);
   DetachableThread(DetachableThread&&) = default;
   DetachableThread& operator=(DetachableThread&&) = delete;
@@ -42,11 +42,9 @@ class DetachableThread {
   std::future<void> returned_;
 };
 
-// The kernel's table of this process's descriptors.
-
-// Makes room for `count` descriptors (at most as many as the process may have open), in a thread of
-// its own; later calls with no larger `count` do nothing. 8 bytes of kernel memory each. Any
-// thread.
+// Makes room for `count` descriptors (at most as many as the process may have open) in the kernel's
+// table, in a thread of its own; later calls with no larger `count` do nothing. 8 bytes of kernel
+// memory each. Any thread.
 //
 // Linux enlarges the table when a new descriptor does not fit, to the next power of two, and if
 // several threads share it, waits for an RCU grace period first (expand_fdtable in fs/file.c). The
@@ -55,11 +53,10 @@ class DetachableThread {
 void enlarge_descriptor_table(std::size_t count);
 
 // A thread that runs an event loop, for objects that are used from other threads.
-
 class LoopThread {
  public:
-  // Starts a quiet thread (os/loop/thread.h) with this name. No thread is started if the
-  // owner of `clock` turns the loop; then call() turns it, too.
+  // As start_quiet_thread(). No thread is started if the owner of `clock` turns the loop; then
+  // call() turns it, too.
   static Result<std::unique_ptr<LoopThread>> start(const char* name, Clock* clock = real_clock());
   LoopThread(const LoopThread&) = delete;
   LoopThread& operator=(const LoopThread&) = delete;

@@ -1,6 +1,7 @@
 #pragma once
 
-// Blocking waits on descriptors; a deadline, another thread or a signal can end them.
+// Blocking waits on descriptors, which a deadline, another thread or a signal can end; and a
+// descriptor with which a thread ends the wait of another one.
 
 #include <poll.h>
 
@@ -34,7 +35,6 @@ Status wait_ready(int fd, short events, const WaitLimits& limits);
 Status wait_any(std::vector<pollfd>* items, const WaitLimits& limits);
 
 // Wakes one thread from another: an eventfd, so that a signal interrupts the wait.
-
 class Notifier {
  public:
   static Result<Notifier> create();

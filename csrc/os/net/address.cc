@@ -4,23 +4,23 @@
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netdb.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <climits>
 #include <cstring>
-#include <functional>
-#include <memory>
-#include <optional>
+#include <map>
+#include <mutex>
 #include <utility>
 
 #include "elastic/rendezvous_options.h"
 #include "os/base/fd.h"
 #include "os/base/posix_error.h"
 #include "os/loop/thread.h"
-#include "os/loop/wait.h"
 
 namespace elastic::os {
 namespace {
@@ -86,13 +86,57 @@ int ask_resolver(const std::string& host, std::uint16_t port, int flags,
   return 0;
 }
 
-// Shared by the resolver's thread and the thread that waits for it.
-struct LookUp {
-  std::string host;
-  std::uint16_t port;
-  Notifier done;
-  std::optional<Result<std::vector<SocketAddress>>> result;  // written before, read after `done`
+bool is_link_local(const SocketAddress& address) {
+  return address.family() == AF_INET6 &&
+         IN6_IS_ADDR_LINKLOCAL(&reinterpret_cast<const sockaddr_in6*>(&address.storage)->sin6_addr);
+}
+
+// Calls `add` for each address of an interface that is up, without link-local ones.
+void list_addresses(const std::function<void(const char* name, const SocketAddress&)>& add) {
+  ifaddrs* list = nullptr;
+  if (::getifaddrs(&list) != 0) return;
+  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(list, &::freeifaddrs);
+  for (const ifaddrs* item = list; item != nullptr; item = item->ifa_next) {
+    if (item->ifa_addr == nullptr || (item->ifa_flags & IFF_UP) == 0) continue;
+    const int family = item->ifa_addr->sa_family;
+    if (family != AF_INET && family != AF_INET6) continue;
+    SocketAddress address;
+    address.size = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
+    std::memcpy(&address.storage, item->ifa_addr, address.size);
+    if (!is_link_local(address)) add(item->ifa_name, address);
+  }
+}
+
+// For one name on loops. If no name server answers, a request keeps its thread for ten seconds or
+// more, and callers ask again each second.
+constexpr int kThreadsMax = 32;
+
+// The threads that resolve each name for loops. A global, because they outlive the lookups.
+class Threads {
+ public:
+  bool begin(const std::string& host) {
+    const std::lock_guard lock(mutex_);
+    int& count = counts_[host];
+    if (count == kThreadsMax) return false;
+    ++count;
+    return true;
+  }
+  void end(const std::string& host) {
+    const std::lock_guard lock(mutex_);
+    const auto found = counts_.find(host);
+    if (--found->second == 0) counts_.erase(found);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<std::string, int> counts_;  // guarded by mutex_
 };
+
+// Never destroyed: a thread may end while the program exits.
+Threads& threads() {
+  static Threads& all = *new Threads;
+  return all;
+}
 
 }  // namespace
 
@@ -159,10 +203,9 @@ std::optional<SocketAddress> parse_address_and_port(const std::string& text) {
   const std::string host = text.substr(0, colon);
   const bool is_bracketed = host.starts_with('[');
   if (!is_bracketed && host.find(':') != std::string::npos) return std::nullopt;
-  if (!parse_address(host)) return std::nullopt;
-  const auto found = look_up(host, port);
-  if (!found.ok()) return std::nullopt;
-  return found->front();
+  auto address = parse_address(host);
+  if (address) address->set_port(port);
+  return address;
 }
 
 Result<std::vector<SocketAddress>> look_up(const std::string& host, std::uint16_t port) {
@@ -175,51 +218,78 @@ Result<std::vector<SocketAddress>> look_up(const std::string& host, std::uint16_
   return take_turns(found);
 }
 
+struct Resolution {
+  Notifier ready;
+  std::optional<Result<std::vector<SocketAddress>>> result;  // written before, read after `ready`
+
+  static Result<std::shared_ptr<Resolution>> create() {
+    auto ready = Notifier::create();
+    if (!ready.ok()) return ready.status();
+    return std::make_shared<Resolution>(Resolution{*std::move(ready), std::nullopt});
+  }
+  // Begins to resolve. The thread shares ownership, because it may outlive who waits for it, and
+  // calls `ended` before it reports.
+  static Status begin(const std::shared_ptr<Resolution>& self, const std::string& host,
+                      std::uint16_t port, const std::function<void()>& ended) {
+    auto thread = start_quiet_thread("elastic-resolve", [self, host, port, ended] {
+      self->result = look_up(host, port);
+      ended();
+      self->ready.notify();
+    });
+    if (!thread.ok()) return thread.status().with_context("cannot resolve " + host);
+    thread->detach();
+    return {};
+  }
+};
+
 Result<std::vector<SocketAddress>> look_up(const std::string& host, std::uint16_t port,
                                            const WaitLimits& limits) {
-  std::vector<SocketAddress> literal;
-  if (host.empty() || ask_resolver(without_brackets(host), port, AI_NUMERICHOST, &literal) == 0) {
-    return look_up(host, port);
+  if (host.empty() || parse_address(host)) return look_up(host, port);
+  const auto resolution = Resolution::create();
+  if (!resolution.ok()) return resolution.status();
+  Status status = Resolution::begin(*resolution, host, port, [] {});
+  if (!status.ok()) return status;
+  status = (*resolution)->ready.wait(limits);
+  if (!status.ok()) return status.with_context("cannot resolve " + host + " in time");
+  return *(*resolution)->result;
+}
+
+NameLookup::NameLookup(std::shared_ptr<Resolution> resolution, Done done)
+    : resolution_(std::move(resolution)), done_(std::move(done)) {}
+
+NameLookup::~NameLookup() = default;
+
+Result<std::unique_ptr<NameLookup>> NameLookup::start(EventLoop* loop, const std::string& host,
+                                                      std::uint16_t port, Done done) {
+  const auto resolution = Resolution::create();
+  if (!resolution.ok()) return resolution.status();
+  std::unique_ptr<NameLookup> lookup(new NameLookup(*resolution, std::move(done)));
+  auto watch = loop->watch((*resolution)->ready.fd(), EPOLLIN, lookup.get());
+  if (!watch.ok()) return watch.status();
+  lookup->watch_ = *std::move(watch);
+  // A literal needs no resolver.
+  if (parse_address(host) || loop->is_turned()) {
+    (*resolution)->result = look_up(host, port);
+    (*resolution)->ready.notify();
+    return lookup;
   }
-  auto done = Notifier::create();
-  if (!done.ok()) return done.status();
-  // The resolver's thread shares ownership: it may outlive this call.
-  auto shared = std::make_shared<LookUp>(LookUp{host, port, *std::move(done), std::nullopt});
-  auto thread = start_quiet_thread("elastic-resolve", [shared] {
-    shared->result = look_up(shared->host, shared->port);
-    shared->done.notify();
-  });
-  if (!thread.ok()) return thread.status().with_context("cannot resolve " + host);
-  thread->detach();
-  Status waited = shared->done.wait(limits);
-  if (!waited.ok()) return waited.with_context("cannot resolve " + host + " in time");
-  return *shared->result;
-}
-
-namespace {
-
-bool is_link_local(const SocketAddress& address) {
-  return address.family() == AF_INET6 &&
-         IN6_IS_ADDR_LINKLOCAL(&reinterpret_cast<const sockaddr_in6*>(&address.storage)->sin6_addr);
-}
-
-// Calls `add` for each address of an interface that is up, without link-local ones.
-void list_addresses(const std::function<void(const char* name, const SocketAddress&)>& add) {
-  ifaddrs* list = nullptr;
-  if (::getifaddrs(&list) != 0) return;
-  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(list, &::freeifaddrs);
-  for (const ifaddrs* item = list; item != nullptr; item = item->ifa_next) {
-    if (item->ifa_addr == nullptr || (item->ifa_flags & IFF_UP) == 0) continue;
-    const int family = item->ifa_addr->sa_family;
-    if (family != AF_INET && family != AF_INET6) continue;
-    SocketAddress address;
-    address.size = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
-    std::memcpy(&address.storage, item->ifa_addr, address.size);
-    if (!is_link_local(address)) add(item->ifa_name, address);
+  if (!threads().begin(host)) {
+    return Status(StatusCode::kUnavailable, "cannot resolve " + host +
+                                                ": the resolver has not answered " +
+                                                std::to_string(kThreadsMax) + " earlier requests");
   }
+  const Status begun = Resolution::begin(*resolution, host, port, [host] { threads().end(host); });
+  if (begun.ok()) return lookup;
+  threads().end(host);
+  return begun;
 }
 
-}  // namespace
+void NameLookup::on_ready(std::uint32_t) {
+  watch_.reset();
+  const auto resolution = resolution_;  // this may be destroyed
+  const Done done = std::move(done_);
+  done(*resolution->result);
+}
 
 // Connecting a datagram socket sends nothing; the kernel only selects the route.
 std::string address_towards(const SocketAddress& peer) {

@@ -1,16 +1,19 @@
 #pragma once
 
-// Network addresses and name resolution.
+// Network addresses: as text, those of a name, and those of this machine.
 
 #include <netinet/in.h>
 #include <sys/socket.h>
 
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "elastic/status.h"
+#include "os/loop/event_loop.h"
 #include "os/loop/wait.h"
 
 namespace elastic::os {
@@ -59,10 +62,34 @@ Result<std::vector<SocketAddress>> look_up(const std::string& host, std::uint16_
 Result<std::vector<SocketAddress>> look_up(const std::string& host, std::uint16_t port,
                                            const WaitLimits& limits);
 
-// The addresses of this machine. host_addresses() (elastic/rendezvous_options.h) is implemented
-// here.
+struct Resolution;
 
-// The addresses of all interfaces that are up, except loopback and link-local addresses.
+// The same for a loop, which must not block.
+class NameLookup final : public EventLoop::FdHandler {
+ public:
+  using Done = std::function<void(const Result<std::vector<SocketAddress>>&)>;
+
+  // No thread is started if `loop` is turned by hand. `done` is called once, from the loop and
+  // never from this constructor; it may destroy the lookup. An error if several earlier requests
+  // for the name have no answer yet.
+  static Result<std::unique_ptr<NameLookup>> start(EventLoop* loop, const std::string& host,
+                                                   std::uint16_t port, Done done);
+  NameLookup(const NameLookup&) = delete;
+  NameLookup& operator=(const NameLookup&) = delete;
+  ~NameLookup() override;  // detaches the thread
+
+  void on_ready(std::uint32_t events) override;
+
+ private:
+  NameLookup(std::shared_ptr<Resolution> resolution, Done done);
+
+  const std::shared_ptr<Resolution> resolution_;  // shared with the thread
+  Done done_;
+  EventLoop::Watch watch_;
+};
+
+// This machine's addresses on all interfaces that are up, except loopback and link-local ones. See
+// also host_addresses() (elastic/rendezvous_options.h).
 std::vector<SocketAddress> interface_addresses();
 // The local address of a connection to `peer`; "": no route.
 std::string address_towards(const SocketAddress& peer);

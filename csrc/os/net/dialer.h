@@ -1,7 +1,7 @@
 #pragma once
 
-// The two steps of a non-blocking TCP connect. The caller waits between them in poll(2)
-// (StreamSocket) or on a loop (Dialer).
+// Connecting to a TCP server: the two steps of a non-blocking connect, between which the caller
+// waits in poll(2) (StreamSocket) or on a loop (Dialer).
 
 #include <cstdint>
 #include <functional>
@@ -40,38 +40,11 @@ void expect_liveness(int fd, Duration silence_max);
 // kUnavailable for every error of a connection, except kResourceExhausted for a lack of our own.
 Status connection_error(std::string_view context, int error);
 
-// Resolves a name for a loop, which must not block in the resolver.
-
-class NameLookup final : public EventLoop::FdHandler {
- public:
-  using Done = std::function<void(const Result<std::vector<SocketAddress>>&)>;
-
-  // As look_up() of os/net/address.h; a name is resolved on a separate thread, unless `loop` is
-  // turned by hand. `done` is called once, from the loop and never from this constructor; it may
-  // destroy the lookup. An error if several earlier requests for the name have no answer yet.
-  static Result<std::unique_ptr<NameLookup>> start(EventLoop* loop, const std::string& host,
-                                                   std::uint16_t port, Done done);
-  NameLookup(const NameLookup&) = delete;
-  NameLookup& operator=(const NameLookup&) = delete;
-  ~NameLookup() override;  // detaches the thread
-
-  void on_ready(std::uint32_t events) override;
-
- private:
-  struct Shared;
-  NameLookup(std::shared_ptr<Shared> shared, Done done);
-
-  const std::shared_ptr<Shared> shared_;  // shared with the thread
-  Done done_;
-  EventLoop::Watch watch_;
-};
-
 // Connects to one of several addresses from a loop.
 //
 // Loop thread only. Each address is tried some time after the previous one. Then all of them are
 // tried again repeatedly, in parallel with attempts that have no result yet: the kernel repeats a
 // lost SYN at growing intervals, and a new attempt finds a repaired path sooner.
-
 class Dialer {
  public:
   struct Connection {

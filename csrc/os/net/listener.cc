@@ -27,6 +27,10 @@
 #include "os/net/address.h"
 #include "os/net/dialer.h"
 
+// Theory of operation of the search for a port's owner. /proc/net/tcp and tcp6 list each socket
+// with its port and its inode. A process with an open socket has a link "socket:[inode]" in
+// /proc/<pid>/fd.
+
 namespace elastic::os {
 namespace {
 
@@ -35,7 +39,8 @@ constexpr int kListenerKeepAliveIdleSeconds = 60;
 constexpr int kListenerKeepAliveIntervalSeconds = 15;
 constexpr int kListenerKeepAliveProbes = 4;
 
-enum class Families { kOne, kBoth };
+constexpr unsigned kStateListen = 0x0A;
+constexpr std::size_t kCommandLineShown = 80;
 
 void set_listener_options(int fd) {
   set_option(fd, SOL_SOCKET, SO_REUSEADDR, 1);  // else a restart fails until TIME_WAIT has ended
@@ -46,27 +51,100 @@ void set_listener_options(int fd) {
   set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, kListenerKeepAliveProbes);
 }
 
-// Returns 0 and stores the socket in `fd`; or returns errno.
-int try_bind(const SocketAddress& address, Families families, UniqueFd* fd) {
-  fd->reset(::socket(address.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  if (!fd->valid()) return errno;
-  set_listener_options(fd->get());
-  if (address.family() == AF_INET6) {
-    const int v6_only = families == Families::kOne ? 1 : 0;
-    if (::setsockopt(fd->get(), IPPROTO_IPV6, IPV6_V6ONLY, &v6_only, sizeof v6_only) != 0) {
-      return errno;
-    }
+// A bound socket and its address with the real port; or the errno, and the address that failed.
+struct Bound {
+  UniqueFd fd = {};
+  SocketAddress address = {};
+  int error = 0;
+};
+
+Bound try_bind(const SocketAddress& address, bool is_v6_only) {
+  const auto failed = [&] { return Bound{.address = address, .error = errno}; };
+  Bound bound{
+      .fd = UniqueFd(::socket(address.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)),
+      .address = address};
+  const int fd = bound.fd.get();
+  if (!bound.fd.valid()) return failed();
+  set_listener_options(fd);
+  const int v6_only = is_v6_only ? 1 : 0;
+  if (address.family() == AF_INET6 &&
+      ::setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &v6_only, sizeof v6_only) != 0) {
+    return failed();
   }
-  return ::bind(fd->get(), address.get(), address.size) == 0 ? 0 : errno;
+  bound.address.size = sizeof bound.address.storage;
+  if (::bind(fd, address.get(), address.size) != 0 ||
+      ::getsockname(fd, bound.address.get(), &bound.address.size) != 0) {
+    return failed();
+  }
+  return bound;
 }
 
-// The same; also stores the port in `address`.
-int try_listen(SocketAddress* address, Families families, UniqueFd* fd) {
-  if (const int error = try_bind(*address, families, fd); error != 0) return error;
-  // The kernel reduces the backlog to net.core.somaxconn.
-  if (::listen(fd->get(), INT_MAX) != 0) return errno;
-  address->size = sizeof address->storage;
-  return ::getsockname(fd->get(), address->get(), &address->size) == 0 ? 0 : errno;
+// `host` as Listener::open() has it. Errors: those of look_up().
+Result<Bound> bind_to(const std::string& host, std::uint16_t port) {
+  const bool everywhere = host.empty();
+  const auto found = look_up(everywhere ? "::" : host, port);
+  if (!found.ok()) return found.status();
+  Bound bound = try_bind(found->front(), !everywhere);
+  if (everywhere && (bound.error == EAFNOSUPPORT || bound.error == EADDRNOTAVAIL)) {
+    const auto v4 = look_up("0.0.0.0", port);  // a machine without IPv6
+    if (!v4.ok()) return v4.status();
+    bound = try_bind(v4->front(), false);
+  }
+  return bound;
+}
+
+// The inodes of the sockets that listen on `port`.
+std::vector<std::uint64_t> listening_inodes(std::uint16_t port) {
+  std::vector<std::uint64_t> inodes;
+  for (const char* path : {"/proc/net/tcp", "/proc/net/tcp6"}) {
+    std::ifstream table(path);
+    std::string line;
+    std::getline(table, line);  // the heading
+    while (std::getline(table, line)) {
+      unsigned local_port = 0;
+      unsigned state = 0;
+      std::uint64_t inode = 0;
+      const int fields = std::sscanf(
+          line.c_str(), " %*u: %*[0-9A-Fa-f]:%x %*[0-9A-Fa-f]:%*x %x %*s %*s %*s %*u %*u %" SCNu64,
+          &local_port, &state, &inode);
+      if (fields == 3 && local_port == port && state == kStateListen) inodes.push_back(inode);
+    }
+  }
+  return inodes;
+}
+
+std::vector<std::string> entries(const std::string& directory) {
+  std::vector<std::string> names;
+  const std::unique_ptr<DIR, int (*)(DIR*)> dir(::opendir(directory.c_str()), &::closedir);
+  while (const dirent* entry = dir == nullptr ? nullptr : ::readdir(dir.get())) {
+    if (entry->d_name[0] != '.') names.emplace_back(entry->d_name);
+  }
+  return names;
+}
+
+bool has_socket(const std::string& pid, const std::vector<std::uint64_t>& inodes) {
+  const std::string directory = "/proc/" + pid + "/fd/";
+  for (const std::string& name : entries(directory)) {
+    char target[64];
+    const ssize_t size = ::readlink((directory + name).c_str(), target, sizeof target - 1);
+    if (size <= 0) continue;
+    target[size] = '\0';
+    std::uint64_t inode = 0;
+    if (std::sscanf(target, "socket:[%" SCNu64 "]", &inode) != 1) continue;
+    if (std::find(inodes.begin(), inodes.end(), inode) != inodes.end()) return true;
+  }
+  return false;
+}
+
+std::string command_of(const std::string& pid) {
+  std::ifstream file("/proc/" + pid + "/cmdline", std::ios::binary);
+  std::string command{std::istreambuf_iterator<char>(file), {}};
+  while (!command.empty() && command.back() == '\0') command.pop_back();
+  // Arguments end in NUL. Control characters must not get into a message.
+  std::replace_if(
+      command.begin(), command.end(), [](unsigned char c) { return std::iscntrl(c) != 0; }, ' ');
+  if (command.size() > kCommandLineShown) command = command.substr(0, kCommandLineShown) + "...";
+  return command;
 }
 
 Status listen_error(const SocketAddress& address, int error) {
@@ -80,36 +158,23 @@ Status listen_error(const SocketAddress& address, int error) {
 }  // namespace
 
 Result<Listener> Listener::open(const std::string& host, std::uint16_t port) {
-  const bool everywhere = host.empty();
-  auto found = look_up(everywhere ? "::" : host, port);
+  auto bound = bind_to(host, port);
   // A name to bind is this machine's own: if it does not resolve, a retry does not help.
-  if (found.status().code() == StatusCode::kUnavailable) {
-    return Status(StatusCode::kInvalidArgument, std::string(found.status().message()));
+  if (bound.status().code() == StatusCode::kUnavailable) {
+    return Status(StatusCode::kInvalidArgument, std::string(bound.status().message()));
   }
-  if (!found.ok()) return found.status();
-
-  SocketAddress address = found->front();
-  UniqueFd fd;
-  int error = try_listen(&address, everywhere ? Families::kBoth : Families::kOne, &fd);
-  if (everywhere && (error == EAFNOSUPPORT || error == EADDRNOTAVAIL)) {
-    auto v4 = look_up("0.0.0.0", port);  // a machine without IPv6
-    if (!v4.ok()) return v4.status();
-    address = v4->front();
-    error = try_listen(&address, Families::kOne, &fd);
-  }
-  if (error != 0) return listen_error(address, error);
-  return Listener(std::move(fd), address);
+  if (!bound.ok()) return bound.status();
+  // The kernel reduces the backlog to net.core.somaxconn.
+  if (bound->error == 0 && ::listen(bound->fd.get(), INT_MAX) != 0) bound->error = errno;
+  if (bound->error != 0) return listen_error(bound->address, bound->error);
+  return Listener(std::move(bound->fd), bound->address);
 }
 
 Status Listener::check(const std::string& host, std::uint16_t port) {
-  const bool everywhere = host.empty();
-  const auto found = look_up(everywhere ? "::" : host, port);
-  if (!found.ok()) return found.status();
-  UniqueFd fd;
-  const int error = try_bind(found->front(), everywhere ? Families::kBoth : Families::kOne, &fd);
-  const bool is_without_v6 = everywhere && (error == EAFNOSUPPORT || error == EADDRNOTAVAIL);
-  if (error == 0 || is_without_v6) return {};
-  return posix_error("cannot listen on " + found->front().text(), error);
+  const auto bound = bind_to(host, port);
+  if (!bound.ok()) return bound.status();
+  if (bound->error == 0) return {};
+  return posix_error("cannot listen on " + bound->address.text(), bound->error);
 }
 
 // The kernel returns the lowest free number, so all lower numbers are in use.
@@ -193,102 +258,12 @@ void ListenerWatch::report(Found found) {
   keep(found);
 }
 
-namespace {
-
-// Returns 0 and stores the socket in `fd` and its port in `address`; or returns errno.
-int try_hold(SocketAddress* address, UniqueFd* fd) {
-  fd->reset(::socket(address->family(), SOCK_STREAM | SOCK_CLOEXEC, 0));
-  if (!fd->valid()) return errno;
-  const int on = 1;
-  if (::setsockopt(fd->get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0) return errno;
-  if (::bind(fd->get(), address->get(), address->size) != 0) return errno;
-  address->size = sizeof address->storage;
-  return ::getsockname(fd->get(), address->get(), &address->size) == 0 ? 0 : errno;
-}
-
-}  // namespace
-
 Result<HeldPort> HeldPort::open(const std::string& host, std::uint16_t port) {
-  int error = 0;
-  std::string text;
-  // A machine without IPv6 holds the port for IPv4 only.
-  for (const std::string& candidate :
-       host.empty() ? std::vector<std::string>{"::", "0.0.0.0"} : std::vector<std::string>{host}) {
-    auto found = look_up(candidate, port);
-    if (!found.ok()) return found.status();
-    SocketAddress address = found->front();
-    UniqueFd fd;
-    error = try_hold(&address, &fd);
-    text = address.text();
-    if (error == 0) return HeldPort(std::move(fd), address.port());
-    if (error != EAFNOSUPPORT && error != EADDRNOTAVAIL) break;
-  }
-  return posix_error("cannot hold " + text, error);
+  auto bound = bind_to(host, port);
+  if (!bound.ok()) return bound.status();
+  if (bound->error != 0) return posix_error("cannot hold " + bound->address.text(), bound->error);
+  return HeldPort(std::move(bound->fd), bound->address.port());
 }
-
-// Theory of operation. /proc/net/tcp and tcp6 list each socket with its port and its inode. A
-// process with an open socket has a link "socket:[inode]" in /proc/<pid>/fd.
-
-namespace {
-
-constexpr unsigned kStateListen = 0x0A;
-constexpr std::size_t kCommandLineShown = 80;
-
-// The inodes of the sockets that listen on `port`.
-std::vector<std::uint64_t> listening_inodes(std::uint16_t port) {
-  std::vector<std::uint64_t> inodes;
-  for (const char* path : {"/proc/net/tcp", "/proc/net/tcp6"}) {
-    std::ifstream table(path);
-    std::string line;
-    std::getline(table, line);  // the heading
-    while (std::getline(table, line)) {
-      unsigned local_port = 0;
-      unsigned state = 0;
-      std::uint64_t inode = 0;
-      const int fields = std::sscanf(
-          line.c_str(), " %*u: %*[0-9A-Fa-f]:%x %*[0-9A-Fa-f]:%*x %x %*s %*s %*s %*u %*u %" SCNu64,
-          &local_port, &state, &inode);
-      if (fields == 3 && local_port == port && state == kStateListen) inodes.push_back(inode);
-    }
-  }
-  return inodes;
-}
-
-std::vector<std::string> entries(const std::string& directory) {
-  std::vector<std::string> names;
-  const std::unique_ptr<DIR, int (*)(DIR*)> dir(::opendir(directory.c_str()), &::closedir);
-  while (const dirent* entry = dir == nullptr ? nullptr : ::readdir(dir.get())) {
-    if (entry->d_name[0] != '.') names.emplace_back(entry->d_name);
-  }
-  return names;
-}
-
-bool has_socket(const std::string& pid, const std::vector<std::uint64_t>& inodes) {
-  const std::string directory = "/proc/" + pid + "/fd/";
-  for (const std::string& name : entries(directory)) {
-    char target[64];
-    const ssize_t size = ::readlink((directory + name).c_str(), target, sizeof target - 1);
-    if (size <= 0) continue;
-    target[size] = '\0';
-    std::uint64_t inode = 0;
-    if (std::sscanf(target, "socket:[%" SCNu64 "]", &inode) != 1) continue;
-    if (std::find(inodes.begin(), inodes.end(), inode) != inodes.end()) return true;
-  }
-  return false;
-}
-
-std::string command_of(const std::string& pid) {
-  std::ifstream file("/proc/" + pid + "/cmdline", std::ios::binary);
-  std::string command{std::istreambuf_iterator<char>(file), {}};
-  while (!command.empty() && command.back() == '\0') command.pop_back();
-  // Arguments end in NUL. Control characters must not get into a message.
-  std::replace_if(
-      command.begin(), command.end(), [](unsigned char c) { return std::iscntrl(c) != 0; }, ' ');
-  if (command.size() > kCommandLineShown) command = command.substr(0, kCommandLineShown) + "...";
-  return command;
-}
-
-}  // namespace
 
 std::string describe_port_owner(std::uint16_t port) {
   const std::vector<std::uint64_t> inodes = listening_inodes(port);

@@ -1,10 +1,7 @@
 #pragma once
 
-// A listening TCP socket.
-//
-// One thread at a time. Accepted connections are non-blocking and inherit the options set here: no
-// delay of small segments, and keepalive probes, so that the disappearance of a peer's host is
-// detected.
+// TCP ports of this machine: listening sockets, ports that are reserved for other programs, who
+// listens on a port, and when a listening socket of any machine no longer exists.
 
 #include <cstddef>
 #include <cstdint>
@@ -19,6 +16,11 @@
 
 namespace elastic::os {
 
+// A listening TCP socket.
+//
+// One thread at a time. Accepted connections are non-blocking and inherit the options set here: no
+// delay of small segments, and keepalive probes, so that the disappearance of a peer's host is
+// detected.
 class Listener {
  public:
   // `host`: a literal address (bound exactly: "::" is IPv6 only), a name (its first address; blocks
@@ -64,7 +66,6 @@ class Listener {
 //
 // Loop thread only. The kernel makes the connection, whatever the owner does, and resets it when
 // the last process that holds the socket closes it or ends.
-
 class ListenerWatch final : private EventLoop::FdHandler {
  public:
   enum class Found : std::uint8_t {
@@ -96,7 +97,6 @@ class ListenerWatch final : private EventLoop::FdHandler {
 //
 // The socket is bound with SO_REUSEADDR and never listens. So the kernel does not choose the port
 // for a bind to port 0, but a program that sets SO_REUSEADDR, as servers do, can bind it.
-
 class HeldPort {
  public:
   HeldPort() = default;

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
 #include <utility>
 #include <vector>
 
@@ -13,8 +12,6 @@
 
 namespace elastic::os {
 namespace {
-
-constexpr Duration kHeadStart = std::chrono::milliseconds(250);  // RFC 8305
 
 // Parallel connection attempts; the first that succeeds is kept.
 class Race {
@@ -52,7 +49,7 @@ class Race {
 
   void start_next() {
     const SocketAddress& address = addresses_[next_++];
-    next_start_ = monotonic_now() + kHeadStart;
+    next_start_ = monotonic_now() + Dialer::kPace;
     Result<UniqueFd> fd = start_connecting(address);
     if (!fd.ok()) {
       last_error_ = fd.status();

@@ -1,9 +1,12 @@
 #pragma once
 
-// The part of OpenSSL 3's interface that is used, declared here so that no headers are needed to
-// build. The library keeps its binary interface for the whole major version;
-// tests/cpp/os/net/openssl_test.cc compares these declarations with its headers.
-// Included by os/net/tls*.cc only.
+// OpenSSL 3, loaded when the first secure connection is made: a process without secure connections
+// neither loads nor initialises it, and a wheel starts on a host without it.
+//
+// The part of its interface that is used is declared here, so that no headers are needed to build.
+// The library keeps its binary interface for the whole major version;
+// tests/cpp/os/net/openssl_test.cc compares these declarations with its headers. Included by
+// os/net/tls*.cc only.
 
 #include <cstddef>
 #include <cstdint>
@@ -124,6 +127,7 @@ using BioWrite = int (*)(BIO*, const char*, std::size_t, std::size_t*);
   CONSTANT(int, kAlertsBegin, SSL_AD_REASON_OFFSET, 1000) \
   CONSTANT(int, kHkdf, EVP_PKEY_HKDF, 1036)
 // clang-format on
+
 namespace openssl {
 
 constexpr int kMajor = 3;
@@ -141,19 +145,13 @@ constexpr int reason_of(unsigned long error) {
 
 }  // namespace openssl
 
-// OpenSSL, loaded when the first secure connection is made.
-//
-// libssl is opened at run time, so that a process without secure connections neither loads nor
-// initialises it, and a wheel starts on a host without it.
-// Included by os/net/tls*.cc only.
-
 struct TlsLibrary {
 #define ELASTIC_TLS_MEMBER(result, name, parameters) result(*name) parameters;
   ELASTIC_TLS_FUNCTIONS(ELASTIC_TLS_MEMBER)
 #undef ELASTIC_TLS_MEMBER
 };
 
-// Loads the library on the first call. Any thread.
+// Loads libssl on the first call. Any thread.
 Result<const TlsLibrary*> load_tls_library();
 
 }  // namespace elastic::os

@@ -3,13 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <future>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "os/loop/thread.h"
 #include "os/net/address.h"
 #include "os/net/listener.h"
 #include "support/loop_group.h"
@@ -19,8 +17,6 @@ namespace {
 
 using namespace std::chrono_literals;
 using ::testing::HasSubstr;
-
-constexpr auto kTestTimeout = std::chrono::seconds(60);
 
 SocketAddress address_of(const std::string& host, std::uint16_t port) {
   return look_up(host, port)->front();
@@ -76,46 +72,6 @@ TEST(Dialer, EndsAtTheDeadlineWithoutAnAnswer) {
     if (!queue.back()->ok()) break;
   }
   EXPECT_THAT(queue.back()->status().message(), HasSubstr("no answer for 3 s"));
-}
-
-TEST(NameLookup, ReportsOnTheLoopThread) {
-  auto thread = *LoopThread::start("test-lookup");
-  struct Case {
-    const char* name;
-    bool is_found;
-  };
-  for (const Case& example :
-       {Case{"127.0.0.1", true}, {"localhost", true}, {"no-such-host.invalid", false}}) {
-    std::promise<Result<std::vector<SocketAddress>>> outcome;
-    std::unique_ptr<NameLookup> lookup;
-    thread->call([&] {
-      lookup = *NameLookup::start(&thread->loop(), example.name, 80, [&](const auto& found) {
-        lookup.reset();
-        outcome.set_value(found);
-      });
-    });
-    auto future = outcome.get_future();
-    ASSERT_EQ(future.wait_for(kTestTimeout), std::future_status::ready);
-    EXPECT_EQ(future.get().ok(), example.is_found) << example.name;
-  }
-}
-
-TEST(NameLookup, MayBeDestroyedBeforeItsThreadHasFinished) {
-  auto thread = *LoopThread::start("test-lookup");
-  thread->call([&] {
-    EXPECT_TRUE(
-        NameLookup::start(&thread->loop(), "no-such-host.invalid", 80, [](const auto&) {}).ok());
-  });
-}
-
-TEST(Interfaces, LoopbackIsNotAmongTheReachableAddresses) {
-  for (const SocketAddress& address : interface_addresses()) {
-    EXPECT_FALSE(address.is_loopback()) << address.host();
-    EXPECT_TRUE(Listener::open(address.host(), 0).ok()) << address.host();
-  }
-  const std::string primary = primary_address();
-  if (interface_addresses().empty()) GTEST_SKIP() << "no interface but loopback here";
-  EXPECT_TRUE(Listener::open(primary, 0).ok()) << primary;
 }
 
 }  // namespace

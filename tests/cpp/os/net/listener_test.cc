@@ -1,6 +1,7 @@
 #include "os/net/listener.h"
 
 #include <fcntl.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -8,11 +9,18 @@
 #include <sys/socket.h>
 
 #include <cerrno>
+#include <memory>
 #include <utility>
 #include <vector>
 
+#include "support/loop_group.h"
+
 namespace elastic::os {
 namespace {
+
+using namespace std::chrono_literals;
+using Found = ListenerWatch::Found;
+using ::testing::ElementsAre;
 
 UniqueFd connect_to(const SocketAddress& address) {
   UniqueFd fd(::socket(address.family(), SOCK_STREAM | SOCK_CLOEXEC, 0));
@@ -122,6 +130,92 @@ TEST(Listener, PortIsFreeAfterCloseAlthoughConnectionsWereOpen) {
   listener->close();
   accepted.reset();  // closed first, so this end enters TIME_WAIT
   EXPECT_TRUE(Listener::open("127.0.0.1", port).ok());
+}
+
+class ListenerWatchTest : public testing::Test {
+ protected:
+  void watch(const SocketAddress& address) {
+    watch_ = std::make_unique<ListenerWatch>(loop.get(), address, 1s,
+                                             [this](Found found) { reports.push_back(found); });
+  }
+  bool await(std::size_t count) {
+    return group.run_until([&] { return reports.size() >= count; });
+  }
+
+  support::LoopGroup group;
+  const std::unique_ptr<EventLoop> loop = *EventLoop::create(&group);
+  Result<Listener> listener = Listener::open("127.0.0.1", 0);
+  std::vector<Found> reports;
+
+ private:
+  std::unique_ptr<ListenerWatch> watch_;
+};
+
+TEST_F(ListenerWatchTest, ReportsTheEndOfTheLastHolder) {
+  watch(listener->address());
+  ASSERT_TRUE(await(1));
+  UniqueFd copy(::dup(listener->fd()));  // as of another process
+  listener->close();
+  group.run_until([] { return false; }, 10s);
+  EXPECT_THAT(reports, ElementsAre(Found::kAnswered));
+  copy.reset();
+  ASSERT_TRUE(await(2));
+  EXPECT_THAT(reports, ElementsAre(Found::kAnswered, Found::kRefused));
+}
+
+TEST_F(ListenerWatchTest, ReportsARefusal) {
+  const SocketAddress address = listener->address();
+  listener->close();
+  watch(address);
+  ASSERT_TRUE(await(1));
+  EXPECT_THAT(reports, ElementsAre(Found::kRefused));
+}
+
+TEST_F(ListenerWatchTest, AnOwnerThatAcceptsAndClosesLives) {
+  watch(listener->address());
+  ASSERT_TRUE(await(1));
+  UniqueFd accepted;
+  ASSERT_EQ(listener->accept(&accepted), Listener::AcceptStatus::kAccepted);
+  accepted.reset();
+  ASSERT_TRUE(await(2));
+  EXPECT_THAT(reports, ElementsAre(Found::kAnswered, Found::kUnknown));
+}
+
+// No kernel connects to it, whatever its routes are.
+TEST_F(ListenerWatchTest, AnAddressThatCannotBeReachedIsUnknown) {
+  auto address = *parse_address("255.255.255.255");
+  address.set_port(9);
+  watch(address);
+  ASSERT_TRUE(await(1));
+  EXPECT_THAT(reports, ElementsAre(Found::kUnknown));
+}
+
+class HeldPortOn : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(HeldPortOn, AServerCanBindTheHeldPortRepeatedly) {
+  auto hold = HeldPort::open(GetParam(), 0);
+  ASSERT_TRUE(hold.ok()) << hold.status().message();
+  ASSERT_NE(hold->port(), 0);
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    EXPECT_TRUE(Listener::open("127.0.0.1", hold->port()).ok());
+    EXPECT_TRUE(Listener::open("", hold->port()).ok()) << "as torch's store binds";
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(HeldPort, HeldPortOn, ::testing::Values("127.0.0.1", ""),
+                         [](const auto& test) {
+                           return std::string(test.param).empty() ? "everywhere" : "loopback";
+                         });
+
+TEST(HeldPort, CannotBeHeldWhileAnotherSocketListens) {
+  auto listener = Listener::open("127.0.0.1", 0);
+  ASSERT_TRUE(listener.ok());
+  const auto hold = HeldPort::open("127.0.0.1", listener->address().port());
+  EXPECT_EQ(hold.status().code(), StatusCode::kUnavailable);
+}
+
+TEST(HeldPort, RejectsAForeignAddress) {
+  EXPECT_FALSE(HeldPort::open("192.0.2.1", 0).ok());  // an address for documentation (RFC 5737)
 }
 
 TEST(PortOwner, FreePortHasNoOwner) {

@@ -1,4 +1,4 @@
-#include "os/net/dialer.h"
+#include "os/net/address.h"
 
 #include <dlfcn.h>
 #include <gmock/gmock.h>
@@ -6,17 +6,20 @@
 #include <netdb.h>
 
 #include <atomic>
+#include <chrono>
 #include <future>
 #include <memory>
+#include <string>
 #include <string_view>
 #include <vector>
 
 #include "os/loop/thread.h"
+#include "os/net/listener.h"
 
 namespace {
 
-// While it is set, getaddrinfo() of this name waits until it is cleared.
-constexpr std::string_view kStalledName = "stalled.invalid";
+// While it is set, getaddrinfo() of names in this domain waits until it is cleared.
+constexpr std::string_view kStalledDomain = ".stalled.invalid";
 std::atomic<bool> is_stalled{false};
 
 }  // namespace
@@ -25,7 +28,7 @@ std::atomic<bool> is_stalled{false};
 // answer.
 extern "C" int getaddrinfo(const char* host, const char* service, const addrinfo* hints,
                            addrinfo** found) {
-  if (host == kStalledName && (hints->ai_flags & AI_NUMERICHOST) == 0) {
+  if (std::string_view(host).ends_with(kStalledDomain) && (hints->ai_flags & AI_NUMERICHOST) == 0) {
     is_stalled.wait(true);
     return EAI_AGAIN;
   }
@@ -40,6 +43,9 @@ namespace {
 using ::testing::HasSubstr;
 using Addresses = Result<std::vector<SocketAddress>>;
 
+constexpr auto kLookupTimeout = std::chrono::seconds(60);
+
+// Each test has a name of its own: the threads of an earlier one may still end.
 class StalledResolver : public ::testing::Test {
  protected:
   StalledResolver() { is_stalled = true; }
@@ -70,7 +76,7 @@ class StalledResolver : public ::testing::Test {
 };
 
 TEST_F(StalledResolver, HasABoundedNumberOfThreadsForOneName) {
-  const std::string host(kStalledName);
+  const std::string host = "bounded.stalled.invalid";
   Status last;
   int started = 0;
   for (; started < 100; ++started) {
@@ -80,7 +86,8 @@ TEST_F(StalledResolver, HasABoundedNumberOfThreadsForOneName) {
   }
   EXPECT_LT(started, 50);
   EXPECT_EQ(last.code(), StatusCode::kUnavailable);
-  EXPECT_THAT(last.message(), HasSubstr("cannot resolve stalled.invalid: the resolver has not"));
+  EXPECT_THAT(last.message(),
+              HasSubstr("cannot resolve bounded.stalled.invalid: the resolver has not"));
 
   std::promise<Addresses> other;
   EXPECT_TRUE(start("localhost", [&](const Addresses& found) { other.set_value(found); }).ok());
@@ -88,7 +95,7 @@ TEST_F(StalledResolver, HasABoundedNumberOfThreadsForOneName) {
 }
 
 TEST_F(StalledResolver, IsAskedAgainWhenARequestHasEnded) {
-  const std::string host(kStalledName);
+  const std::string host = "ended.stalled.invalid";
   std::vector<std::promise<Addresses>> ended(100);
   std::size_t started = 0;
   for (; started < ended.size(); ++started) {
@@ -100,6 +107,46 @@ TEST_F(StalledResolver, IsAskedAgainWhenARequestHasEnded) {
   std::promise<Addresses> last;
   EXPECT_TRUE(start(host, [&](const Addresses& found) { last.set_value(found); }).ok());
   EXPECT_FALSE(last.get_future().get().ok());
+}
+
+TEST(NameLookup, ReportsOnTheLoopThread) {
+  auto thread = *LoopThread::start("test-lookup");
+  struct Case {
+    const char* name;
+    bool is_found;
+  };
+  for (const Case& example :
+       {Case{"127.0.0.1", true}, {"localhost", true}, {"no-such-host.invalid", false}}) {
+    std::promise<Addresses> outcome;
+    std::unique_ptr<NameLookup> lookup;
+    thread->call([&] {
+      lookup = *NameLookup::start(&thread->loop(), example.name, 80, [&](const auto& found) {
+        lookup.reset();
+        outcome.set_value(found);
+      });
+    });
+    auto future = outcome.get_future();
+    ASSERT_EQ(future.wait_for(kLookupTimeout), std::future_status::ready);
+    EXPECT_EQ(future.get().ok(), example.is_found) << example.name;
+  }
+}
+
+TEST(NameLookup, MayBeDestroyedBeforeItsThreadHasFinished) {
+  auto thread = *LoopThread::start("test-lookup");
+  thread->call([&] {
+    EXPECT_TRUE(
+        NameLookup::start(&thread->loop(), "no-such-host.invalid", 80, [](const auto&) {}).ok());
+  });
+}
+
+TEST(Interfaces, LoopbackIsNotAmongTheReachableAddresses) {
+  for (const SocketAddress& address : interface_addresses()) {
+    EXPECT_FALSE(address.is_loopback()) << address.host();
+    EXPECT_TRUE(Listener::open(address.host(), 0).ok()) << address.host();
+  }
+  const std::string primary = primary_address();
+  if (interface_addresses().empty()) GTEST_SKIP() << "no interface but loopback here";
+  EXPECT_TRUE(Listener::open(primary, 0).ok()) << primary;
 }
 
 }  // namespace
