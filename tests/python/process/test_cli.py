@@ -16,7 +16,6 @@ import pytest
 
 from support import coordinators
 from support.launching import (
-    DEADLINE_S,
     children,
     clean_environment,
     launch,
@@ -96,8 +95,7 @@ def test_a_killed_guardian_is_reported_before_a_worker_that_failed_too(tmp_path:
         assert process.stdout.readline() == "stopping\n"
         [guardian] = children(process.pid)
         os.kill(guardian, signal.SIGKILL)
-        _, stderr = process.communicate(timeout=DEADLINE_S)
-    assert process.returncode == 71, stderr
+        _, stderr = process.end(71)
     first, *rest = stderr.splitlines()
     reason = f"the guardian (pid {guardian}) was killed by signal 9; its workers were killed"
     assert first == f"elastic-launch: /bin/sh failed: {reason}"

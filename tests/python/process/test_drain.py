@@ -15,7 +15,6 @@ from pathlib import Path
 import pytest
 
 from support.launching import (
-    DEADLINE_S,
     Job,
     Process,
     await_line,
@@ -42,8 +41,7 @@ def check_one_step(directory: Path, ranks: int) -> int:
 def stopped(job: Process) -> str:
     """What a job prints that stops at an agreed step because of SIGTERM."""
     job.terminate()
-    _, stderr = job.communicate(timeout=DEADLINE_S)
-    assert job.returncode == EXIT_STOPPED, stderr
+    _, stderr = job.end(EXIT_STOPPED)
     return stderr
 
 
@@ -101,8 +99,7 @@ def test_a_second_signal_after_a_drain_signal_is_the_ordinary_stop(tmp_path: Pat
         await_line(job, r"stopping all ranks at an agreed step \(signal 10 \(SIGUSR1\)")
         await_line(job, "waiting: no rank has reported a step")
         job.send_signal(signal.SIGTERM)
-        _, stderr = job.communicate(timeout=DEADLINE_S)
-    assert job.returncode == 143, stderr
+        job.end(143)
 
 
 def test_script_without_should_stop_is_stopped_at_the_deadline(tmp_path: Path) -> None:
@@ -118,8 +115,7 @@ def test_script_without_should_stop_is_stopped_at_the_deadline(tmp_path: Path) -
     with launched("--standalone", "--drain=1", str(script)) as job:
         assert job.stdout.readline() == "begun\n"
         job.send_signal(signal.SIGTERM)
-        _, stderr = job.communicate(timeout=DEADLINE_S)
-    assert job.returncode == 143, stderr
+        _, stderr = job.end(143)
     assert "stopped without an agreed step (signal 15 (SIGTERM)" in stderr
     assert "do not call should_stop()" in stderr
 

@@ -29,7 +29,7 @@ from elastic.rendezvous import (
 )
 
 from support import launch_functions
-from support.launching import DEADLINE_S, Job, clean_environment, launch, launched
+from support.launching import Job, clean_environment, launch, launched
 from support.plug_ins import options, plug_in
 from support.receivers import Values, recorded_events
 from support.remote_agent import RemoteAgent
@@ -125,8 +125,7 @@ def test_the_workers_code_is_reported_and_a_signal_stops_in_order(
     with launched(*words, environ=environ) as stopped:
         assert stopped.stdout.readline() == "up\n"
         stopped.send_signal(signal.SIGTERM)
-        stopped.communicate(timeout=DEADLINE_S)
-    assert stopped.returncode == 128 + signal.SIGTERM
+        stopped.end(128 + signal.SIGTERM)
 
 
 @pytest.mark.parametrize("option", ["--log-dir", "TMPDIR"])

@@ -181,8 +181,7 @@ def test_node_without_stragglers_ends_with_the_same_code(partial: list[str]) -> 
     ]
     with nodes[0] as first, nodes[1] as second:
         for job in (first, second):
-            _, stderr = job.communicate(timeout=DEADLINE_S)
-            assert job.returncode == 81, stderr
+            _, stderr = job.end(81)
             assert "later still running: rank 1" in stderr
             assert "in wait (partial.py:5)" in stderr
 

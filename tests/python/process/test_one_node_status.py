@@ -58,8 +58,7 @@ def test_a_job_of_one_node_is_listed_shown_and_stopped_by_its_id(tmp_path: Path)
         drained = launch("drain", run_id)
         assert (drained.returncode, drained.stderr) == (0, "")
         assert "every rank stops at step" in drained.stdout
-        _, stderr = job.communicate(timeout=DEADLINE_S)
-        assert job.returncode == EXIT_STOPPED, stderr
+        job.end(EXIT_STOPPED)
     assert not os.path.exists(path)
     assert listed(run_id) == []
     gone = launch("status", f"--rdzv-id={run_id}")

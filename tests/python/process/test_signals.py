@@ -44,8 +44,7 @@ def test_a_signal_stops_the_job_with_its_code(number: signal.Signals, code: int)
     with launched(*sh(READY, "--nproc-per-node=2")) as process:
         wait_ready(process, 2)
         process.send_signal(number)
-        _, stderr = process.communicate(timeout=DEADLINE_S)
-    assert process.returncode == code
+        _, stderr = process.end(code)
     received, result = stderr.splitlines()
     assert re.fullmatch(
         f"elastic-launch: received {number.name}; waiting for the workers until "
@@ -59,8 +58,7 @@ def test_ctrl_c_prints_no_traceback() -> None:
     with launched(*sh(READY), start_new_session=True) as process:
         wait_ready(process)
         os.killpg(process.pid, signal.SIGINT)
-        _, stderr = process.communicate(timeout=DEADLINE_S)
-    assert process.returncode == 130
+        _, stderr = process.end(130)
     assert "Traceback" not in stderr
 
 
@@ -80,8 +78,7 @@ def test_ctrl_z_stops_the_launcher_while_its_workers_continue(tmp_path: Path) ->
         os.killpg(process.pid, signal.SIGCONT)
         eventually(lambda: state_of(process.pid) != "T")
         process.terminate()
-        _, stderr = process.communicate(timeout=DEADLINE_S)
-    assert process.returncode == 143
+        _, stderr = process.end(143)
     assert "evicted" not in stderr
 
 
@@ -102,8 +99,7 @@ def test_worker_that_does_not_stop_is_killed_after_the_grace() -> None:
     with launched(*sh(STUBBORN, "--shutdown-timeout=0.3")) as process:
         wait_ready(process)
         process.terminate()
-        _, stderr = process.communicate(timeout=DEADLINE_S)
-    assert process.returncode == 143
+        _, stderr = process.end(143)
     assert "killed by SIGKILL, since they did not stop in time: rank 0\n" in stderr
 
 
@@ -123,8 +119,7 @@ def test_a_second_signal_shortens_the_grace_and_a_third_kills(repetitions: int) 
         assert "SIGINT" in line or repetitions > 1
         if repetitions > 1:
             assert "again; killing the workers" in process.stderr.readline()
-        _, stderr = process.communicate(timeout=DEADLINE_S)
-        assert process.returncode == 143
+        _, stderr = process.end(143)
     assert "killed by SIGKILL" in stderr
     if repetitions == 1:
         assert time.monotonic() - begun >= 4.5
@@ -136,8 +131,7 @@ def test_a_second_signal_kills_when_the_grace_is_short_already() -> None:
         # The grace must not end before the second signal.
         process.send_signal(signal.SIGINT)
         process.send_signal(signal.SIGTERM)
-        _, stderr = process.communicate(timeout=DEADLINE_S)
-    assert process.returncode == 130
+        _, stderr = process.end(130)
     assert "again; killing the workers" in stderr
 
 

@@ -112,6 +112,12 @@ class Process(subprocess.Popen[str]):
     stderr: IO[str]
     _readers: dict[str, tuple[threading.Thread, list[str]]] | None = None
 
+    def end(self, code: int) -> tuple[str, str]:
+        """What the process writes until its end, which it reaches with this exit code."""
+        stdout, stderr = self.communicate(timeout=DEADLINE_S)
+        assert self.returncode == code, (self.returncode, stdout, stderr)
+        return stdout, stderr
+
     def communicate(  # type: ignore[override]
         self, input: str | None = None, timeout: float | None = None
     ) -> tuple[str, str]:
