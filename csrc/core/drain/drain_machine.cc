@@ -66,10 +66,10 @@ void DrainMachine::step(const DrainEvent& event, Instant now, std::vector<DrainA
   out_ = nullptr;
 }
 
-void DrainMachine::on(const drain_event::Began& event) {
+void DrainMachine::on(const round_event::Began& event) {
   if (phase_ == DrainPhase::kOver) return;
   if (event.round != round_) {
-    on(drain_event::Ended{});
+    on(round_event::Ended{});
     round_ = event.round;
   }
   num_members_ = event.nodes;
@@ -93,7 +93,7 @@ void DrainMachine::on(const drain_event::Began& event) {
   }
 }
 
-void DrainMachine::on(const drain_event::Ended&) {
+void DrainMachine::on(const round_event::Ended&) {
   if (phase_ == DrainPhase::kOver) return;
   joining_ = 0;  // they are in the next round
   if (is_departure_ && leaving_.empty()) end_departure(kNoMember);
@@ -124,7 +124,7 @@ void DrainMachine::on(const drain_event::Over&) {
   timer_.reset();
 }
 
-void DrainMachine::on(const drain_event::Left& event) {
+void DrainMachine::on(const round_event::Left& event) {
   const auto found = nodes_.find(event.node);
   const bool is_known = found != nodes_.end();
   const int members = event.nodes.value_or(num_members_ - (is_known ? 1 : 0));
@@ -155,7 +155,7 @@ void DrainMachine::on(const drain_event::Left& event) {
   }
 }
 
-void DrainMachine::on(const drain_event::Progressed& event) {
+void DrainMachine::on(const round_event::Progressed& event) {
   const auto found = nodes_.find(event.node);
   if (found == nodes_.end() || event.progress.round != round_) return;
   Node& node = found->second;
@@ -242,7 +242,7 @@ void DrainMachine::on(const drain_event::Replied& event) {
   }
 }
 
-void DrainMachine::on(const drain_event::Tick&) {
+void DrainMachine::on(const round_event::Tick&) {
   if (is_open() && now_ >= std::max(deadline_, no_stop_before_)) {
     std::string why;
     switch (phase_) {
@@ -279,7 +279,7 @@ void DrainMachine::on(const drain_event::Tick&) {
 }
 
 // The deadline of a notice is one of the outside world; what nodes need to answer is not.
-void DrainMachine::on(const drain_event::ClockGap& event) {
+void DrainMachine::on(const round_event::ClockGap& event) {
   if (no_stop_before_ != Instant::min()) {
     no_stop_before_ = add_saturating(no_stop_before_, event.gap);
   }

@@ -22,28 +22,8 @@
 namespace elastic::core {
 
 namespace drain_event {
-// The node is a member of this round, or has resumed its session.
-struct Began {
-  NodeId node;
-  std::uint64_t round = 0;
-  int nodes = 1;  // members of the round that have neither left nor been lost
-  std::string name = {};
-  // This coordinator has not formed the round: the time in which its nodes resume. Zero: it has.
-  Duration resume_limit{};
-  int min_nodes = 1;  // of a round
-};
-// The round is over: its workers are being stopped.
-struct Ended {};
 // The job is over.
 struct Over {};
-struct Left {
-  NodeId node;
-  std::optional<int> nodes = {};  // as in Began, if it is known
-};
-struct Progressed {
-  NodeId node;
-  hang::NodeProgress progress;
-};
 // observer: waits for an answer; 0: none does. A notice without any time left was given to an
 // earlier coordinator.
 struct Noticed {
@@ -63,17 +43,12 @@ struct GrowthDue {
 };
 // The round no longer has to end for more nodes.
 struct GrowthOff {};
-// As rdzv::ClockGap.
-struct ClockGap {
-  Duration gap{};
-};
-struct Tick {};
 }  // namespace drain_event
 
-using DrainEvent = std::variant<drain_event::Began, drain_event::Ended, drain_event::Over,
-                                drain_event::Left, drain_event::Progressed, drain_event::Noticed,
+using DrainEvent = std::variant<round_event::Began, round_event::Ended, drain_event::Over,
+                                round_event::Left, round_event::Progressed, drain_event::Noticed,
                                 drain_event::Replied, drain_event::GrowthDue,
-                                drain_event::GrowthOff, drain_event::ClockGap, drain_event::Tick>;
+                                drain_event::GrowthOff, round_event::ClockGap, round_event::Tick>;
 
 namespace drain_action {
 struct Send {
@@ -154,17 +129,17 @@ class DrainMachine {
     drain::Reply reply;        // the last one
     std::int32_t reporting = 0;
   };
-  void on(const drain_event::Began& event);
-  void on(const drain_event::Ended& event);
+  void on(const round_event::Began& event);
+  void on(const round_event::Ended& event);
   void on(const drain_event::Over& event);
-  void on(const drain_event::Left& event);
-  void on(const drain_event::Progressed& event);
+  void on(const round_event::Left& event);
+  void on(const round_event::Progressed& event);
   void on(const drain_event::Noticed& event);
   void on(const drain_event::Replied& event);
   void on(const drain_event::GrowthDue& event);
   void on(const drain_event::GrowthOff& event);
-  void on(const drain_event::ClockGap& event);
-  void on(const drain_event::Tick& event);
+  void on(const round_event::ClockGap& event);
+  void on(const round_event::Tick& event);
 
   static constexpr const char* kNoMember = "the node is not a member of the round";
 

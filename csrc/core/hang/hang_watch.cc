@@ -183,11 +183,11 @@ void HangWatch::step(const HangEvent& event, Instant now, std::vector<HangAnswer
   std::visit([&](const auto& one) { on(one, now, out); }, event);
 }
 
-void HangWatch::on(const hang_event::Began& event, Instant now, std::vector<HangAnswer>* out) {
+void HangWatch::on(const round_event::Began& event, Instant now, std::vector<HangAnswer>* out) {
   if (event.round != round_) {
     auto early = partial_exit_;
     if (early && early->round != event.round) early.reset();
-    on(hang_event::Ended{}, now, out);
+    on(round_event::Ended{}, now, out);
     round_ = event.round;
     judged_from_ = add_saturating(now, event.resume_limit);
     partial_exit_ = early;
@@ -195,7 +195,7 @@ void HangWatch::on(const hang_event::Began& event, Instant now, std::vector<Hang
   job_.add(event.node).name = event.name;
 }
 
-void HangWatch::on(const hang_event::Ended&, Instant, std::vector<HangAnswer>* out) {
+void HangWatch::on(const round_event::Ended&, Instant, std::vector<HangAnswer>* out) {
   if (collection_) {
     collection_->purpose = Purpose::kObserver;
     finish_collection(out);
@@ -209,12 +209,13 @@ void HangWatch::on(const hang_event::Ended&, Instant, std::vector<HangAnswer>* o
   recent_advances_.clear();
 }
 
-void HangWatch::on(const hang_event::Left& event, Instant, std::vector<HangAnswer>* out) {
+void HangWatch::on(const round_event::Left& event, Instant, std::vector<HangAnswer>* out) {
   job_.remove(event.node);
   if (collection_ && job_.all_have_replied()) finish_collection(out);
 }
 
-void HangWatch::on(const hang_event::Progressed& event, Instant now, std::vector<HangAnswer>* out) {
+void HangWatch::on(const round_event::Progressed& event, Instant now,
+                   std::vector<HangAnswer>* out) {
   Node* const node = job_.find(event.node);
   if (node == nullptr || event.progress.round != round_) return;
   const auto progressed_before = job_.last_progress();
@@ -278,7 +279,7 @@ void HangWatch::on(const hang_event::Requested& event, Instant now, std::vector<
   collection_->observers.push_back(event.observer);
 }
 
-void HangWatch::on(const hang_event::Tick&, Instant now, std::vector<HangAnswer>* out) {
+void HangWatch::on(const round_event::Tick&, Instant now, std::vector<HangAnswer>* out) {
   if (collection_ && now >= collection_->deadline) finish_collection(out);
   find_stragglers(now, out);
   // The end of the job comes before a report; a report that is being made comes first.
@@ -296,7 +297,7 @@ void HangWatch::on(const hang_event::Tick&, Instant now, std::vector<HangAnswer>
   collect(Purpose::kHang, now - *job_.last_progress(), now, out);
 }
 
-void HangWatch::on(const hang_event::ClockGap& event, Instant, std::vector<HangAnswer>*) {
+void HangWatch::on(const round_event::ClockGap& event, Instant, std::vector<HangAnswer>*) {
   job_.shift(event.gap);
   judged_from_ = add_saturating(judged_from_, event.gap);
   if (!partial_exit_) return;

@@ -83,24 +83,6 @@ class JobProgress {
 };
 
 namespace hang_event {
-// The node is a member of this round.
-struct Began {
-  NodeId node;
-  std::uint64_t round = 0;
-  std::string name = {};  // in messages
-  // For how long other nodes may still resume in a round that was begun before; zero: the round is
-  // new. Nothing is judged while nodes that may have made progress are unknown.
-  Duration resume_limit{};
-};
-// The round is over: its workers are being stopped.
-struct Ended {};
-struct Left {
-  NodeId node;
-};
-struct Progressed {
-  NodeId node;
-  hang::NodeProgress progress;
-};
 struct Finished {
   hang::RankFinished finished;
 };
@@ -112,17 +94,12 @@ struct StacksReceived {
 struct Requested {
   std::uint64_t observer = 0;
 };
-struct Tick {};
-// The caller's process did not run for `gap`.
-struct ClockGap {
-  Duration gap{};
-};
 }  // namespace hang_event
 
 using HangEvent =
-    std::variant<hang_event::Began, hang_event::Ended, hang_event::Left, hang_event::Progressed,
+    std::variant<round_event::Began, round_event::Ended, round_event::Left, round_event::Progressed,
                  hang_event::Finished, hang_event::StacksReceived, hang_event::Requested,
-                 hang_event::Tick, hang_event::ClockGap>;
+                 round_event::Tick, round_event::ClockGap>;
 
 namespace hang_action {
 // To every member of the round.
@@ -205,15 +182,15 @@ class HangWatch {
   using Collection = hang_state::Collection;
   using Purpose = hang_state::Purpose;
 
-  void on(const hang_event::Began& event, Instant now, std::vector<HangAnswer>* out);
-  void on(const hang_event::Ended& event, Instant now, std::vector<HangAnswer>* out);
-  void on(const hang_event::Left& event, Instant now, std::vector<HangAnswer>* out);
-  void on(const hang_event::Progressed& event, Instant now, std::vector<HangAnswer>* out);
+  void on(const round_event::Began& event, Instant now, std::vector<HangAnswer>* out);
+  void on(const round_event::Ended& event, Instant now, std::vector<HangAnswer>* out);
+  void on(const round_event::Left& event, Instant now, std::vector<HangAnswer>* out);
+  void on(const round_event::Progressed& event, Instant now, std::vector<HangAnswer>* out);
   void on(const hang_event::Finished& event, Instant now, std::vector<HangAnswer>* out);
   void on(const hang_event::StacksReceived& event, Instant now, std::vector<HangAnswer>* out);
   void on(const hang_event::Requested& event, Instant now, std::vector<HangAnswer>* out);
-  void on(const hang_event::Tick& event, Instant now, std::vector<HangAnswer>* out);
-  void on(const hang_event::ClockGap& event, Instant now, std::vector<HangAnswer>* out);
+  void on(const round_event::Tick& event, Instant now, std::vector<HangAnswer>* out);
+  void on(const round_event::ClockGap& event, Instant now, std::vector<HangAnswer>* out);
 
   void collect(Purpose purpose, Duration idle, Instant now, std::vector<HangAnswer>* out);
   void finish_collection(std::vector<HangAnswer>* out);

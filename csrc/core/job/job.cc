@@ -158,9 +158,9 @@ bool Job::follow_growth() {
   const bool is_due = rendezvous_.is_growth_due();
   if (std::exchange(is_growth_due_, is_due) == is_due) return false;
   if (is_due) {
-    feed(drain_event::GrowthDue{rendezvous_.waiting_nodes()});
+    feed_drain(drain_event::GrowthDue{rendezvous_.waiting_nodes()});
   } else {
-    feed(drain_event::GrowthOff{});
+    feed_drain(drain_event::GrowthOff{});
   }
   return true;
 }
@@ -186,8 +186,7 @@ void Job::on(const RendezvousEvent& event) {
   if (const auto* leave = std::get_if<rdzv::Leave>(&event)) {
     rdzv::Leave known = *leave;
     known.is_planned = drain_.is_leaving(leave->node);
-    feed(hang_event::Left{leave->node});
-    feed(drain_event::Left{leave->node, {}});
+    feed_both(round_event::Left{leave->node});
     decide();  // an end that they had only waited for precedes the leave
     rendezvous_step(known);
   } else {
@@ -195,16 +194,15 @@ void Job::on(const RendezvousEvent& event) {
   }
   if (const auto* resume = std::get_if<rdzv::Resume>(&event)) note_done_member(*resume);
   if (const auto* gap = std::get_if<rdzv::ClockGap>(&event); gap && rendezvous_.is_stall(*gap)) {
-    feed(hang_event::ClockGap{gap->gap});
-    feed(drain_event::ClockGap{gap->gap});
+    feed_both(round_event::ClockGap{gap->gap});
   }
   if (std::holds_alternative<rdzv::Tick>(event)) on(job_event::WatchTick{});
 }
 
 void Job::on(const job_event::WatchTick&) {
   const auto is_due = [this](std::optional<Instant> at) { return at && now_ >= *at; };
-  if (is_due(hangs_.next_deadline())) feed(hang_event::Tick{});
-  if (is_due(drain_.next_deadline())) feed(drain_event::Tick{});
+  if (is_due(hangs_.next_deadline())) feed_hangs(round_event::Tick{});
+  if (is_due(drain_.next_deadline())) feed_drain(round_event::Tick{});
 }
 
 void Job::note_report(const RendezvousEvent& event) {
@@ -220,8 +218,7 @@ void Job::note_report(const RendezvousEvent& event) {
 void Job::on(const job_event::Progressed& event) {
   const bool has_steps = event.progress.reporting > 0;
   if (has_steps && history_.progressed(event.progress.round, now_)) has_changed_ = true;
-  feed(hang_event::Progressed{event.node, event.progress});
-  feed(drain_event::Progressed{event.node, event.progress});
+  feed_both(round_event::Progressed{event.node, event.progress});
 }
 
 // A restart for a node that joins would stop ranks that are to reach the step, or save their state.
@@ -229,13 +226,13 @@ void Job::on(const job_event::Noticed& event) {
   // A node that is not of the job repeats the notice of an earlier one.
   if (is_over() || !rendezvous_.has_node(event.node)) return;
   if (!event.notice.departure) rendezvous_step(rdzv::HoldGrowth{});
-  feed(drain_event::Noticed{event.notice, 0, rendezvous_.takeover_limit(), spares()});
+  feed_drain(drain_event::Noticed{event.notice, 0, rendezvous_.takeover_limit(), spares()});
 }
 
 void Job::on(const job_event::StopReplied& event) {
-  feed(drain_event::Replied{event.node, event.reply, spares()});
+  feed_drain(drain_event::Replied{event.node, event.reply, spares()});
   // Every rank has stopped: what they do now is no progress, and no hang.
-  if (drain_.phase() == DrainPhase::kReached) feed(hang_event::Ended{});
+  if (drain_.phase() == DrainPhase::kReached) feed_hangs(round_event::Ended{});
 }
 
 void Job::on(const job_event::DrainRequested& event) {
@@ -246,14 +243,14 @@ void Job::on(const job_event::DrainRequested& event) {
   drain::Notice notice = event.notice;
   if (!event.node) {
     rendezvous_step(rdzv::HoldGrowth{});
-    return feed(drain_event::Noticed{notice, event.observer, {}, 0});
+    return feed_drain(drain_event::Noticed{notice, event.observer, {}, 0});
   }
   if (rendezvous_.settings().max_nodes == 1) {
     return refuse("the job has one node, which cannot leave alone");
   }
   notice.departure = drain::Departure{members_at(*event.node)};
   if (notice.departure->nodes.empty()) return refuse("no node of the round is " + *event.node);
-  feed(drain_event::Noticed{notice, event.observer, {}, spares()});
+  feed_drain(drain_event::Noticed{notice, event.observer, {}, spares()});
 }
 
 std::vector<NodeId> Job::members_at(const std::string& text) const {
@@ -305,40 +302,35 @@ void Job::pass(std::vector<RendezvousAction> actions) {
 }
 
 void Job::follow(const rdzv::Round& action) {
-  began(action.to, action.record->round, action.record->nodes, {});
+  feed_both(began(action.to, action.record->round, action.record->nodes, {}));
 }
 
 // A coordinator that continues from a stored state learns of the round's nodes here.
 void Job::follow(const rdzv::Resumed& action) {
   if (rendezvous_.phase() != RendezvousPhase::kRunning) return;
-  began(action.to, action.round, rendezvous_.members_left(), rendezvous_.takeover_limit());
+  feed_both(
+      began(action.to, action.round, rendezvous_.members_left(), rendezvous_.takeover_limit()));
 }
 
 void Job::follow(const rdzv::Restart& action) {
   history_.round_ends(action, now_);
-  feed(hang_event::Ended{});
-  feed(drain_event::Ended{});
+  feed_both(round_event::Ended{});
 }
 
 void Job::follow(const rdzv::Closed&) {
   if (!is_over()) return;  // the result of the generation before, for a node of it
-  feed(hang_event::Ended{});
-  feed(drain_event::Over{});
+  feed_hangs(round_event::Ended{});
+  feed_drain(drain_event::Over{});
 }
 
 void Job::follow(const rdzv::Evicted& action) {
-  feed(hang_event::Left{action.to});
-  feed(drain_event::Left{action.to, rendezvous_.members_left()});
+  feed_both(round_event::Left{action.to, rendezvous_.members_left()});
 }
 
-void Job::began(const NodeId& node, std::uint64_t round, int nodes, Duration resume_limit) {
-  feed(hang_event::Began{node, round, rendezvous_.name_of(node), resume_limit});
-  drain_began(node, round, nodes, resume_limit);
-}
-
-void Job::drain_began(const NodeId& node, std::uint64_t round, int nodes, Duration resume_limit) {
-  feed(drain_event::Began{node, round, nodes, rendezvous_.name_of(node), resume_limit,
-                          rendezvous_.settings().min_nodes});
+round_event::Began Job::began(const NodeId& node, std::uint64_t round, int nodes,
+                              Duration resume_limit) const {
+  return {node,         round, rendezvous_.name_of(node),
+          resume_limit, nodes, rendezvous_.settings().min_nodes};
 }
 
 // A node that is done is a member of the round, but receives no Resumed for it.
@@ -352,11 +344,11 @@ void Job::note_done_member(const rdzv::Resume& resume) {
                          members[rank].id == resume.node.id &&
                          members[rank].fate == MemberFate::kPresent;
   if (!is_member) return;
-  drain_began(resume.node.id, record.round, rendezvous_.members_left(),
-              rendezvous_.takeover_limit());
+  feed_drain(began(resume.node.id, record.round, rendezvous_.members_left(),
+                   rendezvous_.takeover_limit()));
 }
 
-void Job::feed(const HangEvent& event) {
+void Job::feed_hangs(const HangEvent& event) {
   std::vector<HangAnswer> answers;
   hangs_.step(event, now_, &answers);
   for (HangAnswer& answer : answers) {
@@ -380,7 +372,7 @@ void Job::feed(const HangEvent& event) {
   has_changed_ = true;
 }
 
-void Job::feed(const DrainEvent& event) {
+void Job::feed_drain(const DrainEvent& event) {
   std::vector<DrainAction> actions;
   drain_.step(event, now_, &actions);
   for (DrainAction& action : actions) {

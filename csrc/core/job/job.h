@@ -201,9 +201,9 @@ class Job {
   void on(const RendezvousEvent& event);
   void on(const job_event::WatchTick&);
   void on(const job_event::Progressed& event);
-  void on(const hang_event::Finished& event) { feed(event); }
-  void on(const hang_event::StacksReceived& event) { feed(event); }
-  void on(const hang_event::Requested& event) { feed(event); }
+  void on(const hang_event::Finished& event) { feed_hangs(event); }
+  void on(const hang_event::StacksReceived& event) { feed_hangs(event); }
+  void on(const hang_event::Requested& event) { feed_hangs(event); }
   void on(const job_event::Noticed& event);
   void on(const job_event::StopReplied& event);
   void on(const job_event::DrainRequested& event);
@@ -215,8 +215,13 @@ class Job {
   void rendezvous_step(const RendezvousEvent& event);
   void note_generation();
   void pass(std::vector<RendezvousAction> actions);
-  void feed(const HangEvent& event);
-  void feed(const DrainEvent& event);
+  void feed_hangs(const HangEvent& event);
+  void feed_drain(const DrainEvent& event);
+  template <typename Event>
+  void feed_both(const Event& event) {
+    feed_hangs(event);
+    feed_drain(event);
+  }
   // A node of the round that runs, or the end of the round, as this action says it to a node.
   void follow(const rdzv::Round& action);
   void follow(const rdzv::Resumed& action);
@@ -225,8 +230,8 @@ class Job {
   void follow(const rdzv::Evicted& action);
   template <typename Other>
   void follow(const Other&) {}
-  void began(const NodeId& node, std::uint64_t round, int nodes, Duration resume_limit);
-  void drain_began(const NodeId& node, std::uint64_t round, int nodes, Duration resume_limit);
+  round_event::Began began(const NodeId& node, std::uint64_t round, int nodes,
+                           Duration resume_limit) const;
   void note_report(const RendezvousEvent& event);
   void note_done_member(const rdzv::Resume& resume);
   std::vector<NodeId> members_at(const std::string& text) const;

@@ -106,7 +106,7 @@ class LossWorld : private drain_sim::World {
     }
     now_ += milliseconds(1);
     if (const auto next = machine_.next_deadline(); next && now_ >= *next) {
-      feed(drain_event::Tick{});
+      feed(round_event::Tick{});
     }
   }
 
@@ -155,7 +155,7 @@ class LossWorld : private drain_sim::World {
       const Instant deadline = Instant{seconds(1000)} + milliseconds(kNoticeTurn) + kLimit;
       notice(std::max<Duration>(deadline - now_, Duration::zero()), "SIGTERM on node");
     } else if (index == schedule_.nodes && schedule_.loss == Loss::kHost) {
-      feed(drain_event::Ended{});
+      feed(round_event::Ended{});
       nodes_.erase(nodes_.begin());
       new_ranks();
       begin_round(1000);

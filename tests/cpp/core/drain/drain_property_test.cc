@@ -86,8 +86,8 @@ class RandomWorld : private drain_sim::RandomSchedule {
   void give_notice() override { notice(seconds(60), "the test"); }
   void repeat_notice(const SimNode& /*node*/) override { notice(seconds(60), "again"); }
   void fail_round(SimNode& node) override {
-    if (below(2) == 0) feed(drain_event::Left{node.id});
-    feed(drain_event::Ended{});
+    if (below(2) == 0) feed(round_event::Left{node.id});
+    feed(round_event::Ended{});
     renew_round();
   }
 
@@ -142,7 +142,7 @@ class DepartingWorld : private drain_sim::RandomSchedule {
   void repeat_notice(const SimNode& /*node*/) override { give_notice(); }
   bool may_fail() const override { return !has_left(); }
   void fail_round(SimNode& /*node*/) override {
-    feed(drain_event::Ended{});
+    feed(round_event::Ended{});
     renew_round();
   }
 
@@ -202,7 +202,7 @@ class GrowingWorld : private drain_sim::RandomSchedule {
       if (step != drain::kNoStep && all_wait(step)) ++grown_at_step_;
     }
     waits_ = false;
-    feed(drain_event::Ended{});
+    feed(round_event::Ended{});
     renew_round();
   }
   // KeptReports: a node repeats the notice of the last order of its round.
@@ -235,7 +235,7 @@ class GrowingWorld : private drain_sim::RandomSchedule {
     feed(drain_event::GrowthDue{1});
   }
   void fail_round(SimNode& node) override {
-    if (below(2) == 0) feed(drain_event::Left{node.id});
+    if (below(2) == 0) feed(round_event::Left{node.id});
     end_round(false);
     if (below(2) == 0) has_notice_ = false;  // others join later
   }

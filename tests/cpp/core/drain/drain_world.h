@@ -77,7 +77,7 @@ class World {
   }
 
   void began(SimNode& node, Duration resume_limit = {}) {
-    feed(drain_event::Began{node.id, round_, static_cast<int>(nodes_.size()), "", resume_limit});
+    feed(round_event::Began{node.id, round_, "", resume_limit, static_cast<int>(nodes_.size())});
   }
 
   // One access of a worker. may_lead: it may be more than one step ahead of another one.
@@ -252,7 +252,7 @@ class World {
     progress.reporting = static_cast<std::int32_t>(steps.reporting.size());
     progress.newest = steps.newest;
     progress.oldest = steps.oldest;
-    if (node.is_connected) feed(drain_event::Progressed{node.id, progress});
+    if (node.is_connected) feed(round_event::Progressed{node.id, progress});
   }
 
   void departure(Duration left, const std::vector<NodeId>& nodes, bool stops_job) {
@@ -399,7 +399,7 @@ class RandomSchedule : protected World {
       case 8: deliver_event(node); break;
       case 9:
         if (const auto next = machine_.next_deadline(); next && now_ >= *next) {
-          feed(drain_event::Tick{});
+          feed(round_event::Tick{});
         }
         break;
       case 10: report(node); break;

@@ -79,7 +79,7 @@ class DrainAdapter : public StoryAdapter<DrainAdapter> {
     const int members = command.get_or("members", static_cast<int>(names.size()));
     const Duration limit = command.get_or("resume_limit", Duration::zero());
     for (const std::string& name : names) {
-      step(core::drain_event::Began{id_of(name), number, members, name, limit, min_nodes_});
+      step(core::round_event::Began{id_of(name), number, name, limit, members, min_nodes_});
     }
   }
   void notice(Command& command) {
@@ -105,7 +105,7 @@ class DrainAdapter : public StoryAdapter<DrainAdapter> {
     progress.newest = progress.oldest = command.number<std::int64_t>();
     progress.round = command.get_or<std::uint64_t>("round", 1);
     progress.reporting = command.get_or("reporting", ranks_);
-    step(core::drain_event::Progressed{node, progress});
+    step(core::round_event::Progressed{node, progress});
   }
   // reply NODES KIND
   void reply(Command& command) {
@@ -152,21 +152,21 @@ class DrainAdapter : public StoryAdapter<DrainAdapter> {
   void gap(Command& command) {
     const Duration gap = command.duration();
     now_ += gap;
-    step(core::drain_event::ClockGap{gap});
-    step(core::drain_event::Tick{});
+    step(core::round_event::ClockGap{gap});
+    step(core::round_event::Tick{});
   }
   void growth_off(Command&) { step(core::drain_event::GrowthOff{}); }
   void left(Command& command) {
-    core::drain_event::Left left{id_of(command.word())};
+    core::round_event::Left left{id_of(command.word())};
     if (int members = 0; command.get("members", &members)) left.nodes = members;
     step(left);
   }
-  void round_ended(Command&) { step(core::drain_event::Ended{}); }
+  void round_ended(Command&) { step(core::round_event::Ended{}); }
   void job_over(Command&) { step(core::drain_event::Over{}); }
   void run_for(Command& command) {
     const Instant end = now_ + command.duration();
     let_time_pass(now_,
-                  [&] { tick_until(end, machine_, [this] { step(core::drain_event::Tick{}); }); });
+                  [&] { tick_until(end, machine_, [this] { step(core::round_event::Tick{}); }); });
   }
   void show(Command&) {
     static constexpr const char* kPhases[] = {"idle",     "await round", "await steps", "asking",

@@ -67,8 +67,8 @@ class HangAdapter : public StoryAdapter<HangAdapter> {
     round_ = round;
     for (const std::string& name : nodes) {
       const int index = index_of(name);
-      step(core::hang_event::Began{id_of(index), round, "host" + std::to_string(index),
-                                   resume_limit});
+      step(core::round_event::Began{id_of(index), round, "host" + std::to_string(index),
+                                    resume_limit});
     }
   }
   void round(Command& command) {
@@ -80,7 +80,7 @@ class HangAdapter : public StoryAdapter<HangAdapter> {
   void report_step(const std::string& name, hang::NodeProgress progress) {
     const int index = index_of(name);
     if (progress.slowest_rank < 0) progress.slowest_rank = 2 * index;
-    step(core::hang_event::Progressed{id_of(index), progress});
+    step(core::round_event::Progressed{id_of(index), progress});
   }
   // report NODES STEP
   void report(Command& command) {
@@ -149,19 +149,19 @@ class HangAdapter : public StoryAdapter<HangAdapter> {
   void request(Command& command) {
     step(core::hang_event::Requested{command.number<std::uint64_t>()});
   }
-  void left(Command& command) { step(core::hang_event::Left{id_of(index_of(command.word()))}); }
-  void round_ended(Command&) { step(core::hang_event::Ended{}); }
+  void left(Command& command) { step(core::round_event::Left{id_of(index_of(command.word()))}); }
+  void round_ended(Command&) { step(core::round_event::Ended{}); }
   void gap(Command& command) {
     const Duration gap = command.duration();
     now_ += gap;
-    step(core::hang_event::ClockGap{gap});
-    step(core::hang_event::Tick{});
+    step(core::round_event::ClockGap{gap});
+    step(core::round_event::Tick{});
   }
   void run_for(Command& command) {
     let_time_pass(now_, [&] { pass(command.duration()); });
   }
   void pass(Duration wait) {
-    tick_until(now_ + wait, watch_, [this] { step(core::hang_event::Tick{}); });
+    tick_until(now_ + wait, watch_, [this] { step(core::round_event::Tick{}); });
   }
   void show(Command&) {
     trace_->line("limit " + core::duration_text(watch_.limit()));
