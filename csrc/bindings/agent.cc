@@ -39,14 +39,8 @@ struct PyAgent {
 
 std::optional<AgentEvent> next_event(PyAgent& self, std::optional<Duration> timeout) {
   self.check();
-  const Instant deadline = to_deadline(timeout);
-  std::optional<AgentEvent> event =
-      self.owner.wait([&](Agent& agent, const std::function<bool()>& interrupted) {
-        return agent.next_event(deadline, interrupted);
-      });
-  if (PyErr_Occurred() != nullptr) throw py::error_already_set();
+  std::optional<AgentEvent> event = self.owner.next_event(timeout);
   if (event && event->kind == AgentEvent::Kind::kFinished) self.finished = true;
-  if (!event) self.owner.check_open();
   return event;
 }
 
@@ -335,11 +329,7 @@ void bind_agent(py::module_& module) {
   py::class_<PyAgent>(module, "Agent",
                       "One node's agent: starts, supervises and restarts the workers.")
       .def(py::init([](AgentOptions options) {
-             auto agent = [&] {
-               const py::gil_scoped_release release;
-               return Agent::start(std::move(options));
-             }();
-             return PyAgent(unwrap(std::move(agent)));
+             return PyAgent(unwrap(without_gil([&] { return Agent::start(std::move(options)); })));
            }),
            py::arg("options"))
       .def("next_event", &next_event, py::arg("timeout") = py::none(),

@@ -1,12 +1,16 @@
 #pragma once
 
-// Text between Python and C++, for every std::string of a signature or of a bound member.
+// Conversions between Python's values and ours: exceptions for Status, text, arguments, times; and
+// what the classes of elastic._C have in common. Every file of the bindings includes this header,
+// before it binds anything. Every function requires the GIL, unless it says that it acquires it.
 //
 // Names, messages and output come from other hosts and from programs of the user, so they may have
-// any bytes: a conversion to Python never fails. Bytes that are no UTF-8 are shown as \\xff. The
-// arguments and variables of Python may have such bytes, as surrogates; C++ gets them unchanged.
+// any bytes: a conversion of a std::string to Python never fails. Bytes that are no UTF-8 are shown
+// as \xff. The arguments and variables of Python may have such bytes, as surrogates; C++ gets them
+// unchanged.
 //
-// Every file of the bindings includes this header, before it binds anything.
+// The classes of the exceptions are created here, so that native calls raise them without an
+// import; elastic.errors publishes them.
 
 #include <pybind11/pybind11.h>
 #include <pybind11/typing.h>
@@ -22,53 +26,6 @@
 
 #include "elastic/status.h"
 #include "elastic/time.h"
-
-namespace elastic::bindings {
-
-// As text to read. Requires the GIL.
-inline pybind11::str shown(std::string_view bytes) {
-  PyObject* text =
-      PyUnicode_DecodeUTF8(bytes.data(), static_cast<Py_ssize_t>(bytes.size()), "backslashreplace");
-  if (text == nullptr) throw pybind11::error_already_set();  // no memory
-  return pybind11::reinterpret_steal<pybind11::str>(text);
-}
-
-// Replaces the messages of calls with wrong arguments, which have the value of every argument, and
-// so the variables of the workers and tokens. Call it when the module is complete.
-void hide_arguments(const pybind11::module_& module);
-
-}  // namespace elastic::bindings
-
-namespace pybind11::detail {
-
-template <>
-struct type_caster<std::string> {
-  PYBIND11_TYPE_CASTER(std::string, const_name("str"));
-
-  bool load(handle source, bool) {
-    if (PyBytes_Check(source.ptr())) {
-      value = reinterpret_borrow<bytes>(source);
-      return true;
-    }
-    if (!PyUnicode_Check(source.ptr())) return false;
-    const auto encoded = reinterpret_steal<bytes>(
-        PyUnicode_AsEncodedString(source.ptr(), "utf-8", "surrogateescape"));
-    if (!encoded) throw error_already_set();  // a surrogate without a byte
-    value = encoded;
-    return true;
-  }
-
-  static handle cast(const std::string& source, return_value_policy /*policy*/, handle /*parent*/) {
-    return elastic::bindings::shown(source).release();
-  }
-};
-
-}  // namespace pybind11::detail
-
-// Conversion of Status to Python exceptions, and the exception classes.
-//
-// The classes are created here, so that native calls raise them without an import; elastic.errors
-// publishes them. Every function requires the GIL.
 
 namespace elastic::bindings {
 
@@ -98,7 +55,20 @@ T unwrap(Result<T> result, Domain domain = Domain::kGeneral) {
 // calling thread until raise_status() raises it.
 bool python_signal_raised();
 
-// Conversions between Python's values and ours. Every function requires the GIL.
+// Returns call(), during which other threads of Python run: for calls that can block.
+template <typename Call>
+auto without_gil(Call&& call) {
+  const pybind11::gil_scoped_release release;
+  return call();
+}
+
+// As text to read.
+inline pybind11::str shown(std::string_view bytes) {
+  PyObject* text =
+      PyUnicode_DecodeUTF8(bytes.data(), static_cast<Py_ssize_t>(bytes.size()), "backslashreplace");
+  if (text == nullptr) throw pybind11::error_already_set();  // no memory
+  return pybind11::reinterpret_steal<pybind11::str>(text);
+}
 
 // Text for the operating system, as os.fsencode() returns it: undecodable bytes survive the round
 // trip. Raises on a NUL, which arguments, variables and paths cannot contain.
@@ -151,6 +121,67 @@ inline Instant to_deadline(std::optional<Duration> timeout) {
   return add_saturating(now, *timeout);
 }
 
+}  // namespace elastic::bindings
+
+namespace pybind11::detail {
+
+// For every std::string of a signature or of a bound member.
+template <>
+struct type_caster<std::string> {
+  PYBIND11_TYPE_CASTER(std::string, const_name("str"));
+
+  bool load(handle source, bool) {
+    if (PyBytes_Check(source.ptr())) {
+      value = reinterpret_borrow<bytes>(source);
+      return true;
+    }
+    if (!PyUnicode_Check(source.ptr())) return false;
+    const auto encoded = reinterpret_steal<bytes>(
+        PyUnicode_AsEncodedString(source.ptr(), "utf-8", "surrogateescape"));
+    if (!encoded) throw error_already_set();  // a surrogate without a byte
+    value = encoded;
+    return true;
+  }
+
+  static handle cast(const std::string& source, return_value_policy /*policy*/, handle /*parent*/) {
+    return elastic::bindings::shown(source).release();
+  }
+};
+
+// Python has times in seconds.
+template <>
+struct type_caster<elastic::Duration> {
+  PYBIND11_TYPE_CASTER(elastic::Duration, const_name("float"));
+
+  bool load(handle source, bool convert) {
+    make_caster<double> seconds;
+    if (!seconds.load(source, convert)) return false;
+    value = elastic::bindings::to_duration(cast_op<double>(seconds));
+    return true;
+  }
+  static handle cast(elastic::Duration duration, return_value_policy /*policy*/,
+                     handle /*parent*/) {
+    return PyFloat_FromDouble(elastic::to_seconds(duration));
+  }
+};
+
+// In the time of time.monotonic().
+template <>
+struct type_caster<elastic::Instant> {
+  static constexpr auto name = const_name("float");
+  static handle cast(elastic::Instant instant, return_value_policy /*policy*/, handle /*parent*/) {
+    return PyFloat_FromDouble(elastic::to_seconds(instant.time_since_epoch()));
+  }
+};
+
+}  // namespace pybind11::detail
+
+namespace elastic::bindings {
+
+// Replaces the messages of calls with wrong arguments, which have the value of every argument, and
+// so the variables of the workers and tokens. Call it when the module is complete.
+void hide_arguments(const pybind11::module_& module);
+
 // Gives a bound class a __repr__ of the form <Name field=value ...>, from its readable properties.
 template <typename Type>
 void show_fields(std::initializer_list<const char*> names) {
@@ -190,33 +221,3 @@ auto os_getter(std::string Object::*member) {
 }
 
 }  // namespace elastic::bindings
-
-namespace pybind11::detail {
-
-// Python has times in seconds.
-template <>
-struct type_caster<elastic::Duration> {
-  PYBIND11_TYPE_CASTER(elastic::Duration, const_name("float"));
-
-  bool load(handle source, bool convert) {
-    make_caster<double> seconds;
-    if (!seconds.load(source, convert)) return false;
-    value = elastic::bindings::to_duration(cast_op<double>(seconds));
-    return true;
-  }
-  static handle cast(elastic::Duration duration, return_value_policy /*policy*/,
-                     handle /*parent*/) {
-    return PyFloat_FromDouble(elastic::to_seconds(duration));
-  }
-};
-
-// In the time of time.monotonic().
-template <>
-struct type_caster<elastic::Instant> {
-  static constexpr auto name = const_name("float");
-  static handle cast(elastic::Instant instant, return_value_policy /*policy*/, handle /*parent*/) {
-    return PyFloat_FromDouble(elastic::to_seconds(instant.time_since_epoch()));
-  }
-};
-
-}  // namespace pybind11::detail

@@ -1,4 +1,4 @@
-// elastic._C.Observer: snapshots of a running job, as dictionaries. And the operator's override.
+// elastic._C.Observer: snapshots of a running job, as dictionaries; and the operator's override.
 
 #include <pybind11/stl.h>
 
@@ -145,10 +145,7 @@ py::dict to_dict(const ObservedJob& job) {
 }
 
 PyObserver start_observer(ObserverOptions options) {
-  auto started = [&] {
-    const py::gil_scoped_release release;
-    return Observer::start(std::move(options));
-  }();
+  auto started = without_gil([&] { return Observer::start(std::move(options)); });
   return {unwrap(std::move(started), Domain::kRendezvous),
           {StatusCode::kFailedPrecondition, "the observer is closed"}};
 }
@@ -172,10 +169,8 @@ std::pair<bool, std::string> override_coordinator(std::string host, std::uint16_
                                 .run_id = std::move(run_id),
                                 .token = {.file = to_os(token_file), .text = to_os(token)},
                                 .timeout = timeout};
-  auto answer = [&] {
-    const py::gil_scoped_release release;
-    return elastic::override_coordinator(options, python_signal_raised);
-  }();
+  auto answer =
+      without_gil([&] { return elastic::override_coordinator(options, python_signal_raised); });
   const OverrideAnswer found = unwrap(std::move(answer), Domain::kRendezvous);
   return {found.is_done, found.text};
 }

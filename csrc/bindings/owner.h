@@ -10,10 +10,12 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "bindings/convert.h"
 #include "elastic/status.h"
+#include "elastic/time.h"
 
 namespace elastic::bindings {
 
@@ -43,6 +45,15 @@ class Owner {
     return call([&](Object& object) {
       return use(object, [is_closed = is_closed_] { return *is_closed || python_signal_raised(); });
     });
+  }
+  // The next event of an object that has them; nullopt: none before the timeout.
+  auto next_event(std::optional<Duration> timeout) const {
+    auto event = wait([deadline = to_deadline(timeout)](Object& object, const auto& interrupted) {
+      return object.next_event(deadline, interrupted);
+    });
+    if (PyErr_Occurred() != nullptr) throw pybind11::error_already_set();
+    if (!event) check_open();
+    return event;
   }
   void check_open() const {
     if (object_ == nullptr) raise_status(closed_);

@@ -1,16 +1,18 @@
 // elastic._C.RendezvousBackend, and its implementation by Python objects.
 
-#include "bindings/module.h"
-
 #include <pybind11/stl.h>
 
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <tuple>
 #include <utility>
 
 #include "bindings/convert.h"
+#include "bindings/module.h"
 #include "elastic/rendezvous_backend.h"
 
 namespace py = pybind11;
@@ -158,10 +160,7 @@ class PythonBackend final : public RendezvousBackend {
 using Backend = RendezvousBackend;
 
 std::optional<std::pair<py::bytes, py::bytes>> get_state(Backend& self) {
-  auto stored = [&] {
-    const py::gil_scoped_release release;
-    return self.get_state();
-  }();
+  auto stored = without_gil([&] { return self.get_state(); });
   const std::optional<StoredState> state = unwrap(std::move(stored), Domain::kRendezvous);
   if (!state) return std::nullopt;
   return std::pair(py::bytes(state->bytes), py::bytes(state->token));
@@ -179,10 +178,7 @@ std::optional<std::tuple<py::bytes, py::bytes, bool>> set_state(Backend& self,
   const std::string bytes = state;
   std::optional<std::string> version;
   if (!token.is_none()) version = std::string(py::bytes(token));
-  auto answer = [&] {
-    const py::gil_scoped_release release;
-    return self.set_state(bytes, version);
-  }();
+  auto answer = without_gil([&] { return self.set_state(bytes, version); });
   const StoredWrite write = unwrap(std::move(answer), Domain::kRendezvous);
   return std::tuple(py::bytes(write.now.bytes), py::bytes(write.now.token), write.was_set);
 }
@@ -233,10 +229,7 @@ void bind_rendezvous_backends(py::module_& module) {
       "find_coordinator",
       [](const py::object& store) {
         const std::shared_ptr<Backend> native = to_backend(store);
-        auto found = [&] {
-          const py::gil_scoped_release release;
-          return find_coordinator(native.get());
-        }();
+        auto found = without_gil([&] { return find_coordinator(native.get()); });
         using Found = std::optional<std::string>;
         if (found.status().code() == StatusCode::kNotFound) return Found();
         return Found(unwrap(std::move(found), Domain::kRendezvous));

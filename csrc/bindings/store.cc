@@ -1,4 +1,4 @@
-// elastic._C.StoreClient.
+// elastic._C.StoreServer and StoreClient.
 
 #include <pybind11/typing.h>
 
@@ -111,12 +111,6 @@ struct type_caster<Timeout> {
 
 namespace elastic::bindings {
 namespace {
-
-template <typename Call>
-auto without_gil(Call&& call) {
-  const py::gil_scoped_release release;
-  return call();
-}
 
 void finish(const Status& status) { check(status, Domain::kStore); }
 
@@ -352,42 +346,20 @@ constexpr const char* kClientDoc =
     "child).\n\n"
     "Thread-safe: a blocked call delays no other call, and Python's signal handlers run during it.";
 
-}  // namespace
-
-void bind_store_client(py::module_& module) {
-  py::class_<StoreClient> client(module, "StoreClient", kClientDoc);
-  client.def(py::init(&connect), py::arg("host"), py::arg("port"),
-             py::arg("timeout") = to_seconds(StoreClientOptions().timeout));
-  bind_client_keys(client);
-  bind_client_lists(client);
-  bind_client_queues(client);
-  bind_client_life(client);
-}
-
-// elastic._C.StoreServer.
-
-namespace {
-
-// Deletes without the GIL, because the server's destructor joins a thread.
-struct WithoutGil {
+// The server's destructor joins a thread.
+struct DeleteWithoutGil {
   void operator()(StoreServer* server) const {
-    const py::gil_scoped_release release;
-    delete server;
+    without_gil([&] { delete server; });
   }
 };
-using ServerHolder = std::unique_ptr<StoreServer, WithoutGil>;
+using ServerHolder = std::unique_ptr<StoreServer, DeleteWithoutGil>;
 
 ServerHolder start_server(const StoreServerOptions& options) {
-  Result<std::unique_ptr<StoreServer>> server = [&] {
-    const py::gil_scoped_release release;
-    return StoreServer::start(options);
-  }();
-  return ServerHolder(unwrap(std::move(server), Domain::kStore).release());
+  return ServerHolder(finish(without_gil([&] { return StoreServer::start(options); })).release());
 }
 
 void close(StoreServer& self, Duration drain) {
-  const py::gil_scoped_release release;
-  self.close(drain);
+  without_gil([&] { self.close(drain); });
 }
 
 void bind_stats(py::module_& module) {
@@ -443,6 +415,16 @@ void bind_store_server(py::module_& module) {
       .def("__repr__", [](const StoreServer& self) {
         return "StoreServer('" + self.host() + "', " + std::to_string(self.port()) + ")";
       });
+}
+
+void bind_store_client(py::module_& module) {
+  py::class_<StoreClient> client(module, "StoreClient", kClientDoc);
+  client.def(py::init(&connect), py::arg("host"), py::arg("port"),
+             py::arg("timeout") = to_seconds(StoreClientOptions().timeout));
+  bind_client_keys(client);
+  bind_client_lists(client);
+  bind_client_queues(client);
+  bind_client_life(client);
 }
 
 }  // namespace elastic::bindings

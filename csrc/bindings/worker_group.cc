@@ -20,18 +20,6 @@ namespace {
 
 using PyWorkerGroup = Owner<WorkerGroup>;
 
-std::optional<WorkerEvent> next_group_event(const PyWorkerGroup& self,
-                                            std::optional<Duration> timeout) {
-  const Instant deadline = to_deadline(timeout);
-  std::optional<WorkerEvent> event =
-      self.wait([&](WorkerGroup& group, const std::function<bool()>& interrupted) {
-        return group.next_event(deadline, interrupted);
-      });
-  if (PyErr_Occurred() != nullptr) throw py::error_already_set();
-  if (!event) self.check_open();
-  return event;
-}
-
 void bind_exit(py::module_& module) {
   py::enum_<ExitKind>(module, "ExitKind", "How a worker ended.")
       .value("NOT_STARTED", ExitKind::kNotStarted)
@@ -129,10 +117,7 @@ void bind_worker_group(py::module_& module) {
   def_init<Options>(
       &bound,
       [](const Options& options) {
-        auto created = [&] {
-          const py::gil_scoped_release release;
-          return WorkerGroup::create(options);
-        }();
+        auto created = without_gil([&] { return WorkerGroup::create(options); });
         return PyWorkerGroup(unwrap(std::move(created)),
                              {StatusCode::kFailedPrecondition, "the worker group is closed"});
       },
@@ -163,7 +148,7 @@ void bind_worker_group(py::module_& module) {
           py::arg("signal"), py::arg("scope") = SignalScope::kGroup,
           py::arg("local_rank") = py::none(),
           "Deliver a signal to all workers, or to one, without stopping them.")
-      .def("next_event", &next_group_event, py::arg("timeout") = py::none(),
+      .def("next_event", &PyWorkerGroup::next_event, py::arg("timeout") = py::none(),
            "The next event; None after `timeout` seconds without one. Signal handlers run during\n"
            "the call.")
       .def("close", &PyWorkerGroup::close, "Kill all workers.")

@@ -24,10 +24,6 @@
 namespace elastic::guardian {
 namespace {
 
-#ifndef MFD_CLOEXEC
-constexpr unsigned MFD_CLOEXEC = 1;
-constexpr unsigned MFD_ALLOW_SEALING = 2;
-#endif
 constexpr int kSeals = F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW;
 
 // Messages are rare. A worker that floods the socket loses it.
@@ -52,6 +48,11 @@ bool identify(int descriptor, std::uint64_t* device, std::uint64_t* inode) {
 template <typename T>
 T load(const T* word) {
   return __atomic_load_n(word, __ATOMIC_SEQ_CST);
+}
+
+// A worker may have written any negative number.
+std::int64_t load_step(const std::int64_t* word) {
+  return std::max<std::int64_t>(load(word), ELASTIC_WORKER_NO_STEP);
 }
 
 // Limits above it have no meaning, and must not overflow.
@@ -83,8 +84,7 @@ void Channel::Unmap::operator()(elastic_worker_page* page) const {
 
 Channel Channel::create() {
   Channel channel;
-  channel.memory_.reset(static_cast<int>(
-      ::syscall(SYS_memfd_create, "elastic-channel", MFD_CLOEXEC | MFD_ALLOW_SEALING)));
+  channel.memory_.reset(::memfd_create("elastic-channel", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!channel.memory_.valid() || ::ftruncate(channel.memory_.get(), ELASTIC_WORKER_BYTES) != 0 ||
       ::fcntl(channel.memory_.get(), F_ADD_SEALS, kSeals) != 0) {
     return {};
@@ -125,7 +125,7 @@ Channel Channel::create() {
 
 WorkerProgress Channel::progress() const {
   WorkerProgress found;
-  found.step = std::max<std::int64_t>(load(&page_->step), ELASTIC_WORKER_NO_STEP);
+  found.step = step();
   found.sections = load(&page_->section_sequence);
   found.in_section = load(&page_->section_depth) != 0;
   if (!found.in_section) return found;
@@ -142,17 +142,17 @@ WorkerProgress Channel::progress() const {
   return found;
 }
 
-std::int64_t Channel::step() const { return load(&page_->step); }
+std::int64_t Channel::step() const { return load_step(&page_->step); }
 
 // A program that was linked with an earlier library does not write the first step.
 std::int64_t Channel::first_step() const {
-  const std::int64_t first = load(&page_->first_step);
-  return std::max<std::int64_t>(first < 0 ? step() : first, ELASTIC_WORKER_NO_STEP);
+  const std::int64_t first = load_step(&page_->first_step);
+  return first < 0 ? step() : first;
 }
 
-std::int64_t Channel::stopped_at() const { return load(&page_->stopped_at); }
+std::int64_t Channel::stopped_at() const { return load_step(&page_->stopped_at); }
 
-std::int64_t Channel::waits_at() const { return load(&page_->waits_at); }
+std::int64_t Channel::waits_at() const { return load_step(&page_->waits_at); }
 
 void Channel::set_tentative_stop(std::int64_t step) {
   __atomic_store_n(&page_->committed_stop, ELASTIC_WORKER_NO_STEP, __ATOMIC_SEQ_CST);

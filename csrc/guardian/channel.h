@@ -1,6 +1,7 @@
 #pragma once
 
-// Messages of a Unix socket with ancillary data (unix(7)).
+// The guardian's end of a worker's channel: shared memory and a socket (elastic/worker.h); and
+// messages with ancillary data, which the guardian receives from workers, templates and the agent.
 
 #include <sys/socket.h>
 #include <sys/types.h>
@@ -21,39 +22,6 @@
 #include "worker/channel_name.h"
 
 namespace elastic::guardian {
-
-template <typename Ancillary>
-struct ReceivedMessage {
-  ssize_t bytes = -1;                  // as from recv(2)
-  std::optional<Ancillary> ancillary;  // of the wanted type
-  bool is_truncated = false;  // ancillary data was lost, such as a descriptor without a free number
-};
-
-// As recv(2). `type`: SCM_RIGHTS with an int, a descriptor that the caller owns and that is
-// close-on-exec; SCM_CREDENTIALS with a ucred.
-template <typename Ancillary>
-ReceivedMessage<Ancillary> receive_message(int socket, void* bytes, std::size_t size, int type,
-                                           int flags = 0) {
-  iovec data{bytes, size};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(Ancillary))] = {};
-  msghdr message{};
-  message.msg_iov = &data;
-  message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = sizeof control;
-  ReceivedMessage<Ancillary> received;
-  received.bytes = ::recvmsg(socket, &message, MSG_CMSG_CLOEXEC | flags);
-  if (received.bytes <= 0) return received;
-  received.is_truncated = (message.msg_flags & MSG_CTRUNC) != 0;
-  const cmsghdr* const header = CMSG_FIRSTHDR(&message);
-  if (header != nullptr && header->cmsg_level == SOL_SOCKET && header->cmsg_type == type &&
-      header->cmsg_len == CMSG_LEN(sizeof(Ancillary))) {
-    std::memcpy(&received.ancillary.emplace(), CMSG_DATA(header), sizeof(Ancillary));
-  }
-  return received;
-}
-
-// The guardian's end of a worker's channel: shared memory and a socket (elastic/worker.h).
 
 // What a worker has last written to its page, checked: a worker may have written anything, and may
 // have died between two words.
@@ -90,13 +58,12 @@ class Channel {
   bool is_reporting() const { return is_reporting_; }
   WorkerProgress progress() const;
 
-  // The step that the worker has last reported, and the one at which should_stop() has returned
-  // true; negative: none.
-  std::int64_t step() const;
-  std::int64_t first_step() const;  // the first that it has reported; negative: none
-  std::int64_t stopped_at() const;
-  // The last step at which it waited for the decision, and may still wait; negative: none.
-  std::int64_t waits_at() const;
+  // Steps; ELASTIC_WORKER_NO_STEP, which is -1: none.
+  std::int64_t step() const;        // the last that the worker has reported
+  std::int64_t first_step() const;  // the first that it has reported
+  std::int64_t stopped_at() const;  // the one at which should_stop() has returned true
+  std::int64_t waits_at()
+      const;  // the last at which it waited for the decision, and may still wait
   // From now on should_stop() waits at this step; negative: it does not wait. After this call the
   // worker either reads the new word, or has reported its step before.
   void set_tentative_stop(std::int64_t step);
@@ -144,5 +111,37 @@ class Channel {
   std::uint32_t stacks_before_ = 0;  // stacks_written at the last request
   int messages_left_ = 0;
 };
+
+// A message of a Unix socket with ancillary data (unix(7)).
+template <typename Ancillary>
+struct ReceivedMessage {
+  ssize_t bytes = -1;                  // as from recv(2)
+  std::optional<Ancillary> ancillary;  // of the wanted type
+  bool is_truncated = false;  // ancillary data was lost, such as a descriptor without a free number
+};
+
+// As recv(2). `type`: SCM_RIGHTS with an int, a descriptor that the caller owns and that is
+// close-on-exec; SCM_CREDENTIALS with a ucred.
+template <typename Ancillary>
+ReceivedMessage<Ancillary> receive_message(int socket, void* bytes, std::size_t size, int type,
+                                           int flags = 0) {
+  iovec data{bytes, size};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(Ancillary))] = {};
+  msghdr message{};
+  message.msg_iov = &data;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof control;
+  ReceivedMessage<Ancillary> received;
+  received.bytes = ::recvmsg(socket, &message, MSG_CMSG_CLOEXEC | flags);
+  if (received.bytes <= 0) return received;
+  received.is_truncated = (message.msg_flags & MSG_CTRUNC) != 0;
+  const cmsghdr* const header = CMSG_FIRSTHDR(&message);
+  if (header != nullptr && header->cmsg_level == SOL_SOCKET && header->cmsg_type == type &&
+      header->cmsg_len == CMSG_LEN(sizeof(Ancillary))) {
+    std::memcpy(&received.ancillary.emplace(), CMSG_DATA(header), sizeof(Ancillary));
+  }
+  return received;
+}
 
 }  // namespace elastic::guardian

@@ -216,14 +216,17 @@ void Guardian::execute_instead(ForkStart start, const std::string& reason) {
   const bool is_stopped = sweeping_ || std::any_of(start.signals.begin(), start.signals.end(),
                                                    [](const auto& one) { return one.is_stop; });
   if (is_stopped) {
-    send_event(NotStartedEvent{start.worker.id, Stage::kFork, ECANCELED, false, true, now_,
-                               start.worker.argv0});
+    report_stopped_start(start.worker);
     return;
   }
   send_event(TemplateEvent{TemplateNews::kExecuted, start.worker.id, now_, reason});
   Request request;
   decode_request(start.payload, &request);
   execute(std::get<StartRequest>(request), start.stream.get());
+}
+
+void Guardian::report_stopped_start(const Worker& worker) {
+  send_event(NotStartedEvent{worker.id, Stage::kFork, ECANCELED, false, true, now_, worker.argv0});
 }
 
 void Guardian::execute_all_instead(const std::string& reason) {
@@ -241,22 +244,22 @@ void Guardian::signal_forks(const SignalRequest& request) {
 void Guardian::stop_forks() {
   std::erase_if(forks_, [this](const ForkStart& start) {
     if (start.is_sent) return false;
-    send_event(NotStartedEvent{start.worker.id, Stage::kFork, ECANCELED, false, true, now_,
-                               start.worker.argv0});
+    report_stopped_start(start.worker);
     return true;
   });
 }
 
 void Guardian::cancel_forks() {
-  if (awaits_fork()) {
-    template_is_late_ = true;
-    for (const Worker& helper : helpers_) {
-      if (helper.id == kTemplateId) ::kill(helper.pid, SIGKILL);
-    }
-  }
+  if (awaits_fork()) kill_late_template();
   for (const ForkStart& start : std::exchange(forks_, {})) {
     report_failed_start(start.worker, {Stage::kFork, ETIMEDOUT, kNoCandidate}, true);
   }
+}
+
+void Guardian::kill_late_template() {
+  if (std::exchange(template_is_late_, true)) return;
+  const Worker* const helper = find_worker(&helpers_, kTemplateId);
+  if (helper != nullptr) ::kill(helper->pid, SIGKILL);
 }
 
 void Guardian::expire_forks() {
@@ -270,10 +273,7 @@ void Guardian::expire_forks() {
       continue;
     }
     start.deadline = Instant::max();
-    if (std::exchange(template_is_late_, true)) continue;
-    for (const Worker& helper : helpers_) {
-      if (helper.id == kTemplateId) ::kill(helper.pid, SIGKILL);
-    }
+    kill_late_template();
   }
   const std::string what = imported_.empty() ? "starts" : "imports " + imported_;
   for (ForkStart& start : waited) {

@@ -45,6 +45,9 @@
 //
 // Workers that a template forks are in fork_starts.cc.
 //
+// Processes that outlive the workers are named before the sweep kills them; or their end is awaited
+// before it, if the agent asks for that.
+//
 // Helpers are processes that survive a sweep. A sweep does not kill them or their descendants,
 // except those that became orphans. When a helper ends, its group is killed and it is reaped.
 //
@@ -70,27 +73,22 @@ constexpr int kReapedAtOnce = 1024;
 constexpr int kAgentEndTimeoutMs = 5000;  // from the close of its files to its end
 constexpr int kTimeoutMaxMs = 60'000;
 constexpr Duration kPollRetry = std::chrono::milliseconds(20);
-
-Worker* find(std::vector<Worker>* processes, std::uint32_t id) {
-  const auto found = std::find_if(processes->begin(), processes->end(),
-                                  [&](const Worker& one) { return one.id == id; });
-  return found == processes->end() ? nullptr : &*found;
-}
+// How long the end of a process that is just ending is awaited, since its children are not ours
+// yet.
+constexpr Duration kEndingTime = std::chrono::milliseconds(200);
+constexpr useconds_t kListingPauseUs = 200;
 
 bool has_pid(const std::vector<Worker>& processes, pid_t pid) {
   return std::any_of(processes.begin(), processes.end(),
                      [&](const Worker& one) { return one.pid == pid; });
 }
 
-std::int64_t last_step(const Worker& worker) {
-  if (!worker.channel.valid()) return ELASTIC_WORKER_NO_STEP;
-  return std::max<std::int64_t>(worker.channel.step(), ELASTIC_WORKER_NO_STEP);
-}
-
-bool has_ended(pid_t child) {
+// How a child has ended, which stays a zombie; nullopt: it has not.
+std::optional<siginfo_t> exit_of(pid_t child) {
   siginfo_t info{};
   const auto pid = static_cast<id_t>(child);
-  return ::waitid(P_PID, pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid != 0;
+  const bool is_known = ::waitid(P_PID, pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0;
+  return is_known && info.si_pid != 0 ? std::optional(info) : std::nullopt;
 }
 
 // Works even if the child has not called setsid() yet. False: no permission.
@@ -102,6 +100,26 @@ bool kill_group(pid_t leader, int signal) {
 
 void remove_failed_starts(std::vector<Worker>* processes) {
   std::erase_if(*processes, [](const Worker& one) { return one.pid < 0; });
+}
+
+// The arguments, separated by blanks; "": unknown.
+std::string command_of(pid_t pid) {
+  constexpr std::size_t kBytesMax = 256;
+  std::string words;
+  if (!os::read_proc_file("/proc/" + std::to_string(pid) + "/cmdline", &words)) return "";
+  words.resize(std::min(words.find_last_not_of('\0') + 1, kBytesMax));
+  std::replace(words.begin(), words.end(), '\0', ' ');
+  return words;
+}
+
+// Helpers of Python and torch that end by themselves soon after the process that has started them.
+bool ends_with_its_parent(const std::string& command) {
+  constexpr std::string_view kHelpers[] = {"multiprocessing.resource_tracker",
+                                           "multiprocessing.forkserver", "torch_shm_manager",
+                                           "compile_worker"};
+  return std::any_of(std::begin(kHelpers), std::end(kHelpers), [&](std::string_view helper) {
+    return command.find(helper) != std::string::npos;
+  });
 }
 
 }  // namespace
@@ -287,8 +305,8 @@ bool Guardian::handle(const Request& request, std::string_view payload) {
 bool Guardian::start(const StartRequest& request, std::string_view payload) {
   const bool is_helper = request.lifetime == Lifetime::kHelper;
   if (sweeping_ && !is_helper) return false;
-  if (find(&workers_, request.id) != nullptr || find(&helpers_, request.id) != nullptr ||
-      find_fork(request.id)) {
+  if (find_worker(&workers_, request.id) != nullptr ||
+      find_worker(&helpers_, request.id) != nullptr || find_fork(request.id)) {
     return false;
   }
   os::UniqueFd stream;
@@ -447,17 +465,16 @@ void Guardian::report_failed_start(const Worker& worker, const StartFailure& fai
 void Guardian::collect_exits(std::vector<Worker>* processes) {
   for (Worker& one : *processes) {
     if (one.ended) continue;
-    siginfo_t info{};
-    const auto pid = static_cast<id_t>(one.pid);
-    if (::waitid(P_PID, pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0) continue;
-    if (!resolve_start(&one)) continue;
+    const auto ending = exit_of(one.pid);
+    if (!ending || !resolve_start(&one)) continue;
     one.ended = true;
-    one.succeeded = info.si_code == CLD_EXITED && info.si_status == 0;
-    const ExitCause cause = info.si_code == CLD_EXITED   ? ExitCause::kExited
-                            : info.si_code == CLD_DUMPED ? ExitCause::kDumpedCore
-                                                         : ExitCause::kSignaled;
-    send_event(ExitedEvent{one.id, cause, info.si_status, one.stopped, one.killed, now_,
-                           stop_steps_.stop_step(one), last_step(one)});
+    one.succeeded = ending->si_code == CLD_EXITED && ending->si_status == 0;
+    const ExitCause cause = ending->si_code == CLD_EXITED   ? ExitCause::kExited
+                            : ending->si_code == CLD_DUMPED ? ExitCause::kDumpedCore
+                                                            : ExitCause::kSignaled;
+    const std::int64_t last = one.channel.valid() ? one.channel.step() : ELASTIC_WORKER_NO_STEP;
+    send_event(ExitedEvent{one.id, cause, ending->si_status, one.stopped, one.killed, now_,
+                           stop_steps_.stop_step(one), last});
   }
   remove_failed_starts(processes);
 }
@@ -479,7 +496,7 @@ void Guardian::reap_orphans() {
   if (template_.is_running()) {
     // A worker is not an orphan, even if it ended before the template's message was read: the
     // message was sent before the worker ran.
-    std::erase_if(children_, [](pid_t child) { return !has_ended(child); });
+    std::erase_if(children_, [](pid_t child) { return !exit_of(child); });
     read_template();
   }
   for (const pid_t child : children_) {
@@ -567,38 +584,6 @@ void Guardian::flush() {
   }
 }
 
-// The processes that outlive the workers: they are named before the sweep kills them, and their end
-// is awaited before it if the agent asks for that.
-
-namespace {
-
-// How long the end of a process that is just ending is awaited, since its children are not ours
-// yet.
-constexpr Duration kEndingTime = std::chrono::milliseconds(200);
-constexpr useconds_t kListingPauseUs = 200;
-
-// The arguments, separated by blanks; "": unknown.
-std::string command_of(pid_t pid) {
-  constexpr std::size_t kBytesMax = 256;
-  std::string words;
-  if (!os::read_proc_file("/proc/" + std::to_string(pid) + "/cmdline", &words)) return "";
-  words.resize(std::min(words.find_last_not_of('\0') + 1, kBytesMax));
-  std::replace(words.begin(), words.end(), '\0', ' ');
-  return words;
-}
-
-// Helpers of Python and torch that end by themselves soon after the process that has started them.
-bool ends_with_its_parent(const std::string& command) {
-  constexpr std::string_view kHelpers[] = {"multiprocessing.resource_tracker",
-                                           "multiprocessing.forkserver", "torch_shm_manager",
-                                           "compile_worker"};
-  return std::any_of(std::begin(kHelpers), std::end(kHelpers), [&](std::string_view helper) {
-    return command.find(helper) != std::string::npos;
-  });
-}
-
-}  // namespace
-
 void Guardian::report_leftovers() {
   const bool is_any_running = std::any_of(workers_.begin(), workers_.end(),
                                           [](const Worker& worker) { return !worker.ended; });
@@ -635,9 +620,7 @@ LeftoverEvent Guardian::find_leftovers(std::string* command) {
     event.count = 0;
     is_complete = true;
     for (const pid_t child : children_) {
-      const bool is_worker = std::any_of(workers_.begin(), workers_.end(),
-                                         [child](const Worker& one) { return one.pid == child; });
-      if (is_worker) continue;
+      if (has_pid(workers_, child)) continue;
       std::string words = command_of(child);
       const bool has_gone = ::waitpid(child, nullptr, WNOHANG) == child;
       if (has_gone || words.empty()) {

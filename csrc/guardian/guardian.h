@@ -95,10 +95,12 @@ class Guardian {
   void refuse_fork(std::uint32_t id, const std::string& reason);
   void execute_instead(ForkStart start, const std::string& reason);
   void execute_all_instead(const std::string& reason);
+  void report_stopped_start(const Worker& worker);
   void signal_forks(const SignalRequest& request);
   void cancel_forks();
   void stop_forks();
   void expire_forks();
+  void kill_late_template();
   void template_ended();
 
   void send_event(const Event& event);

@@ -6,8 +6,26 @@
 
 #include "os/process/process_tree.h"
 
+// Theory of operation of an agreed step. A worker stores its step and then reads the tentative
+// word; the guardian stores the tentative word and then reads the step, all sequentially
+// consistent. So a worker whose step is still below the tentative one has not read the old word for
+// any later step, and waits there. A worker at or above it may have passed, and the proposal is
+// refused. The word stays until the next proposal, so that the worker does not run further ahead.
+
+// Theory of operation of a change of rounds. The page's word left_round decides whether a worker
+// has left; its message only wakes the guardian. A message that found the socket full is not
+// missed: the worker wrote the word before it, and the guardian reads the word after each message
+// that it receives.
+//
+// A worker may leave before the cut, when the loss of a peer gave it an error, and may declare
+// itself a member after the cut. So each step compares the last cut with the page, whatever came
+// first. A worker that was given a newer round than the cut is not affected by it.
+
 namespace elastic::guardian {
 namespace {
+
+using Order = drain::Order::Kind;
+using Reply = drain::Reply::Kind;
 
 bool is_reporting(const Worker& worker) {
   return !worker.ended && worker.channel.valid() && worker.channel.is_reporting();
@@ -110,15 +128,6 @@ bool StackCollector::advance(const std::vector<Worker>& workers, Instant now, st
   return true;
 }
 
-// Theory of operation. A worker stores its step and then reads the tentative word; the guardian
-// stores the tentative word and then reads the step, all sequentially consistent. So a worker whose
-// step is still below the tentative one has not read the old word for any later step, and waits
-// there. A worker at or above it may have passed, and the proposal is refused. The word stays until
-// the next proposal, so that the worker does not run further ahead.
-
-using Order = drain::Order::Kind;
-using Reply = drain::Reply::Kind;
-
 std::optional<drain::StopStepEvent> StopSteps::handle(const drain::StopStepRequest& request,
                                                       std::vector<Worker>* workers) {
   proposal_ = request.proposal;
@@ -166,8 +175,7 @@ drain::StopStepEvent StopSteps::ask(const std::vector<Worker>& workers) const {
 }
 
 std::int64_t StopSteps::stop_step(const Worker& worker) const {
-  if (!is_committed_ || !worker.takes_part) return -1;
-  return std::max<std::int64_t>(worker.channel.stopped_at(), -1);
+  return is_committed_ && worker.takes_part ? worker.channel.stopped_at() : ELASTIC_WORKER_NO_STEP;
 }
 
 std::optional<drain::StopStepEvent> StopSteps::advance(const std::vector<Worker>& workers) {
@@ -233,27 +241,17 @@ void StopSteps::withdraw(std::vector<Worker>* workers) {
 
 void StopSteps::clear() { *this = {}; }
 
-// Theory of operation. The page's word left_round decides whether a worker has left; its message
-// only wakes the guardian. A message that found the socket full is not missed: the worker wrote the
-// word before it, and the guardian reads the word after each message that it receives.
-//
-// A worker may leave before the cut, when the loss of a peer gave it an error, and may declare
-// itself a member after the cut. So each step compares the last cut with the page, whatever came
-// first. A worker that was given a newer round than the cut is not affected by it.
-
 void RoundChange::cut(const CutRequest& request) { cut_ = std::max(cut_, request.round + 1); }
 
 bool RoundChange::give(const ContinueRequest& request, std::vector<Worker>* workers, Instant now) {
-  const auto found = std::find_if(workers->begin(), workers->end(),
-                                  [&](const Worker& one) { return one.id == request.id; });
-  if (found == workers->end()) return false;
-  Worker& worker = *found;
-  if (worker.ended || !worker.channel.valid() || !worker.channel.is_member()) return false;
-  worker.seen_step = ELASTIC_WORKER_NO_STEP;
-  worker.progressed = now;
-  worker.takes_part = false;
-  worker.given = request.round + 1;
-  return worker.channel.send_round(request.round, request.env);
+  Worker* const worker = find_worker(workers, request.id);
+  if (worker == nullptr || worker->ended) return false;
+  if (!worker->channel.valid() || !worker->channel.is_member()) return false;
+  worker->seen_step = ELASTIC_WORKER_NO_STEP;
+  worker->progressed = now;
+  worker->takes_part = false;
+  worker->given = request.round + 1;
+  return worker->channel.send_round(request.round, request.env);
 }
 
 std::vector<MarkEvent> RoundChange::advance(std::vector<Worker>* workers, Instant now) {
@@ -278,8 +276,7 @@ std::vector<MarkEvent> RoundChange::advance(std::vector<Worker>* workers, Instan
     if (cut_ == 0 || cut_ < worker.given || worker.left == cut_) continue;
     if (channel.has_left(cut_ - 1)) {
       worker.left = cut_;
-      const auto step = std::max<std::int64_t>(channel.step(), ELASTIC_WORKER_NO_STEP);
-      marks.push_back({worker.id, Mark::kLeft, now, step});
+      marks.push_back({worker.id, Mark::kLeft, now, channel.step()});
     } else if (std::exchange(worker.cut_sent, cut_) != cut_) {
       // If it cannot be sent, the worker does not leave, and the agent stops it as any other.
       worker.channel.send_cut(cut_ - 1);

@@ -1,6 +1,8 @@
 #pragma once
 
-// What the guardian observes of running workers: their progress, and their stacks on request.
+// What the guardian does with the pages and channels of its workers: it observes their progress,
+// collects their stacks on request, and executes its part of an agreed step and of a change of
+// rounds. The callers pass the workers, which belong to the guardian's loop.
 
 #include <cstdint>
 #include <optional>
@@ -46,7 +48,6 @@ class StackCollector {
 
 // The guardian's part of an agreed step: writes the step to the workers' pages, and observes who
 // has stopped.
-
 class StopSteps {
  public:
   // The reply, if the request has one.
@@ -78,7 +79,6 @@ class StopSteps {
 
 // The guardian's part of a change of rounds in which workers keep their processes: passes the end
 // of a round and the next round to the workers, and observes who has left.
-
 class RoundChange {
  public:
   // Call advance() after it.

@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
@@ -183,6 +184,12 @@ void StartProgress::enter(Stage stage, int index) const {
 StartProgress::Step StartProgress::current() const {
   const std::uint64_t word = word_->load();
   return {static_cast<Stage>(word >> 32), static_cast<int>(static_cast<std::uint32_t>(word))};
+}
+
+Worker* find_worker(std::vector<Worker>* workers, std::uint32_t id) {
+  const auto found = std::find_if(workers->begin(), workers->end(),
+                                  [&](const Worker& one) { return one.id == id; });
+  return found == workers->end() ? nullptr : &*found;
 }
 
 os::UniqueFd open_exec_pipe(Worker* worker) {

@@ -1,6 +1,6 @@
 #pragma once
 
-// The guardian's record of a worker, and the start of a worker.
+// The guardian's record of a worker, and the start of one.
 
 #include <sys/types.h>
 
@@ -77,6 +77,9 @@ struct Worker {
   std::uint64_t left = 0;   // reported
   std::uint64_t given = 0;  // the round that it was given
 };
+
+// Null: there is none with this id.
+Worker* find_worker(std::vector<Worker>* workers, std::uint32_t id);
 
 // The environment of the worker. An inherited variable names the channel of another worker, if
 // launchers are nested.

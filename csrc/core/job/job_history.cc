@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/base/text.h"
+#include "core/rendezvous/round_state.h"
 #include "core/session/session_wire.h"
 
 namespace elastic::core {

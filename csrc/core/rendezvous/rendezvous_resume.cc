@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <utility>
 
+#include "core/base/fields.h"
 #include "core/base/text.h"
 #include "core/rendezvous/rendezvous_events.h"
 #include "core/rendezvous/rendezvous_machine.h"

@@ -14,7 +14,8 @@ Result<OfferedJob> OfferedJob::create(const succession::StartCoordinator& start,
                                       Instant now) {
   if (Status fault = start.record.settings.validate(); !fault.ok()) return fault;
   RendezvousMachine machine(start.record.settings, now, Duration::zero());
-  const RendezvousSuccession succession{.term = start.term, .successor = self};
+  const RendezvousSuccession succession{
+      .term = start.term, .successor = self, .lost_incumbent = {}};
   if (Status fault = machine.succeed(start.record.state, succession, now); !fault.ok()) {
     return fault;
   }

@@ -1,7 +1,20 @@
 #pragma once
 
-// Where the coordinator of a job runs, and how it came to run there. Plain values.
+// A coordinator: the server that runs the rendezvous of jobs (docs/rendezvous.md).
+//
+//   auto coordinator = elastic::Coordinator::start({.host = "", .port = 29400});
+//   if (!coordinator.ok()) return report(coordinator.status());
+//
+// One native thread serves the sessions of any number of jobs, identified by run id. The same port
+// is also a key-value store with TCPStore's protocol (elastic/store_server.h). Its keys belong to
+// the users; membership is never stored in it.
+//
+// A node reports where the coordinator of its job runs as CoordinatorInfo and CoordinatorMove.
+//
+// Thread rule: every member may be called from any thread. In a child after fork() close() and the
+// destructor do nothing: the coordinator runs in the parent.
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -17,35 +30,6 @@
 #include "elastic/token_options.h"
 
 namespace elastic {
-
-struct CoordinatorInfo {
-  std::string address;  // where it accepts sessions: host:port; "": unknown
-  // Terms are compared within a lineage: 32 hexadecimal digits; "": the job has one voter.
-  std::string lineage;
-  std::uint64_t term = 1;
-  std::vector<std::string> voters;  // their voter ports; empty: the job has one voter
-
-  bool operator==(const CoordinatorInfo&) const = default;
-};
-
-// The coordinator of a job runs in another process than before, as a node saw it.
-struct CoordinatorMove {
-  std::string from;   // the address of the former coordinator
-  std::string cause;  // "connection_closed", "silent" or "handed_over"
-  Duration took{};    // from the last contact with the former coordinator to the new session
-};
-
-// A coordinator: the server that runs the rendezvous of jobs (docs/rendezvous.md).
-//
-//   auto coordinator = elastic::Coordinator::start({.host = "", .port = 29400});
-//   if (!coordinator.ok()) return report(coordinator.status());
-//
-// One native thread serves the sessions of any number of jobs, identified by run id. The same port
-// is also a key-value store with TCPStore's protocol (elastic/store_server.h). Its keys belong to
-// the users; membership is never stored in it.
-//
-// Thread rule: every member may be called from any thread. In a child after fork() close() and the
-// destructor do nothing: the coordinator runs in the parent.
 
 // The limits of a coordinator; a session that exceeds one is rejected or closed.
 struct CoordinatorLimits {
@@ -66,8 +50,7 @@ struct CoordinatorOptions {
   std::string host = "127.0.0.1";
   std::uint16_t port = 0;
   // The store of the users at its port. Without a token every process that reaches the port can
-  // fill it, in the agent that hosts the coordinator, so its total is less than a
-  // StoreServer.
+  // fill it, in the agent that hosts the coordinator, so its total is less than a StoreServer's.
   StoreLimits store_limits = {.total_bytes_max = std::size_t{1} << 30};
   CoordinatorLimits limits = {};
   // The tokens of its jobs. With them only sessions that prove one of them are served, and the
@@ -118,6 +101,24 @@ class ELASTIC_EXPORT Coordinator {
   class Impl;
   explicit Coordinator(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
+};
+
+// Where the coordinator of a job runs.
+struct CoordinatorInfo {
+  std::string address;  // where it accepts sessions: host:port; "": unknown
+  // Terms are compared within a lineage: 32 hexadecimal digits; "": the job has one voter.
+  std::string lineage;
+  std::uint64_t term = 1;
+  std::vector<std::string> voters;  // their voter ports; empty: the job has one voter
+
+  bool operator==(const CoordinatorInfo&) const = default;
+};
+
+// The coordinator of a job runs in another process than before, as a node saw it.
+struct CoordinatorMove {
+  std::string from;   // the address of the former coordinator
+  std::string cause;  // "connection_closed", "silent" or "handed_over"
+  Duration took{};    // from the last contact with the former coordinator to the new session
 };
 
 }  // namespace elastic

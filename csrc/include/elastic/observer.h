@@ -1,6 +1,7 @@
 #pragma once
 
-// A read-only view of a running job at its coordinator, for status displays.
+// A read-only view of a running job at its coordinator, for status displays; and the operator's
+// override, a command to a job that has lost its coordinator.
 //
 //   auto observer = elastic::Observer::start({.endpoint_host = "node0", .endpoint_port = 29400});
 //   auto job = (*observer)->next(deadline);  // the first snapshot; further calls: the next change
@@ -54,7 +55,7 @@ struct ObservedWorker {
 struct WorkerReport {
   std::uint64_t round = 0;
   std::string host;
-  std::vector<ObservedWorker> workers;
+  std::vector<ObservedWorker> workers = {};
 
   bool operator==(const WorkerReport&) const = default;
 };
@@ -182,7 +183,7 @@ class ELASTIC_EXPORT Observer {
 
   // The newest snapshot that no earlier call has returned. Errors: kDeadlineExceeded; kUnavailable
   // (the endpoint does not answer, or the session ended); kPeerViolation (not a coordinator);
-  // kFailedPrecondition (the coordinator refused: the message lists its jobs); kInterrupted if
+  // kFailedPrecondition (the coordinator refused: the message lists its jobs); kCancelled if
   // `interrupted` returned true. All but the first and the last are final.
   Result<std::shared_ptr<const ObservedJob>> next(Instant deadline,
                                                   const std::function<bool()>& interrupted = {});
@@ -195,15 +196,7 @@ class ELASTIC_EXPORT Observer {
   std::unique_ptr<Impl> impl_;
 };
 
-// The operator's command to a job whose coordinator cannot be elected, because the majority of its
-// voters is lost for good (docs/high-availability.md): a remaining voter continues without them.
-//
-//   auto answer = elastic::override_coordinator({.host = "10.0.0.3", .port = 41234, .run_id =
-//   "job"});
-//
-// If the voters that are taken for lost are alive behind a partition of the network, two jobs run
-// from then on. The command cannot know that: its caller does.
-
+// Of override_coordinator().
 struct OverrideOptions {
   // The voter port of a node, as its log names it.
   std::string host;
@@ -219,8 +212,17 @@ struct OverrideAnswer {
   std::string text;      // one sentence: where, or why nothing was done
 };
 
+// The operator's command to a job whose coordinator cannot be elected, because the majority of its
+// voters is lost for good (docs/high-availability.md): a remaining voter continues without them.
+//
+//   auto answer = elastic::override_coordinator(
+//       {.host = "10.0.0.3", .port = 41234, .run_id = "job"});
+//
+// If the voters that are taken for lost are alive behind a partition of the network, two jobs run
+// from then on. The command cannot know that: its caller does.
+//
 // Blocks. Errors: kUnavailable (the address does not answer), kFailedPrecondition (it refused: of
-// another job, or the token), kDeadlineExceeded; kInterrupted if `interrupted` returned true, which
+// another job, or the token), kDeadlineExceeded; kCancelled if `interrupted` returned true, which
 // is called now and then.
 ELASTIC_EXPORT Result<OverrideAnswer> override_coordinator(
     const OverrideOptions& options, const std::function<bool()>& interrupted = {});

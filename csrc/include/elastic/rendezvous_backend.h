@@ -3,15 +3,20 @@
 // A store that keeps the record of a job: one value with compare-and-set. The record names the
 // job's coordinator, with which the nodes hold sessions, and has what a successor needs.
 //
-// Implement it over any storage that can replace a value on condition that it has not changed since
-// it was read. The bytes are opaque, at most 16 MiB; no two versions are equal. Who can write to
-// the storage decides where the coordinator is: restrict write access.
+//   options.rendezvous.backend = elastic::make_store_backend(
+//       {.host = "store.cluster", .port = 29500, .run_id = "job 7"});
+//
+// Built in are a key of a TCPStore server, and a file. Implement it over any other storage that can
+// replace a value on condition that it has not changed since it was read. The bytes are opaque, at
+// most 16 MiB; no two versions are equal. Who can write to the storage decides where the
+// coordinator is: restrict write access.
 //
 // Thread rule: one thread at a time, not always the same one. Calls may block: an agent makes them
 // on a separate thread. The agent that runs the coordinator reads again and again, and writes each
 // decision before it is sent; the others call only while they have no coordinator. A slow store
 // delays rounds, and never heartbeats.
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -57,14 +62,6 @@ class ELASTIC_EXPORT RendezvousBackend {
   // The address at which other nodes reach this host; "": unknown.
   virtual std::string local_address() { return {}; }
 };
-
-// The built-in stores that can keep a job's record: a key of a TCPStore server, and a file.
-//
-//   options.rendezvous.backend = elastic::make_store_backend(
-//       {.host = "store.cluster", .port = 29500, .run_id = "job 7"});
-//
-// Who can write to the store decides where the coordinator is: restrict access to the server, and
-// write access to the file.
 
 struct StoreBackendOptions {
   std::string host;  // a name or a literal address; resolved again for every attempt

@@ -1,6 +1,6 @@
 #pragma once
 
-// How a node reaches the rendezvous of its job. Plain values.
+// How a node reaches the rendezvous of its job, as plain values; and the addresses of this host.
 //
 // Set at most one of endpoint_host (where the coordinator is found) and backend (a store that keeps
 // the job's record, and names the coordinator). With neither, the job has one node and uses no
@@ -46,7 +46,7 @@ struct RendezvousOptions {
   std::optional<bool> is_host;
 
   // The job's token. With it, sessions with the coordinator are encrypted and authenticated, also
-  // the limits of a coordinator that this agent hosts.
+  // if this agent hosts it.
   TokenOptions token;
 
   std::shared_ptr<RendezvousBackend> backend;
@@ -82,8 +82,6 @@ struct RendezvousOptions {
   bool is_single_node() const { return endpoint_host.empty() && backend == nullptr; }
 };
 
-// The addresses of this host, for a choice of RendezvousOptions::local_addr.
-
 struct HostAddress {
   std::string interface_name;  // "eth0"
   std::string address;         // numeric
@@ -91,9 +89,10 @@ struct HostAddress {
   bool operator==(const HostAddress&) const = default;
 };
 
-// Those of all interfaces that are up, loopback among them, in the kernel's order; without IPv6
-// link-local addresses, which are valid only together with an interface. Thread-safe. Empty: the
-// kernel did not list them. (getifaddrs(3))
+// The addresses of all interfaces that are up, for a choice of RendezvousOptions::local_addr:
+// loopback among them, in the kernel's order; without IPv6 link-local addresses, which are valid
+// only together with an interface. Thread-safe. Empty: the kernel did not list them.
+// (getifaddrs(3))
 ELASTIC_EXPORT std::vector<HostAddress> host_addresses();
 
 }  // namespace elastic

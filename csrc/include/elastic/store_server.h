@@ -1,7 +1,17 @@
 #pragma once
 
-// The limits of a store server; a connection that exceeds one is closed. Every limit is checked
-// before memory is allocated; the defaults accept everything that torch 2.13's server accepts.
+// A key-value store server with the wire protocol of PyTorch's TCPStore.
+//
+//   auto server = elastic::StoreServer::start({.host = "127.0.0.1", .port = 0});
+//   if (!server.ok()) return report(server.status());
+//   connect_workers_to((*server)->port());
+//
+// One native thread serves all connections (epoll); it never blocks and never resolves a name.
+// Keys are kept in memory only. An unmodified torch.distributed.TCPStore client (is_master=False)
+// connects to it.
+//
+// Thread rule: every member may be called from any thread. In a child after fork() close() and the
+// destructor do nothing: the server runs in the parent.
 
 #include <chrono>
 #include <cstddef>
@@ -15,6 +25,8 @@
 
 namespace elastic {
 
+// A connection that exceeds a limit is closed. Every limit is checked before memory is allocated;
+// the defaults accept everything that torch 2.13's server accepts.
 struct StoreLimits {
   // One key, with the "/" that PyTorch's client prepends. torch's server has the same limit.
   std::size_t key_bytes_max = 8192;
@@ -40,19 +52,6 @@ struct StoreLimits {
   // Descriptors that clients leave to the rest of the process (at most a quarter of its limit).
   std::size_t descriptors_reserved = 32;
 };
-
-// A key-value store server with the wire protocol of PyTorch's TCPStore.
-//
-//   auto server = elastic::StoreServer::start({.host = "127.0.0.1", .port = 0});
-//   if (!server.ok()) return report(server.status());
-//   connect_workers_to((*server)->port());
-//
-// One native thread serves all connections (epoll); it never blocks and never resolves a name.
-// Keys are kept in memory only. An unmodified torch.distributed.TCPStore client (is_master=False)
-// connects to it.
-//
-// Thread rule: every member may be called from any thread. In a child after fork() close() and the
-// destructor do nothing: the server runs in the parent.
 
 struct StoreServerOptions {
   // The address to bind: a literal IPv4 or IPv6 address (brackets allowed), a name (its first
