@@ -112,7 +112,6 @@ Status Stream::start(DetachedStream connection) {
   watch_ = *std::move(watch);
   tls_ = std::move(connection.tls);
   if (connection.unread.empty()) return {};
-  is_encrypted_input_ = tls_ != nullptr && !tls_->is_established();
   is_held_ = true;
   if (keep(&Buffers::input, connection.unread)) {
     request_processing();
@@ -196,16 +195,6 @@ void Stream::serve_input() {
   if (paused()) return;
   is_held_ = false;
   if (buffers_ == nullptr) return;
-  if (is_encrypted_input_) {
-    is_encrypted_input_ = false;
-    const std::string encrypted = std::exchange(buffers_->input, {});
-    release(&Buffers::input);
-    std::string_view bytes = encrypted;
-    if (!decrypt(&bytes)) return;
-    bytes.remove_prefix(offer(bytes));
-    if (is_open() && !is_finishing_ && !bytes.empty()) keep(&Buffers::input, bytes);
-    return;
-  }
   const std::size_t used = offer(buffers_->input);
   if (!is_open()) return;
   buffers_->input.erase(0, is_finishing_ ? std::string::npos : used);

@@ -39,7 +39,7 @@ struct StreamLimits {
 };
 
 // A connection while it changes its owner: the socket, and the received bytes that were not
-// consumed. With a new TLS session, whose handshake the next owner makes, they are encrypted.
+// consumed. They were decrypted; with a TLS session that is not established there are none.
 struct DetachedStream {
   UniqueFd fd;
   std::string unread = {};
@@ -129,8 +129,9 @@ class Stream final : public EventLoop::FdHandler {
   // Starts the stream on a connected, non-blocking socket; unread bytes are passed to the handler
   // at the end of the iteration. Call it once. Errors: kResourceExhausted.
   Status start(DetachedStream connection);
-  // From here on the stream is encrypted: begins the handshake. Bytes that are written before it is
-  // complete are sent after it. REQUIRES: nothing is unsent, and no byte of the peer is unread
+  // From here on the stream is encrypted: begins or continues the handshake. Bytes that are written
+  // before it is complete are sent after it. REQUIRES: nothing is unsent, and no byte of the peer
+  // is unread: in on_bytes(), the session has received them
   void secure(std::unique_ptr<TlsSession> tls);
   // Null: the stream is not encrypted.
   const TlsSession* tls() const { return tls_.get(); }
@@ -229,8 +230,7 @@ class Stream final : public EventLoop::FdHandler {
   bool is_drained_ : 1 = false;  // the last read found less than it had room for
   bool is_finishing_ : 1 = false;
   bool is_processing_requested_ : 1 = false;
-  bool is_encrypted_input_ : 1 = false;  // `input` was received before the TLS session existed
-  bool is_ending_ : 1 = false;           // the handler's on_end() runs
+  bool is_ending_ : 1 = false;  // the handler's on_end() runs
   std::unique_ptr<Buffers> buffers_;
   std::unique_ptr<TlsSession> tls_;
   std::size_t records_charged_ = 0;  // the charge to the budget for the session's output
