@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -144,8 +145,7 @@ AgentRunner::AgentRunner(os::EventLoop* loop, const AgentOptions& options, Sink 
       output_(
           loop, options_,
           [this](const std::string& error) { report_message(AgentEvent::Kind::kNotice, error); }),
-      inquiry_(loop, &output_, options.capture_stderr ? &capture_.emplace(loop) : nullptr,
-               [this](const core::FailureFound& found) { feed(found); }),
+      inquiry_(loop, &output_, [this](const core::FailureFound& found) { feed(found); }),
       watch_timer_(loop, [this] { send_workers(); }),
       deadline_(loop, [this] { feed(core::PolicyTick{}); }) {}
 
@@ -195,7 +195,6 @@ void AgentRunner::on_group_ended() {
   probe_.cancel();
   feed(core::agent_event::ProcessesEnded{});
   output_.end_round();
-  if (capture_) capture_->end_round();
   inquiry_.finish_round([this] { feed(core::agent_event::FailuresExamined{}); });
 }
 
@@ -380,10 +379,7 @@ void AgentRunner::execute(core::agent_action::Flush action) {
 void AgentRunner::execute(core::agent_action::Close) {
   membership_.reset();
   store_.close();
-  output_.finish([this] {
-    if (!capture_) return report_finished();
-    capture_->finish([this] { report_finished(); });
-  });
+  output_.finish([this] { report_finished(); });
 }
 
 void AgentRunner::report_finished() {
@@ -473,8 +469,7 @@ void AgentRunner::execute(core::agent_action::StartWorkers) {
   for (std::size_t local_rank = 0; local_rank < options_.workers.size(); ++local_rank) {
     commands.push_back(command_of(local_rank));
   }
-  std::vector<WorkerStream> streams;
-  if (capture_) streams = capture_->begin_round(options_.workers);
+  std::vector<WorkerStream> streams = output_.open_channels();
   inquiry_.begin_round(options_.workers.size());
   const Status status = supervisor_->start(std::move(commands), std::move(streams));
   if (!status.ok()) feed(core::SupervisionLost{std::string(status.message())});

@@ -8,7 +8,6 @@
 #include <deque>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,7 +19,6 @@
 #include "host/agent/liveness_port.h"
 #include "host/membership/membership.h"
 #include "host/store/round_store.h"
-#include "host/workers/output_capture.h"
 #include "host/workers/supervisor.h"
 #include "host/workers/worker_output.h"
 #include "os/loop/event_loop.h"
@@ -138,7 +136,6 @@ class AgentRunner {
   WorkerOutput output_;
   bool hosts_coordinator_ = false;
   std::shared_ptr<const CoordinatorInfo> coordinator_;  // null: there is none, or not known yet
-  std::optional<OutputCapture> capture_;
   FailureInquiry inquiry_;
   std::vector<ObservedWorker> workers_;  // of the round
   bool is_watched_ = false;              // the coordinator requested reports of them

@@ -11,13 +11,8 @@
 
 namespace elastic::host {
 
-FailureInquiry::FailureInquiry(os::EventLoop* loop, WorkerOutput* output, OutputCapture* capture,
-                               Sink sink)
-    : loop_(loop),
-      output_(output),
-      capture_(capture),
-      sink_(std::move(sink)),
-      host_name_(os::host_name()) {}
+FailureInquiry::FailureInquiry(os::EventLoop* loop, WorkerOutput* output, Sink sink)
+    : loop_(loop), output_(output), sink_(std::move(sink)), host_name_(os::host_name()) {}
 
 FailureInquiry::~FailureInquiry() = default;
 
@@ -30,7 +25,6 @@ void FailureInquiry::begin_round(std::size_t workers) {
 void FailureInquiry::continue_round() {
   reset();
   output_->continue_examination();
-  if (capture_ != nullptr) capture_->continue_round();
 }
 
 void FailureInquiry::reset() {
@@ -77,12 +71,9 @@ void FailureInquiry::examine(int local_rank, int pid, const WorkerExit& exit) {
 core::FailureFacts FailureInquiry::make_facts(int local_rank, const WorkerExit& exit,
                                               const FailureFindings& findings) {
   core::FailureFacts facts;
-  std::optional<Instant> traceback_at;
-  if (capture_ != nullptr) {
-    OutputCapture::Tail tail = capture_->tail(local_rank);
-    facts.output = std::move(tail.lines);
-    if (core::is_uncaught_exception(facts.output)) traceback_at = tail.traceback_at;
-  }
+  OutputCapture::Tail tail = output_->tail(local_rank);
+  facts.output = std::move(tail.lines);
+  if (!core::is_uncaught_exception(facts.output)) tail.traceback_at.reset();
   std::string lines = facts.output;
   if (lines.empty()) {
     lines = core::last_lines(findings.stderr_bytes, OutputCapture::kReportLines,
@@ -91,7 +82,8 @@ core::FailureFacts FailureInquiry::make_facts(int local_rank, const WorkerExit& 
   const Instant ended_at = exit.kind == ExitKind::kUnknown ? loop_->now() : exit.at;
   const core::FailureDiagnosis diagnosis =
       core::diagnose(exit, lines, findings.error_message, findings.kernel);
-  facts.reported_at = core::report_time(diagnosis, traceback_at, findings.reported_at, ended_at);
+  facts.reported_at =
+      core::report_time(diagnosis, tail.traceback_at, findings.reported_at, ended_at);
   facts.fingerprint = core::fingerprint_of(exit, diagnosis, lines);
   FailureEvidence& evidence = facts.evidence;
   evidence.host = host_name_;

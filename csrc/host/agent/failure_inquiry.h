@@ -16,7 +16,6 @@
 #include <vector>
 
 #include "core/agent/agent_policy.h"
-#include "host/workers/output_capture.h"
 #include "host/workers/worker_output.h"
 #include "os/loop/event_loop.h"
 
@@ -26,8 +25,8 @@ class FailureInquiry {
  public:
   using Sink = std::function<void(const core::FailureFound&)>;
 
-  // `output` and `capture` (null: none) outlive the inquiry.
-  FailureInquiry(os::EventLoop* loop, WorkerOutput* output, OutputCapture* capture, Sink sink);
+  // `output` outlives the inquiry.
+  FailureInquiry(os::EventLoop* loop, WorkerOutput* output, Sink sink);
   FailureInquiry(const FailureInquiry&) = delete;
   FailureInquiry& operator=(const FailureInquiry&) = delete;
   ~FailureInquiry();
@@ -59,7 +58,6 @@ class FailureInquiry {
 
   os::EventLoop* const loop_;
   WorkerOutput* const output_;
-  OutputCapture* const capture_;
   const Sink sink_;
   const std::string host_name_;
   std::vector<Worker> workers_;

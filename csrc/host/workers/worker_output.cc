@@ -272,7 +272,9 @@ WorkerOutput::WorkerOutput(os::EventLoop* loop, const AgentOptions& options,
       options_(std::make_shared<const AgentOptions>(options)),
       report_(std::move(report)),
       opening_timer_(loop, [this] { on_opening_timeout(); }),
-      response_timer_(loop, [this] { check_response(); }) {}
+      response_timer_(loop, [this] { check_response(); }) {
+  if (options.capture_stderr) capture_.emplace(loop);
+}
 
 WorkerOutput::~WorkerOutput() = default;
 
@@ -342,6 +344,14 @@ void WorkerOutput::on_opening_timeout() {
                              "; use a directory on another file system"));
 }
 
+std::vector<WorkerStream> WorkerOutput::open_channels() {
+  return capture_ ? capture_->begin_round(options_->workers) : std::vector<WorkerStream>();
+}
+
+OutputCapture::Tail WorkerOutput::tail(int local_rank) {
+  return capture_ ? capture_->tail(local_rank) : OutputCapture::Tail();
+}
+
 void WorkerOutput::begin_examination() {
   if (thread_ == nullptr) return;
   thread_->post(
@@ -349,6 +359,7 @@ void WorkerOutput::begin_examination() {
 }
 
 void WorkerOutput::continue_examination() {
+  if (capture_) capture_->continue_round();
   if (thread_ == nullptr) return;
   thread_->post(
       [now = loop_->now()](Files& files, const auto&) { files.examiner().continue_round(now); });
@@ -379,11 +390,19 @@ void WorkerOutput::write_stacks(std::string text,
 }
 
 void WorkerOutput::end_round() {
+  if (capture_) capture_->end_round();
   if (thread_ == nullptr) return;
   thread_->post([](Files& files, const auto&) { files.end_round(); });
 }
 
 void WorkerOutput::finish(std::function<void()> done) {
+  finish_files([this, done = std::move(done)] {
+    if (!capture_) return done();
+    capture_->finish(done);
+  });
+}
+
+void WorkerOutput::finish_files(std::function<void()> done) {
   if (thread_ == nullptr || is_opening_ || (!is_followed(*options_) && stacks_in_work_ == 0)) {
     done();
     return;

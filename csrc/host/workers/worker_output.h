@@ -1,22 +1,26 @@
 #pragma once
 
-// The output of this node's workers: the files of each round, and their copies on the console.
+// The output of this node's workers: the files of each round, their copies on the console, and the
+// capture of what goes to the console itself.
 //
 // Every access to a disk or console happens on a separate thread, the file thread: a file system
 // that does not respond delays only the start of a round.
 //
-// Loop thread only. No call blocks, except the destructor, for two seconds at most.
+// Loop thread only. No call blocks, except the destructor, for three seconds at most.
 
 #include <cstddef>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "elastic/agent.h"
 #include "elastic/agent_options.h"
 #include "elastic/status.h"
 #include "host/workers/failure_examiner.h"
+#include "host/workers/guardian_link.h"
+#include "host/workers/output_capture.h"
 #include "host/workers/run_files.h"
 #include "os/loop/event_loop.h"
 
@@ -38,12 +42,17 @@ class WorkerOutput {
   void cancel_round();
   // The workers of the last round take part in this one: their lines have its prefix.
   void continue_round(std::shared_ptr<const RoundInfo> round);
+  // The channels of the workers that are about to start, one for each; none without capture.
+  std::vector<WorkerStream> open_channels();
   // The files of the last round that was opened.
   const AttemptFiles& files() const { return attempt_; }
   // The round's workers have started.
   void begin_examination();
-  // The workers of the last round take part in a further one, with its files.
+  // The workers of the last round take part in a further one, with its files: what they printed so
+  // far is dropped.
   void continue_examination();
+  // What a worker has printed to its channel, as far as it has arrived.
+  OutputCapture::Tail tail(int local_rank);
   // Calls `done` from the loop with what the worker and the kernel left behind; never if the file
   // system does not respond.
   void examine(std::size_t local_rank, bool reads_kernel,
@@ -54,8 +63,8 @@ class WorkerOutput {
   // The round's workers have ended.
   void end_round();
   // Calls `done` from the loop when the workers' last lines were copied, the console has accepted
-  // them and the replies of write_stacks() were given, or when the file thread has not replied for
-  // ten seconds.
+  // them and the replies of write_stacks() were given, or when nothing has happened for ten
+  // seconds.
   void finish(std::function<void()> done);
 
  private:
@@ -69,11 +78,13 @@ class WorkerOutput {
   void open_next();
   void on_opened(Result<AttemptFiles> files);
   void on_opening_timeout();
+  void finish_files(std::function<void()> done);
   void check_response();
 
   os::EventLoop* const loop_;
   const std::shared_ptr<const AgentOptions> options_;
   const std::function<void(const std::string&)> report_;
+  std::optional<OutputCapture> capture_;  // nullopt: workers have the agent's own descriptors
   AttemptFiles attempt_;
   // At most one request is pending on the file thread, and one waits for its reply.
   bool is_opening_ = false;

@@ -31,7 +31,7 @@ TEST(FailureInquiry, StoppedWorkerIsExaminedAgainWhenItHasEnded) {
   options.log_dir = scratch / "logs";
   WorkerOutput output(&thread->loop(), options, [](const std::string&) {});
   std::vector<core::FailureFound> found;
-  FailureInquiry inquiry(&thread->loop(), &output, nullptr,
+  FailureInquiry inquiry(&thread->loop(), &output,
                          [&](const core::FailureFound& one) { found.push_back(one); });
   auto round = std::make_shared<RoundInfo>();
   round->round = 1;
