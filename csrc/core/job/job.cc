@@ -332,7 +332,13 @@ void Job::follow(const rdzv::Evicted& action) {
 }
 
 void Job::began(const NodeId& node, std::uint64_t round, int nodes, Duration resume_limit) {
-  feed(hang_event::Began{node, round, rendezvous_.name_of(node), resume_limit});
+  // Ranks may save their state, at a step of an earlier coordinator, for longer than the limit of a
+  // hang: the nodes have the time to reply after the last one has resumed.
+  const Duration judged_after =
+      resume_limit == Duration::zero()
+          ? resume_limit
+          : std::min(resume_limit, Duration::max() - kDrainReplyTimeout) + kDrainReplyTimeout;
+  feed(hang_event::Began{node, round, rendezvous_.name_of(node), judged_after});
   drain_began(node, round, nodes, resume_limit);
 }
 
