@@ -302,13 +302,13 @@ void Job::pass(std::vector<RendezvousAction> actions) {
 }
 
 void Job::follow(const rdzv::Round& action) {
-  feed_both(began(action.to, action.record->round, action.record->nodes, {}));
+  feed_began(began(action.to, action.record->round, action.record->nodes, {}));
 }
 
 // A coordinator that continues from a stored state learns of the round's nodes here.
 void Job::follow(const rdzv::Resumed& action) {
   if (rendezvous_.phase() != RendezvousPhase::kRunning) return;
-  feed_both(
+  feed_began(
       began(action.to, action.round, rendezvous_.members_left(), rendezvous_.takeover_limit()));
 }
 
@@ -331,6 +331,18 @@ round_event::Began Job::began(const NodeId& node, std::uint64_t round, int nodes
                               Duration resume_limit) const {
   return {node,         round, rendezvous_.name_of(node),
           resume_limit, nodes, rendezvous_.settings().min_nodes};
+}
+
+// Ranks may save their state, at a step of an earlier coordinator, for longer than the limit of a
+// hang: after a takeover nodes have time to report that step before a hang is judged.
+void Job::feed_began(const round_event::Began& event) {
+  round_event::Began judged = event;
+  if (judged.resume_limit > Duration::zero()) {
+    judged.resume_limit =
+        std::min(judged.resume_limit, Duration::max() - kDrainReplyTimeout) + kDrainReplyTimeout;
+  }
+  feed_hangs(judged);
+  feed_drain(event);
 }
 
 // A node that is done is a member of the round, but receives no Resumed for it.

@@ -232,6 +232,7 @@ class Job {
   void follow(const Other&) {}
   round_event::Began began(const NodeId& node, std::uint64_t round, int nodes,
                            Duration resume_limit) const;
+  void feed_began(const round_event::Began& event);
   void note_report(const RendezvousEvent& event);
   void note_done_member(const rdzv::Resume& resume);
   std::vector<NodeId> members_at(const std::string& text) const;

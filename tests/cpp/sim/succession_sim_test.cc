@@ -44,6 +44,8 @@ TEST(SuccessionSim, NodesJoinWhereEveryRankWaitsWhoeverCoordinates) {
   const Totals total = sweep(kSuccession, "growth", 80);
   if (total.can_be_judged()) EXPECT_GT(total["grown at a step"], total.seeds / 2);
   sweep(kSuccession, "growth-faults", 80);
+  sweep(kSuccession, "witness-growth", 60);
+  sweep(kSuccession, "growth-override", 60);
 }
 TEST(SuccessionSim, OnlyTheMajorityOfAPartitionGoesOn) { sweep(kSuccession, "partition", 50); }
 TEST(SuccessionSim, TheMinorityOfAPartitionGivesUpAfterStoreGrace) {

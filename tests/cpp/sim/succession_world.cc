@@ -72,6 +72,8 @@ SuccessionWorld::SuccessionWorld(const Scene& scene, std::uint64_t seed, bool is
   if (nodes_ == 0) nodes_ = static_cast<std::size_t>(dice_.between(3, 5));
   settings_.min_nodes = 1;
   settings_.max_nodes = static_cast<int>(has(kReturn) || has(kSteps) ? 5 : nodes_);
+  // Newcomers are spares where the round has no room for them.
+  if (has(kSteps) && has(kRandomFaults)) settings_.max_nodes -= dice_.between(0, 2);
   settings_.max_restarts = 50;
   settings_.settle = 100ms;
   settings_.last_call_timeout = 1s;
@@ -116,7 +118,7 @@ class SuccessionScenes : public SuccessionWorld {
       heal();
       // Workers that were to run long end, so that the job can.
       for (Process& process : processes_) {
-        if (process.is_alive && process.agent != nullptr && process.agent->is_alive()) {
+        if (process.is_alive && process.agent != nullptr && process.agent->has_workers()) {
           process.agent->fail_workers();
           break;
         }
@@ -152,7 +154,9 @@ class SuccessionScenes : public SuccessionWorld {
         {"second-job", 3, &World::begin_second_job, kReturn},
         {"faults", 0, &World::cause_faults, kRandomFaults},
         {"witness-faults", 2, &World::cause_faults, kWitness | kRandomFaults},
-        {"growth-faults", 3, &World::cause_faults, kSteps | kRandomFaults}};
+        {"growth-faults", 3, &World::cause_faults, kSteps | kRandomFaults},
+        {"witness-growth", 2, &World::cause_faults, kWitness | kSteps | kRandomFaults},
+        {"growth-override", 3, &World::override_growth, kOverride | kSteps}};
     return scenes;
   }
 
@@ -203,7 +207,7 @@ class SuccessionScenes : public SuccessionWorld {
     const std::size_t other = any_process();
     const Duration length = dice_.between(Duration(10ms), Duration(9s));
     const std::size_t alive = num_alive();
-    switch (dice_.between(0, 6)) {
+    switch (dice_.between(0, 7)) {
       case 0:
         if (alive > 2 && crashes_ < 2) {
           ++crashes_;
@@ -237,9 +241,14 @@ class SuccessionScenes : public SuccessionWorld {
         break;
       case 6:
         // A node that coordinates ends with its service, which a leave does not.
-        if (processes_[slot].is_alive && alive > 3 && processes_[slot].server == nullptr &&
-            dice_.chance(0.3)) {
+        if (!is_witness(slot) && processes_[slot].is_alive && alive > 3 &&
+            processes_[slot].server == nullptr && dice_.chance(0.3)) {
           processes_[slot].agent->leave();
+        }
+        break;
+      case 7:
+        if (!is_witness(slot) && processes_[slot].is_alive && dice_.chance(0.3)) {
+          processes_[slot].agent->finish_workers();
         }
         break;
     }
@@ -326,8 +335,8 @@ class SuccessionScenes : public SuccessionWorld {
   // ---- Nodes that join and leave at an agreed step.
 
   std::size_t num_alive() const {
-    return static_cast<std::size_t>(std::count_if(
-        processes_.begin(), processes_.end(), [](const Process& one) { return one.is_alive; }));
+    return static_cast<std::size_t>(std::count_if(processes_.begin(), processes_.end(),
+                                                  [](const Process& one) { return one.is_alive; }));
   }
 
   void boot_newcomer() {
@@ -354,15 +363,18 @@ class SuccessionScenes : public SuccessionWorld {
     if (dice_.chance(0.3)) disturb();
     run(dice_.between(Duration(1s), Duration(8s)));
     mend();
-    const auto runs_all = [this] {
-      const auto agents = std::count_if(processes_.begin(), processes_.end(), [](const auto& one) {
-        return one.is_alive && one.agent != nullptr && one.agent->is_alive();
-      });
-      return runs_round_of(static_cast<std::size_t>(agents));
-    };
-    // A newcomer that has not reached the coordinator before it was lost looks for it at the
-    // endpoint, and gives up after join_timeout.
-    if (!run_until(90s, runs_all)) violate("the nodes that are left do not run one round");
+    if (!run_until(90s, [this] { return runs_all(); })) {
+      violate("the nodes that are left do not run one round");
+    }
+  }
+
+  // A newcomer that has not reached the coordinator before it was lost looks for it at the
+  // endpoint, and gives up after join_timeout.
+  bool runs_all() const {
+    const auto agents = std::count_if(processes_.begin(), processes_.end(), [](const auto& one) {
+      return one.is_alive && one.agent != nullptr && one.agent->is_alive();
+    });
+    return runs_round_of(static_cast<std::size_t>(agents));
   }
 
   void disturb() {
@@ -381,7 +393,9 @@ class SuccessionScenes : public SuccessionWorld {
         clock_.after(length, [this] { cut_off(0, false); });
         break;
       case 4: crash(3, dice_.chance(0.5)); break;
-      case 5: processes_[static_cast<std::size_t>(dice_.between(0, 2))].agent->fail_workers(); break;
+      case 5:
+        processes_[static_cast<std::size_t>(dice_.between(0, 2))].agent->fail_workers();
+        break;
       case 6: depart(static_cast<std::size_t>(dice_.between(1, 3))); break;
       default: boot_newcomer(); break;
     }
@@ -517,6 +531,26 @@ class SuccessionScenes : public SuccessionWorld {
     if (!override_at(2)) return violate("the survivor refuses to go on without the lost majority");
     expect_survivors(1);
     expect_return(1);
+  }
+
+  // The majority is lost while the ranks agree on a step for a node that joins.
+  void override_growth() {
+    boot_newcomer();
+    if (dice_.chance(0.3)) depart(2);
+    run(dice_.between(Duration(0), Duration(2500ms)));
+    crash(0, dice_.chance(0.5));
+    crash(1, dice_.chance(0.5));
+    run(dice_.between(kNodeTimeout, 2 * kStoreGrace));
+    bool is_done = false;
+    for (int turn = 0; turn < 12 && !is_done && is_good(); ++turn) {
+      is_done = override_at(2);
+      run(dice_.between(Duration(0), Duration(1s)));
+    }
+    const bool has_survivor = processes_[2].agent->is_alive() && !processes_[2].agent->is_leaving();
+    if (!is_done && has_survivor) return violate("the survivor refuses to go on");
+    if (has_survivor && !run_until(90s, [this] { return runs_all(); })) {
+      violate("the nodes that are left do not run one round");
+    }
   }
 
   void restart_witness() {

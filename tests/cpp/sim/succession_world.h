@@ -27,6 +27,8 @@
 //   faults            crashes, cut links, leaves and failing workers at random
 //   witness-faults    the same, with two nodes and a witness
 //   growth-faults     the same as faults while nodes join and leave at agreed steps
+//   witness-growth    the same, with two nodes and a witness
+//   growth-override   a majority is lost while the ranks agree on a step
 
 #include <cstdint>
 #include <string>

@@ -296,6 +296,55 @@ TEST_F(SucceedingJobTest, TheNextJobOfTheIdCanBeStopped) {
             drain::Order::Kind::kAsk);
 }
 
+// The step is committed, and the ranks have saved their state for longer than the limit of a hang.
+// The last node resumes when the judge would begin: the coordinator has not asked for the step yet.
+TEST_F(SucceedingJobTest, RanksThatSaveTheirStateDoNotHang) {
+  (void)begin_round();
+  const std::string state = job_.rendezvous().encode();
+  const RoundRecord record = job_.rendezvous().record();
+  job_ = Job("job", settings_, now_, Duration::zero());
+  ASSERT_TRUE(job_.restore(state, now_).ok());
+  const Instant judged_from = now_ + job_.rendezvous().takeover_limit();
+  std::vector<JobAction> asked;
+  for (const int index : {0, 1}) {
+    rdzv::Resume resume{{}, settings_, rdzv::NodePhase::kWorking, {}, {}};
+    resume.node.id = node(index);
+    resume.last = HeldRound{.record = record, .group_rank = index};
+    asked = step(resume);
+    (void)step(job_event::Noticed{node(index), {seconds(100), "SIGTERM on node0"}});
+    hang::NodeProgress saving;
+    saving.round = record.round;
+    saving.reporting = 1;
+    saving.newest = saving.oldest = 11;
+    saving.slowest_rank = index;
+    saving.idle = saving.slowest_idle = seconds(600);
+    saving.limit = seconds(5);
+    (void)step(job_event::Progressed{node(index), saving});
+    while (index == 0 && now_ < judged_from - milliseconds(1)) {
+      now_ = std::min(now_ + seconds(1), judged_from - milliseconds(1));
+      (void)step(rdzv::Heartbeat{node(0)});
+      (void)step(rdzv::Tick{});
+    }
+  }
+  now_ = judged_from;
+  for (const int index : {0, 1}) (void)step(rdzv::Heartbeat{node(index)});
+  EXPECT_THAT(all<hang_action::Ask>(step(rdzv::Tick{})), IsEmpty());
+  now_ += milliseconds(1);
+  drain::Reply committed{.round = record.round, .proposal = order(asked).proposal};
+  committed.reporting = 1;
+  committed.newest = committed.held = 11;
+  committed.is_committed = true;
+  (void)step(job_event::StopReplied{node(0), committed});
+  const auto again = step(job_event::StopReplied{node(1), committed});
+  ASSERT_EQ(order(again).kind, drain::Order::Kind::kCommit);
+  (void)both_reply(order(again), drain::Reply::Kind::kReached);
+  for (int i = 0; i < 100; ++i) {
+    now_ += seconds(1);
+    for (const int index : {0, 1}) (void)step(rdzv::Heartbeat{node(index)});
+    ASSERT_THAT(all<hang_action::Ask>(step(rdzv::Tick{})), IsEmpty());
+  }
+}
+
 TEST_F(JobTest, TheNextJobOfTheIdCanBeStoppedWhileItForms) {
   (void)begin_round();
   end();
@@ -409,6 +458,19 @@ TEST_F(GrowingJobTest, TheRoundEndsForAnotherNodeWhenEveryRankWaitsAtAStep) {
   ASSERT_EQ(ended.size(), 2U);
   EXPECT_EQ(ended[0].cause, rdzv::RestartCause::kGrowth);
   EXPECT_EQ(job_.describe_drain(), "");
+}
+
+TEST_F(GrowingJobTest, RanksThatWaitForNodesThatJoinDoNotHang) {
+  const drain::Order tentative = hold();
+  (void)progress(0, 11, seconds(5));
+  now_ += seconds(4);
+  (void)progress(1, 11, seconds(5));
+  (void)both_can_continue(tentative, drain::Reply::Kind::kWaiting);
+  for (int i = 0; i < 60; ++i) {  // the new node starts its workers
+    now_ += seconds(1);
+    for (const int index : {0, 1, 2}) (void)step(rdzv::Heartbeat{node(index)});
+    ASSERT_THAT(all<hang_action::Ask>(step(rdzv::Tick{})), IsEmpty());
+  }
 }
 
 TEST_F(GrowingJobTest, TheRoundEndsAtOnceIfARankReportsNoStep) {

@@ -4,10 +4,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstdlib>
+#include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
+#include "core/base/random.h"
 #include "core/session/session_wire.h"
 #include "core/succession/job_record.h"
 #include "host/base/scripted_server.h"
@@ -286,6 +291,110 @@ TEST_P(HandOverTest, TheOnlyMemberRunsTheJobWithoutAnAnswer) {
   end_round({2});
   form_round({2});
   expect_success({2});
+}
+
+// ---- The host is killed while it hands the job over, on paths that stall and break.
+
+int num_kill_seeds() {
+  const char* const wanted = std::getenv("ELASTIC_HAND_OVER_SEEDS");
+  return wanted != nullptr ? std::atoi(wanted) : 30;
+}
+
+class KilledHandOverTest : public HandOverTest {
+ protected:
+  KilledHandOverTest() {
+    options_.voters = below(2);
+    options_.settings.max_nodes = kNodes;
+    options_.settings.reconnect_grace = below(2) == 0 ? 50ms : 1s;
+  }
+  int below(int limit) {
+    return static_cast<int>(rng_.next() % static_cast<std::uint64_t>(limit));
+  }
+  Duration up_to(Duration longest) { return longest * below(1000) / 1000; }
+
+  void begin() {
+    start(1, true);
+    node(1).expect<rdzv::Waiting>();
+    for (std::size_t id = 2; id <= kNodes; ++id) {
+      proxies_.push_back(std::make_unique<support::TcpProxy>(held_.front().port(), &group_));
+      start_behind(*proxies_.back(), id);
+    }
+    form_round({1, 2, 3, 4});
+  }
+  void disturb(support::TcpProxy* proxy) {
+    if (below(3) == 0) {
+      proxy->cut();
+    } else {
+      proxy->stall_for(up_to(700ms));
+    }
+  }
+  void follow(std::size_t number) {
+    while (const auto event = node(number).take()) {
+      if (const auto* round = std::get_if<rdzv::Round>(&*event)) {
+        const RoundRecord& record = *round->record;
+        const auto [known, is_new] = rounds_.try_emplace(record.round, record);
+        EXPECT_EQ(known->second, record) << "two rounds have one number";
+        works_.insert(number);
+      } else if (const auto* restart = std::get_if<rdzv::Restart>(&*event)) {
+        works_.erase(number);
+        node(number).send(rdzv::Gone{node(number).info().id, restart->round});
+        node(number).join();
+      } else if (std::holds_alternative<rdzv::Evicted>(*event)) {
+        works_.erase(number);
+        node(number).join();
+      } else if (std::holds_alternative<MembershipLost>(*event) ||
+                 std::holds_alternative<rdzv::TimedOut>(*event)) {
+        works_.erase(number);
+        left_.erase(number);
+      }
+    }
+  }
+  void run(Duration time) {
+    const Instant end = group_.now() + time;
+    while (group_.now() < end) {
+      group_.advance(5ms);
+      for (const std::size_t number : std::set(left_)) follow(number);
+    }
+  }
+  // The nodes that are left are the members of one round.
+  bool is_settled() {
+    return works_ == left_ && std::all_of(left_.begin(), left_.end(), [this](std::size_t one) {
+             const RoundRecord& record = node(one).record();
+             return record == node(*left_.begin()).record() &&
+                    static_cast<std::size_t>(record.nodes) == left_.size();
+           });
+  }
+
+  static constexpr std::size_t kNodes = 4;
+  Rng rng_{static_cast<std::uint64_t>(GetParam())};
+  std::vector<std::unique_ptr<support::TcpProxy>> proxies_;
+  std::map<std::uint64_t, RoundRecord> rounds_;
+  std::set<std::size_t> left_ = {2, 3, 4};  // have not given up
+  std::set<std::size_t> works_ = {2, 3, 4};
+};
+
+INSTANTIATE_TEST_SUITE_P(Seeds, KilledHandOverTest, ::testing::Range(1, num_kill_seeds() + 1));
+
+TEST_P(KilledHandOverTest, LeavesOneCoordinatorOrNone) {
+  begin();
+  for (const auto& proxy : proxies_) {
+    if (below(2) == 0) disturb(proxy.get());
+  }
+  node(1).send(rdzv::Leave{node(1).info().id, "it was stopped"});
+  node(1).begin_drain(5s);
+  for (int i = below(4); i > 0; --i) {
+    run(up_to(300ms));
+    disturb(proxies_[static_cast<std::size_t>(below(kNodes - 1))].get());
+  }
+  run(up_to(200ms));
+  node(1).crash();
+  // Attempts and waits for a coordinator that never answers end within these.
+  const Instant limit = group_.now() + options_.settings.store_grace +
+                        options_.settings.join_timeout + 10s;
+  while (!is_settled() && group_.now() < limit) run(1s);
+  ASSERT_TRUE(is_settled()) << works_.size() << " of " << left_.size() << " nodes work";
+  std::vector<std::size_t> members(left_.begin(), left_.end());
+  expect_success(members);
 }
 
 // The state of a job that another node has joined, too.

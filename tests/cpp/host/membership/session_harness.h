@@ -111,6 +111,15 @@ class TestNode {
   }
 
   bool has_event() const { return !events_.empty(); }
+  // The next event, for tests that follow whatever arrives.
+  std::optional<MembershipEvent> take() {
+    auto event = pop();
+    if (const auto* round = event ? std::get_if<rdzv::Round>(&*event) : nullptr) {
+      record_ = *round->record;
+      info_.highest_round = record_.round;
+    }
+    return event;
+  }
   // Waits for it although the clock stands, since its cause is on a thread.
   template <typename Event>
   bool awaits() {
