@@ -249,7 +249,7 @@ class Machine {
   bool was_turned_on_ = false;
   std::set<NodeId> resumed_;  // voters that have answered since its election
   NodeId former_incumbent_;
-  std::string former_address_;  // its voter port
+  std::string former_address_;    // its voter port
   bool is_former_there_ = false;  // it ended in order, and its voter port has not ended yet
   bool has_majority_ = true;
   bool is_dissolved_ = false;

@@ -196,7 +196,8 @@ void SimServer::report_nodes() {
   // A node can be lost before it receives that: what it is sent may be held.
   std::set<NodeId> present;
   if (job_) {
-    for (const core::NodeStatus& status : rendezvous().nodes(clock_->now())) present.insert(status.id);
+    for (const core::NodeStatus& status : rendezvous().nodes(clock_->now()))
+      present.insert(status.id);
   }
   for (const auto& [id, session] : sessions_) {
     if (!session.has_joined || !present.contains(id)) continue;

@@ -307,9 +307,7 @@ class KilledHandOverTest : public HandOverTest {
     options_.settings.max_nodes = kNodes;
     options_.settings.reconnect_grace = below(2) == 0 ? 50ms : 1s;
   }
-  int below(int limit) {
-    return static_cast<int>(rng_.next() % static_cast<std::uint64_t>(limit));
-  }
+  int below(int limit) { return static_cast<int>(rng_.next() % static_cast<std::uint64_t>(limit)); }
   Duration up_to(Duration longest) { return longest * below(1000) / 1000; }
 
   void begin() {
@@ -389,8 +387,8 @@ TEST_P(KilledHandOverTest, LeavesOneCoordinatorOrNone) {
   run(up_to(200ms));
   node(1).crash();
   // Attempts and waits for a coordinator that never answers end within these.
-  const Instant limit = group_.now() + options_.settings.store_grace +
-                        options_.settings.join_timeout + 10s;
+  const Instant limit =
+      group_.now() + options_.settings.store_grace + options_.settings.join_timeout + 10s;
   while (!is_settled() && group_.now() < limit) run(1s);
   ASSERT_TRUE(is_settled()) << works_.size() << " of " << left_.size() << " nodes work";
   std::vector<std::size_t> members(left_.begin(), left_.end());

@@ -73,10 +73,9 @@ class SimLink : public std::enable_shared_from_this<SimLink> {
   struct Leaving {
     std::string reason;
   };
-  using Message =
-      std::variant<core::RendezvousEvent, core::RendezvousAction, Fin, Question, Answer, Hello,
-                   HelloReply, Heartbeat, HeartbeatReply, Timings, Leaving, session::Incumbent,
-                   core::NodeReport, drain::Order>;
+  using Message = std::variant<core::RendezvousEvent, core::RendezvousAction, Fin, Question, Answer,
+                               Hello, HelloReply, Heartbeat, HeartbeatReply, Timings, Leaving,
+                               session::Incumbent, core::NodeReport, drain::Order>;
 
   SimLink(SimClock* clock, Dice* dice, std::shared_ptr<SimPath> path);
   ~SimLink();
