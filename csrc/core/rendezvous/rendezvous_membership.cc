@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/base/text.h"
 #include "core/rendezvous/rendezvous_machine.h"
 
 namespace elastic {
@@ -365,31 +364,6 @@ void RendezvousMachine::finish(Node& node) {
     one.deadline = {};
   });
   if (round_.is_running && round_.has_succeeded()) succeed();
-}
-
-void RendezvousMachine::fail(Node& node, const FailureReport& failure) {
-  if (node.rank < 0) return;
-  if (round_.is_running) {
-    end_round(rdzv::RestartCause::kWorkerFailed, "rank " + std::to_string(failure.rank) + " on " +
-                                                     node.info.name + " " +
-                                                     failure.message.substr(0, kMessageBytesMax));
-    round_.end.verdict_pending = true;
-    arm_after(Timer::kVerdict, settings_.node_timeout);
-  }
-  if (!round_.end.verdict_pending) return;
-  // Clamp times in the future and times that are too old to be true.
-  Instant at = std::clamp(failure.at, now_ - kEvidenceAgeMax, now_);
-  if (round_.end.failure) {
-    const bool is_update =
-        round_.end.failed_node == node.info.name && round_.end.failure->rank == failure.rank;
-    if (!is_update && !precedes(failure, at, *round_.end.failure)) return;
-    if (is_update) at = std::min(at, round_.end.failure->at);
-  }
-  round_.end.failure = failure;
-  round_.end.failure->at = at;
-  round_.end.failure->message.resize(std::min(failure.message.size(), kMessageBytesMax));
-  round_.end.failure_at = stored(at);
-  round_.end.failed_node = node.info.name;
 }
 
 void RendezvousMachine::record_activity(Node& node) {

@@ -41,6 +41,31 @@ void RendezvousMachine::advance() {
   if (may_complete()) complete();
 }
 
+void RendezvousMachine::fail(Node& node, const FailureReport& failure) {
+  if (node.rank < 0) return;
+  if (round_.is_running) {
+    end_round(rdzv::RestartCause::kWorkerFailed, "rank " + std::to_string(failure.rank) + " on " +
+                                                     node.info.name + " " +
+                                                     failure.message.substr(0, kMessageBytesMax));
+    round_.end.verdict_pending = true;
+    arm_after(Timer::kVerdict, settings_.node_timeout);
+  }
+  if (!round_.end.verdict_pending) return;
+  // Clamp times in the future and times that are too old to be true.
+  Instant at = std::clamp(failure.at, now_ - kEvidenceAgeMax, now_);
+  if (round_.end.failure) {
+    const bool is_update =
+        round_.end.failed_node == node.info.name && round_.end.failure->rank == failure.rank;
+    if (!is_update && !precedes(failure, at, *round_.end.failure)) return;
+    if (is_update) at = std::min(at, round_.end.failure->at);
+  }
+  round_.end.failure = failure;
+  round_.end.failure->at = at;
+  round_.end.failure->message.resize(std::min(failure.message.size(), kMessageBytesMax));
+  round_.end.failure_at = stored(at);
+  round_.end.failed_node = node.info.name;
+}
+
 void RendezvousMachine::end_round(rdzv::RestartCause cause, std::string reason, bool is_planned) {
   round_.is_running = round_.is_growth_due = false;
   const bool was_short_lived = now_ - round_.started.at < kFlapRoundAge;
