@@ -608,7 +608,7 @@ void Guardian::check_leftovers() {
   std::string command;
   if (find_leftovers(&command).count > 0) return;
   awaits_leftovers_ = false;
-  send_event(LeftoverEvent{.is_awaited = true});
+  send_event(LeftoverEvent{.is_awaited = true, .command = {}});
 }
 
 LeftoverEvent Guardian::find_leftovers(std::string* command) {
