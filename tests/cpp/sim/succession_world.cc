@@ -334,47 +334,37 @@ class SuccessionScenes : public SuccessionWorld {
 
   // ---- Nodes that join and leave at an agreed step.
 
-  std::size_t num_alive() const {
-    return static_cast<std::size_t>(std::count_if(processes_.begin(), processes_.end(),
-                                                  [](const Process& one) { return one.is_alive; }));
-  }
-
-  void boot_newcomer() {
-    for (std::size_t slot = 1; slot < kCoordinatorSlot; ++slot) {
-      if (processes_[slot].is_alive || is_witness(slot)) continue;
-      trace("---- " + name(slot) + " starts");
-      hosts_down_.erase(slot);
-      return boot(slot);
-    }
-  }
-
-  void depart(std::size_t slot) {
-    Process& process = processes_[slot];
-    // A node that coordinates ends with its service, which a leave does not.
-    if (!process.is_alive || process.agent == nullptr || process.server != nullptr) return;
-    process.agent->depart(dice_.between(Duration(2s), Duration(30s)));
-  }
-
   void disturb_growth() {
     boot_newcomer();
-    run(dice_.between(Duration(0), Duration(1500ms)));
+    const auto holds = [this] {
+      return std::any_of(agents_.begin(), agents_.end(), [](const auto& one) {
+        return one->has_workers() && one->ranks().tentative() >= 0;
+      });
+    };
+    if (dice_.chance(0.6)) run_until(1500ms, holds);
+    run(dice_.between(Duration(0), Duration(500ms)));
     disturb();
     run(dice_.between(Duration(0), Duration(1s)));
     if (dice_.chance(0.3)) disturb();
     run(dice_.between(Duration(1s), Duration(8s)));
     mend();
-    if (!run_until(90s, [this] { return runs_all(); })) {
-      violate("the nodes that are left do not run one round");
-    }
+    expect_progress();
   }
 
-  // A newcomer that has not reached the coordinator before it was lost looks for it at the
-  // endpoint, and gives up after join_timeout.
-  bool runs_all() const {
-    const auto agents = std::count_if(processes_.begin(), processes_.end(), [](const auto& one) {
-      return one.is_alive && one.agent != nullptr && one.agent->is_alive();
-    });
-    return runs_round_of(static_cast<std::size_t>(agents));
+  // No rank waits for ever at a step of a coordinator that is gone.
+  void expect_progress() {
+    if (!run_until(90s, [this] { return runs_all(); })) {
+      return violate("the nodes that are left do not run one round");
+    }
+    std::map<const SimAgent*, std::pair<std::uint64_t, std::int64_t>> before;
+    for (const auto& one : agents_) before[one.get()] = {one->round(), one->ranks().slowest_step()};
+    const auto progresses = [&] {
+      return std::all_of(agents_.begin(), agents_.end(), [&](const auto& one) {
+        const auto& [round, step] = before[one.get()];
+        return !one->has_workers() || one->round() > round || one->ranks().slowest_step() > step;
+      });
+    };
+    if (!run_until(90s, progresses)) violate("a rank makes no further step");
   }
 
   void disturb() {
@@ -386,6 +376,8 @@ class SuccessionScenes : public SuccessionWorld {
         break;
       case 2:
         if (processes_[0].machine->is_coordinator()) feed(0, succession::Resign{});
+        // Then only the nodes that wait at the step know of it.
+        if (dice_.chance(0.5)) crash(3, dice_.chance(0.5));
         break;
       case 3:
         trace("---- node0 is cut off");
@@ -548,9 +540,7 @@ class SuccessionScenes : public SuccessionWorld {
     }
     const bool has_survivor = processes_[2].agent->is_alive() && !processes_[2].agent->is_leaving();
     if (!is_done && has_survivor) return violate("the survivor refuses to go on");
-    if (has_survivor && !run_until(90s, [this] { return runs_all(); })) {
-      violate("the nodes that are left do not run one round");
-    }
+    if (has_survivor) expect_progress();
   }
 
   void restart_witness() {

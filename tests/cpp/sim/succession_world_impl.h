@@ -369,6 +369,38 @@ class SuccessionWorld : public SimProcesses {
   void mend();
   void heal();
 
+  // ---- Nodes that join and leave.
+
+  std::size_t num_alive() const {
+    return static_cast<std::size_t>(std::count_if(processes_.begin(), processes_.end(),
+                                                  [](const Process& one) { return one.is_alive; }));
+  }
+
+  void boot_newcomer() {
+    for (std::size_t slot = 1; slot < kCoordinatorSlot; ++slot) {
+      if (processes_[slot].is_alive || is_witness(slot)) continue;
+      trace("---- " + name(slot) + " starts");
+      hosts_down_.erase(slot);
+      return boot(slot);
+    }
+  }
+
+  void depart(std::size_t slot) {
+    Process& process = processes_[slot];
+    // A node that coordinates ends with its service, which a leave does not.
+    if (!process.is_alive || process.agent == nullptr || process.server != nullptr) return;
+    process.agent->depart(dice_.between(Duration(2s), Duration(30s)));
+  }
+
+  // A newcomer that has not reached the coordinator before it was lost looks for it at the
+  // endpoint, and gives up after join_timeout.
+  bool runs_all() const {
+    const auto agents = std::count_if(processes_.begin(), processes_.end(), [](const auto& one) {
+      return one.is_alive && one.agent != nullptr && one.agent->is_alive();
+    });
+    return runs_round_of(static_cast<std::size_t>(agents));
+  }
+
   // ---- An operator's override.
 
   std::optional<reg::LineageId> lineage_of(std::size_t slot) const {
