@@ -287,6 +287,7 @@ Result<std::unique_ptr<NameLookup>> NameLookup::start(EventLoop* loop, const std
 void NameLookup::on_ready(std::uint32_t) {
   watch_.reset();
   const auto resolution = resolution_;  // this may be destroyed
+  resolution->ready.clear();            // what is read follows what was written before notify()
   const Done done = std::move(done_);
   done(*resolution->result);
 }
