@@ -58,8 +58,8 @@ class StopSteps {
   std::optional<drain::StopStepEvent> advance(const std::vector<Worker>& workers);
   // The step at which the worker has stopped; -1: it has not.
   std::int64_t stop_step(const Worker& worker) const;
-  // The round is over: no worker waits for the decision any more. A member of the job is told so by
-  // the cut, and goes on only when it knows that its round is over.
+  // The round is over, so no worker needs to wait for the decision. The cut tells a member of the
+  // job that its round is over; until then the member waits.
   void withdraw(std::vector<Worker>* workers);
   // The workers of the generation are gone, or in another round.
   void clear();

@@ -44,7 +44,7 @@ class FieldWriter {
   void text(std::string& value, std::size_t limit);
   // The exact name of a job or of a voter's address: a changed name could denote a different one.
   void exact_name(std::string& value, std::size_t limit);
-  // Not a text, and not cut: whoever makes the value compares its size with the limit.
+  // Not a text, and not cut: the caller compares the size of the value with the limit.
   void bytes(std::string& value, std::size_t limit);
   void bytes(SharedBytes& value, std::size_t limit);
   // For the kernel: a NUL follows the text, which contains none. Read as a view of the bytes.

@@ -272,7 +272,7 @@ void DrainMachine::give_up_departure(const std::string& why) {
   const bool is_released = phase_ == DrainPhase::kReleased;  // the round has to end
   const bool grows = joining_ > 0 && !is_released;
   const bool goes_on = grows && !leaving_.empty() && now_ < growth_deadline_ && can_reach_step();
-  // In a job whose members change by restarts nobody expects a step.
+  // In a job whose members change by restarts no node expects a step.
   const bool is_noted = grows && !goes_on && (step_ != drain::kNoStep || can_any_continue());
   if (has_time_ && !leaving_.empty()) {
     given_up_ = leaving_;

@@ -228,7 +228,7 @@ Instant RendezvousMachine::replaced_from() const {
 }
 
 // A stale agent of an earlier job of this id has resumed first, and the rest of its round is gone:
-// a node that knows no round has nobody to wait for.
+// a node that knows no round has no other node to wait for.
 void RendezvousMachine::check_newcomers() {
   if (!round_.may_be_stale || round_.missing == 0) return;
   const int resumed = round_.size() - round_.missing;

@@ -70,7 +70,7 @@ std::optional<succession::Successor> HandOverMember::begin() {
   return job_;
 }
 
-// The coordinator that has asked this node will not name it any more. A job that runs here is this
+// The coordinator that has asked this node will no longer name it. A job that runs here is this
 // node's without that: no other one could be asked, or a node was sent here.
 HandOverMember::Order HandOverMember::end() {
   if (job_ && !is_running_) return Order::kDrop;

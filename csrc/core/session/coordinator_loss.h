@@ -223,7 +223,7 @@ class HandOverMember {
   void kept(const succession::Successor& job, bool is_running);
   // The job that is to be announced now. nullopt: it runs already, or there is none.
   std::optional<succession::Successor> begin();
-  // Nothing is pending any more.
+  // Nothing is pending from here on.
   void settle() { job_.reset(); }
   // The job that this node keeps, or runs without a confirmation of the coordinator.
   const std::optional<succession::Successor>& job() const { return job_; }

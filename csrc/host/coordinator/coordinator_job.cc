@@ -573,7 +573,7 @@ void CoordinatorJob::add(SessionPeer* peer) {
   if (!peer->is_from_this_host()) publish_address(*peer);
   if (counts_ != session::Counts{}) peer->send(counts_);
   if (observers_.watches_workers()) peer->send(session::WatchWorkers{true});
-  // Without voters nobody names a successor, so that its nodes need no lineage.
+  // Without voters no node names a successor, so the nodes need no lineage.
   const bool has_voters = incumbent_ && !incumbent_->voters.empty();
   if (has_voters && peer->succession) peer->send(session::Incumbent{*incumbent_, false});
   if (is_offered()) member_returned(peer);

@@ -52,7 +52,7 @@ class LocalObservers final : public os::EventLoop::FdHandler {
   const std::uint64_t incarnation_;
   os::LocalListener listener_;
   PendingConnections pending_;
-  std::unique_ptr<SessionContext> sessions_;  // null: nobody has connected so far
+  std::unique_ptr<SessionContext> sessions_;  // null: no observer has connected yet
   std::vector<std::unique_ptr<SessionPeer>> peers_;
   os::EventLoop::Timer pause_;  // armed: no descriptor is free for a connection
   os::EventLoop::Watch watch_;
@@ -64,7 +64,7 @@ class LocalMembership final : public Membership {
     JobSettings settings;
     std::string address;
     std::string job_id = {};
-    std::string observer_socket = {};  // "": nobody can observe the job
+    std::string observer_socket = {};  // "": the job cannot be observed
   };
   // `loop` outlives the membership. The job has one node, whatever the settings allow.
   LocalMembership(os::EventLoop* loop, Options options, Sink sink);

@@ -17,7 +17,7 @@
 #include "os/base/posix_error.h"
 
 // Theory of operation of the reader. The loop watches an idle channel. A channel that has become
-// readable is not watched any more, but read at intervals, until a read finds nothing: waking a
+// readable is no longer watched, but read at intervals, until a read finds nothing: waking a
 // thread costs the writer several microseconds, more than the write itself. After much the next
 // read follows at once.
 //

@@ -16,7 +16,7 @@ namespace elastic::os {
 // (the effective one) and of root can connect: the file's mode says so, and accept() checks it.
 class LocalListener {
  public:
-  // A socket at this path that nobody listens on is replaced. Errors: kUnavailable (in use),
+  // A socket at this path without a listener is replaced. Errors: kUnavailable (in use),
   // kInvalidArgument (the path is too long, or cannot be bound), kResourceExhausted.
   static Result<LocalListener> open(const std::string& path);
   LocalListener(LocalListener&& other) noexcept;
@@ -34,7 +34,7 @@ class LocalListener {
   std::string path_;  // "": moved away
 };
 
-// Errors: kUnavailable (nobody listens there, or its queue is full), kInvalidArgument.
+// Errors: kUnavailable (no process listens there, or its queue is full), kInvalidArgument.
 Result<UniqueFd> connect_local(const std::string& path);
 
 }  // namespace elastic::os
