@@ -43,6 +43,9 @@ install_system_packages() {
   command -v openssl >/dev/null || missing+=(openssl)
   command -v clang++ >/dev/null || missing+=(clang)
   command -v ccache >/dev/null || missing+=(ccache)
+  if [ "$tier" = nightly ] && ! command -v slurmctld >/dev/null; then # a real Slurm: tests/slurm
+    missing+=(slurm-wlm slurmdbd munge mariadb-server)
+  fi
   install_packages "${missing[@]}"
   # libFuzzer is a separate package, named after the compiler's version.
   compgen -G '/usr/lib/llvm-*/lib/clang/*/lib/linux/libclang_rt.fuzzer-*.a' >/dev/null ||
