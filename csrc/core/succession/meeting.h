@@ -6,10 +6,7 @@
 // begun a job of the same id. Both sides decide by the same function, so they decide alike.
 
 #include <cstdint>
-#include <map>
 #include <optional>
-#include <string>
-#include <string_view>
 #include <vector>
 
 #include "core/succession/succession_types.h"
@@ -41,22 +38,5 @@ Meeting meet(const std::optional<Incumbent>& ours, const Incumbent& theirs);
 
 // What a lineage replaces of this one; null: nothing.
 const Replaced* find_replaced(const std::vector<Replaced>& all, const reg::LineageId& lineage);
-
-// The coordinators that announced themselves at a process that does not coordinate their job.
-class AnnouncedCoordinators {
- public:
-  // Returns the one to which nodes of the job are directed from now on.
-  const Incumbent& add(const std::string& job, const Incumbent& announced, Instant now);
-  // nullptr: none has announced itself lately. An empty job id selects the only one.
-  const Incumbent* find(std::string_view job, Instant now);
-  void remove(const std::string& job) { all_.erase(job); }
-
- private:
-  struct Entry {
-    Incumbent incumbent;
-    Instant until;
-  };
-  std::map<std::string, Entry, std::less<>> all_;
-};
 
 }  // namespace elastic::succession

@@ -172,9 +172,9 @@ Status CoordinatorJob::enter(SessionPeer* peer, Entry& entry) {
   if (job_ == nullptr) {
     const Instant now = context_.loop->now();
     // Another coordinator of the id may announce itself; a store that keeps the record has one.
-    const Duration hold = is_kept_
-                              ? Duration::zero()
-                              : std::max(context_.began + core::kStartHold - now, Duration::zero());
+    const Instant held_until = std::max(context_.began + core::kStartHold, start_hold_until_);
+    const Duration hold =
+        is_kept_ ? Duration::zero() : std::max(held_until - now, Duration::zero());
     job_ = std::make_unique<core::Job>(id_, entry.settings, now, hold);
     feed_timings();
     if (is_kept_) turn_on_gate();

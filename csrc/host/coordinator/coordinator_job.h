@@ -65,6 +65,8 @@ class CoordinatorJob {
   ~CoordinatorJob();  // never inside a call of this object
 
   std::uint64_t serial = 0;  // in the order in which the service's jobs began
+  // Until then its first round is not complete below max_nodes.
+  void hold_start(Instant until) { start_hold_until_ = until; }
 
   // Restores a stored state. A node that has not resumed is not lost before store_grace.
   Status load(const core::StoredJob& stored);
@@ -91,9 +93,6 @@ class CoordinatorJob {
   void meet(const succession::Incumbent& theirs) { feed_(succession::Met{theirs}); }
   // This coordinator, once the lineage has begun.
   const std::optional<succession::Incumbent>& incumbent() const { return incumbent_; }
-  // Whether the node of this hello belongs to the job as this process has it. False: to a lineage
-  // of which only the voters name a coordinator.
-  bool is_of_this_lineage(const session::ClientHello& hello) const;
   // An error if this node looks for the job at other endpoints than the job's first nodes.
   Status check_endpoints(const session::ClientHello& hello) const;
   void note_endpoints(const session::ClientHello& hello);
@@ -237,6 +236,7 @@ class CoordinatorJob {
   const std::string id_;
   const std::string beginner_;
   std::unique_ptr<core::Job> job_;  // null before the first join
+  Instant start_hold_until_ = Instant::min();
   std::map<NodeId, SessionPeer*> sessions_;
   struct Credentials {
     session::NodeSecret secret;

@@ -269,11 +269,6 @@ bool CoordinatorJob::continues(const reg::LineageId& lineage) const {
                      [&](const auto& replaced) { return replaced.lineage == lineage; });
 }
 
-bool CoordinatorJob::is_of_this_lineage(const session::ClientHello& hello) const {
-  if (!hello.succession || !hello.succession->is_replicated) return true;
-  return incumbent_ && incumbent_->lineage == hello.succession->lineage;
-}
-
 void CoordinatorJob::note_term(const session::ClientHello& hello) {
   if (!feed_ || hello.term <= term_ || !incumbent_ || !hello.succession) return;
   if (hello.succession->lineage == incumbent_->lineage) {

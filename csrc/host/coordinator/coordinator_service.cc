@@ -280,20 +280,11 @@ Status CoordinatorService::greet_observer(SessionPeer* peer, const session::Clie
                       " observers, which is its limit: close one of them");
   }
   CoordinatorJob* const job = find_observed_job(hello.job_id);
-  const auto moved = hello.job_id.empty() && jobs_.empty() && moved_.size() == 1
-                         ? moved_.begin()
-                         : moved_.find(hello.job_id);
   if (job == nullptr) {
-    if (const auto* announced = announced_.find(hello.job_id, loop_.now())) {
-      direct(peer, *announced);
+    if (const auto* elsewhere = elsewhere_.find(hello.job_id, loop_.now())) {
+      direct(peer, *elsewhere);
       return {};
     }
-  }
-  if (job == nullptr && moved != moved_.end() && !moved->second.address.empty()) {
-    direct(peer, moved->second);
-    return {};
-  }
-  if (job == nullptr) {
     std::vector<std::string> ids;
     for (const auto& [id, unused] : jobs_) ids.push_back(id);
     return no_such_job(hello.job_id, ids);
@@ -335,21 +326,18 @@ Status CoordinatorService::greet(SessionPeer* peer, const session::ClientHello& 
     on_named_();
   }
   const auto found = jobs_.find(hello.job_id);
-  const bool is_replicated = hello.succession && hello.succession->is_replicated;
-  const auto* announced = announced_.find(hello.job_id, loop_.now());
-  if (announced != nullptr && found == jobs_.end() &&
-      (!is_replicated || hello.succession->lineage == announced->lineage)) {
-    direct(peer, *announced);
-    return {};
+  succession::JobsElsewhere::Hello greeted{.job = hello.job_id, .lineage = {}};
+  if (hello.succession && hello.succession->is_replicated) {
+    greeted.lineage = hello.succession->lineage;
   }
-  if (const auto moved = moved_.find(hello.job_id); moved != moved_.end()) {
-    direct(peer, moved->second);
-    return {};
+  succession::JobsElsewhere::Here here{.is_coordinated = found != jobs_.end(),
+                                       .is_standby = is_standby_};
+  if (here.is_coordinated) {
+    found->second->note_term(hello);
+    if (found->second->incumbent()) here.lineage = found->second->incumbent()->lineage;
   }
-  if (found != jobs_.end()) found->second->note_term(hello);
-  const bool is_of_lineage = found != jobs_.end() && found->second->is_of_this_lineage(hello);
-  if (is_replicated ? !is_of_lineage : is_standby_ && found == jobs_.end()) {
-    direct(peer, {});  // only the voters of its lineage name a coordinator
+  if (const auto elsewhere = elsewhere_.answer(greeted, here, loop_.now())) {
+    direct(peer, *elsewhere);
     return {};
   }
   const auto added = find_or_add_job(hello.job_id, peer->remote().host());
@@ -395,6 +383,8 @@ Result<CoordinatorJob*> CoordinatorService::find_or_add_job(const std::string& i
   auto& job = jobs_[id];
   job = std::make_unique<CoordinatorJob>(&context_, id, feed_of(id), beginner);
   job->serial = ++jobs_begun_;
+  job->hold_start(add_saturating(loop_.now(), elsewhere_.hold(id, loop_.now())));
+  elsewhere_.remove(id);
   num_jobs_.set(jobs_.size());
   return job.get();
 }

@@ -19,7 +19,7 @@
 
 #include "core/session/coordinator_loss.h"
 #include "core/session/session_wire.h"
-#include "core/succession/meeting.h"
+#include "core/succession/jobs_elsewhere.h"
 #include "core/succession/succession_machine.h"
 #include "elastic/coordinator.h"
 #include "elastic/status.h"
@@ -118,7 +118,9 @@ class CoordinatorService {
   // It has named a different process, or none. False: the job has begun here, or was never offered.
   bool drop_offer();
   // The coordinator of the host's job, to which a standby directs nodes: host:port.
-  void direct_to(const std::string& address) { moved_[host_job_].address = address; }
+  void direct_to(const std::string& address) {
+    elsewhere_.set_own({.address = address});
+  }
   // An action of the host's succession machine that concerns its job here: InForce, Inform,
   // MajorityLost, MajorityRegained, StopCoordinator, Displaced, Follow.
   void on_succession(const succession::Action& action) { on_succession(host_job_, action); }
@@ -185,13 +187,10 @@ class CoordinatorService {
   std::uint64_t jobs_begun_ = 0;
   // Removed jobs, until the end of the iteration: their members may be running.
   std::vector<std::unique_ptr<CoordinatorJob>> removed_;
-  // Jobs that this process coordinated: their nodes are directed to the successor.
-  std::map<std::string, succession::Incumbent, std::less<>> moved_;
   // The host's job, before this process may coordinate it.
   std::optional<core::OfferedJob> offer_;
   std::function<void()> on_named_;
-  // Elected coordinators that run elsewhere, of jobs that this process does not coordinate.
-  succession::AnnouncedCoordinators announced_;
+  succession::JobsElsewhere elsewhere_{host_job_};
   // Jobs that are to have several voters, as soon as the state file shows them no more.
   std::set<std::string, std::less<>> leaving_file_;
   JobVoters voters_;

@@ -35,8 +35,7 @@ SuccessionFeed CoordinatorService::feed_of(const std::string& id) {
 }
 
 Status CoordinatorService::succeed(const succession::StartCoordinator& start, const NodeId& self) {
-  moved_.erase(host_job_);
-  announced_.remove(host_job_);
+  elsewhere_.remove(host_job_);
   if (jobs_.contains(host_job_)) remove_job(host_job_, kMovedAway);
   auto& job = jobs_[host_job_];
   job = std::make_unique<CoordinatorJob>(&context_, host_job_, host_feed_);
@@ -57,7 +56,8 @@ Result<bool> CoordinatorService::keep_offer(const succession::StartCoordinator& 
   if (!offer.ok()) return offer.status();
   offer_ = *std::move(offer);
   on_named_ = std::move(on_named);
-  moved_.try_emplace(host_job_);  // until it begins, nodes of the job are directed elsewhere
+  // Until it begins, nodes of the job are directed elsewhere.
+  if (!elsewhere_.has_own()) elsewhere_.set_own({});
   const bool is_alone = offer_->is_alone();
   if (is_alone) begin_offer();
   return is_alone;
@@ -74,9 +74,7 @@ bool CoordinatorService::drop_offer() { return std::exchange(offer_, std::nullop
 void CoordinatorService::on_succession(const std::string& job_id,
                                        const succession::Action& action) {
   if (const auto* follow = std::get_if<succession::Follow>(&action)) {
-    if (const auto moved = moved_.find(job_id); moved != moved_.end()) {
-      moved->second = follow->incumbent;
-    }
+    if (job_id == host_job_ && elsewhere_.has_own()) elsewhere_.set_own(follow->incumbent);
     return;
   }
   const auto found = jobs_.find(job_id);
@@ -130,7 +128,8 @@ void CoordinatorService::stop_job(const std::string& id, const succession::StopC
   const bool has_ended = is_handing_over_ && !stop.successor && !end_.reason.empty();
   jobs_.at(id)->stop({has_ended ? end_.reason : stop.reason, stop.successor});
   remove_job(id, kMovedAway);
-  moved_[id] = stop.successor.value_or(succession::Incumbent{});
+  if (id != host_job_) voters_.close(id);
+  elsewhere_.lost(id, stop.successor, loop_.now());
   go_on_handing_over();
 }
 
@@ -169,7 +168,7 @@ Status CoordinatorService::greet_coordinator(SessionPeer* peer, const session::C
   CoordinatorJob* const job = found == jobs_.end() ? nullptr : found->second.get();
   const bool has_joins = job != nullptr && job->rendezvous() != nullptr;
   if (job == nullptr || (has_joins && job->is_over())) {
-    const auto& current = announced_.add(hello.job_id, theirs, loop_.now());
+    const auto& current = elsewhere_.announced(hello.job_id, theirs, loop_.now());
     peer->end(session::Incumbent{current, true});
     return {};
   }
@@ -188,7 +187,7 @@ void CoordinatorService::displace_job(const std::string& id, const succession::I
   jobs_.at(id)->displace(by);
   remove_job(id, kMovedAway);
   voters_.close(id);
-  announced_.add(id, by, loop_.now());
+  elsewhere_.announced(id, by, loop_.now());
   go_on_handing_over();
 }
 

@@ -69,6 +69,7 @@ void SimServer::dismiss(const std::vector<SimLink::Message>& messages) {
 
 void SimServer::stop(const succession::StopCoordinator& stop) {
   stopped_ = stop;
+  elsewhere_.lost(kJobId, stop.successor, clock_->now());
   std::vector<SimLink::Message> messages;
   if (stop.successor) messages.push_back(session::Incumbent{*stop.successor, true});
   messages.push_back(SimLink::Leaving{stop.reason});
@@ -78,7 +79,7 @@ void SimServer::stop(const succession::StopCoordinator& stop) {
 session::Incumbent SimServer::announce(const succession::Incumbent& theirs) {
   const bool is_over = job_ && job_->is_over();
   if (stopped_ || is_displaced_ || is_over) {
-    return {announced_.add(kJobId, theirs, clock_->now()), true};
+    return {elsewhere_.announced(kJobId, theirs, clock_->now()), true};
   }
   const session::Incumbent reply{processes_->incumbent(slot_).value_or(succession::Incumbent{}),
                                  false};
@@ -93,7 +94,7 @@ session::Incumbent SimServer::announce(const succession::Incumbent& theirs) {
 // A coordinator that runs here later does so in a new server.
 void SimServer::displace(const succession::Incumbent& by) {
   is_displaced_ = true;
-  announced_.add(kJobId, by, clock_->now());
+  elsewhere_.announced(kJobId, by, clock_->now());
   dismiss({session::Incumbent{by, true, "the job runs already"}});
 }
 
@@ -106,23 +107,19 @@ bool SimServer::may_acknowledge(const NodeId& id, Session* session, Instant sent
 
 void SimServer::greet(const std::shared_ptr<SimLink>& link, const SimLink::Hello& hello) {
   const auto own = processes_->incumbent(slot_);
-  const bool is_replicated = hello.succession && hello.succession->is_replicated;
   const bool is_ours = own && hello.succession && hello.succession->lineage == own->lineage;
-  const auto* announced = announced_.find(kJobId, clock_->now());
-  if ((is_displaced_ || stopped_) && announced != nullptr &&
-      (!is_replicated || hello.succession->lineage == announced->lineage)) {
-    link->send(Side::kServer, session::Incumbent{*announced, true});
-    link->close(Side::kServer);
-    return;
+  const bool is_here = !stopped_ && !is_displaced_;
+  succession::JobsElsewhere::Hello greeted{.job = kJobId, .lineage = {}};
+  if (hello.succession && hello.succession->is_replicated) {
+    greeted.lineage = hello.succession->lineage;
   }
-  if (is_displaced_) return link->close(Side::kServer);
-  if (stopped_ || (is_replicated && !is_ours && deleted_ != ServiceRule::kRefuseOtherLineage)) {
-    succession::Incumbent elsewhere;
-    if (stopped_ && stopped_->successor) elsewhere = *stopped_->successor;
-    link->send(Side::kServer, session::Incumbent{elsewhere, true});
-    link->close(Side::kServer);
-    return;
-  }
+  succession::JobsElsewhere::Here here{.is_coordinated = is_here, .lineage = {}};
+  if (own && is_here) here.lineage = own->lineage;
+  auto elsewhere = elsewhere_.answer(greeted, here, clock_->now());
+  if (is_here && deleted_ == ServiceRule::kRefuseOtherLineage) elsewhere.reset();
+  if (elsewhere) link->send(Side::kServer, session::Incumbent{*elsewhere, true});
+  if (elsewhere || is_displaced_) return link->close(Side::kServer);
+  if (stopped_) begin_next_job();
   if (is_ours && hello.term > own->term)
     processes_->feed(slot_, succession::LaterTermSeen{hello.term});
   if (stopped_) return link->close(Side::kServer);
@@ -134,6 +131,15 @@ void SimServer::greet(const std::shared_ptr<SimLink>& link, const SimLink::Hello
   link->send(Side::kServer, SimLink::HelloReply{1, clock_->now(), own ? own->term : 1});
   if (informed_) link->send(Side::kServer, session::Incumbent{*informed_, false});
   report_nodes();
+}
+
+// Of the same id; the process has a new machine for it.
+void SimServer::begin_next_job() {
+  elsewhere_.remove(kJobId);
+  stopped_.reset();
+  informed_.reset();
+  alone_since_.reset();
+  num_nodes_ = 0;
 }
 
 void SimServer::session_lost(const NodeId& id, const SimLink&) {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "core/job/job.h"
-#include "core/succession/meeting.h"
+#include "core/succession/jobs_elsewhere.h"
 #include "core/succession/succession_events.h"
 #include "sim/sim_agent.h"
 #include "sim/sim_service.h"
@@ -45,9 +45,15 @@ class SimProcesses : public SimAgentWorld {
 
 class SimServer : public SimService {
  public:
-  // `checker`: of the job that it coordinates.
-  SimServer(SimProcesses* world, std::size_t slot, SuccessionChecker* checker, ServiceRule deleted)
-      : SimService(world), processes_(world), slot_(slot), checker_(checker), deleted_(deleted) {}
+  // `checker`: of the job that it coordinates. is_standalone: its process is no agent of the job.
+  SimServer(SimProcesses* world, std::size_t slot, SuccessionChecker* checker, ServiceRule deleted,
+            bool is_standalone)
+      : SimService(world),
+        processes_(world),
+        slot_(slot),
+        checker_(checker),
+        deleted_(deleted),
+        elsewhere_(is_standalone ? "" : kJobId) {}
   // Continues the job of a record.
   void succeed(const succession::StartCoordinator& start, const NodeId& self);
   void turn_on();
@@ -68,6 +74,7 @@ class SimServer : public SimService {
   void session_lost(const NodeId& id, const SimLink& link) override;
   void step(const core::JobEvent& event) override;
   bool send(const core::RendezvousAction& action) override;
+  void begin_next_job();
   void propose();
   void report_nodes();
   // All sessions end with these messages.
@@ -83,7 +90,7 @@ class SimServer : public SimService {
   std::optional<Instant> alone_since_;
   std::optional<succession::StopCoordinator> stopped_;
   bool is_displaced_ = false;
-  succession::AnnouncedCoordinators announced_;
+  succession::JobsElsewhere elsewhere_;
 };
 
 }  // namespace elastic::test

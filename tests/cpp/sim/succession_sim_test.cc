@@ -35,6 +35,9 @@ TEST(SuccessionSim, ARestartedCoordinatorWithoutTheRegisterFormsNoRound) {
   sweep(kSuccession, "standalone-again", 50);
   sweep(kSuccession, "standalone-first", 20);
 }
+TEST(SuccessionSim, TheNextJobOfAnIdBeginsAtACoordinatorThatLostTheFormerOne) {
+  sweep(kSuccession, "standalone-next", 40);
+}
 TEST(SuccessionSim, HandingOverEndsNoRound) { sweep(kSuccession, "hand-over", 50); }
 TEST(SuccessionSim, AKillDuringAHandOverLeavesOneCoordinator) {
   const Totals total = sweep(kSuccession, "hand-over-killed", 80);

@@ -139,6 +139,7 @@ class SuccessionScenes : public SuccessionWorld {
         {"standalone-lost", 4, &World::lose_standalone, kStandalone},
         {"standalone-again", 4, &World::restart_standalone, kStandalone},
         {"standalone-first", 4, &World::restart_standalone_first, kStandalone},
+        {"standalone-next", 3, &World::begin_next_job, kStandalone | kSameId},
         {"hand-over", 3, &World::hand_over},
         {"hand-over-killed", 0, &World::kill_during_hand_over},
         {"growth", 3, &World::disturb_growth, kSteps},
@@ -307,6 +308,30 @@ class SuccessionScenes : public SuccessionWorld {
     }
     clock_.after(1s, [this] { mend(); });
     restart_standalone();
+  }
+
+  // The coordinator is cut off for a while, and the voters elect another one; or a majority of the
+  // voters is lost. Then all nodes are started again.
+  void begin_next_job() {
+    if (dice_.chance(0.5)) {
+      cut_off(kCoordinatorSlot, true);
+      if (!run_until(4s, [this] { return elections() > 0 && has_voters(3); })) {
+        return violate("no coordinator was elected");
+      }
+      cut_off(kCoordinatorSlot, false);
+    } else {
+      crash(1, true);
+      crash(2, true);
+      run(kStoreGrace + kNodeTimeout);
+    }
+    run(dice_.between(Duration(1ms), Duration(6s)));
+    for (std::size_t slot = 0; slot < nodes_; ++slot) crash(slot, dice_.chance(0.5));
+    hosts_down_.clear();
+    elections() = 0;
+    checker_ = SuccessionChecker(&report_.violations);
+    for (std::size_t slot = 0; slot < nodes_; ++slot) boot(slot);
+    const auto runs = [this] { return runs_round_of(nodes_) && has_voters(3); };
+    if (!run_until(10s, runs)) violate("the next job of the id does not begin");
   }
 
   void hand_over() {

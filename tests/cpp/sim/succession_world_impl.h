@@ -164,7 +164,8 @@ class SuccessionWorld : public SimProcesses {
     } else if (continued == nullptr && has(kReturn) && process.life > 1) {
       process.checker = &other_jobs_.emplace_back(&report_.violations);
     }
-    process.server = &servers_.emplace_back(this, slot, process.checker, deleted_);
+    process.server = &servers_.emplace_back(this, slot, process.checker, deleted_,
+                                            slot == kCoordinatorSlot);
   }
 
   std::shared_ptr<SimLink> connect(SimAgent* agent, const std::string& address) override {
@@ -297,6 +298,12 @@ class SuccessionWorld : public SimProcesses {
   void execute(std::size_t slot, const succession::StopCoordinator& action) {
     trace(name(slot) + "  stops its coordinator: " + action.reason);
     if (processes_[slot].server != nullptr) processes_[slot].server->stop(action);
+    if (slot != kCoordinatorSlot) return;
+    // The next job of the id begins with a new machine.
+    begin_machine(slot);
+    processes_[slot].is_busy = true;
+    processes_[slot].events.push_back(
+        succession::CoordinatorStarted{address_of_server(slot), true});
   }
   void execute(std::size_t slot, const succession::InForce& action) {
     processes_[slot].server->in_force(action.number);

@@ -4,17 +4,12 @@
 
 #include <gtest/gtest.h>
 
-#include <chrono>
 #include <optional>
 #include <string>
 #include <vector>
 
 namespace elastic::succession {
 namespace {
-
-using namespace std::chrono_literals;
-
-constexpr Instant kStart{1h};
 
 Incumbent coordinator(std::uint64_t lineage, std::uint64_t term) {
   return {.lineage = {lineage, 0},
@@ -85,32 +80,6 @@ TEST(Meeting, BothSidesDecideAlikeAndTheOrderIsTransitive) {
       }
     }
   }
-}
-
-TEST(AnnouncedCoordinators, AreForgottenWhenTheyAnnounceThemselvesNoMore) {
-  AnnouncedCoordinators all;
-  EXPECT_EQ(all.find("job", kStart), nullptr);
-  all.add("job", coordinator(1, 2), kStart);
-  ASSERT_NE(all.find("job", kStart + 1s), nullptr);
-  ASSERT_NE(all.find("", kStart + 1s), nullptr);
-  EXPECT_EQ(all.find("other", kStart + 1s), nullptr);
-  all.add("job", coordinator(1, 2), kStart + kAnnounceInterval);
-  EXPECT_NE(all.find("job", kStart + kAnnouncedFor), nullptr);
-  EXPECT_EQ(all.find("job", kStart + kAnnouncedFor + kAnnounceInterval), nullptr);
-  all.add("job", coordinator(1, 2), kStart + 60s);
-  all.add("other", coordinator(2, 2), kStart + 60s);
-  EXPECT_EQ(all.find("", kStart + 60s), nullptr) << "an empty id selects the only job";
-}
-
-TEST(AnnouncedCoordinators, TheOneThatGoesOnIsKept) {
-  AnnouncedCoordinators all;
-  all.add("job", coordinator(2, 2), kStart);
-  EXPECT_EQ(all.add("job", coordinator(3, 2), kStart), coordinator(2, 2));
-  EXPECT_EQ(all.add("job", coordinator(2, 1), kStart), coordinator(2, 2)) << "a former term";
-  EXPECT_EQ(all.add("job", coordinator(2, 3), kStart), coordinator(2, 3));
-  EXPECT_EQ(all.add("job", coordinator(1, 3), kStart), coordinator(1, 3));
-  // The one that is refused does not prolong the entry of the other one.
-  EXPECT_EQ(all.add("job", coordinator(2, 3), kStart + kAnnouncedFor), coordinator(2, 3));
 }
 
 }  // namespace
