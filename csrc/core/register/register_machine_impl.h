@@ -511,8 +511,11 @@ std::vector<Voter> BasicRegister<Rules>::chosen_voters() const {
       known_ ? std::span<const Voter>(known_->record.voters) : std::span<const Voter>();
   std::vector<VoterCandidate> candidates = candidates_;
   for (VoterCandidate& one : candidates) one.is_reachable &= is_reachable(one.voter.node);
-  return choose_voters(candidates, current, self_.node,
-                       {settings_.voters, has(Rule::kDistinctHosts)});
+  auto chosen = choose_voters(candidates, current, self_.node,
+                              {settings_.voters, has(Rule::kDistinctHosts)});
+  // One voter on another host would only add a host whose loss ends the job.
+  if (chosen.size() <= 1) return {self_};
+  return chosen;
 }
 
 template <typename Rules>

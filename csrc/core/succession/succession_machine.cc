@@ -37,6 +37,7 @@ Machine::Machine(Settings settings, std::uint64_t seed)
 reg::RegisterSettings Machine::register_settings() const {
   reg::RegisterSettings all = settings_.reg;
   all.accept_timeout = settings_.follow_timeout;
+  all.is_candidate &= !settings_.is_standalone;
   return all;
 }
 

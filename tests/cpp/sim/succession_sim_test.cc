@@ -35,6 +35,10 @@ TEST(SuccessionSim, ARestartedCoordinatorWithoutTheRegisterFormsNoRound) {
   sweep(kSuccession, "standalone-again", 50);
   sweep(kSuccession, "standalone-first", 20);
 }
+TEST(SuccessionSim, NodesThatAreLostOneAfterTheOtherEndNoJob) {
+  sweep(kSuccession, "one-by-one", 40);
+  sweep(kSuccession, "standalone-few", 40);
+}
 TEST(SuccessionSim, TheNextJobOfAnIdBeginsAtACoordinatorThatLostTheFormerOne) {
   sweep(kSuccession, "standalone-next", 40);
 }

@@ -140,6 +140,8 @@ class SuccessionScenes : public SuccessionWorld {
         {"standalone-again", 4, &World::restart_standalone, kStandalone},
         {"standalone-first", 4, &World::restart_standalone_first, kStandalone},
         {"standalone-next", 3, &World::begin_next_job, kStandalone | kSameId},
+        {"one-by-one", 0, &World::lose_one_by_one},
+        {"standalone-few", 0, &World::lose_one_by_one, kStandalone},
         {"hand-over", 3, &World::hand_over},
         {"hand-over-killed", 0, &World::kill_during_hand_over},
         {"growth", 3, &World::disturb_growth, kSteps},
@@ -308,6 +310,22 @@ class SuccessionScenes : public SuccessionWorld {
     }
     clock_.after(1s, [this] { mend(); });
     restart_standalone();
+  }
+
+  // With two hosts left, the loss of the one that coordinates ends the job.
+  void lose_one_by_one() {
+    for (std::size_t left = nodes_ - 1; left > 0 && is_good(); --left) {
+      std::vector<std::size_t> slots;
+      for (std::size_t slot = 0; slot < nodes_; ++slot) {
+        const Process& process = processes_[slot];
+        const bool is_needed = left == 1 && process.machine->is_coordinator();
+        if (process.is_alive && !is_needed) slots.push_back(slot);
+      }
+      const auto last = static_cast<int>(slots.size()) - 1;
+      crash(slots[static_cast<std::size_t>(dice_.between(0, last))], dice_.chance(0.5));
+      expect_next_round(left, 4 * kNodeTimeout);
+      run(2 * kNodeTimeout);
+    }
   }
 
   // The coordinator is cut off for a while, and the voters elect another one; or a majority of the

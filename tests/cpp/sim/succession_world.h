@@ -11,6 +11,8 @@
 //   standalone-again  the same, and it is started again at once, without state
 //   standalone-first  the same, and the nodes reach it before each other
 //   standalone-next   the separate coordinator loses a job, and the next job of its id begins there
+//   one-by-one        all nodes but one are lost, one after the other
+//   standalone-few    the same with a separate coordinator
 //   hand-over         the hosting agent resigns
 //   hand-over-killed  the same, and a process is killed before the next coordinator is in force
 //   growth            a node joins at a step, and meanwhile the coordinator resigns or is lost, or
