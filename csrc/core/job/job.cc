@@ -70,6 +70,9 @@ void RoundGate::submit(const RendezvousMachine& machine, const RendezvousEvent* 
   const auto* leave = event == nullptr ? nullptr : std::get_if<rdzv::Leave>(event);
   const bool is_leave = leave != nullptr && is_open;
   if (is_leave) leaving_[leave->node] = next_number();
+  if (const auto* join = event == nullptr ? nullptr : std::get_if<rdzv::Join>(event)) {
+    leaving_.erase(join->node.id);
+  }
   const bool has_finished = event != nullptr && is_open && reports_done(*event, round_);
   const bool is_held = event != nullptr && std::holds_alternative<rdzv::HoldGrowth>(*event);
   if (is_decision || is_leave || has_finished || is_held) is_dirty_ = true;
@@ -102,8 +105,18 @@ void RoundGate::in_force(std::uint64_t number, std::vector<RendezvousAction>* ac
     actions->push_back(std::move(held_.front().action));
     held_.pop_front();
   }
+  acknowledge();
+}
+
+void RoundGate::set_voters(std::vector<NodeId> voters) {
+  voters_ = std::move(voters);
+  acknowledge();
+}
+
+void RoundGate::acknowledge() {
   std::erase_if(leaving_, [&](const auto& entry) {
-    if (entry.second > number) return false;
+    const bool is_voter = std::find(voters_.begin(), voters_.end(), entry.first) != voters_.end();
+    if (entry.second > in_force_ || is_voter) return false;
     acknowledged_.push_back(entry.first);
     return true;
   });

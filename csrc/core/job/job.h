@@ -113,10 +113,13 @@ class RoundGate {
   // The record with this proposal is in force: appends the actions to send now.
   void in_force(std::uint64_t number, std::vector<RendezvousAction>* actions);
 
-  // False while the node's Leave is not in force: its heartbeats are not answered until then, so
-  // that the node repeats the leave at a successor.
+  // The voters of the record in force that are other nodes.
+  void set_voters(std::vector<NodeId> voters);
+  // False while the node's Leave is not in force, or the node is one of the voters: its heartbeats
+  // are not answered until then. It repeats the leave at a successor, and as a voter it lives until
+  // it is replaced.
   bool may_acknowledge(const NodeId& node) const { return !leaving_.contains(node); }
-  // Nodes whose Leave took force in in_force(), whose last heartbeat is to be answered now.
+  // Nodes whose last heartbeat is to be answered since in_force() or set_voters().
   std::vector<NodeId> take_acknowledged() { return std::exchange(acknowledged_, {}); }
 
  private:
@@ -127,6 +130,7 @@ class RoundGate {
 
   std::uint64_t next_number() const { return proposals_ + 1; }
   std::uint64_t last_needed() const;
+  void acknowledge();
 
   std::string job_id_;
   bool is_on_ = false;
@@ -141,6 +145,7 @@ class RoundGate {
   std::optional<std::uint64_t> open_;  // the proposal that was taken and is not in force
   std::deque<Held> held_;
   std::map<NodeId, std::uint64_t> leaving_;  // with the proposal that records the leave
+  std::vector<NodeId> voters_;
   std::vector<NodeId> acknowledged_;
 };
 

@@ -338,6 +338,7 @@ class BasicRegister {
     return waiting_.has_value() || (proposal_.has_value() && proposal_->has_content);
   }
   bool is_reachable(const NodeId& node) const;
+  bool is_leaving(const NodeId& node) const;
   bool is_silent(const NodeId& node) const;
   void repeat_later();
   std::vector<Voter> chosen_voters() const;

@@ -368,7 +368,7 @@ void BasicRegister<Rules>::judge_voters() {
 
   const std::vector<Voter>& current = known_->record.voters;
   const bool is_complete = std::all_of(current.begin(), current.end(), [this](const Voter& voter) {
-    return is_reachable(voter.node);
+    return is_reachable(voter.node) && !is_leaving(voter.node);
   });
   if (is_complete && proposal_) return;
   // The first record of a lineage has no record in force behind it that its replacement could rely
@@ -506,13 +506,20 @@ bool BasicRegister<Rules>::is_reachable(const NodeId& node) const {
 }
 
 template <typename Rules>
+bool BasicRegister<Rules>::is_leaving(const NodeId& node) const {
+  return std::any_of(candidates_.begin(), candidates_.end(), [&](const VoterCandidate& one) {
+    return one.voter.node == node && one.is_leaving;
+  });
+}
+
+template <typename Rules>
 std::vector<Voter> BasicRegister<Rules>::chosen_voters() const {
   const std::span<const Voter> current =
       known_ ? std::span<const Voter>(known_->record.voters) : std::span<const Voter>();
   std::vector<VoterCandidate> candidates = candidates_;
   for (VoterCandidate& one : candidates) one.is_reachable &= is_reachable(one.voter.node);
-  auto chosen = choose_voters(candidates, current, self_.node,
-                              {settings_.voters, has(Rule::kDistinctHosts)});
+  auto chosen =
+      choose_voters(candidates, current, self_.node, {settings_.voters, has(Rule::kDistinctHosts)});
   // One voter on another host would only add a host whose loss ends the job.
   if (chosen.size() <= 1) return {self_};
   return chosen;

@@ -1,5 +1,6 @@
 #include "core/register/register_types.h"
 
+#include <algorithm>
 #include <map>
 #include <set>
 #include <tuple>
@@ -10,7 +11,7 @@ namespace {
 std::size_t count_hosts(std::span<const VoterCandidate> candidates) {
   std::set<std::string> hosts;
   for (const VoterCandidate& candidate : candidates) {
-    if (candidate.is_reachable) hosts.insert(candidate.host);
+    if (candidate.may_be_chosen()) hosts.insert(candidate.host);
   }
   return hosts.size();
 }
@@ -31,9 +32,9 @@ std::size_t odd_at_most(std::size_t wanted, std::size_t available) {
 std::vector<Voter> choose_voters(std::span<const VoterCandidate> candidates,
                                  std::span<const Voter> current, const NodeId& preferred,
                                  const VoterChoice& choice) {
-  std::size_t reachable = 0;
-  for (const VoterCandidate& candidate : candidates) reachable += candidate.is_reachable ? 1u : 0u;
-  const std::size_t places = choice.are_hosts_distinct ? count_hosts(candidates) : reachable;
+  const auto eligible = static_cast<std::size_t>(std::count_if(
+      candidates.begin(), candidates.end(), [](const auto& one) { return one.may_be_chosen(); }));
+  const std::size_t places = choice.are_hosts_distinct ? count_hosts(candidates) : eligible;
   const std::size_t wanted = choice.count > 0 ? choice.count : default_count(places);
   const std::size_t count = odd_at_most(wanted, places);
 
@@ -49,7 +50,7 @@ std::vector<Voter> choose_voters(std::span<const VoterCandidate> candidates,
     for (const VoterCandidate& candidate : candidates) {
       const bool is_taken = choice.are_hosts_distinct ? hosts.contains(candidate.host)
                                                       : contains(voters, candidate.voter.node);
-      if (!candidate.is_reachable || is_taken) continue;
+      if (!candidate.may_be_chosen() || is_taken) continue;
       if (best == nullptr || cost_of(candidate) < cost_of(*best)) best = &candidate;
     }
     if (best == nullptr) break;  // a node that is listed twice

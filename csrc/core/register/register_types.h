@@ -196,7 +196,10 @@ struct VoterCandidate {
   std::string topology;  // a hint: rack, switch, zone
   Kind kind = Kind::kMember;
   bool is_reachable = false;  // the coordinator has reached the voter's port
+  // It leaves in order: as a voter it counts until it has ended, and it is chosen no more.
+  bool is_leaving = false;
 
+  bool may_be_chosen() const { return is_reachable && !is_leaving; }
   bool operator==(const VoterCandidate&) const = default;
 };
 

@@ -132,7 +132,7 @@ void Machine::choose_probed() {
   const auto fill = [&](reg::VoterCandidate::Kind kind, bool is_new_topology, bool may_be_silent) {
     for (const KnownNode& one : office_.nodes) {
       if (hosts.size() >= kProbedMax) return;
-      const bool fits = one.kind == kind && present.find(one.node) != nullptr &&
+      const bool fits = one.kind == kind && !one.has_left && present.find(one.node) != nullptr &&
                         !hosts.contains(one.host) &&
                         office_.silent.contains(one.node) == may_be_silent;
       if (fits && (!is_new_topology || !topologies.contains(one.topology))) add(one);
@@ -180,8 +180,9 @@ std::vector<reg::VoterCandidate> Machine::candidates() const {
                    .topology = one.topology,
                    .kind = one.kind,
                    // After an election a voter that answers has not resumed its session yet.
-                   .is_reachable = is_self || (has_answered &&
-                                               (one.is_connected || now_ < office_.resume_until))});
+                   .is_reachable = is_self || (has_answered && (one.is_connected || one.has_left ||
+                                                                now_ < office_.resume_until)),
+                   .is_leaving = one.has_left});
   }
   for (const auto& [address, witness] : witnesses_) {
     if (witness.node == NodeId{} && now_ < office_.resume_until) continue;
@@ -251,7 +252,7 @@ std::optional<reg::Voter> Machine::choose_successor() const {
   auto best = voters.end();
   for (const reg::VoterCandidate& one : all) {
     const bool is_witness = one.kind == reg::VoterCandidate::Kind::kWitness;
-    if (!one.is_reachable || is_witness || one.voter.node == settings_.self.node) continue;
+    if (!one.may_be_chosen() || is_witness || one.voter.node == settings_.self.node) continue;
     const auto is_it = [&](const reg::Voter& voter) { return voter.node == one.voter.node; };
     best = std::min(best, std::find_if(voters.begin(), voters.end(), is_it));
     if (!other) other = one.voter;

@@ -69,7 +69,7 @@ struct CoordinatorFailed {
   std::string reason;
 };
 // All nodes of the coordinator in this process, whenever they or their connections change. This
-// agent's own node included.
+// agent's own node included, and those that have left until their leave is acknowledged.
 struct Nodes {
   std::vector<KnownNode> nodes;
 };

@@ -69,6 +69,7 @@ struct KnownNode {
   std::string topology;
   reg::VoterCandidate::Kind kind = reg::VoterCandidate::Kind::kMember;
   bool is_connected = false;  // its session is open
+  bool has_left = false;      // its leave is not acknowledged yet
 
   bool operator==(const KnownNode&) const = default;
 };

@@ -214,6 +214,10 @@ Status CoordinatorJob::on(SessionPeer* peer, rdzv::Leave& leave) {
   if (job_ == nullptr) return {};
   if (context_.log && !is_over()) log(peer->name + " leaves: " + leave.reason);
   step(leave);
+  // It waits until another voter has taken its place: after the proposal that contains the leave.
+  if (feed_ && job_ != nullptr && !job_->gate().may_acknowledge(peer->node)) {
+    nodes_timer_.arm(context_.loop->now() + Duration(2));
+  }
   return {};
 }
 

@@ -202,6 +202,7 @@ class CoordinatorJob {
   void correct_joins();
   void note_voter(const SessionPeer& peer, const core::NodeInfo& node);
   void feed_nodes();
+  void acknowledge_leaves();
   void feed_timings();
   void propose();
   void propose_later();

@@ -5,6 +5,7 @@
 #include <tuple>
 #include <utility>
 #include <variant>
+#include <vector>
 
 #include "core/base/earliest.h"
 #include "core/base/text.h"
@@ -169,6 +170,10 @@ void CoordinatorJob::in_force(std::uint64_t number) {
   actions_.clear();
   job_->in_force(number, context_.loop->now(), &actions_);
   after_step();
+  acknowledge_leaves();
+}
+
+void CoordinatorJob::acknowledge_leaves() {
   for (const NodeId& node : job_->gate().take_acknowledged()) {
     const auto found = sessions_.find(node);
     if (found == sessions_.end() || !found->second->unanswered_beat) continue;
@@ -193,6 +198,14 @@ void CoordinatorJob::inform(const succession::Incumbent& incumbent) {
   if (incumbent_ == incumbent) return;
   incumbent_ = incumbent;
   term_ = std::max(term_, incumbent.term);
+  if (job_ != nullptr) {
+    std::vector<NodeId> voters;
+    for (const reg::Voter& voter : incumbent.voters) {
+      if (voter.node != incumbent.node) voters.push_back(voter.node);
+    }
+    job_->gate().set_voters(std::move(voters));
+    acknowledge_leaves();
+  }
   const auto frame = SessionPeer::shared_frame(session::Incumbent{incumbent, false});
   for (const auto& [id, peer] : sessions_) {
     if (peer->succession) peer->send_shared(frame);
@@ -332,6 +345,15 @@ void CoordinatorJob::feed_nodes() {
   auto found = voter_ports_.begin();
   const auto forget_before = [&](const NodeId* id) {
     while (found != voter_ports_.end() && (id == nullptr || found->first < *id)) {
+      if (!job_->gate().may_acknowledge(found->first)) {
+        const auto& [node, port] = *found++;
+        nodes.push_back({.node = node,
+                         .voter_address = port.address,
+                         .host = port.host,
+                         .topology = port.topology,
+                         .has_left = true});
+        continue;
+      }
       job_->gate().forget(found->first);
       found = voter_ports_.erase(found);
     }

@@ -118,9 +118,7 @@ class CoordinatorService {
   // It has named a different process, or none. False: the job has begun here, or was never offered.
   bool drop_offer();
   // The coordinator of the host's job, to which a standby directs nodes: host:port.
-  void direct_to(const std::string& address) {
-    elsewhere_.set_own({.address = address});
-  }
+  void direct_to(const std::string& address) { elsewhere_.set_own({.address = address}); }
   // An action of the host's succession machine that concerns its job here: InForce, Inform,
   // MajorityLost, MajorityRegained, StopCoordinator, Displaced, Follow.
   void on_succession(const succession::Action& action) { on_succession(host_job_, action); }

@@ -1,12 +1,15 @@
 #include "sim/sim_server.h"
 
 #include <algorithm>
+#include <chrono>
 #include <set>
 #include <utility>
 
 #include "core/rendezvous/rendezvous_events.h"
 
 namespace elastic::test {
+
+using namespace std::chrono_literals;
 
 void SimServer::succeed(const succession::StartCoordinator& start, const NodeId& self) {
   job_.emplace(kJobId, start.record.settings, clock_->now(), Duration(0));
@@ -34,13 +37,17 @@ void SimServer::in_force(std::uint64_t number) {
   std::vector<core::JobAction> actions;
   job_->in_force(number, clock_->now(), &actions);
   carry_out(actions);
+  acknowledge_leaves();
+  propose();
+}
+
+void SimServer::acknowledge_leaves() {
   for (const NodeId& node : job_->gate().take_acknowledged()) {
     const auto session = sessions_.find(node);
     if (session == sessions_.end() || !session->second.unanswered) continue;
     const Instant sent = *std::exchange(session->second.unanswered, std::nullopt);
     session->second.link->send(Side::kServer, reply_to_heartbeat(sent));
   }
-  propose();
 }
 
 Duration SimServer::alone() const {
@@ -54,6 +61,14 @@ void SimServer::set_majority(bool has_majority) {
 
 void SimServer::inform(const succession::Incumbent& incumbent) {
   informed_ = incumbent;
+  if (job_) {
+    std::vector<NodeId> voters;
+    for (const reg::Voter& voter : incumbent.voters) {
+      if (voter.node != incumbent.node) voters.push_back(voter.node);
+    }
+    job_->gate().set_voters(std::move(voters));
+    acknowledge_leaves();
+  }
   for (const auto& [id, session] : sessions_) {
     session.link->send(Side::kServer, session::Incumbent{incumbent, false});
   }
@@ -197,7 +212,16 @@ bool SimServer::send(const core::RendezvousAction& action) {
   return is_removed;
 }
 
+// The nodes of several changes together, as CoordinatorJob does.
 void SimServer::report_nodes() {
+  if (std::exchange(is_reporting_, true)) return;
+  clock_->after(world_->dice().between(Duration(0), Duration(5ms)), [this, era = era_] {
+    is_reporting_ = false;
+    if (era == era_) report_nodes_now();
+  });
+}
+
+void SimServer::report_nodes_now() {
   succession::Nodes nodes;
   // A node can be lost before it receives that: what it is sent may be held.
   std::set<NodeId> present;
@@ -206,13 +230,15 @@ void SimServer::report_nodes() {
       present.insert(status.id);
   }
   for (const auto& [id, session] : sessions_) {
-    if (!session.has_joined || !present.contains(id)) continue;
+    const bool has_left = job_ && !job_->gate().may_acknowledge(id);
+    if (!has_left && (!session.has_joined || !present.contains(id))) continue;
     nodes.nodes.push_back({.node = id,
                            .voter_address = session.voter_address,
                            .host = "h" + std::to_string(id.high),
                            .topology = {},
                            .kind = reg::VoterCandidate::Kind::kMember,
-                           .is_connected = true});
+                           .is_connected = true,
+                           .has_left = has_left});
   }
   processes_->feed(slot_, nodes);
 }

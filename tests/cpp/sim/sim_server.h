@@ -77,6 +77,8 @@ class SimServer : public SimService {
   void begin_next_job();
   void propose();
   void report_nodes();
+  void report_nodes_now();
+  void acknowledge_leaves();
   // All sessions end with these messages.
   void dismiss(const std::vector<SimLink::Message>& messages);
 
@@ -90,6 +92,7 @@ class SimServer : public SimService {
   std::optional<Instant> alone_since_;
   std::optional<succession::StopCoordinator> stopped_;
   bool is_displaced_ = false;
+  bool is_reporting_ = false;
   succession::JobsElsewhere elsewhere_;
 };
 

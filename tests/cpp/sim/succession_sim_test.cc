@@ -59,6 +59,9 @@ TEST(SuccessionSim, TheMinorityOfAPartitionGivesUpAfterStoreGrace) {
   sweep(kSuccession, "minority", 20);
 }
 TEST(SuccessionSim, ALeaveWaitsForAMajority) { sweep(kSuccession, "leave", 20); }
+TEST(SuccessionSim, NodesThatLeaveTogetherTakeNoMajorityWithThem) {
+  sweep(kSuccession, "leave-together", 80);
+}
 TEST(SuccessionSim, TwoOfFiveHostsMayBeLostAtOnce) { sweep(kSuccession, "two-of-five", 50); }
 TEST(SuccessionSim, TwoNodesAndAWitnessSurviveAnyOneLoss) { sweep(kSuccession, "witness", 50); }
 TEST(SuccessionSim, TheNextJobOfAnIdHasAWitnessToo) { sweep(kSuccession, "same-id", 50); }

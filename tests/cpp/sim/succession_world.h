@@ -20,6 +20,7 @@
 //   partition         five hosts: the coordinator's and another one are cut off, then it heals
 //   minority          the same while the others' workers are done, and until the minority gives up
 //   leave             the same as partition, and the other node that is cut off leaves
+//   leave-together    all nodes but the coordinator's leave at once
 //   two-of-five       two of five hosts are lost at once, the coordinator's among them
 //   witness           two nodes and a witness: one of them, or a link, is lost
 //   same-id           a job's processes end, and the next job of its id has the same witness

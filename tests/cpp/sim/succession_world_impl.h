@@ -164,8 +164,8 @@ class SuccessionWorld : public SimProcesses {
     } else if (continued == nullptr && has(kReturn) && process.life > 1) {
       process.checker = &other_jobs_.emplace_back(&report_.violations);
     }
-    process.server = &servers_.emplace_back(this, slot, process.checker, deleted_,
-                                            slot == kCoordinatorSlot);
+    process.server =
+        &servers_.emplace_back(this, slot, process.checker, deleted_, slot == kCoordinatorSlot);
   }
 
   std::shared_ptr<SimLink> connect(SimAgent* agent, const std::string& address) override {

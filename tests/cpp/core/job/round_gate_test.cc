@@ -101,6 +101,18 @@ TEST(RoundGate, TheStateAtWhichItIsTurnedOnIsTheFirstProposal) {
   EXPECT_FALSE(job.take().has_value()) << "nothing has changed";
 }
 
+TEST(RoundGate, TheLeaveOfAVoterIsAcknowledgedWhenItIsReplaced) {
+  GatedJob job;
+  job.run_round();
+  job.gate.set_voters({GatedJob::id(1), GatedJob::id(3)});
+  job.step(rdzv::Leave{GatedJob::id(1), "why"});
+  job.in_force(job.take()->number);
+  EXPECT_FALSE(job.gate.may_acknowledge(GatedJob::id(1)));
+  job.gate.set_voters({GatedJob::id(3)});
+  EXPECT_TRUE(job.gate.may_acknowledge(GatedJob::id(1)));
+  EXPECT_EQ(job.gate.take_acknowledged(), std::vector<NodeId>{GatedJob::id(1)});
+}
+
 TEST(RoundGate, EveryProposalNamesTheLineagesThatTheJobsOneReplaces) {
   GatedJob job;
   const std::vector<succession::Replaced> replaces = {{{7, 7}, {3, 1}}};

@@ -80,6 +80,15 @@ TEST(Voters, MembersComeBeforeSparesAndSparesBeforeWitnesses) {
   EXPECT_THAT(chosen(candidates), ElementsAre(3, 4, 2));
 }
 
+TEST(Voters, AVoterThatLeavesIsReplacedOrChosenNoMore) {
+  std::vector<VoterCandidate> candidates = on_hosts(4);
+  candidates[1].is_leaving = true;
+  EXPECT_THAT(chosen(candidates, {candidates[0].voter, candidates[1].voter, candidates[2].voter}),
+              ElementsAre(1, 3, 4));
+  candidates[2].is_leaving = true;
+  EXPECT_THAT(chosen(candidates), ElementsAre(1));
+}
+
 TEST(Voters, AreSpreadOverTheTopology) {
   std::vector<VoterCandidate> candidates = on_hosts(4);
   candidates[0].topology = candidates[1].topology = "rack1";

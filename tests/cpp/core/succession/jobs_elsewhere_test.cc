@@ -44,7 +44,9 @@ TEST(JobsElsewhere, AreForgottenWhenTheyAnnounceThemselvesNoMore) {
 
 TEST(JobsElsewhere, OfTwoCoordinatorsTheOneThatGoesOnIsKept) {
   JobsElsewhere all;
-  const auto add = [&](const Incumbent& one, Instant now) { return all.announced("job", one, now); };
+  const auto add = [&](const Incumbent& one, Instant now) {
+    return all.announced("job", one, now);
+  };
   add(elected_in(2, 2), kStart);
   EXPECT_EQ(add(elected_in(3, 2), kStart), elected_in(2, 2));
   EXPECT_EQ(add(elected_in(2, 1), kStart), elected_in(2, 2)) << "a former term";
