@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Sets everything up and runs the tests. docs/testing.md says what each tier sees, and what it does not.
+# Sets everything up and runs the tests. CONTRIBUTING.md says what each tier sees, and what it does not.
 #
 #   bash tests/run.sh               what CI runs: style, the installed package, C++ with sanitizers, fuzzing
 #   bash tests/run.sh quick         an answer within minutes, while you work

@@ -27,6 +27,6 @@ grep -q 'RuntimeError: the first try fails' report
 python -c "from elastic import StoreClient, StoreServer
 with StoreServer() as server:
     StoreClient('127.0.0.1', server.port, timeout=5.0).set('key', 'value')"
-elastic-launch help support >manual
-grep -q '^# Support' manual
+elastic-launch help start >manual
+grep -q '^Start$' manual
 echo "first job: passed"

@@ -33,8 +33,8 @@ HEAD = """\
 # Python API
 
 Generated from the docstrings by `tools/gen_api_page.py`. Everything is loaded on first use; nothing
-here imports torch except `elastic.torch`. [migrating-from-torchrun.md](migrating-from-torchrun.md)
-compares the names with torch's.
+here imports torch except `elastic.torch`. [From torchrun](from-torchrun.md)
+compares it with torch's.
 """
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import statistics
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
@@ -81,6 +83,15 @@ def seconds(value: float | None) -> str:
     return f"{value:.2g}" if value < 1 else f"{value:.1f}"
 
 
+def spread(runs: Sequence[Mapping[str, Any]], name: str) -> str:
+    """Least, median and greatest of the runs; one that has none makes it a "-"."""
+    values = [run[name] for run in runs if run[name] is not None]
+    if not values or len(values) != len(runs):
+        return "-"
+    three = (min(values), statistics.median(values), max(values))
+    return " / ".join(map(seconds, three)) if len(values) > 1 else seconds(values[0])
+
+
 def table(results: Sequence[Result], launchers: Sequence[str]) -> str:
     """One row for each scene: outcome of each launcher, and seconds to the first step."""
     head = ["scene", "what is done"]
@@ -92,31 +103,35 @@ def table(results: Sequence[Result], launchers: Sequence[str]) -> str:
         cells = [f"`{scene}`", whats[scene]]
         for name in launchers:
             runs = found.get(name, [])
-            cells += [outcome(runs), seconds(median(runs, "first_step"))] if runs else ["", ""]
+            cells += [outcome(runs), spread(runs, "first_step")] if runs else ["", ""]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
-def details(results: Sequence[Result]) -> str:
+def csv_text(results: Sequence[Result]) -> str:
     """Every run: the times after the fault, what was left behind, and who was named."""
-    lines = [
-        "| scene | launcher | outcome | detected | stopped | round | running | first step "
-        "| left behind | culprit | exit codes |",
-        "|---|---|---|---:|---:|---:|---:|---:|---:|---|---|",
-    ]
+    made = io.StringIO()
+    lines = csv.writer(made, lineterminator="\n")
+    lines.writerow(
+        (
+            *("scene", "launcher", "run", "outcome", "why"),
+            *(f"{name}_s" for name in TIMES),
+            *("left_behind", "culprit", "exit_codes"),
+        )
+    )
     for scene, found in by_scene(results).items():
         for launcher, runs in found.items():
             for run in runs:
-                if run["outcome"] == NOT_APPLICABLE:
-                    continue
-                times = " | ".join(seconds(run[name]) for name in TIMES)
-                codes = ", ".join("-" if c is None else str(c) for c in run["codes"].values())
-                verdict = run["outcome"] + (f": {run['why']}" if run["why"] else "")
-                lines.append(
-                    f"| `{scene}` | {launcher} | {verdict} | {times} | {run['orphans']} "
-                    f"| {run['culprit'] or '-'} | {codes} |"
+                times = ["" if run[name] is None else run[name] for name in TIMES]
+                codes = " ".join("-" if c is None else str(c) for c in run["codes"].values())
+                lines.writerow(
+                    (
+                        *(scene, launcher, run["run"], run["outcome"], run["why"]),
+                        *times,
+                        *(run["orphans"], run["culprit"] or "", codes),
+                    )
                 )
-    return "\n".join(lines)
+    return made.getvalue()
 
 
 def totals(results: Sequence[Result], launchers: Sequence[str]) -> str:

@@ -19,7 +19,7 @@ NODES = 2
 GPUS = 2  # of each node: one worker for each
 TRIES = 10
 # Too few nodes, a lost coordinator or node, stopped at an agreed step or by SIGTERM: another try
-# can succeed (docs/exit-codes.md).
+# can succeed (docs/troubleshooting.md).
 AGAIN = (75, 77, 78, 80, 143)
 
 

@@ -1,7 +1,7 @@
 #pragma once
 
 // One node's part of its job's replicated register: it votes, stands as a candidate when the
-// coordinator is lost, and proposes records while it is the coordinator. docs/register.md has the
+// coordinator is lost, and proposes records while it is the coordinator. docs/rendezvous.md has the
 // rules and the reasons.
 //
 // Pure: time comes with each call and chance from a seed, and the same calls give the same actions.
@@ -72,7 +72,7 @@ struct AllRules {
 };
 
 // ---- What a node does with a message, by its role: the table that the machine runs and that
-// docs/register.md shows.
+// docs/rendezvous.md shows.
 
 enum class Role : std::uint8_t {
   kFollower,     // votes, if a record names it

@@ -1,7 +1,7 @@
 #pragma once
 
 // The values of a job's replicated register: records, voters, and the messages between the nodes
-// that keep it. docs/register.md explains them. Pure.
+// that keep it. docs/rendezvous.md explains them. Pure.
 
 #include <algorithm>
 #include <compare>
@@ -185,7 +185,7 @@ struct Message {
   bool operator==(const Message&) const = default;
 };
 
-// ---- Who votes, and what a majority is (docs/register.md, R2 and R3).
+// ---- Who votes, and what a majority is (docs/rendezvous.md, R2 and R3).
 
 // A node that could vote, as the coordinator knows it.
 struct VoterCandidate {

@@ -10,7 +10,7 @@
 //   the address of the coordinator that it has lost: asks whether that lives (below)
 //
 // Only the compare-and-set decides which process holds the role, and nothing of a former holder is
-// stored after it: decisions of two coordinators are never in force (R3, R4 of docs/register.md).
+// stored after it: decisions of two coordinators are never in force (R3, R4 of docs/rendezvous.md).
 // There is no lease and no clock. A coordinator that is cut off from the store gets nothing into
 // force, and gives up after store_grace (R5). The coordinator's writes hold the whole state:
 // whatever happens while one is pending is in the next one. A write whose answer was lost is judged

@@ -114,7 +114,7 @@ struct ObservedHang {
   bool operator==(const ObservedHang&) const = default;
 };
 
-// How far the ranks that report steps are (docs/worker.md).
+// How far the ranks that report steps are (docs/scripts.md).
 struct ObservedProgress {
   std::int64_t step = -1;     // the newest of any rank
   std::int64_t slowest = -1;  // of the slowest rank

@@ -1,39 +1,94 @@
-"""``elastic-launch help [TOPIC]``: prints a page of the manual that the package contains."""
+"""``elastic-launch help [TOPIC]``: prints a page of the manual that the package contains.
+
+TOPIC is a page, the heading of a section, or a word, whose places are listed.
+"""
 
 from __future__ import annotations
 
 import argparse
 import difflib
 import re
+import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
-from elastic.cli import console, subcommands
+from elastic.cli import console, manual_text, subcommands
 from elastic.cli.options import PROGRAM
 from elastic.errors import ConfigError
 
 # In the package; of an editable installation: beside the sources.
 _PLACES = [Path(__file__).resolve().parents[depth] / "docs" for depth in (1, 3)]
 PAGES = next((place for place in _PLACES if place.is_dir()), _PLACES[0])
-# A link to another page, which a terminal cannot follow.
-_LINK = re.compile(r"\[([^\]]+)\]\((?:\.\./)?(?:docs/)?([\w-]+)\.md(?:#[\w-]*)?\)")
 
-_COMMENT = re.compile(r"<!--.*?-->\n+")
+# The groups of mkdocs.yml, and what each page is for.
+GROUPS: tuple[tuple[str, dict[str, str]], ...] = (
+    ("Start", {
+        "start": "the command, from each other launcher; where it was run",
+        "from-torchrun": "everything that differs from torchrun, and torch's API",
+        "scripts": "training scripts that survive restarts and report progress",
+        "clusters": "Slurm, Kubernetes, Ray, SkyPilot, bare hosts; ports",
+    }),
+    ("Recover", {
+        "warm-workers": "restarts without importing torch again (--warm)",
+        "in-place": "processes that continue when members of the job change",
+        "preemption": "all ranks save at one step, then stop (--drain)",
+        "high-availability": "when the host of the coordinator is lost",
+    }),
+    ("Operate", {
+        "observing": "status, dashboard, event log, metrics",
+        "hangs": "which rank a hanging job waits for, with its stack",
+        "security": "tokens and encryption between launchers",
+        "troubleshooting": "exit codes, and every message with its cause and cure",
+    }),
+    ("Reference", {
+        "cli": "options, variables, signals, files, time limits",
+        "python-api": "the Python modules, from their docstrings",
+        "cpp-library": "the C++ library and the key-value store",
+    }),
+    ("Proof", {
+        "evidence": "fault scenes with three launchers, and speed",
+    }),
+    ("Inside", {
+        "architecture": "components, files, one failure function by function",
+        "rendezvous": "how nodes agree on rounds and on a coordinator",
+        "supervision": "how workers are started, watched and killed",
+        "protocol": "what is sent between launchers, coordinator and stores",
+        "glossary": "the terms of messages, documents and code",
+    }),
+)  # fmt: skip
+
+
+class Place(NamedTuple):
+    """A line of a page, and the heading above it."""
+
+    topic: str
+    heading: str
+    line: str
 
 
 def parser() -> argparse.ArgumentParser:
     made = subcommands.Parser(
         prog=f"{PROGRAM} help",
-        description="Prints a page of the manual; without TOPIC, the list of pages.",
+        description="Prints a page of the manual, one of its sections, or the places of a word; "
+        "without TOPIC, the list of pages.",
     )
-    made.add_argument("topic", metavar="TOPIC", nargs="?", default="", help="the name of a page")
+    made.add_argument(
+        "topic", metavar="TOPIC", nargs="?", default="", help="a page, a heading, or a word"
+    )
     return made
 
 
 def run(arguments: Sequence[str]) -> int:
-    topic = parser().parse_args(arguments).topic.removeprefix("docs/").removesuffix(".md")
-    _show(contents() if not topic else page(topic))
+    given = parser().parse_args(arguments).topic
+    topic = given.removeprefix("docs/").removesuffix(".md")
+    if not topic:
+        _show(contents())
+    elif topic == "all":
+        _show(page(topic))
+    else:
+        _show_markdown(page(topic))
     return 0
 
 
@@ -42,29 +97,102 @@ def topics() -> list[str]:
 
 
 def contents() -> str:
-    """The pages, each with its title."""
-    rows = [f"  {name:<24}{_title(name)}" for name in topics()]
-    return "\n".join([f"{PROGRAM} help TOPIC prints one of these pages:", "", *rows, ""])
+    """The pages by group, each with a sentence."""
+    lines = [f"{PROGRAM} help TOPIC prints one of these pages, a section by its heading",
+             "(exit-codes), or the places of a word (node_timeout):"]  # fmt: skip
+    for title, pages in GROUPS:
+        lines += ["", title, *(f"  {name:<18}{what}" for name, what in pages.items())]
+    return "\n".join([*lines, ""])
 
 
 def page(topic: str) -> str:
-    """The text of a page; ``all``: the text of ``--help all``."""
+    """A page, a section or the places of a word as Markdown; of ``all`` that of ``--help all``."""
     if topic == "all":
         from elastic.cli import help
 
         return help.full_text()
-    known = topics()
-    if topic not in known:
-        near = difflib.get_close_matches(topic, known, 1, 0.5)
-        hint = f"; did you mean {near[0]}?" if near else ""
-        raise ConfigError(f"there is no page {topic!r}{hint} ({PROGRAM} help lists the pages)")
-    text = (PAGES / f"{topic}.md").read_text(encoding="utf-8")
-    return _LINK.sub(rf"\1 ({PROGRAM} help \2)", _COMMENT.sub("", text))
+    if topic in topics():
+        return _read(topic)
+    if found := _section(topic):
+        return found
+    if places := list(_places(topic)):
+        return _listed(topic, places)
+    known = [*topics(), *(manual_text.slug(one.heading) for one in _headings())]
+    near = difflib.get_close_matches(topic, known, 1, 0.5)
+    hint = f"; did you mean {near[0]}?" if near else ""
+    raise ConfigError(f"no page of the manual has {topic!r}{hint} ({PROGRAM} help lists the pages)")
 
 
-def _title(name: str) -> str:
-    with open(PAGES / f"{name}.md", encoding="utf-8") as file:
-        return file.readline().lstrip("# ").rstrip()
+def _read(topic: str) -> str:
+    return (PAGES / f"{topic}.md").read_text(encoding="utf-8")
+
+
+def _lines() -> Iterator[Place]:
+    """Every line of the manual, in the order of the groups."""
+    for _, pages in GROUPS:
+        for topic in pages:
+            heading, is_code = "", False
+            for line in _read(topic).splitlines():
+                is_code ^= line.startswith("```")
+                if not is_code and line.startswith("#"):
+                    heading = line.lstrip("# ")
+                yield Place(topic, heading, line)
+
+
+def _headings() -> Iterator[Place]:
+    for place in _lines():
+        if place.line.startswith("#") and place.line.lstrip("# ") == place.heading:
+            yield place
+
+
+def _section(topic: str) -> str:
+    """The section with this heading and what is below it; empty if there is none."""
+    found = next(
+        (one for one in _headings() if manual_text.slug(one.heading) == manual_text.slug(topic)),
+        None,
+    )
+    if found is None:
+        return ""
+    depth = len(found.line) - len(found.line.lstrip("#"))
+    _, mark, rest = ("\n" + _read(found.topic)).partition(f"\n{found.line}\n")
+    text = re.split(rf"^#{{1,{depth}}} ", rest, maxsplit=1, flags=re.MULTILINE)[0]
+    return f"{mark.strip()}\n{text.rstrip()}\n\nFrom [{found.topic}]({found.topic}.md).\n"
+
+
+def _places(word: str) -> Iterator[Place]:
+    sought = word.lower()
+    for place in _lines():
+        if sought in place.line.lower():
+            yield place
+
+
+def _listed(word: str, places: list[Place]) -> str:
+    """One line for each section that has the word, with the first line that has it."""
+    sections: dict[tuple[str, str], list[str]] = {}
+    for place in places:
+        sections.setdefault((place.topic, place.heading), []).append(place.line)
+    lines = [f"# {word}", ""]
+    for (topic, heading), found in sections.items():
+        more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+        lines.append(f"- `help {topic}`, {heading}: {manual_text.around(found[0], word)}{more}")
+    return "\n".join([*lines, ""])
+
+
+def _show_markdown(text: str) -> None:
+    text = manual_text.without_links(text)
+    if sys.stdout.isatty():
+        try:
+            from rich.console import Console
+            from rich.markdown import Markdown
+        except ImportError:
+            pass
+        else:
+            screen = Console()
+            with screen.pager(styles=True):
+                screen.print(Markdown(text, hyperlinks=False))
+            return
+    width = min(shutil.get_terminal_size((100, 0)).columns, 120)
+    _show(manual_text.plain(text, width))
 
 
 def _show(text: str) -> None:

@@ -239,7 +239,7 @@ _FAILURES = (
         "Exit codes of a worker that mark its node as bad. The node leaves the job with that "
         "code; the other nodes continue, with a spare if there is one.",
         more="A restart is charged only if fewer than MIN nodes are left. A "
-        "[script can test](writing-elastic-scripts.md#let-a-bad-node-leave) its devices this way.",
+        "[script can test](scripts.md#let-a-bad-node-leave) its devices this way.",
         unset="none", native="bad_node_codes", read=exit_codes, needs_native=True),
     Option("on-node-loss", "WHAT",
         "When fewer than MIN nodes remain after a loss: `replace` waits up to `join_timeout` for "

@@ -2,7 +2,7 @@
 
 Imports neither torch nor the agent, and starts no thread before ``membership()``. In a process that
 elastic did not start, and on a system for which elastic is not built, every call works and has no
-effect. docs/worker.md has the contract.
+effect. docs/scripts.md has the contract.
 
     from elastic import worker
 

@@ -215,7 +215,7 @@ def recipe() -> str:
 
 
 def recipe_of_a_range(nnodes: str) -> str:
-    """As docs/deploying.md has it for a job that continues with fewer nodes."""
+    """As docs/clusters.md has it for a job that continues with fewer nodes."""
     text = recipe().replace("--nnodes=auto", f"--nnodes={nnodes}")
     text = text.replace("srun ", "srun --no-kill ", 1)
     return text.replace("#SBATCH --requeue", "#SBATCH --requeue\n#SBATCH --no-kill")

@@ -129,7 +129,7 @@ if "WAIT" in os.environ and os.environ["ELASTIC_ROUND"] == "0":
 
 def blocks_of(heading: str) -> list[str]:
     """The code blocks below a heading of the document."""
-    page = (ROOT / "docs/deploying.md").read_text()
+    page = (ROOT / "docs/clusters.md").read_text()
     section = page.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
     return re.findall(r"^```\n(.*?)^```$", section, re.DOTALL | re.MULTILINE)
 
@@ -430,7 +430,7 @@ def test_pods_keep_checkpoints_and_have_shared_memory(name: str, pod: dict[str, 
 
 
 def documented_codes(action: str) -> list[int]:
-    rows = (ROOT / "docs/deploying.md").read_text().splitlines()
+    rows = (ROOT / "docs/clusters.md").read_text().splitlines()
     (row,) = (row for row in rows if row.startswith("| ") and f"`{action}`" in row)
     return [int(code) for code in row.split("|")[1].split(",")]
 
@@ -465,6 +465,6 @@ def test_exit_codes_of_the_other_recipes_are_those_of_the_document() -> None:
 
 
 def test_every_recipe_is_described() -> None:
-    page = (ROOT / "docs/deploying.md").read_text()
+    page = (ROOT / "docs/clusters.md").read_text()
     named = set(re.findall(r"examples/deploy/([\w.-]+)", page))
     assert named == {path.name for path in RECIPES.iterdir()}

@@ -27,7 +27,7 @@ def test_the_site_has_every_page_and_no_broken_link(tmp_path: Path) -> None:
 
 
 def test_the_commands_for_users_of_other_launchers_parse() -> None:
-    page = (ROOT / "docs/coming-from.md").read_text()
+    page = (ROOT / "docs/start.md").read_text()
     commands = re.findall(r"`(?:[^`\n]* )?(elastic-launch [^`…\n]*(?:\.py|\.train)[^`\n]*)`", page)
     assert len(commands) >= 6
     for command in commands:

@@ -30,7 +30,7 @@ from support.paths import ROOT
 from support.receivers import Values, recorded_events
 from support.waiting import together
 
-PAGE = ROOT / "docs" / "migrating-from-torchrun.md"
+PAGE = ROOT / "tests" / "torch_suite" / "names.md"
 
 
 # Taken from torch on their first use.

@@ -1,4 +1,4 @@
-"""``python -m bench.gpu`` where no GPU is; docs/gpu.md has what it saw where one is."""
+"""``python -m bench.gpu`` where no GPU is; bench/gpu/README.md has what it saw where one is."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ import ast
 import re
 
 import pytest
-from elastic.cli import help, manual
+from elastic.cli import help, manual, manual_text
 from elastic.errors import ConfigError
 
 from support.paths import ROOT
@@ -14,29 +14,68 @@ from support.paths import ROOT
 NAMED = re.compile(r"elastic-launch help ([a-z][\w-]*)")
 
 
-def test_the_pages_are_those_of_the_documents() -> None:
-    assert manual.topics() == sorted(path.stem for path in (ROOT / "docs").glob("*.md"))
-    for topic in manual.topics():
-        assert f"  {topic} " in manual.contents()
+def test_the_pages_are_those_of_the_documents_in_the_groups_of_the_site() -> None:
+    named = [name for _, pages in manual.GROUPS for name in pages]
+    assert sorted(named) == sorted(path.stem for path in (ROOT / "docs").glob("*.md"))
+    site = (ROOT / "mkdocs.yml").read_text().partition("nav:")[2]
+    assert re.findall(r"([\w-]+)\.md$", site, re.MULTILINE) == ["index", *named]
+    assert re.findall(r"^  - (\w+):$", site, re.MULTILINE) == [title for title, _ in manual.GROUPS]
+    for name in named:
+        assert f"  {name} " in manual.contents()
+    assert max(map(len, manual.contents().splitlines())) <= 80
 
 
-@pytest.mark.parametrize("words", [["exit-codes"], ["exit-codes.md"], ["docs/exit-codes.md"]])
+@pytest.mark.parametrize("words", [["hangs"], ["hangs.md"], ["docs/hangs.md"]])
 def test_a_page_is_printed(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert manual.run(words) == 0
-    assert capsys.readouterr().out.startswith("# Exit codes")
+    assert capsys.readouterr().out.startswith("Hangs\n=====\n")
 
 
-def test_links_between_pages_are_commands() -> None:
-    text = "".join(manual.page(topic) for topic in manual.topics())
-    assert "(elastic-launch help preemption)" in text
-    assert re.findall(r"\]\([\w-]+\.md", text) == []
+def test_a_section_is_printed_by_its_heading(capsys: pytest.CaptureFixture[str]) -> None:
+    assert manual.run(["exit-codes"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("Exit codes\n----------\n") and "137 SIGKILL" in printed
+    assert printed.endswith("From troubleshooting (elastic-launch help troubleshooting).\n")
+
+
+def test_the_places_of_a_word_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert manual.run(["node_timeout"]) == 0
+    printed = capsys.readouterr().out
+    assert {"cli", "high-availability", "rendezvous"} <= set(
+        re.findall(r"- help ([\w-]+), ", printed)
+    )
+
+
+def test_links_are_commands_and_none_is_left() -> None:
+    text = "".join(manual_text.without_links(manual.page(topic)) for topic in manual.topics())
+    assert "(`elastic-launch help preemption`)" in text
+    assert re.findall(r"\]\((?!https?:)[^)]*\)", text) == []
+    dead = [name for name in NAMED.findall(text) if not manual.page(name)]
+    assert dead == []
+
+
+def test_a_table_is_columns_or_if_it_is_too_wide_a_list() -> None:
+    table = "| a | b |\n|---|---:|\n| `x` | 1 |\n"
+    assert manual_text.plain(table, 80).splitlines() == ["a  b", "-  -", "x  1"]
+    wide = f"| code | meaning | retry? |\n|---|---|---|\n| 2 | {'word ' * 30}| no |\n"
+    lines = manual_text.plain(wide, 60).splitlines()
+    assert lines[0] == "2" and lines[1].startswith("    meaning: word")
+    assert lines[-1] == "    retry?: no" and max(map(len, lines)) <= 60
+
+
+def test_no_line_of_a_table_or_a_paragraph_is_wider_than_the_terminal() -> None:
+    for topic in manual.topics():
+        text = manual_text.without_links(manual.page(topic))
+        for line in manual_text.plain(text, 100).splitlines():
+            longest = max(map(len, line.split()), default=0)
+            assert len(line) <= 100 or line.startswith("    ") or longest > 60, (topic, line)
 
 
 def test_all_options_are_a_page() -> None:
     assert manual.page("all") == help.full_text()
 
 
-def test_an_unknown_page_is_refused_with_the_nearest() -> None:
+def test_an_unknown_topic_is_refused_with_the_nearest() -> None:
     with pytest.raises(ConfigError, match="did you mean preemption"):
         manual.page("premption")
 
@@ -69,4 +108,4 @@ def test_messages_name_pages_that_exist_and_no_files() -> None:
     assert [text for text in texts if re.search(r"docs/[\w-]+\.md", text)] == []
     named = {name for text in texts for name in NAMED.findall(text)}
     assert len(named) >= 5
-    assert named - set(manual.topics()) == set()
+    assert named - {*manual.topics()} == set()

@@ -211,6 +211,6 @@ def test_every_part_of_a_message_about_the_coordinator_is_on_the_page() -> None:
 def test_every_exit_code_of_the_launcher_is_explained() -> None:
     header = (ROOT / "csrc/include/elastic/agent.h").read_text()
     codes = re.findall(r"kExit\w+ = (\d+)", header)
-    explained = (ROOT / "docs/exit-codes.md").read_text()
+    explained = (ROOT / "docs/troubleshooting.md").read_text()
     assert len(codes) >= 9
     assert [code for code in codes if f"| {code} |" not in explained] == []

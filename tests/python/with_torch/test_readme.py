@@ -101,7 +101,7 @@ def test_kubernetes_snippet_is_a_job_of_two_pods() -> None:
     assert "8 on this node" in plan
 
 
-@pytest.mark.parametrize("code", snippets("python", "docs/store.md"))
+@pytest.mark.parametrize("code", snippets("python", "docs/cpp-library.md"))
 def test_python_snippet_of_the_store_runs(code: str, tmp_path: Path) -> None:
     script = tmp_path / "snippet.py"
     script.write_text(code)

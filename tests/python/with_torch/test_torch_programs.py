@@ -58,7 +58,7 @@ os._exit(0)  # a thread of gloo may still need the interpreter
 
 def test_accelerate_launches_by_the_documented_command(tmp_path: Path) -> None:
     pytest.importorskip("accelerate")
-    page = ROOT / "docs" / "migrating-from-torchrun.md"
+    page = ROOT / "docs" / "from-torchrun.md"
     found = re.search(r"^python (-m elastic.torchrun .*) train.py$", page.read_text(), re.MULTILINE)
     assert found is not None
     (tmp_path / "train.py").write_text(ACCELERATED)

@@ -1,4 +1,4 @@
-// The table of responses as docs/register.md shows it, and the rules that the page names.
+// The table of responses as docs/rendezvous.md shows it, and the rules that the page names.
 
 #include "core/register/register_machine.h"
 
@@ -13,7 +13,7 @@ namespace elastic::reg {
 namespace {
 
 std::string page() {
-  std::ifstream file(ELASTIC_TEST_DOCS "register.md");
+  std::ifstream file(ELASTIC_TEST_DOCS "rendezvous.md");
   std::stringstream text;
   text << file.rdbuf();
   return text.str();
@@ -37,7 +37,7 @@ std::string table_text() {
 }
 
 TEST(RegisterTable, ThePageShowsTheTable) {
-  EXPECT_THAT(page(), testing::HasSubstr(table_text())) << "put this into docs/register.md:\n"
+  EXPECT_THAT(page(), testing::HasSubstr(table_text())) << "put this into docs/rendezvous.md:\n"
                                                         << table_text();
 }
 

@@ -1,4 +1,4 @@
-// Who is chosen to vote (docs/register.md, R2).
+// Who is chosen to vote (docs/rendezvous.md, R2).
 
 #include "core/register/register_types.h"
 

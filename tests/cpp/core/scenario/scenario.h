@@ -1,7 +1,7 @@
 #pragma once
 
 // Stories of the documents as text files: commands to a machine, and the trace that they leave.
-// docs/testing.md shows the format. A machine is driven by one adapter, the file
+// CONTRIBUTING.md shows the format. A machine is driven by one adapter, the file
 // <subject>_scenario.cc; the stories of a subject are in tests/data/scenarios/<subject>.
 
 #include <algorithm>
