@@ -4,6 +4,8 @@ LOOPBACK = "127.0.0.1"
 PORT_MAX = 65535
 
 NOTICE = 25  # log level between INFO and WARNING: progress that the console always shows
+LOG_LEVELS = {"CRITICAL": 50, "FATAL": 50, "ERROR": 40, "WARNING": 30, "WARN": 30,
+              "NOTICE": NOTICE, "INFO": 20, "DEBUG": 10, "NOTSET": 0}  # fmt: skip
 
 COORDINATOR_PORT = 29400  # of an endpoint without a port
 STATIC_PORT = 29500  # the same with static ranks, as in torchrun
@@ -32,6 +34,7 @@ TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT = "TORCHELASTIC_UNINTERRUPTIBLE_STATE
 TORCHELASTIC_TIMER_FILE = "TORCHELASTIC_TIMER_FILE"  # the path of the timers' pipe
 
 ERROR_FILE_VARIABLE = "TORCHELASTIC_ERROR_FILE"  # a worker's, and that of a launcher's parent
+LOG_LEVEL_VARIABLE = "LOGLEVEL"
 TOKEN_FILE_VARIABLE = "ELASTIC_TOKEN_FILE"
 TOKEN_VARIABLE = "ELASTIC_TOKEN"
 

@@ -6,6 +6,7 @@ A ``ConfigError`` names the origin of the text.
 from __future__ import annotations
 
 import math
+import signal
 from collections.abc import Mapping, Sequence
 
 from elastic._C import duration_text
@@ -56,6 +57,21 @@ def seconds(text: str, origin: str, *, positive: bool = False) -> float:
         bound = "greater than 0" if positive else "from 0"
         raise ConfigError(f"{origin} is {text!r}: expected a number of seconds {bound}")
     return value
+
+
+def signal_numbers(names: str, origin: str) -> tuple[signal.Signals, ...]:
+    """The signals of ``SIGTERM,INT,...``, each once."""
+    found = []
+    for name in names.split(",") if names else ():
+        name = name.strip().upper()
+        number = signal.Signals.__members__.get(name if name.startswith("SIG") else f"SIG{name}")
+        if number is None:
+            raise ConfigError(f"{origin}: there is no signal {name!r}")
+        if number in (signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD):
+            raise ConfigError(f"{origin}: {number.name} cannot be handled")
+        if number not in found:
+            found.append(number)
+    return tuple(found)
 
 
 def shutdown_timeout(environ: Mapping[str, str]) -> float:

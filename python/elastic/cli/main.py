@@ -299,7 +299,8 @@ class Launcher:
             logging.getLogger().setLevel(self._level)
         self.flush()
         for number, handler in self._saved.items():
-            signal.signal(number, handler)
+            # None: the handler is not Python's, and only its library can install it again.
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
     def _launch(self, job: JobConfig) -> int:
         if job.is_dry_run:

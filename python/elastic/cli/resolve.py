@@ -24,6 +24,8 @@ from elastic.constants import (
     DEFAULT_INPLACE_GRACE_S,
     DEFAULT_ROLE,
     ERROR_FILE_VARIABLE,
+    LOG_LEVEL_VARIABLE,
+    LOG_LEVELS,
     NOTICE,
     PORT_MAX,
     SIGNALS_VARIABLE,
@@ -32,10 +34,7 @@ from elastic.constants import (
 )
 from elastic.errors import ConfigError
 from elastic.multiprocessing.logs import LogOptions
-from elastic.text import is_number, seconds, shutdown_timeout
-
-LOG_LEVELS = {"CRITICAL": 50, "FATAL": 50, "ERROR": 40, "WARNING": 30, "WARN": 30,
-              "NOTICE": NOTICE, "INFO": 20, "DEBUG": 10, "NOTSET": 0}  # fmt: skip
+from elastic.text import seconds, shutdown_timeout, signal_numbers
 
 
 def configure(line: CommandLine, environ: Mapping[str, str]) -> JobConfig:
@@ -190,7 +189,8 @@ def _worker_environment(
             if environment.setdefault(name, value) == value:
                 notes.append((LOG_LEVELS["INFO"], f"{name}={value} for every worker"))
     if "signals-to-handle" in line.values:  # for launchers that the workers are
-        environment[SIGNALS_VARIABLE] = line.text("signals-to-handle")
+        names = signal_numbers(line.text("signals-to-handle"), line.origin("signals-to-handle"))
+        environment[SIGNALS_VARIABLE] = ",".join(number.name for number in names)
     return environment
 
 
@@ -275,18 +275,7 @@ def _drain_signal(line: CommandLine, signals: tuple[int, ...], forwarded: tuple[
 
 
 def _signals(line: CommandLine, option: str) -> tuple[int, ...]:
-    origin, text = line.origin(option), line.text(option)
-    numbers = []
-    for name in text.split(",") if text else ():
-        name = name.strip().upper()
-        number = getattr(signal, name if name.startswith("SIG") else f"SIG{name}", None)
-        if not isinstance(number, signal.Signals):
-            raise ConfigError(f"{origin}: there is no signal {name!r}")
-        if number in (signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD):
-            raise ConfigError(f"{origin}: {number.name} cannot be handled")
-        if number not in numbers:
-            numbers.append(number)
-    return tuple(int(number) for number in numbers)
+    return tuple(map(int, signal_numbers(line.text(option), line.origin(option))))
 
 
 def _worker_cpus(
@@ -329,10 +318,8 @@ def _event_log_handler(line: CommandLine) -> str:
 
 
 def _log_level(environ: Mapping[str, str]) -> int:
-    text = environ.get("LOGLEVEL") or "NOTICE"
-    if is_number(text):
-        return int(text)
-    level = LOG_LEVELS.get(text.upper())
+    text = environ.get(LOG_LEVEL_VARIABLE) or "NOTICE"
+    level = _environment.log_level(text)
     if level is None:
         raise ConfigError(f"LOGLEVEL is {text!r}: expected one of {', '.join(LOG_LEVELS)}")
     return level

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NoReturn
 from elastic import _environment, _torch_bases
 from elastic.constants import DEFAULT_SIGNALS, SIGNALS_VARIABLE
 from elastic.errors import ConfigError
+from elastic.text import signal_numbers
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -95,8 +96,9 @@ def handle() -> None:
     chosen = _environment.get(SIGNALS_VARIABLE, DEFAULT_SIGNALS)
     for name in chosen.split(","):
         try:
-            signal.signal(getattr(signal, name.strip()), _terminate_process_handler)
-        except (AttributeError, ValueError, OSError):
+            (number,) = signal_numbers(name, SIGNALS_VARIABLE)
+            signal.signal(number, _terminate_process_handler)
+        except (ConfigError, ValueError, OSError):
             logger.warning("TORCHELASTIC_SIGNALS_TO_HANDLE: cannot handle %s", name.strip())
         else:
             logger.info("Registered signal handler for %s", name)
@@ -124,10 +126,7 @@ def stopping(
 
     saved = {}
     _owner = os.getpid()
-    for name in names.split(",") if names else ():
-        number = signal.Signals.__members__.get(name.strip())
-        if number is None:
-            raise ConfigError(f"{origin} is {names!r}: there is no signal {name.strip()}")
+    for number in signal_numbers(names, origin):
         before = signal.getsignal(number)
         is_own = before not in (signal.SIG_DFL, signal.default_int_handler)
         if before is not signal.SIG_IGN and not (keeps_own and is_own):
@@ -138,7 +137,8 @@ def stopping(
     finally:
         _is_in_block = False
         for number, before in saved.items():
-            signal.signal(number, before)
+            # None: the handler is not Python's, and only its library can install it again.
+            signal.signal(number, signal.SIG_DFL if before is None else before)
 
 
 def forget(*, every: bool = False) -> None:

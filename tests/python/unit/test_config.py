@@ -19,8 +19,9 @@ from elastic._host import devices
 from elastic.cli import arguments, command_line, help, options, plan, resolve
 from elastic.cli.config import JobConfig
 from elastic.errors import ConfigError
-from elastic.multiprocessing import LogOptions, Std
+from elastic.multiprocessing import LogOptions, Std, signals
 from elastic.text import substitute
+from elastic.utils.logging import get_logger
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -70,6 +71,45 @@ def test_run_id_is_generated_for_every_job(script: str) -> None:
     first, second = configure([script]).run_id, configure([script]).run_id
     assert first != second
     assert re.fullmatch(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", first)
+
+
+@pytest.mark.parametrize(
+    ("given", "passed"),
+    [
+        *(("NOTICE", "WARNING"), ("notice", "WARNING"), ("info", "INFO"), ("20", "INFO")),
+        *(("Fatal", "CRITICAL"), ("35", "ERROR"), ("99", "CRITICAL"), ("0", "NOTSET")),
+    ],
+)
+def test_workers_get_the_log_level_as_a_name_that_every_logger_takes(
+    script: str, given: str, passed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert configure([script], {"LOGLEVEL": given}).environment["LOGLEVEL"] == passed
+    logging.Logger("any").setLevel(passed)
+    monkeypatch.setenv("LOGLEVEL", given)
+    assert isinstance(get_logger("a name of this test").level, int)
+
+
+def test_workers_get_the_full_names_of_the_signals(script: str) -> None:
+    config = configure([script, "--an-argument"], {"PET_SIGNALS_TO_HANDLE": "term, SIGINT,INT"})
+    assert config.environment["TORCHELASTIC_SIGNALS_TO_HANDLE"] == "SIGTERM,SIGINT"
+    with signals.stopping("TERM,int", "signals_to_handle", lambda _: None):
+        assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+def test_a_handler_that_is_not_pythons_leaves_the_result_of_the_block(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    real = signal.signal
+
+    def install(number: int, handler: object) -> None:
+        """As for a handler that a library of C installed before Python started."""
+        real(number, handler)  # type: ignore[arg-type] - None is a TypeError
+
+    monkeypatch.setattr(signal, "signal", install)
+    with signals.stopping("SIGUSR1", "signals_to_handle", lambda _: None):
+        assert callable(signal.getsignal(signal.SIGUSR1))
+    assert signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL
 
 
 @pytest.mark.parametrize(
