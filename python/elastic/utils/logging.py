@@ -6,7 +6,6 @@ import logging
 import sys
 
 from elastic import _environment
-from elastic.constants import LOG_LEVEL_VARIABLE
 
 
 def get_logger(name: str | None = None) -> logging.Logger:
@@ -14,7 +13,7 @@ def get_logger(name: str | None = None) -> logging.Logger:
     if name is None:
         name = str(sys._getframe(1).f_globals.get("__name__", ""))
     logger = logging.getLogger(name)
-    text = _environment.get(LOG_LEVEL_VARIABLE) or "WARNING"
+    text = _environment.get("LOGLEVEL") or "WARNING"
     level = _environment.log_level(text)
     logger.setLevel(text if level is None else level)
     return logger
