@@ -144,7 +144,16 @@ PYTHON_IMPORTS: dict[str, tuple[str, ...]] = {
     "launch": ("cli", "run"),
     "control_plane": ("_environment", "multiprocessing", "torch"),
     "run": (
-        *("_environment", "_lazy", "_host", "cli", "constants", "launcher", "multiprocessing"),
+        *(
+            "_environment",
+            "_lazy",
+            "_host",
+            "cli",
+            "constants",
+            "errors",
+            "launcher",
+            "multiprocessing",
+        ),
         *("numa", "rendezvous", "text"),
     ),
     "torchrun": ("_plug_in",),

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
     from elastic.cli.command_line import CommandLine
+    from elastic.cli.config import JobConfig
     from elastic.launcher.api import LaunchConfig, elastic_launch
     from elastic.multiprocessing.logs_specs import LogsSpecs
 
@@ -107,13 +108,15 @@ def config_from_args(args: Namespace) -> tuple[LaunchConfig, Callable[..., Any] 
     from elastic.text import join_endpoints
 
     inherited = _environment.inherited()
-    job = resolve.configure(_command_line(args), inherited)
+    line = _command_line(args)
+    job = resolve.configure(line, inherited)
     # As in torch, this process's environment has the workers' defaults.
     changed = {name: job.environment[name] for name in job.environment
                if job.environment[name] != inherited.get(name)}  # fmt: skip
     _environment.update(changed)
     least, most, configs = 1, 1, {}
     backend, endpoint = "c10d", "localhost:0"
+    _warn_unused(line, job)
     if (node := job.rendezvous) is not None:
         least, most, backend = node.min_nodes, node.max_nodes, node.backend
         endpoint = node.endpoint
@@ -140,7 +143,7 @@ def config_from_args(args: Namespace) -> tuple[LaunchConfig, Callable[..., Any] 
         monitor_interval=float(args.monitor_interval),
         start_method=args.start_method,
         log_line_prefix_template=job.line_prefix,
-        local_addr=args.local_addr,
+        local_addr=(job.local_addr if node is not None else args.local_addr) or None,
         numa_options=NumaOptions(AffinityMode(args.numa_binding)) if args.numa_binding else None,
         event_log_handler=args.event_log_handler,
         signals_to_handle=args.signals_to_handle,
@@ -150,8 +153,59 @@ def config_from_args(args: Namespace) -> tuple[LaunchConfig, Callable[..., Any] 
         shutdown_timeout=job.shutdown_timeout,
         warm=bool(job.warm_template),
         preload=tuple(filter(None, str(getattr(args, "preload", None) or "").split(","))),
+        native=_native(line, job),
     )
     return config, job.entrypoint[0], list(job.entrypoint[1:])
+
+
+# What only the command does, or what a LaunchConfig has no place for.
+_ONLY_COMMAND = (
+    "drain", "drain-signal", "forward-signals", "result-json", "dry-run", "on-node-loss",
+    "max-membership-changes", "topology", "voter-port-range",
+)  # fmt: skip
+
+
+def _native(line: CommandLine, job: JobConfig) -> dict[str, Any]:
+    """The settings of elastic's own options that were given, for ``LaunchConfig.native``."""
+    from elastic.cli.options import OPTIONS
+
+    logs = job.logs
+    fields = {
+        "event-log": ("event_log", job.event_log),
+        "metrics-port": ("metrics_port", job.metrics_port),
+        "no-stderr-capture": ("capture_stderr", job.native["capture_stderr"]),
+        "worker-port-range": ("worker_ports", job.native["worker_ports"]),
+        "inplace-prepare": ("inplace_prepare", job.native["inplace_prepare"]),
+        "on-membership-change": ("inplace_grace", job.native["inplace_grace"]),
+        "log-max-bytes": ("max_bytes", logs.max_bytes),
+        "log-max-files": ("max_files", logs.max_files),
+        "merge-lines": ("merge_lines", logs.merge_lines),
+    }
+    fields |= {
+        one.name: (one.native, job.native[one.native])
+        for one in OPTIONS
+        if one.native and one.native in job.native
+    }
+    return dict(value for name, value in fields.items() if name in line.values)
+
+
+def _warn_unused(line: CommandLine, job: JobConfig) -> None:
+    import logging
+
+    from elastic.errors import ConfigError
+
+    logger = logging.getLogger(__name__)
+    for level, note in job.notes:
+        if level >= logging.WARNING:
+            logger.log(level, "%s", note)
+    names = [*_ONLY_COMMAND]
+    if job.rendezvous is None or job.rendezvous.backend != "static":
+        names.append("node-rank")
+    if given := [line.origin(name) for name in names if name in line.values]:
+        text = f"{', '.join(given)} cannot be passed in a LaunchConfig"
+        if line.switch("strict"):
+            raise ConfigError(f"{text}: call elastic.run.run(args) instead")
+        logger.warning("%s, so there is no effect: call elastic.run.run(args) instead", text)
 
 
 def _command_line(args: Namespace) -> CommandLine:

@@ -14,11 +14,13 @@ process that has imported torch (docs/warm-workers.md). With ``start_method="for
 
 from __future__ import annotations
 
+import logging
 import signal
 import sys
+import uuid
 import warnings
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from elastic import _environment, _torch_bases
@@ -42,6 +44,11 @@ from elastic.text import is_only_node, own_address, shutdown_timeout, split_endp
 if TYPE_CHECKING:
     from elastic.agent.server.api import RunResult
 
+logger = logging.getLogger(__name__)
+
+# The keyword arguments of LaunchConfig.native that also agents with hooks have.
+_OF_ALL_AGENTS = ("worker_cpus", "event_log", "metrics_port")
+
 
 class LaunchError(ElasticError):
     """The job failed, and no worker of this node caused it. ``exit_code`` is the job's."""
@@ -55,7 +62,10 @@ class LaunchError(ElasticError):
 class LaunchConfig:
     """torch's fields in torch's order, then elastic's own.
 
+    ``run_id``: "", with other nodes, is a random one, as in torch: give all nodes the same one.
     ``warm``, ``preload``: as ``--warm`` and ``--preload`` (docs/warm-workers.md).
+    ``native``: further keyword arguments of ``NativeElasticAgent``, such as ``failure_grace``, and
+    fields of ``LogOptions``, such as ``max_bytes``.
     """
 
     min_nodes: int
@@ -83,6 +93,7 @@ class LaunchConfig:
     shutdown_timeout: float | None = None
     warm: bool = False
     preload: Sequence[str] = ()
+    native: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.rdzv_timeout != -1:
@@ -130,6 +141,7 @@ def launch_agent(
 def _launch(
     config: LaunchConfig, entrypoint: Callable[..., Any] | str | None, args: list[Any]
 ) -> dict[int, Any]:
+    config = _with_run_id(_own(config))
     if config.metrics_cfg:  # accepted, so that programs written for torch run unchanged
         warnings.warn("LaunchConfig.metrics_cfg is ignored: elastic does not have it", stacklevel=4)
     handler = None
@@ -156,7 +168,7 @@ def _launch(
         duplicate_stderr_filters=config.duplicate_stderr_filters,
         virtual_local_rank=config.virtual_local_rank,
         numa_options=config.numa_options,
-        run_id=config.run_id or NO_RUN_ID,
+        run_id=config.run_id,
     )
     agent = _agent(config, spec, is_native and not has_plug_in)
     received: Sequence[int] = ()
@@ -172,6 +184,33 @@ def _launch(
     return dict(result.return_values)
 
 
+def _own(config: Any) -> LaunchConfig:
+    """A LaunchConfig of torch, of any version, as one of elastic's."""
+    if isinstance(config, LaunchConfig):
+        return config
+    given = [one.name for one in fields(LaunchConfig) if hasattr(config, one.name)]
+    return LaunchConfig(**{name: getattr(config, name) for name in given})
+
+
+def _with_run_id(config: LaunchConfig) -> LaunchConfig:
+    """Programs that give no run id must not become one job at the endpoint that they share.
+
+    With static the endpoint is this job's own.
+    """
+    if config.run_id:
+        return config
+    if config.rdzv_backend == "static":
+        return replace(config, run_id=NO_RUN_ID)
+    run_id = str(uuid.uuid4())
+    if not _is_single(config):
+        logger.warning(
+            "LaunchConfig has no run_id, so this node has the random one %s: give all nodes of the "
+            "job the same run_id, or they cannot join each other",
+            run_id,
+        )
+    return replace(config, run_id=run_id)
+
+
 def _agent(config: LaunchConfig, spec: WorkerSpec, is_native: bool) -> HandlerElasticAgent:
     """``is_native``: the rendezvous and the log files are elastic's own."""
     environment = _environment.of_ranks()
@@ -184,25 +223,34 @@ def _agent(config: LaunchConfig, spec: WorkerSpec, is_native: bool) -> HandlerEl
     }
     is_warm = bool(config.warm or config.preload)
     if not is_native:
+        _check_native(config, common, "a rendezvous handler or logs of another distribution")
         if is_warm:
             _warn_no_effect("with a rendezvous handler or logs of another distribution")
         return HandlerElasticAgent(spec, config.logs_specs, **common)
     if config.start_method == "fork" and callable(spec.entrypoint) and not is_warm:
         from elastic.agent.server.forking_agent import ForkingElasticAgent
 
+        _check_native(config, common, 'start_method="fork"')
         if spec.rdzv_handler is None:
             spec = changed(spec, rdzv_handler=get_rendezvous_handler(_parameters(config)))
         return ForkingElasticAgent(spec, config.logs_specs, **common)
     warm_template = _warm_template(config, spec) if is_warm else ()
     if is_warm and not warm_template:
         _warn_no_effect("the command of the workers is not PYTHON [-u] SCRIPT")
-    return LocalElasticAgent(
-        spec,
-        log_options(config.logs_specs),  # type: ignore[arg-type]
-        share_store=_environment.shares_store(environment),
-        warm_template=warm_template,
-        **common,
-    )
+    native = {"share_store": _environment.shares_store(environment), **config.native}
+    logs = log_options(config.logs_specs)  # type: ignore[arg-type]
+    for name in logs._fields & native.keys():
+        logs = logs._replace(**{name: native.pop(name)})
+    return LocalElasticAgent(spec, logs, warm_template=warm_template, **common, **native)
+
+
+def _check_native(config: LaunchConfig, common: dict[str, Any], what: str) -> None:
+    """Adds the settings that every agent has to ``common``, and names the others."""
+    known = {name: value for name, value in config.native.items() if name in _OF_ALL_AGENTS}
+    common.update(known)
+    if unused := sorted(config.native.keys() - known):
+        names = ", ".join(unused)
+        warnings.warn(f"LaunchConfig.native: {names} have no effect with {what}", stacklevel=6)
 
 
 def _warm_template(config: LaunchConfig, spec: WorkerSpec) -> tuple[str, ...]:
@@ -279,7 +327,7 @@ def _parameters(config: LaunchConfig) -> RendezvousParameters:
     return RendezvousParameters(
         backend=config.rdzv_backend,
         endpoint=config.rdzv_endpoint,
-        run_id=config.run_id or NO_RUN_ID,
+        run_id=config.run_id,
         min_nodes=config.min_nodes,
         max_nodes=config.max_nodes,
         local_addr=config.local_addr,

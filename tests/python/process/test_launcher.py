@@ -12,6 +12,7 @@ import signal
 import sys
 import tempfile
 import threading
+import types
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,30 @@ def test_a_lost_log_directory_fails_a_launch_of_forked_functions(tmp_path: Path)
 def test_a_field_without_effect_is_reported() -> None:
     with pytest.warns(UserWarning, match="LaunchConfig.metrics_cfg is ignored"):
         elastic_launch(config(1, metrics_cfg={"a": "b"}), launch_functions.rank_and)()
+
+
+def test_nodes_without_a_run_id_do_not_become_one_job(caplog: pytest.LogCaptureFixture) -> None:
+    """Two programs that share an endpoint, and neither of them names its job."""
+    several = LaunchConfig(
+        *(1, 2, 1), rdzv_backend="c10d", rdzv_endpoint=f"localhost:{free_port()}", max_restarts=0,
+        rdzv_configs={"last_call_timeout": "0.1"},
+    )  # fmt: skip
+    ids = set()
+    for _ in range(2):
+        (run_id,) = elastic_launch(
+            several, functools.partial(os.getenv, "TORCHELASTIC_RUN_ID")
+        )().values()
+        ids.add(run_id)
+    assert len(ids) == 2 and "none" not in ids
+    assert caplog.text.count("LaunchConfig has no run_id") == 2
+
+
+def test_a_config_of_torch_is_launched() -> None:
+    """Its class has none of elastic's own fields; those of other versions may lack more."""
+    own = config(1)
+    names = [name for name in vars(own) if name not in ("warm", "preload", "native")]
+    theirs = types.SimpleNamespace(**{name: getattr(own, name) for name in names})
+    assert elastic_launch(theirs, "/bin/true")() == {0: None}  # type: ignore[arg-type]
 
 
 def test_a_program_returns_none_for_each_rank() -> None:

@@ -7,6 +7,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 from elastic import ConfigError, run
 from elastic.cli import resolve
 from elastic.cli.config import RendezvousConfig
+from elastic.cli.options import OPTIONS
 from elastic.errors import ElasticError
 from elastic.launcher import elastic_launch
 from elastic.launcher.api import LaunchConfig
@@ -144,6 +146,63 @@ def test_the_config_of_a_namespace_keeps_the_options(monkeypatch: pytest.MonkeyP
     assert (several.rdzv_backend, several.rdzv_endpoint) == ("static", "a:29500")
     assert several.rdzv_configs["rank"] == "1"
     monkeypatch.delenv("OMP_NUM_THREADS")
+
+
+def test_the_config_of_a_namespace_has_elastics_own_options(
+    tmp_path: Path,
+) -> None:
+    words = ["--hang-timeout=60", "--hang-action=restart", "--failure-grace=0.5", "--redirects=3"]
+    words += ["--straggler-timeout=9", "--no-restart-codes=3,5", "--log-max-bytes=5000"]
+    words += [f"--log-dir={tmp_path}", f"--event-log={tmp_path}/events", "--no-python", "/bin/sh"]
+    config, entrypoint, _ = run.config_from_args(run.parse_args(words))
+    wanted = {
+        "hang_timeout": 60.0,
+        "hang_action": "restart",
+        "failure_grace": 0.5,
+        "straggler_timeout": 9.0,
+        "no_restart_codes": (3, 5),
+        "max_bytes": 5000,
+        "event_log": f"{tmp_path}/events",
+    }
+    assert config.native == wanted
+    config.max_restarts = 3
+    with pytest.raises(ChildFailedError):
+        elastic_launch(config, entrypoint)("-c", "seq 2000; exit 5")
+    events = (tmp_path / "events").read_text()
+    assert '"round"' in events
+    assert len(list(tmp_path.glob("*/attempt_0/0/stdout.log.1"))) == 1
+    assert not list(tmp_path.glob("*/attempt_1"))
+    with pytest.warns(UserWarning, match="failure_grace, .* have no effect with start_method"):
+        forked = replace(config, start_method="fork", native=wanted)
+        elastic_launch(forked, os.getpid)()
+
+
+def test_options_that_a_config_cannot_have_are_named(caplog: pytest.LogCaptureFixture) -> None:
+    words = ["--drain=5", "--on-node-loss=fail", "--no-python", "/bin/true"]
+    run.config_from_args(run.parse_args(words))
+    assert "--drain, --on-node-loss cannot be passed in a LaunchConfig" in caplog.text
+    with pytest.raises(ConfigError, match="cannot be passed"):
+        run.config_from_args(run.parse_args(["--strict", *words]))
+
+
+def test_every_option_reaches_a_config_or_is_named() -> None:
+    """A new option belongs in the table of the config, of elastic's own fields, or of the rest."""
+    natives = {one.name for one in OPTIONS if one.native}
+    in_fields = {
+        *("nproc-per-node", "module", "no-python", "run-path", "warm", "preload", "role"),
+        *("numa-binding", "virtual-local-rank", "start-method", "standalone", "nnodes"),
+        *("rdzv-backend", "rdzv-endpoint", "rdzv-id", "rdzv-conf", "master-addr", "master-port"),
+        *("node-rank", "token-file", "local-addr", "iface", "subnet", "max-restarts"),
+        *("shutdown-timeout", "signals-to-handle", "monitor-interval", "log-dir", "redirects"),
+        *("tee", "local-ranks-filter", "event-log-handler", "log-line-prefix-template"),
+        *("logs-specs", "duplicate-stdout-filters", "duplicate-stderr-filters", "strict"),
+        *("auto-progress", "inplace-grace"),
+    }
+    named = {*run._ONLY_COMMAND}
+    others = {"event-log", "metrics-port", "no-stderr-capture", "worker-port-range"}
+    others |= {"inplace-prepare", "on-membership-change", "log-max-bytes", "log-max-files"}
+    others |= {"merge-lines"}
+    assert {one.name for one in OPTIONS} == natives | in_fields | named | others
 
 
 def test_a_job_runs_in_another_thread_and_leaves_the_logger(
