@@ -24,6 +24,17 @@ venv=${ELASTIC_DEMO_VENV:-$root/.venv-demo}
 package=${ELASTIC_PACKAGE:-$root}
 torch_for_cpus="torch==2.13.0 --index-url https://download.pytorch.org/whl/cpu --retries 1"
 
+case ${1:-} in
+  --kill-a-worker) what="trains on handwritten digits with two workers and kills one of them" ;;
+  --watch-it-recover) what="trains on several nodes of this machine and takes down one thing after the other" ;;
+  --watch-it-grow-and-shrink) what="trains while nodes of this machine join, are lost and leave" ;;
+  *) what="trains on handwritten digits with two workers" ;;
+esac
+echo "demo.sh: $what, in the environment $venv" >&2
+if [ ! -f "$venv/.installed-elastic" ] || [ ! -f "$venv/.installed-torch" ]; then
+  echo "demo.sh: the first run installs it, which takes minutes, most of them for PyTorch's download" >&2
+fi
+
 if ! python3 -c 'import sys; sys.exit(sys.version_info < (3, 10))'; then
   echo "demo.sh: python3 must be 3.10 or newer" >&2
   exit 1
@@ -33,7 +44,7 @@ if [ "$package" = "$root" ] && ! { command -v c++ || command -v g++ || command -
   exit 1
 fi
 if [ ! -x "$venv/bin/pip" ]; then
-  echo "demo.sh: creating $venv" >&2
+  echo "demo.sh: creating the environment" >&2
   if ! python3 -m venv "$venv"; then
     echo "demo.sh: python3 has no venv; install it, for example by: apt-get install python3-venv" >&2
     exit 1
@@ -48,7 +59,7 @@ install_once() {
   if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$wanted" ]; then
     return 0
   fi
-  echo "demo.sh: installing $*" >&2
+  echo "demo.sh: installing ${*%% --*}" >&2
   # Python compiles what is imported; torch alone has thousands of other modules.
   "$venv/bin/pip" install --quiet --disable-pip-version-check --no-compile "$@" || return
   echo "$wanted" >"$stamp"
@@ -81,7 +92,7 @@ fi
 compiling=
 if [ "$package" = "$root" ] && [ ! -f "$venv/.installed-elastic" ]; then
   rm -rf "$venv/wheel"
-  echo "demo.sh: compiling $root" >&2
+  echo "demo.sh: compiling these sources, meanwhile:" >&2
   "$venv/bin/pip" wheel --quiet --disable-pip-version-check --no-deps \
     --wheel-dir "$venv/wheel" "$root" &
   compiling=$!
@@ -96,6 +107,7 @@ elif [ ! -f "$venv/.installed-torch" ]; then
       echo "$packages" >"$path/torch_of_the_host.pth"
     done
   else
+    echo "demo.sh: no PyTorch in the packages of $(command -v python3): downloading the build for CPUs" >&2
     # shellcheck disable=SC2086  # several words
     if ! install_once torch-for-cpus $torch_for_cpus; then
       echo "demo.sh: download.pytorch.org does not answer; PyPI's larger build is installed" >&2
@@ -105,6 +117,7 @@ elif [ ! -f "$venv/.installed-torch" ]; then
   install_once torch numpy scikit-learn
 fi
 if [ -n "$compiling" ]; then
+  echo "demo.sh: waiting for the compiler" >&2
   wait "$compiling"
   trap - EXIT
   "$venv/bin/pip" install --quiet --disable-pip-version-check --no-deps --force-reinstall \
@@ -112,6 +125,7 @@ if [ -n "$compiling" ]; then
   echo "elastic $package" >"$venv/.installed-elastic"
 fi
 install_once elastic "$package"
+echo "demo.sh: starting" >&2
 
 if [ "${1:-}" = --kill-a-worker ]; then
   exec "$venv/bin/python" "$root/examples/watch_recovery.py"

@@ -23,7 +23,7 @@ def test_the_site_has_every_page_and_no_broken_link(tmp_path: Path) -> None:
     pages = {path.parent.name for path in tmp_path.glob("*/index.html")}
     assert {path.stem for path in (ROOT / "docs").glob("*.md")} <= pages
     first = (tmp_path / "index.html").read_text()
-    assert "Root Cause (first observed failure)" in first and "```" not in first
+    assert "stopped by the launcher, not failed: rank 0" in first and "```" not in first
 
 
 def test_the_commands_for_users_of_other_launchers_parse() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import runpy
 
 from support.paths import ROOT
 
@@ -29,3 +30,10 @@ def test_each_story_of_a_document_is_whole_and_that_of_its_file() -> None:
         assert f"\n\n{text}\n# " in file or file.endswith(f"\n\n{text}"), f"{page}: {name}"
         pages.add(page)
     assert {"rendezvous.md", "preemption.md"} <= pages
+
+
+def test_the_index_has_every_file() -> None:
+    """Otherwise: python tools/gen_story_index.py"""
+    index = runpy.run_path(str(ROOT / "tools/gen_story_index.py"))
+    assert (SCENARIOS / "README.md").read_text() == index["page"]()
+    assert {path.name for path in SCENARIOS.iterdir() if path.is_dir()} == set(index["SUBJECTS"])

@@ -1,0 +1,77 @@
+"""Every figure of the README and of docs/evidence.md is that of a stored run."""
+
+from __future__ import annotations
+
+import json
+import re
+import statistics
+from typing import Any
+
+from support.paths import ROOT
+
+README = (ROOT / "README.md").read_text()
+PROSE = re.sub(r"^```.*?^```$", "", README, flags=re.MULTILINE | re.DOTALL)
+EVIDENCE = (ROOT / "docs/evidence.md").read_text()
+SPEED = EVIDENCE.partition("\n## Speed\n")[2]  # what is before it is generated, which a test checks
+HISTORY = (ROOT / "bench/HISTORY.md").read_text()
+
+
+def stored() -> list[dict[str, Any]]:
+    return json.loads((ROOT / "bench/results/faults.json").read_text())["results"]
+
+
+def times(scene: str, launcher: str) -> list[float]:
+    return [
+        one["first_step"]
+        for one in stored()
+        if (one["scene"], one["launcher"]) == (scene, launcher)
+    ]
+
+
+def test_each_figure_of_the_speed_is_in_the_history() -> None:
+    rows = [line for line in SPEED.splitlines() if line.startswith("|") and "**" in line]
+    assert len(rows) >= 4
+    assert [row for row in rows if row not in HISTORY] == []
+    triples = re.findall(
+        r"[\d .]+ / \*\*[\d .]+\*\* / [\d .]+", re.sub(r"^\|.*", "", SPEED, flags=re.M)
+    )
+    assert len(triples) == 3
+    assert [one for one in triples if one.strip() not in HISTORY] == []
+
+
+def test_the_readme_has_no_figure_but_those_that_are_compared_here() -> None:
+    """A figure that is added to the README needs a row in this test, and a stored run."""
+    assert re.findall(r"[\d.]+ (?:to [\d.]+ )?(?:ms|s|MiB|GB|%)\b", PROSE) == [
+        "5 to 14 s", "0.08 s", "1.6 s"
+    ]  # fmt: skip
+    row = next(line for line in HISTORY.splitlines() if line.startswith("| `/bin/true`, exec to"))
+    ours, torchs = re.findall(r"\*\*([\d ]+\.?\d*)\*\*", row)[:2]
+    assert (float(ours), float(torchs.replace(" ", ""))) == (75.8, 1579.0)
+
+
+def test_the_slow_restarts_that_the_readme_names_are_in_the_picture() -> None:
+    scenes = ("worker-killed", "node-killed", "host-lost")
+    slow = [
+        at
+        for scene in scenes
+        for at in times(scene, "elastic-launch")
+        if at > 3 * statistics.median(times(scene, "elastic-launch"))
+    ]
+    assert [round(at) for at in sorted(slow)] == [5, 14, 14]
+
+
+def test_the_readme_counts_scenes_and_runs_as_they_are() -> None:
+    results = stored()
+    assert f"All {len({one['scene'] for one in results})} scenes" in PROSE
+    assert {len(times("worker-killed", name)) for name in ("torchrun", "elastic-launch")} == {5}
+    assert "Five runs of each" in PROSE
+
+
+def test_the_readme_is_short_and_begins_with_what_a_reader_needs() -> None:
+    lines = README.splitlines()
+    assert len(lines) <= 115 and len(README.split()) <= 900
+    assert any("pip install" in line for line in lines[:25])
+    pictures = re.findall(r"!\[[^\]]*\]\(([^)]*)\)", README)
+    assert pictures and all(one.startswith("https://") for one in pictures)  # also on PyPI
+    for one in pictures:
+        assert (ROOT / one.partition("/main/")[2]).is_file()
