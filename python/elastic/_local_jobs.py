@@ -191,7 +191,9 @@ def _read(path: str) -> dict[str, str]:
             except BlockingIOError:
                 record = json.load(file)
                 return {key: str(record[key]) for key in ("job", "endpoint", "moved_to")}
-            os.unlink(path)
+            # Its agent may have replaced the file meanwhile: the new one stays.
+            if os.path.samestat(os.fstat(file.fileno()), os.lstat(path)):
+                os.unlink(path)
     except (OSError, ValueError, KeyError, TypeError):
         pass
     return {}

@@ -200,6 +200,13 @@ def is_local(run_id: str) -> bool:
     return any(agent.run_id == run_id for agent in agents)
 
 
+def agents_endpoints(run_id: str) -> list[str]:
+    """Where the agents of this user on this host find the coordinator of a job."""
+    agents = _local_jobs.find(_local_jobs.directories(_environment.inherited()))
+    own = [agent for agent in agents if agent.run_id == run_id]
+    return [text for agent in own for text in (agent.moved_to, agent.endpoint) if text]
+
+
 def local_jobs(timeout: float = 1.0) -> list[LocalJob]:
     """The jobs of this user whose agents run on this host, ordered by their ids.
 

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import hmac
 import json
+import secrets
 import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from elastic import observe
 from elastic.cli import local_jobs, stacks, subcommands
 from elastic.cli.options import PROGRAM
 from elastic.errors import ConfigError, RendezvousError
@@ -29,6 +30,7 @@ except ImportError:
 DEFAULT_BIND = "127.0.0.1:8265"
 CONNECT_TIMEOUT_S = 5.0
 RETRY_PAUSE_S = 1.0
+SECRET_BYTES = 16  # of the address: other users of the host must not see the job
 # A snapshot at least this often, so that the times since the last messages stay current.
 KEEP_ALIVE_S = 15.0
 STACKS_TIMEOUT_S = 5.0
@@ -61,8 +63,9 @@ def parser() -> argparse.ArgumentParser:
         "--bind",
         metavar="HOST:PORT",
         default=DEFAULT_BIND,
-        help=f"where to serve the page (default {DEFAULT_BIND}; port 0: a free one). There is no "
-        "login: on another address than loopback, every client that reaches it can see the job",
+        help=f"where to serve the page (default {DEFAULT_BIND}; port 0: a free one). Who has the "
+        "whole address that is printed can see the job; it contains a random secret, and is not "
+        "encrypted on its way",
     )
     return made
 
@@ -132,15 +135,18 @@ class Stacks:
         return self._clock() - self._begun >= STACKS_PAUSE_S
 
 
-async def observe_job(feed: Feed, endpoint: str, run_id: str, token_file: str) -> None:
+async def observe_job(feed: Feed, options: argparse.Namespace) -> None:
     """Follows the job for ever; looks for its coordinator again after it was lost."""
+    last: dict[str, Any] = {}
     while True:
         try:
-            job = observe.connect(endpoint, run_id, token_file=token_file)
+            # In a thread: the store that names a coordinator may not answer.
+            job = await asyncio.to_thread(local_jobs.connect, options)
             try:
                 while True:
                     snapshot = await asyncio.to_thread(job.next, 1.0)
                     if snapshot is not None:
+                        last = snapshot
                         await feed.publish("job", snapshot)
             finally:
                 await asyncio.to_thread(job.close)
@@ -148,20 +154,31 @@ async def observe_job(feed: Feed, endpoint: str, run_id: str, token_file: str) -
             if feed.kind != "job" or feed.data["result"] is None:
                 await feed.publish("lost", str(error))
         await asyncio.sleep(RETRY_PAUSE_S)
+        if last:
+            await asyncio.to_thread(local_jobs.locate_again, options, last)
 
 
 def application(
-    feed: Feed, allowed_hosts: frozenset[str] | None, job_stacks: Stacks | None = None
+    feed: Feed,
+    allowed_hosts: frozenset[str] | None,
+    job_stacks: Stacks | None = None,
+    secret: str = "",
 ) -> web.Application:
-    """``allowed_hosts``: the host names of requests; None: any. See ``check_host``.
+    """``allowed_hosts``: the host names of requests; None: any. See ``check``.
 
-    ``job_stacks``: None: the page cannot request stacks.
+    ``job_stacks``: None: the page cannot request stacks. ``secret``: the first part of all paths.
+    A cookie would also be sent to servers of other users at other ports of the address.
     """
+    prefix = f"/{secret}" if secret else ""
 
-    async def check_host(request: web.Request, handler: Any) -> web.StreamResponse:
+    async def check(request: web.Request, handler: Any) -> web.StreamResponse:
         """A foreign page whose name was pointed at this address (DNS rebinding) sees nothing."""
         if allowed_hosts is not None and request.url.host not in allowed_hosts:
             raise web.HTTPForbidden(text="unknown host name\n")
+        given = request.path.split("/")[1].encode(errors="surrogateescape")
+        if secret and not hmac.compare_digest(given, secret.encode()):
+            text = f"open the whole address that {PROGRAM} dashboard has printed\n"
+            raise web.HTTPForbidden(text=text)
         response: web.StreamResponse = await handler(request)
         return response
 
@@ -207,12 +224,12 @@ def application(
         except RendezvousError as error:
             return web.Response(text=str(error), status=503, headers=_HEADERS)
 
-    made = web.Application(middlewares=[web.middleware(check_host)])
-    made.router.add_get("/", file)
-    made.router.add_get("/status", status)
-    made.router.add_get("/events", events)
-    made.router.add_post("/stacks", collect)
-    made.router.add_get("/{name}", file)
+    made = web.Application(middlewares=[web.middleware(check)])
+    made.router.add_get(f"{prefix}/", file)
+    made.router.add_get(f"{prefix}/status", status)
+    made.router.add_get(f"{prefix}/events", events)
+    made.router.add_post(f"{prefix}/stacks", collect)
+    made.router.add_get(f"{prefix}/{{name}}", file)
     return made
 
 
@@ -222,14 +239,15 @@ async def _serve(options: argparse.Namespace, host: str, port: int) -> None:
     if is_loopback(host):
         allowed = frozenset({host, "localhost", "127.0.0.1", "::1"})
         offered = Stacks(lambda: stacks.fetch(options, STACKS_TIMEOUT_S), time.monotonic)
-    made = application(feed, allowed, offered)
+    secret = secrets.token_urlsafe(SECRET_BYTES)
+    made = application(feed, allowed, offered, secret)
     runner = web.AppRunner(made, access_log=None, shutdown_timeout=1.0)
     await runner.setup()
     site = web.TCPSite(runner, host, port)
     await site.start()
     shown = join_endpoints([(host, runner.addresses[0][1])])
-    print(f"{PROGRAM} dashboard: http://{shown}/", file=sys.stderr, flush=True)
+    print(f"{PROGRAM} dashboard: http://{shown}/{secret}/", file=sys.stderr, flush=True)
     try:
-        await observe_job(feed, options.endpoint, options.rdzv_id, options.token_file)
+        await observe_job(feed, options)
     finally:
         await runner.cleanup()

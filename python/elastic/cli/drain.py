@@ -34,7 +34,7 @@ def parser() -> argparse.ArgumentParser:
         "has one; a token of its observers is not enough. Exit codes: 0 agreed, 1 refused and "
         "nothing changed, 3 the job was stopped without an agreed step.",
     )
-    subcommands.add_job(made)
+    subcommands.add_job(made, is_required=True)
     made.add_argument(
         "--node",
         metavar="NODE",
@@ -59,6 +59,7 @@ def run(arguments: Sequence[str]) -> int:
     if options.node == "":
         made.error("--node is empty: give the name of a node or host, as `status` shows it")
     hint = ""
+    local_jobs.require(options, "drain")
     try:
         hint = local_jobs.locate(options)
         _warn_without_steps(options)

@@ -5,14 +5,17 @@ from __future__ import annotations
 import argparse
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
-from elastic import observe
+from elastic import _environment, _local_jobs, observe
 from elastic.cli import status_view
-from elastic.errors import RendezvousClosed
+from elastic.cli.options import PROGRAM
+from elastic.constants import COORDINATOR_PORT
+from elastic.errors import ConfigError, RendezvousClosed
 from elastic.observe import LocalJob
-from elastic.text import is_number
+from elastic.text import is_number, join_endpoints, split_endpoints
 
 NO_JOB = "no job of this user runs on this host: give HOST:PORT of the job's coordinator"
 ERROR_MAX = 24  # characters of an error in the list
@@ -39,8 +42,13 @@ def locate(options: argparse.Namespace) -> str:
     if len(found) == 1:
         options.endpoint, options.rdzv_id = found[0].endpoint, found[0].run_id
         return ""
+    if not wanted and (own := _of_allocation(found)):
+        options.endpoint, options.rdzv_id = own.endpoint, own.run_id
+        return ""
     if found:
-        raise RendezvousClosed(f"this host has several jobs: choose one by pid; {_names(found)}")
+        raise RendezvousClosed(
+            f"this host has several jobs: choose one by name or pid; {_names(found)}"
+        )
     is_host = bool(options.endpoint) and not is_number(wanted)
     if is_host and _resolves(wanted):
         return f"; {wanted} is taken for a host: no job {wanted} runs here, {_names(jobs)}"
@@ -50,6 +58,41 @@ def locate(options: argparse.Namespace) -> str:
             f"no job {wanted} of this user runs on this host{also}; {_names(jobs)}"
         )
     raise RendezvousClosed(NO_JOB)
+
+
+def _of_allocation(jobs: Sequence[LocalJob]) -> LocalJob | None:
+    """Inside a Slurm job: the only one of the jobs whose run id ``auto`` has made from its id."""
+    slurm = _environment.get("SLURM_JOB_ID")
+    own = [job for job in jobs if slurm and job.run_id.partition(".")[0] == slurm]
+    return own[0] if len(own) == 1 else None
+
+
+def require(options: argparse.Namespace, command: str) -> None:
+    """Refuses a command that changes a job, and does not name it."""
+    if not (options.endpoint or options.rdzv_id):
+        raise ConfigError(
+            f"{PROGRAM} {command} changes a job, so name it: give JOB; "
+            f"on this host {_names(observe.local_jobs())}"
+        )
+
+
+def locate_again(options: argparse.Namespace, snapshot: Mapping[str, Any]) -> None:
+    """Sets the endpoint at which the job of a lost coordinator is looked for, as a list.
+
+    First where the agents of this host find it now, then where it was, then its voters, one of
+    which runs the next coordinator. The address of a store and a socket stay.
+    """
+    given = options.endpoint
+    if given.startswith(_local_jobs.UNIX) or observe.STORE in given:
+        return
+    options.rdzv_id = snapshot["job"]
+    last = snapshot["coordinator"]
+    named = [*observe.agents_endpoints(options.rdzv_id), last["address"] or "", *last["voters"]]
+    found: dict[tuple[str, int], None] = {}
+    for text in [*named, *given.split(",")]:
+        with suppress(ConfigError):
+            found |= dict.fromkeys(split_endpoints(text, "", COORDINATOR_PORT))
+    options.endpoint = join_endpoints([one for one in found if one[1]]) or given
 
 
 def connect(options: argparse.Namespace, **more: Any) -> observe.Observation:

@@ -113,10 +113,11 @@ def _follow(options: argparse.Namespace, console: Any) -> int:
 
 
 def _follow_job(options: argparse.Namespace, show: Show, complain: Callable[[str], None]) -> int:
-    """Shows each snapshot, and connects again to a coordinator that was restarted."""
+    """Shows each snapshot. Connects again to a coordinator that was restarted, or to the next."""
     was_connected = was_listed = False
     lost_at: float | None = None
     problem = ""
+    last: dict[str, Any] = {}
     while True:
         try:
             with _connect(options) as job:
@@ -126,7 +127,7 @@ def _follow_job(options: argparse.Namespace, show: Show, complain: Callable[[str
                         continue
                     if not was_connected or lost_at is not None:
                         run_id, was_listed = snapshot["job"], observe.is_local(snapshot["job"])
-                    was_connected, lost_at, problem = True, None, ""
+                    was_connected, lost_at, problem, last = True, None, "", snapshot
                     show(snapshot)
                     if snapshot["result"] is not None:
                         return 0
@@ -145,6 +146,7 @@ def _follow_job(options: argparse.Namespace, show: Show, complain: Callable[[str
                 problem = str(error)
                 complain(f"{error}; trying again for {duration(limit)}")
             time.sleep(RETRY_PAUSE_S)
+            local_jobs.locate_again(options, last)
 
 
 class JsonLines:

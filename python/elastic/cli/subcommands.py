@@ -51,8 +51,12 @@ class Parser(argparse.ArgumentParser):
         raise SystemExit(_C.EXIT_USAGE)
 
 
-def add_job(parser: Parser) -> None:
-    """Adds the arguments by which a subcommand finds its job, and is allowed to read it."""
+def add_job(parser: Parser, *, is_required: bool = False) -> None:
+    """Adds the arguments by which a subcommand finds its job, and is allowed to read it.
+
+    ``is_required``: it changes the job, so the only one of the host is not chosen unnamed.
+    """
+    unnamed = "" if is_required else "; without it: the only job of this host, or of the Slurm job"
     parser.add_argument(
         "endpoint",
         metavar="JOB",
@@ -60,7 +64,7 @@ def add_job(parser: Parser) -> None:
         default="",
         help="the run id of a job of this host, or HOST[:PORT] of the job's coordinator, or a "
         "list as in --rdzv-endpoint, or BACKEND://ENDPOINT of the store that keeps its record "
-        "(with --rdzv-id); without it: the only job of this host",
+        f"(with --rdzv-id){unnamed}",
     )
     parser.add_argument(
         "--rdzv-id",

@@ -85,6 +85,8 @@ def test_a_foreign_host_name_and_an_unknown_file_are_refused(endpoint: str) -> N
         for request, code in (
             (urllib.request.Request(url, headers={"Host": "evil.example"}), 403),
             (urllib.request.Request(f"{url}dashboard.py"), 404),
+            (urllib.request.Request(url[: url.index("/", 8)] + "/status"), 403),  # no secret
+            (urllib.request.Request(url[: url.index("/", 8)]), 403),
             (urllib.request.Request(f"{url}status"), 503),  # nothing listens at the endpoint
         ):
             with pytest.raises(urllib.error.HTTPError) as caught:

@@ -15,6 +15,7 @@ from elastic.errors import RendezvousUnavailable
 
 OPEN: dict[str, Any] = {
     "job": "two", "result": None, "progress": None, "nodes": [], "stragglers": [], "hang": None,
+    "coordinator": {"address": "a:1", "voters": ["b:2"]},
 }  # fmt: skip
 
 
@@ -25,8 +26,9 @@ class FakeJob:
         self.answers = answers
         self.connections = 0
 
-    def connect(self, *_: object, **__: object) -> Any:
+    def connect(self, endpoint: str, *_: object, **__: object) -> Any:
         self.connections += 1
+        self.endpoint = endpoint
         return self._session()
 
     @contextmanager
@@ -83,6 +85,7 @@ def test_following_goes_on_with_a_coordinator_that_is_back(
     made = job([OPEN, LOST, OPEN | {"result": {"outcome": "failed"}}])
     assert status.run(["a:1", "--follow", "--json"]) == 0
     assert made.connections == 2
+    assert made.endpoint == "a:1,b:2"
     assert '"outcome": "failed"' in capsys.readouterr().out
 
 

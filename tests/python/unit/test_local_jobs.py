@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import fcntl
 import json
 import os
 import socket
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 from elastic import _local_jobs, observe
 from elastic.cli import drain, local_jobs, stacks, status
-from elastic.errors import RendezvousClosed
+from elastic.errors import ConfigError, RendezvousClosed
 from elastic.observe import LocalJob
 
 DEAD_PID = 2**22 + 1  # above the largest pid_max
@@ -135,8 +136,8 @@ def test_a_job_of_this_host_is_named_by_its_id_or_pid(
     ("words", "jobs", "problem"),
     [
         ({}, [], "no job of this user runs on this host"),
-        ({}, JOBS, r"choose one by pid; its jobs are a \(pid 7\), b"),
-        ({"endpoint": "b"}, JOBS, r"by pid; its jobs are b \(pid 8 9\), b \(pid 10\)"),
+        ({}, JOBS, r"choose one by name or pid; its jobs are a \(pid 7\), b"),
+        ({"endpoint": "b"}, JOBS, r"by name or pid; its jobs are b \(pid 8 9\), b \(pid 10\)"),
         ({"rdzv_id": "c"}, [], "no job c of this user runs on this host; it has no jobs"),
         ({"endpoint": "77"}, JOBS, "no job 77 of this user runs on this host; its jobs are a"),
         ({"endpoint": "no_host"}, [], "no job no_host of .* host, and no_host is not a host name"),
@@ -149,6 +150,65 @@ def test_a_job_that_is_not_named_clearly_is_an_error(
     options = argparse.Namespace(**{"endpoint": "", "rdzv_id": "", **words})
     with pytest.raises(RendezvousClosed, match=problem):
         local_jobs.locate(options)
+
+
+@pytest.mark.parametrize(("job", "found"), [("7", "node1:29407"), ("9", ""), ("", "")])
+def test_the_job_of_a_slurm_allocation_is_the_one_inside_it(
+    job: str, found: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs = [LocalJob("7.0", "node1:29407", (1,), None), LocalJob("8.0", "node1:29408", (2,), None)]
+    monkeypatch.setattr(observe, "local_jobs", lambda: jobs)
+    monkeypatch.setenv("SLURM_JOB_ID", job)
+    options = argparse.Namespace(endpoint="", rdzv_id="")
+    if found:
+        assert local_jobs.locate(options) == ""
+        assert (options.endpoint, options.rdzv_id) == (found, "7.0")
+        return
+    with pytest.raises(RendezvousClosed, match="several jobs"):
+        local_jobs.locate(options)
+
+
+def test_a_command_that_changes_a_job_needs_its_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(observe, "local_jobs", lambda: JOBS[:1])
+    with pytest.raises(ConfigError, match=r"give JOB; on this host its jobs are a \(pid 7\)"):
+        drain.run([])
+
+
+def test_a_lost_coordinator_is_looked_for_at_the_jobs_voters(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(observe, "agents_endpoints", lambda _: ["b:7", "a:29400"])
+    last = {"job": "j", "coordinator": {"address": "a:29400", "voters": ["b:7", "[fd00::1]:8"]}}
+    options = argparse.Namespace(endpoint="a,d:5", rdzv_id="")
+    for _ in range(2):
+        local_jobs.locate_again(options, last)
+        assert options.endpoint == "b:7,a:29400,[fd00::1]:8,d:5"
+        assert options.rdzv_id == "j"
+    for kept in ("etcd://a:2379", "unix:/tmp/x"):
+        options = argparse.Namespace(endpoint=kept, rdzv_id="j")
+        local_jobs.locate_again(options, last)
+        assert options.endpoint == kept
+
+
+def test_a_record_that_is_replaced_while_it_is_read_stays(
+    folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reader has opened the file that the agent closes a moment later."""
+    record = _local_jobs.Record("job", "node0:29400", [folder])
+    flock = fcntl.flock
+
+    def replace(file: object, kind: int) -> None:
+        monkeypatch.setattr(fcntl, "flock", flock)
+        record.write("node0:29400", "node1:5")
+        flock(file, kind)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(fcntl, "flock", replace)
+    assert _local_jobs.find([folder]) == []
+    (found,) = _local_jobs.find([folder])
+    assert found.moved_to == "node1:5"
+    record.close()
 
 
 def test_an_unknown_job_is_no_failure_to_connect(

@@ -280,7 +280,7 @@ const textOf = (number) => (number === null ? null : `${number}`);
 
 function exitText(code) {
   if (code === null) return null;
-  return code > 128 ? `${code} (signal ${code - 128})` : `${code}`;
+  return code > 128 && code <= 128 + 64 ? `${code} (signal ${code - 128})` : `${code}`;
 }
 
 // The report of the failure that ended a round. Observers receive no output of workers then.
