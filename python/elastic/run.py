@@ -202,10 +202,11 @@ def _warn_unused(line: CommandLine, job: JobConfig) -> None:
     if job.rendezvous is None or job.rendezvous.backend != "static":
         names.append("node-rank")
     if given := [line.origin(name) for name in names if name in line.values]:
-        text = f"{', '.join(given)} cannot be passed in a LaunchConfig"
+        names = ", ".join(given)
+        text = f"{names} cannot be passed in a LaunchConfig: call elastic.run.run(args) instead"
         if line.switch("strict"):
-            raise ConfigError(f"{text}: call elastic.run.run(args) instead")
-        logger.warning("%s, so there is no effect: call elastic.run.run(args) instead", text)
+            raise ConfigError(text)
+        logger.warning("%s", text)
 
 
 def _command_line(args: Namespace) -> CommandLine:
