@@ -1,4 +1,4 @@
-"""Writes the tables of options in docs/cli.md from the table of elastic.cli.options.
+"""Writes the lists of options in docs/cli.md from the table of elastic.cli.options.
 
 python tools/gen_options_page.py            write the page
 python tools/gen_options_page.py --check    exit with 1 if the page is out of date
@@ -27,7 +27,7 @@ def row(option: Option) -> str:
     left = ", ".join(f"`{flag}`" for flag in flags)
     default = f"`{option.default}`" if option.default else option.unset
     text = f"{option.help} {option.more}".rstrip()
-    return f"| {left} | {default} | {linked(text)} |"
+    return f"* {left}{f' (default: {default})' if default else ''}: {linked(text)}"
 
 
 def linked(text: str) -> str:
@@ -36,21 +36,21 @@ def linked(text: str) -> str:
     return PAGE_OF_MANUAL.sub(lambda match: f"[{match[1].replace('-', ' ')}]({match[1]}.md)", text)
 
 
-def tables() -> str:
+def lists() -> str:
     parts = []
     for title, group in GROUPS:
         parts += [f"### {title}", ""]
-        parts += ["| option | default | meaning |", "|---|---|---|", *map(row, group), ""]
+        parts += [*map(row, group), ""]
     return "\n".join(parts)
 
 
 def page(text: str) -> str:
-    """The page with new tables between the two marks."""
+    """The page with new lists between the two marks."""
     before, _, rest = text.partition(BEGIN)
     _, mark, after = rest.partition(END)
     if not mark:
         raise ValueError(f"{PAGE} has no two lines {BEGIN!r} and {END!r}")
-    return f"{before}{BEGIN}\n{tables()}\n{END}{after}"
+    return f"{before}{BEGIN}\n{lists()}\n{END}{after}"
 
 
 def main() -> int:

@@ -1,6 +1,6 @@
 """The launcher's options: one table, from which everything else about an option follows.
 
-The parser, ``--help``, the ``PET_*`` variables, the tables of ``docs/cli.md`` (by
+The parser, ``--help``, the ``PET_*`` variables, the lists of ``docs/cli.md`` (by
 ``tools/gen_options_page.py``) and the settings that go to the native agent unchanged are derived
 from it. Values stay text until ``elastic.cli.resolve`` reads them, so that a flag and its variable
 get the same messages.

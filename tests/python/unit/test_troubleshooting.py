@@ -159,11 +159,11 @@ def sources() -> str:
 
 
 def quotes() -> list[str]:
-    """The code spans in the first column of the tables of messages."""
+    """The code spans of the entries of messages, before the dash."""
     found = []
     for line in PAGE.read_text().splitlines():
-        if line.startswith("| `"):
-            found += re.findall(r"`([^`]+)`", line.split(" | ")[0])
+        if line.startswith("* `"):
+            found += re.findall(r"`([^`]+)`", line.split(" — ")[0])
     return found
 
 
@@ -192,7 +192,7 @@ def test_every_message_is_on_the_page() -> None:
         for file, message in every
         if not any(part in message for part in (*shown, *exempt))
     ]
-    assert missing == [], "add a row to docs/troubleshooting.md"
+    assert missing == [], "add an entry to docs/troubleshooting.md"
     useless = [part for part in exempt if not any(part in message for _, message in every)]
     assert useless == []
 
