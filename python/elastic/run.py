@@ -202,8 +202,8 @@ def _warn_unused(line: CommandLine, job: JobConfig) -> None:
     if job.rendezvous is None or job.rendezvous.backend != "static":
         names.append("node-rank")
     if given := [line.origin(name) for name in names if name in line.values]:
-        names = ", ".join(given)
-        text = f"{names} cannot be passed in a LaunchConfig: call elastic.run.run(args) instead"
+        listed = ", ".join(given)
+        text = f"{listed} cannot be passed in a LaunchConfig: call elastic.run.run(args) instead"
         if line.switch("strict"):
             raise ConfigError(text)
         logger.warning("%s", text)

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import re
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from elastic.cli.command_line import CommandLine, Value
+from elastic.cli.nodes import bounds
 from elastic.constants import COORDINATOR_PORT
 from elastic.errors import ConfigError
 from elastic.text import is_number, join_endpoints, plural, split_endpoint
@@ -22,6 +23,7 @@ OPTIONS = ("nnodes", "node-rank", "rdzv-endpoint", "rdzv-id", "master-addr")
 SLURM_PORTS = 1000
 # SLURM_STEP_ID of a batch script, and of other steps that are no srun.
 SLURM_SPECIAL_STEPS = 0xFFFFFFF0
+HET_COMPONENTS_MAX = 128  # as in Slurm
 
 
 class Node(NamedTuple):
@@ -35,6 +37,7 @@ class Node(NamedTuple):
     run_id: str = ""
     # By option: why the value is missing, and what to do.
     missing: Mapping[str, str] = {}
+    problem: str = ""  # a warning about the number of nodes
 
 
 def is_auto(name: str, text: str) -> bool:
@@ -63,7 +66,32 @@ def resolve(line: CommandLine, environ: Mapping[str, str]) -> tuple[CommandLine,
             )
         values[name] = Value(text, f"{line.origin(name)}={AUTO}")
         used.append(f"--{name}={text}")
-    return line._replace(values=values), f"{node.scheduler}: {' '.join(used)}"
+    line = line._replace(values=values)
+    for name, text in _implied(line, wanted, node).items():
+        values[name] = Value(text, f"--{name}={text}")
+        used.append(f"--{name}={text}")
+    if node.problem and "nnodes" in wanted:
+        line.warnings.append(node.problem)
+    return line, f"{node.scheduler}: {' '.join(used)}"
+
+
+def _implied(line: CommandLine, wanted: Sequence[str], node: Node) -> dict[str, str]:
+    """What the nodes need besides: with static each one would have rank 0, and wait for others."""
+    is_alone = bounds(line)[1] == 1
+    has_rank = "node-rank" in line.values or re.search(r"\brank\s*=", line.text("rdzv-conf"))
+    is_asked = {"rdzv-endpoint", "master-addr"} & set(wanted)
+    if is_alone or has_rank or not is_asked or line.switch("standalone"):
+        return {}
+    if "rdzv-endpoint" in wanted and "rdzv-backend" not in line.values:
+        return {"rdzv-backend": "c10d"}
+    if line.text("rdzv-backend") != "static":
+        return {}
+    if not node.rank:
+        raise ConfigError(
+            f"{line.origin('node-rank')} is missing: the static backend needs the rank of each "
+            f"node, and {node.scheduler} does not pass it; give it, or --rdzv-backend=c10d"
+        )
+    return {"node-rank": node.rank}
 
 
 def _value(name: str, text: str, node: Node) -> str:
@@ -91,13 +119,19 @@ def find(
     environ: Mapping[str, str], canonical_name: Callable[[str], str] = _canonical_name
 ) -> Node | None:
     """The node of the scheduler whose variables are set."""
-    if any(environ.get(name, AUTO) != AUTO for name in ("PET_NNODES", "PET_MASTER_ADDR")):
+
+    def is_given(name: str) -> bool:
+        return not is_auto("rdzv-endpoint", environ.get(name, AUTO))
+
+    has_nodes = is_given("PET_NNODES")
+    # On Slurm people set single variables of torchrun, too.
+    if has_nodes and (is_given("PET_MASTER_ADDR") or is_given("PET_RDZV_ENDPOINT")):
         return _kubeflow(environ)
     if environ.get("SLURM_JOB_ID"):
         return _slurm(environ)
     if environ.get("JOB_COMPLETION_INDEX"):
         return _indexed_job(environ, canonical_name)
-    return None
+    return _kubeflow(environ) if has_nodes or is_given("PET_MASTER_ADDR") else None
 
 
 def _slurm(environ: Mapping[str, str]) -> Node:
@@ -105,6 +139,9 @@ def _slurm(environ: Mapping[str, str]) -> Node:
     in_step = is_number(step) and int(step) < SLURM_SPECIAL_STEPS
     nodes = environ.get("SLURM_STEP_NUM_NODES") if in_step else None
     nodes = nodes or environ.get("SLURM_JOB_NUM_NODES") or environ.get("SLURM_NNODES", "")
+    whole = _nodes_of_het_job(environ)
+    if not in_step and whole:
+        nodes = str(whole)
     if not in_step and nodes not in ("", "1"):
         raise ConfigError(
             f"elastic-launch runs in the batch script of Slurm job {job}, on one of {nodes} nodes: "
@@ -132,16 +169,43 @@ def _slurm(environ: Mapping[str, str]) -> Node:
         first_host(names),
         COORDINATOR_PORT + number % SLURM_PORTS,
         f"{job}.{step}" if in_step else job,
+        problem=_het_problem(environ, nodes, whole) if in_step else "",
+    )
+
+
+def _nodes_of_het_job(environ: Mapping[str, str]) -> int:
+    """The number of nodes of all components of a heterogeneous job; 0: unknown, or it is none."""
+    size = environ.get("SLURM_HET_SIZE", "")
+    parts = range(int(size) if is_number(size) and int(size) <= HET_COMPONENTS_MAX else 0)
+    counts = [environ.get(f"SLURM_JOB_NUM_NODES_HET_GROUP_{part}", "") for part in parts]
+    return sum(map(int, counts)) if all(map(is_number, counts)) else 0
+
+
+def _het_problem(environ: Mapping[str, str], nodes: str, whole: int) -> str:
+    """A warning if the step does not cover all components of a heterogeneous job."""
+    size = environ.get("SLURM_HET_SIZE", "")
+    if not is_number(size) or not 1 < int(size) <= HET_COMPONENTS_MAX or not is_number(nodes):
+        return ""
+    # A step of all components has more nodes than the component of this node.
+    own = environ.get("SLURM_JOB_NUM_NODES", nodes)
+    if int(nodes) >= whole if whole else nodes != own:
+        return ""
+    groups = ",".join(map(str, range(int(size))))
+    of = f"{nodes} of {plural(str(whole), 'node')}" if whole else plural(nodes, "node")
+    return (
+        f"this step has {of} of the heterogeneous Slurm job {environ['SLURM_JOB_ID']}, whose "
+        f"{size} components train apart unless one step has all of them: srun --het-group={groups}"
     )
 
 
 def first_host(names: str) -> str:
-    """The first host of a list in Slurm's form: ``gpu[03-05,7],login`` is ``gpu03``."""
-    found = re.match(r"([^\[,]*)(?:\[([^\],-]*)[^\]]*\]([^,]*))?", names)
-    if found is None:
-        return ""
-    first = found[1] + (found[2] or "") + (found[3] or "")
-    return first_host(first) if "[" in first else first
+    """The first host of a list in Slurm's form: ``gpu[03-05,7],login`` is ``gpu03``.
+
+    A name may have several brackets.
+    """
+    found = re.match(r"(?:[^\[,]|\[[^\]]*\])*", names)  # commas in brackets do not end it
+    first = found[0] if found else ""
+    return re.sub(r"\[([^\],-]*)[^\]]*\]", r"\1", first)
 
 
 def _kubeflow(environ: Mapping[str, str]) -> Node:

@@ -87,6 +87,8 @@ def test_static_ranks_come_from_the_scheduler_too() -> None:
         ("n1,n2", "n1"),
         ("r[1-2]n[01-04]", "r1n01"),
         ("gpu[1,3]-ib,x", "gpu1-ib"),
+        ("rack[1-2]node[01,03],x", "rack1node01"),
+        ("r[1,3]n[02-04]s[5],x", "r1n02s5"),
         ("", ""),
     ],
 )
@@ -100,6 +102,55 @@ def test_a_batch_script_of_several_nodes_must_use_srun() -> None:
         assert "on one of 6 nodes: start it on all of them with srun" in refusal(environ, *ALL)
     one = batch | {"SLURM_JOB_NUM_NODES": "1"}
     assert configure(one, "--nnodes=auto", "--rdzv-id=auto").run_id == "1042"
+
+
+def test_an_endpoint_of_the_scheduler_needs_no_backend_and_no_rank() -> None:
+    """With static, torchrun's default, every node would have rank 0 and wait for the others."""
+    found = rendezvous(SLURM, "--nnodes=auto", "--rdzv-endpoint=auto", "--rdzv-id=auto")
+    assert (found.backend, found.node_rank, found.endpoint_host) == ("c10d", -1, "gpu02")
+    static = ("--nnodes=auto", "--rdzv-endpoint=auto", "--rdzv-backend=static")
+    assert (found := rendezvous(SLURM, *static)).backend == "static" and found.node_rank == 2
+    assert rendezvous(SLURM, "--nnodes=auto", "--master-addr=auto").node_rank == 2
+    assert rendezvous(SLURM, *static, "--rdzv-conf=rank=3").node_rank == 3
+    pods = {name: text for name, text in KUBEFLOW.items() if name != "PET_NODE_RANK"}
+    assert "static backend needs the rank of each node" in refusal(pods, *static)
+    alone = SLURM | {"SLURM_STEP_NUM_NODES": "1", "SLURM_STEP_NUM_TASKS": "1"}
+    job = configure(alone, "--nnodes=auto", "--master-addr=127.0.0.1", "--rdzv-id=auto")
+    assert job.rendezvous is None
+
+
+def test_a_variable_of_torchrun_does_not_hide_slurm() -> None:
+    found = rendezvous(SLURM | {"PET_NNODES": "2"}, C10D, "--rdzv-endpoint=auto", "--rdzv-id=auto")
+    assert (found.max_nodes, found.endpoint_host) == (2, "gpu02")
+
+
+# The variables of a job with two components, of one and two nodes, on Slurm 22.05.
+HET = SLURM | {
+    "SLURM_HET_SIZE": "2",
+    "SLURM_JOB_NUM_NODES": "1",
+    "SLURM_JOB_NUM_NODES_HET_GROUP_0": "1",
+    "SLURM_JOB_NUM_NODES_HET_GROUP_1": "2",
+}
+
+
+def step(nodes: int, base: dict[str, str]) -> dict[str, str]:
+    return base | {"SLURM_STEP_NUM_NODES": str(nodes), "SLURM_STEP_NUM_TASKS": str(nodes)}
+
+
+def test_a_step_of_one_component_of_a_heterogeneous_job_is_a_warning() -> None:
+    unknown = {name: text for name, text in HET.items() if "HET_GROUP" not in name}
+    for environ in (step(3, HET), step(3, unknown)):
+        job = configure(environ, C10D, *ALL)
+        assert not any("heterogeneous" in text for _, text in job.notes)
+        assert job.rendezvous is not None and job.rendezvous.min_nodes == 3
+    for environ, of in ((HET, "1 of 3 nodes"), (unknown, "1 node")):
+        narrow = step(1, environ)
+        warned = [text for _, text in configure(narrow, C10D, *ALL).notes if "whose" in text]
+        assert f"this step has {of} of the heterogeneous Slurm job 1042" in warned[0]
+        assert "srun --het-group=0,1" in warned[0]
+        assert "heterogeneous" in refusal(narrow, C10D, *ALL, "--strict")
+    batch = {name: text for name, text in HET.items() if not name.startswith("SLURM_STEP")}
+    assert "on one of 3 nodes: start it on all of them with srun" in refusal(batch, *ALL)
 
 
 def test_several_tasks_per_node_are_an_error() -> None:
