@@ -1,10 +1,16 @@
 #include "os/loop/event_loop.h"
 
+#include <cxxabi.h>
 #include <sys/epoll.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <climits>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <string>
+#include <typeinfo>
 #include <utility>
 
 #include "core/base/check.h"
@@ -26,6 +32,43 @@ constexpr int kEventsPerWait = 128;
 
 std::uint64_t make_token(std::uint32_t slot, std::uint32_t generation) {
   return (std::uint64_t{generation} << 32) | slot;
+}
+
+constexpr int kExitInternalError = 70;  // kExitInternal of elastic/agent.h
+
+std::string readable(const char* symbol) {
+  int status = 0;
+  char* const name = abi::__cxa_demangle(symbol, nullptr, nullptr, &status);
+  std::string text = name == nullptr ? symbol : name;
+  std::free(name);
+  return text;
+}
+
+[[noreturn]] void end_process(const std::type_info& handler) {
+  std::string what = "an unknown exception";
+  try {
+    throw;
+  } catch (const std::exception& error) {
+    what = readable(typeid(error).name()) + " (" + error.what() + ")";
+  } catch (...) {
+  }
+  std::fprintf(
+      stderr,
+      "elastic: internal error: %s left the handler %s of an event loop; this process ends "
+      "with exit code %d; please report this line\n",
+      what.c_str(), readable(handler.name()).c_str(), kExitInternalError);
+  std::_Exit(kExitInternalError);  // other threads use what the handler has left half done
+}
+
+// Nothing that a handler throws goes further.
+template <typename Function>
+void call(const Function& function) {
+  const std::type_info& type = function.target_type();
+  try {
+    function();
+  } catch (...) {
+    end_process(type);
+  }
 }
 
 }  // namespace
@@ -205,7 +248,13 @@ bool EventLoop::dispatch_fds(Instant slept, int timeout_ms) {
     const auto slot = static_cast<std::uint32_t>(events[i].data.u64);
     const auto generation = static_cast<std::uint32_t>(events[i].data.u64 >> 32);
     if (slots_[slot].generation != generation) continue;  // its watch ended in this iteration
-    slots_[slot].handler->on_ready(events[i].events);
+    FdHandler& handler = *slots_[slot].handler;
+    const std::type_info& type = typeid(handler);
+    try {
+      handler.on_ready(events[i].events);
+    } catch (...) {
+      end_process(type);
+    }
   }
   return count > 0;
 }
@@ -220,7 +269,8 @@ void EventLoop::report_stall(Instant last, Instant slept) {
   const Duration late = busy + overslept;
   if (late < kStallMin) return;
   const Stall stall{late, overslept >= kStallMin ? now_ - last : late};
-  for (StallWatch* watch : stall_watches_) watch->callback_(stall);
+  for (StallWatch* watch : stall_watches_)
+    call(std::function<void()>([&] { watch->callback_(stall); }));
 }
 
 bool EventLoop::fire_timers() {
@@ -232,9 +282,18 @@ bool EventLoop::fire_timers() {
   for (; due > 0 && !timers_.empty() && timers_.begin()->first <= now_; --due) {
     Timer* timer = timers_.begin()->second;
     timer->disarm();
-    timer->callback_();
+    fire(timer);
   }
   return has_acted;
+}
+
+// The callback is not in the timer while it runs, because it may destroy the timer.
+void EventLoop::fire(Timer* timer) {
+  Timer* const outer = std::exchange(firing_, timer);  // not null: in a turn inside of a callback
+  std::function<void()> callback = std::move(timer->callback_);
+  call(callback);
+  if (firing_ == timer) timer->callback_ = std::move(callback);
+  firing_ = outer;
 }
 
 bool EventLoop::run_posted() {
@@ -243,14 +302,14 @@ bool EventLoop::run_posted() {
     const std::lock_guard lock(mutex_);
     work.swap(posted_);
   }
-  for (auto& item : work) item();
+  for (const auto& item : work) call(item);
   return !work.empty();
 }
 
 bool EventLoop::run_deferred() {
   std::vector<std::function<void()>> work;
   work.swap(deferred_);
-  for (auto& item : work) item();
+  for (const auto& item : work) call(item);
   return !work.empty();
 }
 

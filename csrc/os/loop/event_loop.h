@@ -7,6 +7,9 @@
 // and destroy watches, timers and themselves: an event of a destroyed watch is dropped (each
 // registration has its own slot and generation), and deferred work runs when all handlers of the
 // iteration have returned.
+//
+// Errors are values here, so an exception of a handler is an internal error, after which no state
+// of the loop can be relied on: the loop names the handler and ends the process with exit code 70.
 
 #include <cstdint>
 #include <functional>
@@ -60,7 +63,10 @@ class EventLoop {
         : loop_(loop), callback_(std::move(callback)) {}
     Timer(const Timer&) = delete;
     Timer& operator=(const Timer&) = delete;
-    ~Timer() { disarm(); }
+    ~Timer() {
+      disarm();
+      if (loop_->firing_ == this) loop_->firing_ = nullptr;
+    }
     void arm(Instant deadline);  // replaces an earlier deadline
     void disarm();
     bool armed() const { return armed_; }
@@ -143,6 +149,7 @@ class EventLoop {
   bool dispatch_fds(Instant slept, int timeout_ms);
   void report_stall(Instant last, Instant slept);
   bool fire_timers();
+  void fire(Timer* timer);
   bool run_posted();
   bool run_deferred();
 
@@ -158,6 +165,7 @@ class EventLoop {
   std::vector<Slot> slots_;
   std::vector<std::uint32_t> free_slots_;
   std::multimap<Instant, Timer*> timers_;
+  Timer* firing_ = nullptr;  // whose callback runs; null: the callback has destroyed it
   std::vector<std::function<void()>> deferred_;
   std::vector<StallWatch*> stall_watches_;
   bool is_caught_up_ = true;

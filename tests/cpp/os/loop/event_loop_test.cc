@@ -10,6 +10,9 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <new>
+#include <stdexcept>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -96,6 +99,61 @@ TEST(EventLoop, TimerThatReArmsForThePastDoesNotStarveAnotherOne) {
   loop->run();
   EXPECT_FALSE(other.armed());
   EXPECT_LT(fired, 1000);
+}
+
+TEST(EventLoop, CallbackOfATimerMayDestroyTheTimer) {
+  LoopGroup group;
+  auto loop = *EventLoop::create(&group);
+  std::unique_ptr<EventLoop::Timer> timer;
+  // Longer than a function object holds in itself: its memory is freed when it is destroyed.
+  const std::vector<std::string> captured(4, std::string(100, 'x'));
+  std::size_t bytes = 0;
+  timer = std::make_unique<EventLoop::Timer>(loop.get(), [&timer, &bytes, captured] {
+    timer.reset();
+    for (const std::string& one : captured) bytes += one.size();
+  });
+  timer->arm(loop->now());
+  group.settle();
+  EXPECT_EQ(bytes, 400U);
+  EXPECT_EQ(timer, nullptr);
+}
+
+class Thrower final : public EventLoop::FdHandler {
+ public:
+  void on_ready(std::uint32_t) override { std::function<void()>()(); }
+};
+
+TEST(EventLoopDeathTest, ExceptionOfAHandlerNamesItAndEndsTheProcess) {
+  const auto in_a_loop = [](const auto& prepare) {
+    auto loop = make_loop();
+    prepare(loop.get());
+    loop->run();
+  };
+  EXPECT_EXIT(in_a_loop([](EventLoop* loop) {
+                loop->post([] { throw std::out_of_range("no such key"); });
+              }),
+              testing::ExitedWithCode(70),
+              "elastic: internal error: std::out_of_range \\(no such key\\) left the handler "
+              "elastic::os::.*ExceptionOfAHandler.*lambda");
+  EXPECT_EXIT(in_a_loop([](EventLoop* loop) { loop->defer([] { throw 1; }); }),
+              testing::ExitedWithCode(70), "an unknown exception left the handler");
+  EXPECT_EXIT(
+      {
+        auto loop = make_loop();
+        EventLoop::Timer timer(loop.get(), [] { throw std::bad_alloc(); });
+        timer.arm(loop->now());
+        loop->run();
+      },
+      testing::ExitedWithCode(70), "std::bad_alloc .* left the handler");
+  EXPECT_EXIT(
+      {
+        auto loop = make_loop();
+        const Pair pair;
+        Thrower thrower;
+        const auto watch = loop->watch(pair.a.get(), EPOLLOUT, &thrower);
+        loop->run();
+      },
+      testing::ExitedWithCode(70), "bad_function_call.* left the handler elastic::os::.*Thrower");
 }
 
 TEST(EventLoop, EventOfAWatchThatAnotherHandlerRemovedIsDropped) {
