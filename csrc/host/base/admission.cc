@@ -7,16 +7,19 @@ namespace elastic::host {
 
 std::unique_ptr<PendingConnections::Ticket> PendingConnections::add(
     const std::string& address, std::function<void()> close_it) {
-  const auto count = counts_.try_emplace(address, 0).first;
-  if (count->second >= per_address_max_) {
-    // All connections of an address that sends nothing are near the front.
+  while (entries_.size() >= total_max_) close(entries_.begin());
+  for (auto count = counts_.find(address);
+       count != counts_.end() && count->second >= per_address_max_; count = counts_.find(address)) {
+    // An address that floods has the oldest entries, so the search is short.
     close(std::find_if(entries_.begin(), entries_.end(),
                        [&](const Entry& entry) { return entry.address == count; }));
-    return add(address, std::move(close_it));  // again: the count is removed with the last entry
   }
+  const auto count = counts_.try_emplace(address, 0).first;
   ++count->second;
-  entries_.push_back({count, std::move(close_it)});
-  return std::make_unique<Ticket>(this, std::prev(entries_.end()));
+  entries_.push_back({count, std::move(close_it), nullptr});
+  auto ticket = std::make_unique<Ticket>(this, std::prev(entries_.end()));
+  entries_.back().ticket = ticket.get();
+  return ticket;
 }
 
 bool PendingConnections::close_oldest() {
@@ -25,9 +28,12 @@ bool PendingConnections::close_oldest() {
   return true;
 }
 
-// Moves the function out first: the call removes the entry that contains it.
+// Removes the entry before the call: whatever the connection does or leaves undone, it is not
+// found, counted or closed again.
 void PendingConnections::close(Entries::iterator entry) {
   const std::function<void()> close_it = std::move(entry->close);
+  entry->ticket->owner_ = nullptr;
+  remove(entry);
   close_it();
 }
 

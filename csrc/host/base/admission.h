@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstddef>
 #include <functional>
+#include <limits>
 #include <list>
 #include <map>
 #include <memory>
@@ -29,19 +30,24 @@ inline constexpr Duration kAcceptPause = std::chrono::milliseconds(100);
 // their order by age.
 //
 // Clients that connect and send nothing must not block other clients. So the oldest connection of
-// an address that has too many of them is closed for a new one; if descriptors are short, the
-// oldest one of any address.
+// an address that has too many of them is closed for a new one; if there are too many of all
+// addresses, or descriptors are short, the oldest one of any address.
 class PendingConnections {
  public:
-  // REQUIRES: per_address_max > 0
-  explicit PendingConnections(std::size_t per_address_max) : per_address_max_(per_address_max) {}
+  static constexpr std::size_t kNoLimit = std::numeric_limits<std::size_t>::max();
+
+  // REQUIRES: per_address_max > 0, total_max > 0
+  explicit PendingConnections(std::size_t per_address_max, std::size_t total_max = kNoLimit)
+      : per_address_max_(per_address_max), total_max_(total_max) {}
   PendingConnections(const PendingConnections&) = delete;
   PendingConnections& operator=(const PendingConnections&) = delete;
 
   // A connection is pending while it has its ticket. This object outlives the ticket.
   class Ticket;
 
-  // `close`: closes the connection and destroys its ticket.
+  // For connections that are added from now on.
+  void set_total_max(std::size_t total_max) { total_max_ = total_max; }
+  // `close`: closes the connection. It is no longer pending when this is called, once.
   std::unique_ptr<Ticket> add(const std::string& address, std::function<void()> close);
   // Closes the oldest of all. False: there is none.
   bool close_oldest();
@@ -51,13 +57,15 @@ class PendingConnections {
   struct Entry {
     std::map<std::string, std::size_t>::iterator address;
     std::function<void()> close;
+    Ticket* ticket;
   };
   using Entries = std::list<Entry>;
 
   void remove(Entries::iterator entry);
-  static void close(Entries::iterator entry);
+  void close(Entries::iterator entry);
 
   const std::size_t per_address_max_;
+  std::size_t total_max_;
   Entries entries_;  // oldest first
   std::map<std::string, std::size_t> counts_;
 };
@@ -67,10 +75,13 @@ class PendingConnections::Ticket {
   Ticket(PendingConnections* owner, Entries::iterator entry) : owner_(owner), entry_(entry) {}
   Ticket(const Ticket&) = delete;
   Ticket& operator=(const Ticket&) = delete;
-  ~Ticket() { owner_->remove(entry_); }
+  ~Ticket() {
+    if (owner_ != nullptr) owner_->remove(entry_);
+  }
 
  private:
-  PendingConnections* const owner_;
+  friend class PendingConnections;
+  PendingConnections* owner_;  // null: its entry was removed
   const Entries::iterator entry_;
 };
 

@@ -123,7 +123,9 @@ CoordinatorService::CoordinatorService(os::EventLoop* loop, const CoordinatorOpt
       incarnation_(os::random_seed()),
       sessions_(loop, options.limits.hello_timeout, options.limits.session_output_bytes_max,
                 options.limits.buffered_bytes_max, [this] { process_pending(); }),
-      pending_(pending_per_address(options.store_limits)),
+      pending_(
+          pending_per_address(options.store_limits),
+          tokens == nullptr ? PendingConnections::kNoLimit : handshakes_max(options.store_limits)),
       refusals_(options.log),
       voters_(loop, options.voters, tokens, options.log,
               [this](const std::string& job, const succession::Action& action) {

@@ -31,6 +31,11 @@ constexpr std::size_t kUnsentPauseBytes = 256 << 10;
 constexpr std::size_t kFencedBytesMax = 4 << 10;
 // The workers of one host may all connect before the first one has sent VALIDATE.
 constexpr std::size_t kPendingPerAddressMin = 64;
+// Of the quarter of the descriptors that unauthenticated clients may use, this part is for those
+// that have begun a session's handshake. A handshake costs memory, so there is a maximum.
+constexpr std::size_t kHandshakesPart = 4;
+constexpr std::size_t kHandshakesMin = 16;
+constexpr std::size_t kHandshakesMax = 1024;
 
 // Connections accepted in one iteration: a flood of new workers must not delay connected ones.
 constexpr int kAcceptsPerTurn = 64;
@@ -54,10 +59,17 @@ StoreContext::StoreContext(os::EventLoop* event_loop, const StoreLimits& store_l
               std::move(on_pending)),
       pending(pending_per_address(limits)) {}
 
+std::size_t unauthenticated_max(const StoreLimits& limits) {
+  return std::min(limits.connections_max, os::descriptor_limit()) / 4;
+}
+
 std::size_t pending_per_address(const StoreLimits& limits) {
   if (limits.pending_per_address_max > 0) return limits.pending_per_address_max;
-  const std::size_t possible = std::min(limits.connections_max, os::descriptor_limit());
-  return std::max(kPendingPerAddressMin, possible / 4);
+  return std::max(kPendingPerAddressMin, unauthenticated_max(limits));
+}
+
+std::size_t handshakes_max(const StoreLimits& limits) {
+  return std::clamp(unauthenticated_max(limits) / kHandshakesPart, kHandshakesMin, kHandshakesMax);
 }
 
 // ---- One client.
@@ -112,7 +124,7 @@ std::size_t StorePeer::on_bytes(std::string_view bytes) {
     if (!context_.released.empty()) release_others();
     if (stream_.should_pause()) break;
   }
-  // A client outside of the fence is pending until it has proved a token, whatever it sends.
+  // A client outside of the fence stays pending, whatever it sends, until it begins a session.
   if (pending_ != nullptr && decoder_.is_validated() && !is_fenced_) {
     if (!context_.first_client) context_.first_client = context_.loop.now();
     pending_.reset();
@@ -150,6 +162,7 @@ void StorePeer::hand_over(std::string_view unread) {
     return;
   }
   cancel();
+  pending_.reset();  // it is pending where the session is accepted
   context_.on_session(stream_.detach(unread));
 }
 
@@ -211,6 +224,14 @@ StoreService::StoreService(os::EventLoop* loop, os::Listener listener, const Sto
 StoreService::~StoreService() {
   draining_ = false;
   cut_all();
+}
+
+void StoreService::fence(Fence may_use, std::function<void(const std::string& host)> on_refused) {
+  context_.may_use = std::move(may_use);
+  context_.on_refused = std::move(on_refused);
+  const std::size_t unauthenticated = unauthenticated_max(context_.limits);
+  const std::size_t handshakes = std::min(unauthenticated, handshakes_max(context_.limits));
+  context_.pending.set_total_max(std::max(kPendingPerAddressMin, unauthenticated - handshakes));
 }
 
 void StoreService::hold() {

@@ -82,6 +82,9 @@ struct StoreContext {
 
 // The limit of pending connections of one address (StoreLimits::pending_per_address_max).
 std::size_t pending_per_address(const StoreLimits& limits);
+// The limit of sessions of all addresses that have not sent their hello, if a token is needed. With
+// the store's pending clients they use at most a quarter of the descriptors.
+std::size_t handshakes_max(const StoreLimits& limits);
 
 // One client: bytes from its socket to the table, replies back. It never destroys itself: at the
 // end of the iteration in which its stream closed, it asks the service, which owns it, to remove
@@ -146,11 +149,8 @@ class StoreService final : private os::EventLoop::FdHandler {
       std::function<bool(const os::SocketAddress& remote, const os::SocketAddress& local)>;
   // From now on only clients that the fence allows are served; `on_refused` is called with the
   // address of another one. Such a client may begin a session; until then it counts as one that
-  // has sent nothing.
-  void fence(Fence may_use, std::function<void(const std::string& host)> on_refused) {
-    context_.may_use = std::move(may_use);
-    context_.on_refused = std::move(on_refused);
-  }
+  // has sent nothing, and the number of such clients of all addresses is limited.
+  void fence(Fence may_use, std::function<void(const std::string& host)> on_refused);
   // Accepts no connection until release(): clients wait in the kernel's queue.
   void hold();
   void release();

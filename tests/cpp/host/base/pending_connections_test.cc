@@ -53,6 +53,27 @@ TEST_F(PendingConnectionsTest, OneThatHasSentItsHandshakeDoesNotCount) {
   EXPECT_TRUE(closed_.empty());
 }
 
+TEST_F(PendingConnectionsTest, OneThatIsAskedToCloseAndKeepsItsTicketDoesNotCountAgain) {
+  int asked = 0;
+  const auto kept_1 = pending_.add("a", [&] { ++asked; });
+  const auto kept_2 = pending_.add("a", [&] { ++asked; });
+  add("a3", "a");
+  EXPECT_EQ(asked, 1);
+  add("a4", "a");
+  add("a5", "a");
+  EXPECT_EQ(asked, 2);
+  EXPECT_EQ(closed_, std::vector<std::string>{"a3"});
+  EXPECT_EQ(pending_.size(), 2U);
+}
+
+TEST_F(PendingConnectionsTest, OldestOfAllMakesRoomIfThereAreTooManyOfAllAddresses) {
+  pending_.set_total_max(3);
+  add("b1", "b");
+  for (const char* address : {"a", "c", "d", "e"}) add(address, address);
+  EXPECT_EQ(closed_, (std::vector<std::string>{"b1", "a"}));
+  EXPECT_EQ(pending_.size(), 3U);
+}
+
 TEST_F(PendingConnectionsTest, OldestOfAllIsClosedIfDescriptorsAreShort) {
   EXPECT_FALSE(pending_.close_oldest());
   add("b1", "b");

@@ -186,6 +186,36 @@ TEST_F(CoordinatorTokenDeadline, EndsAHandshakeThatStops) {
   EXPECT_FALSE(finished.receive().has_value()) << "no hello follows the handshake";
 }
 
+TEST_F(CoordinatorTokenDeadline, HalfHandshakesAreLimited) {
+  if (const Status missing = os::check_tls(); !missing.ok()) GTEST_SKIP() << missing.message();
+  constexpr std::uint64_t kHandshakesMax = 16;  // of 256 connections
+  CoordinatorOptions options;
+  options.token = {.file = "", .text = kSecret};
+  options.store_limits.connections_max = 256;
+  start(options);
+  SecureClient node(coordinator->port(), kSecret, "job");
+  ASSERT_TRUE(node.shake_hands());
+  node.be(1);
+  node.greet("job");
+  node.join(nnodes(1, 1));
+  node.expect<rdzv::Round>();
+
+  std::vector<std::unique_ptr<TestClient>> open(100);
+  for (int i = 0; i < 2'000; ++i) {
+    auto client = std::make_unique<TestClient>(coordinator->port());
+    ASSERT_TRUE(SessionClient::find_coordinator(client.get()));
+    client->send(std::string("\x16\x03\x01\x02\x00\x01\x00", 7));
+    open[i % open.size()] = std::move(client);
+    if (i % 100 == 99) {
+      ASSERT_LE(coordinator->stats().sessions, 1 + kHandshakesMax);
+    }
+  }
+  EXPECT_TRUE(open.back()->is_closed()) << "the hello timeout ends the newest one";
+  EXPECT_EQ(coordinator->stats().sessions, 1U);
+  SecureClient other(coordinator->port(), kSecret, "job");
+  EXPECT_TRUE(other.shake_hands());
+}
+
 // ELASTIC_TOKEN_ATTACKS sets how many connections are tried.
 TEST_F(CoordinatorTokenTest, ReplayedAndChangedBytesDoNotAffectTheJob) {
   start_with({.text = kSecret});

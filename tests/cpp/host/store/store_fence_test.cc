@@ -7,11 +7,15 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <utility>
+#include <vector>
 
+#include "core/session/session_wire.h"
 #include "host/base/admission.h"
 #include "host/store/store_service.h"
 #include "host/store/store_test_client.h"
 #include "os/loop/thread.h"
+#include "support/loop_group.h"
 
 namespace elastic::host {
 namespace {
@@ -70,6 +74,52 @@ TEST_F(StoreFenceTest, AClientOutsideCannotFillTheMemoryWithARequest) {
   const auto client = validated();
   client->send(TestClient::set_frame("/key", std::string(1 << 20, 'x')).substr(0, 64 << 10));
   EXPECT_TRUE(client->is_closed());
+}
+
+// A client that begins a session, and another one that connects, in one iteration.
+TEST(StoreFence, AClientThatBeginsASessionIsNoLongerPending) {
+  support::LoopGroup group;
+  const auto thread = *os::LoopThread::start("store", &group);
+  std::unique_ptr<StoreService> service;
+  std::vector<os::DetachedStream> sessions;
+  thread->call([&] {
+    service = *StoreService::open(&thread->loop(),
+                                  {.host = "127.0.0.1", .limits = {.pending_per_address_max = 1}});
+    service->fence([](const auto&, const auto&) { return false; }, [](const std::string&) {});
+    service->accept_sessions([&](os::DetachedStream one) { sessions.push_back(std::move(one)); },
+                             true);
+  });
+  TestClient first(service->port());
+  first.validate();
+  first.send(TestClient::list_frame(wire::Opcode::kCheck, {std::string(session::kReservedKey)}));
+  ASSERT_EQ(first.receive(1), std::string(1, wire::kReady));
+  ASSERT_EQ(::send(first.fd(), &session::kTlsFirstByte, 1, 0), 1);
+  const TestClient second(service->port());
+  group.settle();
+  EXPECT_EQ(sessions.size(), 1U);
+  EXPECT_EQ(service->stats().connections, 1U);
+  EXPECT_EQ(service->stats().connections_rejected, 0U);
+  thread->call([&] { service.reset(); });
+}
+
+TEST(StoreFence, ClientsOutsideUseAPartOfTheConnectionsOnly) {
+  constexpr std::size_t kUsedMax = 1024 / 4;
+  support::LoopGroup group;
+  const auto thread = *os::LoopThread::start("store", &group);
+  std::unique_ptr<StoreService> service;
+  thread->call([&] {
+    service =
+        *StoreService::open(&thread->loop(), {.host = "::", .limits = {.connections_max = 1024}});
+    service->fence([](const auto&, const auto&) { return false; }, [](const std::string&) {});
+  });
+  std::vector<std::unique_ptr<TestClient>> clients;
+  for (std::size_t i = 0; i < 2 * kUsedMax; ++i) {
+    const char* const address = i % 2 == 0 ? "127.0.0.1" : "::1";
+    clients.push_back(std::make_unique<TestClient>(service->port(), address));
+  }
+  group.settle();
+  EXPECT_LE(service->stats().connections, kUsedMax);
+  thread->call([&] { service.reset(); });
 }
 
 TEST(AddressFence, AllowsItsHostsAndThisHost) {
