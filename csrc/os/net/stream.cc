@@ -97,7 +97,7 @@ void StreamGroup::forget(const Stream* stream) {
 
 Stream::~Stream() {
   ELASTIC_DEBUG_CHECK(group_.turn_ != this && !is_ending_);  // only on_closed() may destroy it
-  group_.budget_.give_back(records_charged_);
+  group_.budget_.give_back(records_charged_ + tls_charged_);
   if (is_processing_requested_) group_.forget(this);
   free_buffers();
 }
@@ -111,9 +111,10 @@ Status Stream::start(DetachedStream connection) {
   }
   watch_ = *std::move(watch);
   tls_ = std::move(connection.tls);
-  if (connection.unread.empty()) return {};
+  const bool has_room = charge_tls();
+  if (has_room && connection.unread.empty()) return {};
   is_held_ = true;
-  if (keep(&Buffers::input, connection.unread)) {
+  if (has_room && keep(&Buffers::input, connection.unread)) {
     request_processing();
     return {};
   }
@@ -127,7 +128,7 @@ DetachedStream Stream::detach(std::string_view unread) {
   watch_.reset();
   connection.fd = std::move(fd_);
   connection.tls = std::move(tls_);
-  group_.budget_.give_back(std::exchange(records_charged_, 0));
+  group_.budget_.give_back(std::exchange(records_charged_, 0) + std::exchange(tls_charged_, 0));
   close();
   return connection;
 }
@@ -135,7 +136,24 @@ DetachedStream Stream::detach(std::string_view unread) {
 void Stream::secure(std::unique_ptr<TlsSession> tls) {
   ELASTIC_CHECK(is_open() && tls_ == nullptr && num_unsent() == 0);
   tls_ = std::move(tls);
+  if (!charge_tls()) return end(End::kMemoryLimit, 0);
   request_processing();  // sends the client's first message
+}
+
+// The memory of the session itself. False: the budget is exhausted.
+bool Stream::charge_tls() {
+  if (tls_ == nullptr) return true;
+  const std::size_t wanted =
+      tls_->is_established() ? TlsSession::kEstablishedBytes : TlsSession::kHandshakeBytes;
+  if (!group_.budget_.exchange(tls_charged_, wanted)) return false;
+  tls_charged_ = wanted;
+  return true;
+}
+
+// Bytes wait for the socket. Before the handshake is complete, written bytes wait for the peer.
+bool Stream::can_send() const {
+  if (tls_ == nullptr) return num_queued() > 0;
+  return !tls_->output().empty() || (tls_->is_established() && num_queued() > 0);
 }
 
 void Stream::on_ready(std::uint32_t events) {
@@ -213,6 +231,7 @@ bool Stream::decrypt(std::string_view* bytes) {
   if (!was_established) {
     send_records();
     if (!tls_->is_established()) return false;
+    charge_tls();  // less than during the handshake
     handler_.on_secured();
   }
   if (!charge_records()) return false;
@@ -244,7 +263,7 @@ void Stream::end_turn() {
   if (!paused() && (is_held_ || (is_draining_ && !is_drained_))) request_processing();
   if (is_processing_requested_) return;  // process_pending() calls this again
   const bool must_read = !paused();
-  const bool must_write = num_unsent() > 0;
+  const bool must_write = can_send();
   if (must_read == is_reading_ && must_write == is_writing_) return;
   is_reading_ = must_read;
   is_writing_ = must_write;

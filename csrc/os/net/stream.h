@@ -213,6 +213,8 @@ class Stream final : public EventLoop::FdHandler {
   std::size_t encrypt_some(std::string_view bytes);
   void send_records();
   bool charge_records();
+  bool charge_tls();
+  bool can_send() const;
   std::size_t send_some(std::string_view bytes);
   bool keep(std::string Buffers::*which, std::string_view bytes);
   void release(std::string Buffers::*which);
@@ -234,6 +236,7 @@ class Stream final : public EventLoop::FdHandler {
   std::unique_ptr<Buffers> buffers_;
   std::unique_ptr<TlsSession> tls_;
   std::size_t records_charged_ = 0;  // the charge to the budget for the session's output
+  std::size_t tls_charged_ = 0;      // the charge for the session itself
   std::unique_ptr<EventLoop::Timer> deadline_;
   EventLoop::Watch watch_;  // declared last: destroyed before the members that its handler uses
 };

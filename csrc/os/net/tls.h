@@ -40,6 +40,10 @@ class TlsSession {
   static Result<std::unique_ptr<TlsSession>> connect(std::string identity, const TlsKey& key);
   // `find_key` is called while received bytes are handled, at most once for a connection.
   static Result<std::unique_ptr<TlsSession>> accept(FindKey find_key);
+  // The approximate memory of a session, with the library's part, for limits.
+  static constexpr std::size_t kHandshakeBytes = 48 << 10;
+  static constexpr std::size_t kEstablishedBytes = 12 << 10;
+
   TlsSession(const TlsSession&) = delete;
   TlsSession& operator=(const TlsSession&) = delete;
   ~TlsSession();

@@ -26,6 +26,7 @@
 #include "os/net/stream.h"
 #include "os/net/tls_identity.h"
 #include "support/eventually.h"
+#include "support/loop_group.h"
 
 namespace elastic::os {
 namespace {
@@ -168,6 +169,57 @@ TEST_F(TlsStreamTest, HandshakeEndsAtTheDeadline) {
   in_loop(
       [&] { client->stream.set_deadline(thread_->loop().now() + std::chrono::milliseconds(20)); });
   EXPECT_EQ(wait_for_end(client), Stream::End::kDeadline);
+}
+
+// Written bytes cannot be sent before the handshake is complete, although the socket has room.
+TEST(TlsStream, WaitsForAPeerThatDoesNotAnswerWithoutTurningTheLoop) {
+  if (!check_tls().ok()) GTEST_SKIP() << check_tls().message();
+  support::LoopGroup group;
+  auto thread = *LoopThread::start("test-tls", &group);
+  MemoryBudget budget(1 << 20);
+  StreamGroup streams(&thread->loop(), &budget, {});
+  int fds[2];
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds), 0);
+  const UniqueFd silent(fds[1]);
+  End client(&streams, false);
+  ASSERT_TRUE(client.stream.start({.fd = UniqueFd(fds[0])}).ok());
+  client.stream.secure(client_end());
+  client.stream.write("greeting");
+  int turns = 0;
+  while (thread->loop().turn() && turns < 1000) ++turns;
+  EXPECT_LT(turns, 10);
+  EXPECT_GT(client.stream.num_unsent(), 0U);
+}
+
+TEST_F(TlsStreamTest, ChargesTheMemoryOfASession) {
+  UniqueFd a, b;
+  pair(&a, &b);
+  End* const server = add(std::move(b), server_end(), true);
+  in_loop([&] { EXPECT_GE(budget_.used(), TlsSession::kHandshakeBytes); });
+  EXPECT_EQ(exchange(add(std::move(a), client_end()), "one", 3), "one");
+  in_loop([&] {
+    EXPECT_GE(budget_.used(), 2 * TlsSession::kEstablishedBytes);
+    EXPECT_LT(budget_.used(), 2 * TlsSession::kHandshakeBytes);
+    EXPECT_TRUE(server->is_secured);
+    ends_.clear();
+    EXPECT_EQ(budget_.used(), 0U);
+  });
+}
+
+TEST(TlsStream, EndsIfTheBudgetHasNoRoomForASession) {
+  if (!check_tls().ok()) GTEST_SKIP() << check_tls().message();
+  support::LoopGroup group;
+  auto thread = *LoopThread::start("test-tls", &group);
+  MemoryBudget budget(TlsSession::kHandshakeBytes - 1);
+  StreamGroup streams(&thread->loop(), &budget, {});
+  int fds[2];
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds), 0);
+  const UniqueFd other(fds[1]);
+  End client(&streams, false);
+  ASSERT_TRUE(client.stream.start({.fd = UniqueFd(fds[0])}).ok());
+  client.stream.secure(client_end());
+  EXPECT_EQ(client.ended.get_future().get(), Stream::End::kMemoryLimit);
+  group.settle();
 }
 
 TEST_F(TlsStreamTest, ContinuesOnAnotherOwnerAfterTheHandshake) {
