@@ -1,11 +1,9 @@
 #include "os/file/console_writer.h"
 
-#include <linux/magic.h>
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
-#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -29,11 +27,13 @@
 // writable for poll() may have less space, and then the write blocks; so the thread shares the
 // queue and can be abandoned.
 //
-// While nothing is queued, a short piece is written without the thread where that does not block:
-// each change of threads delays a line on a busy machine, and costs more than the write. A pipe
-// accepts RWF_NOWAIT since Linux 6.4. A file is written at once if its file system is on a disk of
-// this host: others may not respond for minutes when a server is lost, so they are left to the
-// thread. The thread also finds out what a descriptor is, because fstat() may wait for a server.
+// While nothing is queued, a short piece for a pipe is written without the thread: each change of
+// threads delays a line on a busy machine, and costs more than the write. A pipe accepts RWF_NOWAIT
+// since Linux 6.4. A file is left to the thread on every file system: a server may not respond, and
+// a local disk may be frozen for a snapshot, be throttled or full, and RWF_NOWAIT does not help
+// (Linux waits for a frozen file system before it looks at the flag). Instead the thread collects
+// the lines of some milliseconds, so that most lines cost no change of threads and no write. It
+// also finds out what a descriptor is, because fstat() may wait for a server.
 //
 // The thread reports what it has written only while the owner waits for it: the owner's loop need
 // not wake for each line.
@@ -44,21 +44,10 @@ namespace {
 constexpr std::size_t kWriteBytesMax = PIPE_BUF;
 // Lines for one descriptor are collected into pieces of at most this size.
 constexpr std::size_t kPieceBytesMax = 64 * 1024;
+// After a write to a file, lines are collected for so long.
+constexpr Duration kCollectTime = std::chrono::milliseconds(10);
 constexpr Duration kJoinTimeout = std::chrono::seconds(1);
 constexpr Duration kStallTimeout = std::chrono::seconds(10);
-
-bool is_on_local_disk(int fd) {
-  struct statfs info {};
-  if (::fstatfs(fd, &info) != 0) return false;
-  switch (info.f_type) {
-    case EXT4_SUPER_MAGIC:
-    case XFS_SUPER_MAGIC:
-    case BTRFS_SUPER_MAGIC:
-    case OVERLAYFS_SUPER_MAGIC:
-    case TMPFS_MAGIC: return true;
-    default: return false;
-  }
-}
 
 }  // namespace
 
@@ -77,7 +66,10 @@ class ConsoleWriter::Queue {
   void clear_progress() { progress_.clear(); }
   // True: progress_fd() becomes readable after each write, and now.
   void report_progress(bool is_wanted) {
-    if (!reports_progress_.exchange(is_wanted) && is_wanted) progress_.notify();
+    if (reports_progress_.exchange(is_wanted) || !is_wanted) return;
+    progress_.notify();
+    { const std::lock_guard lock(mutex_); }  // the thread waits, or sees the flag
+    has_work_.notify_one();
   }
   std::size_t pending_bytes() const { return pending_bytes_; }
   // Whether all of it was written at once.
@@ -95,7 +87,7 @@ class ConsoleWriter::Queue {
   void run();
 
  private:
-  enum class Kind : std::uint8_t { kUnknown, kPipe, kLocalFile, kFile, kOther };
+  enum class Kind : std::uint8_t { kUnknown, kPipe, kFile, kOther };
   struct Target {
     explicit Target(int number) : fd(number) {}
     const int fd;
@@ -113,6 +105,7 @@ class ConsoleWriter::Queue {
   void add(Target* target, std::string_view lines);
   bool take(Piece* piece);
   bool write_out(const Piece& piece);
+  void collect();
   bool wait_writable(int fd);
 
   Notifier stop_;                  // ends the thread's wait for space
@@ -122,8 +115,9 @@ class ConsoleWriter::Queue {
   std::atomic<std::size_t> pending_bytes_{0};
   std::atomic<bool> is_stopping_{false};
   std::mutex mutex_;
-  std::condition_variable has_work_;  // something is queued, or stop
+  std::condition_variable has_work_;  // something is queued, progress is wanted, or stop
   std::deque<Piece> pieces_;          // guarded by mutex_
+  bool awaits_work_ = false;          // guarded by mutex_: the thread waits for a piece
 };
 
 Result<std::unique_ptr<ConsoleWriter>> ConsoleWriter::start(EventLoop* loop,
@@ -210,49 +204,57 @@ bool ConsoleWriter::Queue::push(int fd, std::string_view lines) {
 
 // How many bytes were written without blocking.
 std::size_t ConsoleWriter::Queue::write_now(const Target& target, std::string_view bytes) const {
-  const Kind kind = target.kind;
-  const bool can = kind == Kind::kPipe || kind == Kind::kLocalFile;
+  const bool can = target.kind == Kind::kPipe;
   if (!can || pending_bytes() > 0 || bytes.size() > kWriteBytesMax) return 0;
   const iovec piece{const_cast<char*>(bytes.data()), bytes.size()};
-  const ssize_t put = ::pwritev2(target.fd, &piece, 1, -1, kind == Kind::kPipe ? RWF_NOWAIT : 0);
+  const ssize_t put = ::pwritev2(target.fd, &piece, 1, -1, RWF_NOWAIT);
   return put < 0 ? 0 : static_cast<std::size_t>(put);
 }
 
 void ConsoleWriter::Queue::add(Target* target, std::string_view lines) {
   pending_bytes_ += lines.size();
-  bool was_empty = false;
+  bool is_awaited = false;
   {
     const std::lock_guard lock(mutex_);
-    was_empty = pieces_.empty();
-    if (was_empty || pieces_.back().target != target ||
+    is_awaited = std::exchange(awaits_work_, false);
+    if (pieces_.empty() || pieces_.back().target != target ||
         pieces_.back().bytes.size() + lines.size() > kPieceBytesMax) {
       pieces_.push_back({target, std::string(lines)});
     } else {
       pieces_.back().bytes += lines;
     }
   }
-  if (was_empty) has_work_.notify_one();
+  if (is_awaited) has_work_.notify_one();
 }
 
 void ConsoleWriter::Queue::run() {
   Piece piece;
   while (take(&piece)) {
     if (!write_out(piece)) return;
+    if (piece.target->kind == Kind::kFile) collect();
   }
+}
+
+// Lets lines for a file accumulate, unless the owner waits for them.
+void ConsoleWriter::Queue::collect() {
+  std::unique_lock lock(mutex_);
+  if (!pieces_.empty()) return;
+  has_work_.wait_for(lock, kCollectTime, [this] { return is_stopping_ || reports_progress_; });
 }
 
 ConsoleWriter::Queue::Kind ConsoleWriter::Queue::kind_of(int fd) {
   struct stat info {};
   if (::fstat(fd, &info) != 0) return Kind::kOther;
   if (S_ISFIFO(info.st_mode)) return Kind::kPipe;
-  if (!S_ISREG(info.st_mode)) return Kind::kOther;
-  return is_on_local_disk(fd) ? Kind::kLocalFile : Kind::kFile;
+  return S_ISREG(info.st_mode) ? Kind::kFile : Kind::kOther;
 }
 
 // Waits for a piece; false when the writer is being stopped.
 bool ConsoleWriter::Queue::take(Piece* piece) {
   std::unique_lock lock(mutex_);
+  awaits_work_ = pieces_.empty();
   has_work_.wait(lock, [this] { return is_stopping_ || !pieces_.empty(); });
+  awaits_work_ = false;
   if (is_stopping_) return false;
   *piece = std::move(pieces_.front());
   pieces_.pop_front();
@@ -264,7 +266,7 @@ bool ConsoleWriter::Queue::write_out(const Piece& piece) {
   const int fd = piece.target->fd;
   if (piece.target->kind == Kind::kUnknown) piece.target->kind = kind_of(fd);
   const Kind kind = piece.target->kind;
-  const bool is_file = kind == Kind::kFile || kind == Kind::kLocalFile;
+  const bool is_file = kind == Kind::kFile;
   std::string_view left = piece.bytes;
   while (!left.empty()) {
     if (is_file ? is_stopping_.load() : !wait_writable(fd)) return false;

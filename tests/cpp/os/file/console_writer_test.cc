@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <fstream>
 #include <future>
 #include <memory>
 #include <string>
@@ -110,6 +111,43 @@ TEST_F(ConsoleWriterTest, WritesToAFileAtItsOffset) {
   const ssize_t got = ::pread(file.get(), bytes, sizeof bytes, 0);
   ASSERT_GT(got, 0);
   EXPECT_EQ(std::string(bytes, static_cast<std::size_t>(got)), "one\nother\ntwo\nother\n");
+}
+
+// A frozen or full disk blocks a write, however local it is.
+TEST_F(ConsoleWriterTest, LeavesEveryWriteToAFileToItsThread) {
+  // Write calls of the calling thread.
+  const auto num_writes = [] {
+    std::ifstream counters("/proc/thread-self/io");
+    std::string name;
+    long value = -1;
+    while (counters >> name >> value && name != "syscw:") {
+    }
+    return name == "syscw:" ? value : -1;
+  };
+  if (num_writes() < 0) GTEST_SKIP() << "this kernel does not count the writes of a thread";
+  const UniqueFd file(::open(testing::TempDir().c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
+  ASSERT_TRUE(file.valid());
+  push(file, "first\n");  // the thread finds out that it is a file
+  wait_until_written();
+  long before = 0;
+  long after = 0;
+  std::string lines = "first\n";
+  for (int i = 0; i < 100; ++i) {
+    thread_->call([&] {
+      before = num_writes();
+      writer_->push(file.get(), std::to_string(i) + "\n");
+      after = num_writes();
+    });
+    EXPECT_EQ(after, before);
+    lines += std::to_string(i) + "\n";
+    if (i % 10 == 0) wait_until_written();
+  }
+  wait_until_written();
+  std::string found(lines.size() + 1, '\0');
+  const ssize_t got = ::pread(file.get(), found.data(), found.size(), 0);
+  ASSERT_GE(got, 0);
+  found.resize(static_cast<std::size_t>(got));
+  EXPECT_EQ(found, lines);
 }
 
 TEST_F(ConsoleWriterTest, ReportsSpaceAfterTooMuchWasPending) {
