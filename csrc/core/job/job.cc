@@ -49,6 +49,11 @@ void RoundGate::turn_on_restored(const RendezvousMachine& machine) {
   has_result_ = machine.phase() == RendezvousPhase::kClosed;
 }
 
+void RoundGate::change_keeper() {
+  open_.reset();
+  is_dirty_ = true;
+}
+
 void RoundGate::set_voter_address(const NodeId& node, std::string address) {
   if (address.empty()) {
     voter_addresses_.erase(node);

@@ -82,7 +82,8 @@ struct Proposal {
 // owner passes each proposal to the succession machine (Propose), and its InForce back here. The
 // state is encoded only when a proposal is taken, however many steps it covers.
 //
-// A gate that is off passes everything: a job with one voter behaves as without a register.
+// The keeper is the succession machine, or the coordinator's state file. A gate that is off passes
+// everything: a job with one voter and without a file behaves as without a register.
 class RoundGate {
  public:
   explicit RoundGate(std::string job_id) : job_id_(std::move(job_id)) {}
@@ -93,6 +94,8 @@ class RoundGate {
   // The machine was restored from a record in force of this coordinator's term (Elected).
   void turn_on_restored(const RendezvousMachine& machine);
   bool is_on() const { return is_on_; }
+  // Another keeper has the record from now on: what is not in force is proposed to it.
+  void change_keeper();
 
   // The lineages that the job's one replaces, for each further record.
   void set_replaces(std::vector<succession::Replaced> replaces) { replaces_ = std::move(replaces); }

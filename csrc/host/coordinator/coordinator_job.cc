@@ -89,6 +89,8 @@ Status CoordinatorJob::load(const core::StoredJob& stored) {
   if (Status fault = job->restore(stored.state, now); !fault.ok()) return fault;
   for (const core::StoredSecret& one : stored.secrets) credentials_[one.node].secret = one.secret;
   job_ = std::move(job);
+  job_->gate().turn_on_restored(*rendezvous());
+  is_in_file_ = true;
   feed_timings();
   logged_round_ = rendezvous()->record().round;
   is_result_logged_ = is_over();
@@ -178,6 +180,8 @@ Status CoordinatorJob::enter(SessionPeer* peer, Entry& entry) {
     job_ = std::make_unique<core::Job>(id_, entry.settings, now, hold);
     feed_timings();
     if (is_kept_) turn_on_gate();
+    is_in_file_ = context_.store != nullptr;
+    if (is_in_file_) job_->gate().turn_on(*rendezvous());
   }
   if (must_wait_for_resumes(entry)) return {};
   note_voter(*peer, entry.node);
@@ -501,7 +505,7 @@ void CoordinatorJob::publish_changes() {
     context_.ended.add(id_, std::make_shared<const JobResult>(*ended.result()), ended.lost_nodes(),
                        context_.loop->now());
   }
-  job_.reset();
+  end_job();
   feed_ = nullptr;  // its lineage has ended with it
   timer_.disarm();
   counts_ = {};

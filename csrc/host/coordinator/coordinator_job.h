@@ -49,6 +49,9 @@ struct CoordinatorContext {
   // What waits at this coordinator for other jobs, as RendezvousMachine::set_neighbours() takes it.
   std::function<std::string(const class CoordinatorJob&)> describe_neighbours;
   std::function<void(class CoordinatorJob*)> on_changed;  // once until settle()
+  // Writes the state file, and then calls `written` on the loop; unless the job leaves the file
+  // meanwhile. Empty: no file is kept.
+  std::function<void(const std::string& job, std::function<void()> written)> store;
   core::EndedJobs ended;
   // The job runs at the successor now; nullopt: no member has taken it over. May end the job.
   std::function<void(class CoordinatorJob*, const std::optional<succession::StopCoordinator>&)>
@@ -77,7 +80,8 @@ class CoordinatorJob {
 
   // Continues the job of a coordinator that was lost or has handed it over.
   Status succeed(const succession::StartCoordinator& start, const NodeId& self);
-  // Several nodes can keep the record: from now on a round is sent when it is in force.
+  // Several nodes, or a store, can keep the record: from now on a round is sent when it is in force
+  // there.
   void turn_on_gate();
   // The proposal is in force: what was held back is sent.
   void in_force(std::uint64_t number);
@@ -107,8 +111,8 @@ class CoordinatorJob {
     feed_(succession::Resign{});
   }
   bool has_succession() const { return feed_ != nullptr; }
-  // Voters keep the record: a state file gives no authority over the job.
-  bool is_gated() const { return job_ != nullptr && job_->gate().is_on(); }
+  // Voters or a store keep the record: a state file gives no authority over the job.
+  bool is_gated() const { return job_ != nullptr && job_->gate().is_on() && !is_in_file_; }
   bool can_be_handed_over() const { return has_succession() && is_gated() && !is_over(); }
   std::uint64_t term() const { return term_; }
 
@@ -158,6 +162,7 @@ class CoordinatorJob {
   void end_wait_for_resumes();
   void begin_anew(const JobSettings& settings);
   void leave_job();
+  void end_job();
   void admit_early_joins();
   Status on(SessionPeer* peer, session::ClientHello& hello);
   Status on(SessionPeer* peer, session::Heartbeat& beat);
@@ -260,6 +265,8 @@ class CoordinatorJob {
 
   SuccessionFeed feed_;
   bool is_kept_ = false;  // a store keeps the record, from the job's first node on
+  std::shared_ptr<bool> written_ = std::make_shared<bool>(true);  // of job_
+  bool is_in_file_ = false;  // the state file keeps it, until voters do
   // In a job that is continued from a store, joins wait until one of its nodes has resumed.
   // Their job is the next one if none does in time.
   bool awaits_resumes_ = false;

@@ -116,15 +116,26 @@ void CoordinatorJob::turn_on_gate() {
   // With room for the addresses of the nodes' voter ports, and for further nodes.
   const std::size_t size = rendezvous()->encode().size();
   const std::string fault = check_record(size + size / 4);
-  if (!fault.empty()) return log(fault + "; it has one voter now");
-  job_->gate().turn_on(*rendezvous());
-  propose_later();
+  if (!fault.empty()) {
+    log(fault + "; it has one voter now");
+  } else {
+    is_in_file_ = false;
+  }
+  if (job_->gate().is_on()) job_->gate().change_keeper();  // the file was
+  if (fault.empty()) job_->gate().turn_on(*rendezvous());
+  if (job_->gate().is_on()) propose_later();
 }
 
 void CoordinatorJob::propose() {
-  if (!feed_ || job_ == nullptr) return;
+  if (job_ == nullptr || (!feed_ && !is_in_file_)) return;
   if (!unrecorded_.empty()) return close_unrecorded(std::exchange(unrecorded_, {}));
   if (auto proposal = job_->take_proposal()) {
+    if (is_in_file_) {
+      const std::weak_ptr<bool> is_it = written_;
+      return context_.store(id_, [this, is_it, number = proposal->number] {
+        if (is_it.lock() != nullptr) in_force(number);
+      });
+    }
     const std::string fault = check_record(proposal->content.bytes.size());
     if (!fault.empty()) return close_unrecorded(fault);
     feed_(
@@ -136,7 +147,7 @@ void CoordinatorJob::propose() {
 // is in the same proposal.
 void CoordinatorJob::propose_later() {
   const bool is_due = job_->gate().has_proposal() || !unrecorded_.empty();
-  if (feed_ && is_due && !proposal_timer_.armed()) {
+  if ((feed_ || is_in_file_) && is_due && !proposal_timer_.armed()) {
     proposal_timer_.arm(context_.loop->now() + Duration(1));
   }
 }
@@ -240,7 +251,12 @@ void CoordinatorJob::stop(const succession::StopCoordinator& stop) {
 
 void CoordinatorJob::leave_job() {
   resumes_timer_.disarm();
+  end_job();
+}
+
+void CoordinatorJob::end_job() {
   job_.reset();
+  written_ = std::make_shared<bool>(true);
 }
 
 void CoordinatorJob::reject(const Status& why) {

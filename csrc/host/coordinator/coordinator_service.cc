@@ -197,6 +197,9 @@ std::size_t CoordinatorService::bytes_held() const {
 Status CoordinatorService::load() {
   const std::string& path = options_.state_file;
   if (path.empty()) return {};
+  context_.store = [this](const std::string& job, std::function<void()> written) {
+    store_proposal(job, std::move(written));
+  };
   auto bytes = os::read_file(path, kStateBytesMax);
   if (!bytes.ok()) return state_file_error(bytes.status(), path);
   if (*bytes) {
@@ -219,7 +222,8 @@ Status CoordinatorService::load() {
   auto file = StateFile::open(
       path, [this, loop = &loop_, alive = std::weak_ptr<bool>(alive_)](const Status& error) {
         loop->post([this, alive, error] {
-          if (alive.lock() && options_.log) options_.log(error.message());
+          if (!alive.lock() || !options_.log) return;
+          options_.log(std::string(error.message()) + ": no round begins until it can be written");
         });
       });
   if (!file.ok()) return file.status();
@@ -505,6 +509,18 @@ void CoordinatorService::store_state() {
   if (state == stored_) return;
   stored_ = state;
   state_file_->put(std::move(state));
+}
+
+// What a job proposes while it leaves the file is proposed again to its voters.
+void CoordinatorService::store_proposal(const std::string& job, std::function<void()> written) {
+  if (leaving_file_.contains(job)) return;
+  stored_ = encode();
+  state_file_->put(stored_, [this, job, written = std::move(written), loop = &loop_,
+                             alive = std::weak_ptr<bool>(alive_)] {
+    loop->post([this, job, written, alive] {
+      if (alive.lock() != nullptr && !leaving_file_.contains(job)) written();
+    });
+  });
 }
 
 }  // namespace elastic::host

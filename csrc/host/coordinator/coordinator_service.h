@@ -164,6 +164,7 @@ class CoordinatorService {
   void remove(SessionPeer* peer);
   std::string encode() const;
   void store_state();
+  void store_proposal(const std::string& job, std::function<void()> written);
   bool all_jobs_are_over() const;
   std::size_t bytes_held() const;
   void finish_drain();

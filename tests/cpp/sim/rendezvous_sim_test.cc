@@ -122,7 +122,7 @@ class World : public SimAgentWorld {
     endpoint_->add(coordinator_.get());
     if (!has_equal_timings_) coordinator_->enable_timings();
     if (mode_ == SimMode::kStored) {
-      coordinator_->store_state_after(dice_.between(Duration(1ms), Duration(1s)));
+      coordinator_->store_state_after(dice_.between(Duration(1ms), Duration(200ms)));
     }
   }
 

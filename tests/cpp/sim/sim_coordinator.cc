@@ -1,6 +1,7 @@
 #include "sim/sim_coordinator.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "core/rendezvous/rendezvous_events.h"
 #include "core/session/coordinator_loss.h"
@@ -38,6 +39,8 @@ void SimCoordinator::crash(bool is_host_dead) {
   note(is_host_dead ? "the coordinator's host dies" : "coordinator ends");
   is_up_ = false;
   is_storing_ = false;
+  held_.clear();
+  leaving_.clear();
   end(is_host_dead);
 }
 
@@ -66,6 +69,7 @@ Duration SimCoordinator::start_hold() const {
 }
 
 void SimCoordinator::serve(const NodeId& id, const core::RendezvousEvent& event) {
+  if (is_stored() && std::holds_alternative<rdzv::Leave>(event)) leaving_.insert(id);
   SimService::serve(id, event);
   const bool is_start =
       std::holds_alternative<rdzv::Join>(event) || std::holds_alternative<rdzv::Resume>(event);
@@ -100,7 +104,11 @@ void SimCoordinator::step(const core::JobEvent& event) {
   if (!was_closed && rendezvous().phase() == RendezvousPhase::kClosed) {
     note("job is closed: " + rendezvous().result()->message);
   }
-  carry_out(actions);
+  if (is_stored()) {
+    held_.insert(held_.end(), actions.begin(), actions.end());
+  } else {
+    carry_out(actions);
+  }
   store_later();
   // After Tick no deadline may still be due.
   const auto next = job_->next_deadline();
@@ -119,7 +127,37 @@ void SimCoordinator::store_later() {
     is_storing_ = false;
     stored_ = rendezvous().encode();
     stored_settings_ = rendezvous().settings();
+    carry_out(std::exchange(held_, {}));
+    acknowledge_leaves();
   });
+}
+
+bool SimCoordinator::may_acknowledge(const NodeId& id, Session* session, Instant sent) {
+  if (!leaving_.contains(id)) return true;
+  session->unanswered = sent;
+  return false;
+}
+
+void SimCoordinator::acknowledge_leaves() {
+  for (const NodeId& node : std::exchange(leaving_, {})) {
+    const auto session = sessions_.find(node);
+    if (session == sessions_.end() || !session->second.unanswered) continue;
+    const Instant sent = *std::exchange(session->second.unanswered, std::nullopt);
+    session->second.link->send(Side::kServer, reply_to_heartbeat(sent));
+  }
+}
+
+// Only a coordinator that has lost its state may give a number to another round.
+bool SimCoordinator::send(const core::RendezvousAction& action) {
+  const auto* round = std::get_if<rdzv::Round>(&action);
+  if (round != nullptr && is_stored()) {
+    const RoundRecord& record = *round->record;
+    const auto [found, is_new] = sent_.try_emplace({record.generation, record.round}, record);
+    if (!is_new && found->second != record) {
+      fault_ = "I5: two rounds have the number " + std::to_string(record.round);
+    }
+  }
+  return SimService::send(action);
 }
 
 }  // namespace elastic::test

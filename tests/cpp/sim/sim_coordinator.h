@@ -4,7 +4,9 @@
 // state, or with a state that it stored some time before, and it can stall.
 
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -22,7 +24,8 @@ class SimCoordinator : public SimService {
   void start();
   // Ends in order: connected nodes receive the reason first.
   void leave(const std::string& reason);
-  // The state is stored this long after it has changed. Drawn again at each start, up to twice it.
+  // The state is stored this long after it has changed, and what has changed it is sent then. Drawn
+  // again at each start, up to twice it.
   void store_state_after(Duration delay) { store_delay_ = delay; }
   // The timings differ between nodes: those of the job are sent to each. A run in which all nodes
   // have the same keeps the messages, and so the order of events, that its regression seed needs.
@@ -57,6 +60,10 @@ class SimCoordinator : public SimService {
   void session_lost(const NodeId& id, const SimLink& link) override;
   Duration start_hold() const override;
   void step(const core::JobEvent& event) override;
+  bool send(const core::RendezvousAction& action) override;
+  bool may_acknowledge(const NodeId& id, Session* session, Instant sent) override;
+  void acknowledge_leaves();
+  bool is_stored() const { return store_delay_ > Duration::zero(); }
   void send_timings(const NodeId& id);
   void store_later();
   void note(const std::string& what) { world_->trace("-  " + what); }
@@ -74,6 +81,9 @@ class SimCoordinator : public SimService {
   JobSettings stored_settings_;
   bool is_storing_ = false;
   std::string fault_;
+  std::vector<core::JobAction> held_;  // until the state is stored
+  std::set<NodeId> leaving_;
+  std::map<std::pair<std::uint32_t, std::uint64_t>, RoundRecord> sent_;  // by generation and round
 };
 
 // The process that serves one endpoint: the coordinators of its jobs start, stall and end together.

@@ -296,7 +296,9 @@ class CoordinatorStateTest : public CoordinatorFaultsTest {
     ASSERT_TRUE(made.ok());
     folder.emplace(*std::move(made));
     options.state_file = folder->path() + "/state";
+    TestClient::waits_for_threads = true;
   }
+  void TearDown() override { TestClient::waits_for_threads = false; }
   std::string error_of_start() {
     const auto started = TurnedCoordinator::start(options);
     EXPECT_FALSE(started.ok());
@@ -315,6 +317,21 @@ TEST_F(CoordinatorStateTest, KeepsItsStateWhileItsStoreDrains) {
   user.validate();
   EXPECT_TRUE(user.ping());
   coordinator->close(seconds(60));
+  start(options);
+  EXPECT_THAT(coordinator->describe(), HasSubstr("round 0"));
+}
+
+// Otherwise a coordinator that is started again could give its number to another round.
+TEST_F(CoordinatorStateTest, ARoundIsSentWhenItIsInTheFile) {
+  start(options);
+  const std::filesystem::path away = folder->path() + ".away";
+  std::filesystem::rename(folder->path(), away);
+  const auto node = connect(1);
+  node->join(nnodes(1, 1));
+  EXPECT_FALSE(node->receives<rdzv::Round>());
+  std::filesystem::rename(away, folder->path());
+  EXPECT_EQ(node->expect<rdzv::Round>().record->round, 1u);
+  coordinator->close();
   start(options);
   EXPECT_THAT(coordinator->describe(), HasSubstr("round 0"));
 }
