@@ -17,13 +17,11 @@ from pathlib import Path
 from typing import Any
 
 PAGE = Path(__file__).resolve().parents[1] / "docs/python-api.md"
-MODULES = (
-    "elastic",
-    "elastic.launcher",
-    "elastic.agent.server",
+MODULES = ("elastic", "elastic.launcher", "elastic.agent.server", "elastic.rendezvous")
+# torch documents these; here each name has its first sentence.
+AS_IN_TORCH = (
     "elastic.multiprocessing",
     "elastic.multiprocessing.errors",
-    "elastic.rendezvous",
     "elastic.events",
     "elastic.metrics",
     "elastic.timer",
@@ -105,15 +103,31 @@ def section(name: str, thing: Any) -> Iterator[str]:
 
 
 def page() -> str:
-    parts = [HEAD.rstrip()]
+    parts, seen = [HEAD.rstrip()], set()
     for module_name in MODULES:
         module = importlib.import_module(module_name)
         parts.append(f"## {module_name}")
         if text := inspect.getdoc(module):
             parts.append(quoted(text))
-        for name in sorted(set(module.__all__) - {"__version__"}, key=str.lower):
+        for name in sorted(set(module.__all__) - {"__version__"} - seen, key=str.lower):
             parts += section(name, getattr(module, name))
+            seen.add(name)
+    parts.append("## Modules as in torch\n\nNames and arguments are those of torch elastic.")
+    for module_name in AS_IN_TORCH:
+        module = importlib.import_module(module_name)
+        names = sorted(set(module.__all__) - {"__version__"} - seen, key=str.lower)
+        rows = [f"* `{name}`{summary(getattr(module, name))}" for name in names]
+        parts += [f"### {module_name}", "\n".join(rows)]
     return "\n\n".join(parts) + "\n"
+
+
+def summary(thing: Any) -> str:
+    """The first sentence of a name's docstring."""
+    if not callable(thing) or (isinstance(thing, type) and not vars(thing).get("__doc__")):
+        return ""
+    _, text = documentation(thing)
+    first = re.split(r"(?<=\.)\s", " ".join(text.split("\n\n")[0].split()))[0]
+    return f": {first}" if first and not first.startswith(f"{thing.__name__}(") else ""
 
 
 def main() -> int:
