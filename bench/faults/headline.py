@@ -18,7 +18,7 @@ SCENES = {
     "worker-hangs": "a process hangs",
 }
 TITLES = {"ft_launcher": "NVRx ft_launcher"}
-WIDTH, LEFT, RIGHT, ROW, GAP, RADIUS = 860, 175, 210, 17, 14, 4
+WIDTH, LEFT, RIGHT, ROW, GAP, RADIUS = 860, 175, 232, 17, 14, 4
 STEP_S = 10.0  # between two lines of the axis
 LINE_CHARACTERS = 135
 

@@ -55,7 +55,10 @@ def svg(results: Sequence[Result], launchers: Sequence[str], source: str) -> str
         label = f"{10**power} s" if power >= 0 else f"{10 ** (power + 3)} ms"
         grid.append(f'<line x1="{at:.1f}" x2="{at:.1f}" y1="28" y2="{y:.0f}" class="grid"/>')
         grid.append(text_at(at, 22, label, "tick"))
-    legend = "after the fault: until it is noticed, workers stopped, new ones run, first step"
+    legend = (
+        "medians after the fault: until it is noticed, workers stopped, new ones run, first step; "
+        "rings: the first step of each run"
+    )
     return "\n".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {y + 40:.0f}" '
@@ -87,6 +90,12 @@ def _row(launcher: str, runs: Sequence[Mapping[str, Any]], y: float) -> list[str
             f'fill="{color}" fill-opacity="{opacity}"/>'
         )
         begin = end
+    times = [run["first_step"] for run in runs if run["first_step"] is not None]
+    parts += [
+        f'<circle cx="{_SCALE.x(at):.1f}" cy="{y + 0.5:.1f}" r="2.5" class="run" stroke="{color}"/>'
+        for at in times
+    ]
+    end = max([end, *times])
     verdict = outcome(runs).strip("*")
     kind = "good" if verdict == "ok" else "none" if verdict == NOT_APPLICABLE else "bad"
     text = verdict
@@ -100,6 +109,7 @@ _STYLE = (
     "text{font:11px system-ui,sans-serif;fill:#24292f}.title{font-weight:600}"
     ".name{text-anchor:end;fill:#57606a}.tick{text-anchor:middle;fill:#57606a}"
     ".source{font-size:10px;fill:#57606a}.bad{fill:#cf222e;font-weight:600}.none{fill:#57606a}"
-    ".grid{stroke:#d0d7de}@media(prefers-color-scheme:dark){text{fill:#e6edf3}"
+    ".grid{stroke:#d0d7de}.run{fill:none;stroke-width:1.5}"
+    "@media(prefers-color-scheme:dark){text{fill:#e6edf3}"
     ".tick,.source,.name,.none{fill:#8b949e}.bad{fill:#ff7b72}.grid{stroke:#30363d}}"
 )
