@@ -6,6 +6,7 @@ The names are those of ``torch.distributed.elastic``.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Any
@@ -225,11 +226,18 @@ def check(spec: WorkerSpec, shutdown_timeout: float) -> None:
         raise ConfigError("master_addr and local_addr name different addresses of the only node")
 
 
-def command(spec: WorkerSpec, calls: FunctionCalls | None, local_rank: int) -> list[str]:
-    """What a worker executes."""
-    if calls is not None:
-        return calls.argv(local_rank)
-    return [substitute(str(word), local_rank) for word in (spec.what(), *spec.args)]
+def commands(spec: WorkerSpec, calls: FunctionCalls | None) -> list[list[str]]:
+    """What the workers execute, by local rank."""
+    words = (spec.what(), *spec.args)
+    found = [
+        [substitute(str(word), rank) for word in words] if calls is None else calls.argv(rank)
+        for rank in range(spec.local_world_size)
+    ]
+    if "pydevd" not in sys.modules:
+        return found
+    from elastic._host import debugger
+
+    return debugger.commands(found)
 
 
 def templates(
@@ -245,13 +253,13 @@ def templates(
     shared = {} if alone or not spec.master_addr else {"MASTER_ADDR": spec.master_addr}
     return [
         _C.WorkerTemplate(
-            command(spec, calls, rank),
+            words,
             env=shared | (virtual_device(rank, environment) if spec.virtual_local_rank else {}),
             stdout_target=targets[logs.target(rank, Std.OUT)],
             stderr_target=targets[logs.target(rank, Std.ERR)],
             cpus=list(cpus[rank]),
         )
-        for rank in range(spec.local_world_size)
+        for rank, words in enumerate(commands(spec, calls))
     ]
 
 

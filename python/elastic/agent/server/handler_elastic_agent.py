@@ -23,7 +23,7 @@ from elastic.agent.server.api import (
     WorkerSpec,
     WorkerState,
     check,
-    command,
+    commands,
     cpu_binding,
     function_calls,
     virtual_device,
@@ -248,18 +248,18 @@ class HandlerElasticAgent(SimpleElasticAgent):
         log = next(filter(None, (*dest.stdouts.values(), *dest.stderrs.values())), "")
         log_dir = os.path.dirname(os.path.dirname(log))
         self._records.round_starting(self._restart_count(), log_dir)
-        commands = [
+        started = [
             _C.WorkerCommand(
-                command(spec, self._calls, rank),
+                words,
                 env={**self._environment, **envs[rank]},
                 stdout_path=dest.stdouts.get(rank, ""),
                 stderr_path=dest.stderrs.get(rank, ""),
                 cpus=list(self._cpus[rank]),
             )
-            for rank in range(spec.local_world_size)
+            for rank, words in enumerate(commands(spec, self._calls))
         ]
         with self._starting():
-            self._group.start(commands)
+            self._group.start(started)
             self._is_running = True
             self._pcontext = GuardedContext(self, dest)
         with log_files():

@@ -153,6 +153,9 @@ class NativeElasticAgent:
         elif spec.master_addr:
             settings["reach_timeout"] = 0.0  # the workers connect elsewhere
         logs = log_options(logs_specs)
+        if warm_template and _has_debugger():
+            logger.warning("--warm is off: the debugger of this process cannot follow forks of it")
+            warm_template = ()
         self._calls = function_calls(spec)
         if self._calls is not None:
             weakref.finalize(self, self._calls.close)
@@ -554,6 +557,14 @@ def _native_options(handler: object) -> _C.RendezvousOptions:
             "use HandlerElasticAgent"
         )
     return handler.native_options
+
+
+def _has_debugger() -> bool:
+    if "pydevd" not in sys.modules:
+        return False
+    from elastic._host import debugger
+
+    return debugger.follows_children()
 
 
 def _choice(setting: str, name: str) -> Any:
