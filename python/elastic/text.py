@@ -121,13 +121,30 @@ def check_host(host: str, origin: str) -> None:
         problem = "expected the name or the address of a host, not only a number"
     elif any(letter.isspace() or letter in "()<>|&;,'\"\\@?*#=" for letter in host):
         problem = "expected the name or the address of a host"
-    elif ":" not in host:
+    elif ":" in host:
+        problem = _address_problem(host)
+    else:
         labels = host.removesuffix(".").split(".")
         longest = max(len(label.encode(errors="surrogateescape")) for label in labels)
         if not all(labels) or longest > LABEL_BYTES_MAX:
             problem = f"a host name has parts of 1 to {LABEL_BYTES_MAX} characters between dots"
     if problem:
         raise ConfigError(f"{origin} is {host!r}: {problem}")
+
+
+def _address_problem(host: str) -> str:
+    """What is wrong with a text that can only be an IPv6 address."""
+    import socket
+
+    address, percent, scope = host.partition("%")
+    try:
+        packed = socket.inet_pton(socket.AF_INET6, address)
+    except (OSError, ValueError):
+        start, _, port = host.rpartition(":")
+        return f"it is no IPv6 address; with a port write [{start}]:{port}"
+    if packed[0] == 0xFE and packed[1] & 0xC0 == 0x80 and not (percent and scope):
+        return f"a link-local address needs the interface: write {address}%eth0"
+    return ""
 
 
 def split_endpoints(text: str, origin: str, default_port: int) -> list[tuple[str, int]]:

@@ -6,10 +6,16 @@ The same options can be given to every host, unlike an address.
 from __future__ import annotations
 
 import ipaddress
+import socket
 
 from elastic import _C
 from elastic.cli.command_line import CommandLine, Value
 from elastic.errors import ConfigError
+from elastic.text import UnresolvedHost
+
+
+class MissingAddress(UnresolvedHost):
+    """No interface has the address yet: networks of containers are attached after the start."""
 
 
 def resolve(line: CommandLine) -> tuple[CommandLine, str]:
@@ -27,11 +33,6 @@ def resolve(line: CommandLine) -> tuple[CommandLine, str]:
     interface, address = _find(name, network, line, _C.host_addresses())
     value = Value(address, " and ".join(origins))
     return line._replace(values=line.values | {"local-addr": value}), interface
-
-
-def variables(interface: str) -> dict[str, str]:
-    """For libraries that would choose an interface themselves. NCCL takes a name for a prefix."""
-    return {"GLOO_SOCKET_IFNAME": interface, "NCCL_SOCKET_IFNAME": f"={interface}"}
 
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -53,7 +54,8 @@ def _find(
     found = [one for one in known if name in ("", one[0])]
     if not found:
         names = ", ".join(dict.fromkeys(interface for interface, _ in known)) or "none"
-        raise ConfigError(
+        exists = name in (interface for _, interface in socket.if_nameindex())
+        raise (MissingAddress if exists else ConfigError)(
             f"{line.origin('iface')} is {name}: this host has no such interface that is up and has "
             f"an address (it has: {names})"
         )
@@ -62,7 +64,7 @@ def _find(
         if not within:
             which = f"{name} of this host" if name else "this host"
             has = ", ".join(f"{address} on {interface}" for interface, address in found)
-            raise ConfigError(
+            raise MissingAddress(
                 f"{line.origin('subnet')} is {network}: {which} has no address in it "
                 f"(it has: {has})"
             )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from elastic.cli.command_line import CommandLine
 from elastic.cli.config import NodeConfig
 from elastic.cli.values import choice, integer, short
-from elastic.constants import COORDINATED, LOOPBACK, NODES_MAX, PORT_MAX, SHARED
+from elastic.constants import COORDINATED, JOIN_TIMEOUT_S, LOOPBACK, NODES_MAX, PORT_MAX, SHARED
 from elastic.errors import ConfigError
 from elastic.text import (
     UnresolvedHost,
@@ -57,6 +57,11 @@ def rendezvous_keys(line: CommandLine, backend: str) -> Keys | None:
     return keys.read(text, line.origin("rdzv-conf"), backend, is_ours=is_ours)
 
 
+def join_timeout(line: CommandLine) -> float:
+    keys = rendezvous_keys(line, rendezvous_backend(line))
+    return keys.timings.get("join_timeout", JOIN_TIMEOUT_S) if keys else JOIN_TIMEOUT_S
+
+
 def is_single(line: CommandLine, most: int, backend: str, keys: Keys | None) -> bool:
     """Whether no other node can join the job, so that no rendezvous is needed."""
     if line.switch("standalone"):
@@ -84,8 +89,7 @@ def single(line: CommandLine, keys: Keys | None, notes: list[str]) -> NodeConfig
     try:
         local_addr, port = _master_of_one(line)
     except UnresolvedHost as error:
-        if keys is not None:
-            error.timeout = keys.timings.get("join_timeout", error.timeout)
+        error.timeout = join_timeout(line)
         raise
     return NodeConfig(None, run_id(line), local_addr, port, worker_ports(line, port), notes)
 

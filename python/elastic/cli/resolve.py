@@ -34,7 +34,7 @@ from elastic.constants import (
 )
 from elastic.errors import ConfigError
 from elastic.multiprocessing.logs import LogOptions
-from elastic.text import seconds, shutdown_timeout, signal_numbers
+from elastic.text import UnresolvedHost, seconds, shutdown_timeout, signal_numbers
 
 
 def configure(line: CommandLine, environ: Mapping[str, str]) -> JobConfig:
@@ -54,7 +54,11 @@ def configure(line: CommandLine, environ: Mapping[str, str]) -> JobConfig:
     if line.text("iface") or line.text("subnet"):
         from elastic.cli import interface
 
-        line, network_interface = interface.resolve(line)
+        try:
+            line, network_interface = interface.resolve(line)
+        except UnresolvedHost as error:
+            error.timeout = nodes.join_timeout(line)
+            raise
     node = _with_token(line, environ, _nodes(line))
     interpreter = _environment.interpreter(environ)
     nproc = devices.worker_count(
@@ -183,9 +187,9 @@ def _worker_environment(
         if not line.switch("dry-run"):  # which lists the variables
             notes.append((LOG_LEVELS["INFO"], f"OMP_NUM_THREADS={threads} for every worker"))
     if interface:
-        from elastic.cli.interface import variables
+        from elastic._host import network
 
-        for name, value in variables(interface).items():
+        for name, value in network.of_interface(interface).items():
             if environment.setdefault(name, value) == value:
                 notes.append((LOG_LEVELS["INFO"], f"{name}={value} for every worker"))
     if "signals-to-handle" in line.values:  # for launchers that the workers are

@@ -5,6 +5,7 @@ hosts have: aliases, further interfaces, IPv6, names that appear late, resolvers
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -165,6 +166,8 @@ def test_numeric_endpoints_need_no_resolver(pair: Pair) -> None:
         )
         for host in pair.hosts
     ]
+    own = f"{LOCALHOST}127.0.0.1 {socket.gethostname()}\n"  # for which workers have to ask
+    pair.set_names(own, own)
     try:
         for resolver in resolvers:
             assert resolver.stdout.readline() == "ready\n"

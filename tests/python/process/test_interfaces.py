@@ -67,6 +67,18 @@ def test_what_does_not_fit_is_named(
     assert str(caught.value).startswith(expected)
 
 
+def test_an_address_that_comes_later_is_waited_for() -> None:
+    """As a host name is: the network of a container may be attached after its start."""
+    words = ("--rdzv-conf=join_timeout=0.3", "--no-python", "/bin/true")
+    done = launch("--subnet=203.0.113.0/24", *words)
+    assert done.returncode == 75
+    retrying, gave_up = done.stderr.splitlines()
+    assert "this host has no address in it" in retrying and "; trying again, gives" in retrying
+    assert gave_up.endswith("gave up after 300 ms")
+    done = launch("--iface=no-such-one", *words)
+    assert done.returncode == 2 and "trying again" not in done.stderr
+
+
 def test_a_variable_can_be_set_for_every_host() -> None:
     line = command_line.read(["x.py"], {"PET_IFACE": "lo"})
     assert interface.resolve(line)[0].text("local-addr") == "127.0.0.1"

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from elastic import _C, _environment, _local_jobs
 from elastic._data import changed
+from elastic._host import network
 from elastic._plug_in import health_check
 from elastic.agent.server.api import (
     RunResult,
@@ -161,6 +162,9 @@ class NativeElasticAgent:
             weakref.finalize(self, self._calls.close)
         self._health_check_server = health_check_server
         variables = dict(environment)
+        if not rendezvous.is_single_node and not spec.master_addr:
+            host, own = rendezvous.endpoint_host, rendezvous.local_addr
+            variables |= network.worker_variables(environment, host, own)
         self._watchdog = watchdog(environment, spec.job_id(), uninterruptible_state_timeout)
         if self._watchdog is not None:
             variables |= self._watchdog.variables
