@@ -291,8 +291,12 @@ bool EventLoop::fire_timers() {
 void EventLoop::fire(Timer* timer) {
   Timer* const outer = std::exchange(firing_, timer);  // not null: in a turn inside of a callback
   std::function<void()> callback = std::move(timer->callback_);
+  timer->is_firing_ = true;
   call(callback);
-  if (firing_ == timer) timer->callback_ = std::move(callback);
+  if (firing_ == timer) {
+    timer->callback_ = std::move(callback);
+    timer->is_firing_ = false;
+  }
   firing_ = outer;
 }
 

@@ -65,7 +65,7 @@ class EventLoop {
     Timer& operator=(const Timer&) = delete;
     ~Timer() {
       disarm();
-      if (loop_->firing_ == this) loop_->firing_ = nullptr;
+      if (is_firing_) loop_->firing_ = nullptr;
     }
     void arm(Instant deadline);  // replaces an earlier deadline
     void disarm();
@@ -76,6 +76,7 @@ class EventLoop {
     EventLoop* loop_;
     std::function<void()> callback_;
     bool armed_ = false;
+    bool is_firing_ = false;  // the callback runs, and is not in callback_
     std::multimap<Instant, Timer*>::iterator position_;
   };
 
