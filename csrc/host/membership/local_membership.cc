@@ -266,11 +266,12 @@ void LocalMembership::receive(MembershipEvent event) {
 }
 
 void LocalMembership::deliver() {
+  const Sink sink = sink_;  // it may destroy this object while it runs
   // Events that are added while these are delivered wait for the next iteration.
   for (std::size_t left = received_.size(); left > 0; --left) {
     const MembershipEvent event = std::move(received_.front());
     received_.pop_front();
-    sink_(event);
+    sink(event);
   }
   if (received_.empty() && drained_) std::exchange(drained_, {})();
 }

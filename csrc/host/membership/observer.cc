@@ -50,9 +50,11 @@ class Observer::Impl {
   }
   ~Impl() {
     thread_->call([this] {
+      // Here, because a timer of the group may be armed, and timers belong to the loop.
       silence_timer_.disarm();
       attempt_.reset();
       link_.reset();
+      group_.reset();
     });
   }
 
@@ -83,7 +85,7 @@ class Observer::Impl {
   const std::unique_ptr<os::LoopThread> thread_;
 
   // Loop thread only.
-  const std::shared_ptr<host::PeerGroup> group_;
+  std::shared_ptr<host::PeerGroup> group_;
   std::unique_ptr<host::SessionAttempt> attempt_;
   std::unique_ptr<host::SessionLink> link_;
   os::EventLoop::Timer silence_timer_;
