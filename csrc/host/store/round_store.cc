@@ -8,7 +8,7 @@
 //
 // A fixed port is opened once. Its store is emptied, and its connections are closed, when the node
 // prepares the next round: the new round's workers are not running yet, and those of the old one
-// are being stopped.
+// are being stopped. A range in which no other port is free is used in the same way.
 
 namespace elastic::host {
 namespace {
@@ -26,8 +26,7 @@ RoundStore::RoundStore(os::EventLoop* loop, const RoundStoreOptions& options)
 Result<std::uint16_t> RoundStore::prepare(const std::string& host) {
   if (next_.port != 0) return next_.port;
   if (options_.fixed_port != 0 && current_.port != 0) {
-    if (current_.service) current_.service->reset();
-    next_ = std::exchange(current_, {});
+    next_ = reuse_current();
     if (next_.service && options_.is_fenced) next_.service->hold();
     return next_.port;
   }
@@ -56,13 +55,18 @@ Result<RoundStore::OpenPort> RoundStore::open(const std::string& host, std::uint
   return opened;
 }
 
+RoundStore::OpenPort RoundStore::reuse_current() {
+  if (current_.service) current_.service->reset();
+  return std::exchange(current_, {});
+}
+
 Result<RoundStore::OpenPort> RoundStore::open_in_range(const std::string& host) {
   const std::uint32_t first = options_.ports.first;
   const std::uint32_t count = options_.ports.last - first + 1U;
   Status fault;
   // Use the ports in turn, so that a late client of an earlier round finds a closed port.
-  for (std::uint32_t i = 1; i <= count; ++i) {
-    const std::uint32_t offset = (last_in_range_ + i) % count;
+  for (std::uint32_t i = 0; i < count; ++i) {
+    const std::uint32_t offset = (next_in_range_ + i) % count;
     const auto port = static_cast<std::uint16_t>(first + offset);
     // Try HeldPort first: when StoreService cannot listen it looks for the port's owner, which is
     // slow.
@@ -70,7 +74,7 @@ Result<RoundStore::OpenPort> RoundStore::open_in_range(const std::string& host) 
     if (fault.code() == StatusCode::kUnavailable) continue;
     Result<OpenPort> opened = open(host, port);
     if (opened.ok()) {
-      last_in_range_ = offset;
+      next_in_range_ = offset + 1;
       return opened;
     }
     fault = opened.status();
@@ -82,6 +86,7 @@ Result<RoundStore::OpenPort> RoundStore::open_in_range(const std::string& host) 
     if (opened.service) opened.service->reset();
     return opened;
   }
+  if (current_.port != 0) return reuse_current();
   return fault.with_context("no port of " + std::to_string(first) + ":" +
                             std::to_string(options_.ports.last) + " is free");
 }

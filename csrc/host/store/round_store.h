@@ -73,6 +73,7 @@ class RoundStore {
   };
 
   Result<OpenPort> open(const std::string& host, std::uint16_t port) const;
+  OpenPort reuse_current();
   Result<OpenPort> open_in_range(const std::string& host);
   void open_fence();
   void retire_current();
@@ -86,8 +87,8 @@ class RoundStore {
   std::uint64_t allowed_round_ = 0;  // of allowed_
   std::set<std::string> allowed_;
   RefusalLog refusals_;
-  std::deque<Retired> retired_;  // ordered by close_at
-  std::uint32_t last_in_range_ = 0;
+  std::deque<Retired> retired_;      // ordered by close_at
+  std::uint32_t next_in_range_ = 0;  // where the search for a free port begins
   os::EventLoop::Timer close_timer_;
 };
 

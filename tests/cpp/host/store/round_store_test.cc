@@ -94,6 +94,26 @@ TEST_F(RoundStoreTest, TakesItsPortsFromTheRangeInTurn) {
   }
 }
 
+TEST_F(RoundStoreTest, BeginsWithTheFirstPortOfTheRange) {
+  const PortRange range = free_range(3);
+  RoundStore store(loop_.get(), {.ports = range, .limits = {}});
+  EXPECT_EQ(prepare(&store), range.first);
+}
+
+// The next round is prepared before the nodes have reported that all workers of this one have
+// ended.
+TEST_F(RoundStoreTest, KeepsTheOnlyPortOfARangeThroughAllRounds) {
+  const PortRange range = free_range(1);
+  for (const bool is_shared : {true, false}) {
+    RoundStore store(loop_.get(), {.ports = range, .is_shared = is_shared, .limits = {}});
+    for (int round = 0; round < 4; ++round) {
+      EXPECT_EQ(prepare(&store), range.first);
+      store.begin_round(true);
+      if (round % 2 == 0) store.end_round();
+    }
+  }
+}
+
 TEST_F(RoundStoreTest, ErrorNamesTheRangeInUse) {
   auto other = StoreServer::start({});
   ASSERT_TRUE(other.ok());
