@@ -110,7 +110,10 @@ Status replace_file(const std::string& path, std::string_view bytes, Durability 
     return posix_error("cannot write " + fresh, error);
   }
   if (must_last && ::fsync(fd.get()) != 0) return posix_error("cannot write " + fresh, errno);
-  fd.reset();
+  // NFS reports a full disk or quota here. Linux frees the descriptor also when close() fails.
+  if (::close(fd.release()) != 0 && errno != EINTR) {
+    return posix_error("cannot write " + fresh, errno);
+  }
   if (::rename(fresh.c_str(), path.c_str()) != 0) {
     return posix_error("cannot replace " + path, errno);
   }
@@ -212,7 +215,13 @@ Result<TemporaryDirectory> TemporaryDirectory::create() {
   for (int attempt = 0; attempt < kAttemptsMax; ++attempt) {
     Result<std::string> path = unique_directory_in(parent, temporary_stem());
     if (!path.ok()) return path.status();
-    UniqueFd lock = lock_directory(*path);
+    UniqueFd lock;
+    const int error = lock_directory(*path, &lock);
+    const bool is_swept = error == ENOENT || error == EWOULDBLOCK;
+    if (error != 0 && !is_swept) {
+      ::rmdir(path->c_str());
+      return posix_error("cannot lock " + *path, error);
+    }
     struct stat info {};
     // A sweep between the two calls may have removed it, or have locked it in order to remove it.
     const bool is_ours = lock.valid() && ::stat(path->c_str(), &info) == 0;

@@ -57,7 +57,7 @@ Result<LogTail::FileId> LogTail::follow(const std::string& path) {
   file.fd.reset(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!file.fd.valid()) return posix_error("cannot open " + path, errno);
   const FileId id = ++last_id_;
-  file.must_arm = !arm(id, file);
+  file.must_arm = !arm(id, &file);
   files_[id] = std::move(file);
   unread_.insert(id);
   turn_.arm(loop_->now());
@@ -65,18 +65,26 @@ Result<LogTail::FileId> LogTail::follow(const std::string& path) {
 }
 
 // IN_ONESHOT: the event ends the watch.
-bool LogTail::arm(FileId id, const File& file) {
-  const std::string path = "/proc/self/fd/" + std::to_string(file.fd.get());
-  const int watch = ::inotify_add_watch(inotify_.get(), path.c_str(), IN_MODIFY | IN_ONESHOT);
-  if (watch < 0) return false;
-  watched_[watch] = id;
+bool LogTail::arm(FileId id, File* file) {
+  const std::string path = "/proc/self/fd/" + std::to_string(file->fd.get());
+  file->watch = ::inotify_add_watch(inotify_.get(), path.c_str(), IN_MODIFY | IN_ONESHOT);
+  if (file->watch < 0) return false;
+  watched_[file->watch] = id;
   return true;
+}
+
+// The number of watches is limited for each user.
+void LogTail::disarm(File* file) {
+  if (file->watch < 0) return;
+  ::inotify_rm_watch(inotify_.get(), file->watch);
+  watched_.erase(std::exchange(file->watch, -1));
 }
 
 void LogTail::close(FileId id) {
   const auto file = files_.find(id);
   if (file == files_.end()) return;
   struct stat info {};
+  was_truncated(&file->second);
   const bool is_known = ::fstat(file->second.fd.get(), &info) == 0;
   file->second.end = is_known ? static_cast<std::uint64_t>(info.st_size) : 0;
   unread_.insert(id);
@@ -102,7 +110,11 @@ void LogTail::on_ready(std::uint32_t) {
       for (const auto& [id, file] : files_) grown.insert(id);
     } else if (watched != watched_.end()) {
       grown.insert(watched->second);
-      if ((event.mask & IN_IGNORED) != 0) watched_.erase(watched);
+      if ((event.mask & IN_IGNORED) != 0) {
+        const auto file = files_.find(watched->second);
+        if (file != files_.end() && file->second.watch == event.wd) file->second.watch = -1;
+        watched_.erase(watched);
+      }
     }
   }
   for (const FileId id : grown) {
@@ -125,6 +137,7 @@ void LogTail::read(const std::set<FileId>& turn) {
     File& file = known->second;
     const Found found = is_paused_ ? Found::kMore : read_some(id, &file);
     if (found == Found::kEnd && file.end) {
+      disarm(&file);
       files_.erase(known);
       observer_->on_closed(id);
     } else if (found == Found::kEnd && file.must_arm && file.empty_turns + 1 < kEmptyTurns) {
@@ -132,7 +145,7 @@ void LogTail::read(const std::set<FileId>& turn) {
       unread_.insert(id);
       is_idle = false;
     } else if (found == Found::kEnd && file.must_arm) {
-      file.must_arm = !arm(id, file);  // without a watch: read again later
+      file.must_arm = !arm(id, &file);  // without a watch: read again later
       unread_.insert(id);
       has_more = has_more || !file.must_arm;
     } else if (found != Found::kEnd) {
@@ -151,6 +164,16 @@ void LogTail::read(const std::set<FileId>& turn) {
   }
 }
 
+// logrotate's copytruncate empties a file that its writer continues: it is read from its beginning.
+bool LogTail::was_truncated(File* file) {
+  struct stat info {};
+  if (::fstat(file->fd.get(), &info) != 0) return false;
+  if (static_cast<std::uint64_t>(info.st_size) >= file->offset) return false;
+  ::lseek(file->fd.get(), 0, SEEK_SET);
+  file->offset = 0;
+  return true;
+}
+
 // An error counts as the end of the file: it cannot be read further, and the log file itself keeps
 // the worker's output.
 LogTail::Found LogTail::read_some(FileId id, File* file) {
@@ -158,7 +181,7 @@ LogTail::Found LogTail::read_some(FileId id, File* file) {
   std::array<char, kTailReadBytes> buffer;
   const ssize_t got = ::read(file->fd.get(), buffer.data(), buffer.size());
   if (got < 0 && errno == EINTR) return Found::kMore;
-  if (got <= 0) return Found::kEnd;
+  if (got <= 0) return got == 0 && was_truncated(file) ? Found::kMore : Found::kEnd;
   file->offset += static_cast<std::uint64_t>(got);
   observer_->on_bytes(id, {buffer.data(), static_cast<std::size_t>(got)});
   const bool was_full = static_cast<std::size_t>(got) == buffer.size();

@@ -58,16 +58,19 @@ class LogTail final : private EventLoop::FdHandler {
     std::uint64_t offset = 0;
     std::optional<std::uint64_t> end;  // closing: where to stop
     bool must_arm = false;             // inotify reports no further change
+    int watch = -1;                    // inotify's; -1: none
     int empty_turns = 0;               // since it grew
   };
 
   LogTail(EventLoop* loop, Observer* observer, UniqueFd inotify);
   void on_ready(std::uint32_t events) override;
-  bool arm(FileId id, const File& file);
+  bool arm(FileId id, File* file);
+  void disarm(File* file);
   void read_turn();
   enum class Found : std::uint8_t { kMore, kSome, kEnd };
   void read(const std::set<FileId>& turn);
   Found read_some(FileId id, File* file);
+  static bool was_truncated(File* file);
 
   EventLoop* const loop_;
   Observer* const observer_;

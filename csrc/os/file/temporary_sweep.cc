@@ -45,10 +45,11 @@ std::string temporary_stem() {
   return "elastic-run_" + host + "_" + (is_known ? std::string(boot, sizeof boot) : "0");
 }
 
-UniqueFd lock_directory(const std::string& path) {
+int lock_directory(const std::string& path, UniqueFd* lock) {
   UniqueFd fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
-  if (!fd.valid() || ::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) return {};
-  return fd;
+  if (!fd.valid() || ::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) return errno;
+  *lock = std::move(fd);
+  return 0;
 }
 
 // Not std::filesystem: it would be a third of the guardian.
@@ -65,8 +66,8 @@ void sweep_temporary(const std::string& parent) {
     const std::string path = parent + "/" + entry->d_name;
     struct stat info {};
     if (::lstat(path.c_str(), &info) != 0 || info.st_uid != ::geteuid()) continue;
-    const UniqueFd lock = lock_directory(path);
-    if (lock.valid()) remove_tree(path);
+    UniqueFd lock;
+    if (lock_directory(path, &lock) == 0) remove_tree(path);
   }
 }
 

@@ -15,8 +15,9 @@ std::string temporary_stem();
 // $TMPDIR, or /tmp. Not std::filesystem::temp_directory_path(): its errors do not name the path.
 std::string temporary_parent();
 
-// The open directory, locked by flock(2). Invalid if another process has locked it.
-UniqueFd lock_directory(const std::string& path);
+// Opens a directory and locks it by flock(2). Returns errno; EWOULDBLOCK: another process has
+// locked it.
+int lock_directory(const std::string& path, UniqueFd* lock);
 
 // Removes a directory and its content; what cannot be removed is left for the next sweep.
 void remove_tree(const std::string& path);

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -63,6 +64,26 @@ TEST(TemporaryDirectory, ErrorNamesTheDirectory) {
   ASSERT_FALSE(directory.ok());
   EXPECT_NE(directory.status().message().find("/dev/null/tmp"), std::string_view::npos)
       << directory.status().message();
+}
+
+TEST(TemporaryDirectory, WithoutADescriptorNamesTheCauseAndLeavesNothing) {
+  const OwnTmpdir tmp;
+  const pid_t child = ::fork();
+  if (child == 0) {
+    rlimit none{};
+    ::getrlimit(RLIMIT_NOFILE, &none);
+    none.rlim_cur = 0;
+    ::setrlimit(RLIMIT_NOFILE, &none);
+    const auto directory = TemporaryDirectory::create();
+    const bool is_named =
+        directory.status().message().find("cannot lock") == 0 &&
+        directory.status().message().find("Too many open files") != std::string_view::npos;
+    ::_exit(!directory.ok() && is_named ? 0 : 1);
+  }
+  int status = -1;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  EXPECT_TRUE(fs::is_empty(tmp.path));
 }
 
 TEST(TemporaryDirectory, CreatesNoParent) {

@@ -5,11 +5,15 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
 #include <functional>
 #include <future>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <system_error>
 
 #include "os/loop/thread.h"
 
@@ -42,7 +46,9 @@ class LogTailTest : public ::testing::Test,
       auto watch = thread_->loop().watch(pipe_.get(), EPOLLIN, this);
       ASSERT_TRUE(watch.ok());
       watch_ = std::move(*watch);
-      ASSERT_TRUE(tail_->follow(path).ok());
+      const auto id = tail_->follow(path);
+      ASSERT_TRUE(id.ok());
+      id_ = *id;
     });
     ::unlink(path.c_str());
   }
@@ -78,6 +84,24 @@ class LogTailTest : public ::testing::Test,
       if (resumes) tail_->resume();
     });
   }
+  void truncate() { ASSERT_EQ(::ftruncate(file_.get(), 0), 0); }
+  void close() {
+    auto closed = closed_.get_future();
+    thread_->call([&] { tail_->close(id_); });
+    closed.wait();
+  }
+  // Of all inotify instances of this process, which has one; -1: it has none.
+  static int num_watches() {
+    int count = -1;
+    for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+      std::error_code gone;
+      if (std::filesystem::read_symlink(entry, gone) != "anon_inode:inotify") continue;
+      count = std::max(count, 0);
+      std::ifstream info("/proc/self/fdinfo/" + entry.path().filename().string());
+      for (std::string line; std::getline(info, line);) count += line.starts_with("inotify wd:");
+    }
+    return count;
+  }
   // Calls the function on the loop's thread, then writes to the pipe; returns what was delivered
   // when the loop handled that.
   std::string at_next_pipe(const std::function<void()>& function = [] {}) {
@@ -92,7 +116,7 @@ class LogTailTest : public ::testing::Test,
 
  private:
   void on_bytes(LogTail::FileId, std::string_view bytes) override { delivered_ += bytes; }
-  void on_closed(LogTail::FileId) override {}
+  void on_closed(LogTail::FileId) override { closed_.set_value(); }
   void on_ready(std::uint32_t) override {
     char byte = 0;
     EXPECT_EQ(::read(pipe_.get(), &byte, 1), 1);
@@ -102,7 +126,9 @@ class LogTailTest : public ::testing::Test,
   UniqueFd pipe_;
   UniqueFd pipe_end_;
   UniqueFd file_;
+  LogTail::FileId id_ = 0;
   std::string delivered_;
+  std::promise<void> closed_;
   std::promise<std::string>* at_pipe_ = nullptr;
   std::unique_ptr<LoopThread> thread_;
   std::unique_ptr<LogTail> tail_;
@@ -128,6 +154,24 @@ TEST_F(LogTailTest, DeliversTheFirstLineAfterAPauseInTheIterationThatReportsIt) 
     wait_until_idle();
     EXPECT_EQ(delivered_before_the_pipe(line), line);
   }
+}
+
+// logrotate's copytruncate: the worker goes on to append to the emptied file.
+TEST_F(LogTailTest, ReadsATruncatedFileFromItsBeginning) {
+  wait_until_idle();
+  ASSERT_EQ(delivered_before_the_pipe("a long line before\n"), "a long line before\n");
+  wait_until_idle();
+  truncate();
+  wait_until_idle();
+  EXPECT_EQ(delivered_before_the_pipe("after\n"), "after\n");
+}
+
+TEST_F(LogTailTest, AClosedFileHasNoWatch) {
+  if (num_watches() < 0) GTEST_SKIP() << "there is no inotify";
+  wait_until_idle();
+  EXPECT_EQ(num_watches(), 1);
+  close();
+  EXPECT_EQ(num_watches(), 0);
 }
 
 }  // namespace
