@@ -29,6 +29,11 @@
 namespace elastic::guardian {
 namespace {
 
+// The same on every architecture. The headers of an old C library, with which wheels are compiled,
+// lack them, and the kernel decides anyway.
+constexpr long kPidfdOpen = 434;   // since Linux 5.3
+constexpr long kCloseRange = 436;  // since Linux 5.9
+
 constexpr int kExitUsage = 2;
 constexpr int kExitNoSystem = 70;
 constexpr unsigned kRemovalLimitS = 10;
@@ -71,9 +76,7 @@ void reduce_descriptors(int highest) {
   // A loop up to RLIMIT_NOFILE would take minutes: containers set it to 2^30.
   DIR* folder = ::opendir("/proc/self/fd");
   if (folder == nullptr) {
-#ifdef SYS_close_range
-    ::syscall(SYS_close_range, highest + 1, ~0U, 0);
-#endif
+    ::syscall(kCloseRange, highest + 1, ~0U, 0);
     return;
   }
   std::vector<int> others;
@@ -98,12 +101,7 @@ os::UniqueFd watch_signals() {
 // Invalid if the kernel (before 5.3) or a seccomp filter has no pidfds. Then only end of file shows
 // that the agent died.
 os::UniqueFd watch_agent(pid_t agent) {
-#ifdef SYS_pidfd_open
-  return os::UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, agent, 0)));
-#else
-  static_cast<void>(agent);
-  return os::UniqueFd();
-#endif
+  return os::UniqueFd(static_cast<int>(::syscall(kPidfdOpen, agent, 0)));
 }
 
 // The agent's directories are unlocked now that it has ended. A file system that does not respond

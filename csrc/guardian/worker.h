@@ -59,7 +59,7 @@ struct Worker {
   StartProgress::Step step{Stage::kFork, kNoCandidate};  // likewise; of a forked worker
   std::vector<std::string> candidates;               // the paths for execve, for the failure report
   Channel channel;                                   // invalid: it has none
-  std::string argv0, cwd, stdout_path, stderr_path;  // likewise
+  std::string argv0, cwd, stdout_path, stderr_path;  // for the failure report
   bool ended = false;    // its exit was reported; a zombie, so that its pid is not reused
   bool stopped = false;  // a stop signalled it while it was running
   bool killed = false;   // the sweep killed it while it was running

@@ -70,7 +70,6 @@ class WorkerOutput::Files {
   Result<AttemptFiles> begin_round(const RoundInfo& round);
   // The same workers take part in this round: their lines have its prefix, their files remain.
   void continue_round(const RoundInfo& round);
-  // The round's workers have started.
   FailureExaminer& examiner() { return examiner_; }
   FailureFindings examine(const WorkerFiles& files, int local_rank, bool reads_kernel);
   // The round's workers have ended.

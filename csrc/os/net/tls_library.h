@@ -68,7 +68,6 @@ using BioWrite = int (*)(BIO*, const char*, std::size_t, std::size_t*);
   FUNCTION(int, SSL_read_ex, (SSL*, void*, std::size_t, std::size_t*)) \
   FUNCTION(int, SSL_write_ex, (SSL*, const void*, std::size_t, std::size_t*)) \
   FUNCTION(int, SSL_get_error, (const SSL*, int)) \
-  FUNCTION(long, SSL_ctrl, (SSL*, int, long, void*)) \
   FUNCTION(int, SSL_set_ex_data, (SSL*, int, void*)) \
   FUNCTION(void*, SSL_get_ex_data, (const SSL*, int)) \
   FUNCTION(SSL_SESSION*, SSL_SESSION_new, ()) \

@@ -60,6 +60,21 @@ std::vector<Group> groups(const std::string& root) {
   return found;
 }
 
+// The kernel writes blanks and backslashes in names as \040.
+std::string unescaped(const std::string& text) {
+  std::string plain;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '\\' && i + 3 < text.size()) {
+      plain += static_cast<char>((text[i + 1] - '0') * 64 + (text[i + 2] - '0') * 8 +
+                                 (text[i + 3] - '0'));
+      i += 3;
+    } else {
+      plain += text[i];
+    }
+  }
+  return plain;
+}
+
 // The directory of a group below a mount of its hierarchy; a mount may begin below the root.
 std::string directory_of(const std::string& root, const Group& group) {
   std::ifstream file(root + "/proc/self/mountinfo");
@@ -70,6 +85,8 @@ std::string directory_of(const std::string& root, const Group& group) {
     std::string mount_root;
     std::string point;
     before >> ignored >> ignored >> ignored >> mount_root >> point;
+    mount_root = unescaped(mount_root);
+    point = unescaped(point);
     const std::size_t dash = line.find(" - ");
     if (dash == std::string::npos) continue;
     std::istringstream after(line.substr(dash + 3));

@@ -45,6 +45,13 @@ TEST_F(OomCounterTest, ReadsVersion1InAContainer) {
   EXPECT_EQ(OomCounter(root_).read(), 1u);
 }
 
+TEST_F(OomCounterTest, ReadsAMountWhoseNameHasABlank) {
+  write("/proc/self/cgroup", "0::/job\n");
+  write("/proc/self/mountinfo", "30 23 0:26 / /sys/a\\040b\\134c rw - cgroup2 cgroup2 rw\n");
+  write("/sys/a b\\c/job/memory.events", "oom_kill 3\n");
+  EXPECT_EQ(OomCounter(root_).read(), 3u);
+}
+
 TEST_F(OomCounterTest, UsesTheMachinesCountWithoutAGroup) {
   const OomCounter counter(root_);
   EXPECT_EQ(counter.read(), 5u);
