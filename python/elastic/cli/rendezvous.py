@@ -65,6 +65,13 @@ def several(
         config = config._replace(
             endpoint_host=host, endpoint_port=port, further_endpoints=tuple(further)
         )
+        if master_port in (port, *(other for _, other in further)):
+            notes.append(
+                f"{line.origin('master-port')} is {master_port}, the port of the rendezvous "
+                "endpoint, where the coordinator listens: the workers' store uses a free port, "
+                "and workers get it as MASTER_PORT"
+            )
+            master_port = 0
     else:
         config = config._replace(store=_store(line, backend), parameters=dict(keys.parameters))
     if backend != "static" and "master-addr" in line.values:

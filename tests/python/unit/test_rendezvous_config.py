@@ -65,6 +65,24 @@ def test_coordinator_is_at_the_endpoint() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("words", "environ"),
+    [
+        (["--master-port=29500"], {}),
+        ([], {"PET_MASTER_PORT": "29500"}),
+        (["--rdzv-endpoint=host7,host8:29501", "--master-port=29501"], {}),
+    ],
+)
+def test_the_workers_store_does_not_use_the_port_of_the_endpoint(
+    words: list[str], environ: dict[str, str]
+) -> None:
+    got = configure([*C10D, *words], environ)
+    assert got.master_port == 0
+    (note,) = [text for _, text in got.notes if "the port of the rendezvous endpoint" in text]
+    assert note.startswith(("--master-port is 2950", "PET_MASTER_PORT is 29500"))
+    assert configure([*C10D, "--master-port=29600"]).master_port == 29600
+
+
 def test_a_job_of_one_node_may_have_spares_on_other_hosts() -> None:
     got = configure(["--rdzv-backend=c10d", "--rdzv-endpoint=host7", "--rdzv-id=job"]).rendezvous
     assert (got.min_nodes, got.max_nodes) == (1, 1)
