@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import Any
 
 PAGE = Path(__file__).resolve().parents[1] / "docs/python-api.md"
-MODULES = ("elastic", "elastic.launcher", "elastic.agent.server", "elastic.rendezvous")
+MODULES = ("elastic", "elastic.launcher", "elastic.agent.server")
 # torch documents these; here each name has its first sentence.
 AS_IN_TORCH = (
+    "elastic.rendezvous",
     "elastic.multiprocessing",
     "elastic.multiprocessing.errors",
     "elastic.events",

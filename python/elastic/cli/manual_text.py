@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from elastic.cli.options import PROGRAM
 
 _COMMENT = re.compile(r"<!--.*?-->\n*", re.DOTALL)
+_FOLDED = re.compile(r"^</?details.*\n", re.MULTILINE)
 _PICTURE = re.compile(r"^!\[([^\]]*)\]\([^)]*\)\n", re.MULTILINE)
 # To another page of the manual; to a place in this one; to a file of the sources.
 _PAGE = re.compile(r"\[([^\]]+)\]\(([\w-]+)\.md(?:#[\w-]*)?\)")
@@ -26,7 +27,7 @@ def slug(heading: str) -> str:
 
 def without_links(text: str) -> str:
     """A terminal cannot follow a link: a page becomes the command that prints it."""
-    text = _PICTURE.sub("", _COMMENT.sub("", text))
+    text = _PICTURE.sub("", _FOLDED.sub("", _COMMENT.sub("", text)))
     text = _PAGE.sub(rf"\1 (`{PROGRAM} help \2`)", text)
     return _SOURCE.sub(_to_source, _HERE.sub(r"\1", text))
 

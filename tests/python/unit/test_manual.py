@@ -50,6 +50,7 @@ def test_links_are_commands_and_none_is_left() -> None:
     text = "".join(manual_text.without_links(manual.page(topic)) for topic in manual.topics())
     assert "(`elastic-launch help preemption`)" in text
     assert re.findall(r"\]\((?!https?:)[^)]*\)", text) == []
+    assert "<details" not in text and "<!--" not in text
     dead = [name for name in NAMED.findall(text) if not manual.page(name)]
     assert dead == []
 
