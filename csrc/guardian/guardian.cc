@@ -11,7 +11,6 @@
 #include <chrono>
 #include <cstring>
 #include <ctime>
-#include <iterator>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -35,9 +34,16 @@
 // it. Orphans (descendants whose parent died; this process is a subreaper) are reaped when they
 // end. SIGCHLD does not identify the child reliably, so each signal checks all children.
 //
-// A sweep kills the workers' groups and every direct child, again each time a child ends, until
-// wait returns ECHILD. The children of a dying process become direct children of the guardian
-// before its exit is reported, so the sweep reaches every descendant in every session.
+// A sweep kills the workers and every direct child, again each time a child ends, until wait
+// returns ECHILD. The children of a dying process become direct children of the guardian before its
+// exit is reported, so the sweep reaches every descendant in every session. Cleaners
+// (os/process/process_tree.h) are not killed with the others: they wait for the end of the
+// processes that the sweep kills, and then remove what these left in /dev/shm. A resource tracker
+// must end before the next generation starts, because that may use the same names. It is killed if
+// it runs for longer than kTrackerTime after the last other process. A torch_shm_manager has names
+// of its own, so the sweep ends without it; only the guardian itself does not.
+// Children of a worker that does not die, such as one in an uninterruptible wait, are no direct
+// children: after kGroupDelay the members of its process group are killed, too.
 // A process that forks and exits repeatedly has another pid by the time the signal is sent to the
 // listed one. So the signals follow the listing without delay, and a pass that finds a new process
 // is followed by another pass before any process is reaped: the zombies fill the limit on
@@ -69,6 +75,10 @@ constexpr std::size_t kUnsentMax = 64 << 10;
 
 // The maximum time of repeated kill passes before the sweep reaps.
 constexpr Duration kReapingDelay = std::chrono::seconds(1);
+constexpr Duration kGroupDelay = std::chrono::seconds(1);  // since the sweep began
+// Processes that replace themselves need passes without delay. Then no child is looked at.
+constexpr int kLookingPasses = 4;
+constexpr Duration kLookingTime = std::chrono::milliseconds(200);
 constexpr int kReapedAtOnce = 1024;
 constexpr int kAgentEndTimeoutMs = 5000;  // from the close of its files to its end
 constexpr int kTimeoutMaxMs = 60'000;
@@ -100,26 +110,6 @@ bool kill_group(pid_t leader, int signal) {
 
 void remove_failed_starts(std::vector<Worker>* processes) {
   std::erase_if(*processes, [](const Worker& one) { return one.pid < 0; });
-}
-
-// The arguments, separated by blanks; "": unknown.
-std::string command_of(pid_t pid) {
-  constexpr std::size_t kBytesMax = 256;
-  std::string words;
-  if (!os::read_proc_file("/proc/" + std::to_string(pid) + "/cmdline", &words)) return "";
-  words.resize(std::min(words.find_last_not_of('\0') + 1, kBytesMax));
-  std::replace(words.begin(), words.end(), '\0', ' ');
-  return words;
-}
-
-// Helpers of Python and torch that end by themselves soon after the process that has started them.
-bool ends_with_its_parent(const std::string& command) {
-  constexpr std::string_view kHelpers[] = {"multiprocessing.resource_tracker",
-                                           "multiprocessing.forkserver", "torch_shm_manager",
-                                           "compile_worker"};
-  return std::any_of(std::begin(kHelpers), std::end(kHelpers), [&](std::string_view helper) {
-    return command.find(helper) != std::string::npos;
-  });
 }
 
 }  // namespace
@@ -182,6 +172,7 @@ void Guardian::wait() {
     collect_exits(&helpers_);
     flush();
     release_helpers();
+    cleaners_.reap();
     reap_orphans();
     check_leftovers();
   }
@@ -189,6 +180,7 @@ void Guardian::wait() {
   // If poll failed, the agent's death is detected by the end of the channel.
   if (is_known && polled_[kAgent].revents != 0) agent_lost();
   expire_forks();
+  cleaners_.expire(now_);
   if (sweeping_) sweep_once();
   watch_workers();
   flush();
@@ -212,10 +204,17 @@ void Guardian::watch_workers() {
 
 int Guardian::poll_timeout() const {
   std::optional<Instant> next;
-  for (const auto& one : {stacks_.deadline(), next_sample(), fork_deadline()}) {
+  const auto add = [&](std::optional<Instant> one) {
     if (one) next = std::min(next.value_or(*one), *one);
+  };
+  if (connected_) {
+    add(stacks_.deadline());
+    add(next_sample());
+    add(fork_deadline());
   }
-  if (!next || !connected_) return -1;
+  add(cleaners_.deadline());
+  if (sweeping_) add(group_kill_);
+  if (!next) return -1;
   const Duration left = *next - os::monotonic_now();
   const auto ms = std::chrono::ceil<std::chrono::milliseconds>(left).count();
   return static_cast<int>(std::clamp<std::int64_t>(ms, 0, kTimeoutMaxMs));
@@ -387,7 +386,12 @@ void Guardian::sweep(bool reports_leftovers) {
   }
   stop_forks();
   if (reports_leftovers) report_leftovers();
-  sweeping_ = true;
+  begin_sweep();
+}
+
+void Guardian::begin_sweep() {
+  if (std::exchange(sweeping_, true)) return;
+  group_kill_ = os::monotonic_now() + kGroupDelay;
 }
 
 // Now helpers are killed, too.
@@ -399,7 +403,7 @@ void Guardian::agent_lost() {
   helpers_.clear();
   forks_.clear();
   template_.close();
-  sweeping_ = true;
+  begin_sweep();
   must_poll_again_ = true;  // behind this iteration's sweep, no event may follow
 }
 
@@ -483,12 +487,25 @@ void Guardian::release_helpers() {
   bool lost_template = false;
   std::erase_if(helpers_, [&](const Worker& helper) {
     if (!helper.ended) return false;
-    ::kill(-helper.pid, SIGKILL);
+    kill_members(helper.pid);
     ::waitpid(helper.pid, nullptr, WNOHANG);
     lost_template = lost_template || helper.id == kTemplateId;
     return true;
   });
   if (lost_template) template_ended();
+}
+
+// The members of its group that are ours now. A cleaner ends by itself, and is reaped as an orphan.
+void Guardian::kill_members(pid_t leader) {
+  if (!list_swept_children()) {
+    ::kill(-leader, SIGKILL);
+    return;
+  }
+  for (const pid_t child : children_) {
+    if (::getpgid(child) == leader && os::cleaner_of(child) == os::Cleaner::kNone) {
+      ::kill(child, SIGKILL);
+    }
+  }
 }
 
 void Guardian::reap_orphans() {
@@ -506,14 +523,22 @@ void Guardian::reap_orphans() {
 
 bool Guardian::list_swept_children() {
   if (!children_file_.list(&children_)) return false;
-  std::erase_if(children_, [this](pid_t child) { return has_pid(helpers_, child); });
+  std::erase_if(children_, [this](pid_t child) {
+    return has_pid(helpers_, child) || cleaners_.is_left(child);
+  });
   return true;
 }
 
 void Guardian::sweep_once() {
-  const Instant limit = os::monotonic_now() + kReapingDelay;
-  while (kill_workers_and_orphans() && os::monotonic_now() < limit) continue;
-  for (const pid_t child : children_) reap(child);
+  const Instant begun = os::monotonic_now();
+  bool found_new = true;
+  for (int pass = 0; found_new; ++pass) {
+    if (os::monotonic_now() - begun > kReapingDelay) break;
+    is_blind_ = is_blind_ || pass == kLookingPasses;
+    found_new = kill_workers_and_orphans(begun + kLookingTime);
+  }
+  if (!found_new && group_kill_ && now_ >= *group_kill_) kill_groups();
+  std::erase_if(children_, [this](pid_t child) { return reap(child); });
   // Ended workers can be reaped, because their groups were killed. The exits of the others must be
   // reported first.
   std::erase_if(workers_, [](const Worker& worker) {
@@ -521,20 +546,29 @@ void Guardian::sweep_once() {
     return worker.ended;
   });
   if (connected_ && (!workers_.empty() || awaits_fork())) return;
+  // Only when every other process has ended do cleaners begin their work.
+  const bool are_cleaners = std::all_of(children_.begin(), children_.end(),
+                                        [this](pid_t child) { return cleaners_.is_known(child); });
+  if (are_cleaners) cleaners_.leave(os::monotonic_now());
   if (is_swept()) finish_sweep();
 }
 
 // True if it found a child that was not killed before.
-bool Guardian::kill_workers_and_orphans() {
+bool Guardian::kill_workers_and_orphans(Instant looks_until) {
   int refused = 0;
-  for (const Worker& worker : workers_) {
-    if (!kill_group(worker.pid, SIGKILL)) refused = worker.pid;
-  }
   bool found_new = false;
   const bool is_listed = list_swept_children();
+  for (const Worker& worker : workers_) {
+    const bool is_sent = is_listed ? ::kill(worker.pid, SIGKILL) == 0 || errno != EPERM
+                                   : kill_group(worker.pid, SIGKILL);
+    if (!is_sent) refused = worker.pid;
+  }
   if (is_listed) {
     for (const pid_t child : children_) {
-      if (!killed_.insert(child).second) continue;
+      if (killed_.count(child) > 0 || cleaners_.is_known(child)) continue;
+      is_blind_ = is_blind_ || os::monotonic_now() > looks_until;
+      if (!is_blind_ && !has_pid(workers_, child) && cleaners_.add(child)) continue;
+      killed_.insert(child);
       found_new = true;
       if (::kill(child, SIGKILL) != 0 && errno == EPERM) refused = child;
     }
@@ -543,19 +577,39 @@ bool Guardian::kill_workers_and_orphans() {
   return found_new;
 }
 
+// Once in a sweep: the members of the workers' groups whose parent has not died.
+void Guardian::kill_groups() {
+  group_kill_.reset();
+  // The list does not end while processes are forked faster than it is read.
+  const Instant limit = os::monotonic_now() + kLookingTime;
+  os::for_each_process([&](pid_t pid) {
+    const pid_t group = ::getpgid(pid);
+    if (group > 0 && has_pid(workers_, group) && os::cleaner_of(pid) == os::Cleaner::kNone) {
+      ::kill(pid, SIGKILL);
+    }
+    return os::monotonic_now() < limit;
+  });
+}
+
 // A worker remains a zombie until its exit was reported.
-void Guardian::reap(pid_t child) {
-  if (has_pid(workers_, child) || ::waitpid(child, nullptr, WNOHANG) != child) return;
+bool Guardian::reap(pid_t child) {
+  if (has_pid(workers_, child) || ::waitpid(child, nullptr, WNOHANG) != child) return false;
   killed_.erase(child);
+  cleaners_.forget(child);
+  return true;
 }
 
 bool Guardian::is_swept() {
+  if (!connected_ && cleaners_.are_left()) return false;
   // Without /proc orphans cannot be distinguished from helpers.
-  if (!helpers_.empty()) return !list_swept_children() || children_.empty();
+  if (!helpers_.empty() || cleaners_.are_left()) {
+    return !list_swept_children() || children_.empty();
+  }
   for (int i = 0; i < kReapedAtOnce; ++i) {
     const pid_t reaped = ::waitpid(-1, nullptr, WNOHANG);
     if (reaped <= 0) return reaped < 0 && errno == ECHILD;
     killed_.erase(reaped);
+    cleaners_.forget(reaped);
   }
   must_poll_again_ = true;
   return false;
@@ -566,6 +620,9 @@ void Guardian::finish_sweep() {
   stop_steps_.clear();
   round_change_.clear();
   sweeping_ = false;
+  group_kill_.reset();
+  is_blind_ = false;
+  cleaners_.end_sweep();
   kill_reported_ = false;
   killed_.clear();
   send_event(SweptEvent{});

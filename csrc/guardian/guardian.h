@@ -14,6 +14,7 @@
 
 #include "core/workers/guardian_protocol.h"
 #include "elastic/time.h"
+#include "guardian/cleaners.h"
 #include "guardian/pages.h"
 #include "guardian/template.h"
 #include "guardian/worker.h"
@@ -66,12 +67,15 @@ class Guardian {
   void release_helpers();
   void reap_orphans();
 
+  void begin_sweep();
   void sweep_once();
-  bool kill_workers_and_orphans();
-  void reap(pid_t child);
+  bool kill_workers_and_orphans(Instant looks_until);
+  void kill_groups();
+  void kill_members(pid_t leader);
+  bool reap(pid_t child);
   bool is_swept();
   void finish_sweep();
-  // The direct children that a sweep kills: all but the helpers.
+  // The direct children that a sweep is about: all but the helpers and the cleaners that were left.
   bool list_swept_children();
 
   // Workers that are to be forked (fork_starts.cc).
@@ -138,6 +142,10 @@ class Guardian {
   bool sweeping_ = false;
   bool kill_reported_ = false;
   std::unordered_set<pid_t> killed_;
+  bool is_blind_ = false;              // new children are killed without a look at what they are
+  std::optional<Instant> group_kill_;  // when kill_groups() follows; nullopt: it was done
+
+  Cleaners cleaners_;
 };
 
 }  // namespace elastic::guardian

@@ -16,10 +16,13 @@
 #include <vector>
 
 #include "os/base/posix_error.h"
+#include "os/loop/clock.h"
 #include "os/process/process_tree.h"
 
 namespace elastic::host {
 namespace {
+
+constexpr Duration kCleanersTime = std::chrono::seconds(3);  // torch_shm_manager waits two seconds
 
 constexpr const char* kName = "elastic-guardian";
 
@@ -163,10 +166,13 @@ std::vector<pid_t> OrphanSweep::kill_once() {
   std::vector<pid_t> children;
   os::list_children(&children);
   std::vector<pid_t> orphans;
+  const Instant now = os::monotonic_now();
   for (const pid_t child : children) {
     if (!is_orphan(child)) continue;
     orphans.push_back(child);
-    ::kill(child, SIGKILL);
+    const bool is_cleaner = os::cleaner_of(child) != os::Cleaner::kNone;
+    if (!is_cleaner || !cleaners_end_) cleaners_end_ = now + kCleanersTime;
+    if (!is_cleaner || now >= *cleaners_end_) ::kill(child, SIGKILL);
     ::waitpid(child, nullptr, WNOHANG);
   }
   return orphans;

@@ -80,7 +80,8 @@ class OrphanSweep {
   // Makes this process a subreaper and records its children.
   static Result<OrphanSweep> prepare(const std::string& guardian_path);
   // Kills every present orphan and reaps those that have ended. Their own children become orphans
-  // for the next call. Returns the orphans found; empty: none is left.
+  // for the next call. Cleaners (os/process/process_tree.h) are killed a while after all others.
+  // Returns the orphans found; empty: none is left.
   std::vector<pid_t> kill_once();
 
  private:
@@ -89,6 +90,7 @@ class OrphanSweep {
 
   std::string guardian_path_;
   std::vector<pid_t> before_;
+  std::optional<Instant> cleaners_end_;  // when cleaners are killed, too
 };
 
 }  // namespace elastic::host

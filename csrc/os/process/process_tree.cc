@@ -69,8 +69,7 @@ std::string read_stat(pid_t pid) {
 
 }  // namespace
 
-bool list_children_by_scan(std::vector<pid_t>* children) {
-  children->clear();
+bool for_each_process(const std::function<bool(pid_t)>& visit) {
   const Dir processes(::opendir("/proc"));
   if (processes == nullptr) return false;
   const pid_t self = ::getpid();
@@ -78,12 +77,20 @@ bool list_children_by_scan(std::vector<pid_t>* children) {
   while (const dirent* process = ::readdir(processes.get())) {
     const auto pid = static_cast<pid_t>(std::strtol(process->d_name, nullptr, 10));
     is_mounted = is_mounted || pid == self;
-    const std::string stat = pid > 0 ? read_stat(pid) : "";  // "state parent …"
+    if (pid > 0 && !visit(pid)) break;
+  }
+  return is_mounted;
+}
+
+bool list_children_by_scan(std::vector<pid_t>* children) {
+  children->clear();
+  return for_each_process([&, self = ::getpid()](pid_t pid) {
+    const std::string stat = read_stat(pid);  // "state parent …"
     if (stat.size() > 2 && std::strtol(stat.c_str() + 2, nullptr, 10) == self) {
       children->push_back(pid);
     }
-  }
-  return is_mounted;
+    return true;
+  });
 }
 
 bool list_children(std::vector<pid_t>* children) {
@@ -107,6 +114,15 @@ bool ChildrenFile::list(std::vector<pid_t>* children) {
 bool read_proc_file(const std::string& path, std::string* text) {
   const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   return file.valid() && read_all(file.get(), text);
+}
+
+Cleaner cleaner_of(pid_t pid) {
+  std::string command;  // each argument ends with a NUL
+  if (!read_proc_file("/proc/" + std::to_string(pid) + "/cmdline", &command)) return Cleaner::kNone;
+  if (command.find("resource_tracker import main") != std::string::npos) return Cleaner::kTracker;
+  const std::string program = command.substr(0, command.find('\0'));
+  return program.substr(program.rfind('/') + 1) == "torch_shm_manager" ? Cleaner::kShmManager
+                                                                       : Cleaner::kNone;
 }
 
 ProcessWait wait_of(pid_t pid) {

@@ -4,6 +4,8 @@
 
 #include <sys/types.h>
 
+#include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -19,6 +21,10 @@ bool list_children(std::vector<pid_t>* children);
 // CONFIG_PROC_CHILDREN.
 bool list_children_by_scan(std::vector<pid_t>* children);
 
+// Calls `visit` for every process of this pid namespace until it returns false. False without
+// /proc.
+bool for_each_process(const std::function<bool(pid_t)>& visit);
+
 // list_children() for a process with one thread, which needs no free descriptor later. Not
 // thread-safe.
 class ChildrenFile {
@@ -32,6 +38,17 @@ class ChildrenFile {
 
 // The whole text of a file of /proc; false when it cannot be read.
 bool read_proc_file(const std::string& path, std::string* text);
+
+// Processes that remove what another process leaves in /dev/shm, once that has died. SIGKILL for
+// one of them leaves it there for good.
+enum class Cleaner : std::uint8_t {
+  kNone,
+  // The resource tracker of multiprocessing or loky: ends when every process that uses it has.
+  kTracker,
+  // torch_shm_manager: ends two seconds after its last client, and nobody else uses its names.
+  kShmManager,
+};
+Cleaner cleaner_of(pid_t pid);
 
 // The state of a process ('R', 'S', 'D', …; 0: no such process), and the kernel's function in which
 // it waits ("" or "0": unknown).
