@@ -57,7 +57,8 @@ Result<std::string> find_guardian(const std::string& option) {
     tried += (tried.empty() ? "" : ", ") + place.lexically_normal().string();
   }
   return Status(StatusCode::kNotFound, "cannot find the guardian program (tried " + tried +
-                                           "); reinstall elastic, or name it in guardian_path");
+                                           "); reinstall elastic, or name it in guardian_path; for "
+                                           "a program of PyInstaller add --collect-all elastic");
 }
 
 ssize_t Outbox::send_some(int socket) {

@@ -3,10 +3,13 @@
 #include <algorithm>
 #include <string_view>
 
+#include "os/net/address.h"
+
 namespace elastic::host {
 namespace {
 
 constexpr std::size_t kNameBytesMax = 128;  // a file name has at most 255 bytes
+constexpr std::size_t kHostBytesMax = 64;
 
 // A run id is free text. Replaces characters that have a meaning in paths or shells, and a leading
 // dot.
@@ -35,7 +38,8 @@ Result<RunFiles> RunFiles::create(const std::string& log_dir, const std::string&
     const std::string path = temporary->path();
     return RunFiles(path, *std::move(temporary));
   }
-  Result<std::string> path = os::make_unique_directory(log_dir, file_name_of(run_id));
+  Result<std::string> path = os::make_unique_directory(
+      log_dir, file_name_of(run_id) + "_" + file_name_of(os::host_name().substr(0, kHostBytesMax)));
   if (!path.ok()) return path.status();
   return RunFiles(*std::move(path), std::nullopt);
 }

@@ -279,9 +279,9 @@ _FAILURES = (
         "leave their collectives; then they are started again, as with `restart`.",
         unset=f"{DEFAULT_INPLACE_GRACE_S:g}", needs_native=True),
     Option("inplace-prepare", "SECONDS",
-        "With `--on-membership-change=inplace`: start the workers before this node joins, and join "
-        "when they wait in `elastic.torch.membership`, after this time without them. The script "
-        "must not use a rank before.",
+        "With `--on-membership-change=inplace`: start this node's workers before it joins. It "
+        "joins when all of them wait in `elastic.torch.membership`; after SECONDS it stops them "
+        "and joins anyway. The script must not use a rank before.",
         unset="off: the workers start with the round",
         more="See [a node joins](in-place.md#a-node-joins).", needs_native=True),
     Option("exit-barrier-timeout", "SECONDS",
@@ -344,9 +344,9 @@ _FAILURES = (
 
 _OUTPUT = (
     Option("log-dir", "DIR",
-        "Log and error files are written to `DIR/RUN-ID_RANDOM/attempt_N/LOCAL-RANK/`. Without it "
-        "no file remains, except that `--redirects` creates a temporary directory and prints its "
-        "path.",
+        "Log and error files are written to `DIR/RUN-ID_HOST_RANDOM/attempt_N/LOCAL-RANK/`. "
+        "Without it no file remains, except that `--redirects` creates a temporary directory and "
+        "prints its path.",
         brief="directory for the files of --redirects and --tee"),
     Option("redirects", "WHICH",
         "Streams that are written to files: `0` none, `1` stdout, `2` stderr, `3` both, or by "

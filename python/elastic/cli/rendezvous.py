@@ -161,8 +161,8 @@ def _common_run_id(line: CommandLine, backend: str) -> str:
         raise ConfigError(f"{line.origin('rdzv-id')} is empty: give every node the same run id")
     if backend != "static":  # there the endpoint is this job's own
         line.warnings.append(
-            "without --rdzv-id the run id is 'none'; other jobs without one that use the same "
-            "endpoint or directory join this job: give each job a run id of its own"
+            "this job has no --rdzv-id: any other job without one at this endpoint would join it. "
+            "Give each job its own"
         )
     return NO_RUN_ID
 

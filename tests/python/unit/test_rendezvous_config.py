@@ -110,9 +110,9 @@ def test_static_nodes_use_node_0_and_given_ranks() -> None:
     [
         (["--rdzv-endpoint=h"], ("h", 29400)),
         (["--rdzv-endpoint=h:1"], ("h", 1)),
-        (["--rdzv-endpoint=[fe80::1]:7"], ("fe80::1", 7)),
-        (["--rdzv-endpoint=[fe80::1]"], ("fe80::1", 29400)),
-        (["--rdzv-endpoint=fe80::1"], ("fe80::1", 29400)),
+        (["--rdzv-endpoint=[fd00::1]:7"], ("fd00::1", 7)),
+        (["--rdzv-endpoint=[fd00::1]"], ("fd00::1", 29400)),
+        (["--rdzv-endpoint=fd00::1"], ("fd00::1", 29400)),
         (["--rdzv-endpoint=10.0.0.7:65535"], ("10.0.0.7", 65535)),
     ],
 )
@@ -124,8 +124,8 @@ def test_an_endpoint_has_a_host_and_perhaps_a_port(
 
 
 def test_further_endpoints_follow_the_first_one() -> None:
-    got = configure([*C10D[:2], "--rdzv-endpoint=h1:1, [fe80::1]:7,h3"]).rendezvous
-    assert got.endpoints == (("h1", 1), ("fe80::1", 7), ("h3", 29400))
+    got = configure([*C10D[:2], "--rdzv-endpoint=h1:1, [fd00::1]:7,h3"]).rendezvous
+    assert got.endpoints == (("h1", 1), ("fd00::1", 7), ("h3", 29400))
     assert got.options("job", "").endpoint_host == "h1"
 
 
@@ -146,7 +146,7 @@ def test_a_faulty_list_of_endpoints_is_rejected(endpoints: str, expected: str) -
     [
         (["--master-addr=127.0.0.1"], ("127.0.0.1", 29500)),
         (["--master-addr=h"], ("h", 29500)),
-        (["--master-addr=[fe80::1]", "--master-port=7"], ("fe80::1", 7)),
+        (["--master-addr=[fd00::1]", "--master-port=7"], ("fd00::1", 7)),
         (["--rdzv-endpoint=h:7"], ("h", 7)),
         (["--rdzv-endpoint=h", "--master-port=8"], ("h", 8)),
         (["--rdzv-endpoint=h:8", "--master-addr=h", "--master-port=8"], ("h", 8)),
@@ -310,8 +310,8 @@ def test_the_store_can_be_left_to_the_workers() -> None:
 def test_a_job_without_a_name_is_called_as_torchrun_calls_it() -> None:
     got = configure(C10D[:3])
     assert got.run_id == "none"
-    assert [level for level, note in got.notes if "run id is 'none'" in note] == [30]
-    assert not [note for note in notes_of(STATIC) if "run id is 'none'" in note]
+    assert [level for level, note in got.notes if "this job has no --rdzv-id" in note] == [30]
+    assert not [note for note in notes_of(STATIC) if "this job has no --rdzv-id" in note]
 
 
 def test_only_a_job_without_a_run_id_has_the_name_of_its_program() -> None:
