@@ -172,6 +172,7 @@ class Writer:
         self._queued = 0
         self._written = 0
         self._is_started = False
+        self._starting = _thread.allocate_lock()
         self._flushed = _thread.allocate_lock()
         self._flushed.acquire()
 
@@ -181,11 +182,15 @@ class Writer:
             return False
         self._queued += len(data)
         self._queue.put(data)
-        if not self._is_started:
-            self._is_started = _start_thread(self._run)
-            with suppress(Empty):  # without a thread the caller writes
-                while not self._is_started:
-                    self._write(self._queue.get_nowait() or b"")
+        # One caller starts the thread; another one, or a signal handler, has queued its data.
+        if not self._is_started and self._starting.acquire(blocking=False):
+            try:
+                self._is_started = self._is_started or _start_thread(self._run)
+                with suppress(Empty):  # without a thread the caller writes
+                    while not self._is_started:
+                        self._write(self._queue.get_nowait() or b"")
+            finally:
+                self._starting.release()
         return True
 
     def flush(self, timeout: float) -> bool:

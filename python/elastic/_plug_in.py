@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 logger = logging.getLogger(__name__)
@@ -25,10 +25,12 @@ def plug_in(name: str, failed: set[str] | None = None) -> Iterator[None]:
         if failed is not None:
             failed.add(name)
         again = "" if failed is None else "; it is not called again"
-        logger.warning(
-            "the %s failed, and the job continues without it: %s%s", name, describe(error), again
-        )
-        logger.debug("the %s failed", name, exc_info=True)
+        with suppress(Exception):  # of a log handler of the program
+            logger.warning(
+                "the %s failed, and the job continues without it: %s%s",
+                *(name, describe(error), again),
+            )
+            logger.debug("the %s failed", name, exc_info=True)
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import os
 import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
 
 from elastic._host import cgroup
@@ -76,7 +77,7 @@ def worker_count(
     if not re.fullmatch("[a-z][a-z_]{1,30}[a-z0-9]", wanted):
         raise unknown
     count = None
-    if wanted in ("auto", "gpu"):
+    if wanted in ("auto", "gpu") and not _has_torch_without_cuda(interpreter):
         count = visible_gpus(environ.get("CUDA_VISIBLE_DEVICES"), nvml_devices)
     if count is None or (count == 0 and wanted == "auto"):
         count = _ask_interpreter(wanted, interpreter, environ, origin)
@@ -87,6 +88,25 @@ def worker_count(
     if count == 0:
         raise ConfigError(f"{origin} is {wanted}: no {wanted.upper()} is visible here")
     return count
+
+
+def _has_torch_without_cuda(interpreter: str) -> bool:
+    """Whether the workers' torch is a build for CPUs, which sees none of NVML's GPUs.
+
+    torch is not imported; False if the interpreter is another one.
+    """
+    if interpreter != sys.executable:
+        return False
+    from importlib.util import find_spec
+
+    found = find_spec("torch")
+    if found is None or not found.origin:
+        return False
+    try:
+        with open(os.path.join(os.path.dirname(found.origin), "version.py")) as file:
+            return re.search(r"^cuda\b[^=]*= *None", file.read(), re.MULTILINE) is not None
+    except OSError:
+        return False
 
 
 def visible_gpus(visible: str | None, devices: Callable[[], Sequence[str] | None]) -> int | None:

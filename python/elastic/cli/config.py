@@ -56,9 +56,13 @@ class RendezvousConfig(NamedTuple):
             return join_endpoints(self.endpoints)
         return "" if self.store == self.backend else self.store
 
+    def has_plug_in(self) -> bool:
+        """Whether the backend may be code of another distribution."""
+        return bool(self.store) and self.backend not in SHARED
+
     def is_handler(self) -> bool:
         """Whether the backend is a rendezvous handler of another distribution."""
-        if not self.store or self.backend in SHARED:
+        if not self.has_plug_in():
             return False
         from elastic.rendezvous import registry
 

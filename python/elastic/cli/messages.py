@@ -26,13 +26,20 @@ _HEADLINE = r" failed: |^the job hangs: |^partial exit: "
 _LABEL = r"^(    (?:[a-z]+(?: \d+)? +|[^:]+:$|  \| ))"
 
 
+_FORMAT_ERRORS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+
+
 class _ConsoleHandler(logging.Handler):
     def __init__(self, console: Console) -> None:
         super().__init__()
         self._console = console
 
     def emit(self, record: logging.LogRecord) -> None:
-        text = self.format(record)
+        try:
+            text = self.format(record)
+        except _FORMAT_ERRORS:  # in the message of a plug-in
+            self.handleError(record)
+            return
         if "\n" in text and record.levelno >= NOTICE:
             text = screen(text, _environment.inherited())
         self._console.write(text)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -176,3 +178,26 @@ def test_failed_probe_is_reported(tmp_path: Path, program: str, message: str) ->
 def test_missing_interpreter_is_reported() -> None:
     with pytest.raises(ConfigError, match="cannot run /no/python"):
         devices.worker_count("xpu", {}, "/no/python")
+
+
+@pytest.mark.parametrize(
+    ("version", "expected"),
+    [
+        ("cuda: Optional[str] = None\nhip = None\n", 0),
+        ("cuda = '12.4'\n", 8),
+        ("", 8),
+    ],
+)
+def test_gpus_are_not_counted_for_a_torch_without_cuda(
+    version: str, expected: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "torch"
+    package.mkdir()
+    (package / "__init__.py").write_text("raise SystemExit('not imported')")
+    (package / "version.py").write_text(version)
+    spec = importlib.util.spec_from_file_location("torch", package / "__init__.py")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: spec)
+    monkeypatch.setattr(devices, "nvml_devices", lambda: [f"GPU-{one}" for one in range(8)])
+    monkeypatch.setattr(devices, "_ask_interpreter", lambda *_: 0)
+    cpus = devices.usable_cpus()
+    assert devices.worker_count("auto", {}, sys.executable) == (expected or cpus)

@@ -172,3 +172,26 @@ def test_data_wait_for_a_descriptor_that_does_not_respond() -> None:
 
 def test_nothing_is_to_be_flushed_without_data() -> None:
     assert _files.Writer(lambda data: None).flush(0.0)
+
+
+def test_two_threads_that_write_first_start_one_writer(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[object] = []
+    written: list[bytes] = []
+    writer = _files.Writer(written.append)
+    start = _files._start_thread
+
+    def start_and_put(run: Callable[[], None]) -> bool:
+        """Another thread puts data while the first one starts the writer."""
+        if not started:
+            started.append(run)
+            other = threading.Thread(target=writer.put, args=(b"2",))
+            other.start()
+            other.join()
+            return start(run)
+        started.append(run)
+        return start(run)
+
+    monkeypatch.setattr(_files, "_start_thread", start_and_put)
+    writer.put(b"1")
+    assert writer.flush(60)
+    assert len(started) == 1 and written == [b"1", b"2"]

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from elastic import _C, _environment, _local_jobs
 from elastic._data import changed
 from elastic._host import network
-from elastic._plug_in import health_check
+from elastic._plug_in import health_check, plug_in
 from elastic.agent.server.api import (
     RunResult,
     Worker,
@@ -58,18 +58,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 HANGS_KEPT = 16  # in the result
-
-# Errors in a text or number of an event, which may come from another node, and a module that cannot
-# be loaded: the job continues.
-_REPORT_ERRORS = (
-    ArithmeticError,
-    AttributeError,
-    ImportError,
-    LookupError,
-    OSError,
-    TypeError,
-    ValueError,
-)
 
 _CHOICES: dict[str, Any] = {"stop_scope": _C.SignalScope, "hang_action": _C.HangAction}
 
@@ -362,14 +350,14 @@ class NativeElasticAgent:
             finished = False
             while not finished:
                 event = native.next_event(self._later.delay(self._progress.delay()))
-                self._progress.flush()
+                with plug_in("report of an event"):
+                    self._progress.flush()
                 self._later.step(is_idle=event is None)
                 if event is not None:
-                    try:
+                    # Its text may come from another node, and log handlers from the program.
+                    with plug_in("report of an event"):
                         self._observe(event)
                         self._note_incident(event)
-                    except _REPORT_ERRORS:
-                        logger.exception("an event of the agent cannot be reported")
                     if self._recorder is not None:
                         self._recorder.observe(event, self._group)
                     finished = event.kind == _C.AgentEvent.Kind.FINISHED
