@@ -21,6 +21,7 @@ from elastic.constants import (
 from elastic.errors import ConfigError
 
 NUMBER_DIGITS_MAX = 18
+ENDPOINTS_MAX = 64  # of one job: kEndpointsMax in csrc/core/session/session_wire.h
 LABEL_BYTES_MAX = 63  # of a part of a host name
 
 
@@ -156,6 +157,8 @@ def split_endpoints(text: str, origin: str, default_port: int) -> list[tuple[str
         if endpoint in found:
             raise ConfigError(f"{origin} is {text!r}: {one.strip()!r} is listed twice")
         found.append(endpoint)
+    if len(found) > ENDPOINTS_MAX:
+        raise ConfigError(f"{origin} has {len(found)} endpoints: list at most {ENDPOINTS_MAX}")
     return found
 
 

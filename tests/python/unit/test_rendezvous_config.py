@@ -133,6 +133,7 @@ def test_further_endpoints_follow_the_first_one() -> None:
     ("endpoints", "expected"),
     [
         ("h1:1,h1:1", "'h1:1' is listed twice"),
+        (",".join(f"h{i}" for i in range(65)), "has 65 endpoints: list at most 64"),
         ("h1:1,", "the host is missing"),
         ("h1:1,h2:0", "the other nodes need a given port, not 0"),
     ],
