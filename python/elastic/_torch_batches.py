@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import torch
 from torch.utils.data import DistributedSampler
+
+logger = logging.getLogger(__name__)
 
 
 class GlobalBatches:
@@ -13,8 +16,9 @@ class GlobalBatches:
 
     Every sample is used once in an epoch, however often members change. ``batch_size`` counts the
     samples of all ranks; choose a multiple of each possible world size, because ranks with fewer
-    samples would weigh them more. The last samples of an epoch that do not fill a batch are left
-    out. Pass it to :func:`membership` as ``sampler``.
+    samples would weigh them more (a warning is logged). More ranks than ``batch_size`` are a
+    ``ValueError``. The last samples of an epoch that do not fill a batch are left out. Pass it to
+    :func:`membership` as ``sampler``.
     """
 
     def __init__(self, samples: int, batch_size: int, *, seed: int = 0) -> None:
@@ -49,6 +53,18 @@ def divide(
 ) -> None:
     """Sets the sampler's rank and world size for a round."""
     if isinstance(sampler, GlobalBatches):
+        if world_size > sampler.batch_size:
+            raise ValueError(
+                f"the batch of all ranks has {sampler.batch_size} samples, and the job has "
+                f"{world_size} ranks: a rank without a sample would have a loss of NaN; choose a "
+                "greater batch size or fewer ranks"
+            )
+        if rank == 0 and sampler.batch_size % world_size:
+            logger.warning(
+                "the batch of %d samples is not a multiple of the %d ranks: ranks with fewer "
+                "samples weigh them more",
+                sampler.batch_size, world_size,
+            )  # fmt: skip
         sampler.rank, sampler.world_size = rank, world_size
     elif sampler is not None:
         sampler.rank, sampler.num_replicas = rank, world_size

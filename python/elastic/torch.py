@@ -23,6 +23,7 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any, ParamSpec, TypeVar
 
+import torch
 import torch.distributed as dist
 
 from elastic import _lazy, errors
@@ -44,6 +45,10 @@ __all__ = [
     "TrainingMembership",
     "membership",
 ]
+
+# A `Step` in a checkpoint is the call int(number): torch.load(weights_only=True) may make it.
+if hasattr(torch.serialization, "add_safe_globals"):  # torch 2.4 and later
+    torch.serialization.add_safe_globals([int])
 
 __getattr__, __dir__ = _lazy.attach(__name__, _HOMES)
 

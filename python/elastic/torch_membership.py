@@ -101,6 +101,10 @@ class Step(int):
         self._is_entered = False
         return self
 
+    # In a checkpoint, in a copy and in another process it is only the number.
+    def __reduce__(self) -> tuple[type[int], tuple[int]]:
+        return int, (int(self),)
+
     def __enter__(self) -> Step:
         self._is_entered = True
         self._job._begin()
@@ -218,11 +222,19 @@ class TrainingMembership:
     def on_change(self, callback: Callable[[Change | None], object]) -> None:
         """Calls ``callback`` each time the process group has been formed.
 
-        The argument is the change; None: the first time. Make other groups (``dist.new_group``)
+        The argument is the change; None: the first time. Within the context it is called at once,
+        with None, because the group has been formed. Make other groups (``dist.new_group``)
         and the iterators of the data there. TCP connections that are opened in it are closed at
         the next change. If another change comes meanwhile, it is called again.
         """
         self._callbacks.append(callback)
+        if self._wrapped is not None:  # within the context: the process group has been formed
+            try:
+                with self._members.sockets():
+                    callback(None)
+            except Exception as error:
+                if not self._survives(error):
+                    raise
 
     def confirm(self) -> None:
         """Ends the body of a step whose results of NCCL are unfinished, because members change.
@@ -426,7 +438,7 @@ class TrainingMembership:
         formed = time.monotonic()
         change = self._share_state(times, formed)
         with self._members.sockets():
-            for callback in self._callbacks:
+            for callback in tuple(self._callbacks):
                 callback(change)
         # From here on this rank may be the source of another.
         self._has_state = True

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import weakref
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +14,15 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import elastic.torch  # noqa: E402
-from elastic import _torch_groups, _torch_state, torch_membership, worker  # noqa: E402
+from elastic import (  # noqa: E402
+    _torch_batches,
+    _torch_groups,
+    _torch_state,
+    torch_membership,
+    worker,
+)
+from elastic.torch import Change  # noqa: E402
+from elastic.worker._membership import current_round  # noqa: E402
 
 
 class InPlace:
@@ -328,3 +339,46 @@ def test_batches_use_each_sample_once_for_any_number_of_ranks() -> None:
 def test_batches_need_a_valid_size(size: int) -> None:
     with pytest.raises(ValueError, match="expected 1 to 3"):
         elastic.torch.GlobalBatches(3, size)
+
+
+def test_what_a_script_receives_can_be_saved_copied_and_sent(tmp_path: Path) -> None:
+    model = torch.nn.Linear(1, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda _: 1.0)  # not picklable
+    batches = elastic.torch.GlobalBatches(8, 2)
+    with elastic.torch.membership(model, optimizer, batches, also={"schedule": schedule}) as job:
+        for step in job.steps(3):
+            with step:
+                batches[step]
+    received = [
+        (step, 2),
+        (current_round(), current_round()),
+        (Change(1, "", 2, 1, (0,), (1,), 0, 5, 0.0, 0.0, 0.0, 0.0),) * 2,
+    ]
+    for value, expected in received:
+        for copied in (pickle.loads(pickle.dumps(value)), copy.copy(value), copy.deepcopy(value)):
+            assert (type(copied), copied) == (type(expected), expected)
+    assert torch.equal(copy.deepcopy(batches)[3], batches[3])
+    torch.save({"step": step, "model": model.state_dict()}, tmp_path / "checkpoint")
+    for is_strict in (True, False):
+        loaded = torch.load(tmp_path / "checkpoint", weights_only=is_strict)["step"]
+        assert (type(loaded), loaded) == (int, 2)
+
+
+def test_a_callback_that_is_added_within_the_context_is_called_at_once() -> None:
+    model = torch.nn.Linear(1, 1)
+    calls: list[object] = []
+    job = elastic.torch.membership(model, torch.optim.SGD(model.parameters(), lr=1))
+    with job:
+        job.on_change(calls.append)
+        assert calls == [None]
+
+
+def test_more_ranks_than_samples_are_an_error(caplog: pytest.LogCaptureFixture) -> None:
+    batches = elastic.torch.GlobalBatches(8, 4)
+    _torch_batches.divide(batches, 0, 2)
+    assert not caplog.records
+    _torch_batches.divide(batches, 0, 3)
+    assert "the batch of 4 samples is not a multiple of the 3 ranks" in caplog.text
+    with pytest.raises(ValueError, match="has 4 samples, and the job has 5 ranks"):
+        _torch_batches.divide(batches, 0, 5)
