@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import errno
 import os
+from typing import Any
 
 from elastic import _C
 from elastic._C import (
@@ -61,6 +62,9 @@ class NodeFault(ElasticError):
     def __init__(self, exit_code: int, text: str) -> None:
         super().__init__(text)
         self.exit_code = exit_code
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.exit_code, str(self))
 
 
 def fault_of(error: Exception) -> NodeFault | None:

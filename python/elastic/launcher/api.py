@@ -57,6 +57,9 @@ class LaunchError(ElasticError):
         super().__init__(message)
         self.exit_code = exit_code
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (str(self), self.exit_code)
+
 
 @dataclass
 class LaunchConfig:
