@@ -46,7 +46,8 @@ class SubprocessContext(PContext):
                     self._program, self.args[rank], self.envs[rank], *outputs, rank
                 )
             self.subprocess_handlers[rank] = handler
-            with suppress(OSError):  # before Linux 5.3, or refused by a seccomp profile
+            # Before Linux 5.3, refused by a seccomp profile, or Python was built without it.
+            with suppress(AttributeError, OSError):
                 self._pidfds[rank] = os.pidfd_open(handler.proc.pid)
 
     def _exit_codes(self) -> dict[int, int | None]:

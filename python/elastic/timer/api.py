@@ -15,6 +15,8 @@ from elastic._plug_in import plug_in
 
 logger = logging.getLogger(__name__)
 
+RETRY_S = 1.0  # at least this long after an error, or max_interval if that is shorter
+
 
 class TimerRequest(NamedTuple):
     """A negative ``expiration_time`` releases the timer of the scope."""
@@ -90,11 +92,14 @@ class TimerServer(ABC):
 
     def _watchdog_loop(self) -> None:
         while not self._stop_signaled.is_set():
-            failed: set[str] = set()
-            with plug_in("timer server", failed):
-                self._run_watchdog()
-            if failed:  # as with a broken queue
-                return
+            with plug_in("pass of the timer server"):
+                try:
+                    self._run_watchdog()
+                except EOFError:  # the queue was closed: no request can follow
+                    return
+                continue
+            # An error that returns at once must not take a whole CPU.
+            self._stop_signaled.wait(min(self._max_interval, RETRY_S))
 
     def start(self) -> None:
         self._watchdog_thread = threading.Thread(

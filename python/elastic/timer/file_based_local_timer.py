@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
 import select
 import signal as signals
@@ -27,6 +28,7 @@ logger = logging.getLogger(__name__)
 VERSION = 1
 CONNECT_TIMEOUT_S = 1.0  # how long a client waits for the server to open the pipe
 READ_BYTES = 64 << 10
+_PID_MAX = 2**31 - 1
 
 
 class FileTimerRequest(TimerRequest):
@@ -269,7 +271,7 @@ class FileTimerServer:
             if request.worker_pid not in self._pidfds:
                 try:
                     self._pidfds[request.worker_pid] = os.pidfd_open(request.worker_pid)
-                except OSError:  # it has ended, or the kernel has no pidfds
+                except (AttributeError, OSError):  # it has ended, or there are no pidfds
                     continue
 
     def clear_timers(self, worker_pids: set[int]) -> None:
@@ -292,13 +294,13 @@ class FileTimerServer:
 
     def _reap_worker(self, worker_pid: int, signal: int) -> bool:
         try:
-            if worker_pid in self._pidfds:
+            if worker_pid in self._pidfds and hasattr(signals, "pidfd_send_signal"):
                 signals.pidfd_send_signal(self._pidfds[worker_pid], signal)
             else:
                 os.kill(worker_pid, signal)
         except ProcessLookupError:
             return True
-        except (OSError, ValueError) as error:
+        except (OSError, OverflowError, ValueError) as error:
             logger.error("cannot send signal %d to process %d: %s", signal, worker_pid, error)
             return False
         return True
@@ -314,11 +316,16 @@ def _read(line: bytes) -> FileTimerRequest | None:
             float(fields["expiration_time"]),
             int(fields["signal"]),
         )
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, OverflowError) as error:
         logger.warning("ignoring the invalid timer request %r: %s", line[:200], error)
         return None
     # kill(2) takes 0 and negative numbers for groups of processes.
     if request.worker_pid < 1:
         logger.warning("ignoring a timer request for process %d", request.worker_pid)
+        return None
+    if request.worker_pid > _PID_MAX or not (
+        math.isfinite(request.expiration_time) and 0 <= request.signal < signals.NSIG
+    ):
+        logger.warning("ignoring the invalid timer request %r", line[:200])
         return None
     return request

@@ -13,6 +13,7 @@ import time
 import urllib.error
 import urllib.request
 from pathlib import Path
+from typing import Any
 
 import pytest
 from elastic import ConfigError, timer
@@ -74,6 +75,13 @@ def test_invalid_requests_are_ignored_and_no_group_of_processes_is_killed(tmp_pa
         group = {"pid": -1, "scope_id": "all", "expiration_time": 1, "signal": 0}
         with open(path, "w") as pipe:
             pipe.write(f"no json\n[1]\n{{}}\n{json.dumps(group)}\n")
+            for time_text in ("NaN", "Infinity", "-Infinity", "9" * 400):
+                invalid = {"pid": bystander.pid, "scope_id": "x", "signal": 9}
+                pipe.write(f'{json.dumps(invalid)[:-1]}, "expiration_time": {time_text}}}\n')
+            for pid, number in (("9" * 30, 9), ("Infinity", 9), (bystander.pid, "9" * 30)):
+                pipe.write(
+                    f'{{"pid": {pid}, "scope_id": "x", "signal": {number}, "expiration_time": 1}}\n'
+                )
         client._send_request(timer.FileTimerRequest(0, "group 0", 1, signal.SIGKILL))
         client._send_request(timer.FileTimerRequest(bystander.pid, "later", time.time() + 600))
         server.run_once()
@@ -216,3 +224,45 @@ def test_the_launcher_has_a_health_check_if_its_port_is_given() -> None:
     environ = clean_environment(TORCHELASTIC_HEALTH_CHECK_PORT=str(port))
     done = launch("--no-python", sys.executable, "-c", get, environ=environ)
     assert (done.returncode, done.stdout) == (0, "200\n"), done.stderr
+
+
+class _FailingServer(timer.TimerServer):
+    """The first request raises; an EOFError of the queue ends the server."""
+
+    def __init__(self, queue: Any) -> None:
+        super().__init__(queue, max_interval=0.01)
+        self.registered: list[Any] = []
+
+    def register_timers(self, timer_requests: list[Any]) -> None:
+        if timer_requests and not self.registered:
+            self.registered.append("failed")
+            raise ValueError("half a request")
+        self.registered += timer_requests
+
+    def clear_timers(self, worker_ids: set[Any]) -> None:
+        pass
+
+    def get_expired_timers(self, deadline: float) -> dict[Any, list[Any]]:
+        return {}
+
+    def _reap_worker(self, worker_id: Any) -> bool:
+        return True
+
+
+class _Requests(timer.RequestQueue):
+    def __init__(self) -> None:
+        self.left = ["first", "second"]
+
+    def size(self) -> int:
+        return 1
+
+    def get(self, size: int, timeout: float) -> list[Any]:
+        if not self.left:
+            raise EOFError
+        return [self.left.pop(0)]
+
+
+def test_the_timer_server_continues_after_an_error() -> None:
+    server = _FailingServer(_Requests())
+    server._watchdog_loop()  # ends with the queue
+    assert server.registered == ["failed", "second"]
