@@ -93,6 +93,7 @@ void Machine::receive(const VoterFrame& frame, const ProbeReply& message) {
 
 void Machine::on(const Nodes& event) {
   if (!office_.is_started) return;  // on its way when the coordinator was stopped
+  if (event.nodes.empty() && !register_.known()) was_turned_on_ = false;  // the gate has ended
   office_.nodes = event.nodes;
   for (const KnownNode& one : office_.nodes) {
     if (one.is_connected) office_.announced.erase(one.node);

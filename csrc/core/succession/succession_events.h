@@ -111,7 +111,7 @@ struct Send {
   std::string frame;
 };
 // The job has candidates for several voters: turn the coordinator's gate on (RoundGate::turn_on),
-// and feed its first proposal. Emitted once.
+// and feed its first proposal. Emitted once, and again if all nodes have left before a proposal.
 struct TurnOn {};
 // Open a coordinator service in this process, restore `record` with term `term`
 // (RendezvousMachine::succeed with lost_incumbent), turn its gate on (turn_on_restored, with the

@@ -499,6 +499,8 @@ void CoordinatorJob::publish_changes() {
   // A closed job answers with its result while any session of it is open.
   // What a store keeps is continued by the next job of the id.
   if (is_kept_ || !rendezvous()->is_removable() || (is_over() && !sessions_.empty())) return;
+  // The lineage has begun, and nodes whose sessions are open belong to it.
+  if (is_gated() && !sessions_.empty()) return;
   if (sessions_.empty()) observers_.end("the job has ended: its last node has left");
   if (is_over()) {
     const core::RendezvousMachine& ended = *rendezvous();
@@ -506,7 +508,10 @@ void CoordinatorJob::publish_changes() {
                        context_.loop->now());
   }
   end_job();
-  feed_ = nullptr;  // its lineage has ended with it
+  // The machine of succession serves the nodes that join next, or ends with this object.
+  voter_ports_.clear();
+  known_nodes_.clear();
+  if (feed_) feed_(succession::Nodes{});
   timer_.disarm();
   counts_ = {};
   logged_round_ = logged_end_ = 0;

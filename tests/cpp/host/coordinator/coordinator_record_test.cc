@@ -54,6 +54,27 @@ TEST(CoordinatorRecord, OfAJobThatGrowsBeyondTheLimitClosesTheJobWithTheReason) 
   for (const auto& proposal : proposals) EXPECT_LE(proposal.content.bytes.size(), kLimit);
 }
 
+// A node that prepares its workers has a session before it joins.
+TEST(CoordinatorRecord, TheNextJobHasVotersWhenAllNodesHaveLeftBeforeTheFirstRound) {
+  support::LoopGroup group;
+  int jobs = 0;
+  const auto coordinator = *TurnedCoordinator::start(
+      {}, {.job = "job", .feed = [&](const succession::Event& event) {
+             jobs += std::holds_alternative<succession::Timings>(event) ? 1 : 0;
+           }});
+  SessionClient waiting(coordinator->port(), 2);
+  EXPECT_FALSE(waiting.receives<rdzv::Waiting>());
+  SessionClient first(coordinator->port(), 1);
+  first.join(nnodes(3, 3));
+  first.expect<rdzv::Waiting>();
+  first.send_message(rdzv::Leave{first.info.id, "cancelled"});
+  group.advance(std::chrono::milliseconds(1));
+  EXPECT_EQ(jobs, 1);
+  waiting.join(nnodes(3, 3));
+  waiting.expect<rdzv::Waiting>();
+  EXPECT_EQ(jobs, 2) << "the machine of succession is told of the next job";
+}
+
 TEST(CoordinatorRecord, AboveTheLimitIsNotSentToAMember) {
   support::LoopGroup group;
   const auto coordinator = *TurnedCoordinator::start({}, {.job = "job", .record_bytes_max = 10});
