@@ -1,5 +1,7 @@
 #include "elastic/rendezvous_backend.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
 #include <string>
@@ -60,30 +62,47 @@ class FileBackend final : public RendezvousBackend {
 
   Result<std::optional<StoredState>> get_state() override {
     Result<std::optional<std::string>> bytes = os::read_file(path_, kStateBytesMax);
-    if (!bytes.ok()) return as_unavailable(bytes.status());
+    if (!bytes.ok()) return failure(bytes.status());
+    if (!*bytes && is_away()) return away();
     if (!*bytes) return std::optional<StoredState>();
+    was_there_ = true;
     return std::optional(StoredState{**bytes, **bytes});
   }
 
   Result<StoredWrite> set_state(std::string_view bytes,
                                 const std::optional<std::string>& token) override {
+    if (is_away()) return away();  // before the lock is created in its place
     auto lock =
         os::FileLock::acquire(path_ + ".lock", {.deadline = os::monotonic_now() + call_timeout_});
-    if (!lock.ok()) return as_unavailable(lock.status());
+    if (!lock.ok()) return failure(lock.status());
     Result<std::optional<std::string>> there = os::read_file(path_, kStateBytesMax);
-    if (!there.ok()) return as_unavailable(there.status());
+    if (!there.ok()) return failure(there.status());
     if (token && !*there) {
       return Status(StatusCode::kFailedPrecondition, path_ + " was removed under a running job");
     }
     if (*there != token) return StoredWrite{false, {**there, **there}};
     const Status status = os::replace_file(path_, bytes, os::Durability::kProcessCrash);
-    if (!status.ok()) return as_unavailable(status);
+    if (!status.ok()) return failure(status);
+    was_there_ = true;
     return StoredWrite{true, {std::string(bytes), std::string(bytes)}};
   }
 
  private:
+  // A directory that was there, and lacks the lock, which is never removed, is not mounted now.
+  bool is_away() const { return was_there_ && ::access((path_ + ".lock").c_str(), F_OK) != 0; }
+  Status away() const {
+    return {StatusCode::kUnavailable,
+            path_ + " is missing with its lock file: is the directory mounted?"};
+  }
+  // What was accessible before is so again when its server, mount or ticket is.
+  Status failure(const Status& status) const {
+    if (!was_there_) return as_unavailable(status);
+    return {StatusCode::kUnavailable, std::string(status.message())};
+  }
+
   const std::string path_;
   const Duration call_timeout_;
+  bool was_there_ = false;
 };
 
 const std::string kKeyPrefix = "elastic/rendezvous/";

@@ -38,7 +38,7 @@ struct FileWorld : World {
   }
   void empty() override {
     for (const auto& entry : std::filesystem::directory_iterator(directory.path())) {
-      std::filesystem::remove(entry);
+      if (entry.path().extension() != ".lock") std::filesystem::remove(entry);
     }
   }
 };
@@ -207,8 +207,28 @@ TEST(FileBackend, AFileThatWasRemovedUnderAJobIsAnError) {
   auto backend = world.backend("job");
   ASSERT_TRUE(backend->set_state("one", std::nullopt)->was_set);
   const std::string token = backend->get_state().value()->token;
-  world.empty();
+  std::filesystem::remove(world.directory.path() + "/state.job");
   EXPECT_EQ(backend->set_state("two", token).status().code(), StatusCode::kFailedPrecondition);
+}
+
+// An automounter, a failover, a ticket that has expired: the job waits for store_grace.
+TEST(FileBackend, ADirectoryThatIsAwayIsAnOutage) {
+  FileWorld world;
+  auto backend = world.backend("job");
+  ASSERT_TRUE(backend->set_state("one", std::nullopt)->was_set);
+  const std::string token = backend->get_state().value()->token;
+  const std::string away = world.directory.path() + ".away";
+  std::filesystem::rename(world.directory.path(), away);
+  const auto expect_outage = [&] {
+    EXPECT_EQ(backend->get_state().status().code(), StatusCode::kUnavailable);
+    EXPECT_EQ(backend->set_state("two", token).status().code(), StatusCode::kUnavailable);
+  };
+  expect_outage();
+  std::filesystem::create_directory(world.directory.path());  // where it is mounted
+  expect_outage();
+  std::filesystem::remove(world.directory.path());
+  std::filesystem::rename(away, world.directory.path());
+  EXPECT_TRUE(backend->set_state("two", token)->was_set);
 }
 
 }  // namespace
