@@ -16,7 +16,9 @@
 #include <utility>
 #include <vector>
 
+#include <algorithm>
 #include "core/base/random.h"
+
 #include "core/register/register_machine.h"
 #include "core/succession/succession_events.h"
 #include "core/succession/voter_wire.h"
@@ -78,6 +80,11 @@ class WitnessedJob {
   // No lineage is left: what is created again has other voter ids, and no vote until a record names
   // one of them.
   bool is_over() const { return lineages_.empty(); }
+  // A job whose record it keeps must not be forgotten while it runs.
+  bool has_voted() const {
+    return std::any_of(lineages_.begin(), lineages_.end(),
+                       [](const auto& one) { return one.second.voter.known().has_value(); });
+  }
 
  private:
   struct Lineage {

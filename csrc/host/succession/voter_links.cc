@@ -184,6 +184,10 @@ void VoterLinks::remove(VoterLink* link) {
   links_.erase(link->id);
 }
 
+std::string VoterLinks::host_of(ConnectionId connection) const {
+  return links_.at(connection)->remote().host();
+}
+
 const std::string& VoterLinks::job_of(ConnectionId connection) const {
   return links_.at(connection)->job;
 }

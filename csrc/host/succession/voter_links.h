@@ -84,6 +84,8 @@ class VoterLinks {
   std::uint16_t port() const;  // 0: listen() was not called
   // The job of an open connection; with tokens the peer has proved that it belongs to it.
   const std::string& job_of(ConnectionId connection) const;
+  // The address of its other end, without the port. REQUIRES: the connection is open
+  std::string host_of(ConnectionId connection) const;
 
   // Over this connection if it is open, otherwise to the address: "10.0.0.7:4711", "[::1]:4711".
   // With neither the frame is dropped.

@@ -28,6 +28,7 @@ WitnessService::WitnessService(os::EventLoop* loop, const WitnessOptions& option
                                std::shared_ptr<TokenSource> tokens)
     : loop_(loop),
       options_(options),
+      refusals_(options.log),
       links_(loop, "", std::move(tokens), witness_limits(),
              {.on_frame = [this](VoterLinks::ConnectionId from, const std::string&,
                                  std::string_view frame) { on_frame(from, frame); },
@@ -36,7 +37,7 @@ WitnessService::WitnessService(os::EventLoop* loop, const WitnessOptions& option
               .on_ended =
                   [this](VoterLinks::ConnectionId connection) {
                     const succession::ConnectionEnded event{connection};
-                    for (auto& [id, job] : jobs_) job.connection_ended(event, loop_->now());
+                    for (auto& [id, one] : jobs_) one.job.connection_ended(event, loop_->now());
                     arm();
                   }}),
       timer_(loop, [this] { tick(); }) {}
@@ -57,7 +58,7 @@ Result<std::unique_ptr<WitnessService>> WitnessService::open(os::EventLoop* loop
 
 void WitnessService::on_frame(VoterLinks::ConnectionId from, std::string_view frame) {
   const std::string id = links_.job_of(from);
-  succession::WitnessedJob* const job = find_or_add(id);
+  succession::WitnessedJob* const job = find_or_add(id, links_.host_of(from));
   if (job == nullptr) return;
   std::vector<succession::Action> actions;
   job->receive({from, std::string(frame)}, loop_->now(), &actions);
@@ -66,11 +67,41 @@ void WitnessService::on_frame(VoterLinks::ConnectionId from, std::string_view fr
   arm();
 }
 
-succession::WitnessedJob* WitnessService::find_or_add(const std::string& id) {
+// Without a token any process can name jobs: one address may use a quarter of the limit.
+succession::WitnessedJob* WitnessService::find_or_add(const std::string& id,
+                                                      const std::string& beginner) {
   const auto found = jobs_.find(id);
-  if (found != jobs_.end()) return &found->second;
-  if (id.empty() || jobs_.size() >= kJobsMax) return nullptr;
-  return &jobs_.try_emplace(id, id, os::random_seed()).first->second;
+  if (found != jobs_.end()) return &found->second.job;
+  if (id.empty()) return nullptr;
+  const auto of_address =
+      static_cast<std::size_t>(std::count_if(jobs_.begin(), jobs_.end(), [&](const auto& one) {
+        return one.second.beginner == beginner;
+      }));
+  const bool has_token = options_.token.is_set();
+  const bool has_place = (jobs_.size() < kJobsMax || remove_idle_job("")) &&
+                         (has_token || of_address < kJobsMax / 4 || remove_idle_job(beginner));
+  if (!has_place) {
+    refusals_.report(beginner,
+                     "a job has no vote of this witness: it has " + std::to_string(jobs_.size()) +
+                         " jobs, " + std::to_string(of_address) + " of them from that address",
+                     loop_->now());
+    return nullptr;
+  }
+  const Entry entry{succession::WitnessedJob(id, os::random_seed()), beginner, ++jobs_begun_};
+  return &jobs_.emplace(id, entry).first->second.job;
+}
+
+// The oldest one that has never voted. `beginner`: "" stands for any.
+bool WitnessService::remove_idle_job(const std::string& beginner) {
+  auto oldest = jobs_.end();
+  for (auto one = jobs_.begin(); one != jobs_.end(); ++one) {
+    const Entry& entry = one->second;
+    if (entry.job.has_voted() || (!beginner.empty() && entry.beginner != beginner)) continue;
+    if (oldest == jobs_.end() || entry.serial < oldest->second.serial) oldest = one;
+  }
+  if (oldest == jobs_.end()) return false;
+  jobs_.erase(oldest);
+  return true;
 }
 
 void WitnessService::execute(const std::string& id,
@@ -87,17 +118,17 @@ void WitnessService::execute(const std::string& id,
 void WitnessService::tick() {
   for (auto one = jobs_.begin(); one != jobs_.end();) {
     std::vector<succession::Action> actions;
-    one->second.tick(loop_->now(), &actions);
+    one->second.job.tick(loop_->now(), &actions);
     execute(one->first, actions);
-    one = one->second.is_over() ? jobs_.erase(one) : std::next(one);
+    one = one->second.job.is_over() ? jobs_.erase(one) : std::next(one);
   }
   arm();
 }
 
 void WitnessService::arm() {
   Instant next = Instant::max();
-  for (const auto& [id, job] : jobs_) {
-    next = std::min(next, job.next_deadline().value_or(Instant::max()));
+  for (const auto& [id, one] : jobs_) {
+    next = std::min(next, one.job.next_deadline().value_or(Instant::max()));
   }
   if (next == Instant::max()) return timer_.disarm();
   timer_.arm(next);

@@ -13,6 +13,7 @@
 
 #include "core/succession/witnessed_job.h"
 #include "elastic/witness.h"
+#include "host/base/admission.h"
 #include "host/succession/voter_links.h"
 #include "os/loop/event_loop.h"
 
@@ -33,7 +34,13 @@ class WitnessService {
   WitnessService(os::EventLoop* loop, const WitnessOptions& options,
                  std::shared_ptr<TokenSource> tokens);
   void on_frame(VoterLinks::ConnectionId from, std::string_view frame);
-  succession::WitnessedJob* find_or_add(const std::string& id);
+  struct Entry {
+    succession::WitnessedJob job;
+    std::string beginner;  // the address whose connection named it first
+    std::uint64_t serial = 0;
+  };
+  succession::WitnessedJob* find_or_add(const std::string& id, const std::string& beginner);
+  bool remove_idle_job(const std::string& beginner);
   void execute(const std::string& id, const std::vector<succession::Action>& actions);
   void tick();
   void arm();
@@ -43,7 +50,9 @@ class WitnessService {
 
   os::EventLoop* const loop_;
   const WitnessOptions options_;
-  std::map<std::string, succession::WitnessedJob, std::less<>> jobs_;
+  RefusalLog refusals_;
+  std::map<std::string, Entry, std::less<>> jobs_;
+  std::uint64_t jobs_begun_ = 0;
   VoterLinks links_;
   os::EventLoop::Timer timer_;
 };
