@@ -196,6 +196,9 @@ void BasicRegister<Rules>::schedule_attempt(Duration wait) {
 
 template <typename Rules>
 void BasicRegister<Rules>::stand() {
+  // A record that only voters reported that are lost by now must not block the attempt: where it is
+  // left, the votes name it again.
+  if (role_ == Role::kFollower && accepted_) known_ = accepted_;
   if (!may_stand() || !has_lost_incumbent()) return;
   if (is_other_candidate_at_work(self_.node)) return schedule_attempt(settings_.election_timeout);
   attempt_base_ = known_;
