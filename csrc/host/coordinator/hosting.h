@@ -62,6 +62,8 @@ class Hosting {
   void note_coordinator(const std::string& address);
   // A coordinator was found: a process that is not the host now will not become it.
   void fix_role() { is_role_fixed_ = true; }
+  // It runs in an agent of another job, and may end with that agent: then this process may host.
+  void release_role() { is_role_fixed_ = false; }
   bool is_host() const { return service_ != nullptr && !is_standby_; }
   // The coordinator of this agent's own job is the one in this process.
   bool is_serving() const { return is_serving_; }

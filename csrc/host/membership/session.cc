@@ -272,8 +272,8 @@ void Session::start_attempt(const Machine::Connect& connect) {
               const bool is_here = options_.backend != nullptr && hosting_.is_serving();
               return is_here ? hosting_.own_addresses() : *found;
             }
-            auto route = route_.is_further() ? hosting_.route_further(found, port)
-                                             : hosting_.route(found, route_.may_host());
+            auto route =
+                route_.is_further() ? hosting_.route_further(found, port) : route_first(found);
             if (auto* const addresses = std::get_if<SessionAttempt::Addresses>(&route)) {
               *addresses = route_.order(std::move(*addresses));
             }
@@ -468,12 +468,25 @@ void Session::join_elsewhere(const std::string& address, const std::string& reas
   feed(Machine::Displaced{address, reason});
 }
 
+// A coordinator of this job may begin here when the one in another job's agent has ended.
+std::variant<Hosting::Addresses, Hosting::Failure> Session::route_first(
+    const Result<Hosting::Addresses>& found) {
+  const bool was_host = hosting_.is_host();
+  auto route = hosting_.route(found, route_.may_host());
+  if (!was_host && hosting_.is_host()) voter_.hosting_began();
+  return route;
+}
+
 // A coordinator in another job's agent.
 void Session::note_host(const session::ServerHello& hello) {
-  if (!hello.host_job || std::exchange(host_job_noted_, *hello.host_job) == *hello.host_job) return;
-  log_progress("the coordinator at " + endpoint_text(options_) + " runs in an agent of job " +
-               *hello.host_job + ": when that agent ends, a node of job " + run_id_ +
-               " runs its coordinator; use another endpoint to keep the jobs apart");
+  if (!hello.host_job) return;
+  hosting_.release_role();
+  if (std::exchange(host_job_noted_, *hello.host_job) == *hello.host_job) return;
+  log_progress(
+      "the coordinator at " + endpoint_text(options_) + " runs in an agent of job " +
+      *hello.host_job + ": when that agent ends in order, a node of job " + run_id_ +
+      " runs its coordinator, and when it is killed, an agent of this job on its host, if there "
+      "is one; use another endpoint to keep the jobs apart");
 }
 
 void Session::deliver(const core::RendezvousAction& action) {

@@ -80,6 +80,8 @@ class Session final : public Membership {
   std::string published_address() const;
   std::string coordinator_address() const;
   void note_host(const session::ServerHello& hello);
+  std::variant<Hosting::Addresses, Hosting::Failure> route_first(
+      const Result<Hosting::Addresses>& found);
   // Constant after construction.
   os::EventLoop* const loop_;
   const RendezvousOptions options_;

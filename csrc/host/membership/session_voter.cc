@@ -67,6 +67,11 @@ void SessionVoter::open(const core::NodeInfo& node, const JobSettings& settings,
   for (succession::Event& event : std::exchange(early_, {})) voter_->feed(std::move(event));
 }
 
+void SessionVoter::hosting_began() {
+  if (voter_ == nullptr || keeper_ != nullptr) return;  // otherwise open() does it
+  feed(succession::CoordinatorStarted{hosting_->address(port_.address), true});
+}
+
 Status SessionVoter::open_keeper(std::function<void(std::string)> address) {
   auto keeper = RecordKeeper::open(loop_, options_, std::move(address),
                                    [this](const auto& action) { on_action(action); });

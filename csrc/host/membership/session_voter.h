@@ -63,6 +63,8 @@ class SessionVoter {
   // Opens the store that keeps the job's record: `address` receives this host's
   // (RecordKeeper). Call it before the first attempt to connect. REQUIRES: options.backend
   Status open_keeper(std::function<void(std::string)> address);
+  // This process runs the coordinator of the job from now on, without the state of an earlier one.
+  void hosting_began();
   // At which other nodes reach a coordinator of this process. With a store only.
   void set_own_address(const std::string& address);
   // The store that keeps the job's record; null: voters do.

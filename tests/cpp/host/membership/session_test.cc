@@ -360,6 +360,23 @@ TEST_F(SessionTest, AJobAtTheCoordinatorOfAnotherJobIsToldSoAndOutlivesThatJob) 
   EXPECT_EQ(guest.expect<rdzv::Closed>().result->outcome, JobOutcome::kSucceeded);
 }
 
+TEST_F(SessionTest, AGuestOfAnotherJobsAgentHostsTheEndpointWhenThatIsKilled) {
+  RendezvousOptions options = options_for(hold_port(), 1, 1);
+  options.is_host = true;
+  TestNode host(options, 1);
+  host.join();
+  host.expect_round();
+  options.is_host = std::nullopt;
+  options.settings.store_grace = 20s;
+  TestNode guest(options, 2, "guest");
+  guest.join();
+  guest.expect_round();
+  host.crash();
+  group_.advance(60s);  // longer than store_grace
+  guest.done();
+  EXPECT_EQ(guest.expect<rdzv::Closed>().result->outcome, JobOutcome::kSucceeded);
+}
+
 // A slow look-up inside reconnect_grace cost a round.
 TEST_F(SessionTest, AnAttemptDialsTheLastGoodAddressBesideTheLookUp) {
   start_coordinator();
