@@ -52,7 +52,7 @@ DrainMember::Answer DrainMember::on(const Order& order) {
       break;
     case Order::Kind::kWithdraw:
       held_ = tentative_ = kNoStep;
-      is_waiting_ = false;
+      is_waiting_ = is_committed_ = false;
       break;
     case Order::Kind::kRelease:
       if (!is_committed_) answer.leaves_at = order.step;

@@ -372,7 +372,8 @@ void KeptMachine::load(const std::optional<StoredState>& stored) {
 
 void KeptMachine::settle() {
   if (!is_coordinator()) {
-    if (is_mine()) take_office();
+    // Not again at once where its coordinator could not be started.
+    if (is_mine() && (is_resigning() || now_ >= stands_from_)) take_office();
     return;
   }
   if (!is_mine() || stored_->term != term_) {

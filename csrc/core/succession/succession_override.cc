@@ -101,11 +101,12 @@ void Machine::answer_override(bool is_done, const std::string& text) {
 // ---- The survey.
 
 void Machine::begin_survey() {
-  survey_ = Survey{
-      .ends = add_saturating(now_, kSurveyTimeout),
-      .next = now_,
-      .answered = {settings_.self.node},
-      .newest = register_.known()->record.has_bytes ? *register_.known() : *register_.accepted()};
+  survey_ = Survey{.ends = add_saturating(now_, kSurveyTimeout),
+                   .next = now_,
+                   .answered = {settings_.self.node},
+                   .newest = register_.accepted() && !register_.known()->record.has_bytes
+                                 ? *register_.accepted()
+                                 : *register_.known()};
   emit(Log{"an operator's override was received: the other voters of the job are asked for 2 s"});
   survey_voters();
 }
