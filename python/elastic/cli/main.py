@@ -188,6 +188,7 @@ class Launcher:
         self._is_stopping = False
         self._drain_timeout: float | None = None  # None: a signal stops the workers
         self._drained_at = float("-inf")  # the time.monotonic() of a signal that requested a drain
+        self._stopped_at = float("-inf")  # the same of the first signal that stops the workers
         self._result_json = ""
         self._file_timeout = DEFAULT_START_TIMEOUT_S
         self.received: list[int] = []  # signals, the first one first
@@ -433,6 +434,11 @@ class Launcher:
             self._agent.request_drain(number, limit)
 
     def _handle(self, number: int, _: FrameType | None) -> None:
+        """A signal within a second of the first one is an echo of it."""
+        if not self.received:
+            self._stopped_at = time.monotonic()
+        elif time.monotonic() < self._stopped_at + ECHO_S:
+            return
         self._is_stopping = True
         self.received.append(number)
         if self._agent is not None:

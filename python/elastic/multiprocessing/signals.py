@@ -7,6 +7,7 @@ import logging
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _PR_SET_PDEATHSIG = 1
+# A wrapper forwards a signal that its process group received as well; a terminal that closes, or
+# systemd, sends two different ones. Such an echo of the first signal is the same request.
+ECHO_S = 1.0
 
 _is_in_block = False  # of ``stopping``, in the main thread
 _deferred: list[int] | None = None  # the signals received in the block of ``deferred``
@@ -110,19 +114,23 @@ def stopping(
 ) -> Iterator[Sequence[int]]:
     """Calls ``stop`` for these signals during the block, in the main thread; yields the received.
 
-    An ignored signal stays ignored; with ``keeps_own`` a handler of the program stays, too. Nested
-    blocks have no effect.
+    A signal within a second of the first one is ignored. A signal that the process ignores stays
+    ignored; with ``keeps_own`` a handler of the program stays, too. Nested blocks have no effect.
     """
     global _is_in_block, _owner
     received: list[int] = []
+    first_at = 0.0
     if threading.current_thread() is not threading.main_thread() or _is_in_block:
         yield received
         return
 
     def handler(number: int, _: FrameType | None) -> None:
-        if not _ends_fork(number):
-            received.append(number)
-            stop(number)
+        nonlocal first_at
+        if _ends_fork(number) or (received and time.monotonic() - first_at < ECHO_S):
+            return
+        first_at = first_at or time.monotonic()
+        received.append(number)
+        stop(number)
 
     saved = {}
     _owner = os.getpid()

@@ -11,6 +11,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from elastic.multiprocessing.signals import ECHO_S
 
 from support.launching import DEADLINE_S, Process, assert_all_ended, clean_environment, launched
 from support.waiting import eventually, stall_for_test
@@ -25,6 +26,11 @@ STUBBORN = f"{QUIET}trap 'echo signalled' TERM INT; echo ready $$; while :; do s
 
 def wait_ready(process: subprocess.Popen[str], workers: int = 1) -> list[int]:
     return [int(process.stdout.readline().split()[1]) for _ in range(workers)]
+
+
+def let_echoes_pass() -> None:
+    """Waits until another signal is no echo of the first."""
+    stall_for_test(ECHO_S)
 
 
 def state_of(pid: int) -> str:
@@ -110,6 +116,7 @@ def test_a_second_signal_shortens_the_grace_and_a_third_kills(repetitions: int) 
         process.terminate()
         assert process.stdout.readline() == "signalled\n"
         begun = time.monotonic()
+        let_echoes_pass()
         process.send_signal(signal.SIGINT)
         if repetitions > 1:
             process.send_signal(signal.SIGQUIT)  # two pending signals come in either order
@@ -128,11 +135,27 @@ def test_a_second_signal_shortens_the_grace_and_a_third_kills(repetitions: int) 
 def test_a_second_signal_kills_when_the_grace_is_short_already() -> None:
     with launched(*sh(STUBBORN, "--shutdown-timeout=4")) as process:
         wait_ready(process)
-        # The grace must not end before the second signal.
         process.send_signal(signal.SIGINT)
+        assert "shortens the wait" in process.stderr.readline()
+        let_echoes_pass()
         process.send_signal(signal.SIGTERM)
         _, stderr = process.end(130)
     assert "again; killing the workers" in stderr
+
+
+@pytest.mark.parametrize("echo", [signal.SIGTERM, signal.SIGHUP])
+def test_an_echo_of_the_first_signal_leaves_the_grace(echo: signal.Signals) -> None:
+    on_term = "echo saving; read line; exit 0"
+    program = f"{QUIET}trap '{on_term}' TERM; echo ready $$; while :; do sleep 0.05; done"
+    with launched(*sh(program, "--shutdown-timeout=3")) as process:  # a second request would kill
+        wait_ready(process)
+        process.terminate()
+        assert process.stdout.readline() == "saving\n"
+        process.send_signal(echo)
+        process.stdin.close()  # the save ends
+        _, stderr = process.end(143)
+    assert "again" not in stderr
+    assert "SIGKILL" not in stderr
 
 
 @pytest.mark.parametrize(("scope", "on_term"), [("group", "wait; exit 0"), ("leader", "exit 0")])
