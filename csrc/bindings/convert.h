@@ -37,7 +37,7 @@ enum class Domain : unsigned char { kGeneral, kStore, kRendezvous };
 void bind_errors(pybind11::module_& module);
 
 // Raises the exception for `status`. REQUIRES: !status.ok().
-// kCancelled raises the exception of the Python signal handler.
+// If the handler of a signal has raised an exception meanwhile, that one is raised instead.
 [[noreturn]] void raise_status(const Status& status, Domain domain = Domain::kGeneral);
 
 inline void check(const Status& status, Domain domain = Domain::kGeneral) {
@@ -55,10 +55,33 @@ T unwrap(Result<T> result, Domain domain = Domain::kGeneral) {
 // calling thread until raise_status() raises it.
 bool python_signal_raised();
 
+// Other threads of Python run while it exists. If the interpreter ends meanwhile, the thread stays
+// in the destructor, where pybind11's class ends the process before CPython 3.14. (A thread that
+// calls without a pause can still meet that end elsewhere.)
+class WithoutGil {
+ public:
+  WithoutGil();
+  WithoutGil(const WithoutGil&) = delete;
+  WithoutGil& operator=(const WithoutGil&) = delete;
+  ~WithoutGil();
+
+ private:
+  PyThreadState* const state_;
+};
+
+// The same for a thread of any kind that calls Python.
+class WithGil {
+ public:
+  WithGil();
+
+ private:
+  std::optional<pybind11::gil_scoped_acquire> gil_;
+};
+
 // Returns call(), during which other threads of Python run: for calls that can block.
 template <typename Call>
 auto without_gil(Call&& call) {
-  const pybind11::gil_scoped_release release;
+  const WithoutGil release;
   return call();
 }
 

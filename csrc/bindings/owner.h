@@ -34,7 +34,7 @@ class Owner {
   auto call(Use&& use) const {
     check_open();
     std::shared_ptr<Object> object = object_;
-    const pybind11::gil_scoped_release release;
+    const WithoutGil release;
     const std::shared_ptr<Object> mine = std::move(object);
     return use(*mine);
   }
@@ -63,7 +63,7 @@ class Owner {
     std::shared_ptr<Object> object = std::move(object_);
     if (object == nullptr) return;
     *is_closed_ = true;
-    const pybind11::gil_scoped_release release;
+    const WithoutGil release;
     const std::shared_ptr<Object> mine = std::move(object);
     mine->wake();
   }

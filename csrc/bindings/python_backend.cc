@@ -71,7 +71,7 @@ class PythonBackend final : public RendezvousBackend {
       for (auto& [number, token] : tokens_) static_cast<void>(token.release());
       return;
     }
-    const py::gil_scoped_acquire gil;
+    const WithGil gil;
     object_ = py::object();
     tokens_.clear();
   }
@@ -79,7 +79,7 @@ class PythonBackend final : public RendezvousBackend {
   std::string name() const override { return name_; }
 
   Result<std::optional<StoredState>> get_state() override {
-    const py::gil_scoped_acquire gil;
+    const WithGil gil;
     try {
       const py::object answer = object_.attr("get_state")();
       if (answer.is_none()) return std::optional<StoredState>();
@@ -94,7 +94,7 @@ class PythonBackend final : public RendezvousBackend {
 
   Result<StoredWrite> set_state(std::string_view bytes,
                                 const std::optional<std::string>& token) override {
-    const py::gil_scoped_acquire gil;
+    const WithGil gil;
     try {
       const py::object answer =
           object_.attr("set_state")(py::bytes(bytes.data(), bytes.size()), recall(token));

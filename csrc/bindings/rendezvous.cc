@@ -248,8 +248,8 @@ void bind_rendezvous_values(py::module_& module) {
   module.def(
       "check_token",
       [](const std::string& run_id, const py::str& token_file, const py::str& token) {
-        const Status fault =
-            elastic::check_token({.file = to_os(token_file), .text = to_os(token)}, run_id);
+        const TokenOptions options{.file = to_os(token_file), .text = to_os(token)};
+        const Status fault = without_gil([&] { return elastic::check_token(options, run_id); });
         if (fault.ok()) return;
         raise_status(Status(StatusCode::kInvalidArgument, std::string(fault.message())));
       },
@@ -258,8 +258,8 @@ void bind_rendezvous_values(py::module_& module) {
   module.def(
       "observer_token",
       [](const std::string& run_id, const py::str& token_file, const py::str& token) {
-        return unwrap(
-            elastic::observer_token({.file = to_os(token_file), .text = to_os(token)}, run_id));
+        const TokenOptions options{.file = to_os(token_file), .text = to_os(token)};
+        return unwrap(without_gil([&] { return elastic::observer_token(options, run_id); }));
       },
       py::arg("run_id"), py::kw_only(), py::arg("token_file") = "", py::arg("token") = "",
       "A token with which the job's state can be read, derived from the job's token.");

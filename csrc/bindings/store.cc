@@ -405,7 +405,7 @@ void bind_store_server(py::module_& module) {
                     limit("connections_max", &StoreLimits::connections_max));
   bound.def_property_readonly("host", &StoreServer::host, "The numeric address that is bound.")
       .def_property_readonly("port", &StoreServer::port)
-      .def("stats", &StoreServer::stats, py::call_guard<py::gil_scoped_release>())
+      .def("stats", &StoreServer::stats, py::call_guard<WithoutGil>())
       .def("close", &close, py::arg("drain") = Duration::zero(),
            "Stops the server; waits up to `drain` seconds for received requests to finish.")
       .def(

@@ -5,6 +5,9 @@ from __future__ import annotations
 import datetime
 import pickle
 import signal
+import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -185,6 +188,68 @@ def test_exceptions_have_a_message_and_can_be_pickled(client: StoreClient) -> No
     copy = pickle.loads(pickle.dumps(caught.value))
     assert type(copy) is elastic.StoreTimeout
     assert str(copy) == str(caught.value)
+
+
+def test_the_exception_of_a_signal_handler_is_not_lost_after_the_deadline() -> None:
+    class Interrupted(Exception):
+        pass
+
+    def handle(_: int, __: object) -> None:
+        raise Interrupted
+
+    def serve(listener: socket.socket, main: int) -> None:
+        """Answers the handshake and no request; the signal follows the cancellation."""
+        connection, _ = listener.accept()
+        with connection:
+            got = b""
+            while len(got) < 10:  # VALIDATE and PING
+                got += connection.recv(4096)
+            connection.sendall(got[6:10])
+            got = got[10:]
+            while got.count(CANCEL_WAIT) == 0:
+                got += connection.recv(4096)
+            signal.pthread_kill(main, signal.SIGUSR1)
+
+    CANCEL_WAIT = b"\x0c"
+    before = signal.signal(signal.SIGUSR1, handle)
+    try:
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            main = threading.get_ident()
+            thread = threading.Thread(target=serve, args=(listener, main), daemon=True)
+            thread.start()
+            port = listener.getsockname()[1]
+            with (
+                StoreClient("127.0.0.1", port, timeout=TIMEOUT_S) as client,
+                pytest.raises(Interrupted),
+            ):
+                try:
+                    client.wait(["never"], 0.2)
+                except elastic.StoreTimeout:  # the handler of a late signal runs here
+                    eventually(lambda: not thread.is_alive())
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+def test_a_process_may_end_while_a_daemon_thread_waits_in_a_call() -> None:
+    program = """
+import elastic, threading
+server = elastic.StoreServer()
+client = elastic.StoreClient("127.0.0.1", server.port)
+begun = threading.Event()
+def work():
+    while True:
+        try:
+            client.wait(["n"], 1e-4)
+        except elastic.StoreTimeout:
+            pass
+        begun.set()
+for _ in range(4):
+    threading.Thread(target=work, daemon=True).start()
+begun.wait()
+"""
+    for _ in range(3):
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+        assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_signal_handlers_run_in_a_blocked_call_and_may_end_it() -> None:
