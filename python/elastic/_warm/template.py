@@ -56,7 +56,7 @@ class Template:
         self._reports_leaks = False  # at the end of the interpreter
         self._openblas: list[Callable[[int], Any]] = []
         self._started_with = _initial_environment()
-        self._output = os.memfd_create("elastic-template-output")
+        self._output = _output_file()
 
     def prepare(self) -> None:
         """Imports the modules. Ends the process if one of them makes it unfit."""
@@ -67,7 +67,7 @@ class Template:
             os.dup2(self._output, stream)
         sys.argv[:] = self._program
         if not getattr(sys.flags, "safe_path", False):
-            sys.path.insert(0, child.search_path(self._program))
+            sys.path.insert(0, child.search_path(script.user_program(self._program)))
         signal.alarm(IMPORT_LIMIT_S)
         gc.disable()
         state = fitness.Snapshot(self._output)
@@ -230,6 +230,17 @@ class Template:
 
 
 _EXCLUDED = "ELASTIC_TEMPLATE_EXCLUDED"
+
+
+def _output_file() -> int:
+    """A file without a name. A Python that was built against an old libc has no memfd_create."""
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create("elastic-template-output")
+    import tempfile
+
+    descriptor, path = tempfile.mkstemp("-elastic-template-output")
+    os.unlink(path)
+    return descriptor
 
 
 def _initial_environment() -> dict[bytes, bytes]:

@@ -63,7 +63,13 @@ def command(line: CommandLine, interpreter: str, environ: Mapping[str, str]) -> 
 @functools.cache  # standard input is read once, also if the options are resolved again
 def _from_stdin() -> str:
     """The path of a file in memory with the script that standard input has."""
-    script = os.memfd_create("elastic-stdin")
+    if hasattr(os, "memfd_create"):
+        script = os.memfd_create("elastic-stdin")
+    else:  # Python was built against an old libc
+        import tempfile
+
+        script, path = tempfile.mkstemp("-elastic-stdin")
+        os.unlink(path)
     source = sys.stdin.fileno() if sys.stdin is not None else 0
     try:
         while block := os.read(source, READ_BYTES):
