@@ -8,6 +8,7 @@
 //     template <typename Visitor>
 //     void fields(Visitor& v, Point& point) { v.number(point.x); v.number(point.y); }
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -62,10 +63,15 @@ class FieldWriter {
   void check(bool) {}
   void duration(Duration& value);
   void instant(Instant& value);
+  // Cut at the limit, as a text, so that the reader refuses no list of this process.
   template <typename List, typename Each>
-  void list(List& values, std::size_t, Each each) {
-    writer_.size(values.size());
-    for (auto& value : values) each(value);
+  void list(List& values, std::size_t limit, Each each) {
+    std::size_t left = std::min<std::size_t>(values.size(), limit);
+    writer_.size(left);
+    for (auto& value : values) {
+      if (left-- == 0) break;
+      each(value);
+    }
   }
   // The last field of a format that did not have it at first: nothing is written if it is empty.
   template <typename List, typename Each>

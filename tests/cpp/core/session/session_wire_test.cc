@@ -435,6 +435,93 @@ TEST(SessionWire, TruncatedOrExtendedMessageIsMalformed) {
   }
 }
 
+// What a writer may write, its reader reads: each list of a message with one element more than its
+// limit, and each text with one byte more.
+template <typename Message>
+void expect_readable(const Message& message) {
+  Message read;
+  const DecodeResult decoded = decode(encode(message), &read);
+  EXPECT_EQ(decoded.status, DecodeStatus::kMessage) << decoded.error.message();
+  EXPECT_TRUE(decoded.error.ok()) << "message " << message.index();
+}
+
+TEST(SessionWire, AReaderAcceptsEveryListAndTextThatAWriterMaySend) {
+  const auto text = [](std::size_t limit) { return std::string(limit + 1, 'x'); };
+  const std::string name = text(kNodeTextBytesMax);
+  const std::string& address = name;
+  for (const std::size_t more : {std::size_t{0}, std::size_t{1}}) {
+    hang::NodeStacks stacks{.request = 1, .host = name};
+    stacks.groups.resize(hang::kGroupsMax + more);
+    stacks.groups.front().ranks.resize(hang::kRanksPerNode + more);
+    stacks.groups.front().label = text(hang::kLabelBytesMax);
+    stacks.groups.front().text = text(hang::kStackBytesMax);
+    expect_readable(ClientMessage(stacks));
+
+    drain::Reply reply;
+    reply.silent.resize(drain::kSilentRanksMax + more);
+    expect_readable(ClientMessage(reply));
+
+    drain::Notice notice{.left = seconds(1), .reason = text(kMessageBytesMax)};
+    notice.departure.emplace();
+    notice.departure->nodes.resize(drain::kLeavingMax + more);
+    expect_readable(ClientMessage(notice));
+    expect_readable(ServerMessage(drain::Order{.notice = notice}));
+
+    ClientHello hello{.job_id = "job", .witness = address};
+    hello.succession = SuccessionHello{.voter_address = address};
+    hello.endpoints.emplace(kEndpointsMax + more, address);
+    hello.announced.emplace();
+    hello.announced->voters.resize(reg::kVotersMax + more);
+    hello.announced->replaces.resize(succession::kReplacedMax + more);
+    expect_readable(ClientMessage(hello));
+
+    Workers workers;
+    workers.report.host = name;
+    workers.report.workers.resize(static_cast<std::size_t>(kLocalWorldSizeMax) + more);
+    expect_readable(ClientMessage(workers));
+
+    rdzv::Join join{node_info(), settings()};
+    join.node.name = join.node.address = join.node.role = join.node.topology = name;
+    join.settings.extra.resize(kNodeTextBytesMax + more, {text(kMessageBytesMax), "value"});
+    expect_readable(ClientMessage(join));
+
+    rdzv::Close close{{}, {.message = text(core::kFieldBytesMax)}};
+    close.result.lost.resize(core::kLostNamesMax + more, name);
+    expect_readable(ClientMessage(close));
+    expect_readable(
+        ServerMessage(rdzv::Closed{{}, std::make_shared<const JobResult>(close.result)}));
+
+    Members members;
+    members.members.resize(kMembersPerPage + more);
+    expect_readable(ServerMessage(members));
+
+    Incumbent incumbent{.incumbent = *hello.announced, .displaced = text(core::kFieldBytesMax)};
+    incumbent.left.emplace(kLateLeavesMax + more);
+    expect_readable(ServerMessage(incumbent));
+
+    StoreClients clients;
+    clients.addresses.resize(kStoreClientsMax + more, "10.0.0.1");
+    expect_readable(ServerMessage(clients));
+
+    JobFacts facts;
+    facts.job.id = "job";
+    facts.job.rounds.resize(kRoundsObserved + more);
+    facts.job.stragglers.resize(kStragglersObserved + more);
+    facts.job.incumbent.emplace();
+    facts.job.incumbent->voters.resize(reg::kVotersMax + more, address);
+    expect_readable(ServerMessage(facts));
+
+    NodePage page;
+    page.nodes.resize(kMembersPerPage + more);
+    page.removed.resize(kMembersPerPage + more);
+    expect_readable(ServerMessage(page));
+
+    Beats beats;
+    beats.silence_ms.resize(static_cast<std::size_t>(kNodesMax) + more);
+    expect_readable(ServerMessage(beats));
+  }
+}
+
 // The bytes of a message with more behind its fields.
 template <typename Message>
 std::string with_tail(const Message& message, const std::string& tail) {
