@@ -15,7 +15,7 @@ import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from logging import Handler
     from types import FrameType
     from typing import Any
@@ -182,6 +182,7 @@ class Launcher:
         self._console = console
         self._agent: NativeElasticAgent | HandlerElasticAgent | None = None
         self._saved: dict[int, signal._HANDLER] = {}
+        self._blocked: Iterable[int] | None = None  # the signals that were, before
         self._handler: Handler | None = None
         self._level = 0  # of the root logger, before
         self.has_plug_ins = False
@@ -299,6 +300,8 @@ class Launcher:
             logging.getLogger().removeHandler(self._handler)
             logging.getLogger().setLevel(self._level)
         self.flush()
+        if self._blocked is not None:
+            signal.pthread_sigmask(signal.SIG_SETMASK, self._blocked)
         for number, handler in self._saved.items():
             # None: the handler is not Python's, and only its library can install it again.
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
@@ -416,6 +419,8 @@ class Launcher:
             for number in numbers:
                 if signal.getsignal(number) is not signal.SIG_IGN:
                     self._saved[number] = signal.signal(number, handler)
+        # A parent may have blocked them, and a blocked mask is inherited.
+        self._blocked = signal.pthread_sigmask(signal.SIG_UNBLOCK, self._saved)
 
     def _forward(self, number: int, _: FrameType | None) -> None:
         if self._agent is not None:

@@ -196,6 +196,16 @@ def test_an_ignored_hangup_stays_ignored() -> None:
     assert process.returncode == 0
 
 
+def test_signals_that_the_parent_has_blocked_stop_the_job() -> None:
+    def block() -> None:
+        signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM,))
+
+    with launched(*sh(READY), preexec_fn=block) as process:
+        wait_ready(process)
+        process.terminate()
+        process.end(143)
+
+
 @pytest.mark.smoke
 def test_nothing_survives_a_killed_launcher() -> None:
     environ = clean_environment()
