@@ -1,8 +1,5 @@
 #include "bindings/convert.h"
 
-#include <cxxabi.h>
-#include <unistd.h>
-
 #include <initializer_list>
 #include <string>
 #include <string_view>
@@ -180,39 +177,6 @@ void raise_status(const Status& status, Domain domain) {
 bool python_signal_raised() {
   const WithGil gil;
   return PyErr_CheckSignals() != 0;
-}
-
-namespace {
-
-// The interpreter has begun to end: as in CPython 3.14, the thread waits until the process ends.
-[[noreturn]] void wait_for_the_end() {
-  while (true) ::pause();
-}
-
-// Before 3.14 CPython calls pthread_exit() in a thread that asks for the lock then. glibc unwinds
-// the thread's stack for it, and ends the process where that meets a function without exceptions.
-template <typename Take>
-void take_or_wait(const Take& take) {
-#ifdef __GLIBC__
-  try {
-    take();
-  } catch (const abi::__forced_unwind&) {
-    wait_for_the_end();  // never left: glibc ends the process if the unwinding stops here
-  }
-#else
-  take();
-#endif
-}
-
-}  // namespace
-
-WithoutGil::WithoutGil() : state_(PyEval_SaveThread()) {}
-WithoutGil::~WithoutGil() {
-  take_or_wait([this] { PyEval_RestoreThread(state_); });
-}
-
-WithGil::WithGil() {
-  take_or_wait([this] { gil_.emplace(); });
 }
 
 void hide_arguments(const py::module_& module) {

@@ -24,6 +24,7 @@
 #include <utility>
 #include <vector>
 
+#include "bindings/interpreter_end.h"
 #include "elastic/status.h"
 #include "elastic/time.h"
 
@@ -56,26 +57,28 @@ T unwrap(Result<T> result, Domain domain = Domain::kGeneral) {
 bool python_signal_raised();
 
 // Other threads of Python run while it exists. If the interpreter ends meanwhile, the thread stays
-// in the destructor, where pybind11's class ends the process before CPython 3.14. (A thread that
-// calls without a pause can still meet that end elsewhere.)
+// in the destructor, where pybind11's class ends the process before CPython 3.14.
 class WithoutGil {
  public:
-  WithoutGil();
+  WithoutGil() : state_(PyEval_SaveThread()) {}
   WithoutGil(const WithoutGil&) = delete;
   WithoutGil& operator=(const WithoutGil&) = delete;
-  ~WithoutGil();
+  ~WithoutGil() { restore_thread(state_); }
 
  private:
   PyThreadState* const state_;
 };
 
-// The same for a thread of any kind that calls Python.
+// The same for a thread of any kind that calls Python: it stays in the constructor.
 class WithGil {
  public:
-  WithGil();
+  WithGil() : state_(ensure_gil()) {}
+  WithGil(const WithGil&) = delete;
+  WithGil& operator=(const WithGil&) = delete;
+  ~WithGil() { PyGILState_Release(state_); }
 
  private:
-  std::optional<pybind11::gil_scoped_acquire> gil_;
+  const PyGILState_STATE state_;
 };
 
 // Returns call(), during which other threads of Python run: for calls that can block.

@@ -230,8 +230,9 @@ def test_the_exception_of_a_signal_handler_is_not_lost_after_the_deadline() -> N
         signal.signal(signal.SIGUSR1, before)
 
 
-def test_a_process_may_end_while_a_daemon_thread_waits_in_a_call() -> None:
-    program = """
+@pytest.mark.parametrize("call", ["client.add('n', 1)", "client.wait(['n'], 1e-4)"])
+def test_a_process_may_end_while_a_daemon_thread_is_in_a_call(call: str) -> None:
+    program = f"""
 import elastic, threading
 server = elastic.StoreServer()
 client = elastic.StoreClient("127.0.0.1", server.port)
@@ -239,7 +240,7 @@ begun = threading.Event()
 def work():
     while True:
         try:
-            client.wait(["n"], 1e-4)
+            {call}
         except elastic.StoreTimeout:
             pass
         begun.set()
