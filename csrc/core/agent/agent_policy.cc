@@ -53,7 +53,8 @@ namespace elastic {
 int exit_code_of(const JobResult& job) {
   if (job.outcome == JobOutcome::kSucceeded) return 0;
   if (job.cause == JobCause::kNodeLost || job.cause == JobCause::kTooFewNodes) return kExitNodeLost;
-  return job.exit_code != 0 ? job.exit_code : kExitJobClosed;
+  // A process cannot exit with another code: of 256 its parent would see 0.
+  return job.exit_code >= 1 && job.exit_code <= 255 ? job.exit_code : kExitJobClosed;
 }
 
 int exit_code_of(const WorkerExit& exit) {

@@ -93,7 +93,7 @@ struct MessageTable {
 
 enum class DecodeStatus : std::uint8_t {
   kMessage,
-  kSkipped,  // a whole frame with an optional message of a newer version
+  kSkipped,  // a whole frame with an optional message that is unknown here, or malformed
   kNeedMore,
   kViolation,
 };
@@ -102,7 +102,8 @@ struct DecodeResult {
   DecodeStatus status = DecodeStatus::kNeedMore;
   // kMessage, kSkipped: of the frame. kNeedMore: how many bytes are needed.
   std::size_t bytes = 0;
-  Status error;  // kViolation: why the stream must be closed
+  // kViolation: why the stream must be closed. kSkipped: why the message was malformed, or OK.
+  Status error;
 };
 
 struct Protocol {
@@ -157,6 +158,9 @@ DecodeResult decode_message(std::string_view bytes, const Protocol& protocol,
   if (!(read_as(Entries{}) || ...)) {
     if ((flags & kRequiredFlag) == 0) return {DecodeStatus::kSkipped, frame.bytes, {}};
     error = unknown(kind);
+  }
+  if (!error.ok() && (flags & kRequiredFlag) == 0) {
+    return {DecodeStatus::kSkipped, frame.bytes, std::move(error)};
   }
   if (!error.ok()) return {DecodeStatus::kViolation, 0, std::move(error)};
   return {DecodeStatus::kMessage, frame.bytes, {}};

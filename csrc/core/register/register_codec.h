@@ -14,12 +14,9 @@
 namespace elastic::reg {
 
 inline constexpr std::uint16_t kFormatVersion = 1;
-inline constexpr std::size_t kAddressBytesMax = 256;
 // The one limit of a record: compared when it is proposed, sent and received. The state of a job of
 // tens of thousands of nodes fits.
 inline constexpr std::size_t kContentBytesMax = std::size_t{15} << 20;
-// Far from where counting on from a received number could wrap.
-inline constexpr std::uint64_t kNumberMax = std::uint64_t{1} << 62;
 
 std::string encode_message(const Message& message);
 void append_message(std::string* out, const Message& message);

@@ -20,6 +20,10 @@
 namespace elastic::reg {
 
 inline constexpr std::size_t kVotersMax = 5;
+// Of "host:port" with the longest name, or "[address]:port": never cut, as it would be another one.
+inline constexpr std::size_t kAddressBytesMax = kNodeTextBytesMax + sizeof "[]:65535";
+// The greatest term and sequence: far from where counting on from a received number could wrap.
+inline constexpr std::uint64_t kNumberMax = std::uint64_t{1} << 62;
 
 // A job's lineage: drawn at random when its first round is formed. Terms are compared only within
 // one lineage.

@@ -108,8 +108,8 @@ void SessionMachine::on(const AttemptFailed& event) {
 }
 
 void SessionMachine::on(const ConnectionLost& event) {
-  const bool is_refusal =
-      event.why.code() == StatusCode::kPeerViolation && !connection_.has_answered();
+  const bool is_refusal = event.why.code() == StatusCode::kPeerViolation &&
+                          !connection_.has_answered() && !outbox_.works_in_round();
   if (is_refusal) on(Received{rdzv::Refused{{}, event.why}});
   apply(outbox_.is_over() ? SessionInput::kConnectionOver : SessionInput::kConnectionLost,
         event.why);
@@ -183,8 +183,45 @@ void SessionMachine::on(const HeartbeatAcknowledged& event) {
   if (clock_.acknowledge(event.sent, event.time)) outbox_.acknowledge(event.sent);
 }
 
+// Refusals whose reason can be gone in a second, while the workers of this node run: the
+// coordinator is full since it was restarted, or bytes were damaged.
+bool SessionMachine::is_outage(const RendezvousAction& action) const {
+  const auto* const refused = std::get_if<rdzv::Refused>(&action);
+  if (refused == nullptr || !outbox_.works_in_round()) return false;
+  const StatusCode code = refused->error.code();
+  return code == StatusCode::kResourceExhausted || code == StatusCode::kUnavailable ||
+         code == StatusCode::kPeerViolation;
+}
+
+// The search continues, with the pause between attempts, until store_grace is over.
+void SessionMachine::search_after(const Status& why) {
+  is_redirected_ = is_misdirected_ = true;
+  emit(Disconnect{.is_loss = connection_.has_answered()});
+  apply(SessionInput::kConnectionLost, why);
+  is_redirected_ = is_misdirected_ = false;
+}
+
+// Its number of workers would size what this node allocates and indexes.
+bool SessionMachine::is_foreign(const RendezvousAction& action) const {
+  const auto* const round = std::get_if<rdzv::Round>(&action);
+  return round != nullptr && outbox_.has_joined() &&
+         round->own.local_world_size != outbox_.local_world_size();
+}
+
 void SessionMachine::on(const Received& event) {
   if (!accept_message()) return;
+  if (is_foreign(event.action)) {
+    const int given = std::get<rdzv::Round>(event.action).own.local_world_size;
+    const Status why(StatusCode::kFailedPrecondition,
+                     "the coordinator sent a round with " + count_text(given, "worker") +
+                         " for this node, which has " +
+                         count_text(outbox_.local_world_size(), "worker") +
+                         ": use another run id (--rdzv-id), or the same version on all nodes");
+    return on(Received{rdzv::Refused{{}, why}});
+  }
+  if (is_outage(event.action) && connection_.is_open()) {
+    return search_after(std::get<rdzv::Refused>(event.action).error);
+  }
   if (std::holds_alternative<rdzv::Resumed>(event.action)) {
     // The coordinator knows the round now.
     if (auto progress = kept_.after_resumed(clock_.now())) emit(SendReport{*std::move(progress)});

@@ -238,6 +238,9 @@ class SessionMachine {
   // `why` and `exit_code` belong to the input, if it has them.
   void apply(SessionInput input, const Status& why = Status(), int exit_code = 0);
   bool accept_message();
+  bool is_outage(const RendezvousAction& action) const;
+  bool is_foreign(const RendezvousAction& action) const;
+  void search_after(const Status& why);
   void check_search();
   void check_majority();
 

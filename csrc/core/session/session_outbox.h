@@ -114,6 +114,13 @@ class SessionOutbox {
 
   // The node takes part in the job, so the coordinator expects heartbeats.
   bool is_present() const;
+  // The node has a part in a round, which a refusal that may pass does not end.
+  bool works_in_round() const {
+    return is_present() && !has_ended() && held_round_ && phase_ != rdzv::NodePhase::kJoined;
+  }
+  // REQUIRES: a Join was submitted
+  int local_world_size() const { return join_->node.local_world_size; }
+  bool has_joined() const { return join_.has_value(); }
   bool was_in_round() const { return held_round_.has_value(); }
   bool has_left() const { return leave_.has_value(); }
   // The node received the result, a refusal or a timeout, and has not joined again.

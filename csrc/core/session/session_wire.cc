@@ -110,11 +110,11 @@ void visit(Visitor& v, ObservedProgress& progress) {
 
 template <typename Visitor>
 void visit(Visitor& v, CoordinatorInfo& info) {
-  v.name(info.address, kNodeTextBytesMax);
+  v.name(info.address, reg::kAddressBytesMax);
   v.name(info.lineage, kNodeTextBytesMax);
   v.number(info.term);
   v.list(info.voters, reg::kVotersMax,
-         [&](std::string& voter) { v.name(voter, kNodeTextBytesMax); });
+         [&](std::string& voter) { v.name(voter, reg::kAddressBytesMax); });
 }
 
 // Without its nodes, which are sent in pages, and what are extensions: incumbent, hang and
@@ -141,12 +141,24 @@ void visit(Visitor& v, ObservedJob& job) {
   v.optional(job.result, [&](JobResult& result) { visit(v, result); });
 }
 
+// The agent allocates and indexes by these numbers.
+bool is_possible(const RoundRecord& record, const NodeAssignment& own) {
+  const std::int64_t size = own.local_world_size;
+  const bool has_place = record.nodes >= 1 && record.nodes <= kNodesMax && own.group_rank >= 0 &&
+                         own.group_rank < record.nodes;
+  const bool has_ranks =
+      own.base_rank >= 0 && own.base_rank + size <= record.world_size && own.base_role_rank >= 0 &&
+      own.base_role_rank + size <= own.role_world_size && own.role_world_size <= record.world_size;
+  return has_place && size >= 1 && size <= kLocalWorldSizeMax && has_ranks;
+}
+
 template <typename Visitor>
 void fields(Visitor& v, ClientHello& hello) {
   v.number(hello.version);
   v.number(hello.oldest_version);
   v.number(hello.capabilities);
   v.number(hello.term);
+  v.check(hello.term <= reg::kNumberMax);
   v.exact_name(hello.job_id, kJobIdBytesMax);
   v.bytes(hello.authentication, kAuthenticationBytesMax);
   visit(v, hello.node);
@@ -154,16 +166,17 @@ void fields(Visitor& v, ClientHello& hello) {
   v.number(hello.secret.low);
   v.number(hello.attempt);
   v.extension(1, hello.succession, [](auto& inner, SuccessionHello& succession) {
-    inner.name(succession.voter_address, kNodeTextBytesMax);
+    inner.name(succession.voter_address, reg::kAddressBytesMax);
     inner.number(succession.lineage.high);
     inner.number(succession.lineage.low);
     inner.flag(succession.is_replicated);
   });
-  v.extension(2, hello.witness,
-              [](auto& inner, std::string& witness) { inner.name(witness, kNodeTextBytesMax); });
+  v.extension(2, hello.witness, [](auto& inner, std::string& witness) {
+    inner.name(witness, reg::kAddressBytesMax);
+  });
   v.extension(3, hello.endpoints, [](auto& inner, std::vector<std::string>& endpoints) {
     inner.list(endpoints, kEndpointsMax,
-               [&](std::string& endpoint) { inner.name(endpoint, kNodeTextBytesMax); });
+               [&](std::string& endpoint) { inner.name(endpoint, reg::kAddressBytesMax); });
   });
   v.extension(4, hello.liveness_port, [](auto& inner, std::uint16_t& port) { inner.number(port); });
   v.extension(5, hello.successor, [](auto& inner, succession::Successor& successor) {
@@ -269,6 +282,7 @@ template <typename Visitor>
 void fields(Visitor& v, rdzv::Round& round) {
   v.shared(round.record, [&](RoundRecord& record) { visit(v, record); });
   visit(v, round.own);
+  v.check(is_possible(*round.record, round.own));
 }
 
 template <typename Visitor>
@@ -378,7 +392,7 @@ void fields(Visitor& v, TakeOver& offer) {
 template <typename Visitor>
 void fields(Visitor& v, TakenOver& reply) {
   v.flag(reply.wants_more);
-  v.name(reply.address, kNodeTextBytesMax);
+  v.name(reply.address, reg::kAddressBytesMax);
   v.text(reply.error, kFieldBytesMax);
 }
 

@@ -19,7 +19,7 @@ void visit_record(Visitor& v, JobRecord& record) {
   v.bytes(record.state, reg::kContentBytesMax);
   v.list(record.nodes, kNodesMax, [&](RecordedNode& node) {
     visit(v, node.node);
-    v.name(node.voter_address, kNodeTextBytesMax);
+    v.name(node.voter_address, reg::kAddressBytesMax);
   });
   v.tail(record.replaces, kReplacedMax, [&](Replaced& replaced) { visit(v, replaced); });
 }
@@ -35,7 +35,7 @@ void visit_kept(Visitor& v, KeptRecord& record) {
   v.number(record.nonce);
   visit(v, record.holder);
   visit(v, record.node);
-  v.name(record.address, kNodeTextBytesMax);
+  v.name(record.address, reg::kAddressBytesMax);
   v.number(record.challenge);
   v.number(record.content.generation);
   v.number(record.content.round);

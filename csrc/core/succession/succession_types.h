@@ -97,11 +97,12 @@ template <typename Visitor>
 void visit(Visitor& v, Incumbent& incumbent) {
   visit(v, incumbent.lineage);
   v.number(incumbent.term);
+  v.check(incumbent.term <= reg::kNumberMax);
   visit(v, incumbent.node);
-  v.name(incumbent.address, kNodeTextBytesMax);
+  v.name(incumbent.address, reg::kAddressBytesMax);
   v.list(incumbent.voters, reg::kVotersMax, [&](reg::Voter& voter) {
     visit(v, voter.node);
-    v.name(voter.address, kNodeTextBytesMax);
+    v.name(voter.address, reg::kAddressBytesMax);
   });
 }
 

@@ -81,7 +81,9 @@ std::string clean(std::string_view line) {
     if (taken == 0) {
       taken = character_length(line);
       const auto first = static_cast<std::uint8_t>(line[0]);
-      const bool is_control = (first < 0x20 && first != '\t') || first == 0x7F;
+      const bool is_c1 =  // U+0080 to U+009F: some terminals execute them
+          taken == 2 && first == 0xC2 && static_cast<std::uint8_t>(line[1]) < 0xA0;
+      const bool is_control = (first < 0x20 && first != '\t') || first == 0x7F || is_c1;
       if (taken == 0) {
         out += kReplacementCharacter;
       } else if (!is_control) {

@@ -160,6 +160,11 @@ CoordinatorService::CoordinatorService(os::EventLoop* loop, const CoordinatorOpt
       go_on_handing_over();
     }
   };
+  sessions_.on_fault = [this](SessionPeer* peer, const Status& why, bool is_ignored) {
+    const std::string text(why.message());
+    log_fault(is_ignored ? "a message of " + peer->remote().text() + " is ignored: " + text
+                         : "a session of " + peer->remote().text() + " is closed: " + text);
+  };
   sessions_.on_message = [this](SessionPeer* peer, session::ClientMessage& message) {
     return on_message(peer, message);
   };

@@ -33,7 +33,16 @@ void SessionPeer::on_secured() {
 
 void SessionPeer::reject(const Status& why) {
   if (why.code() == StatusCode::kFailedPrecondition) context_.on_refusal(this, "it has no token");
-  finish(why);
+  if (has_joined) context_.on_fault(this, why, false);
+  refuse(why);
+}
+
+void SessionPeer::refuse(const Status& why) {
+  if (has_joined) {
+    close();
+  } else {
+    finish(why);
+  }
 }
 
 void SessionPeer::on_lost(const Status& why) {
@@ -47,11 +56,14 @@ bool SessionPeer::is_from_this_host() const {
 
 void SessionPeer::on_frame(std::string_view frame) {
   const session::DecodeResult decoded = session::decode(frame, &context_.message, peer_version);
-  Status error = decoded.error;
   if (decoded.status == session::DecodeStatus::kMessage) {
-    error = context_.on_message(this, context_.message);
+    const Status error = context_.on_message(this, context_.message);
+    if (!error.ok()) refuse(error);
+  } else if (!decoded.error.ok()) {
+    const bool is_ignored = decoded.status == session::DecodeStatus::kSkipped;
+    context_.on_fault(this, decoded.error, is_ignored);
+    if (!is_ignored) refuse(decoded.error);
   }
-  if (!error.ok()) finish(error);
 }
 
 void SessionPeer::send(const session::ServerMessage& message) {

@@ -35,8 +35,10 @@ struct SessionContext : PeerGroup {
                  std::size_t total_max, std::function<void()> on_pending = {})
       : PeerGroup(event_loop, unsent_max, total_max, std::move(on_pending)), hello_timeout(hello) {}
 
-  // Handles a message. An error ends the session, and is sent to the client.
+  // Handles a message. An error ends the session.
   std::function<Status(SessionPeer* peer, session::ClientMessage& message)> on_message;
+  // A message is ignored, or the session is closed: why.
+  std::function<void(SessionPeer*, const Status& why, bool is_ignored)> on_fault;
   std::function<void(SessionPeer*)> on_closed;  // removes the session
   // The client has proved that it knows a token, or has failed to: `why`.
   std::function<void(SessionPeer*)> on_secured;
@@ -110,6 +112,9 @@ class SessionPeer final : public FramedPeer {
       : FramedPeer(context, kSessionFrames), context_(*context) {}
 
   void reject(const Status& why) override;
+  // Sends the reason to a client that has not joined. The session of a node that has joined is
+  // closed without: it resumes, whereas a refusal would end it and its workers.
+  void refuse(const Status& why);
   void on_frame(std::string_view frame) override;
   void on_lost(const Status& why) override;
 

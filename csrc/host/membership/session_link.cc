@@ -206,7 +206,7 @@ void SessionLink::send(const session::ClientMessage& message) {
 void SessionLink::on_frame(std::string_view frame) {
   session::ServerMessage message;
   const session::DecodeResult decoded = session::decode(frame, &message, peer_version_);
-  if (!decoded.error.ok()) {
+  if (decoded.status == session::DecodeStatus::kViolation) {
     return reject(Status(StatusCode::kPeerViolation, std::string(decoded.error.message())));
   }
   if (decoded.status != session::DecodeStatus::kMessage) return;

@@ -282,7 +282,7 @@ void VoterLink::reject(const Status& why) {
 void VoterLink::on_frame(std::string_view bytes) {
   voter::Frame frame;
   const voter::DecodeResult decoded = voter::decode(bytes, voter::kFrameBytesMax, &frame);
-  if (!decoded.error.ok()) return reject(decoded.error);
+  if (decoded.status == voter::DecodeStatus::kViolation) return reject(decoded.error);
   if (decoded.status != voter::DecodeStatus::kMessage) return;
   if (const auto* refused = std::get_if<voter::Refused>(&frame)) {
     FramedPeer::reject(Status(StatusCode::kFailedPrecondition, "it refused: " + refused->reason));

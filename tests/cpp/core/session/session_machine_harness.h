@@ -40,7 +40,9 @@ inline rdzv::Round round(std::uint64_t number, int rank = 1) {
   RoundRecord record;
   record.round = number;
   record.nodes = 2;
-  return {kNode, std::make_shared<const RoundRecord>(record), {.group_rank = rank}};
+  return {kNode,
+          std::make_shared<const RoundRecord>(record),
+          {.group_rank = rank, .local_world_size = 1}};
 }
 
 inline FailureReport failure_at(Instant at) {

@@ -105,6 +105,41 @@ TEST_F(SessionMachineTest, ANodeThatLostItsCoordinatorTriesAddressesAtAFasterPac
   EXPECT_EQ(machine_.attempt_pace(100ms), 10ms);
 }
 
+// A refusal that can be gone in a second does not end the round of a node before store_grace is
+// over.
+TEST_F(SessionMachineTest, AFullCoordinatorIsAnOutageForANodeThatRunsARound) {
+  enter_round(1);
+  const M::Event full =
+      M::Received{rdzv::Refused{kNode, Status(StatusCode::kResourceExhausted, "too many jobs")}};
+  const Instant begin = now_;
+  lose_connection();
+  bool is_lost = false;
+  for (int i = 0; i < 1000 && !is_lost; ++i) {
+    step(M::Connected{});
+    EXPECT_THAT(step(full), Not(::testing::Contains("deliver: refused")));
+    now_ = *machine_.next_deadline();
+    for (const std::string& text : step(M::Tick{})) {
+      is_lost = is_lost || text.starts_with("lost 77: ");
+    }
+  }
+  EXPECT_TRUE(is_lost);
+  EXPECT_EQ(now_ - begin, settings().store_grace);
+}
+
+TEST_F(SessionMachineTest, AFullCoordinatorRefusesANodeWithoutARound) {
+  connect_and_join();
+  EXPECT_THAT(
+      step(M::Received{rdzv::Refused{kNode, Status(StatusCode::kResourceExhausted, "full")}}),
+      ::testing::ElementsAre("deliver: refused"));
+}
+
+TEST_F(SessionMachineTest, ARoundOfAnotherNumberOfWorkersIsRefused) {
+  connect_and_join();
+  rdzv::Round other = round(1);
+  other.own.local_world_size = 2;
+  EXPECT_THAT(step(M::Received{other}), ::testing::ElementsAre("deliver: refused"));
+}
+
 // Processes that direct a node to each other must not keep it for ever.
 TEST_F(SessionMachineTest, BeingSentAwayDoesNotProlongTheStoreGrace) {
   enter_round(1);

@@ -422,6 +422,7 @@ TEST(SessionWire, TruncatedOrExtendedMessageIsMalformed) {
   for (const ClientMessage& message : client_messages()) {
     std::string bytes = encode(message);
     for (const int change : {-1, +1}) {
+      if ((bytes[core::kFrameHeaderBytes + 1] & core::kRequiredFlag) == 0) continue;
       const bool has_fields = bytes.size() > core::kFrameHeaderBytes + 2;
       if (change < 0 && !has_fields) continue;
       std::string other = bytes;
@@ -433,6 +434,18 @@ TEST(SessionWire, TruncatedOrExtendedMessageIsMalformed) {
       EXPECT_THAT(std::string(error.message()), HasSubstr("malformed"));
     }
   }
+}
+
+TEST(SessionWire, AMalformedOptionalMessageIsSkippedWithTheReason) {
+  std::string bytes = encode(ClientMessage(hang::NodeStacks{.request = 1, .host = "a"}));
+  bytes.pop_back();
+  const auto length = static_cast<std::uint32_t>(bytes.size() - core::kFrameHeaderBytes);
+  std::memcpy(bytes.data(), &length, sizeof length);
+  ClientMessage message;
+  const DecodeResult decoded = decode(bytes, &message);
+  EXPECT_EQ(decoded.status, DecodeStatus::kSkipped);
+  EXPECT_EQ(decoded.bytes, bytes.size());
+  EXPECT_THAT(std::string(decoded.error.message()), HasSubstr("kind 21 is malformed"));
 }
 
 // What a writer may write, its reader reads: each list of a message with one element more than its
@@ -448,7 +461,7 @@ void expect_readable(const Message& message) {
 TEST(SessionWire, AReaderAcceptsEveryListAndTextThatAWriterMaySend) {
   const auto text = [](std::size_t limit) { return std::string(limit + 1, 'x'); };
   const std::string name = text(kNodeTextBytesMax);
-  const std::string& address = name;
+  const std::string address = text(reg::kAddressBytesMax);
   for (const std::size_t more : {std::size_t{0}, std::size_t{1}}) {
     hang::NodeStacks stacks{.request = 1, .host = name};
     stacks.groups.resize(hang::kGroupsMax + more);
@@ -520,6 +533,51 @@ TEST(SessionWire, AReaderAcceptsEveryListAndTextThatAWriterMaySend) {
     beats.silence_ms.resize(static_cast<std::size_t>(kNodesMax) + more);
     expect_readable(ServerMessage(beats));
   }
+}
+
+TEST(SessionWire, TheLongestAddressIsNotCut) {
+  const std::string address = std::string(253, 'h') + ":65535";
+  ClientHello hello{.job_id = "job", .witness = address};
+  hello.succession = SuccessionHello{.voter_address = address};
+  hello.endpoints = {address};
+  ClientMessage message;
+  ASSERT_EQ(decode(encode(ClientMessage(hello)), &message).status, DecodeStatus::kMessage);
+  EXPECT_EQ(std::get<ClientHello>(message), hello);
+}
+
+// The agent allocates and indexes by the numbers of a round.
+TEST(SessionWire, ImpossibleRoundIsMalformed) {
+  const auto decode_round = [](const NodeAssignment& own) {
+    ServerMessage message;
+    return decode(encode(ServerMessage(
+                      rdzv::Round{{}, std::make_shared<const RoundRecord>(record()), own})),
+                  &message)
+        .status;
+  };
+  const NodeAssignment possible{1, 8, 8, 8, 32};
+  EXPECT_EQ(decode_round(possible), DecodeStatus::kMessage);
+  for (const int size : {-1, 0, kLocalWorldSizeMax + 1, 0x7FFFFFFF}) {
+    NodeAssignment own = possible;
+    own.local_world_size = size;
+    EXPECT_EQ(decode_round(own), DecodeStatus::kViolation) << size;
+  }
+  for (const auto field : {&NodeAssignment::group_rank, &NodeAssignment::base_rank,
+                           &NodeAssignment::base_role_rank, &NodeAssignment::role_world_size}) {
+    for (const int value : {-1, 0x7FFFFFFF}) {
+      NodeAssignment own = possible;
+      own.*field = value;
+      EXPECT_EQ(decode_round(own), DecodeStatus::kViolation) << value;
+    }
+  }
+}
+
+TEST(SessionWire, ATermFromWhichCountingCouldWrapIsMalformed) {
+  ClientMessage message;
+  const auto hello = [](std::uint64_t term) {
+    return encode(ClientMessage(ClientHello{.term = term, .job_id = "job"}));
+  };
+  EXPECT_EQ(decode(hello(reg::kNumberMax), &message).status, DecodeStatus::kMessage);
+  EXPECT_EQ(decode(hello(~std::uint64_t{0}), &message).status, DecodeStatus::kViolation);
 }
 
 // The bytes of a message with more behind its fields.
