@@ -207,6 +207,9 @@ void set_closed(const PyClient& self, std::string message, int exit_code) {
   JobResult result;
   result.outcome = JobOutcome::kClosed;
   result.cause = JobCause::kRequested;
+  if (exit_code < 0 || exit_code > 255) {
+    throw py::value_error("exit_code is " + std::to_string(exit_code) + ": expected 0 to 255");
+  }
   result.exit_code = exit_code;
   result.message = std::move(message);
   self.call([&](RendezvousClient& client) { client.set_closed(result); });

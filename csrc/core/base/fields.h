@@ -32,7 +32,10 @@ inline constexpr Duration kFar = std::chrono::hours(24 * 365 * 50);  // longer t
 class FieldWriter {
  public:
   static constexpr bool kIsWriter = true;
-  explicit FieldWriter(std::string* out) : writer_(out) {}
+  // `cuts_lists`: a list is cut at its limit, as a text, so that the reader refuses no message of
+  // this process. Not for records: with a part of a list a record says something else.
+  explicit FieldWriter(std::string* out, bool cuts_lists = false)
+      : writer_(out), cuts_lists_(cuts_lists) {}
 
   template <typename Integer>
   void number(Integer& value) {
@@ -63,10 +66,9 @@ class FieldWriter {
   void check(bool) {}
   void duration(Duration& value);
   void instant(Instant& value);
-  // Cut at the limit, as a text, so that the reader refuses no list of this process.
   template <typename List, typename Each>
   void list(List& values, std::size_t limit, Each each) {
-    std::size_t left = std::min<std::size_t>(values.size(), limit);
+    std::size_t left = cuts_lists_ ? std::min<std::size_t>(values.size(), limit) : values.size();
     writer_.size(left);
     for (auto& value : values) {
       if (left-- == 0) break;
@@ -94,7 +96,7 @@ class FieldWriter {
   void extension(std::uint8_t tag, std::optional<Value>& value, Each each) {
     if (!value) return;
     std::string bytes;
-    FieldWriter inner(&bytes);
+    FieldWriter inner(&bytes, cuts_lists_);
     each(inner, *value);
     writer_.integer(tag);
     writer_.text(bytes);
@@ -104,6 +106,7 @@ class FieldWriter {
   void printable(const std::string& value, Lines lines, std::size_t limit);
 
   ByteWriter writer_;
+  const bool cuts_lists_;
 };
 
 // A variant with its alternative of this index, default-constructed. An index that is too great

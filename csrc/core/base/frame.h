@@ -124,7 +124,7 @@ void append_message(std::string* out, MessageTable<Entries...>,
   const FrameWriter frame(out);
   append_integer(out, kKinds[message.index()]);
   append_integer(out, kFlags[message.index()]);
-  FieldWriter writer(out);
+  FieldWriter writer(out, true);
   std::visit(
       [&](const auto& one) {
         using Message = std::remove_cvref_t<decltype(one)>;

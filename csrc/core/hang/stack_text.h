@@ -43,6 +43,7 @@ class StackGroups {
   std::vector<hang::StackGroup> groups_;
   std::map<std::pair<hang::StackGroup::Kind, std::string>, std::size_t> index_;  // by the place
 };
+// At most hang::kGroupsMax groups: the last one has the ranks of all further places.
 std::vector<hang::StackGroup> group_stacks(const std::vector<WorkerEvidence>& workers);
 
 // The rank that most probably keeps the others waiting; -1: the stacks do not tell.

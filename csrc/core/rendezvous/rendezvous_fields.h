@@ -37,6 +37,8 @@ std::string describe_timing_difference(const JobSettings& job, const JobSettings
 inline constexpr std::size_t kFieldBytesMax = 4 * kMessageBytesMax;
 inline constexpr std::size_t kLostNamesMax = 8;
 
+inline bool is_exit_code(int code) { return code >= 0 && code <= 255; }
+
 template <typename Visitor>
 void visit(Visitor& v, NodeId& id) {
   visit_id(v, id);
@@ -136,6 +138,7 @@ void visit(Visitor& v, FailureReport& failure) {
   v.number(failure.local_rank);
   v.number(failure.rank);
   v.number(failure.exit_code);
+  v.check(is_exit_code(failure.exit_code));
   v.text(failure.message, kMessageBytesMax);
   v.optional(failure.evidence, [&](FailureEvidence& evidence) { visit(v, evidence); });
 }
@@ -145,6 +148,7 @@ void visit(Visitor& v, JobResult& result) {
   v.choice(result.outcome, JobOutcome::kClosed);
   v.choice(result.cause, JobCause::kRequested);
   v.number(result.exit_code);
+  v.check(is_exit_code(result.exit_code));
   v.number(result.rank);
   v.name(result.node, kNodeTextBytesMax);
   v.text(result.message, kFieldBytesMax);

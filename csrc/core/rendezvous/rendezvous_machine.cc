@@ -190,7 +190,10 @@ void RendezvousMachine::on(const rdzv::Close& event) {
   if (find(event.node) == nullptr && known != nullptr && known->lost) {
     send_evicted(event.node);  // I8: a lost node cannot decide for the job
   } else {
-    close(event.result);
+    JobResult result = event.result;
+    // A job succeeds only if every rank of a round exited with 0.
+    if (result.outcome == JobOutcome::kSucceeded) result.outcome = JobOutcome::kClosed;
+    close(result);
   }
 }
 

@@ -49,6 +49,8 @@ constexpr Duration kReleaseTimeout = std::chrono::seconds(1);
 // How many addresses a node that lost the coordinator can dial within node_timeout.
 constexpr int kAttemptsPerTimeout = 16;
 constexpr Duration kPaceMin = std::chrono::milliseconds(10);
+constexpr Duration kLossesApart = std::chrono::milliseconds(100);
+constexpr int kLossesAtOnce = 5;  // in a row, each after less than that
 
 }  // namespace
 
@@ -111,8 +113,14 @@ void SessionMachine::on(const ConnectionLost& event) {
   const bool is_refusal = event.why.code() == StatusCode::kPeerViolation &&
                           !connection_.has_answered() && !outbox_.works_in_round();
   if (is_refusal) on(Received{rdzv::Refused{{}, event.why}});
+  // A peer that closes each connection at once, as after a message that it cannot read, is not
+  // called without a pause.
+  if (lost_at_ && clock_.now() - *lost_at_ > kLossesApart) losses_ = 0;
+  lost_at_ = clock_.now();
+  is_misdirected_ = ++losses_ > kLossesAtOnce;
   apply(outbox_.is_over() ? SessionInput::kConnectionOver : SessionInput::kConnectionLost,
         event.why);
+  is_misdirected_ = false;
 }
 
 bool SessionMachine::accept_message() {

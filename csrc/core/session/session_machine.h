@@ -275,6 +275,8 @@ class SessionMachine {
   // The connection that is being left leads to no coordinator; with the address of one, or without.
   bool is_redirected_ = false;
   bool is_misdirected_ = false;
+  std::optional<Instant> lost_at_;
+  int losses_ = 0;  // of connections, one soon after the other
   Duration override_timeout_{};
   bool is_held_ = false;  // the workers were stopped, and the node waits for a coordinator
   // What the end of the session waits for, and until when; the last value: nothing is left.

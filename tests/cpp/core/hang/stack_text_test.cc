@@ -50,6 +50,18 @@ TEST(StackText, WorkerThatOnlyWaitsInTheStandardLibraryIsAtWork) {
   EXPECT_EQ(group.kind, Kind::kAtWork);
 }
 
+TEST(StackText, PlacesBeyondTheLimitAreOneGroup) {
+  std::vector<WorkerEvidence> workers;
+  const int count = static_cast<int>(hang::kGroupsMax) + 6;
+  for (int rank = 0; rank < count; ++rank) {
+    workers.push_back(worker(rank, kCurrent + frame("/app/train.py", 100 + rank, "train")));
+  }
+  const auto groups = group_stacks(workers);
+  ASSERT_EQ(groups.size(), hang::kGroupsMax);
+  EXPECT_EQ(groups.back().label, "at 7 other places");
+  EXPECT_EQ(ranks_text(groups.back().ranks), "7 ranks (63-69)");
+}
+
 TEST(StackText, EndsAtTheScript) {
   const std::string runner = "/venv/lib/python3.11/site-packages/elastic/";
   const std::string script = frame("/app/train.py", 88, "<module>");

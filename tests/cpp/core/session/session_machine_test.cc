@@ -140,6 +140,17 @@ TEST_F(SessionMachineTest, ARoundOfAnotherNumberOfWorkersIsRefused) {
   EXPECT_THAT(step(M::Received{other}), ::testing::ElementsAre("deliver: refused"));
 }
 
+TEST_F(SessionMachineTest, APeerThatClosesEachConnectionIsNotCalledWithoutAPause) {
+  enter_round(1);
+  for (int i = 0; i < 5; ++i) {
+    EXPECT_THAT(lose_connection(), ::testing::ElementsAre("connect"));
+    step(M::Connected{});
+    step(M::HelloReceived{1, now_});
+  }
+  EXPECT_THAT(lose_connection(), Not(::testing::Contains("connect")));
+  EXPECT_THAT(after(1s), ::testing::Contains("connect"));
+}
+
 // Processes that direct a node to each other must not keep it for ever.
 TEST_F(SessionMachineTest, BeingSentAwayDoesNotProlongTheStoreGrace) {
   enter_round(1);

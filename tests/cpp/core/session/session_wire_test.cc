@@ -422,16 +422,18 @@ TEST(SessionWire, TruncatedOrExtendedMessageIsMalformed) {
   for (const ClientMessage& message : client_messages()) {
     std::string bytes = encode(message);
     for (const int change : {-1, +1}) {
-      if ((bytes[core::kFrameHeaderBytes + 1] & core::kRequiredFlag) == 0) continue;
       const bool has_fields = bytes.size() > core::kFrameHeaderBytes + 2;
       if (change < 0 && !has_fields) continue;
       std::string other = bytes;
       other.resize(bytes.size() + static_cast<std::size_t>(change));
       const auto length = static_cast<std::uint32_t>(other.size() - core::kFrameHeaderBytes);
       std::memcpy(other.data(), &length, sizeof length);
-      const Status error = error_of<ClientMessage>(other);
-      EXPECT_EQ(error.code(), StatusCode::kPeerViolation);
-      EXPECT_THAT(std::string(error.message()), HasSubstr("malformed"));
+      const bool is_required = bytes[core::kFrameHeaderBytes + 1] == 1;
+      ClientMessage read;
+      const DecodeResult decoded = decode(other, &read);
+      EXPECT_EQ(decoded.status, is_required ? DecodeStatus::kViolation : DecodeStatus::kSkipped);
+      EXPECT_EQ(decoded.error.code(), StatusCode::kPeerViolation);
+      EXPECT_THAT(std::string(decoded.error.message()), HasSubstr("malformed"));
     }
   }
 }
@@ -543,6 +545,18 @@ TEST(SessionWire, TheLongestAddressIsNotCut) {
   ClientMessage message;
   ASSERT_EQ(decode(encode(ClientMessage(hello)), &message).status, DecodeStatus::kMessage);
   EXPECT_EQ(std::get<ClientHello>(message), hello);
+}
+
+TEST(SessionWire, AnExitCodeIsThatOfAProcess) {
+  for (const int code : {-1, 256}) {
+    JobResult failed = result();
+    failed.exit_code = code;
+    ServerMessage read;
+    EXPECT_EQ(
+        decode(encode(ServerMessage(rdzv::Closed{{}, std::make_shared<JobResult>(failed)})), &read)
+            .status,
+        DecodeStatus::kViolation);
+  }
 }
 
 // The agent allocates and indexes by the numbers of a round.
