@@ -37,6 +37,11 @@ namespace {
 constexpr const char* kNoStepWithoutJob =
     "the job continues without this node, so that no step is agreed on with it: stopping it";
 
+std::string worker_has_it(int signal) {
+  return signal_text(signal) +
+         " has also ended a worker, so no step can be agreed on: stopping this node";
+}
+
 }  // namespace
 
 AgentMachine::AgentMachine(AgentMachineOptions options)
@@ -51,7 +56,7 @@ void AgentMachine::step(const AgentInput& input, Instant now, std::vector<AgentA
 
 std::optional<Instant> AgentMachine::next_deadline() const {
   return earliest({policy_.next_deadline(), join_at_, port_at_, held_until_, examined_until_,
-                   drain_until_, shutdown_at_});
+                   drain_until_, idle_drain_until_, shutdown_at_});
 }
 
 void AgentMachine::tick() {
@@ -67,6 +72,7 @@ void AgentMachine::tick() {
     act(agent_action::EndExamination{});
     on(agent_event::FailuresExamined{});
   }
+  if (is_due(idle_drain_until_)) give_up_drain("no worker runs on this node: stopping it");
   if (is_due(drain_until_)) {
     give_up_drain(is_departure_
                       ? "this node could not leave at an agreed step in time: stopping it"
@@ -91,9 +97,22 @@ void AgentMachine::on(const PolicyEvent& event) {
     join_at_ = add_saturating(now_, *options_.template_limit);
     return act(agent_action::AwaitTemplate{});
   }
+  if (const auto* exited = std::get_if<WorkerExited>(&event);
+      exited && is_of_notice(exited->exit)) {
+    return end_by_notice(*exited);
+  }
   std::visit([this](const auto& one) { note(one); }, event);
   decide(event);
   if (std::holds_alternative<RendezvousLost>(event)) end_round();
+}
+
+void AgentMachine::end_by_notice(WorkerExited event) {
+  if (!policy_.is_being_stopped() && !drain_.is_reached()) {
+    give_up_drain(worker_has_it(noticed_->signal));
+  }
+  event.exit.stopped_by_us = policy_.is_being_stopped();
+  note(event);
+  decide(event);
 }
 
 // Kept workers wait for the workers of a joining node, so the node joins when it can fork them.
@@ -140,7 +159,10 @@ void AgentMachine::note(const WorkerExited& event) {
   const auto index = static_cast<std::size_t>(event.local_rank);
   if (index < has_ended_.size()) has_ended_[index] = true;
   if (event.exit.succeeded()) return note_finished(event);
-  if (!event.exit.stopped_by_us) is_stop_for_failure_ = true;
+  if (event.exit.stopped_by_us) return;
+  is_stop_for_failure_ = true;
+  const bool is_unexplained = event.exit.kind == ExitKind::kSignaled && event.exit.verdict.empty();
+  if (is_unexplained) last_killed_ = Noticed{event.exit.signal, event.exit.at};
 }
 
 // The time of the other ranks begins with the first one that exits with 0, unless it was told to.
@@ -243,6 +265,8 @@ void AgentMachine::follow(ContinueGroup action) {
 void AgentMachine::begin_round(std::shared_ptr<const RoundInfo> round) {
   round_ = std::move(round);
   killed_ = {};
+  last_killed_.reset();
+  idle_drain_until_.reset();
   has_sent_finish_ = is_stop_for_failure_ = is_stop_for_loss_ = false;
   may_hold_stop_ = options_.stacks_on_failure;
   std::vector<std::int32_t> ranks;
@@ -365,6 +389,7 @@ bool AgentMachine::can_leave_alone() const {
 
 void AgentMachine::on(const agent_event::DrainRequested& event) {
   const bool has_round = round_ != nullptr && !is_finished_;
+  noticed_ = Noticed{event.signal, now_};
   is_departure_ = has_round && can_leave_alone();
   // Without workers it has no rank that could reach a step.
   if (!has_round || policy_.is_evicted() || (is_departure_ && !policy_.has_processes())) {
@@ -375,6 +400,22 @@ void AgentMachine::on(const agent_event::DrainRequested& event) {
   act(agent_action::RequestDrain{std::move(notice)});
   const Duration margin = is_departure_ ? kDepartureMargin : kDrainMargin;
   drain_until_ = add_saturating(add_saturating(now_, event.limit), margin);
+  // A worker has received the signal before this agent: no step can be agreed on.
+  if (last_killed_ && last_killed_->signal == event.signal &&
+      now_ - last_killed_->at <= kNoticeEcho) {
+    return give_up_drain(worker_has_it(event.signal));
+  }
+  // While no worker exists here only the coordinator's answer is worth waiting for.
+  const bool is_idle = policy_.state() == AgentState::kInit && !policy_.has_processes();
+  if (is_idle) idle_drain_until_ = std::min(*drain_until_, add_saturating(now_, kDrainMargin));
+}
+
+// The signal of the notice has also reached a worker, as that of a scheduler that signals all
+// processes of a job: it has ended at no step, but it has not failed.
+bool AgentMachine::is_of_notice(const WorkerExit& exit) const {
+  return noticed_ && !exit.stopped_by_us && exit.verdict.empty() &&
+         exit.kind == ExitKind::kSignaled && exit.signal == noticed_->signal &&
+         exit.at - noticed_->at <= kNoticeEcho;
 }
 
 void AgentMachine::on(const drain::Order& order) {
@@ -384,6 +425,7 @@ void AgentMachine::on(const drain::Order& order) {
 
 void AgentMachine::give_up_drain(const std::string& why) {
   drain_until_.reset();
+  idle_drain_until_.reset();
   if (is_finished_ || drain_.is_reached() || policy_.is_being_stopped()) return;
   report(AgentEvent::Kind::kDrain, why);
   on(PolicyEvent(StopRequested{SIGTERM}));

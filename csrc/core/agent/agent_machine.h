@@ -9,8 +9,8 @@
 //   agent.step(rdzv::Round{...}, now, &actions);
 //   // execute the actions in order; call step(PolicyTick{}) at agent.next_deadline()
 //
-// Pure: the same calls in the same order give the same actions. Not thread-safe. An action that
-// says that an event follows is answered by that event, if no later action makes it meaningless.
+// Pure: the same calls in the same order give the same actions. Not thread-safe. Where a comment
+// names a follow-up event, the owner feeds it, unless a later action cancels the request.
 
 #include <algorithm>
 #include <chrono>
@@ -132,7 +132,10 @@ inline constexpr Duration kExaminationTimeout = std::chrono::seconds(2);
 // The coordinator ends the job at the deadline of a drain. Without an answer of it this node
 // leaves.
 inline constexpr Duration kDrainMargin = std::chrono::seconds(5);
-// It does not stop a node that could not leave at an agreed step: that has to leave all the same.
+// A scheduler may send the signal of a notice to the workers, too: within this time of each other.
+inline constexpr Duration kNoticeEcho = std::chrono::seconds(1);
+// If no step is agreed on in time, the coordinator keeps the node; the node then stops itself after
+// this margin.
 inline constexpr Duration kDepartureMargin = std::chrono::milliseconds(500);
 // The time to flush this node's leave to the rendezvous while the job continues.
 inline constexpr Duration kLeaveLimit = std::chrono::seconds(5);
@@ -219,6 +222,8 @@ class AgentMachine {
   void end_round();
   void answer(const DrainMember::Answer& answer);
   void give_up_drain(const std::string& why);
+  bool is_of_notice(const WorkerExit& exit) const;
+  void end_by_notice(WorkerExited event);
   void leave_if_done();
   void shut_down();
   Duration shutdown_limit() const;
@@ -259,7 +264,14 @@ class AgentMachine {
   };
   Killed killed_;
   std::optional<Instant> drain_until_;
-  bool is_departure_ = false;  // that drain: this node leaves alone
+  std::optional<Instant> idle_drain_until_;  // the same, while no worker exists here
+  struct Noticed {
+    int signal = 0;
+    Instant at;
+  };
+  std::optional<Noticed> noticed_;      // the last request to drain
+  std::optional<Noticed> last_killed_;  // the last worker of the round that a signal has killed
+  bool is_departure_ = false;           // that drain: this node leaves alone
 
   // The end.
   bool is_finished_ = false;  // the result is fixed

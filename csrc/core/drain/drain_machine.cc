@@ -191,6 +191,12 @@ void DrainMachine::on(const drain_event::Noticed& event) {
   begin();
 }
 
+// A later deadline would stop nothing more: whoever gave the notice waits for the job's end.
+void DrainMachine::on(const drain_event::Idle& event) {
+  const bool is_agreed = phase_ == DrainPhase::kCommitted || phase_ == DrainPhase::kReached;
+  if (is_open() && !is_agreed && !is_departure_ && now_ >= no_stop_before_) stop_now(event.why);
+}
+
 void DrainMachine::on(const drain_event::Replied& event) {
   const auto found = nodes_.find(event.node);
   const Reply reply = checked(event.reply);

@@ -37,6 +37,10 @@ struct Replied {
   drain::Reply reply;
   int spares = 0;  // as in Noticed
 };
+// No rank will reach a step soon: the next round waits for nodes that may never join, or will.
+struct Idle {
+  std::string why;
+};
 // The round is to end for `nodes` more nodes, which wait: between two steps, or at once.
 struct GrowthDue {
   int nodes = 0;
@@ -47,7 +51,7 @@ struct GrowthOff {};
 
 using DrainEvent = std::variant<round_event::Began, round_event::Ended, drain_event::Over,
                                 round_event::Left, round_event::Progressed, drain_event::Noticed,
-                                drain_event::Replied, drain_event::GrowthDue,
+                                drain_event::Replied, drain_event::Idle, drain_event::GrowthDue,
                                 drain_event::GrowthOff, round_event::ClockGap, round_event::Tick>;
 
 namespace drain_action {
@@ -136,6 +140,7 @@ class DrainMachine {
   void on(const round_event::Progressed& event);
   void on(const drain_event::Noticed& event);
   void on(const drain_event::Replied& event);
+  void on(const drain_event::Idle& event);
   void on(const drain_event::GrowthDue& event);
   void on(const drain_event::GrowthOff& event);
   void on(const round_event::ClockGap& event);

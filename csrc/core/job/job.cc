@@ -183,10 +183,17 @@ bool Job::follow_growth() {
   return true;
 }
 
+// A notice is given, and no rank exists that could reach a step.
+bool Job::follow_idle() {
+  if (drain_.phase() != DrainPhase::kAwaitRound || !rendezvous_.is_short_of_nodes()) return false;
+  feed_drain(drain_event::Idle{"no rank was running, and the next round waited for more nodes"});
+  return closing_.has_value();
+}
+
 void Job::settle() {
   do {
     decide();
-  } while (follow_growth());
+  } while (follow_growth() || follow_idle());
   history_.update(rendezvous_.phase(), rendezvous_.record(), now_);
   out_ = nullptr;
 }
@@ -204,7 +211,13 @@ void Job::on(const RendezvousEvent& event) {
   if (const auto* leave = std::get_if<rdzv::Leave>(&event)) {
     rdzv::Leave known = *leave;
     known.is_planned = drain_.is_leaving(leave->node);
+    const bool is_needed = is_needed_member(leave->node);
     feed_both(round_event::Left{leave->node});
+    // The notice explains the leave, so it is no loss: every node ends with the same code.
+    if (is_needed) {
+      feed_drain(drain_event::Idle{rendezvous_.name_of(leave->node) +
+                                   " left before a step was agreed on: " + leave->reason});
+    }
     decide();  // an end that they had only waited for precedes the leave
     rendezvous_step(known);
   } else {
@@ -215,6 +228,15 @@ void Job::on(const RendezvousEvent& event) {
     feed_both(round_event::ClockGap{gap->gap});
   }
   if (std::holds_alternative<rdzv::Tick>(event)) on(job_event::WatchTick{});
+}
+
+// Without it the next round needs another node.
+bool Job::is_needed_member(const NodeId& node) const {
+  if (rendezvous_.members_left() > rendezvous_.settings().min_nodes) return false;
+  const std::vector<RoundMember>& members = rendezvous_.members();
+  return std::any_of(members.begin(), members.end(), [&](const RoundMember& one) {
+    return one.id == node && one.fate == MemberFate::kPresent;
+  });
 }
 
 void Job::on(const job_event::WatchTick&) {

@@ -219,6 +219,8 @@ class Job {
   void begin(Instant now, std::vector<JobAction>* out);
   void decide();
   bool follow_growth();
+  bool follow_idle();
+  bool is_needed_member(const NodeId& node) const;
   void settle();
   void rendezvous_step(const RendezvousEvent& event);
   void note_generation();

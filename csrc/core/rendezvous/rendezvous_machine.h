@@ -99,6 +99,12 @@ class RendezvousMachine {
     if (is_closed()) return RendezvousPhase::kClosed;
     return round_.is_running ? RendezvousPhase::kRunning : RendezvousPhase::kForming;
   }
+  // No worker of the job runs, and the next round waits for more than the nodes that are here.
+  bool is_short_of_nodes() const {
+    const Tally& tally = round_.tally;
+    return phase() == RendezvousPhase::kForming && !round_.is_first && !round_.has_workers() &&
+           tally.joined > 0 && tally.stopped + tally.awaited + tally.done == 0;
+  }
   const JobSettings& settings() const { return settings_; }
   // No time of such a gap is charged to the nodes.
   bool is_stall(const rdzv::ClockGap& gap) const { return gap.least > settings_.node_timeout / 4; }

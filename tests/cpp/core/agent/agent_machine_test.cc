@@ -363,6 +363,53 @@ TEST_F(AgentMachineTest, ANodeLeavesAloneWhileARoundOfSeveralIsFormed) {
   EXPECT_TRUE(leaves_alone());
 }
 
+TEST_F(AgentMachineTest, WithoutAWorkerARequestToDrainWaitsOnlyForTheCoordinator) {
+  run();
+  exit(0, exited(3)).exit(1, exited(3)).restart(rdzv::RestartCause::kWorkerFailed);
+  step(agent_event::ProcessesEnded{}).step(agent_event::FailuresExamined{});
+  step(agent_event::StoreOpened{std::uint16_t{1}});
+  ASSERT_EQ(agent_->state(), AgentState::kInit);
+  step(agent_event::DrainRequested{SIGTERM, seconds(50)});
+  ASSERT_TRUE(has<agent_action::RequestDrain>());
+  wait_for(kDrainMargin);
+  EXPECT_EQ(agent_->state(), AgentState::kStopped);
+}
+
+TEST_F(AgentMachineTest, AWorkerThatTheSignalOfTheNoticeHasKilledHasNotFailed) {
+  const auto killed_now = [this](int signal) {
+    WorkerExit exit = killed(signal);
+    exit.at = now_;
+    return exit;
+  };
+  for (const bool is_before : {false, true}) {
+    use(options());
+    run();
+    if (is_before) exit(0, killed_now(SIGTERM));
+    step(agent_event::DrainRequested{SIGTERM, seconds(50)});
+    ASSERT_TRUE(has<agent_action::RequestDrain>());
+    if (!is_before) {
+      exit(0, killed_now(SIGTERM));
+      for (const AgentAction& action : actions_) {
+        const auto* sent = std::get_if<Send>(&action);
+        EXPECT_FALSE(sent != nullptr && std::holds_alternative<rdzv::Failed>(sent->statement));
+      }
+    }
+    EXPECT_EQ(agent_->state(), AgentState::kStopped) << is_before;
+    EXPECT_THAT(reported(AgentEvent::Kind::kDrain), HasSubstr("has also ended a worker"));
+  }
+  use(options());
+  run();
+  step(agent_event::DrainRequested{SIGTERM, seconds(50)});
+  now_ += kNoticeEcho + Duration(1);
+  exit(0, killed_now(SIGTERM));
+  EXPECT_EQ(agent_->state(), AgentState::kUnhealthy);
+  use(options());
+  run();
+  step(agent_event::DrainRequested{SIGTERM, seconds(50)});
+  exit(0, killed_now(SIGSEGV));
+  EXPECT_EQ(agent_->state(), AgentState::kUnhealthy);
+}
+
 TEST_F(AgentMachineTest, WithoutARoundARequestToDrainIsOneToStop) {
   step(RendezvousReady{"n", "10.0.0.1"});
   step(agent_event::DrainRequested{SIGTERM, seconds(20)});

@@ -356,6 +356,37 @@ TEST_F(JobTest, TheNextJobOfTheIdCanBeStoppedWhileItForms) {
   EXPECT_EQ(order(began).kind, drain::Order::Kind::kAsk);
 }
 
+TEST_F(JobTest, ANoticeWhileTheNextRoundWaitsForANodeEndsTheJobAtOnce) {
+  const JobSettings settings = [&] {
+    JobSettings with = two_nodes();
+    with.max_restarts = 3;
+    return with;
+  }();
+  settings_ = settings;
+  job_ = Job("job", settings, now_, Duration::zero());
+  (void)begin_round();
+  (void)step(rdzv::Leave{node(1), "it was stopped"});
+  (void)step(rdzv::Gone{node(0), 1});
+  (void)join(0, 1);
+  ASSERT_FALSE(job_.is_over());
+  const auto closed =
+      all<rdzv::Closed>(step(job_event::Noticed{node(0), {seconds(50), "SIGTERM on node0"}}));
+  ASSERT_EQ(closed.size(), 1U);
+  EXPECT_EQ(closed[0].result->exit_code, 128 + 15);
+  EXPECT_THAT(closed[0].result->message, HasSubstr("no rank was running"));
+}
+
+TEST_F(JobTest, ANodeThatANoticeEndsIsNotALossToTheOthers) {
+  settings_.on_loss = LossPolicy::kFail;
+  job_ = Job("job", settings_, now_, Duration::zero());
+  (void)begin_round();
+  (void)step(job_event::Noticed{node(1), {seconds(50), "SIGTERM on node1"}});
+  const auto closed = all<rdzv::Closed>(step(rdzv::Leave{node(1), "stopped by signal 15"}));
+  ASSERT_FALSE(closed.empty());
+  EXPECT_EQ(closed[0].result->exit_code, 128 + 15);
+  EXPECT_THAT(closed[0].result->message, HasSubstr("node1_7 left before a step was agreed on"));
+}
+
 TEST_F(SucceedingJobTest, ObserversSeeTheNodeThatCoordinatesNow) {
   (void)begin_round();
   const std::string state = job_.rendezvous().encode();
