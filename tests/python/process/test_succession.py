@@ -282,12 +282,12 @@ def test_a_job_gets_no_second_voter_while_its_state_file_cannot_be_written(tmp_p
         state.mkdir()
         nodes = Nodes(started, host=0)
         nodes.start(1, 2, 3)
-        nodes.places(*nodes.processes)
-        await_line(process, f"{state}")
+        await_line(process, "no round begins until it can be written")
         with observe.connect(endpoint, "job") as seen:
             for _ in range(3):
                 shown = seen.next(DEADLINE_S)
                 assert shown is not None and shown["coordinator"]["voters"] == []
         state.rmdir()
+        nodes.places(*nodes.processes)
         await_line(process, REPLICATED)
         nodes.stop(*nodes.processes)
