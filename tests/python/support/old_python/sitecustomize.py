@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 
-if not any("pytest" in word for word in sys.orig_argv):
+if not any(os.path.basename(word) == "pytest" for word in sys.orig_argv):
     for name in ("memfd_create", "pidfd_open"):
         if hasattr(os, name):
             delattr(os, name)
