@@ -54,9 +54,12 @@ def files_left(folder: Path, kind: str, way: str, mode: str) -> list[str]:
 
 
 def _run_in(folder: Path, shm: Path, temporary: Path, kind: str, way: str, mode: str) -> list[str]:
+    ready = folder / "ready"
+    ready.mkdir()
     environ = clean_environment(
         TMPDIR=str(temporary),
         PYTHONPATH=python_path(STUBS),
+        STUB_READY_FOLDER=str(ready),
         TORCHINDUCTOR_CACHE_DIR=str(folder / "cache"),
     )
     restarts = 1 if way == "restart" else 0

@@ -59,8 +59,21 @@ KINDS = {
 }
 
 
+def await_others() -> None:
+    """A rank that is killed between the creation of a segment and its registration leaves it."""
+    environ = os.environ
+    folder, round_number = environ["STUB_READY_FOLDER"], environ["TORCHELASTIC_RESTART_COUNT"]
+    for rank in (environ["RANK"], *map(str, range(int(environ["WORLD_SIZE"])))):
+        path = os.path.join(folder, f"{round_number}.{rank}")
+        if rank == environ["RANK"]:
+            open(path, "w").close()
+        while not os.path.exists(path):
+            time.sleep(0.01)
+
+
 def run(kind: str, way: str) -> None:
     KINDS[kind]()
+    await_others()
     assert os.listdir("/dev/shm") or kind == "manager"
     sys.stdout.write("ready\n")
     sys.stdout.flush()
