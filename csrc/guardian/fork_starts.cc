@@ -22,7 +22,8 @@
 namespace elastic::guardian {
 namespace {
 
-// A template on a busy host, or one whose modules are on a slow file system, takes some seconds.
+// From the request or the last answer. A template on a busy host, or one whose modules are on a
+// slow file system, takes some seconds.
 constexpr Duration kAnswerLimit = std::chrono::seconds(5);
 
 // The fields of a request, as guardian/template.h describes them.
@@ -183,6 +184,7 @@ void Guardian::read_template() {
 }
 
 void Guardian::adopt(std::uint32_t id, pid_t pid, const os::UniqueFd& release) {
+  extend_forks();
   const std::optional<std::size_t> found = find_fork(id);
   siginfo_t info{};
   const bool is_child =
@@ -209,7 +211,16 @@ void Guardian::adopt(std::uint32_t id, pid_t pid, const os::UniqueFd& release) {
 }
 
 void Guardian::refuse_fork(std::uint32_t id, const std::string& reason) {
+  extend_forks();
   if (const auto found = find_fork(id)) execute_instead(take_fork(*found), reason);
+}
+
+// All requests are sent together, and a template answers one after the other.
+void Guardian::extend_forks() {
+  if (template_is_late_) return;
+  for (ForkStart& start : forks_) {
+    if (start.is_sent) start.deadline = os::monotonic_now() + kAnswerLimit;
+  }
 }
 
 void Guardian::execute_instead(ForkStart start, const std::string& reason) {

@@ -103,6 +103,7 @@ class Guardian {
   void signal_forks(const SignalRequest& request);
   void cancel_forks();
   void stop_forks();
+  void extend_forks();
   void expire_forks();
   void kill_late_template();
   void template_ended();
