@@ -19,7 +19,7 @@ from importlib.machinery import SourceFileLoader
 from types import ModuleType
 from typing import Any
 
-from elastic._warm import native
+from elastic._warm import native, ranks
 from elastic._warm.link import Request
 
 EXIT_NO_SCRIPT = 2
@@ -108,6 +108,10 @@ def refresh_modules() -> None:
     numpy_random: Any = sys.modules.get("numpy.random")
     if numpy_random is not None:
         numpy_random.seed()
+    for name in ranks.COMPUTED_AGAIN:
+        lightning: Any = sys.modules.get(name)
+        if lightning is not None:
+            lightning.rank_zero_only.rank = lightning._get_rank() or 0
     process: Any = sys.modules.get("multiprocessing.process")
     if process is not None:
         process.current_process().authkey = os.urandom(32)

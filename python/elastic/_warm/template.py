@@ -24,7 +24,7 @@ from typing import Any
 _FLAGS = sys.orig_argv.index(sys.argv[0])
 sys.path[0] = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
-from elastic._warm import child, fitness, link, native, script  # noqa: E402
+from elastic._warm import child, fitness, link, native, ranks, script  # noqa: E402
 from elastic._warm._fork import fork_orphan as _fork_orphan  # noqa: E402
 
 del sys.path[0]
@@ -49,7 +49,7 @@ class Template:
 
     def __init__(self, connection: link.Link, excluded: list[str]) -> None:
         self._link = connection
-        self._excluded = excluded  # found in the script, but not fit
+        self._excluded = excluded  # not fit, or different in each rank
         self._program = sys.argv[2:]
         self._modules = sys.argv[1]
         self._command_line = native.CommandLine()
@@ -75,6 +75,8 @@ class Template:
             self._end_unfit(f"the interpreter's start {reason}")
         if self._modules:
             for name in self._modules.split(","):
+                if name in self._excluded:
+                    continue
                 self._import((name,), state)
                 state = fitness.Snapshot(self._output)
         else:
@@ -104,6 +106,19 @@ class Template:
         self, names: tuple[str, ...], state: fitness.Snapshot, is_given: bool = True
     ) -> None:
         label = names[0]
+        known = set(sys.modules)
+        with ranks.noted() as reads:
+            self._import_all(names, state, is_given)
+        if change := state.change():
+            self._reject(label, f"the import of {label} {change}", state, is_given)
+        if computed := ranks.computed(
+            label, reads, [name for name in sys.modules if name not in known]
+        ):
+            self._reject(label, f"the import of {label} {computed}", state, is_given=False)
+        if failure := fitness.trial(self._set_threads):
+            self._reject(label, f"after the import of {label}, {failure}", state, is_given)
+
+    def _import_all(self, names: tuple[str, ...], state: fitness.Snapshot, is_given: bool) -> None:
         for name in names:
             self._link.send(link.IMPORTING, name)
             try:
@@ -112,10 +127,6 @@ class Template:
                 reason = f"the import of {name} raised {type(error).__name__}: {error}"
                 self._reject(name, reason, state, is_given)
                 raise  # not reached: this process has ended
-        if change := state.change():
-            self._reject(label, f"the import of {label} {change}", state, is_given)
-        if failure := fitness.trial(self._set_threads):
-            self._reject(label, f"after the import of {label}, {failure}", state, is_given)
 
     def _reject(self, name: str, reason: str, state: fitness.Snapshot, is_given: bool) -> None:
         if is_given:

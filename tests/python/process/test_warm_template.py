@@ -203,6 +203,67 @@ def test_module_of_the_script_that_is_not_fit_is_left_out(tmp_path: Path) -> Non
         assert template.run(environ) == (0, "[True, True, False, False]\n")
 
 
+OF_A_RANK = {
+    "import os\nRANK = int(os.environ.get('RANK', 0))\n": "read RANK, which each rank has",
+    "import os\nRANK = os.getenv('LOCAL_RANK')\n": "read LOCAL_RANK, which each rank has",
+    "import os\nIS_ONE = 'WORLD_SIZE' not in os.environ\n": "read WORLD_SIZE, which each rank has",
+    "import random\nrng = random.Random()\n": "made a random generator that all ranks would share",
+    "import numpy\nrng = numpy.random.default_rng()\n": "made a random generator that all ranks",
+    "import numpy\nrng = numpy.random.RandomState()\n": "made a random generator that all ranks",
+}
+
+
+@pytest.mark.parametrize("source", OF_A_RANK)
+def test_module_that_computes_something_of_a_rank_is_left_out_alone(
+    source: str, tmp_path: Path
+) -> None:
+    (tmp_path / "ranky.py").write_text(source)
+    (tmp_path / "script.py").write_text(
+        "import sys\nprint('ranky' in sys.modules, 'colorsys' in sys.modules)\n"
+    )
+    environ = clean_environment()
+    with Template("numpy,ranky,colorsys", ["script.py"], environ, tmp_path) as template:
+        message = template.receive()
+        assert message.kind == "left out"
+        assert message.text.startswith("the import of ranky " + OF_A_RANK[source])
+        assert template.receive().kind == "ready"
+        assert template.run(environ) == (0, "False True\n")
+
+
+def test_module_that_has_only_shared_state_is_preloaded(tmp_path: Path) -> None:
+    (tmp_path / "harmless.py").write_text(
+        "import os, random, secrets, numpy\n"
+        "secure, rand, whole = random.SystemRandom(), numpy.random.rand, dict(os.environ)\n"
+        "home = os.environ.get('HOME')\n"
+    )
+    (tmp_path / "script.py").touch()
+    with Template("numpy,harmless", ["script.py"], clean_environment(), tmp_path) as template:
+        assert template.receive().kind == "ready"
+
+
+def test_rank_of_lightning_is_that_of_the_worker(tmp_path: Path) -> None:
+    """A package with the names of Lightning's module, and its way to compute them."""
+    package = tmp_path / "lightning_fabric" / "utilities"
+    package.mkdir(parents=True)
+    (package.parent / "__init__.py").touch()
+    (package / "__init__.py").touch()
+    (package / "rank_zero.py").write_text(
+        "import os\n"
+        "def _get_rank():\n    return int(os.environ['RANK']) if 'RANK' in os.environ else None\n"
+        "def rank_zero_only(f):\n    return f\n"
+        "rank_zero_only.rank = _get_rank() or 0\n"
+    )
+    (tmp_path / "script.py").write_text(
+        "from lightning_fabric.utilities.rank_zero import rank_zero_only\n"
+        "print(rank_zero_only.rank)\n"
+    )
+    environ = clean_environment()
+    modules = "lightning_fabric.utilities.rank_zero"
+    with Template(modules, ["script.py"], environ, tmp_path) as template:
+        assert template.receive().kind == "ready"
+        assert template.run(environ | {"RANK": "2"}) == (0, "2\n")
+
+
 def test_worker_keeps_a_file_that_has_the_number_of_the_templates_socket(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(
         "import atexit, gc, os, sys\n"

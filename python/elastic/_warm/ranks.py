@@ -1,0 +1,105 @@
+"""Modules that compute something of a rank when they are imported.
+
+A template process is no rank: it has none of a rank's variables, and what it imports is the same in
+all workers that it forks. A module that reads such a variable at its import would be of rank 0, or
+of none, in each of them; a generator of random numbers would give all of them the same numbers.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any, ClassVar
+
+# Different for each worker or round, and absent in the template.
+_NAMES = frozenset((
+    "RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE",
+    "GROUP_WORLD_SIZE", "ROLE_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",
+    "TORCHELASTIC_RESTART_COUNT", "ELASTIC_ROUND",
+))  # fmt: skip
+# Lightning's `rank_zero_only.rank` is computed again in each worker.
+COMPUTED_AGAIN = frozenset(
+    ("lightning.fabric.utilities.rank_zero", "lightning_fabric.utilities.rank_zero")
+)
+# A read in these modules is one of their caller.
+_BETWEEN = frozenset(("os", "_collections_abc", "collections.abc", __name__))
+# Their own generators are known: a worker seeds those of random and numpy.
+_KNOWN = ("random", "numpy", "torch")
+
+
+# The variables that were read, and the modules that read them first.
+Reads = dict[str, str]
+
+
+class _Environ(os._Environ):  # type: ignore[type-arg]
+    """``os.environ`` while modules are imported."""
+
+    reads: ClassVar[Reads] = {}
+
+    def __getitem__(self, key: str) -> str:
+        if key in _NAMES and os.fsencode(key) not in os.environb:
+            reader = _reader(sys._getframe(1))
+            if reader not in COMPUTED_AGAIN:
+                type(self).reads.setdefault(key, reader)
+        return str(super().__getitem__(key))
+
+
+def _reader(frame: FrameType | None) -> str:
+    while frame is not None and frame.f_globals.get("__name__") in _BETWEEN:
+        frame = frame.f_back
+    return "" if frame is None else str(frame.f_globals.get("__name__", ""))
+
+
+@contextmanager
+def noted() -> Iterator[Reads]:
+    """Notes reads of a rank's variables in the body."""
+    reads: Reads = {}
+    _Environ.reads = reads
+    kind = os.environ.__class__
+    os.environ.__class__ = _Environ
+    try:
+        yield reads
+    finally:
+        os.environ.__class__ = kind
+
+
+def computed(name: str, reads: Reads, modules: list[str]) -> str:
+    """What differs in each rank of a fresh process, as the predicate of a sentence; "": nothing.
+
+    ``modules``: those that the import of ``name`` brought.
+    """
+    if _is_known(name):  # with its dependencies, such as sympy
+        return ""
+    for variable, reader in reads.items():
+        if _is_known(reader):
+            continue
+        return f"read {variable}, which each rank has of its own (in {reader})"
+    for module in modules:
+        if _is_known(module):
+            continue
+        for attribute, value in list(vars(sys.modules.get(module, sys)).items()):
+            if _is_generator(value):
+                return f"made a random generator that all ranks would share ({module}.{attribute})"
+    return ""
+
+
+def _is_known(module: str) -> bool:
+    return module.partition(".")[0] in _KNOWN
+
+
+def _is_generator(value: Any) -> bool:
+    numpy, torch = sys.modules.get("numpy.random"), sys.modules.get("torch")
+    kinds: tuple[type, ...] = (random.Random,)
+    own: list[Any] = [random._inst]
+    if numpy is not None:
+        kinds += (numpy.Generator, numpy.RandomState)
+        own.append(getattr(getattr(numpy, "mtrand", None), "_rand", None))
+    if torch is not None and hasattr(torch, "Generator"):
+        kinds += (torch.Generator,)
+        own.append(torch.default_generator)
+    is_one = isinstance(value, kinds) and not isinstance(value, random.SystemRandom)
+    return is_one and not any(value is one for one in own)
