@@ -167,6 +167,7 @@ ENVIRONMENT_READERS = (
     "elastic/multiprocessing/function_worker.py",
     "elastic/_warm/child.py",
     "elastic/_warm/fitness.py",
+    "elastic/_warm/ranks.py",
     "elastic/_warm/template.py",
 )
 
