@@ -43,7 +43,6 @@ if worker.membership().awaits_round:
         time.sleep(0.01)
 with job:
     job.on_change(changed)
-    changed(None)
     for step in job.steps(steps):
         with step:
             loss = job.model(inputs).square().mean()
