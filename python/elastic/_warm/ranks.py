@@ -35,7 +35,7 @@ _KNOWN = ("random", "numpy", "torch")
 Reads = dict[str, str]
 
 
-class _Environ(os._Environ):  # type: ignore[type-arg]
+class _Environ(type(os.environ)):  # type: ignore[misc]
     """``os.environ`` while modules are imported."""
 
     reads: ClassVar[Reads] = {}
@@ -94,7 +94,7 @@ def _is_known(module: str) -> bool:
 def _is_generator(value: Any) -> bool:
     numpy, torch = sys.modules.get("numpy.random"), sys.modules.get("torch")
     kinds: tuple[type, ...] = (random.Random,)
-    own: list[Any] = [random._inst]
+    own: list[Any] = [getattr(random.random, "__self__", None)]
     if numpy is not None:
         kinds += (numpy.Generator, numpy.RandomState)
         own.append(getattr(getattr(numpy, "mtrand", None), "_rand", None))
