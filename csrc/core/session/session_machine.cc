@@ -113,11 +113,13 @@ void SessionMachine::on(const ConnectionLost& event) {
   const bool is_refusal = event.why.code() == StatusCode::kPeerViolation &&
                           !connection_.has_answered() && !outbox_.works_in_round();
   if (is_refusal) on(Received{rdzv::Refused{{}, event.why}});
-  // A peer that closes each connection at once, as after a message that it cannot read, is not
-  // called without a pause.
-  if (lost_at_ && clock_.now() - *lost_at_ > kLossesApart) losses_ = 0;
-  lost_at_ = clock_.now();
-  is_misdirected_ = ++losses_ > kLossesAtOnce;
+  // A coordinator that closes each connection at once, as after a message that it cannot read, is
+  // not called without a pause.
+  if (connection_.has_answered()) {
+    if (lost_at_ && clock_.now() - *lost_at_ > kLossesApart) losses_ = 0;
+    lost_at_ = clock_.now();
+    is_misdirected_ = ++losses_ > kLossesAtOnce;
+  }
   apply(outbox_.is_over() ? SessionInput::kConnectionOver : SessionInput::kConnectionLost,
         event.why);
   is_misdirected_ = false;
