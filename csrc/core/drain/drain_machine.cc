@@ -191,7 +191,8 @@ void DrainMachine::on(const drain_event::Noticed& event) {
   begin();
 }
 
-// A later deadline would stop nothing more: whoever gave the notice waits for the job's end.
+// A later deadline would stop nothing more: the process that gave the notice waits for the job's
+// end.
 void DrainMachine::on(const drain_event::Idle& event) {
   const bool is_agreed = phase_ == DrainPhase::kCommitted || phase_ == DrainPhase::kReached;
   if (is_open() && !is_agreed && !is_departure_ && now_ >= no_stop_before_) stop_now(event.why);

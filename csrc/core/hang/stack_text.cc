@@ -189,17 +189,14 @@ std::vector<hang::StackGroup> group_stacks(const std::vector<WorkerEvidence>& wo
   for (const WorkerEvidence& worker : workers) groups.add(locate(worker));
   std::vector<hang::StackGroup> all = groups.take();
   if (all.size() <= hang::kGroupsMax) return all;
-  hang::StackGroup others;
-  for (std::size_t i = hang::kGroupsMax - 1; i < all.size(); ++i) {
-    others.ranks.insert(others.ranks.end(), all[i].ranks.begin(), all[i].ranks.end());
-    others.oldest =
-        std::min(i == hang::kGroupsMax - 1 ? all[i].oldest : others.oldest, all[i].oldest);
+  const std::size_t kept = hang::kGroupsMax - 1;
+  const std::string label = "at " + std::to_string(all.size() - kept) + " other places";
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    if (i >= kept)
+      all[i] = {.ranks = std::move(all[i].ranks), .oldest = all[i].oldest, .label = label};
+    groups.add(std::move(all[i]));
   }
-  others.label = "at " + std::to_string(all.size() - hang::kGroupsMax + 1) + " other places";
-  all.resize(hang::kGroupsMax - 1);
-  std::sort(others.ranks.begin(), others.ranks.end());
-  all.push_back(std::move(others));
-  return all;
+  return groups.take();
 }
 
 // In this order: a rank that is stopped; a rank that waits for no other one; the smallest group;

@@ -115,14 +115,20 @@ void SessionMachine::on(const ConnectionLost& event) {
   if (is_refusal) on(Received{rdzv::Refused{{}, event.why}});
   // A coordinator that closes each connection at once, as after a message that it cannot read, is
   // not called without a pause.
+  bool must_pause = false;
   if (connection_.has_answered()) {
     if (lost_at_ && clock_.now() - *lost_at_ > kLossesApart) losses_ = 0;
     lost_at_ = clock_.now();
-    is_misdirected_ = ++losses_ > kLossesAtOnce;
+    must_pause = ++losses_ > kLossesAtOnce;
   }
-  apply(outbox_.is_over() ? SessionInput::kConnectionOver : SessionInput::kConnectionLost,
-        event.why);
-  is_misdirected_ = false;
+  lose_connection(event.why, false, must_pause);
+}
+
+void SessionMachine::lose_connection(const Status& why, bool is_redirected, bool is_misdirected) {
+  is_redirected_ = is_redirected;
+  is_misdirected_ = is_misdirected;
+  apply(outbox_.is_over() ? SessionInput::kConnectionOver : SessionInput::kConnectionLost, why);
+  is_redirected_ = is_misdirected_ = false;
 }
 
 bool SessionMachine::accept_message() {
@@ -160,11 +166,8 @@ void SessionMachine::on(const CoordinatorMoved& event) {
     const Status why(StatusCode::kUnavailable, event.address.empty()
                                                    ? "it does not coordinate the job any more"
                                                    : "the coordinator moved to " + event.address);
-    is_redirected_ = true;
-    is_misdirected_ = event.address.empty();
     emit(Disconnect{.is_loss = connection_.has_answered()});
-    apply(outbox_.is_over() ? SessionInput::kConnectionOver : SessionInput::kConnectionLost, why);
-    is_redirected_ = is_misdirected_ = false;
+    lose_connection(why, true, event.address.empty());
   }
   // A search that was going on continues with the address, at once.
   if (!was_searching || !clock_.is_searching() || event.address.empty()) return;
@@ -203,14 +206,6 @@ bool SessionMachine::is_outage(const RendezvousAction& action) const {
          code == StatusCode::kPeerViolation;
 }
 
-// The search continues, with the pause between attempts, until store_grace is over.
-void SessionMachine::search_after(const Status& why) {
-  is_redirected_ = is_misdirected_ = true;
-  emit(Disconnect{.is_loss = connection_.has_answered()});
-  apply(SessionInput::kConnectionLost, why);
-  is_redirected_ = is_misdirected_ = false;
-}
-
 // Its number of workers would size what this node allocates and indexes.
 bool SessionMachine::is_foreign(const RendezvousAction& action) const {
   const auto* const round = std::get_if<rdzv::Round>(&action);
@@ -230,7 +225,9 @@ void SessionMachine::on(const Received& event) {
     return on(Received{rdzv::Refused{{}, why}});
   }
   if (is_outage(event.action) && connection_.is_open()) {
-    return search_after(std::get<rdzv::Refused>(event.action).error);
+    // The search continues, with the pause between attempts, until store_grace is over.
+    emit(Disconnect{.is_loss = connection_.has_answered()});
+    return lose_connection(std::get<rdzv::Refused>(event.action).error, true, true);
   }
   if (std::holds_alternative<rdzv::Resumed>(event.action)) {
     // The coordinator knows the round now.

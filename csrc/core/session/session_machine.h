@@ -240,7 +240,8 @@ class SessionMachine {
   bool accept_message();
   bool is_outage(const RendezvousAction& action) const;
   bool is_foreign(const RendezvousAction& action) const;
-  void search_after(const Status& why);
+  // The two booleans: see the members of these names.
+  void lose_connection(const Status& why, bool is_redirected, bool is_misdirected);
   void check_search();
   void check_majority();
 

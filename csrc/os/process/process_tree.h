@@ -45,7 +45,7 @@ enum class Cleaner : std::uint8_t {
   kNone,
   // The resource tracker of multiprocessing or loky: ends when every process that uses it has.
   kTracker,
-  // torch_shm_manager: ends two seconds after its last client, and nobody else uses its names.
+  // torch_shm_manager: ends two seconds after its last client, and no other process uses its names.
   kShmManager,
 };
 Cleaner cleaner_of(pid_t pid);

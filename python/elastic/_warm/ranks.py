@@ -78,11 +78,14 @@ def computed(name: str, reads: Reads, modules: list[str]) -> str:
         if _is_known(reader):
             continue
         return f"read {variable}, which each rank has of its own (in {reader})"
+    kinds, own = _generators()
     for module in modules:
         if _is_known(module):
             continue
         for attribute, value in list(vars(sys.modules.get(module, sys)).items()):
-            if _is_generator(value):
+            if not isinstance(value, kinds) or isinstance(value, random.SystemRandom):
+                continue
+            if not any(value is one for one in own):
                 return f"made a random generator that all ranks would share ({module}.{attribute})"
     return ""
 
@@ -91,7 +94,8 @@ def _is_known(module: str) -> bool:
     return module.partition(".")[0] in _KNOWN
 
 
-def _is_generator(value: Any) -> bool:
+def _generators() -> tuple[tuple[type, ...], list[Any]]:
+    """The classes of generators, and the instances that the libraries themselves have."""
     numpy, torch = sys.modules.get("numpy.random"), sys.modules.get("torch")
     kinds: tuple[type, ...] = (random.Random,)
     own: list[Any] = [getattr(random.random, "__self__", None)]
@@ -101,5 +105,4 @@ def _is_generator(value: Any) -> bool:
     if torch is not None and hasattr(torch, "Generator"):
         kinds += (torch.Generator,)
         own.append(torch.default_generator)
-    is_one = isinstance(value, kinds) and not isinstance(value, random.SystemRandom)
-    return is_one and not any(value is one for one in own)
+    return kinds, own

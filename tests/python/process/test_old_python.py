@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
 import elastic
 import pytest
 
-from support.launching import DEADLINE_S, clean_environment, launch, python_path
+from support.launching import clean_environment, launch, python_path, run_program
 from support.paths import ROOT
 from support.warm_modules import SCRIPT, lines_of
 
@@ -32,16 +31,12 @@ def test_warm_workers_are_forked(environ: dict[str, str], tmp_path: Path) -> Non
 
 
 def test_a_script_from_standard_input_runs(environ: dict[str, str]) -> None:
-    done = subprocess.run(
+    done = run_program(
         [sys.executable, "-m", "elastic", "--standalone", "--nproc-per-node=2", "-"],
         input="import os; print('rank', os.environ['RANK'], flush=True)",
-        env=environ,
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE_S,
-        check=False,
+        environ=environ,
+        check=True,
     )
-    assert done.returncode == 0, done.stderr
     assert sorted(done.stdout.split("\n")) == ["", "rank 0", "rank 1"]
 
 
@@ -70,13 +65,4 @@ PROGRAMS = {
 @pytest.mark.parametrize("source", PROGRAMS.values(), ids=PROGRAMS)
 def test_program_works(source: str, environ: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(source)
-    done = subprocess.run(
-        [sys.executable, "program.py"],
-        env=environ,
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE_S,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    run_program([sys.executable, "program.py"], environ=environ, cwd=tmp_path, check=True)
