@@ -153,10 +153,6 @@ class OfferedJob {
   const NodeId& self() const { return self_; }
   // The record has no other node.
   bool is_alone() const { return is_alone_; }
-  // A node with this in its hello was sent here by the ending coordinator.
-  bool is_named_by(const std::optional<succession::Successor>& successor) const {
-    return successor == succession::Successor{start_.lineage, start_.term};
-  }
 
  private:
   OfferedJob(const succession::StartCoordinator& start, const NodeId& self, bool is_alone)

@@ -20,6 +20,12 @@
 // A separate thread writes the state file, at most every kStateDelay.
 
 namespace elastic::host {
+
+using succession::Admission;
+using succession::Reaction;
+using succession::Standing;
+using Call = Admission::Call;
+
 namespace {
 
 // Approximate memory of a session without its buffers, its node in the job included.
@@ -28,8 +34,6 @@ constexpr std::size_t kSessionBytes = 2048;
 constexpr std::size_t kFaultsLogged = 20;
 constexpr Duration kFaultInterval = std::chrono::seconds(10);
 constexpr std::size_t kObserversMax = 64;
-// Jobs of one address that are allowed in any case.
-constexpr std::size_t kJobsOfAddressMin = 16;
 constexpr Duration kStateDelay = std::chrono::milliseconds(100);
 // A coordinator of more jobs is shared by jobs that do not know of each other.
 constexpr std::size_t kNeighboursMax = 4;
@@ -118,7 +122,7 @@ CoordinatorService::CoordinatorService(os::EventLoop* loop, const CoordinatorOpt
       options_(options),
       host_job_(std::move(host.job)),
       host_feed_(std::move(host.feed)),
-      is_standby_(host.is_standby),
+      admission_(host_job_, host.is_standby),
       store_(std::move(store)),
       incarnation_(os::random_seed()),
       sessions_(loop, options.limits.hello_timeout, options.limits.session_output_bytes_max,
@@ -291,11 +295,14 @@ Status CoordinatorService::greet_observer(SessionPeer* peer, const session::Clie
                       " observers, which is its limit: close one of them");
   }
   CoordinatorJob* const job = find_observed_job(hello.job_id);
-  if (job == nullptr) {
-    if (const auto* elsewhere = elsewhere_.find(hello.job_id, loop_.now())) {
-      direct(peer, *elsewhere);
-      return {};
-    }
+  const auto answer =
+      admission_.answer({.job = hello.job_id, .from = Call::From::kObserver},
+                        job == nullptr ? std::nullopt : standing_of(*job), loop_.now());
+  if (answer.reaction == Reaction::kSend) {
+    direct(peer, answer.incumbent);
+    return {};
+  }
+  if (answer.reaction != Reaction::kObserve) {
     std::vector<std::string> ids;
     for (const auto& [id, unused] : jobs_) ids.push_back(id);
     return no_such_job(hello.job_id, ids);
@@ -312,8 +319,7 @@ Status CoordinatorService::greet_observer(SessionPeer* peer, const session::Clie
 // An empty id selects the only job.
 CoordinatorJob* CoordinatorService::find_observed_job(const std::string& id) {
   if (id.empty()) return jobs_.size() == 1 ? jobs_.begin()->second.get() : nullptr;
-  const auto found = jobs_.find(id);
-  return found == jobs_.end() ? nullptr : found->second.get();
+  return find_job(id);
 }
 
 Status CoordinatorService::greet(SessionPeer* peer, const session::ClientHello& hello) {
@@ -330,30 +336,49 @@ Status CoordinatorService::greet(SessionPeer* peer, const session::ClientHello& 
     return Status(StatusCode::kInvalidArgument, "the hello of a session names no job");
   }
   if (hello.announced) return greet_coordinator(peer, hello);
+  return greet_node(peer, hello);
+}
+
+// The standing of a job that this process coordinates.
+std::optional<Admission::Here> CoordinatorService::standing_of(const CoordinatorJob& job) {
+  const bool has_joins = job.rendezvous() != nullptr;
+  const auto standing = [&] {
+    if (has_joins && job.is_over()) return Standing::kOver;
+    if (job.is_kept()) return Standing::kStored;
+    if (!has_joins) return Standing::kEmpty;
+    return job.has_succession() ? Standing::kReplicated : Standing::kRunning;
+  }();
+  return Admission::Here{standing, job.incumbent()};
+}
+
+Status CoordinatorService::greet_node(SessionPeer* peer, const session::ClientHello& hello) {
   peer->peer_version = hello.version;
   peer->node = hello.node;
-  if (offer_ && hello.job_id == host_job_ && offer_->is_named_by(hello.successor)) {
+  Call call{.job = hello.job_id, .successor = hello.successor};
+  if (hello.succession && hello.succession->is_replicated) {
+    call.lineage = hello.succession->lineage;
+  }
+  const auto ask = [&] {
+    CoordinatorJob* const job = find_job(hello.job_id);
+    if (job != nullptr) job->note_term(hello);
+    return admission_.answer(call, job == nullptr ? std::nullopt : standing_of(*job), loop_.now());
+  };
+  auto answer = ask();
+  if (answer.reaction == Reaction::kTakeOver) {
     begin_offer();
     on_named_();
+    answer = ask();
   }
-  const auto found = jobs_.find(hello.job_id);
-  succession::JobsElsewhere::Hello greeted{.job = hello.job_id, .lineage = {}};
-  if (hello.succession && hello.succession->is_replicated) {
-    greeted.lineage = hello.succession->lineage;
-  }
-  succession::JobsElsewhere::Here here{.is_coordinated = found != jobs_.end(),
-                                       .is_standby = is_standby_};
-  if (here.is_coordinated) {
-    found->second->note_term(hello);
-    if (found->second->incumbent()) here.lineage = found->second->incumbent()->lineage;
-  }
-  if (const auto elsewhere = elsewhere_.answer(greeted, here, loop_.now())) {
-    direct(peer, *elsewhere);
+  if (answer.reaction == Reaction::kSend || answer.reaction == Reaction::kSearch) {
+    direct(peer, answer.incumbent);
     return {};
   }
-  const auto added = find_or_add_job(hello.job_id, peer->remote().host());
-  if (!added.ok()) return added.status();
-  CoordinatorJob* const job = *added;
+  CoordinatorJob* job = find_job(hello.job_id);
+  if (answer.reaction == Reaction::kBegin) {
+    auto begun = begin_job(hello.job_id, peer->remote().host(), answer.hold);
+    if (!begun.ok()) return begun.status();
+    job = *begun;
+  }
   if (Status fault = job->check_endpoints(hello); !fault.ok()) return fault;
   if (Status fault = job->admit(hello); !fault.ok()) return fault;
   job->note_endpoints(hello);
@@ -370,52 +395,36 @@ Status CoordinatorService::greet(SessionPeer* peer, const session::ClientHello& 
   return {};
 }
 
-// Without a token any process can begin jobs: one address may use a quarter of the limit.
-Result<CoordinatorJob*> CoordinatorService::find_or_add_job(const std::string& id,
-                                                            const std::string& beginner) {
+CoordinatorJob* CoordinatorService::find_job(std::string_view id) const {
   const auto found = jobs_.find(id);
-  if (found != jobs_.end()) return found->second.get();
-  const std::size_t jobs_max = options_.limits.jobs_max;
-  if (jobs_.size() >= jobs_max && !remove_idle_job("")) {
-    return Status(
-        StatusCode::kResourceExhausted,
-        "the coordinator has " + core::count_text(jobs_.size(), "job") + ", which is its limit");
+  return found == jobs_.end() ? nullptr : found->second.get();
+}
+
+Result<CoordinatorJob*> CoordinatorService::begin_job(const std::string& id,
+                                                      const std::string& beginner, Duration hold) {
+  std::vector<succession::JobHere> jobs;
+  for (const auto& [other, job] : jobs_) {
+    const bool is_idle = job->rendezvous() == nullptr && other != host_job_;
+    jobs.push_back({other, job->beginner(), job->serial, is_idle});
   }
-  const std::size_t of_address_max = std::max(jobs_max / 4, std::min(jobs_max, kJobsOfAddressMin));
-  const auto of_address =
-      static_cast<std::size_t>(std::count_if(jobs_.begin(), jobs_.end(), [&](const auto& one) {
-        return one.second->beginner() == beginner;
-      }));
-  if (!context_.needs_token && of_address >= of_address_max && !remove_idle_job(beginner)) {
-    return Status(StatusCode::kResourceExhausted,
-                  "the coordinator has " + std::to_string(of_address) + " jobs that " + beginner +
-                      " began, which is its limit for an address without a token");
-  }
+  const auto idle =
+      succession::make_room(jobs, options_.limits.jobs_max, beginner, context_.needs_token);
+  if (!idle.ok()) return idle.status();
+  if (!idle->empty()) remove_idle_job(*idle);
   auto& job = jobs_[id];
   job = std::make_unique<CoordinatorJob>(&context_, id, feed_of(id), beginner);
   job->serial = ++jobs_begun_;
-  job->hold_start(add_saturating(loop_.now(), elsewhere_.hold(id, loop_.now())));
-  elsewhere_.remove(id);
+  job->hold_start(add_saturating(loop_.now(), hold));
+  admission_.began(id);
   num_jobs_.set(jobs_.size());
   return job.get();
 }
 
-// Removes the oldest job that no node has joined, to make room for a new one. `beginner`: ""
-// stands for any.
-bool CoordinatorService::remove_idle_job(const std::string& beginner) {
-  CoordinatorJob* oldest = nullptr;
-  for (const auto& [id, job] : jobs_) {
-    const bool is_candidate = job->rendezvous() == nullptr && id != host_job_ &&
-                              (beginner.empty() || job->beginner() == beginner);
-    if (is_candidate && (oldest == nullptr || job->serial < oldest->serial)) oldest = job.get();
-  }
-  if (oldest == nullptr) return false;
+void CoordinatorService::remove_idle_job(const std::string& id) {
   const char* const why = "the coordinator has too many jobs, and no node has joined this one";
-  oldest->reject(Status(StatusCode::kResourceExhausted, why));
-  const std::string id = oldest->id();
+  jobs_.at(id)->reject(Status(StatusCode::kResourceExhausted, why));
   remove_job(id, why);
   voters_.close(id);
-  return true;
 }
 
 // A node with a mistyped id waits for others while the nodes of the intended job wait for it. With

@@ -19,7 +19,7 @@
 
 #include "core/session/coordinator_loss.h"
 #include "core/session/session_wire.h"
-#include "core/succession/jobs_elsewhere.h"
+#include "core/succession/admission.h"
 #include "core/succession/succession_machine.h"
 #include "elastic/coordinator.h"
 #include "elastic/status.h"
@@ -118,7 +118,7 @@ class CoordinatorService {
   // It has named a different process, or none. False: the job has begun here, or was never offered.
   bool drop_offer();
   // The coordinator of the host's job, to which a standby directs nodes: host:port.
-  void direct_to(const std::string& address) { elsewhere_.set_own({.address = address}); }
+  void direct_to(const std::string& address) { admission_.set_own({.address = address}); }
   // An action of the host's succession machine that concerns its job here: InForce, Inform,
   // MajorityLost, MajorityRegained, StopCoordinator, Displaced, Follow.
   void on_succession(const succession::Action& action) { on_succession(host_job_, action); }
@@ -138,14 +138,18 @@ class CoordinatorService {
   void adopt(os::DetachedStream connection);
   Status on_message(SessionPeer* peer, session::ClientMessage& message);
   Status greet(SessionPeer* peer, const session::ClientHello& hello);
+  Status greet_node(SessionPeer* peer, const session::ClientHello& hello);
   Status greet_coordinator(SessionPeer* peer, const session::ClientHello& hello);
   Status greet_observer(SessionPeer* peer, const session::ClientHello& hello);
+  static std::optional<succession::Admission::Here> standing_of(const CoordinatorJob& job);
+  CoordinatorJob* find_job(std::string_view id) const;
   CoordinatorJob* find_observed_job(const std::string& id);
   std::string describe_neighbours(const CoordinatorJob& of) const;
   bool has_nodes() const { return peers_.size() > num_observers_; }
   void log_fault(const std::string& message);
-  Result<CoordinatorJob*> find_or_add_job(const std::string& id, const std::string& beginner);
-  bool remove_idle_job(const std::string& beginner);
+  Result<CoordinatorJob*> begin_job(const std::string& id, const std::string& beginner,
+                                    Duration hold);
+  void remove_idle_job(const std::string& id);
   SuccessionFeed feed_of(const std::string& id);
   void direct(SessionPeer* peer, const succession::Incumbent& incumbent);
   void stop_job(const std::string& id, const succession::StopCoordinator& stop);
@@ -174,7 +178,7 @@ class CoordinatorService {
   const CoordinatorOptions options_;
   const std::string host_job_;  // the job whose agent runs this; "": a separate program
   const SuccessionFeed host_feed_;
-  const bool is_standby_;
+  succession::Admission admission_;
   const std::unique_ptr<StoreService> store_;
   const std::uint64_t incarnation_;
   CoordinatorContext context_;
@@ -189,7 +193,6 @@ class CoordinatorService {
   // The host's job, before this process may coordinate it.
   std::optional<core::OfferedJob> offer_;
   std::function<void()> on_named_;
-  succession::JobsElsewhere elsewhere_{host_job_};
   // Jobs that are to have several voters, as soon as the state file shows them no more.
   std::set<std::string, std::less<>> leaving_file_;
   JobVoters voters_;

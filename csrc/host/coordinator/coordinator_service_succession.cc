@@ -35,7 +35,7 @@ SuccessionFeed CoordinatorService::feed_of(const std::string& id) {
 }
 
 Status CoordinatorService::succeed(const succession::StartCoordinator& start, const NodeId& self) {
-  elsewhere_.remove(host_job_);
+  admission_.began(host_job_);
   if (jobs_.contains(host_job_)) remove_job(host_job_, kMovedAway);
   auto& job = jobs_[host_job_];
   job = std::make_unique<CoordinatorJob>(&context_, host_job_, host_feed_);
@@ -56,8 +56,9 @@ Result<bool> CoordinatorService::keep_offer(const succession::StartCoordinator& 
   if (!offer.ok()) return offer.status();
   offer_ = *std::move(offer);
   on_named_ = std::move(on_named);
+  admission_.set_offer(succession::Successor{start.lineage, start.term});
   // Until it begins, nodes of the job are directed elsewhere.
-  if (!elsewhere_.has_own()) elsewhere_.set_own({});
+  if (!admission_.has_own()) admission_.set_own({});
   const bool is_alone = offer_->is_alone();
   if (is_alone) begin_offer();
   return is_alone;
@@ -66,15 +67,19 @@ Result<bool> CoordinatorService::keep_offer(const succession::StartCoordinator& 
 void CoordinatorService::begin_offer() {
   if (!offer_) return;
   const core::OfferedJob offer = *std::exchange(offer_, std::nullopt);
+  admission_.set_offer(std::nullopt);
   (void)succeed(offer.start(), offer.self());  // OfferedJob has restored the record before
 }
 
-bool CoordinatorService::drop_offer() { return std::exchange(offer_, std::nullopt).has_value(); }
+bool CoordinatorService::drop_offer() {
+  admission_.set_offer(std::nullopt);
+  return std::exchange(offer_, std::nullopt).has_value();
+}
 
 void CoordinatorService::on_succession(const std::string& job_id,
                                        const succession::Action& action) {
   if (const auto* follow = std::get_if<succession::Follow>(&action)) {
-    if (job_id == host_job_ && elsewhere_.has_own()) elsewhere_.set_own(follow->incumbent);
+    if (job_id == host_job_ && admission_.has_own()) admission_.set_own(follow->incumbent);
     return;
   }
   const auto found = jobs_.find(job_id);
@@ -129,7 +134,7 @@ void CoordinatorService::stop_job(const std::string& id, const succession::StopC
   jobs_.at(id)->stop({has_ended ? end_.reason : stop.reason, stop.successor});
   remove_job(id, kMovedAway);
   if (id != host_job_) voters_.close(id);
-  elsewhere_.lost(id, stop.successor, loop_.now());
+  admission_.lost(id, stop.successor, loop_.now());
   go_on_handing_over();
 }
 
@@ -156,29 +161,21 @@ void CoordinatorService::go_on_handing_over() {
 
 // ---- Two coordinators of one job id (core/succession/meeting.h).
 
-// An elected coordinator announces itself. The machine of a job decides; a job that has none, or no
-// node yet, has no record and gives way.
 Status CoordinatorService::greet_coordinator(SessionPeer* peer, const session::ClientHello& hello) {
   const succession::Incumbent& theirs = *hello.announced;
   if (theirs.term == 0 || theirs.address.empty()) {
     return Status(StatusCode::kPeerViolation, "an announced coordinator has no term or no address");
   }
   peer->greeted();
-  const auto found = jobs_.find(hello.job_id);
-  CoordinatorJob* const job = found == jobs_.end() ? nullptr : found->second.get();
-  const bool has_joins = job != nullptr && job->rendezvous() != nullptr;
-  if (job == nullptr || (has_joins && job->is_over())) {
-    const auto& current = elsewhere_.announced(hello.job_id, theirs, loop_.now());
-    peer->end(session::Incumbent{current, true});
-    return {};
-  }
-  peer->end(session::Incumbent{job->incumbent().value_or(succession::Incumbent{}), false});
-  if (job->is_kept()) return {};  // the store has one job of an id
-  if (has_joins && job->has_succession()) {
-    job->meet(theirs);
-  } else if (!has_joins || meet(job->incumbent(), theirs) == succession::Meeting::kTheirs) {
-    displace_job(hello.job_id, theirs);
-  }
+  CoordinatorJob* const job = find_job(hello.job_id);
+  const auto answer =
+      admission_.answer({.job = hello.job_id,
+                         .from = succession::Admission::Call::From::kCoordinator,
+                         .announced = theirs},
+                        job == nullptr ? std::nullopt : standing_of(*job), loop_.now());
+  peer->end(session::Incumbent{answer.incumbent, answer.reaction == succession::Reaction::kNote});
+  if (answer.reaction == succession::Reaction::kMeet) job->meet(theirs);
+  if (answer.reaction == succession::Reaction::kGiveWay) displace_job(hello.job_id, theirs);
   return {};
 }
 
@@ -187,7 +184,7 @@ void CoordinatorService::displace_job(const std::string& id, const succession::I
   jobs_.at(id)->displace(by);
   remove_job(id, kMovedAway);
   voters_.close(id);
-  elsewhere_.announced(id, by, loop_.now());
+  admission_.note(id, by, loop_.now());
   go_on_handing_over();
 }
 

@@ -84,32 +84,38 @@ void SimServer::dismiss(const std::vector<SimLink::Message>& messages) {
 
 void SimServer::stop(const succession::StopCoordinator& stop) {
   stopped_ = stop;
-  elsewhere_.lost(kJobId, stop.successor, clock_->now());
+  admission_.lost(kJobId, stop.successor, clock_->now());
   std::vector<SimLink::Message> messages;
   if (stop.successor) messages.push_back(session::Incumbent{*stop.successor, true});
   messages.push_back(SimLink::Leaving{stop.reason});
   dismiss(messages);
 }
 
-session::Incumbent SimServer::announce(const succession::Incumbent& theirs) {
+std::optional<succession::Admission::Here> SimServer::here() const {
+  using succession::Standing;
+  if (stopped_ || is_displaced_) return std::nullopt;
   const bool is_over = job_ && job_->is_over();
-  if (stopped_ || is_displaced_ || is_over) {
-    return {elsewhere_.announced(kJobId, theirs, clock_->now()), true};
-  }
-  const session::Incumbent reply{processes_->incumbent(slot_).value_or(succession::Incumbent{}),
-                                 false};
-  if (job_) {
-    if (deleted_ != ServiceRule::kMeet) processes_->feed(slot_, succession::Met{theirs});
-  } else {
-    displace(theirs);
-  }
-  return reply;
+  const Standing standing = is_over ? Standing::kOver
+                            : job_  ? Standing::kReplicated
+                                    : Standing::kEmpty;
+  return succession::Admission::Here{standing, processes_->incumbent(slot_)};
+}
+
+session::Incumbent SimServer::announce(const succession::Incumbent& theirs) {
+  using succession::Reaction;
+  const auto answer = admission_.answer(
+      {.job = kJobId, .from = succession::Admission::Call::From::kCoordinator, .announced = theirs},
+      here(), clock_->now());
+  const bool is_met = answer.reaction == Reaction::kMeet && deleted_ != ServiceRule::kMeet;
+  if (is_met) processes_->feed(slot_, succession::Met{theirs});
+  if (answer.reaction == Reaction::kGiveWay) displace(theirs);
+  return {answer.incumbent, answer.reaction == Reaction::kNote};
 }
 
 // A coordinator that runs here later does so in a new server.
 void SimServer::displace(const succession::Incumbent& by) {
   is_displaced_ = true;
-  elsewhere_.announced(kJobId, by, clock_->now());
+  admission_.note(kJobId, by, clock_->now());
   dismiss({session::Incumbent{by, true, "the job runs already"}});
 }
 
@@ -123,17 +129,19 @@ bool SimServer::may_acknowledge(const NodeId& id, Session* session, Instant sent
 void SimServer::greet(const std::shared_ptr<SimLink>& link, const SimLink::Hello& hello) {
   const auto own = processes_->incumbent(slot_);
   const bool is_ours = own && hello.succession && hello.succession->lineage == own->lineage;
-  const bool is_here = !stopped_ && !is_displaced_;
-  succession::JobsElsewhere::Hello greeted{.job = kJobId, .lineage = {}};
+  succession::Admission::Call call{.job = kJobId};
   if (hello.succession && hello.succession->is_replicated) {
-    greeted.lineage = hello.succession->lineage;
+    call.lineage = hello.succession->lineage;
   }
-  succession::JobsElsewhere::Here here{.is_coordinated = is_here, .lineage = {}};
-  if (own && is_here) here.lineage = own->lineage;
-  auto elsewhere = elsewhere_.answer(greeted, here, clock_->now());
-  if (is_here && deleted_ == ServiceRule::kRefuseOtherLineage) elsewhere.reset();
-  if (elsewhere) link->send(Side::kServer, session::Incumbent{*elsewhere, true});
-  if (elsewhere || is_displaced_) return link->close(Side::kServer);
+  const auto answer = admission_.answer(call, here(), clock_->now());
+  const bool is_refused = answer.reaction == succession::Reaction::kSend ||
+                          answer.reaction == succession::Reaction::kSearch;
+  const bool must_refuse = !here() || deleted_ != ServiceRule::kRefuseOtherLineage;
+  if (is_refused && must_refuse) {
+    link->send(Side::kServer, session::Incumbent{answer.incumbent, true});
+    return link->close(Side::kServer);
+  }
+  if (is_displaced_) return link->close(Side::kServer);
   if (stopped_) begin_next_job();
   if (is_ours && hello.term > own->term)
     processes_->feed(slot_, succession::LaterTermSeen{hello.term});
@@ -150,7 +158,7 @@ void SimServer::greet(const std::shared_ptr<SimLink>& link, const SimLink::Hello
 
 // Of the same id; the process has a new machine for it.
 void SimServer::begin_next_job() {
-  elsewhere_.remove(kJobId);
+  admission_.began(kJobId);
   stopped_.reset();
   informed_.reset();
   alone_since_.reset();

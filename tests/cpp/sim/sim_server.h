@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "core/job/job.h"
-#include "core/succession/jobs_elsewhere.h"
+#include "core/succession/admission.h"
 #include "core/succession/succession_events.h"
 #include "sim/sim_agent.h"
 #include "sim/sim_service.h"
@@ -53,7 +53,7 @@ class SimServer : public SimService {
         slot_(slot),
         checker_(checker),
         deleted_(deleted),
-        elsewhere_(is_standalone ? "" : kJobId) {}
+        admission_(is_standalone ? "" : kJobId) {}
   // Continues the job of a record.
   void succeed(const succession::StartCoordinator& start, const NodeId& self);
   void turn_on();
@@ -66,6 +66,7 @@ class SimServer : public SimService {
   void displace(const succession::Incumbent& by);
 
  private:
+  std::optional<succession::Admission::Here> here() const;
   bool is_of_another_job(const NodeId& id, const rdzv::Resume& resume) const;
   void greet(const std::shared_ptr<SimLink>& link, const SimLink::Hello& hello) override;
   bool may_acknowledge(const NodeId& id, Session* session, Instant sent) override;
@@ -93,7 +94,7 @@ class SimServer : public SimService {
   std::optional<succession::StopCoordinator> stopped_;
   bool is_displaced_ = false;
   bool is_reporting_ = false;
-  succession::JobsElsewhere elsewhere_;
+  succession::Admission admission_;
 };
 
 }  // namespace elastic::test

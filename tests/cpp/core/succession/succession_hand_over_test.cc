@@ -109,14 +109,6 @@ TEST(OfferedJob, IsAloneIfTheRecordHasNoOtherNode) {
   EXPECT_FALSE(OfferedJob::create(offer_of({{1, 2}}), {1, 1}, Instant{})->is_alone());
 }
 
-TEST(OfferedJob, IsNamedByItsLineageAndItsTerm) {
-  const auto offer = OfferedJob::create(offer_of({{1, 1}}), {1, 1}, Instant{});
-  EXPECT_TRUE(offer->is_named_by(Successor{{8, 9}, 4}));
-  EXPECT_FALSE(offer->is_named_by(Successor{{8, 9}, 5})) << "another member, asked later";
-  EXPECT_FALSE(offer->is_named_by(Successor{{8, 8}, 4}));
-  EXPECT_FALSE(offer->is_named_by(std::nullopt));
-}
-
 TEST(OfferedJob, IsAnErrorIfItsRecordCannotBeContinued) {
   StartCoordinator damaged = offer_of({{1, 1}});
   damaged.record.state.pop_back();
