@@ -178,6 +178,7 @@ void SessionMachine::on(const CoordinatorMoved& event) {
 void SessionMachine::on(const Displaced& event) {
   if (state() == SessionState::kIdle || state() == SessionState::kLost) return;
   const auto eviction = outbox_.displace(event.reason);
+  kept_ = {};  // of the job that is dissolved: the other one was given no such notice
   on(CoordinatorMoved{event.address});
   if (eviction) emit(Deliver{*eviction});
 }

@@ -235,6 +235,25 @@ TEST_F(SessionMachineTest, ReportsAreSentAtOnceAndFollowTheResumeAtTheNextCoordi
   EXPECT_THAT(step(resumed), IsEmpty());
 }
 
+// The healthy job that goes on would be stopped by the notice.
+TEST_F(SessionMachineTest, NothingThatIsKeptOfADissolvedJobIsSentToTheOther) {
+  enter_round(1);
+  drain::Order stop;
+  stop.notice.left = 4s;
+  step(M::OrderReceived{stop});
+  step(M::Report{hang::RankFinished{.round = 1}});
+  step(M::Report{hang::NodeProgress{.round = 1}});
+  step(M::Displaced{"10.0.0.2:5000", "the job runs already"});
+  step(M::Connected{});
+  step(M::HelloReceived{2, now_});
+  step(M::Submit{join(1)});
+  step(M::Received{round(2)});
+  lose_connection();
+  EXPECT_THAT(step(M::Connected{}), ElementsAre("hello", "resume working in 2", "heartbeat"));
+  EXPECT_THAT(step(M::HelloReceived{3, now_}), IsEmpty());
+  EXPECT_THAT(step(M::Received{rdzv::Resumed{kNode, 2}}), IsEmpty());
+}
+
 TEST_F(SessionMachineTest, AnOrderForNodesThatJoinIsRepeatedUntilTheNextRound) {
   enter_round(1);
   drain::Order growth;
