@@ -46,10 +46,10 @@ std::vector<std::string> rank_variables(const JobConstants& job, const RoundInfo
       variable("TORCHELASTIC_ERROR_FILE", error_file),
       variable("ELASTIC_ROUND", static_cast<long long>(shown_round(round.round))),
   };
-  if (job.changes_in_place) {
-    variables.push_back(variable("ELASTIC_ON_MEMBERSHIP_CHANGE", "inplace"));
-    variables.push_back(variable("ELASTIC_AWAITS_ROUND", "0"));
-  }
+  // Always set: a launcher that runs inside a job must not pass on the variables of that one.
+  variables.push_back(
+      variable("ELASTIC_ON_MEMBERSHIP_CHANGE", job.changes_in_place ? "inplace" : "restart"));
+  variables.push_back(variable("ELASTIC_AWAITS_ROUND", "0"));
   return variables;
 }
 

@@ -29,7 +29,8 @@ TEST(WorkerEnv, HoldsEveryRankVariableOfAHeterogeneousRound) {
                            "ROLE_WORLD_SIZE=3", "MASTER_ADDR=10.0.0.1", "MASTER_PORT=29500",
                            "TORCHELASTIC_RESTART_COUNT=2", "TORCHELASTIC_MAX_RESTARTS=3",
                            "TORCHELASTIC_RUN_ID=job/1", "TORCHELASTIC_USE_AGENT_STORE=True",
-                           "TORCHELASTIC_ERROR_FILE=/logs/1/error.json", "ELASTIC_ROUND=6"));
+                           "TORCHELASTIC_ERROR_FILE=/logs/1/error.json", "ELASTIC_ROUND=6",
+                           "ELASTIC_ON_MEMBERSHIP_CHANGE=restart", "ELASTIC_AWAITS_ROUND=0"));
 }
 
 TEST(WorkerEnv, WorkersWithoutARoundHaveNoRank) {

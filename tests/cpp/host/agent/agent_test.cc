@@ -83,7 +83,9 @@ TEST(Agent, GivesEveryRankItsEnvironmentAndNothingElse) {
         "TORCHELASTIC_RUN_ID=job 7",
         "TORCHELASTIC_USE_AGENT_STORE=True",
         "TORCHELASTIC_ERROR_FILE=" + round.log_dir + "/" + rank + "/error.json",
-        "ELASTIC_ROUND=0"};
+        "ELASTIC_ROUND=0",
+        "ELASTIC_ON_MEMBERSHIP_CHANGE=restart",
+        "ELASTIC_AWAITS_ROUND=0"};
     if (rank == "1") expected.emplace_back("CUDA_VISIBLE_DEVICES=1");
     EXPECT_THAT(lines_of(read_all(round.log_dir + "/" + rank + "/stdout.log")),
                 ::testing::UnorderedElementsAreArray(expected));
