@@ -264,7 +264,7 @@ void AgentMachine::follow(ContinueGroup action) {
 
 void AgentMachine::begin_round(std::shared_ptr<const RoundInfo> round) {
   round_ = std::move(round);
-  killed_ = {};
+  killed_.clear();
   last_killed_.reset();
   idle_drain_until_.reset();
   has_sent_finish_ = is_stop_for_failure_ = is_stop_for_loss_ = false;
@@ -364,15 +364,17 @@ void AgentMachine::on(const agent_event::StoreUnreachable& event) {
 }
 
 void AgentMachine::kill(int local_rank, std::string verdict, bool ends_job, bool is_unreachable) {
-  killed_ = {local_rank, std::move(verdict), ends_job, is_unreachable};
+  killed_.push_back({local_rank, std::move(verdict), ends_job, is_unreachable});
   act(agent_action::KillWorker{local_rank});
 }
 
 WorkerExit AgentMachine::explain(int local_rank, WorkerExit exit) const {
-  if (local_rank != killed_.local_rank || exit.signal != SIGKILL) return exit;
-  exit.verdict = killed_.verdict;
-  exit.ends_job = killed_.ends_job;
-  exit.is_unreachable = killed_.is_unreachable;
+  const auto found = std::find_if(killed_.begin(), killed_.end(),
+                                  [&](const Killed& one) { return one.local_rank == local_rank; });
+  if (found == killed_.end() || exit.signal != SIGKILL) return exit;
+  exit.verdict = found->verdict;
+  exit.ends_job = found->ends_job;
+  exit.is_unreachable = found->is_unreachable;
   return exit;
 }
 

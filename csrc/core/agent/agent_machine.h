@@ -255,14 +255,14 @@ class AgentMachine {
   std::optional<StopGroup> held_stop_;  // waits for stacks
   std::optional<Instant> held_until_;
   std::optional<Instant> examined_until_;  // no process is left, and the failures are examined
-  // The worker that was killed with a verdict, and the marks of its exit.
+  // A worker that was killed with a verdict, and the marks of its exit.
   struct Killed {
-    int local_rank = -1;  // -1: none
+    int local_rank = -1;
     std::string verdict;
     bool ends_job = false;
     bool is_unreachable = false;
   };
-  Killed killed_;
+  std::vector<Killed> killed_;
   std::optional<Instant> drain_until_;
   std::optional<Instant> idle_drain_until_;  // the same, while no worker exists here
   struct Noticed {

@@ -133,6 +133,18 @@ TEST_F(AgentMachineTest, AVerdictKillsTheSuspectAndExplainsItsExit) {
   EXPECT_TRUE(has<Stop>());  // the stacks are known
 }
 
+TEST_F(AgentMachineTest, TwoWorkersThatAreKilledHaveTheirOwnReasons) {
+  use(with_stacks());
+  run(2);
+  step(verdict(HangAction::kFail, 3));
+  EXPECT_EQ(one<agent_action::KillWorker>()->local_rank, 1);
+  step(agent_event::StoreUnreachable{"no route to host"});
+  ASSERT_EQ(one<agent_action::KillWorker>()->local_rank, 0);
+  EXPECT_EQ(agent_->explain(1, killed(SIGKILL)).verdict, "hung: no rank made progress for 5 s");
+  EXPECT_TRUE(agent_->explain(1, killed(SIGKILL)).ends_job);
+  EXPECT_TRUE(agent_->explain(0, killed(SIGKILL)).is_unreachable);
+}
+
 TEST_F(AgentMachineTest, TheCodeOfAKilledSuspectIsInNoList) {
   AgentMachineOptions with = options();
   with.policy.bad_node_codes = with.policy.no_restart_codes = {128 + SIGKILL};
