@@ -247,7 +247,9 @@ void Job::on(const job_event::WatchTick&) {
 
 void Job::note_report(const RendezvousEvent& event) {
   if (const auto* failed = std::get_if<rdzv::Failed>(&event)) {
-    history_.worker_failed(rendezvous_.name_of(failed->node), *failed);
+    rdzv::Failed known = *failed;
+    known.failure.at = std::clamp(known.failure.at, now_ - kEvidenceAgeMax, now_);
+    history_.worker_failed(rendezvous_.name_of(failed->node), known);
   } else if (const auto* gone = std::get_if<rdzv::Gone>(&event)) {
     history_.workers_ended(gone->round, now_);
   } else if (const auto* done = std::get_if<rdzv::Done>(&event)) {
@@ -326,7 +328,10 @@ void Job::rendezvous_step(const RendezvousEvent& event) {
 // The next job of the id knows nothing of the notice.
 void Job::note_generation() {
   const std::uint32_t generation = rendezvous_.record().generation;
-  if (std::exchange(generation_, generation) != generation) drain_ = {};
+  if (std::exchange(generation_, generation) == generation) return;
+  feed_hangs(round_event::Ended{});
+  feed_drain(drain_event::Over{});  // the observers that wait for its answer get one
+  drain_ = {};
 }
 
 void Job::pass(std::vector<RendezvousAction> actions) {
