@@ -424,7 +424,8 @@ void RendezvousMachine::depart(NodeId id, bool lost, const std::string& reason, 
   }
   if (round_.is_first) deadline_check_ = now_;  // the joins of the others may be overdue without it
   if (node.rank < 0) return;
-  if (node.done_round == round_.record.round) {
+  // One that was called back is needed again, as every other member.
+  if (node.phase == NodePhase::kDone && node.done_round == round_.record.round) {
     ++round_.finishers_departed;
     return;
   }
