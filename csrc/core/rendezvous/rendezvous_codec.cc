@@ -219,6 +219,7 @@ class RendezvousCodec {
     m.previous_result_ = share(previous_result);
     m.former_nodes_.assign(std::move(former_nodes));
     install_nodes(&m, now);
+    round.ranks = ranks_of(round.members);
     m.now_ = std::max(m.now_, now);
     m.timers_checked_at_ = Instant::min();
     m.recount();

@@ -263,6 +263,7 @@ void RendezvousMachine::mark_host_lost() {
 void RendezvousMachine::finish_rebuild() {
   round_.disarm(Timer::kRebuild);
   round_.origin = round_.is_adopted() ? RoundOrigin::kRebuilt : RoundOrigin::kOwn;
+  round_.ranks = ranks_of(round_.members);
   hold_growth_for_reports();
   round_.first_waiting_at = round_.last_waiting_at =
       stored(now_);  // settle counts from here for the nodes that wait
@@ -275,6 +276,7 @@ void RendezvousMachine::restore_member(const rdzv::Resume& event) {
   change(node, [&](Node& one) { one.rank = event.last->group_rank; });
   round_.members[rank] = {info.id,   info.name,           info.address, info.local_world_size,
                           info.role, MemberFate::kPresent};
+  round_.ranks.clear();  // until all members are known
   if (--round_.missing == 0) finish_rebuild();
   replay(node, event);
   const bool is_behind = node.phase == NodePhase::kWorking || node.phase == NodePhase::kStopped;

@@ -301,11 +301,8 @@ void RendezvousMachine::install_round(const std::vector<Node*>& by_rank) {
 
 void RendezvousMachine::send_round(const std::vector<Node*>& by_rank) const {
   const auto record = std::make_shared<const RoundRecord>(round_.record);
-  const std::vector<NodeRanks> ranks = ranks_of(round_.members);
   for (const Node* node : by_rank) {
-    const auto rank = static_cast<std::size_t>(node->rank);
-    emit(rdzv::Round{node->info.id, record,
-                     make_assignment(node->rank, node->info.local_world_size, ranks[rank])});
+    emit(rdzv::Round{node->info.id, record, round_.assignment_of(*node)});
   }
   for (const auto& [id, node] : nodes_) {
     if (node.phase == NodePhase::kJoined) send_waiting(node);

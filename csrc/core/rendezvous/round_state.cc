@@ -94,8 +94,9 @@ std::vector<std::string> RoundState::lost_names() const {
 }
 
 NodeAssignment RoundState::assignment_of(const Node& member) const {
+  const auto rank = static_cast<std::size_t>(member.rank);
   return make_assignment(member.rank, member.info.local_world_size,
-                         ranks_of(members)[static_cast<std::size_t>(member.rank)]);
+                         ranks.empty() ? ranks_of(members)[rank] : ranks[rank]);
 }
 
 void RoundState::begin(std::uint64_t round, const std::vector<Node*>& by_rank, StoredInstant now) {
@@ -111,7 +112,8 @@ void RoundState::begin(std::uint64_t round, const std::vector<Node*>& by_rank, S
   }
   record.round = round;
   record.nodes = size();
-  record.world_size = ranks_of(members).front().world_size;
+  ranks = ranks_of(members);
+  record.world_size = ranks.front().world_size;
   record.master_addr = by_rank.front()->info.address;
   record.master_port = by_rank.front()->info.store_port;
   record.members_digest = digest_of(members);
@@ -137,6 +139,7 @@ void RoundState::adopt(const RoundRecord& held, StoredInstant now) {
   started = now;
   end = {};
   missing = record.nodes;
+  ranks.clear();
   members.assign(static_cast<std::size_t>(record.nodes), RoundMember{});
   for (int rank = 0; rank < record.nodes; ++rank) {
     member(rank).name = "the node of rank " + std::to_string(rank);

@@ -111,7 +111,10 @@ struct RoundState {
   bool is_first = true;     // no round of this generation has been completed
   RoundRecord record;
   std::vector<RoundMember> members;  // by node rank
-  int finishers_departed = 0;        // members that finished the round and have left since
+  // The ranks of each member, at its node rank. Not encoded; empty while members of an adopted
+  // round are missing.
+  std::vector<NodeRanks> ranks;
+  int finishers_departed = 0;  // members that finished the round and have left since
   int flaps = 0;    // rounds that lost a member before kFlapRoundAge; a longer round resets it
   int crashes = 0;  // rounds in a row that ended before kCrashAge by a worker's failure
   StoredInstant started;

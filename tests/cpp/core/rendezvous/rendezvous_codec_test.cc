@@ -51,6 +51,25 @@ TEST(RendezvousCodec, HoldsDurationsAndNoInstants) {
   EXPECT_EQ(*other.next_deadline() - Instant(77777s), *job.machine().next_deadline() - job.now());
 }
 
+TEST(RendezvousCodec, ARestoredRoundKnowsTheRanksOfItsMembers) {
+  Job job(nnodes(3, 3));
+  job.node("a").local_world_size = 2;
+  job.node("b").role = "reader";
+  job.join_all({"a", "b", "c"});
+  const NodeAssignment sent = job.share("c").own;
+  // The members of an adopted round resume one after the other, before and after the state is read.
+  job.restart_coordinator();
+  for (const char* name : {"c", "a"}) job.resume(name, rdzv::NodePhase::kWorking);
+  ASSERT_TRUE(job.machine().restore(job.machine().encode(), job.now()).ok());
+  for (const char* name : {"b", "a"}) job.resume(name, rdzv::NodePhase::kWorking);
+  rdzv::Resume late = job.resume_of("c", rdzv::NodePhase::kJoined);
+  late.last.reset();
+  late.node.highest_round = 0;
+  const Sent answer = job.step(late);
+  ASSERT_NE(job.action_to<rdzv::Round>(answer, "c"), nullptr);
+  EXPECT_EQ(job.action_to<rdzv::Round>(answer, "c")->own, sent);
+}
+
 TEST(RendezvousCodec, AClosedStateIsKept) {
   Job job(nnodes(1, 1));
   job.join("a");

@@ -30,5 +30,23 @@ TEST(RoundState, AnAdoptedRoundHasOnlyMissingMembersAndNoLastCall) {
   EXPECT_FALSE(round.is_armed(Timer::kLastCall));
 }
 
+// After a takeover every node can ask for its round: that must not be a pass over all members each.
+TEST(RoundState, TheRanksOfAllMembersAreComputedOnce) {
+  Node a;
+  Node b;
+  a.info = support::node_info(1);
+  b.info = support::node_info(2);
+  a.info.local_world_size = 3;
+  b.info.role = "reader";
+  RoundState round;
+  round.begin(1, {&a, &b}, {Instant(1s), 0s});
+  EXPECT_EQ(round.ranks, core::ranks_of(round.members));
+  const NodeAssignment own = round.assignment_of(b);
+  EXPECT_EQ(own.base_rank, 3);
+  EXPECT_EQ(own.role_world_size, b.info.local_world_size);
+  round.member(0).local_world_size = 1;
+  EXPECT_EQ(round.assignment_of(b).base_rank, 3) << "computed again";
+}
+
 }  // namespace
 }  // namespace elastic::test
