@@ -1,6 +1,7 @@
 // The state as bytes: a magic number, a version, and the fields below in this order. There is no
-// Instant among them: a point of time is how far away it was when it was set, and a process that
-// loads the state counts from then. So clocks of different processes are never compared.
+// Instant among them. A deadline is how far away it was when it was set, and a process that loads
+// the state counts from then; a point in the past is its age. So clocks of different processes are
+// never compared.
 //
 // One list of fields serves both directions: RendezvousCodec visits them with a writer or a reader.
 
@@ -24,12 +25,21 @@ constexpr std::size_t kEncodedNodeBytes = 320;
 // Visits values for writing.
 class Saver : public FieldWriter {
  public:
-  using FieldWriter::FieldWriter;
+  Saver(std::string* out, Instant now) : FieldWriter(out), now_(now) {}
+
   void instant(StoredInstant& value) {
     bool is_set = value.is_set();
     flag(is_set);
     duration(value.away);
   }
+  void past(StoredInstant& value) {
+    StoredInstant aged = value;
+    if (value.is_set()) aged.away = std::min(value.at - now_, Duration::zero());
+    instant(aged);
+  }
+
+ private:
+  const Instant now_;
 };
 
 // Visits values for reading.
@@ -43,6 +53,7 @@ class Loader : public FieldReader {
     duration(value.away);
     if (is_set) value.at = add_saturating(now_, value.away);
   }
+  void past(StoredInstant& value) { instant(value); }
 
  private:
   const Instant now_;
@@ -75,7 +86,7 @@ void visit(Visitor& v, RoundEnd& end) {
   v.choice(end.cause, rdzv::RestartCause::kMemberLeft);
   v.text(end.reason, kFieldBytesMax);
   v.optional(end.failure, [&](FailureReport& failure) { visit(v, failure); });
-  v.instant(end.failure_at);
+  v.past(end.failure_at);
   v.name(end.failed_node, kNodeTextBytesMax);
   v.flag(end.verdict_pending);
   v.flag(end.charged);
@@ -91,9 +102,9 @@ void visit(Visitor& v, RoundState& round) {
   v.number(round.finishers_departed);
   v.number(round.flaps);
   v.number(round.crashes);
-  v.instant(round.started);
-  v.instant(round.first_waiting_at);
-  v.instant(round.last_waiting_at);
+  v.past(round.started);
+  v.past(round.first_waiting_at);
+  v.past(round.last_waiting_at);
   visit(v, round.end);
   for (StoredInstant& timer : round.timers) v.instant(timer);
 }
@@ -191,9 +202,7 @@ class RendezvousCodec {
     if (node.rank < -1 || node.rank >= round.size()) return false;
     if (node.rank < 0) {
       // A finished node of an earlier round may have been recalled; it joins before the next one.
-      const bool may_be_recalled = node.phase == rdzv::NodePhase::kStopped && !round.is_running;
-      return may_be_recalled || node.phase == rdzv::NodePhase::kJoined ||
-             node.phase == rdzv::NodePhase::kDone;
+      return node.phase != rdzv::NodePhase::kWorking;
     }
     const auto rank = static_cast<std::size_t>(node.rank);
     const RoundMember& member = round.members[rank];
@@ -210,6 +219,7 @@ class RendezvousCodec {
     copy_timings(settings, &m.settings_);
     m.highest_seen_ = highest_seen;
     round.count_missing();
+    round.ranks = ranks_of(round.members);
     if (round.end.failure) round.end.failure->at = round.end.failure_at.at;
     m.round_ = std::move(round);
     m.arrivals_ = arrivals;
@@ -219,7 +229,6 @@ class RendezvousCodec {
     m.previous_result_ = share(previous_result);
     m.former_nodes_.assign(std::move(former_nodes));
     install_nodes(&m, now);
-    round.ranks = ranks_of(round.members);
     m.now_ = std::max(m.now_, now);
     m.timers_checked_at_ = Instant::min();
     m.recount();
@@ -257,7 +266,7 @@ class RendezvousCodec {
 std::string RendezvousMachine::encode() const {
   std::string bytes;
   bytes.reserve(kEncodedNodeBytes * nodes_.size());
-  Saver saver(&bytes);
+  Saver saver(&bytes, now_);
   std::uint32_t magic = kStateMagic;
   std::uint16_t version = kStateVersion;
   saver.number(magic);

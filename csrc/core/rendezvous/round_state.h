@@ -27,8 +27,8 @@ inline constexpr int kFlapsForgiven = 1;  // further ones delay the admission of
 // A round that a worker's failure ends before this age counts towards the restart back-off.
 inline constexpr Duration kCrashAge = std::chrono::seconds(5);
 
-// A point of time that is encoded as how far away it was when it was set: a process that loads the
-// state, with another clock, counts from then.
+// A point of time that is encoded as how far away it was when it was set, or as its age: a process
+// that loads the state, with another clock, counts from then.
 struct StoredInstant {
   Instant at = Instant::max();  // on this process's clock; max: never
   Duration away{};              // when it was set

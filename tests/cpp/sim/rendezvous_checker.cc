@@ -15,6 +15,12 @@ std::optional<std::uint64_t> round_of(const core::RendezvousEvent& event) {
   return std::nullopt;
 }
 
+// Without actions it has changed nothing.
+bool is_quiet(const core::RendezvousEvent& event) {
+  return std::holds_alternative<rdzv::Heartbeat>(event) ||
+         std::holds_alternative<rdzv::Tick>(event);
+}
+
 }  // namespace
 
 void RendezvousChecker::broken(const char* invariant, const std::string& what) {
@@ -35,6 +41,7 @@ void RendezvousChecker::step(core::RendezvousMachine* machine, const core::Rende
   before(event, was);
   std::vector<core::RendezvousAction> mine;
   machine->step(event, now, &mine);
+  if (!is_quiet(event) || !mine.empty()) check_stored(*machine, now);
   after(event, was, Snapshot(*machine), mine);
   for (core::RendezvousAction& action : mine) actions->push_back(std::move(action));
 }
@@ -47,11 +54,23 @@ void RendezvousChecker::step(core::Job* job, const core::JobEvent& event, Instan
   const Snapshot was(job->rendezvous());
   before(known, was);
   job->step(event, now, actions);
+  if (!is_quiet(known) || !actions->empty()) check_stored(job->rendezvous(), now);
   std::vector<core::RendezvousAction> sent;
   for (const core::JobAction& action : *actions) {
     if (const auto* one = std::get_if<core::RendezvousAction>(&action)) sent.push_back(*one);
   }
   after(known, was, Snapshot(job->rendezvous()), sent);
+}
+
+// Whatever the state is, the next coordinator must be able to continue from it.
+void RendezvousChecker::check_stored(const core::RendezvousMachine& machine, Instant now) {
+  core::RendezvousMachine next(machine.settings(), now, Duration::zero());
+  const std::string state = machine.encode();
+  if (const Status loaded = next.load(state, now); !loaded.ok()) {
+    broken("stored state", std::string(loaded.message()));
+  } else if (next.encode() != state) {
+    broken("stored state", "it is another one when it was read and written again");
+  }
 }
 
 void RendezvousChecker::account(const NodeId& id, How how) {

@@ -59,6 +59,7 @@ class RendezvousChecker {
   void round_repeated(const rdzv::Round& delivered);
   void check_shares(const RoundRecord& record);
   void check_closed(const core::RendezvousEvent& event, const Snapshot& is);
+  void check_stored(const core::RendezvousMachine& machine, Instant now);
   enum class How { kGone, kDone, kDeparted };
   void account(const NodeId& id, How how);
   void broken(const char* invariant, const std::string& what);

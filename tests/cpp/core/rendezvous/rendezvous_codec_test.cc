@@ -149,8 +149,6 @@ TEST(RendezvousCodec, AStateThatCannotBeIndexedIsRejected) {
       {"more nodes than members", replaced(bytes, record(3), record(4))},
       {"fewer nodes than members", replaced(bytes, record(3), record(2))},
       {"a working node without a rank", replaced(bytes, working(1, 2), working(-1, 2))},
-      {"a stopped node without a rank while the round runs",
-       replaced(bytes, working(1, 2), node_bytes(rdzv::NodePhase::kStopped, -1, 2))},
       {"two nodes of one rank", replaced(bytes, working(1, 2), working(0, 2))},
       {"a rank beyond the members", replaced(bytes, working(1, 2), working(3, 2))},
   };
