@@ -350,10 +350,21 @@ WorkerEvent WorkerGroupMachine::make_stuck_event(Instant now) const {
   return emitted;
 }
 
-guardian::StartKind WarmTemplate::begin_generation(std::size_t workers) {
+WarmTemplate::Start WarmTemplate::begin_generation(std::size_t workers, Duration wait_max,
+                                                   Instant now) {
   is_reported_ = false;
-  const bool forks = state_ == State::kReady || (state_ == State::kImporting && workers > 1);
-  return forks ? guardian::StartKind::kFork : guardian::StartKind::kExec;
+  if (state_ == State::kReady) return {guardian::StartKind::kFork, wait_max, ""};
+  if (state_ != State::kImporting) return {};
+  const bool is_ahead = std::exchange(is_ahead_, true);
+  if (workers == 1 && !is_ahead) return {};
+  const Duration age = now - importing_since_;
+  std::string notice;
+  if (is_ahead) {
+    notice = "the workers wait for the template process, which imports " +
+             (imported_.empty() ? "modules" : imported_);
+  }
+  return {guardian::StartKind::kFork, workers == 1 ? std::min(wait_max, age) : wait_max,
+          std::move(notice)};
 }
 
 WarmTemplate::Reaction WarmTemplate::on(const guardian::TemplateEvent& event) {
@@ -403,6 +414,8 @@ WarmTemplate::Reaction WarmTemplate::on_end(const WorkerExit& exit) {
                       std::to_string(renewals_) + "th time"};
   }
   state_ = State::kImporting;
+  importing_since_ = exit.at;
+  is_ahead_ = false;
   if (before == State::kStale) return {.starts = true, .notice = {}};
   return {.starts = true, .notice = what + "; a new one is started"};
 }

@@ -209,11 +209,20 @@ class WarmTemplate {
   };
 
   // With `is_wanted`, the owner starts the process at once.
-  explicit WarmTemplate(bool is_wanted) : state_(is_wanted ? State::kImporting : State::kNone) {}
+  explicit WarmTemplate(bool is_wanted, Instant now = {})
+      : state_(is_wanted ? State::kImporting : State::kNone), importing_since_(now) {}
 
-  // How the next generation is started. Importing once and forking is faster than importing in
-  // each of several workers, so they wait for the process; a single worker does not.
-  guardian::StartKind begin_generation(std::size_t workers);
+  // How a generation is started.
+  struct Start {
+    guardian::StartKind kind = guardian::StartKind::kExec;
+    Duration wait{};     // kFork: for the process, before the workers are executed after all
+    std::string notice;  // for the log; "": none
+  };
+  // Importing once and forking is faster than importing in each of several workers, so they wait
+  // for the process, for `wait_max` at most. A single worker imports beside it in the first
+  // generation. In a later one the process is ahead of it, the more so the longer it has imported
+  // (on a busy host): it is waited for as long again.
+  Start begin_generation(std::size_t workers, Duration wait_max, Instant now);
   // Whether it will fork workers, or say that it cannot.
   bool is_importing() const { return state_ == State::kImporting; }
   Reaction on(const guardian::TemplateEvent& event);
@@ -226,6 +235,8 @@ class WarmTemplate {
   State state_;
   std::string imported_;  // the module that it imports
   std::set<std::string> left_out_;
+  Instant importing_since_;
+  bool is_ahead_ = false;  // a generation has begun since then
   int renewals_ = 0;
   bool is_reported_ = false;  // why workers of this generation were executed
 };

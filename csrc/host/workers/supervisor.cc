@@ -139,7 +139,7 @@ Supervisor::Supervisor(os::EventLoop* loop, os::Helper helper, std::optional<Orp
       start_timeout_(options.start_timeout),
       leftover_grace_(options.leftover_grace),
       template_command_(options.warm_template),
-      template_(!options.warm_template.argv.empty()),
+      template_(!options.warm_template.argv.empty(), loop->now()),
       guardian_(std::move(helper)),
       orphans_(std::move(orphans)),
       sink_(std::move(sink)),
@@ -190,10 +190,12 @@ Status Supervisor::start(const std::vector<WorkerCommand>& commands,
     return {StatusCode::kFailedPrecondition, "the workers of the last start have not ended yet"};
   }
   // Half of the start timeout is left to execute a worker for which the template is too slow.
+  const WarmTemplate::Start warm =
+      template_.begin_generation(commands.size(), start_timeout_ / 2, loop_->now());
   Result<std::vector<StartOrder>> requests =
-      encode_starts(commands, std::move(streams), template_.begin_generation(commands.size()),
-                    start_timeout_ / 2);
+      encode_starts(commands, std::move(streams), warm.kind, warm.wait);
   if (!requests.ok()) return requests.status();
+  report_template(warm.notice);
   start_orders_ = std::move(*requests);
   step(group_event::Start{static_cast<int>(commands.size()), start_timeout_, leftover_grace_});
   return {};

@@ -151,6 +151,7 @@ class EventLog:
 
 # Transitions of which the log has the sentence alone.
 _SENTENCES = {
+    _KINDS.NOTICE: "notice",
     _KINDS.PROGRESS: "waiting",
     _KINDS.STOPPING: "stopping",
     _KINDS.HANG: "hang",
