@@ -26,7 +26,7 @@ def worker_main() -> Iterator[None]:
     handler.initialize()
     with ExitStack() as stack:
         if socket_path := _environment.get(TORCH_WORKER_SERVER_SOCKET):
-            from elastic.torch import worker_server
+            from elastic.torch._store import worker_server
 
             stack.callback(worker_server(socket_path).shutdown)
         try:

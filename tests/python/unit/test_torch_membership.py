@@ -14,14 +14,8 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import elastic.torch  # noqa: E402
-from elastic import (  # noqa: E402
-    _torch_batches,
-    _torch_groups,
-    _torch_state,
-    torch_membership,
-    worker,
-)
-from elastic.torch import Change  # noqa: E402
+from elastic import worker  # noqa: E402
+from elastic.torch import Change, _batches, _groups, _state, _training  # noqa: E402
 from elastic.worker._membership import current_round  # noqa: E402
 
 
@@ -66,16 +60,16 @@ def test_what_cannot_continue_in_place_is_rejected(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_trial_round_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    make_step, ends = _torch_groups._step, []
-    monkeypatch.setattr(_torch_groups, "_step", lambda: ends.append(make_step()))
+    make_step, ends = _groups._step, []
+    monkeypatch.setattr(_groups, "_step", lambda: ends.append(make_step()))
     numbers = torch.random.get_rng_state()
     with torch.no_grad():
-        _torch_groups.try_round()
+        _groups.try_round()
     assert ends == [None], "its step has succeeded"
     assert not torch.distributed.is_initialized()
     assert torch.equal(torch.random.get_rng_state(), numbers)
-    monkeypatch.setattr(_torch_groups, "_step", lambda: 1 / 0)
-    _torch_groups.try_round()  # no error: the round itself shows what does not work
+    monkeypatch.setattr(_groups, "_step", lambda: 1 / 0)
+    _groups.try_round()  # no error: the round itself shows what does not work
     assert not torch.distributed.is_initialized()
 
 
@@ -153,9 +147,9 @@ def test_a_rank_does_not_wait_where_another_knows_that_all_have_ended(
     monkeypatch.delenv("RANK", raising=False)
     model = torch.nn.Linear(1, 1)
     job = elastic.torch.membership(model, torch.optim.SGD(model.parameters(), lr=1), start=4)
-    other = _torch_state.Position(True, 4, 0, True, 0, ended)
+    other = _state.Position(True, 4, 0, True, 0, ended)
     monkeypatch.setattr(
-        _torch_state, "gathered", lambda own, *_: [own, other._replace(training=own.training)]
+        _state, "gathered", lambda own, *_: [own, other._replace(training=own.training)]
     )
     monkeypatch.setattr(job, "_transfer", lambda transfer: None)
     waited: list[str] = []
@@ -263,12 +257,12 @@ def test_a_body_without_an_update_is_complete_when_its_results_are(
         with ExitStack() as stack:
             if not is_over:
                 stack.enter_context(pytest.raises(torch.distributed.DistBackendError))
-            with torch_membership.Step(0, job):
+            with _training.Step(0, job):
                 for _ in range(updates):
                     job._end_update()
         assert seen == ["confirm", "change"][: 1 + is_over]
         assert job.step == 0
-    with torch_membership.Step(0, job):
+    with _training.Step(0, job):
         for _ in optimizers:
             job._end_update()
     assert job.step == 1
@@ -297,7 +291,7 @@ def test_an_interrupted_step_is_released_before_the_next_round(
         except RuntimeError:
             train()
 
-    with torch_membership.Step(0, job):
+    with _training.Step(0, job):
         train_again()
     assert seen == [False, False]
 
@@ -376,9 +370,9 @@ def test_a_callback_that_is_added_within_the_context_is_called_at_once() -> None
 
 def test_more_ranks_than_samples_are_an_error(caplog: pytest.LogCaptureFixture) -> None:
     batches = elastic.torch.GlobalBatches(8, 4)
-    _torch_batches.divide(batches, 0, 2)
+    _batches.divide(batches, 0, 2)
     assert not caplog.records
-    _torch_batches.divide(batches, 0, 3)
+    _batches.divide(batches, 0, 3)
     assert "the batch of 4 samples is not a multiple of the 3 ranks" in caplog.text
     with pytest.raises(ValueError, match="has 4 samples, and the job has 5 ranks"):
-        _torch_batches.divide(batches, 0, 5)
+        _batches.divide(batches, 0, 5)

@@ -9,7 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from elastic import _torch_state  # noqa: E402
+from elastic.torch import _state  # noqa: E402
 
 CPU = torch.device("cpu")
 
@@ -23,7 +23,7 @@ def group() -> Iterator[None]:
 
 
 def sent(state: Any) -> Any:
-    return _torch_state.broadcast(state, 0, True, CPU, CPU, lambda: None)
+    return _state.broadcast(state, 0, True, CPU, CPU, lambda: None)
 
 
 class Scaled(torch.nn.Linear):
@@ -43,7 +43,7 @@ class Scaled(torch.nn.Linear):
 def test_a_module_that_knows_older_versions_of_its_state_gets_the_version() -> None:
     models = [torch.nn.Sequential(Scaled(2, 2)) for _ in range(2)]
     states = [
-        _torch_state.State(
+        _state.State(
             model,
             torch.optim.SGD(model.parameters(), lr=1),
             {"mean": torch.optim.swa_utils.AveragedModel(model)},
@@ -56,8 +56,8 @@ def test_a_module_that_knows_older_versions_of_its_state_gets_the_version() -> N
         torch.testing.assert_close(received[part], own[part], rtol=0, atol=0)
 
 
-def positions(*ranks: tuple[bool, int, int, bool, int]) -> list[_torch_state.Position]:
-    return [_torch_state.Position(*one) for one in ranks]
+def positions(*ranks: tuple[bool, int, int, bool, int]) -> list[_state.Position]:
+    return [_state.Position(*one) for one in ranks]
 
 
 START = (False, 0, 0, True, 0)
@@ -77,15 +77,15 @@ START = (False, 0, 0, True, 0)
     ],
 )  # fmt: skip
 def test_a_rank_of_those_that_are_furthest_sends_what_others_lack(
-    ranks: list[_torch_state.Position], source: int, receivers: list[int], is_whole: bool
+    ranks: list[_state.Position], source: int, receivers: list[int], is_whole: bool
 ) -> None:
-    found = _torch_state.transfer_between(ranks, shares_start=False)
-    assert found == _torch_state.Transfer(source, frozenset(receivers), is_whole)
+    found = _state.transfer_between(ranks, shares_start=False)
+    assert found == _state.Transfer(source, frozenset(receivers), is_whole)
 
 
 def test_before_the_first_step_all_receive_the_state_of_one_if_they_share_the_start() -> None:
-    found = _torch_state.transfer_between(positions(START, START, START), shares_start=True)
-    assert found == _torch_state.Transfer(0, frozenset({1, 2}), True)
+    found = _state.transfer_between(positions(START, START, START), shares_start=True)
+    assert found == _state.Transfer(0, frozenset({1, 2}), True)
 
 
 class Values:
@@ -112,7 +112,7 @@ class Training:
         }
         self.scaler = torch.amp.GradScaler("cpu")
         also = {"other": self.other, "scaler": self.scaler, "values": Values(value)}
-        self.state = _torch_state.State(self.model, self.optimizer, {**also, **self.schedulers})
+        self.state = _state.State(self.model, self.optimizer, {**also, **self.schedulers})
 
 
 LARGE = torch.arange(40_003, dtype=torch.float32)

@@ -36,15 +36,10 @@ from torch.distributed import distributed_c10d
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DistributedSampler
 
-from elastic import (
-    _environment,
-    _torch_batches,
-    _torch_groups,
-    _torch_state,
-    worker,
-)
-from elastic._torch_batches import GlobalBatches
-from elastic._torch_state import Position, Stateful
+from elastic import _environment, worker
+from elastic.torch import _batches, _groups, _state
+from elastic.torch._batches import GlobalBatches
+from elastic.torch._state import Position, Stateful
 
 __all__ = ["Change", "GlobalBatches", "Step", "TrainingMembership", "membership"]
 
@@ -161,7 +156,7 @@ class TrainingMembership:
             raise ValueError(f"the first step is {start}: expected 0 or more")
         self._members = worker.membership()
         is_in_place = self._members.supported
-        _torch_groups.check(model, (optimizer, *also.values()), backend, is_in_place)
+        _groups.check(model, (optimizer, *also.values()), backend, is_in_place)
         self.module = model
         self.optimizer = optimizer
         self.step = start
@@ -170,7 +165,7 @@ class TrainingMembership:
         """The last change of the members; None: this process has seen none."""
         self._sampler = sampler
         self._also = also
-        self._state = _torch_state.State(model, optimizer, also)
+        self._state = _state.State(model, optimizer, also)
         self._backend = backend
         self._timeout = timeout
         self._ddp = dict(ddp or {})
@@ -186,8 +181,8 @@ class TrainingMembership:
         self._updates = 0  # of the parameters, in the body of the current step
         self._is_updating = False  # an update has begun, and may be made in part
         self._buffers: dict[str, torch.Tensor] = {}  # at its beginning, if NCCL may spoil them
-        self._device = _torch_groups.device_of(model)
-        self._nccl: _torch_groups.NcclGroups | None = None
+        self._device = _groups.device_of(model)
+        self._nccl: _groups.NcclGroups | None = None
         self._uses_nccl = is_in_place and "nccl" in backend
         self._hooks: list[Any] = []
         self._callbacks: list[Callable[[Change | None], object]] = []
@@ -275,13 +270,11 @@ class TrainingMembership:
             self._hooks.append(one.register_step_post_hook(self._end_update))
         if self._uses_nccl:
             whole = self._timeout or distributed_c10d.default_pg_nccl_timeout
-            self._nccl = _torch_groups.NcclGroups(
-                self._members, self._device, whole.total_seconds()
-            )
+            self._nccl = _groups.NcclGroups(self._members, self._device, whole.total_seconds())
         try:
             if self._members.awaits_round:
                 if not self._uses_nccl:
-                    _torch_groups.try_round()
+                    _groups.try_round()
                 self._members.next_round()
             self._form(None)
         except BaseException:
@@ -466,7 +459,7 @@ class TrainingMembership:
         if not _environment.get("RANK"):
             return  # one process, which no launcher started
         timeout = {} if self._timeout is None else {"timeout": self._timeout}
-        store, rank, world_size = _torch_groups.next_store(
+        store, rank, world_size = _groups.next_store(
             self._members, self._timeout or dist.default_pg_timeout
         )
         self._owns_group = True
@@ -501,7 +494,7 @@ class TrainingMembership:
         source = None
         ddp = self._ddp
         if self._compares:
-            ranks = _torch_state.gathered(own, world_size, self._wire)
+            ranks = _state.gathered(own, world_size, self._wire)
             self.confirm()
             if len({one.training for one in ranks}) > 1:
                 raise RuntimeError(
@@ -509,7 +502,7 @@ class TrainingMembership:
                     f"(by rank: {', '.join(str(one.training) for one in ranks)}): they cannot "
                     "continue in place"
                 )
-            transfer = _torch_state.transfer_between(ranks, shares_start=self._uses_nccl)
+            transfer = _state.transfer_between(ranks, shares_start=self._uses_nccl)
             # Each rank has, or receives now, what DistributedDataParallel would send again. With
             # NCCL what it receives could not be confirmed.
             if self._uses_nccl or ranks[transfer.source].has_state:
@@ -522,7 +515,7 @@ class TrainingMembership:
             self._ended = max(one.ended for one in ranks)
             self._updates = 0
             self._is_updating = False
-        _torch_batches.divide(self._sampler, rank, world_size)
+        _batches.divide(self._sampler, rank, world_size)
         self._wrapped = DistributedDataParallel(self.module, **ddp)
         if times is None:
             return None
@@ -542,10 +535,10 @@ class TrainingMembership:
         )
 
     # All ranks take part. Nothing is changed before everything has been received.
-    def _transfer(self, transfer: _torch_state.Transfer) -> None:
+    def _transfer(self, transfer: _state.Transfer) -> None:
         is_receiver = self.rank in transfer.receivers
         own = self._state.taken(transfer.is_whole) if self.rank == transfer.source else None
-        received = _torch_state.broadcast(
+        received = _state.broadcast(
             own, transfer.source, is_receiver, self._device, self._wire, self.confirm
         )
         if is_receiver:

@@ -8,12 +8,6 @@
 It can replace a ``torch.distributed.TCPStore`` client, also below a ``PrefixStore`` and with
 PyTorch's servers. Unlike that client, every call keeps its deadline, and a blocked call does not
 delay calls of other threads.
-
-``membership``, from ``elastic.torch_membership``, keeps a training's processes when members of the
-job change.
-
-Of elastic's modules only these two, their helpers ``_torch_*``, ``torch_handler`` and
-``rendezvous.etcd_store`` import torch.
 """
 
 from __future__ import annotations
@@ -23,34 +17,10 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any, ParamSpec, TypeVar
 
-import torch
 import torch.distributed as dist
 
-from elastic import _lazy, errors
+from elastic import errors
 from elastic._C import StoreClient
-
-TYPE_CHECKING = False  # type checkers know the name
-if TYPE_CHECKING:
-    from elastic.torch_membership import Change, GlobalBatches, TrainingMembership, membership
-
-_HOMES = {"elastic.torch_membership": "Change GlobalBatches TrainingMembership membership"}
-
-__all__ = [
-    "Change",
-    "GlobalBatches",
-    "Store",
-    "StoreQueueEmpty",
-    "StoreTimeout",
-    "StoreUnavailable",
-    "TrainingMembership",
-    "membership",
-]
-
-# A `Step` in a checkpoint is the call int(number): torch.load(weights_only=True) may make it.
-if hasattr(torch.serialization, "add_safe_globals"):  # torch 2.4 and later
-    torch.serialization.add_safe_globals([int])
-
-__getattr__, __dir__ = _lazy.attach(__name__, _HOMES)
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")

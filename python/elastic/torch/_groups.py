@@ -32,7 +32,8 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d
 from torch.nn.parallel import DistributedDataParallel
 
-from elastic import _environment, _torch_state
+from elastic import _environment
+from elastic.torch import _state
 from elastic.worker import Membership
 
 _CPU = torch.device("cpu")
@@ -157,7 +158,7 @@ def _step() -> None:
     )
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     state = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
-    _torch_state.broadcast(state, 0, False, _CPU, _CPU, lambda: None)
+    _state.broadcast(state, 0, False, _CPU, _CPU, lambda: None)
     wrapped = DistributedDataParallel(model)
     with torch.enable_grad():
         wrapped(torch.zeros(2, 4, device=_CPU)).sum().backward()
