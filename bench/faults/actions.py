@@ -30,6 +30,42 @@ def signal_worker(rank: int, number: signal.Signals) -> Action:
     return act
 
 
+def kill_worker_twice(rank: int, pause: float) -> Action:
+    """The fault is the second one, `pause` seconds after training went on."""
+
+    def act(job: Job) -> None:
+        first = job.worker(rank)
+        signal_worker(rank, signal.SIGKILL)(job)
+
+        def steps_again() -> bool:
+            return any(
+                s.kind == "step" and s.rank == rank and s.pid != first
+                for s in job.stamps()
+                if s.at > job.harm.at
+            )
+
+        if not job.wait(steps_again, READY_S):
+            raise RuntimeError("training did not go on after the first fault")
+        time.sleep(pause)
+        signal_worker(rank, signal.SIGKILL)(job)
+
+    return act
+
+
+def on_busy_hosts(processes: int, fault: Action) -> Action:
+    """The same while this many processes compute; they all share the machine of the campaign."""
+
+    def act(job: Job) -> None:
+        for _ in range(processes):
+            busy = "import threading as t; t.Timer(120, __import__('os')._exit, (0,)).start()\n"
+            one = subprocess.Popen([sys.executable, "-c", busy + "while True: pass"])
+            job.cleanup.callback(one.wait)
+            job.cleanup.callback(one.kill)
+        fault(job)
+
+    return act
+
+
 def order_worker(rank: int, what: str) -> Action:
     def act(job: Job) -> None:
         job.harm.culprit = None if what == "exit 0" else job.worker(rank)

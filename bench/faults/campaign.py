@@ -32,7 +32,6 @@ from bench.faults.scenes import Scene, Settings
 from harness import proc
 
 START_S = 240.0
-SETTLE_S = 8.0  # training goes on for a while, as before most faults
 FINISH_S = 30.0
 LEAVE_S = 8.0
 DISK_KIB = 1024
@@ -77,7 +76,7 @@ def _watch(scene: Scene, job: Job) -> Measures:
     if not scene.at_start and not job.wait(lambda: job.is_training(world), START_S):
         raise RuntimeError(f"the job has not started within {START_S:g} s: {job.folder}")
     if not scene.at_start:
-        time.sleep(SETTLE_S)
+        time.sleep(scene.settle_s)
     scene.fault(job)
     reached = ""
 

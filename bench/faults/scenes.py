@@ -35,6 +35,7 @@ class Scene:
     settings: Mapping[str, Settings] = field(default_factory=dict)
     needs: str = ""  # a part that a launcher may not have
     at_start: bool = False  # the fault is there before training begins
+    settle_s: float = 8.0  # training goes on for so long before the fault, as before most
     has_full_disk: bool = False
     has_clock: bool = False
     fails: int | None = None  # the rank whose script fails at once
@@ -48,6 +49,12 @@ SCENES: tuple[Scene, ...] = (
     # A worker.
     Scene(name="worker-killed", what="SIGKILL to a worker, as the OOM killer sends it",
           fault=do.signal_worker(2, SIGKILL), expected=(RECOVER,), **TWO),
+    Scene(name="worker-killed-early", what="the same, 0.2 s after the first step",
+          fault=do.signal_worker(2, SIGKILL), expected=(RECOVER,), settle_s=0.2, **TWO),
+    Scene(name="worker-killed-again", what="the same, 1 s after training went on from the first",
+          fault=do.kill_worker_twice(2, 1.0), expected=(RECOVER,), **TWO),
+    Scene(name="worker-killed-busy", what="the same, while 8 processes more compute",
+          fault=do.on_busy_hosts(8, do.signal_worker(2, SIGKILL)), expected=(RECOVER,), **TWO),
     Scene(name="worker-raises", what="a worker raises an exception",
           fault=do.order_worker(2, "raise"), expected=(RECOVER,), **TWO),
     Scene(name="worker-crashes", what="SIGSEGV to a worker",
