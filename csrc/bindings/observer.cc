@@ -1,4 +1,4 @@
-// elastic._C.Observer: snapshots of a running job, as dictionaries; and the operator's override.
+// elastic._C.Observer: snapshots of a running job, as dictionaries.
 
 #include <pybind11/stl.h>
 
@@ -161,29 +161,9 @@ std::optional<py::typing::Dict<py::str, py::object>> next(const PyObserver& self
   return to_dict(*unwrap(std::move(job), Domain::kRendezvous));
 }
 
-std::pair<bool, std::string> override_coordinator(std::string host, std::uint16_t port,
-                                                  std::string run_id, Duration timeout,
-                                                  const py::str& token_file, const py::str& token) {
-  const OverrideOptions options{.host = std::move(host),
-                                .port = port,
-                                .run_id = std::move(run_id),
-                                .token = {.file = to_os(token_file), .text = to_os(token)},
-                                .timeout = timeout};
-  auto answer =
-      without_gil([&] { return elastic::override_coordinator(options, python_signal_raised); });
-  const OverrideAnswer found = unwrap(std::move(answer), Domain::kRendezvous);
-  return {found.is_done, found.text};
-}
-
 }  // namespace
 
 void bind_observer(py::module_& module) {
-  module.def(
-      "override_coordinator", &override_coordinator, py::arg("host"), py::arg("port"),
-      py::kw_only(), py::arg("run_id"), py::arg("timeout") = 15.0, py::arg("token_file") = "",
-      py::arg("token") = "",
-      "Orders the voter at this address to continue without the voters that are lost. Returns "
-      "whether it does, and one sentence.");
   using Options = ObserverOptions;
   py::class_<PyObserver> bound(
       module, "Observer", "A read-only session with a coordinator, which receives a job's state.");

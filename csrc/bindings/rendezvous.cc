@@ -68,7 +68,6 @@ void bind_rendezvous_options(py::module_& module) {
       setting("node_timeout", &JobSettings::node_timeout),
       setting("reconnect_grace", &JobSettings::reconnect_grace),
       setting("store_grace", &JobSettings::store_grace),
-      option("override_timeout", &Options::override_timeout),
       option_by<Options, py::object>("backend", py::none(),
                                      [](auto* made, const py::object& backend) {
                                        if (backend.is_none()) return;

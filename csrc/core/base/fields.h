@@ -75,11 +75,6 @@ class FieldWriter {
       each(value);
     }
   }
-  // The last field of a format that did not have it at first: nothing is written if it is empty.
-  template <typename List, typename Each>
-  void tail(List& values, std::size_t limit, Each each) {
-    if (!values.empty()) list(values, limit, each);
-  }
   template <typename Value, typename Each>
   void optional(std::optional<Value>& value, Each each) {
     writer_.flag(value.has_value());
@@ -160,13 +155,6 @@ class FieldReader {
     const std::size_t size = reader_.size(limit);
     values.clear();
     for (std::size_t i = 0; i < size && reader_.ok(); ++i) each(values.emplace_back());
-  }
-  template <typename List, typename Each>
-  void tail(List& values, std::size_t limit, Each each) {
-    values.clear();
-    if (!reader_.ok() || reader_.at_end()) return;
-    list(values, limit, each);
-    if (values.empty()) fail();
   }
   template <typename Value, typename Each>
   void optional(std::optional<Value>& value, Each each) {

@@ -28,19 +28,6 @@ std::string with_remaining(const std::string& message, std::optional<Duration> r
 // "signal 15 (SIGTERM)"; without the name if the signal has none.
 std::string signal_text(int signal);
 
-// A word of a command line that is shown to users, as one argument for a POSIX shell: unchanged if
-// it has only characters without a meaning for the shell (XCU 2.2), else in single quotes.
-inline std::string shell_quote(std::string_view word) {
-  constexpr std::string_view kPlain =
-      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789@%+=:,./_-";
-  if (!word.empty() && word.find_first_not_of(kPlain) == std::string_view::npos) {
-    return std::string(word);
-  }
-  std::string quoted = "'";
-  for (const char c : word) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return quoted + "'";
-}
-
 // Whether an exception only tells that the connection to another rank broke: it follows the failure
 // of that rank.
 bool is_lost_peer(std::string_view error);

@@ -92,11 +92,8 @@ std::uint64_t RoundGate::last_needed() const { return decided_ > in_force_ ? dec
 
 std::optional<Proposal> RoundGate::take_proposal(const RendezvousMachine& machine) {
   if (open_ || !std::exchange(is_dirty_, false)) return std::nullopt;
-  succession::JobRecord record{.job_id = job_id_,
-                               .settings = machine.settings(),
-                               .state = machine.encode(),
-                               .nodes = {},
-                               .replaces = replaces_};
+  succession::JobRecord record{
+      .job_id = job_id_, .settings = machine.settings(), .state = machine.encode(), .nodes = {}};
   for (const auto& [node, address] : voter_addresses_) record.nodes.push_back({node, address});
   open_ = ++proposals_;
   return Proposal{*open_, succession::content_of(machine, succession::encode_record(record))};

@@ -97,8 +97,6 @@ class RoundGate {
   // Another keeper has the record from now on: what is not in force is proposed to it.
   void change_keeper();
 
-  // The lineages that the job's one replaces, for each further record.
-  void set_replaces(std::vector<succession::Replaced> replaces) { replaces_ = std::move(replaces); }
   // The voter ports of the job's nodes, for the next record. Empty address: it has none.
   void set_voter_address(const NodeId& node, std::string address);
   void forget(const NodeId& node) { voter_addresses_.erase(node); }
@@ -138,7 +136,6 @@ class RoundGate {
   std::string job_id_;
   bool is_on_ = false;
   std::map<NodeId, std::string> voter_addresses_;
-  std::vector<succession::Replaced> replaces_;
   std::uint64_t round_ = 0;  // as last submitted
   bool has_result_ = false;
   bool is_dirty_ = false;              // there is something to record that no proposal contains

@@ -139,14 +139,12 @@ struct RegisterSettings {
   Duration accept_timeout = std::chrono::seconds(5);
   // How long a coordinator keeps its authority without a majority of the voters.
   Duration store_grace = std::chrono::seconds(60);
-  // Whether it stands again after that, should the majority return.
-  bool stands_after_expiry = false;
 };
 
 // ---- Events.
 
-// The job's first round is formed here, or an operator continues a job whose voters are lost: a
-// lineage begins. `term`: of its first record, and higher than all that the job's nodes know.
+// The job's first round is formed here: a lineage begins. `term`: of its first record, and higher
+// than all that the job's nodes know.
 struct Begin {
   LineageId lineage;
   Content content;
@@ -246,8 +244,6 @@ class BasicRegister {
   // The newest record that this node knows of; without bytes while only another node's vote names
   // it.
   const std::optional<KnownRecord>& known() const { return known_; }
-  // As a voter. Has its bytes.
-  const std::optional<KnownRecord>& accepted() const { return accepted_; }
   // The highest term that this node knows of.
   std::uint64_t highest_term() const {
     const std::uint64_t known = known_ ? known_->record.newness.term : 0;
@@ -351,10 +347,8 @@ class BasicRegister {
     out_->emplace_back(std::in_place_type<A>, std::move(action));
   }
 
-  // Constant after construction; not const, so that a node that changes to another lineage replaces
-  // the whole machine.
-  Voter self_;
-  RegisterSettings settings_;
+  const Voter self_;
+  RegisterSettings settings_;  // constant after construction, but for the job's timings
   [[no_unique_address]] Rules rules_;
 
   Rng rng_;

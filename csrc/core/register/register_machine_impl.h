@@ -139,7 +139,6 @@ void BasicRegister<Rules>::on(const Tick&) {
     if (!has(Rule::kExpire)) return;
     depose("no majority of the voters was reachable for store_grace");
     attempt_at_.reset();
-    if (settings_.stands_after_expiry) schedule_attempt(settings_.election_timeout);
     emit(AuthorityExpired{});
   }
 }

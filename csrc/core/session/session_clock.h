@@ -108,7 +108,6 @@ class SessionClock {
   // acknowledged a heartbeat since. It is also resumed if the last coordinator had no majority, but
   // leaves time for one attempt.
   void start_search(Duration limit, bool continues = false);
-  void limit_search(Duration limit) { search_->limit = limit; }
   void stop_search();
   // A heartbeat was answered by a coordinator that has reached no majority of its voters for
   // `alone`; 0: it reaches one. `limit`: how long the node stays without such a coordinator.

@@ -40,7 +40,6 @@
 namespace elastic::core {
 namespace {
 
-constexpr Duration kOverrideTimeoutMax = std::chrono::hours(24 * 365);
 // A final message is acknowledged within a round trip. A coordinator that cannot be reached detects
 // the silence, for which a node that was asked to stop does not wait.
 constexpr Duration kFinalMessageTimeout = std::chrono::seconds(1);
@@ -140,7 +139,6 @@ void SessionMachine::on(const Activity&) { accept_message(); }
 
 void SessionMachine::on(const HelloReceived& event) {
   if (!accept_message()) return;
-  is_held_ = false;
   kept_.coordinator_replied(event.incarnation);
   connection_.answered(event.term);
   clock_.hello_answered(event.incarnation, event.time);
@@ -184,8 +182,7 @@ void SessionMachine::on(const Displaced& event) {
 }
 
 void SessionMachine::on(const CoordinatorExpired& event) {
-  const bool is_lost = event.exit_code == kExitCoordinatorLost;
-  if (state() == SessionState::kLost || (is_lost && hold(event.reason))) return;
+  if (state() == SessionState::kLost) return;
   apply(SessionInput::kAuthorityLost, Status(StatusCode::kUnavailable, event.reason),
         event.exit_code);
 }
@@ -304,9 +301,7 @@ void SessionMachine::check_majority() {
 }
 
 void SessionMachine::check_search() {
-  if (clock_.is_search_expired() && !hold(connection_.lost_message(clock_.search_limit()))) {
-    apply(SessionInput::kSearchExpired);
-  }
+  if (clock_.is_search_expired()) apply(SessionInput::kSearchExpired);
   if (clock_.is_log_due()) apply(SessionInput::kLogDue);
   if (clock_.is_retry_due()) apply(SessionInput::kRetryDue);
 }
@@ -421,21 +416,7 @@ void SessionMachine::give_up() {
 
 Duration SessionMachine::search_limit() const {
   const JobSettings& settings = clock_.settings();
-  const Duration limit = was_in_round() ? settings.store_grace : settings.join_timeout;
-  return is_held_ ? limit + std::min(override_timeout_, kOverrideTimeoutMax) : limit;
-}
-
-// The round ends here, as if the coordinator had ordered it: the node stops its workers and joins
-// again. It tries to reach a coordinator meanwhile, and its voter port answers.
-bool SessionMachine::hold(const std::string& reason) {
-  if (override_timeout_ <= Duration::zero() || is_held_ || !was_in_round()) return false;
-  if (outbox_.is_over()) return false;
-  is_held_ = true;
-  if (clock_.is_searching()) clock_.limit_search(search_limit());
-  emit(Log{reason + "; the node waits for a coordinator, or an override, for " +
-           duration_text(override_timeout_)});
-  if (auto restart = outbox_.local_restart(reason)) emit(Deliver{*std::move(restart)});
-  return true;
+  return was_in_round() ? settings.store_grace : settings.join_timeout;
 }
 
 // ---- The end.

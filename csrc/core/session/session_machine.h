@@ -186,9 +186,6 @@ class SessionMachine {
   SessionMachine(const SessionMachine&) = delete;
   SessionMachine& operator=(const SessionMachine&) = delete;
 
-  // A node in a round that gives its coordinator up stops its workers, and waits for a coordinator
-  // for this long before it ends. 0: it ends. Call it before begin().
-  void set_override_timeout(Duration timeout) { override_timeout_ = timeout; }
   // Starts the first attempt.
   void begin(Instant now, std::vector<Action>* actions);
   void step(const Event& event, Instant now, std::vector<Action>* actions);
@@ -257,7 +254,6 @@ class SessionMachine {
   void flush();
   void log_outage();
   void give_up();
-  bool hold(const std::string& reason);
   Duration search_limit() const;
   bool is_closed() const { return end_step_ > EndStep::kMessages; }
   bool is_end_due() const;
@@ -278,8 +274,6 @@ class SessionMachine {
   bool is_misdirected_ = false;
   std::optional<Instant> lost_at_;
   int losses_ = 0;  // of connections, one soon after the other
-  Duration override_timeout_{};
-  bool is_held_ = false;  // the workers were stopped, and the node waits for a coordinator
   // What the end of the session waits for, and until when; the last value: nothing is left.
   enum class EndStep : std::uint8_t { kNone, kMessages, kCoordinator, kRecord, kOver };
   EndStep end_step_ = EndStep::kNone;

@@ -191,16 +191,6 @@ SessionOutbox::Receipt SessionOutbox::on(const rdzv::Restart& action) {
   return Receipt::kDeliver;
 }
 
-std::optional<rdzv::Restart> SessionOutbox::local_restart(const std::string& reason) {
-  const bool has_workers =
-      phase_ == rdzv::NodePhase::kWorking || phase_ == rdzv::NodePhase::kStopped;
-  if (!has_workers || leave_) return std::nullopt;
-  rdzv::Restart restart{join_->node.id, held_round_->record.round, rdzv::RestartCause::kMemberLost,
-                        reason, join_->node.failure_grace};
-  if (receive(restart) != Receipt::kDeliver) return std::nullopt;
-  return restart;
-}
-
 SessionOutbox::Receipt SessionOutbox::on(const rdzv::Waiting&) {
   is_known_ = true;
   return is_evicted_ ? Receipt::kKnown : Receipt::kDeliver;

@@ -88,10 +88,6 @@ class SessionOutbox {
   // again. Returns what the node is to receive, if it is in a round.
   std::optional<rdzv::Evicted> displace(const std::string& reason);
 
-  // The order that ends the round of this node alone, recorded as received; nothing if it has no
-  // workers that are to be stopped. REQUIRES: was_in_round()
-  std::optional<rdzv::Restart> local_restart(const std::string& reason);
-
   // The node joins later.
   void introduce(const NodeId& node) { introduced_ = node; }
 

@@ -187,11 +187,7 @@ void fields(Visitor& v, ClientHello& hello) {
   v.extension(core::kRequiredExtension, hello.observer,
               [](auto& inner, ObserverRequest& request) { inner.flag(request.workers); });
   v.extension(kAnnouncedExtension, hello.announced,
-              [](auto& inner, succession::Incumbent& incumbent) {
-                visit(inner, incumbent);
-                inner.tail(incumbent.replaces, succession::kReplacedMax,
-                           [&](succession::Replaced& one) { succession::visit(inner, one); });
-              });
+              [](auto& inner, succession::Incumbent& incumbent) { visit(inner, incumbent); });
 }
 
 template <typename Visitor>
@@ -357,15 +353,7 @@ void fields(Visitor& v, Incumbent& message) {
   v.flag(message.is_elsewhere);
   v.extension(1, message.displaced,
               [](auto& inner, std::string& reason) { inner.text(reason, kFieldBytesMax); });
-  std::vector<succession::Replaced>& replaces = message.incumbent.replaces;
-  std::optional<std::vector<succession::Replaced>> given;
-  if (!replaces.empty()) given = replaces;
-  v.extension(2, given, [](auto& inner, std::vector<succession::Replaced>& all) {
-    inner.list(all, succession::kReplacedMax,
-               [&](succession::Replaced& one) { succession::visit(inner, one); });
-  });
-  if (given) replaces = *std::move(given);
-  v.extension(3, message.left, [](auto& inner, std::vector<LateLeave>& left) {
+  v.extension(2, message.left, [](auto& inner, std::vector<LateLeave>& left) {
     inner.list(left, kLateLeavesMax, [&](LateLeave& one) {
       visit(inner, one.node);
       inner.text(one.reason, kMessageBytesMax);

@@ -53,8 +53,8 @@ inline constexpr std::string_view kMagic =
 inline constexpr char kTlsFirstByte = '\x16';
 
 // The current version of the protocol, and the oldest supported one.
-inline constexpr std::uint16_t kVersion = 1;
-inline constexpr std::uint16_t kOldestVersion = 1;
+inline constexpr std::uint16_t kVersion = 2;
+inline constexpr std::uint16_t kOldestVersion = 2;
 
 // The limit of the length; a join with the longest valid settings fits.
 inline constexpr std::size_t kFrameBytesMax = std::size_t{1} << 20;

@@ -5,7 +5,7 @@
 namespace elastic::succession {
 namespace {
 
-constexpr std::uint16_t kVersion = 1;
+constexpr std::uint16_t kVersion = 2;
 constexpr std::uint32_t kKeptMagic = 0x50454B45;  // "EKEP"
 // Beside the state: of the whole record, and of each of its nodes.
 constexpr std::size_t kRecordReserve = 4096;
@@ -21,7 +21,6 @@ void visit_record(Visitor& v, JobRecord& record) {
     visit(v, node.node);
     v.name(node.voter_address, reg::kAddressBytesMax);
   });
-  v.tail(record.replaces, kReplacedMax, [&](Replaced& replaced) { visit(v, replaced); });
 }
 
 // The formats of this value and of the content in it.

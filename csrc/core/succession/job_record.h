@@ -33,7 +33,6 @@ struct JobRecord {
   JobSettings settings;
   std::string state;  // RendezvousMachine::encode()
   std::vector<RecordedNode> nodes;
-  std::vector<Replaced> replaces = {};  // oldest first; at most kReplacedMax
 };
 
 // The format of a record and of the state in it, as one number. A build reads its own one only.

@@ -7,7 +7,6 @@
 
 #include <cstdint>
 #include <optional>
-#include <vector>
 
 #include "core/succession/succession_types.h"
 #include "elastic/time.h"
@@ -23,20 +22,16 @@ inline constexpr Duration kAnnounceInterval = std::chrono::seconds(1);
 inline constexpr Duration kAnnouncedFor = std::chrono::seconds(4);
 
 enum class Meeting : std::uint8_t {
-  kSame,    // one coordinator of one lineage, or the other one was replaced long ago
+  kSame,    // one lineage, and the other coordinator has no later term
   kLater,   // one lineage, and the other coordinator has a later term
   kOurs,    // two lineages: the other job dissolves
   kTheirs,  // two lineages: this job dissolves, and its nodes join the other one
 };
 
-// `ours`: the coordinator of this process; nullopt: its job has no record. The lineage that
-// replaces more lineages continues: one that an operator has begun replaces the former one and all
-// that the former one had replaced. If equal, the higher term wins: it was elected to continue a
-// job that existed before. If equal again, the smaller lineage wins. That is a total order, so that
-// of several lineages one is left.
+// `ours`: the coordinator of this process; nullopt: its job has no record. The lineage with the
+// higher term continues: its coordinator was elected to continue a job that existed before. If the
+// terms are equal, the smaller lineage continues. That is a total order, so that of several
+// lineages one is left.
 Meeting meet(const std::optional<Incumbent>& ours, const Incumbent& theirs);
-
-// What a lineage replaces of this one; null: nothing.
-const Replaced* find_replaced(const std::vector<Replaced>& all, const reg::LineageId& lineage);
 
 }  // namespace elastic::succession

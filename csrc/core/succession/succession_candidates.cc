@@ -309,11 +309,4 @@ void Machine::receive_from_witness(const std::string& address, const NodeId& nod
   update_candidates();
 }
 
-// A witness has another voter id in each lineage.
-void Machine::forget_witnesses() {
-  for (auto& [address, witness] : witnesses_) {
-    witness = {.node = {}, .next = now_, .wait = settings_.repeat_interval};
-  }
-}
-
 }  // namespace elastic::succession

@@ -61,7 +61,6 @@ std::optional<Instant> Machine::next_deadline() const {
   if (office_.ending) next = std::min(next, office_.ending->deadline);
   if (office_.is_started && office_.resume_until != Instant::min())
     next = std::min(next, office_.resume_until);
-  if (survey_) next = std::min({next, survey_->ends, survey_->next});
   if (office_.is_started) {
     for (const auto& [address, witness] : witnesses_) next = std::min(next, witness.next);
   }
@@ -124,11 +123,7 @@ void Machine::ask_voters() {
 // Returns whether the incumbent has changed, or has moved.
 bool Machine::learn(const Incumbent& incumbent) {
   if (incumbent.term == 0) return false;
-  if (incumbent_ && incumbent_->lineage != incumbent.lineage) {
-    if (!may_change(incumbent.replaces)) return false;
-    change_to(incumbent);
-    return true;
-  }
+  if (incumbent_ && incumbent_->lineage != incumbent.lineage) return false;
   if (incumbent_ && incumbent.term < incumbent_->term) return false;
   const bool is_new = !incumbent_ || incumbent.term > incumbent_->term;
   if (!incumbent_) feed(reg::Joined{incumbent.lineage});
@@ -138,7 +133,6 @@ bool Machine::learn(const Incumbent& incumbent) {
   } else {
     if (!incumbent.voters.empty()) incumbent_->voters = incumbent.voters;
     if (has_address) incumbent_->address = incumbent.address;
-    if (!incumbent.replaces.empty()) incumbent_->replaces = incumbent.replaces;
   }
   if (is_new && office_.ending && has_address && incumbent.node != settings_.self.node) {
     stop_service(office_.ending->reason);
@@ -153,6 +147,17 @@ void Machine::follow() {
   if (std::exchange(followed_, incumbent_->term) == incumbent_->term) return;
   follow_until_ = add_saturating(now_, settings_.follow_timeout);
   emit(Follow{*incumbent_});
+}
+
+// Elections take less than follow_timeout.
+void Machine::log_stranded() {
+  if (!stranded_log_at_ || now_ < *stranded_log_at_) return;
+  stranded_log_at_.reset();
+  const auto& known = register_.known();
+  if (is_coordinator() || !known) return;
+  if (!reg::names(known->record, settings_.self.node)) return;
+  emit(Log{"no coordinator is elected, because no majority of the job's voters answers (" +
+           list_of(known->record.voters) + ")"});
 }
 
 // ---- Frames.
@@ -175,12 +180,7 @@ void Machine::on(const Received& event) {
 void Machine::on(const ConnectionEnded& event) { connections_.end(event.connection); }
 
 void Machine::receive(const VoterFrame& frame, const reg::Message& message) {
-  if (message.from != frame.from) return;
-  feed(reg::Received{message});
-  const auto* reply = std::get_if<reg::AskReply>(&message.body);
-  if (reply != nullptr) note_survived(frame, reply->accepted);
-  const auto* fetched = std::get_if<reg::Fetched>(&message.body);
-  if (fetched != nullptr) note_fetched(fetched->accepted.record);
+  if (message.from == frame.from) feed(reg::Received{message});
 }
 
 // The lineage to which this process belongs, or the lineage of the job that it begins.
@@ -255,7 +255,6 @@ void Machine::on(const CoordinatorStarted& event) {
   inform();
   follow();
   announce_at_endpoints();
-  if (begun_) answer_override(true, "this node runs the job's coordinator now: " + event.address);
 }
 
 void Machine::announce_to(const JobRecord& record) {
@@ -273,7 +272,6 @@ void Machine::on(const CoordinatorFailed& event) {
   office_.is_started = false;
   emit(Log{"the coordinator that this node was elected to run could not be started: " +
            event.reason});
-  answer_override(false, "the coordinator could not be started: " + event.reason);
   feed(reg::StepDown{});
 }
 
@@ -384,8 +382,7 @@ void Machine::execute(const reg::Elected& action) {
                          .term = record.newness.term,
                          .node = settings_.self.node,
                          .address = {},
-                         .voters = record.voters,
-                         .replaces = job->replaces};
+                         .voters = record.voters};
   emit(Log{"this node was elected to run the job's coordinator (term " +
            std::to_string(record.newness.term) + ")"});
   take_office(record, *std::move(job), former, is_lost_ ? former : NodeId{});
@@ -479,8 +476,6 @@ void Machine::on(const EndpointsAreHere&) { office_.announce_at.reset(); }
 
 void Machine::on(const Met& event) {
   if (!office_.is_started || has_result()) return;
-  // An operator has replaced this lineage, which has no majority: its nodes keep their workers.
-  if (may_change(event.incumbent.replaces)) return follow(event.incumbent);
   if (event.incumbent.node == settings_.self.node) return;  // a process directs nodes here
   const bool is_named = register_.known() || first_term_ > 1;
   switch (meet(is_named ? incumbent_ : std::nullopt, event.incumbent)) {
@@ -517,7 +512,7 @@ void Machine::on(const Tick&) {
   if (office_.majority_log_at && now_ >= *office_.majority_log_at) {
     office_.majority_log_at.reset();
     emit(Log{"the coordinator cannot reach a majority of its voters (" + unreachable_ +
-             "): no round begins until it does" + override_hint()});
+             "): no round begins until it does"});
   }
   if (office_.is_started && now_ >= office_.resume_until &&
       office_.resume_until != Instant::min()) {
@@ -526,7 +521,6 @@ void Machine::on(const Tick&) {
   }
   if (ask_at_ && now_ >= *ask_at_) ask_voters();
   log_stranded();
-  survey_voters();
   probe_nodes();
   probe_witnesses();
   if (office_.announce_at && now_ >= *office_.announce_at) announce_at_endpoints();

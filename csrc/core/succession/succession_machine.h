@@ -23,9 +23,6 @@
 //   5. Another coordinator was elected -> StopCoordinator, and Follow.
 //   6. The elected coordinator announces itself at the job's endpoints, again and again. Where
 //      another job of the same id has begun, one of both dissolves (meeting.h) -> Displaced.
-//   7. The majority of the voters is lost for good, and an operator sends this voter an Override:
-//      a new lineage begins here, as after an election (succession_override.cc). Other nodes that
-//      have lost their coordinator follow it.
 //
 // The life of a hosting agent's machine, or of a separate coordinator's: CoordinatorStarted with
 // `is_first` when its service listens, Nodes whenever its nodes change. TurnOn when the job has
@@ -81,8 +78,6 @@ class Machine {
   // The coordinator as this process knows it; for hellos, status and messages.
   const std::optional<Incumbent>& incumbent() const { return incumbent_; }
   bool is_coordinator() const { return register_.role() == reg::Role::kCoordinator; }
-  // This node has no coordinator, or runs one that reaches no majority of its voters.
-  bool has_lost_coordinator() const;
   const reg::Register& job_register() const { return register_; }
   // Voter ports of nodes, and witnesses, that this coordinator has not reached; lists for messages.
   std::string unreached_voters() const;
@@ -126,8 +121,6 @@ class Machine {
   std::optional<reg::LineageId> own_lineage() const;
   void receive(const VoterFrame& frame, const Announce& message);
   void receive(const VoterFrame& frame, const Query& message);
-  void receive(const VoterFrame& frame, const Override& message);
-  void receive(const VoterFrame& frame, const OverrideReply& message);
 
   void feed(const reg::Event& event);
   void execute(reg::Send& action);
@@ -162,21 +155,6 @@ class Machine {
   void take_office(const reg::Record& record, JobRecord job, const NodeId& former,
                    const NodeId& lost);
 
-  // As a voter that an operator orders to continue without the others.
-  std::string override_fault() const;
-  // An operator has begun a lineage that replaces this one, and this node may leave it for that.
-  bool may_change(const std::vector<Replaced>& replaces) const;
-  void begin_survey();
-  void survey_voters();
-  void note_survived(const VoterFrame& frame, const std::optional<reg::KnownRecord>& accepted);
-  void note_fetched(const reg::Record& record);
-  void judge_survey();
-  void begin_override();
-  void answer_override(bool is_done, const std::string& text);
-  void leave_lineage();
-  void forget_witnesses();
-  void change_to(const Incumbent& incumbent);
-  std::string override_hint() const;
   void log_stranded();
 
   // As a node.
@@ -270,17 +248,7 @@ class Machine {
   std::optional<Instant> ask_at_;
   Duration ask_wait_{};
 
-  // While the voters are surveyed before an override.
-  struct Survey {
-    Instant ends;
-    Instant next;
-    std::set<NodeId> answered;
-    reg::KnownRecord newest;  // of all that answered
-  };
-  std::optional<Survey> survey_;
-  std::map<NodeId, std::uint64_t> commands_;  // their nonces, by sender; not answered yet
-  std::optional<reg::LineageId> begun_;       // the lineage that an override has begun here
-  std::optional<Instant> stranded_log_at_;    // no coordinator was elected until then
+  std::optional<Instant> stranded_log_at_;  // no coordinator was elected until then
 };
 
 }  // namespace elastic::succession

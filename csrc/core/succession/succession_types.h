@@ -17,17 +17,6 @@ namespace elastic::succession {
 
 inline constexpr std::size_t kJobIdBytesMax = 1024;
 
-// A lineage that an operator has replaced, since the majority of its voters was lost for good, and
-// its newest record that the new lineage continues.
-struct Replaced {
-  reg::LineageId lineage;
-  reg::Newness newest;
-
-  bool operator==(const Replaced&) const = default;
-};
-// How many lineages a job's record names as replaced; the oldest are dropped.
-inline constexpr std::size_t kReplacedMax = 8;
-
 // The coordinator of a lineage in a term, as it is announced to nodes.
 struct Incumbent {
   reg::LineageId lineage;
@@ -37,12 +26,9 @@ struct Incumbent {
   // Where a node that has lost the coordinator asks for the next one. One voter, or none: the job
   // does not survive its coordinator's host, and a restarted coordinator may take it over.
   std::vector<reg::Voter> voters;
-  // The lineages that this one continues: their nodes may follow.
-  std::vector<Replaced> replaces = {};
 
-  // Only voters of the lineage name a coordinator. After an override that holds with one voter,
-  // too: a coordinator of the replaced lineage must not take its nodes over.
-  bool is_replicated() const { return voters.size() > 1 || !replaces.empty(); }
+  // Only voters of the lineage name a coordinator.
+  bool is_replicated() const { return voters.size() > 1; }
   bool operator==(const Incumbent&) const = default;
 };
 
@@ -85,14 +71,6 @@ void visit(Visitor& v, reg::LineageId& lineage) {
   core::visit_id(v, lineage);
 }
 
-template <typename Visitor>
-void visit(Visitor& v, Replaced& replaced) {
-  visit(v, replaced.lineage);
-  v.number(replaced.newest.term);
-  v.number(replaced.newest.sequence);
-}
-
-// Without the lineages that it replaces, which each format has at its end.
 template <typename Visitor>
 void visit(Visitor& v, Incumbent& incumbent) {
   visit(v, incumbent.lineage);

@@ -129,24 +129,11 @@ void fields(Visitor& v, ProbeReply& message) {
 template <typename Visitor>
 void fields(Visitor& v, Announce& message) {
   visit(v, message.incumbent);
-  v.tail(message.incumbent.replaces, kReplacedMax, [&](Replaced& one) { visit(v, one); });
 }
 template <typename Visitor>
 void fields(Visitor& v, Query& message) {
   v.number(message.term);
 }
-template <typename Visitor>
-void fields(Visitor& v, Override& message) {
-  v.number(message.nonce);
-  v.flag(message.is_survey);
-}
-template <typename Visitor>
-void fields(Visitor& v, OverrideReply& message) {
-  v.number(message.nonce);
-  v.flag(message.is_done);
-  v.text(message.text, kMessageBytesMax);
-}
-
 template <typename Body>
 void write(std::string* out, Body& body) {
   FieldWriter v(out);

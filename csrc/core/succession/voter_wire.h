@@ -84,7 +84,7 @@ namespace elastic::succession {
 // The transport does not read it. A receiver ignores what names another job or another receiver:
 // the port may have been reused by another process.
 
-inline constexpr std::uint16_t kVoterWireVersion = 1;
+inline constexpr std::uint16_t kVoterWireVersion = 2;
 // A record of the largest job, and what surrounds it.
 inline constexpr std::size_t kVoterFrameBytesMax = reg::kContentBytesMax + (std::size_t{64} << 10);
 
@@ -116,25 +116,7 @@ struct Query {
   bool operator==(const Query&) const = default;
 };
 
-// An operator's command: the majority of the job's voters is lost for good, and this voter begins a
-// new lineage. is_survey: sent by a voter to the others, to report that it was given the
-// command: if two voters were, only one continues.
-struct Override {
-  std::uint64_t nonce = 0;  // of the command; repeated in the reply
-  bool is_survey = false;
-
-  bool operator==(const Override&) const = default;
-};
-struct OverrideReply {
-  std::uint64_t nonce = 0;
-  bool is_done = false;  // this voter runs the coordinator of the new lineage
-  std::string text;      // one sentence: what was done, or why nothing was
-
-  bool operator==(const OverrideReply&) const = default;
-};
-
-using VoterBody =
-    std::variant<reg::Message, Probe, ProbeReply, Announce, Query, Override, OverrideReply>;
+using VoterBody = std::variant<reg::Message, Probe, ProbeReply, Announce, Query>;
 
 struct VoterFrame {
   std::string job_id;

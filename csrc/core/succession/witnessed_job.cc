@@ -1,7 +1,5 @@
 // Theory of operation. The coordinator of a lineage probes this witness again and again, in the
-// name of its lineage; the first frame of a lineage creates its voter. A record that replaces
-// another lineage (succession_override.cc) is accepted only if the voter of that one may leave it,
-// which is removed then, and is not created again while the new one lives.
+// name of its lineage; the first frame of a lineage creates its voter.
 
 #include "core/succession/witnessed_job.h"
 
@@ -10,7 +8,6 @@
 
 #include "core/base/earliest.h"
 #include "core/succession/job_record.h"
-#include "core/succession/meeting.h"
 
 namespace elastic::succession {
 
@@ -63,13 +60,6 @@ std::optional<Instant> WitnessVoter::next_deadline() const {
   return core::earliest({register_.next_deadline(), lost_at_});
 }
 
-bool WitnessVoter::may_change(const std::vector<Replaced>& replaces) const {
-  const Replaced* const replaced = find_replaced(replaces, *register_.lineage());
-  // Otherwise the lineage has its coordinator, or has gone on since.
-  return replaced != nullptr && register_.has_lost_incumbent() &&
-         known()->record.newness <= replaced->newest;
-}
-
 // It is no candidate: its register does nothing but reply.
 void WitnessVoter::feed(const reg::Event& event, std::vector<Action>* actions) {
   std::vector<reg::Action> decided;
@@ -94,11 +84,9 @@ void WitnessedJob::receive(const Received& event, Instant now, std::vector<Actio
   const Result<VoterFrame> frame = decode_frame(event.frame);
   if (!frame.ok() || frame->job_id != job_id_) return;
   const auto id = lineage_of(*frame);
-  if (!id) return refuse(*frame, event.connection, actions);
+  if (!id) return;
   Lineage* const lineage = find_or_add(*id);
   if (lineage == nullptr) return;
-  const auto* message = std::get_if<reg::Message>(&frame->body);
-  if (message != nullptr && !replace_others(*id, *message, lineage)) return;
   lineage->last_frame = now_;
   lineage->voter.receive(*frame, event.connection, now_, actions);
   const auto& known = lineage->voter.known();
@@ -109,24 +97,9 @@ void WitnessedJob::receive(const Received& event, Instant now, std::vector<Actio
                          std::to_string(term) + " is " + known->record.proposer.address});
 }
 
-// An operator may give the command to a witness.
-void WitnessedJob::refuse(const VoterFrame& frame, ConnectionId connection,
-                          std::vector<Action>* actions) {
-  const auto* command = std::get_if<Override>(&frame.body);
-  if (command == nullptr || command->is_survey) return;
-  const OverrideReply reply{
-      command->nonce, false,
-      "this is a witness, which runs no coordinator: give the command to a node that votes"};
-  actions->push_back(
-      Send{connection, "", encode_frame({job_id_, NodeId{}, frame.from, VoterBody(reply)})});
-}
-
 WitnessedJob::Lineage* WitnessedJob::find_or_add(const reg::LineageId& id) {
   const auto found = lineages_.find(id);
   if (found != lineages_.end()) return &found->second;
-  for (const auto& [other, lineage] : lineages_) {
-    if (find_replaced(lineage.replaces, id) != nullptr) return nullptr;
-  }
   if (lineages_.size() >= kLineagesMax) {
     // One that was probed and never voted makes room.
     auto oldest = lineages_.end();
@@ -142,26 +115,6 @@ WitnessedJob::Lineage* WitnessedJob::find_or_add(const reg::LineageId& id) {
   const NodeId self{rng_.next(), rng_.next()};
   Lineage lineage{WitnessVoter(job_id_, self, rng_.next()), now_};
   return &lineages_.emplace(id, std::move(lineage)).first->second;
-}
-
-// Before the lineage's first record. False: the message is ignored, because a lineage that its
-// record replaces has its coordinator, or has gone on.
-bool WitnessedJob::replace_others(const reg::LineageId& id, const reg::Message& message,
-                                  Lineage* lineage) {
-  const auto* accept = std::get_if<reg::Accept>(&message.body);
-  if (accept == nullptr || lineage->voter.known()) return true;
-  const auto job = decode_record(accept->proposal.record.content.bytes);
-  if (!job.ok() || job->replaces.empty()) return true;
-  const auto is_replaced = [&](const reg::LineageId& other) {
-    return other != id && find_replaced(job->replaces, other) != nullptr;
-  };
-  for (const auto& [other, one] : lineages_) {
-    const bool has_voted = one.voter.known().has_value();
-    if (has_voted && is_replaced(other) && !one.voter.may_change(job->replaces)) return false;
-  }
-  std::erase_if(lineages_, [&](const auto& entry) { return is_replaced(entry.first); });
-  lineage->replaces = job->replaces;
-  return true;
 }
 
 void WitnessedJob::connection_ended(const ConnectionEnded& event, Instant now) {

@@ -2,8 +2,8 @@
 
 // A witness's part in one job: it votes, and has no node, no session and no coordinator.
 //
-// A job id may be used again, and an operator may replace a lineage: the witness is another voter,
-// with a register and an id, in each lineage.
+// A job id may be used again: the witness is another voter, with a register and an id, in each
+// lineage.
 //
 // Pure: time comes with each call, chance from a seed. Not thread-safe. The owner executes the
 // actions in order, and calls tick() at next_deadline().
@@ -43,8 +43,6 @@ class WitnessVoter {
 
   // The newest record; nullopt: it has not voted yet.
   const std::optional<reg::KnownRecord>& known() const { return register_.known(); }
-  // The lineage, in which it has voted, is replaced, and it may leave it for that.
-  bool may_change(const std::vector<Replaced>& replaces) const;
 
  private:
   void watch_incumbent(const NodeId& from, std::vector<Action>* actions);
@@ -90,13 +88,10 @@ class WitnessedJob {
   struct Lineage {
     WitnessVoter voter;
     Instant last_frame;
-    std::vector<Replaced> replaces = {};  // of its records
     std::uint64_t logged_term = 0;
   };
 
   Lineage* find_or_add(const reg::LineageId& id);
-  bool replace_others(const reg::LineageId& id, const reg::Message& message, Lineage* lineage);
-  void refuse(const VoterFrame& frame, ConnectionId connection, std::vector<Action>* actions);
 
   const std::string job_id_;
   Rng rng_;

@@ -198,7 +198,6 @@ class CoordinatorJob {
   void forget_secrets(const NodeId& admitted);
   template <typename Entry>
   Status enter(SessionPeer* peer, Entry& entry);
-  bool continues(const reg::LineageId& lineage) const;
   session::HeartbeatReply heartbeat_reply(Instant sent) const;
   bool is_of_another_job(const SessionPeer& peer, const rdzv::Resume& resume) const;
   void send_timings(SessionPeer* peer);

@@ -39,7 +39,6 @@ Status CoordinatorJob::succeed(const succession::StartCoordinator& start, const 
   if (Status fault = job->succeed(record.state, succession, now); !fault.ok()) return fault;
   job_ = std::move(job);
   begin(start, self);
-  job_->gate().set_replaces(record.replaces);
   for (const succession::RecordedNode& one : record.nodes) {
     if (one.voter_address.empty()) continue;
     voter_ports_[one.node] = {one.voter_address, succession::host_of(one.voter_address), {}};
@@ -106,7 +105,6 @@ void CoordinatorJob::begin(const succession::StartCoordinator& start, const Node
   incumbent_.emplace();
   incumbent_->lineage = start.lineage;
   incumbent_->term = start.term;
-  incumbent_->replaces = start.record.replaces;
   incumbent_->node = self;
   incumbent_->address = context_.address;
 }
@@ -287,15 +285,8 @@ void CoordinatorJob::displace(const succession::Incumbent& by) {
 // resumes.
 bool CoordinatorJob::is_of_another_job(const SessionPeer& peer, const rdzv::Resume& resume) const {
   if (!incumbent_ || term_ == 1 || !resume.last || job_ == nullptr) return false;
-  if (peer.succession && continues(peer.succession->lineage)) return false;
+  if (peer.succession && peer.succession->lineage == incumbent_->lineage) return false;
   return !rendezvous()->has_node(peer.node);
-}
-
-// Whether this coordinator's lineage is that one, or an operator has begun it in that one's place.
-bool CoordinatorJob::continues(const reg::LineageId& lineage) const {
-  return incumbent_->lineage == lineage ||
-         std::any_of(incumbent_->replaces.begin(), incumbent_->replaces.end(),
-                     [&](const auto& replaced) { return replaced.lineage == lineage; });
 }
 
 void CoordinatorJob::note_term(const session::ClientHello& hello) {

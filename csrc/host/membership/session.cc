@@ -111,10 +111,7 @@ Session::Session(os::EventLoop* loop, const RendezvousOptions& options, const st
               {.met = [this](const auto& other) { voter_.feed(succession::Met{other}); },
                .all_are_here = [this] { voter_.feed(succession::EndpointsAreHere{}); }}),
       stall_watch_(loop, [this](const auto& stall) { feed(Machine::ClockGap{stall.late}); }),
-      timer_(loop, [this] { on_timer(); }) {
-  const bool has_voters = SessionVoter::is_enabled(options) && options.backend == nullptr;
-  if (has_voters) machine_.set_override_timeout(options.override_timeout);
-}
+      timer_(loop, [this] { on_timer(); }) {}
 
 Session::~Session() {
   // The final messages are sent first, so that a node that leaves does not look like a crashed one.

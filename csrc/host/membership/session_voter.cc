@@ -49,7 +49,6 @@ void SessionVoter::open(const core::NodeInfo& node, const JobSettings& settings,
            .voters = static_cast<std::size_t>(options_.voters),
            .node_timeout = settings.node_timeout,
            .store_grace = settings.store_grace,
-           .override_timeout = options_.override_timeout,
            .tokens = std::move(tokens)};
   if (keeper_ != nullptr) return keeper_->set_node(node.id);
   if (!is_enabled(options_)) return early_.clear();

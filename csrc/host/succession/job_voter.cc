@@ -78,7 +78,6 @@ Result<std::unique_ptr<JobVoter>> JobVoter::open(os::EventLoop* loop, const Opti
   settings.is_standalone = !has_port;
   settings.reg.voters = options.voters;
   settings.reg.store_grace = options.store_grace;
-  settings.reg.stands_after_expiry = options.override_timeout > Duration::zero();
   settings.follow_timeout = options.node_timeout;
   self->begin();
   return self;

@@ -88,7 +88,6 @@ class JobVoter final : public JobSuccession {
     std::size_t voters = 0;  // reg::RegisterSettings
     Duration node_timeout{};
     Duration store_grace{};
-    Duration override_timeout{};                    // RendezvousOptions
     std::shared_ptr<TokenSource> tokens = nullptr;  // null: connections are not encrypted
   };
   // `loop` outlives the object. Errors: the port cannot be opened.

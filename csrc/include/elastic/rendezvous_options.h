@@ -70,11 +70,6 @@ struct RendezvousOptions {
   // and the port of a coordinator that it is elected to run.
   PortRange voter_ports = {};
 
-  // A node that gives its coordinator up after store_grace stops its workers. It then waits this
-  // long for an operator's override (elastic/observer.h), or for the return of the coordinator,
-  // before it ends. 0: it ends at once.
-  Duration override_timeout = {};
-
   // For a job with one node: the path of the Unix-domain socket at which observers of this user
   // connect (elastic/observer.h). It is removed at the end. "": the job cannot be observed.
   std::string observer_socket = {};

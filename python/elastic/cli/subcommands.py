@@ -32,7 +32,6 @@ SUBCOMMANDS = (
     Subcommand("status", "elastic.cli.status", "Lists the jobs of this host, or shows one job."),
     Subcommand("stacks", "elastic.cli.stacks", "Prints where the workers of a running job are."),
     Subcommand("drain", "elastic.cli.drain", "Stops all ranks of a running job at one step."),
-    Subcommand("override", "elastic.cli.override", "Continues a job without its lost voters."),
     Subcommand("dashboard", "elastic.cli.dashboard", "Shows a running job as a web page."),
     Subcommand(
         "install-shim",

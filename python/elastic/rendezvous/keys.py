@@ -15,7 +15,7 @@ from elastic.text import is_number, port_range, seconds, split_endpoint, truth
 # The job's timings, in seconds. With a value of 0 those in _POSITIVE would end every job at once.
 _TIMINGS = (
     "join_timeout", "last_call_timeout", "settle", "shrink_delay", "node_timeout",
-    "reconnect_grace", "store_grace", "override_timeout",
+    "reconnect_grace", "store_grace",
 )  # fmt: skip
 _POSITIVE = ("join_timeout", "node_timeout", "timeout")
 
@@ -37,7 +37,7 @@ _OTHERS = (
 )  # fmt: skip
 
 # Keys for a job that is found at an endpoint.
-_VOTERS = ("voters", "witness", "override_timeout", "is_host")
+_VOTERS = ("voters", "witness", "is_host")
 
 KNOWN = (*_TIMINGS, *_KEEP_ALIVE, *_OTHERS, *_WITHOUT_EFFECT, *_ETCD)
 
@@ -88,8 +88,6 @@ def read_values(given: Mapping[str, str], origin: str, backend: str, is_ours: bo
             for key in _VOTERS
             if key in given
         ]
-    elif "override_timeout" in given and (backend == "static" or given.get("voters") == "1"):
-        notes.append(f"override_timeout in {origin} has no effect with voters=1")
     for key in _WITHOUT_EFFECT:
         if key in given:
             is_positive = key != "cas_backoff_max_seconds"

@@ -64,7 +64,6 @@ void SimAgentWorld::check_overlap(const SimAgent& agent, Instant next_round, Dur
 void SimAgent::start() {
   is_alive_ = true;
   session_ = std::make_unique<SimSession>(this, world_, options_.settings);
-  session_->set_override_timeout(options_.override_timeout);
   session_->begin();
   send(rdzv::Join{options_.info, options_.settings});
 }

@@ -22,7 +22,6 @@ namespace elastic::test {
 struct SimAgentOptions {
   core::NodeInfo info;
   JobSettings settings;
-  Duration override_timeout{};
   bool has_steps = false;  // its workers report steps, and can continue in another round
 };
 
@@ -99,8 +98,6 @@ class SimAgent {
   void finish_workers();
   // The coordinator or the store was unreachable for too long.
   void lose_coordinator();
-  // The coordinator in its own process has lost its authority.
-  void expire(const std::string& reason) { session_->expire(reason); }
   // A peer's workers have ended: these fail too, or hang.
   void break_collective(const SimAgent& peer);
   // The coordinator is at this address. `is_here`: in the process of this agent.

@@ -18,7 +18,6 @@ void SimServer::succeed(const succession::StartCoordinator& start, const NodeId&
   world_->trace(
       SimProcesses::name(slot_) + "  coordinator: continues the job: " +
       (restored.ok() ? rendezvous().describe(clock_->now()) : std::string(restored.message())));
-  job_->gate().set_replaces(start.record.replaces);
   job_->gate().turn_on_restored(rendezvous());
   for (const auto& node : start.record.nodes) {
     job_->gate().set_voter_address(node.node, node.voter_address);

@@ -26,7 +26,6 @@ enum class ServiceRule : std::uint8_t {
   kSayAlone,            // R5: nodes count store_grace from the last reply with a majority
   kRecordLeaves,        // R6: a leave is acknowledged when it is recorded
   kMeet,                // R8: of two lineages of one job id the later one dissolves
-  kLeaveReplaced,       // a voter of a lineage that was replaced never votes in it again
 };
 
 // The processes of a job that take part in the succession of its coordinator.

@@ -29,9 +29,7 @@ class SimSession {
   void follow(const std::string& address);
   // The job has dissolved: another one goes on, with a coordinator at this address.
   void displace(const std::string& address);
-  void set_override_timeout(Duration timeout) { machine_.set_override_timeout(timeout); }
   // The coordinator in the session's own process has lost its authority.
-  void expire(const std::string& reason) { feed(Machine::CoordinatorExpired{reason}); }
   // Calls `done` when the session has ended.
   void drain(std::function<void()> done);
   // The agent has ended. The peer is not notified if the host has died.

@@ -68,7 +68,6 @@ void SuccessionWorld::heal() {
 SuccessionWorld::SuccessionWorld(const Scene& scene, std::uint64_t seed, bool is_traced,
                                  ServiceRule deleted)
     : SimProcesses(seed, is_traced), scene_(scene), nodes_(scene_.nodes), deleted_(deleted) {
-  if (nodes_ == 0 && has(kOverride)) nodes_ = dice_.chance(0.5) ? 5 : 3;
   if (nodes_ == 0) nodes_ = static_cast<std::size_t>(dice_.between(3, 5));
   settings_.min_nodes = 1;
   settings_.max_nodes = static_cast<int>(has(kReturn) || has(kSteps) ? 5 : nodes_);
@@ -81,30 +80,6 @@ SuccessionWorld::SuccessionWorld(const Scene& scene, std::uint64_t seed, bool is
   settings_.store_grace = kStoreGrace;
   settings_.join_timeout = 30s;
   settings_.restart_backoff = 0s;
-}
-
-// Without the rule, a voter whose lineage was replaced answers as if it had not left it. Whether
-// the event was for that voter.
-bool SuccessionWorld::keep_voting(std::size_t slot, const succession::Event& event) {
-  if (deleted_ != ServiceRule::kLeaveReplaced) return false;
-  Process& process = processes_[slot];
-  const reg::Register& own = process.machine->job_register();
-  if (own.lineage() && !process.has_changed) process.former = own;
-  const auto* received = std::get_if<succession::Received>(&event);
-  if (!process.has_changed || !process.former || received == nullptr) return false;
-  const auto frame = succession::decode_frame(received->frame);
-  const auto* message = frame.ok() ? std::get_if<reg::Message>(&frame->body) : nullptr;
-  if (message == nullptr || message->lineage != process.former->lineage()) return false;
-  std::vector<reg::Action> actions;
-  process.former->step(reg::Received{*message}, clock_.now(), &actions);
-  for (const reg::Action& action : actions) {
-    const auto* reply = std::get_if<reg::Send>(&action);
-    if (reply == nullptr || reply->message.to != frame->from) continue;
-    execute(slot, succession::Send{
-                      received->connection, "",
-                      succession::encode_frame({kJobId, process.id, frame->from, reply->message})});
-  }
-  return true;
 }
 
 }  // namespace elastic::test

@@ -52,7 +52,7 @@ TEST(SuccessionSim, NodesJoinWhereEveryRankWaitsWhoeverCoordinates) {
   if (total.can_be_judged()) EXPECT_GT(total["grown at a step"], total.seeds / 2);
   sweep(kSuccession, "growth-faults", 80);
   sweep(kSuccession, "witness-growth", 60);
-  sweep(kSuccession, "growth-override", 60);
+  sweep(kSuccession, "growth-lost", 60);
 }
 TEST(SuccessionSim, OnlyTheMajorityOfAPartitionGoesOn) { sweep(kSuccession, "partition", 50); }
 TEST(SuccessionSim, TheMinorityOfAPartitionGivesUpAfterStoreGrace) {
@@ -65,9 +65,8 @@ TEST(SuccessionSim, NodesThatLeaveTogetherTakeNoMajorityWithThem) {
 TEST(SuccessionSim, TwoOfFiveHostsMayBeLostAtOnce) { sweep(kSuccession, "two-of-five", 50); }
 TEST(SuccessionSim, TwoNodesAndAWitnessSurviveAnyOneLoss) { sweep(kSuccession, "witness", 50); }
 TEST(SuccessionSim, TheNextJobOfAnIdHasAWitnessToo) { sweep(kSuccession, "same-id", 50); }
-TEST(SuccessionSim, AnOverrideContinuesAJobWhoseMajorityIsLost) {
-  sweep(kSuccession, "override", 100);
-  sweep(kSuccession, "comes-back", 20);
+TEST(SuccessionSim, ANodeEndsWhenTheMajorityOfTheVotersIsLost) {
+  sweep(kSuccession, "majority-lost", 100);
 }
 TEST(SuccessionSim, FaultsOfTwoNodesAndAWitnessBreakNoPromise) {
   const Totals total = sweep(kSuccession, "witness-faults", 40);
@@ -115,10 +114,6 @@ TEST(SuccessionRules, OfTwoJobsWithOneIdTheLaterOneDissolves) {
 TEST(SuccessionRules, NodesOfAReplicatedJobAreTurnedAway) {
   expect_noticed(ServiceRule::kRefuseOtherLineage, "standalone-first",
                  "no coordinator was elected");
-}
-TEST(SuccessionRules, AVoterOfALineageThatWasReplacedNeverVotesInItAgain) {
-  expect_noticed(ServiceRule::kLeaveReplaced, "comes-back",
-                 "a decision of the replaced lineage is in force after the override");
 }
 
 }  // namespace

@@ -51,15 +51,14 @@ class SuccessionScenes : public SuccessionWorld {
         {"two-of-five", 5, &World::lose_two_hosts},
         {"witness", 2, &World::lose_one_of_two, kWitness},
         {"same-id", 2, &World::use_id_again, kWitness | kSameId},
-        {"override", 0, &World::lose_majority, kOverride},
-        {"comes-back", 3, &World::come_back_after_override, kOverride},
+        {"majority-lost", 0, &World::lose_majority},
         {"return", 3, &World::return_host, kReturn},
         {"second-job", 3, &World::begin_second_job, kReturn},
         {"faults", 0, &World::cause_faults, kRandomFaults},
         {"witness-faults", 2, &World::cause_faults, kWitness | kRandomFaults},
         {"growth-faults", 3, &World::cause_faults, kSteps | kRandomFaults},
         {"witness-growth", 2, &World::cause_faults, kWitness | kSteps | kRandomFaults},
-        {"growth-override", 3, &World::override_growth, kOverride | kSteps}};
+        {"growth-lost", 3, &World::lose_majority_at_a_step, kSteps}};
     return scenes;
   }
 
@@ -407,104 +406,48 @@ class SuccessionScenes : public SuccessionWorld {
     check_overlap(agent, checker_.next_round_after(agent.round_heard_at()), kOverlapMax);
   }
 
-  // ---- An operator's override.
+  // ---- A majority of the voters is lost at once, for good.
 
-  // Whether the command has succeeded.
-  bool override_at(std::size_t slot) {
-    answer_.reset();
-    const succession::Override command{++nonces_, false};
-    feed(slot, succession::Received{
-                   kOperator, succession::encode_frame({kJobId, {99, nonces_}, {}, command}), ""});
-    run_until(3s, [this] { return answer_ && answer_->nonce == nonces_; });
-    if (!answer_) violate("the operator's command is not answered");
-    return answer_ && answer_->is_done;
-  }
-
-  // A majority of the voters is lost at once. One of those that were lost may come back much later.
   void lose_majority() {
     const std::size_t lost = nodes_ / 2 + 1;
-    const bool comes_back = dice_.chance(0.6);
     std::vector<std::size_t> slots;
     for (std::size_t slot = 0; slot < nodes_; ++slot) slots.push_back(slot);
     for (std::size_t i = 0; i < lost; ++i) {
       const auto at = static_cast<std::size_t>(
           dice_.between(static_cast<int>(i), static_cast<int>(nodes_) - 1));
       std::swap(slots[i], slots[at]);
-      if (i == 0 && comes_back) {
-        trace("---- " + name(slots[i]) + " is cut off");
-        cut_off(slots[i], true);
-      } else {
-        crash(slots[i], dice_.chance(0.5));
-      }
+      crash(slots[i], dice_.chance(0.5));
     }
-    const auto survivor = [&] {
-      const int last = static_cast<int>(nodes_) - 1;
-      return slots[static_cast<std::size_t>(dice_.between(static_cast<int>(lost), last))];
-    };
-    run(dice_.between(Duration(0), 2 * kStoreGrace));
-    bool is_done = false;
-    for (int turn = 0; turn < 12 && !is_done && is_good(); ++turn) {
-      const std::size_t slot = survivor();
-      const std::size_t other = survivor();
-      if (other != slot) {  // two operators
-        feed(other, succession::Received{kOperator,
-                                         succession::encode_frame(
-                                             {kJobId, {98, 1}, {}, succession::Override{0, false}}),
-                                         ""});
-        run(dice_.between(Duration(0), Duration(2500ms)));
-      }
-      is_done = override_at(slot) || new_lineage_.has_value();
-      run(dice_.between(Duration(0), Duration(1s)));
-    }
-    if (!is_done) return violate("the survivors refuse to go on without the lost majority");
-    expect_survivors(nodes_ - lost);
-    if (!comes_back) return;
-    run(dice_.between(Duration(0), Duration(10s)));
-    expect_return(nodes_ - lost);
+    expect_end();
   }
 
-  void expect_survivors(std::size_t nodes) {
-    const auto goes_on = [&] { return checker_.last_round().nodes == static_cast<int>(nodes); };
-    if (!run_until(20s, goes_on)) violate("no round of the survivors after the override");
-  }
-
-  // Of one that was lost before the override.
-  void expect_return(std::size_t survivors) {
-    heal();
-    is_healed_ = false;  // the workers go on
-    const auto grows = [&] {
-      return checker_.last_round().nodes == static_cast<int>(survivors) + 1;
-    };
-    if (!run_until(30s, grows)) violate("the node that came back does not follow the survivors");
-  }
-
-  // The coordinator is lost, and a second voter of three is cut off: it stands for election until
-  // it comes back, when the third one goes on without both.
-  void come_back_after_override() {
-    cut_off(1, true);
-    crash(0, true);
-    run(kStoreGrace);
-    if (!override_at(2)) return violate("the survivor refuses to go on without the lost majority");
-    expect_survivors(1);
-    expect_return(1);
-  }
-
-  // The majority is lost while the ranks agree on a step for a node that joins.
-  void override_growth() {
+  // While the ranks agree on a step for a node that joins.
+  void lose_majority_at_a_step() {
     boot_newcomer();
     if (dice_.chance(0.3)) depart(2);
     run(dice_.between(Duration(0), Duration(2500ms)));
     crash(0, dice_.chance(0.5));
     crash(1, dice_.chance(0.5));
-    run(dice_.between(kNodeTimeout, 2 * kStoreGrace));
-    bool is_done = false;
-    for (int turn = 0; turn < 12 && !is_done && is_good(); ++turn) {
-      is_done = override_at(2);
-      run(dice_.between(Duration(0), Duration(1s)));
+    if (checker_.last_round().nodes > 3) return;  // the newcomer may have become a voter
+    expect_end();
+  }
+
+  // The nodes that are left give up after store_grace, and begin no round without the others.
+  void expect_end() {
+    const std::uint64_t last = checker_.last_round().round;
+    const auto have_ended = [this] {
+      return std::none_of(processes_.begin(), processes_.end(), [](const Process& one) {
+        return one.is_alive && one.agent != nullptr && one.agent->is_alive();
+      });
+    };
+    // A newcomer that was in no round waits for join_timeout.
+    const Duration longest = std::max(kStoreGrace, settings_.join_timeout);
+    if (!run_until(longest + kAttemptLimit + 4 * kNodeTimeout, have_ended)) {
+      violate("R5: a node goes on without a majority of the voters");
     }
-    const bool has_survivor = processes_[2].agent->is_alive() && !processes_[2].agent->is_leaving();
-    if (!is_done && has_survivor) return violate("the survivor refuses to go on");
-    if (has_survivor) expect_progress();
+    if (checker_.last_round().round != last) violate("a round began without a majority");
+    mend();
+    is_healed_ = true;
   }
 
   void restart_witness() {

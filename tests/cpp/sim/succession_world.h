@@ -24,15 +24,14 @@
 //   two-of-five       two of five hosts are lost at once, the coordinator's among them
 //   witness           two nodes and a witness: one of them, or a link, is lost
 //   same-id           a job's processes end, and the next job of its id has the same witness
-//   override          a majority of the voters is lost for good, and an operator says so
-//   comes-back        the same with three voters, and one that was cut off comes back
+//   majority-lost     a majority of the voters is lost for good: the other nodes give up
 //   return            the coordinator's host is replaced, and begins the job again at the endpoint
 //   second-job        the same while it does not reach the others
 //   faults            crashes, cut links, leaves and failing workers at random
 //   witness-faults    the same, with two nodes and a witness
 //   growth-faults     the same as faults while nodes join and leave at agreed steps
 //   witness-growth    the same, with two nodes and a witness
-//   growth-override   a majority is lost while the ranks agree on a step
+//   growth-lost       the same while the ranks agree on a step
 
 #include <cstdint>
 #include <string>

@@ -27,9 +27,6 @@ inline constexpr Duration kNodeTimeout = 1s;
 inline constexpr Duration kStoreGrace = 8s;
 inline constexpr Duration kAttemptLimit = 5s;  // of a session to connect
 inline constexpr Duration kConvergeWithin = 200s;
-inline constexpr Duration kOverrideTimeout = 60s;
-// The operator's command opens a connection to a voter port; no slot has this number.
-inline constexpr std::uint64_t kOperator = 9;
 // Workers of a node that is cut off end when its session is given up and they are stopped.
 inline constexpr Duration kOverlapMax = kStoreGrace + 3 * kNodeTimeout + 6s;
 
@@ -41,11 +38,10 @@ class SuccessionWorld : public SimProcesses {
   enum Trait : unsigned {
     kStandalone = 1,     // a separate coordinator, and not in the first node's process
     kWitness = 2,        // two nodes have a witness
-    kOverride = 4,       // nodes wait for an operator
-    kReturn = 8,         // the coordinator's host is replaced
-    kSameId = 16,        // one job follows another one
-    kRandomFaults = 32,  // and workers that fail
-    kSteps = 64,         // workers report steps, and nodes join and leave at one
+    kReturn = 4,         // the coordinator's host is replaced
+    kSameId = 8,         // one job follows another one
+    kRandomFaults = 16,  // and workers that fail
+    kSteps = 32,         // workers report steps, and nodes join and leave at one
   };
   struct Scene {
     std::string_view name;
@@ -70,10 +66,6 @@ class SuccessionWorld : public SimProcesses {
     Alarm alarm;
     std::uint64_t servers = 0;
     SuccessionChecker* checker = nullptr;  // of the job that its server coordinates
-    bool has_changed = false;              // to the lineage that replaces the first one
-    // Only without the rule kLeaveReplaced: its register of the former lineage, which goes on
-    // voting. Until the node has changed: as it was before the event.
-    std::optional<reg::Register> former;
   };
 
   bool has(Trait trait) const { return (scene_.traits & trait) != 0; }
@@ -102,8 +94,6 @@ class SuccessionWorld : public SimProcesses {
     process.is_alive = true;
     process.id = {slot + 1, process.life};
     begin_machine(slot);
-    process.former.reset();
-    process.has_changed = false;
     const bool is_host =
         slot == 0 && !has(kStandalone) && (process.life == 1 || has(kReturn) || has(kSameId));
     if (slot == kCoordinatorSlot || is_host) {
@@ -116,7 +106,6 @@ class SuccessionWorld : public SimProcesses {
     SimAgentOptions agent;
     agent.settings = settings_;
     agent.has_steps = has(kSteps);
-    agent.override_timeout = has(kOverride) ? kOverrideTimeout : Duration(0);
     agent.info.id = process.id;
     agent.info.name = name(slot) + "_" + std::to_string(process.life);
     agent.info.address = "10.0.0." + std::to_string(slot);
@@ -138,7 +127,6 @@ class SuccessionWorld : public SimProcesses {
     settings.reg.voters = 0;
     settings.reg.store_grace = kStoreGrace;
     settings.follow_timeout = kNodeTimeout;
-    settings.reg.stands_after_expiry = has(kOverride);
     process.machine = std::make_unique<succession::Machine>(settings, dice_.next());
     if (is_witness(slot)) {
       process.witness = std::make_unique<succession::WitnessedJob>(kJobId, dice_.next());
@@ -215,8 +203,6 @@ class SuccessionWorld : public SimProcesses {
     Process& process = processes_[slot];
     if (!process.is_alive) return;
     if (is_witness(slot)) return feed_witness(event);
-    const auto before = lineage_of(slot);
-    if (keep_voting(slot, event)) return;
     process.events.push_back(event);
     if (std::exchange(process.is_busy, true)) return;
     while (!process.events.empty()) {
@@ -229,7 +215,6 @@ class SuccessionWorld : public SimProcesses {
       }
     }
     process.is_busy = false;
-    note_lineage(slot, before);
     set_alarm(slot, process.machine->next_deadline());
   }
 
@@ -257,11 +242,6 @@ class SuccessionWorld : public SimProcesses {
 
   // A connection is the sender's process.
   void execute(std::size_t slot, const succession::Send& action) {
-    if (action.address.empty() && action.connection == kOperator) {
-      answer_ = std::get<succession::OverrideReply>(succession::decode_frame(action.frame)->body);
-      trace(name(slot) + "  answers the operator: " + answer_->text);
-      return;
-    }
     const bool is_reply = action.address.empty() && action.connection != 0;
     const std::string address = is_reply ? "v" + std::to_string(action.connection % 10) + "." +
                                                std::to_string(action.connection / 10)
@@ -353,11 +333,7 @@ class SuccessionWorld : public SimProcesses {
     process.is_busy = true;
   }
   void execute(std::size_t slot, const succession::Expired& action) {
-    if (has(kOverride) && processes_[slot].agent != nullptr) {
-      processes_[slot].agent->expire(action.reason);
-    } else if (processes_[slot].agent != nullptr) {
-      processes_[slot].agent->lose_coordinator();
-    }
+    if (processes_[slot].agent != nullptr) processes_[slot].agent->lose_coordinator();
     trace(name(slot) + "  expired: " + action.reason);
   }
   void execute(std::size_t slot, const succession::Log& action) {
@@ -408,26 +384,6 @@ class SuccessionWorld : public SimProcesses {
     return runs_round_of(static_cast<std::size_t>(agents));
   }
 
-  // ---- An operator's override.
-
-  std::optional<reg::LineageId> lineage_of(std::size_t slot) const {
-    const auto& known = incumbent(slot);
-    return known ? std::optional(known->lineage) : std::nullopt;
-  }
-
-  void note_lineage(std::size_t slot, const std::optional<reg::LineageId>& before) {
-    const auto after = lineage_of(slot);
-    if (!has(kOverride) || !before || after == before) return;
-    Process& process = processes_[slot];
-    if (process.has_changed) violate("a node left the lineage that replaces its first one");
-    if (new_lineage_ && *after != *new_lineage_) violate("two lineages replace the first one");
-    process.has_changed = true;
-    new_lineage_ = *after;
-    if (!replaced_) replaced_.emplace(checker_);
-  }
-
-  bool keep_voting(std::size_t slot, const succession::Event& event);
-
   SimWork draw_work() override {
     SimWork work;
     work.length = is_healed_ ? dice_.between(Duration(2s), Duration(4s)) : Duration(100s);
@@ -444,16 +400,6 @@ class SuccessionWorld : public SimProcesses {
 
   void check(std::size_t slot, const core::RendezvousAction& action,
              SuccessionChecker* checker) override {
-    // Of the lineage that was replaced, nothing may take force any more.
-    if (replaced_ && !processes_[slot].has_changed) {
-      const std::size_t rounds = replaced_->num_rounds();
-      const bool had_result = replaced_->has_result();
-      replaced_->check(action, clock_.now());
-      if (replaced_->num_rounds() != rounds || replaced_->has_result() != had_result) {
-        violate("a decision of the replaced lineage is in force after the override");
-      }
-      return;
-    }
     if (const RoundRecord* begun = checker->check(action, clock_.now())) {
       trace(name(slot) + (checker == &checker_ ? "  round " : "  another job's round ") +
             std::to_string(begun->round) + " is sent, " + std::to_string(begun->nodes) +
@@ -498,10 +444,6 @@ class SuccessionWorld : public SimProcesses {
   SuccessionChecker checker_{&report_.violations};
   std::deque<SuccessionChecker> other_jobs_;
   std::map<reg::LineageId, SuccessionChecker*> other_lineages_;
-  std::optional<SuccessionChecker> replaced_;  // of the first lineage, when the second one began
-  std::optional<reg::LineageId> new_lineage_;
-  std::optional<succession::OverrideReply> answer_;
-  std::uint64_t nonces_ = 0;
 };
 
 }  // namespace elastic::test

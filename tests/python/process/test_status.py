@@ -196,7 +196,6 @@ def test_a_list_of_endpoints_leads_to_the_elected_coordinator() -> None:
     [
         (["status"], "Connection refused"),
         (["stacks", "--timeout=1"], "elastic-launch stacks: "),
-        (["override", "--rdzv-id=job", "--yes"], "the voter at "),
     ],
 )
 def test_a_dead_endpoint_is_one_sentence(words: list[str], text: str, endpoint: str) -> None:

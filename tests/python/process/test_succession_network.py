@@ -121,27 +121,3 @@ def test_pods_find_the_job_at_any_address_of_their_name(
         assert '"nodes_in_round": 3' in status.stdout
         for node in (newcomer, *started[1:]):
             node.terminate()
-
-
-def test_nodes_that_wait_for_an_override_go_on_when_the_majority_is_back(
-    network: namespaces.Network,
-) -> None:
-    hosts = [network.add_host() for _ in range(3)]
-    conf = "node_timeout=5,store_grace=10,settle=0,voters=3,override_timeout=100"
-    conf += ",last_call_timeout=100"
-    # A separated coordinator proposes that the others are lost, and the majority may find that
-    # later: without a restart it would be the end of the job, too few nodes being left.
-    with job(hosts, "2:3", conf, "--max-restarts=3") as nodes:
-        started = [nodes.start(on=host.command) for host in hosts]
-        assert [next_world(node) for node in started] == ["3", "3", "3"]
-        await_line(started[0], "survives the loss of any one host")
-        for host in hosts:
-            host.unplug()
-        for node in started:
-            await_line(node, "the node waits for a coordinator, or an override, for 1 min 40 s")
-        for host in hosts:
-            host.plug_in()
-        # The first two may begin without the third one.
-        for node in started:
-            has_come = next_world(node) == "3" or next_world(node) == "3"
-            assert has_come, [one.communicate(timeout=DEADLINE_S)[1] for one in started]

@@ -62,9 +62,9 @@ def test_a_wait_is_logged_once_it_has_lasted(clock: Clock) -> None:
 
 def test_a_limit_does_not_replace_what_it_limits(clock: Clock) -> None:
     notes = Notes()
-    notes.say("host:1 is silent; the node waits for an override")
+    notes.say("host:1 is silent; the workers run on")
     notes.say("host:1 cannot be reached, gives up", deadline=clock.now + 100)
-    assert notes.lines == [(NOTICE, "host:1 is silent; the node waits for an override")]
+    assert notes.lines == [(NOTICE, "host:1 is silent; the workers run on")]
     clock.now += DELAY_S
     notes.flush()
     assert len(notes.lines) == 2

@@ -196,7 +196,6 @@ def test_plug_in_receives_its_keys_unchanged() -> None:
         ("node_timeout=1.5", {"node_timeout": 1.5}),
         ("reconnect_grace=0", {"reconnect_grace": 0.0}),
         ("store_grace=90,store_grace=9", {"store_grace": 9.0}),
-        ("override_timeout=3600", {"override_timeout": 3600.0}),
         ("keep_alive_interval=2", {"node_timeout": 6.0}),
         ("keep_alive_max_attempt=2", {"node_timeout": 10.0}),
         ("keep_alive_interval=0.5,keep_alive_max_attempt=4", {"node_timeout": 2.0}),
@@ -440,11 +439,3 @@ def test_the_handler_of_a_plug_in_has_the_token_and_the_voters(tmp_path: Path) -
         config._replace(token={}, voters=4).handler("job", "")
     with pytest.raises(ConfigError, match="voter_port_range is '2:1'"):
         config._replace(token={}, voters=0, voter_ports=(2, 1)).handler("job", "")
-
-
-def test_an_override_timeout_needs_voters() -> None:
-    note = "override_timeout in --rdzv-conf has no effect with voters=1"
-    assert note in notes_of([*C10D, "--rdzv-conf=override_timeout=9,voters=1"])
-    assert note in notes_of([*STATIC, "--rdzv-conf=override_timeout=9"])
-    assert note not in notes_of([*C10D, "--rdzv-conf=override_timeout=9"])
-    assert note not in notes_of([*C10D, "--rdzv-conf=override_timeout=9,witness=third:29500"])

@@ -86,7 +86,7 @@ def ending(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         *((f"{one.name} --help", 0) for one in subcommands.SUBCOMMANDS),
         ("status a b", 2),
         ("drain x --timeout x", 2),
-        *((f"{name} x --rdzv-id=a --timeout=0", 2) for name in ("status", "stacks", "override")),
+        *((f"{name} x --rdzv-id=a --timeout=0", 2) for name in ("status", "stacks")),
         ("--help", 0),
     ],
 )

@@ -39,7 +39,6 @@ MESSAGES = (
     "core/session/session_connection.cc",
     "core/session/session_machine.cc",
     "core/succession/succession_machine.cc",
-    "core/succession/succession_override.cc",
     "core/succession/witnessed_job.cc",
     "core/workers",
     "host",

@@ -51,7 +51,7 @@ class ProgressNotes:
         if not is_news:
             self._log(logging.DEBUG, message)
             return
-        # A limit does not replace what it limits: "the node waits for an override".
+        # A message with a limit does not replace the one that says what the node waits for.
         if self._message and last_deadline is None and deadline is not None:
             self._log(NOTICE, self._message)
             self._message = ""

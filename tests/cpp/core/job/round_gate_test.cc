@@ -113,17 +113,6 @@ TEST(RoundGate, TheLeaveOfAVoterIsAcknowledgedWhenItIsReplaced) {
   EXPECT_EQ(job.gate.take_acknowledged(), std::vector<NodeId>{GatedJob::id(1)});
 }
 
-TEST(RoundGate, EveryProposalNamesTheLineagesThatTheJobsOneReplaces) {
-  GatedJob job;
-  const std::vector<succession::Replaced> replaces = {{{7, 7}, {3, 1}}};
-  job.gate.set_replaces(replaces);
-  job.run_round();
-  job.step(rdzv::Leave{GatedJob::id(1), "why"});
-  const auto proposal = job.take();
-  ASSERT_TRUE(proposal.has_value());
-  EXPECT_EQ(succession::decode_record(proposal->content.bytes)->replaces, replaces);
-}
-
 TEST(RoundGate, ARoundIsSentWhenItIsInForce) {
   GatedJob job;
   job.gate.turn_on(job.machine);

@@ -22,9 +22,6 @@ class SessionAdapter : public StoryAdapter<SessionAdapter> {
     std::vector<std::string> endpoints = command.words();
     if (endpoints.empty()) endpoints = {"node1:29400"};
     machine_ = std::make_unique<SessionMachine>(session_test::settings(), endpoints, 7);
-    if (Duration timeout{}; command.get("override_timeout", &timeout)) {
-      machine_->set_override_timeout(timeout);
-    }
     std::vector<SessionMachine::Action> actions;
     machine_->begin(now_, &actions);
     print(actions);

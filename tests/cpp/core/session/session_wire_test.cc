@@ -112,7 +112,7 @@ TEST(SessionWire, BytesAreThoseOfTheProtocolDocument) {
   EXPECT_EQ(hex(std::string(kMagic)), "e5656c6173746963");
   EXPECT_EQ(hex(encode(ClientMessage(ClientHello{
                 .term = 3, .job_id = "j", .node = {1, 2}, .secret = {4, 5}, .attempt = 6}))),
-            "4700000001010100010000000000000000000300000000000000"
+            "4700000001010200020000000000000000000300000000000000"
             "010000006a"
             "00000000"
             "01000000000000000200000000000000"
@@ -120,7 +120,7 @@ TEST(SessionWire, BytesAreThoseOfTheProtocolDocument) {
             "0600000000000000");
   EXPECT_EQ(hex(encode(ServerMessage(
                 ServerHello{.incarnation = 0xdeadbeef, .time = Instant(Duration(7))}))),
-            "2600000041010100010000000000000000000100000000000000"
+            "2600000041010200020000000000000000000100000000000000"
             "efbeadde00000000"
             "0700000000000000");
   EXPECT_EQ(hex(encode(ClientMessage(Heartbeat{Instant(Duration(5))}))),
@@ -251,7 +251,6 @@ TEST(SessionWire, AReaderAcceptsEveryListAndTextThatAWriterMaySend) {
     hello.endpoints.emplace(kEndpointsMax + more, address);
     hello.announced.emplace();
     hello.announced->voters.resize(reg::kVotersMax + more);
-    hello.announced->replaces.resize(succession::kReplacedMax + more);
     expect_readable(ClientMessage(hello));
 
     Workers workers;
@@ -410,7 +409,7 @@ TEST(SessionWire, AnUnknownRequiredMessageIsRefusedWithBothVersions) {
   EXPECT_EQ(refused.error.code(), StatusCode::kFailedPrecondition);
   EXPECT_EQ(refused.error.message(),
             "a session message of kind 50 is unknown here: the peer uses version 7 of the session "
-            "protocol, this process version 1");
+            "protocol, this process version 2");
 }
 
 TEST(SessionWire, AnUnknownOptionalExtensionIsSkippedAndTheMessageRead) {
@@ -435,7 +434,7 @@ TEST(SessionWire, AnUnknownRequiredExtensionIsRefusedWithBothVersions) {
   EXPECT_EQ(refused.error.code(), StatusCode::kFailedPrecondition);
   EXPECT_EQ(refused.error.message(),
             "a session message of kind 7 needs extension 200, which is unknown here: the peer uses "
-            "version 3 of the session protocol, this process version 1");
+            "version 3 of the session protocol, this process version 2");
 }
 
 TEST(SessionWire, NewerVersionThatSupportsOursIsAccepted) {
@@ -452,7 +451,7 @@ TEST(SessionWire, IncompatibleVersionIsNamed) {
       encode(ServerMessage(ServerHello{.version = kVersion + 2, .oldest_version = kVersion + 1})));
   EXPECT_EQ(error.code(), StatusCode::kFailedPrecondition);
   EXPECT_EQ(error.message(),
-            "the peer uses version 2 to 3 of the session protocol, this process 1");
+            "the peer uses version 3 to 4 of the session protocol, this process 2");
 }
 
 TEST(SessionWire, RejectionWithCodeOkIsMalformed) {

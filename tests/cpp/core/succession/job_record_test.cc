@@ -60,19 +60,6 @@ TEST(JobRecord, EveryTruncationAndEveryAdditionIsAnError) {
   EXPECT_FALSE(decode_record(bytes + '\0').ok());
 }
 
-TEST(JobRecord, TheLineagesThatItReplacesComeBackAndAreNotWrittenIfThereAreNone) {
-  JobRecord with = record();
-  for (std::uint64_t i = 1; i <= kReplacedMax; ++i) with.replaces.push_back({{i, 2 * i}, {i, 9}});
-  const std::string bytes = encode_record(with);
-  EXPECT_TRUE(bytes.starts_with(encode_record(record())));
-  const auto decoded = decode_record(bytes);
-  ASSERT_TRUE(decoded.ok());
-  EXPECT_EQ(decoded->replaces, with.replaces);
-  EXPECT_FALSE(decode_record(bytes.substr(0, bytes.size() - 1)).ok());
-  with.replaces.push_back({{1, 1}, {1, 1}});
-  EXPECT_FALSE(decode_record(encode_record(with)).ok()) << "more than kReplacedMax";
-}
-
 TEST(JobRecord, InvalidSettingsAndOtherVersionsAreErrors) {
   JobRecord invalid = record();
   invalid.settings.min_nodes = 5;  // more than max_nodes
@@ -81,7 +68,7 @@ TEST(JobRecord, InvalidSettingsAndOtherVersionsAreErrors) {
   std::string later = encode_record(record());
   later[0] = 9;
   EXPECT_THAT(std::string(decode_record(later).status().message()),
-              HasSubstr("has format 9, and this version reads 1"));
+              HasSubstr("has format 9, and this version reads 2"));
 }
 
 TEST(JobRecord, NamesTheMachinesRoundAndResult) {

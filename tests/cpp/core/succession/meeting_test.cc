@@ -25,7 +25,7 @@ TEST(Meeting, IsDecidedByTheTermThenByTheLineage) {
     Incumbent theirs;
     Meeting expected;
   };
-  std::vector<Case> cases = {
+  const std::vector<Case> cases = {
       {std::nullopt, coordinator(1, 2), Meeting::kTheirs},
       {std::nullopt, {}, Meeting::kOurs},  // the other job has no record either
       {coordinator(1, 1), {}, Meeting::kOurs},
@@ -37,20 +37,6 @@ TEST(Meeting, IsDecidedByTheTermThenByTheLineage) {
       {coordinator(1, 2), coordinator(1, 3), Meeting::kLater},
       {coordinator(1, 3), coordinator(1, 2), Meeting::kSame},
   };
-  Incumbent override = coordinator(2, 2);
-  override.replaces = {{.lineage = {1, 0}, .newest = {}}};
-  cases.push_back({coordinator(1, 3), override, Meeting::kTheirs});
-  cases.push_back({override, coordinator(1, 3), Meeting::kOurs});
-  // Both have replaced more lineages than a record names.
-  Incumbent former = coordinator(20, 9);
-  Incumbent later = coordinator(21, 8);
-  for (std::uint64_t i = 0; i < kReplacedMax; ++i) {
-    former.replaces.push_back({.lineage = {10 + i, 0}, .newest = {}});
-    later.replaces.push_back({.lineage = {11 + i, 0}, .newest = {}});
-  }
-  later.replaces.back().lineage = former.lineage;
-  cases.push_back({former, later, Meeting::kTheirs});
-  cases.push_back({later, former, Meeting::kOurs});
   for (const Case& one : cases) {
     EXPECT_EQ(meet(one.ours, one.theirs), one.expected)
         << (one.ours ? one.ours->address : "none") << " and " << one.theirs.address;
@@ -62,10 +48,6 @@ TEST(Meeting, BothSidesDecideAlikeAndTheOrderIsTransitive) {
   std::vector<Incumbent> all;
   for (std::uint64_t lineage = 1; lineage <= 4; ++lineage) {
     for (std::uint64_t term = 1; term <= 3; ++term) all.push_back(coordinator(lineage, term));
-  }
-  // An operator has replaced the second lineage by the fourth one.
-  for (Incumbent& one : all) {
-    if (one.lineage == reg::LineageId{4, 0}) one.replaces = {{.lineage = {2, 0}, .newest = {}}};
   }
   const auto wins = [](const Incumbent& a, const Incumbent& b) {
     return meet(a, b) == Meeting::kOurs;

@@ -29,8 +29,7 @@ std::vector<VoterFrame> every_frame() {
   std::vector<VoterFrame> frames;
   for (const VoterBody& body :
        {VoterBody(message), VoterBody(Probe{{7, 8}}), VoterBody(ProbeReply{{7, 8}, 9}),
-        VoterBody(Announce{incumbent()}), VoterBody(Query{5}), VoterBody(Override{6, true}),
-        VoterBody(OverrideReply{6, true, "done"})}) {
+        VoterBody(Announce{incumbent()}), VoterBody(Query{5})}) {
     frames.push_back({"job/1", {1, 2}, {3, 4}, body});
   }
   return frames;
@@ -61,10 +60,10 @@ TEST(VoterWire, BytesAreThoseOfTheProtocolDocument) {
       "01000000000000000200000000000000"
       "03000000000000000400000000000000";
   EXPECT_EQ(hex(encode_frame({"j", {1, 2}, {3, 4}, Query{5}})),
-            "010004010000006a" + from_and_to + "0500000000000000");
+            "020004010000006a" + from_and_to + "0500000000000000");
   const reg::Message message = {{7, 8}, {1, 2}, {3, 4}, reg::Accepted{{3, 12}, true, false, 3}};
   EXPECT_EQ(hex(encode_frame({"j", {1, 2}, {3, 4}, message})),
-            "010000010000006a" + from_and_to +
+            "020000010000006a" + from_and_to +
                 "4d000000"
                 "010005"
                 "07000000000000000800000000000000" +
@@ -106,21 +105,6 @@ TEST(VoterWire, EveryTruncationAndEveryAdditionIsAnError) {
     }
     EXPECT_FALSE(decode_frame(bytes + '\0').ok()) << frame.body.index();
   }
-}
-
-TEST(VoterWire, TheLineagesThatOneReplacesComeBackAndAreNotSentIfThereAreNone) {
-  VoterFrame frame{"job/1", {1, 2}, {3, 4}, Announce{incumbent()}};
-  const std::string without = encode_frame(frame);
-  std::get<Announce>(frame.body).incumbent.replaces = {{{5, 6}, {2, 17}}, {{6, 7}, {3, 1}}};
-  const std::string with = encode_frame(frame);
-  const auto decoded = decode_frame(with);
-  ASSERT_TRUE(decoded.ok());
-  EXPECT_EQ(*decoded, frame);
-  EXPECT_EQ(with.substr(0, without.size()), without);
-  for (std::size_t size = without.size() + 1; size < with.size(); ++size) {
-    EXPECT_FALSE(decode_frame(std::string_view(with).substr(0, size)).ok()) << size;
-  }
-  EXPECT_FALSE(decode_frame(without + std::string(4, '\0')).ok()) << "an empty list";
 }
 
 TEST(VoterWire, ADamagedFrameIsAnErrorOrAnotherFrame) {

@@ -40,18 +40,15 @@ class WitnessedJobTest : public testing::Test {
     return receive(kFirst.node, NodeId{}, Probe{lineage}).empty() ? NodeId{} : voter_;
   }
   bool accepts(const reg::LineageId& lineage, const NodeId& voter, const reg::Voter& proposer,
-               std::uint64_t term, std::vector<Replaced> replaces = {}) {
+               std::uint64_t term) {
     reg::Record record{.lineage = lineage,
                        .newness = {term, 1},
                        .proposer = proposer,
                        .voters = {kFirst, kSecond, {voter, ""}},
                        .previous_voters = {},
                        .content = {}};
-    record.content.bytes = encode_record({.job_id = "job",
-                                          .settings = {},
-                                          .state = {},
-                                          .nodes = {},
-                                          .replaces = std::move(replaces)});
+    record.content.bytes =
+        encode_record({.job_id = "job", .settings = {}, .state = {}, .nodes = {}});
     const auto replies =
         receive(proposer.node, voter,
                 reg::Message{lineage, proposer.node, voter, reg::Accept{{record, true}}});
@@ -101,35 +98,6 @@ TEST_F(WitnessedJobTest, HasALimitedNumberOfLineagesAndKeepsThoseInWhichItVotes)
     EXPECT_NE(probe({100 + i, 1}), NodeId{});
   }
   EXPECT_EQ(probe(kLineage), first);
-}
-
-TEST_F(WitnessedJobTest, FollowsTheRecordThatReplacesALineageIfThatHasNoCoordinator) {
-  const NodeId first = probe(kLineage);
-  ASSERT_TRUE(accepts(kLineage, first, kFirst, 1));
-  const NodeId next = probe(kNext);
-  const std::vector<Replaced> replaces = {{kLineage, {1, 1}}};
-  EXPECT_FALSE(accepts(kNext, next, kSecond, 9, replaces)) << "it has its coordinator";
-  pass(JobSettings().node_timeout);
-  EXPECT_TRUE(accepts(kNext, next, kSecond, 9, replaces));
-  EXPECT_FALSE(accepts(kLineage, first, kFirst, 10)) << "not back";
-  EXPECT_EQ(probe(kLineage), NodeId{});
-}
-
-TEST_F(WitnessedJobTest, StaysInALineageThatHasGoneOnSinceItWasReplaced) {
-  const NodeId first = probe(kLineage);
-  ASSERT_TRUE(accepts(kLineage, first, kFirst, 2));
-  const NodeId next = probe(kNext);
-  pass(JobSettings().node_timeout);
-  EXPECT_FALSE(accepts(kNext, next, kSecond, 9, {{kLineage, {1, 1}}}));
-}
-
-TEST_F(WitnessedJobTest, RefusesACommand) {
-  const auto replies = receive({9, 1}, NodeId{}, Override{5});
-  ASSERT_EQ(replies.size(), 1U);
-  const auto& reply = std::get<OverrideReply>(replies.front());
-  EXPECT_EQ(reply.nonce, 5U);
-  EXPECT_NE(reply.text.find("this is a witness"), std::string::npos);
-  EXPECT_TRUE(job_.is_over()) << "nothing is kept for it";
 }
 
 }  // namespace
