@@ -7,6 +7,7 @@ python tools/gen_api_page.py --check    exit with 1 if the page is out of date
 from __future__ import annotations
 
 import argparse
+import ast
 import enum
 import importlib
 import inspect
@@ -31,9 +32,14 @@ AS_IN_TORCH = (
 HEAD = """\
 # Python API
 
-Generated from the docstrings by `tools/gen_api_page.py`. Everything is loaded on first use; nothing
-here imports torch except `elastic.torch`. [From torchrun](from-torchrun.md)
-compares it with torch's.
+For programs that launch jobs, and for plug-ins. A training script uses `elastic.worker`
+([training scripts](scripts.md)) and `elastic.torch` ([changes in place](in-place.md));
+`elastic.observe` reads the state of a job ([observing](observing.md#schema)).
+[From torchrun](from-torchrun.md) compares the names with torch's.
+
+Everything is loaded on first use, and only `elastic.torch` imports torch. The page is generated
+from the docstrings by `tools/gen_api_page.py`. Methods are listed without the types of their
+parameters, and inherited ones once.
 """
 
 
@@ -77,7 +83,25 @@ def members(owner: type) -> Iterator[tuple[str, Any]]:
             yield name, getattr(owner, name)  # which finds inherited docstrings, too
 
 
-def section(name: str, thing: Any) -> Iterator[str]:
+def untyped(signature: str) -> str:
+    """The signature without the types of the parameters."""
+    whole = ast.parse(f"def f{signature}: ...").body[0]
+    assert isinstance(whole, ast.FunctionDef)
+    every = whole.args
+    for parameter in (
+        *every.posonlyargs,
+        *every.args,
+        *every.kwonlyargs,
+        every.vararg,
+        every.kwarg,
+    ):
+        if parameter is not None:
+            parameter.annotation = None
+    returned = f" -> {ast.unparse(whole.returns)}" if whole.returns else ""
+    return f"({ast.unparse(every)}){returned}".removesuffix(" -> None")
+
+
+def section(name: str, thing: Any, seen: set[tuple[str, str]]) -> Iterator[str]:
     if not callable(thing):
         yield f"### {name}\n\nA value: `{type(thing).__name__}`."
         return
@@ -96,22 +120,27 @@ def section(name: str, thing: Any) -> Iterator[str]:
         signature, text = documentation(value)
         if not text:
             continue
-        what = "" if isinstance(value, property) else signature
+        what = "" if isinstance(value, property) else untyped(signature)
         summary = " ".join(text.split("\n\n")[0].split()).replace("|", "\\|")
+        if (member, summary) in seen:
+            continue
+        seen.add((member, summary))
         rows.append(f"* `{member}{what}`: {summary}")
     if rows:
         yield "\n".join(rows)
 
 
 def page() -> str:
-    parts, seen = [HEAD.rstrip()], set()
+    parts = [HEAD.rstrip()]
+    seen: set[str] = set()
+    methods: set[tuple[str, str]] = set()
     for module_name in MODULES:
         module = importlib.import_module(module_name)
         parts.append(f"## {module_name}")
         if text := inspect.getdoc(module):
             parts.append(quoted(text))
         for name in sorted(set(module.__all__) - {"__version__"} - seen, key=str.lower):
-            parts += section(name, getattr(module, name))
+            parts += section(name, getattr(module, name), methods)
             seen.add(name)
     parts.append("## Modules as in torch\n\nNames and arguments are those of torch elastic.")
     for module_name in AS_IN_TORCH:
