@@ -84,6 +84,7 @@ _BASE = (
     *("constants", "errors"),
 )
 PYTHON_IMPORTS: dict[str, tuple[str, ...]] = {
+    "_aliases": ("_lazy",),
     "_data": (),
     "_environment": ("constants",),
     "_files": (),
@@ -94,37 +95,34 @@ PYTHON_IMPORTS: dict[str, tuple[str, ...]] = {
     "constants": (),
     "errors": ("_C",),
     "torch": ("_C", "_environment", "_lazy", "errors", "worker"),
-    "torch_handler": ("_torch_bases", "errors", "rendezvous", "torch"),
-    "torch_rendezvous": ("torch_handler",),
+    "torch_compat": (
+        *_BASE,
+        *("text", "_host", "agent", "multiprocessing", "rendezvous", "torch"),
+    ),
     "text": ("_C", "constants", "errors"),
     "_host": (*_BASE, "text"),
     "_warm": (),
     "worker": ("_environment", "_lazy", "_worker"),
-    "multiprocessing": (*_BASE, "text", "_host"),
-    "rendezvous": (*_BASE, "text", "events", "utils"),
+    "multiprocessing": (*_BASE, "text", "_host", "torch_compat"),
+    "rendezvous": (*_BASE, "text", "torch_compat"),
     "agent": (
         *_BASE,
         "text",
         "_host",
         "multiprocessing",
         "rendezvous",
-        "timer",
-        "utils",
-        "events",
-        "metrics",
+        "torch_compat",
     ),
-    "events": ("errors",),
-    "metrics": ("_plug_in",),
-    "timer": ("_lazy", "_plug_in"),
-    "numa": (),
-    "utils": ("_environment", "_lazy"),
-    "launcher": (*_BASE, "text", "_host", "multiprocessing", "rendezvous", "agent"),
+    "launcher": (
+        *_BASE,
+        *("text", "_host", "multiprocessing", "rendezvous", "agent", "torch_compat"),
+    ),
     "observe": (*_BASE, "text", "rendezvous"),
     "cli": (
         *_BASE,
         "text",
         "_host",
-        "events",
+        "torch_compat",
         "multiprocessing",
         "rendezvous",
         "agent",
@@ -132,7 +130,6 @@ PYTHON_IMPORTS: dict[str, tuple[str, ...]] = {
         "observe",
     ),
     "launch": ("cli", "run"),
-    "control_plane": ("_environment", "multiprocessing", "torch"),
     "run": (
         *(
             "_environment",
@@ -144,9 +141,9 @@ PYTHON_IMPORTS: dict[str, tuple[str, ...]] = {
             "launcher",
             "multiprocessing",
         ),
-        *("numa", "rendezvous", "text"),
+        *("rendezvous", "text", "torch_compat"),
     ),
-    "torchrun": ("_plug_in",),
+    "torchrun": ("_aliases", "_plug_in"),
     "__main__": ("cli",),
 }
 
@@ -467,8 +464,8 @@ def test_python_handlers_name_the_error() -> None:
 
 TORCH_ADAPTERS = (
     "python/elastic/torch/",
-    "python/elastic/torch_handler.py",
-    "python/elastic/rendezvous/etcd_store.py",
+    "python/elastic/torch_compat/rendezvous/etcd_store.py",
+    "python/elastic/torch_compat/torchrun_handler.py",
 )
 
 

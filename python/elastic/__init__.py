@@ -3,7 +3,7 @@
 Names are loaded on first use, so that ``import elastic`` itself is cheap.
 """
 
-from elastic import _lazy
+from elastic import _aliases, _lazy
 
 TYPE_CHECKING = False  # type checkers know the name; typing costs more than the rest of the import
 if TYPE_CHECKING:
@@ -68,4 +68,5 @@ __all__ = [
     "__version__",
 ]
 
+_aliases.install()
 __getattr__, __dir__ = _lazy.attach(__name__, _HOMES, modules=("rendezvous", "torch"))

@@ -104,8 +104,8 @@ def config_from_args(args: Namespace) -> tuple[LaunchConfig, Callable[..., Any] 
     from elastic.cli import resolve
     from elastic.launcher.api import LaunchConfig
     from elastic.multiprocessing.logs_specs import of_options
-    from elastic.numa.binding import AffinityMode, NumaOptions
     from elastic.text import join_endpoints
+    from elastic.torch_compat.numa.binding import AffinityMode, NumaOptions
 
     inherited = _environment.inherited()
     line = _command_line(args)

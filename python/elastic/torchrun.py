@@ -15,15 +15,14 @@ import importlib
 import importlib.util
 import sys
 from collections.abc import Sequence
-from importlib.abc import InspectLoader, MetaPathFinder
-from importlib.machinery import ModuleSpec
-from types import CodeType, ModuleType
 from typing import Any
+
+from elastic import _aliases
 
 __all__ = ["MODULES", "install", "main"]
 
 # The modules of torch's launcher, and those in their place.
-MODULES = {
+MODULES: dict[str, str | dict[str, str]] = {
     "torch.distributed.run": "elastic.run",
     "torch.distributed.launch": "elastic.launch",
     "torch.distributed.launcher": "elastic.launcher",
@@ -34,45 +33,13 @@ EXIT_USAGE = 2
 USAGE = "usage: python -m elastic.torchrun NAME [ARGUMENT ...]"
 
 
-class _Alias(InspectLoader):
-    """Loads a module of elastic under torch's name. It keeps its own name and specification."""
-
-    def __init__(self, ours: str) -> None:
-        self._module = importlib.import_module(ours)
-        self._spec = self._module.__spec__
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType:
-        return self._module
-
-    def exec_module(self, module: ModuleType) -> None:
-        module.__spec__ = self._spec
-
-    def is_package(self, fullname: str) -> bool:
-        return hasattr(self._module, "__path__")
-
-    def get_code(self, fullname: str) -> CodeType | None:  # for ``python -m``
-        loader: Any = self._spec and self._spec.loader
-        code: CodeType | None = loader.get_code(self._module.__name__)
-        return code
-
-    def get_source(self, fullname: str) -> str | None:
-        return None
-
-
-class _Finder(MetaPathFinder):
-    def find_spec(self, fullname: str, path: Any, target: Any = None) -> ModuleSpec | None:
-        ours = MODULES.get(fullname)
-        return None if ours is None else importlib.util.spec_from_loader(fullname, _Alias(ours))
-
-
 def install() -> None:
     """Lets ``import torch.distributed.run`` and its neighbours find elastic's modules from now on.
 
     A name that a module has imported from torch's before remains torch's.
     """
-    if any(isinstance(finder, _Finder) for finder in sys.meta_path):
+    if not _aliases.install(MODULES):
         return
-    sys.meta_path.insert(0, _Finder())
     for theirs in MODULES:
         if sys.modules.pop(theirs, None) is not None:
             importlib.import_module(theirs)
@@ -95,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     command = _command(name)
     if command is not None:
         sys.exit(command())
-    module = MODULES.get(name, name)  # torch itself is not needed for its launcher
+    module = str(MODULES.get(name, name))  # torch itself is not needed for its launcher
     if not _exists(module):
         print(f"elastic.torchrun: no module or installed command {name!r}", file=sys.stderr)
         sys.exit(EXIT_USAGE)
@@ -120,6 +87,4 @@ def _exists(module: str) -> bool:
 
 
 if __name__ == "__main__":
-    from elastic.torchrun import main as imported_main  # so that there is one finder class
-
-    imported_main()
+    main()

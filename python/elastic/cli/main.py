@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from typing import Any
 
     from elastic.agent.server.api import RunResult, WorkerSpec
-    from elastic.agent.server.handler_elastic_agent import HandlerElasticAgent
     from elastic.agent.server.native_elastic_agent import NativeElasticAgent
     from elastic.cli.command_line import CommandLine
     from elastic.cli.config import JobConfig
     from elastic.cli.console import Console
     from elastic.multiprocessing.logs import LogOptions
+    from elastic.torch_compat.agents.handler_elastic_agent import HandlerElasticAgent
 
     Parse = Callable[[Sequence[str], Mapping[str, str]], JobConfig]
 
@@ -370,11 +370,11 @@ class Launcher:
         self, job: JobConfig, logs: LogOptions, common: Mapping[str, Any]
     ) -> RunResult:
         """Runs the job with a rendezvous handler, or log files, of another distribution."""
-        from elastic.agent.server.handler_elastic_agent import HandlerElasticAgent
         from elastic.agent.server.native_elastic_agent import Later
         from elastic.cli.config import ONE_NODE
         from elastic.multiprocessing import logs_specs
         from elastic.rendezvous.api import shut_down
+        from elastic.torch_compat.agents.handler_elastic_agent import HandlerElasticAgent
 
         self.has_plug_ins = True
         Later(_MODULES_AFTER).load()

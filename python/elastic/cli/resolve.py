@@ -312,7 +312,7 @@ def _metrics_port(line: CommandLine) -> int:
 def _event_log_handler(line: CommandLine) -> str:
     name = line.text("event-log-handler")
     if "event-log-handler" in line.values:
-        from elastic.events.handlers import get_logging_handler
+        from elastic.torch_compat.events.handlers import get_logging_handler
 
         try:
             get_logging_handler(name)

@@ -27,7 +27,6 @@ from elastic import _environment, _torch_bases
 from elastic._data import changed
 from elastic._plug_in import health_check
 from elastic.agent.server.api import WorkerSpec
-from elastic.agent.server.handler_elastic_agent import HandlerElasticAgent
 from elastic.agent.server.local_elastic_agent import LocalElasticAgent
 from elastic.constants import DEFAULT_SIGNALS, NO_RUN_ID, SIGNALS_VARIABLE
 from elastic.errors import ConfigError, ElasticError
@@ -40,6 +39,7 @@ from elastic.rendezvous import RendezvousParameters, get_rendezvous_handler
 from elastic.rendezvous.api import shut_down
 from elastic.rendezvous.handlers import DynamicRendezvousHandler, check_settings
 from elastic.text import is_only_node, own_address, shutdown_timeout, split_endpoint
+from elastic.torch_compat.agents.handler_elastic_agent import HandlerElasticAgent
 
 if TYPE_CHECKING:
     from elastic.agent.server.api import RunResult
@@ -231,7 +231,7 @@ def _agent(config: LaunchConfig, spec: WorkerSpec, is_native: bool) -> HandlerEl
             _warn_no_effect("with a rendezvous handler or logs of another distribution")
         return HandlerElasticAgent(spec, config.logs_specs, **common)
     if config.start_method == "fork" and callable(spec.entrypoint) and not is_warm:
-        from elastic.agent.server.forking_agent import ForkingElasticAgent
+        from elastic.torch_compat.agents.forking_agent import ForkingElasticAgent
 
         _check_native(config, common, 'start_method="fork"')
         if spec.rdzv_handler is None:

@@ -5,7 +5,12 @@ from typing import TYPE_CHECKING
 from elastic import _lazy
 
 if TYPE_CHECKING:
-    from elastic.multiprocessing.api import (
+    from elastic.multiprocessing.errors.child_failed_error import ChildFailedError, record
+    from elastic.multiprocessing.errors.evidence import ProcessFailure
+    from elastic.multiprocessing.logs import LogOptions, Std
+    from elastic.multiprocessing.logs_specs import DefaultLogsSpecs, LogsDest, LogsSpecs
+    from elastic.multiprocessing.signals import SignalException
+    from elastic.torch_compat.processes.api import (
         MultiprocessContext,
         PContext,
         RunProcsResult,
@@ -13,11 +18,6 @@ if TYPE_CHECKING:
         start_processes,
         to_map,
     )
-    from elastic.multiprocessing.errors.child_failed_error import ChildFailedError, record
-    from elastic.multiprocessing.errors.evidence import ProcessFailure
-    from elastic.multiprocessing.logs import LogOptions, Std
-    from elastic.multiprocessing.logs_specs import DefaultLogsSpecs, LogsDest, LogsSpecs
-    from elastic.multiprocessing.signals import SignalException
 
 __all__ = [
     "ChildFailedError",
@@ -41,7 +41,7 @@ _HOMES = {
     "elastic.multiprocessing.errors.child_failed_error": "ChildFailedError record",
     "elastic.multiprocessing.logs_specs": "DefaultLogsSpecs LogsDest LogsSpecs",
     "elastic.multiprocessing.logs": "LogOptions Std",
-    "elastic.multiprocessing.api": (
+    "elastic.torch_compat.processes.api": (
         "MultiprocessContext PContext RunProcsResult SubprocessContext start_processes to_map"
     ),
     "elastic.multiprocessing.errors.evidence": "ProcessFailure",

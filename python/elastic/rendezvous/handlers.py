@@ -205,9 +205,9 @@ class DynamicRendezvousHandler(RendezvousHandler):
         self, method: str, message: str, state: str = "RUNNING", rank: int | None = None
     ) -> None:
         """torch's event of a rendezvous. A program without elastic.events has no handler of it."""
-        if "elastic.events" not in sys.modules:
+        if "elastic.torch_compat.events" not in sys.modules:
             return
-        from elastic import events
+        from elastic.torch_compat import events
 
         with plug_in("event handler"):
             events.construct_and_record_rdzv_event(

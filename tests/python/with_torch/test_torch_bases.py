@@ -73,7 +73,7 @@ def test_torch_starts_without_a_traceback_if_the_extension_cannot_be_loaded(tmp_
 
 def test_torchs_handler_raises_torchs_errors() -> None:
     api = torchs("rendezvous.api")
-    from elastic.torch_handler import _as_torch
+    from elastic.torch_compat.torchrun_handler import _as_torch
 
     for name in ERRORS:
 

@@ -6,15 +6,15 @@ from elastic import _lazy
 
 if TYPE_CHECKING:
     from elastic.agent.server.api import RunResult, Worker, WorkerGroup, WorkerSpec, WorkerState
-    from elastic.agent.server.handler_elastic_agent import HandlerElasticAgent
     from elastic.agent.server.health_check_server import (
         HealthCheckServer,
         create_healthcheck_server,
     )
     from elastic.agent.server.local_elastic_agent import LocalElasticAgent
     from elastic.agent.server.native_elastic_agent import NativeElasticAgent
-    from elastic.agent.server.simple_elastic_agent import ElasticAgent, SimpleElasticAgent
     from elastic.constants import TORCHELASTIC_ENABLE_FILE_TIMER, TORCHELASTIC_TIMER_FILE
+    from elastic.torch_compat.agents.handler_elastic_agent import HandlerElasticAgent
+    from elastic.torch_compat.agents.simple_elastic_agent import ElasticAgent, SimpleElasticAgent
 
 __all__ = [
     "TORCHELASTIC_ENABLE_FILE_TIMER",
@@ -35,8 +35,8 @@ __all__ = [
 
 _HOMES = {
     "elastic.constants": "TORCHELASTIC_ENABLE_FILE_TIMER TORCHELASTIC_TIMER_FILE",
-    "elastic.agent.server.simple_elastic_agent": "ElasticAgent SimpleElasticAgent",
-    "elastic.agent.server.handler_elastic_agent": "HandlerElasticAgent",
+    "elastic.torch_compat.agents.simple_elastic_agent": "ElasticAgent SimpleElasticAgent",
+    "elastic.torch_compat.agents.handler_elastic_agent": "HandlerElasticAgent",
     "elastic.agent.server.health_check_server": "HealthCheckServer create_healthcheck_server",
     "elastic.agent.server.local_elastic_agent": "LocalElasticAgent",
     "elastic.agent.server.native_elastic_agent": "NativeElasticAgent",

@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 
 # torch's module of this name has these classes too.
 _HOMES = {
-    "elastic.agent.server.simple_elastic_agent": "DEFAULT_ROLE ElasticAgent SimpleElasticAgent"
+    "elastic.torch_compat.agents.simple_elastic_agent": (
+        "DEFAULT_ROLE ElasticAgent SimpleElasticAgent"
+    )
 }
 __getattr__, __dir__ = _lazy.attach(__name__, _HOMES)
 
@@ -218,7 +220,7 @@ def check(spec: WorkerSpec, shutdown_timeout: float) -> None:
     if shutdown_timeout < 0:
         raise ConfigError(f"shutdown_timeout is {shutdown_timeout}: expected 0 or more")
     if spec.event_log_handler != "null":
-        from elastic.events import get_logging_handler  # needed for events only
+        from elastic.torch_compat.events import get_logging_handler  # needed for events only
 
         get_logging_handler(spec.event_log_handler)
     is_only_node = spec.rdzv_handler is None and spec.master_addr and spec.local_addr

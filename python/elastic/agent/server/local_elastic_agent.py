@@ -16,7 +16,6 @@ from typing import Any
 from elastic import _environment, _torch_bases
 from elastic._data import changed
 from elastic.agent.server.api import RunResult, WorkerGroup, WorkerSpec, virtual_device
-from elastic.agent.server.handler_elastic_agent import HandlerElasticAgent
 from elastic.agent.server.native_elastic_agent import NativeElasticAgent
 from elastic.constants import (
     DEFAULT_DRAIN_TIMEOUT_S,
@@ -30,9 +29,10 @@ from elastic.constants import (
     TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT,
 )
 from elastic.errors import ConfigError
-from elastic.events import Event
 from elastic.multiprocessing import signals
 from elastic.multiprocessing.signals import SignalException
+from elastic.torch_compat.agents.handler_elastic_agent import HandlerElasticAgent
+from elastic.torch_compat.events import Event
 
 __all__ = [
     "TORCHELASTIC_ENABLE_FILE_TIMER",

@@ -51,9 +51,9 @@ from elastic.text import join_endpoints
 if TYPE_CHECKING:
     from elastic.agent.server.recording import Recorder
     from elastic.agent.server.timeline import Timeline
-    from elastic.agent.server.torch_records import TorchRecords
-    from elastic.events import Event
     from elastic.multiprocessing.errors.evidence import ProcessFailure
+    from elastic.torch_compat.agents.torch_records import TorchRecords
+    from elastic.torch_compat.events import Event
 
 logger = logging.getLogger(__name__)
 
@@ -268,8 +268,9 @@ class NativeElasticAgent:
 
     def _has_torch_handlers(self) -> bool:
         """Whether a handler may receive records: none can be set in a module that is not loaded."""
-        has_handlers = "elastic.events" in sys.modules or "elastic.metrics" in sys.modules
-        return has_handlers or self._group.spec.event_log_handler != "null"
+        compat = "elastic.torch_compat"
+        loaded = f"{compat}.events" in sys.modules or f"{compat}.metrics" in sys.modules
+        return loaded or self._group.spec.event_log_handler != "null"
 
     def _timer_event(self, name: str, request: Any) -> None:
         """Called by the timers' thread, too."""
@@ -279,7 +280,7 @@ class NativeElasticAgent:
     def _torch_records(self) -> TorchRecords:
         """The same object each time: a handler of the program that fails is not called again."""
         if self._records_of_torch is None:
-            from elastic.agent.server.torch_records import TorchRecords
+            from elastic.torch_compat.agents.torch_records import TorchRecords
 
             self._records_of_torch = TorchRecords(self._group.spec)
         self._records_of_torch.restarts = self._round.restart_count if self._round else 0

@@ -17,9 +17,9 @@ from elastic import _C, _files
 from elastic._plug_in import plug_in
 from elastic.agent.server.api import RunResult, WorkerGroup, WorkerSpec, own_failure
 from elastic.agent.server.timeline import AgentEvent, Sink, Timeline
-from elastic.agent.server.torch_records import TorchSink
 from elastic.errors import ConfigError
 from elastic.text import between
+from elastic.torch_compat.agents.torch_records import TorchSink
 
 logger = logging.getLogger(__name__)
 

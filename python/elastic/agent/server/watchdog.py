@@ -23,7 +23,7 @@ from elastic.constants import TORCHELASTIC_TIMER_FILE as TIMER_FILE
 from elastic.constants import TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT as STATE_TIMEOUT
 from elastic.errors import ConfigError
 from elastic.text import is_number, seconds
-from elastic.utils.process_state import is_uninterruptible_state, read_proc_state
+from elastic.torch_compat.utils.process_state import is_uninterruptible_state, read_proc_state
 
 logger = logging.getLogger(__name__)
 
@@ -73,7 +73,7 @@ class Watchdog:
         ``log_event`` receives the events of the timers, also on their thread.
         """
         if self.variables:
-            from elastic.timer import FileTimerServer
+            from elastic.torch_compat.timer import FileTimerServer
 
             try:
                 self._timers = _files.within(

@@ -1,6 +1,0 @@
-"""torch's module of this name; torch is imported on the first use of a name."""
-
-from elastic import _lazy
-
-_HOMES = {"torch.distributed.elastic.timer.debug_info_logging": "log_debug_info_for_expired_timers"}
-__getattr__, __dir__ = _lazy.attach(__name__, _HOMES)

@@ -1,0 +1,5 @@
+"""Classes and functions with the names of torch elastic that the launcher itself does not need.
+
+Programs import them under torch's module names, ``elastic.events`` for
+``torch.distributed.elastic.events``: ``elastic._aliases`` has the table.
+"""

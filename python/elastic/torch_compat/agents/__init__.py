@@ -1,0 +1,1 @@
+"""Agents for subclasses and for rendezvous handlers of other distributions."""

@@ -1,0 +1,1 @@
+"""Worker processes without an agent: ``start_processes`` and its contexts."""

@@ -1,0 +1,1 @@
+"""Rendezvous modules of torch elastic beside those that ``elastic.rendezvous`` has."""
