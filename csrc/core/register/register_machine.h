@@ -60,12 +60,6 @@ enum class Rule : std::uint8_t {
 };
 inline constexpr std::size_t kRules = 21;
 static_assert(static_cast<std::size_t>(Rule::kKeepEarlyPromise) + 1 == kRules);
-inline constexpr std::array<std::string_view, kRules> kRuleNames = {
-    "OneLineage",      "DistinctHosts", "StrictMajority",     "OldMajority",     "NewMajority",
-    "AcceptPromises",  "TellInForce",   "RefuseLowerTerm",    "PromiseOnce",     "BothSets",
-    "FollowNewer",     "AdoptNewest",   "TermBeforeSequence", "ReproposeFirst",  "LostIncumbent",
-    "AskFirst",        "StartApart",    "ReplaceVoters",      "JudgeAcceptance", "Expire",
-    "KeepEarlyPromise"};
 
 struct AllRules {
   static constexpr bool has(Rule) { return true; }
@@ -113,15 +107,7 @@ constexpr Response response_to(Role role, std::size_t message) {
   return kResponses[static_cast<std::size_t>(role)][message];
 }
 
-inline constexpr std::array<std::string_view, kRoles> kRoleNames = {
-    "follower", "asking", "preparing", "reproposing", "coordinator"};
-inline constexpr std::array<std::string_view, kMessages> kMessageNames = {
-    "Ask",      "AskReply", "Prepare",  "Promise", "Accept",
-    "Accepted", "InForce",  "HandOver", "Fetch",   "Fetched"};
-inline constexpr std::array<std::string_view, 8> kResponseNames = {
-    "answer", "promise", "accept", "count", "learn", "stand", "supply", "ignore"};
 static_assert(static_cast<std::size_t>(Role::kCoordinator) + 1 == kRoles);
-static_assert(static_cast<std::size_t>(Response::kIgnore) + 1 == kResponseNames.size());
 
 struct RegisterSettings {
   // How many voters; 0: by the number of hosts.

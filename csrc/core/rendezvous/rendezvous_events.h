@@ -175,11 +175,6 @@ struct Evicted {
   std::uint64_t round = 0;
   std::string reason;
 };
-// The node's message is of another round than the current one and was ignored.
-struct Superseded {
-  NodeId to;
-  std::uint64_t round = 0;
-};
 // The join is rejected: a value is invalid, or its settings differ from the job's.
 struct Refused {
   NodeId to;
@@ -212,7 +207,7 @@ using NodeStatement =
     std::variant<rdzv::Join, rdzv::Failed, rdzv::Gone, rdzv::Done, rdzv::Leave, rdzv::Close>;
 using RendezvousAction =
     std::variant<rdzv::Round, rdzv::Restart, rdzv::Waiting, rdzv::Resumed, rdzv::Evicted,
-                 rdzv::Superseded, rdzv::Refused, rdzv::TimedOut, rdzv::Closed, rdzv::RoundOver>;
+                 rdzv::Refused, rdzv::TimedOut, rdzv::Closed, rdzv::RoundOver>;
 
 inline NodeId addressee(const RendezvousAction& action) {
   return std::visit([](const auto& one) { return one.to; }, action);
@@ -282,7 +277,6 @@ enum class Response : std::uint8_t {
   kSuspect,     // lost after reconnect_grace unless it resumes
   kLose,        // lost at once if its session is closed
   kResend,      // the last decision is sent again
-  kSupersede,   // receives Superseded; nothing changes
   kEvict,       // unknown here; receives Evicted
   kSendResult,  // receives the result
   kIgnore,
@@ -292,11 +286,11 @@ using enum Response;
 inline constexpr std::array<std::array<Response, kNodeMessages>, kNodeRows> kResponses = {{
     // Join     Failed      Gone        Done        Leave    Close    Heartbeat  SessionLost
     // ProcessEnded (last column)
-    {kAdmit, kEvict, kEvict, kEvict, kIgnore, kClose, kEvict, kIgnore, kIgnore},       // absent
-    {kRefresh, kFail, kIgnore, kSupersede, kLeave, kClose, kAlive, kSuspect, kLose},   // joined
-    {kEnqueue, kFail, kStop, kFinish, kLeave, kClose, kAlive, kSuspect, kLose},        // working
-    {kEnqueue, kFail, kIgnore, kSupersede, kLeave, kClose, kAlive, kSuspect, kLose},   // stopped
-    {kResend, kSupersede, kIgnore, kResend, kLeave, kClose, kAlive, kSuspect, kLose},  // done
+    {kAdmit, kEvict, kEvict, kEvict, kIgnore, kClose, kEvict, kIgnore, kIgnore},    // absent
+    {kRefresh, kFail, kIgnore, kIgnore, kLeave, kClose, kAlive, kSuspect, kLose},   // joined
+    {kEnqueue, kFail, kStop, kFinish, kLeave, kClose, kAlive, kSuspect, kLose},     // working
+    {kEnqueue, kFail, kIgnore, kIgnore, kLeave, kClose, kAlive, kSuspect, kLose},   // stopped
+    {kResend, kIgnore, kIgnore, kResend, kLeave, kClose, kAlive, kSuspect, kLose},  // done
     {kAdmit, kSendResult, kSendResult, kSendResult, kIgnore, kSendResult, kSendResult, kIgnore,
      kIgnore},                                                                           // absent*
     {kSendResult, kIgnore, kStop, kStop, kLeave, kSendResult, kAlive, kLeave, kIgnore},  // present*
@@ -306,16 +300,8 @@ constexpr Response response_to(NodeRow row, NodeMessage message) {
   return kResponses[static_cast<std::size_t>(row)][static_cast<std::size_t>(message)];
 }
 
-inline constexpr std::array<std::string_view, kNodeRows> kNodeRowNames = {
-    "absent", "joined", "working", "stopped", "done", "absent, job closed", "present, job closed"};
-inline constexpr std::array<std::string_view, kNodeMessages> kNodeMessageNames = {
-    "Join", "Failed", "Gone", "Done", "Leave", "Close", "Heartbeat", "SessionLost", "ProcessEnded"};
-inline constexpr std::array<std::string_view, 16> kResponseNames = {
-    "admit", "refresh", "enqueue", "fail",   "stop",      "finish", "leave",       "close",
-    "alive", "suspect", "lose",    "resend", "supersede", "evict",  "send result", "ignore"};
 static_assert(static_cast<std::size_t>(NodeMessage::kProcessEnded) + 1 == kNodeMessages);
 static_assert(static_cast<std::size_t>(NodeRow::kPresentClosed) + 1 == kNodeRows);
-static_assert(static_cast<std::size_t>(Response::kIgnore) + 1 == kResponseNames.size());
 
 }  // namespace core
 }  // namespace elastic

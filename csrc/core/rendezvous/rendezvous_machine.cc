@@ -85,7 +85,7 @@ std::optional<Response> RendezvousMachine::respond(const NodeId& id, NodeMessage
   // I5: a message of another round changes nothing.
   const bool is_stale = round && *round != round_.record.round;
   if (is_stale && row != NodeRow::kAbsent && row != NodeRow::kAbsentClosed) {
-    response = Response::kSupersede;
+    response = Response::kIgnore;
   }
   switch (response) {
     case Response::kEvict:
@@ -94,7 +94,6 @@ std::optional<Response> RendezvousMachine::respond(const NodeId& id, NodeMessage
       if (message != NodeMessage::kGone || !has_left(id)) send_evicted(id);
       return std::nullopt;
     case Response::kSendResult: emit(rdzv::Closed{id, result_}); return std::nullopt;
-    case Response::kSupersede: emit(rdzv::Superseded{id, round_.record.round}); return std::nullopt;
     case Response::kResend: send_waiting(*node); return std::nullopt;
     case Response::kAlive:
     case Response::kIgnore: return std::nullopt;

@@ -201,8 +201,6 @@ SessionOutbox::Receipt SessionOutbox::on(const rdzv::Resumed&) {
   return Receipt::kKnown;
 }
 
-SessionOutbox::Receipt SessionOutbox::on(const rdzv::Superseded&) { return Receipt::kKnown; }
-
 SessionOutbox::Receipt SessionOutbox::on(const rdzv::Evicted& action) {
   highest_round_ = std::max(highest_round_, action.round);
   if (is_evicted_ || has_ended()) return Receipt::kKnown;

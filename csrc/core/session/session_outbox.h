@@ -141,7 +141,6 @@ class SessionOutbox {
   Receipt on(const rdzv::Waiting& action);
   Receipt on(const rdzv::Resumed& action);
   Receipt on(const rdzv::Evicted& action);
-  Receipt on(const rdzv::Superseded& action);
   Receipt on(const rdzv::Refused& action);
   Receipt on(const rdzv::TimedOut& action);
   Receipt on(const rdzv::Closed& action);

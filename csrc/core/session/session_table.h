@@ -128,19 +128,6 @@ constexpr const SessionEdge& edge_of(SessionState state, SessionInput input) {
   return kSessionTable[index_of(state)][index_of(input)];
 }
 
-inline constexpr std::array<std::string_view, kSessionStates> kSessionStateNames = {
-    "idle",  "searching",        "connected",     "greeting",
-    "ready", "greeting, silent", "ready, silent", "lost"};
-inline constexpr std::array<std::string_view, kSessionInputs> kSessionInputNames = {
-    "connection needed", "connected",       "attempt failed",
-    "attempt rejected",  "connection lost", "connection lost, nothing left to send",
-    "message",           "facts to send",   "coordinator's clock known",
-    "heartbeat due",     "silence",         "retry due",
-    "log due",           "search expired",  "authority lost"};
-inline constexpr std::array<std::string_view, kSessionReactions> kSessionReactionNames = {
-    "ignore",         "search",         "adopt",   "retry",   "reject",
-    "keep searching", "stop",           "receive", "recover", "send hello",
-    "send facts",     "send heartbeat", "connect", "log",     "give up"};
 static_assert(index_of(SessionState::kLost) + 1 == kSessionStates);
 static_assert(index_of(SessionInput::kAuthorityLost) + 1 == kSessionInputs);
 static_assert(static_cast<std::size_t>(SessionReaction::kGiveUp) + 1 == kSessionReactions);

@@ -160,7 +160,6 @@ void fields(Visitor& v, ClientHello& hello) {
   v.number(hello.term);
   v.check(hello.term <= reg::kNumberMax);
   v.exact_name(hello.job_id, kJobIdBytesMax);
-  v.bytes(hello.authentication, kAuthenticationBytesMax);
   visit(v, hello.node);
   v.number(hello.secret.high);
   v.number(hello.secret.low);
@@ -212,19 +211,6 @@ void fields(Visitor& v, HeartbeatReply& reply) {
   v.instant(reply.sent);
   v.instant(reply.time);
   v.extension(1, reply.alone, [](auto& inner, Duration& alone) { inner.duration(alone); });
-}
-
-template <typename Visitor>
-void fields(Visitor& v, FetchMembers& request) {
-  v.number(request.first);
-}
-
-template <typename Visitor>
-void fields(Visitor& v, Members& page) {
-  v.number(page.round);
-  v.number(page.total);
-  v.number(page.first);
-  v.list(page.members, kMembersPerPage, [&](core::RoundMember& member) { visit(v, member); });
 }
 
 template <typename Visitor>
@@ -304,11 +290,6 @@ template <typename Visitor>
 void fields(Visitor& v, rdzv::Evicted& evicted) {
   v.number(evicted.round);
   v.text(evicted.reason, kFieldBytesMax);
-}
-
-template <typename Visitor>
-void fields(Visitor& v, rdzv::Superseded& superseded) {
-  v.number(superseded.round);
 }
 
 void fields(FieldWriter& v, rdzv::Refused& refused) {
@@ -415,8 +396,8 @@ void fields(Visitor& v, JobFacts& facts) {
 template <typename Visitor>
 void fields(Visitor& v, NodePage& page) {
   v.flag(page.is_last);
-  v.list(page.nodes, kMembersPerPage, [&](ObservedNode& node) { visit(v, node); });
-  v.list(page.removed, kMembersPerPage, [&](NodeId& id) { visit(v, id); });
+  v.list(page.nodes, kNodesPerPage, [&](ObservedNode& node) { visit(v, node); });
+  v.list(page.removed, kNodesPerPage, [&](NodeId& id) { visit(v, id); });
 }
 
 template <typename Visitor>

@@ -59,10 +59,9 @@ inline constexpr std::uint16_t kOldestVersion = 2;
 // The limit of the length; a join with the longest valid settings fits.
 inline constexpr std::size_t kFrameBytesMax = std::size_t{1} << 20;
 using succession::kJobIdBytesMax;
-inline constexpr std::size_t kAuthenticationBytesMax = 64 << 10;
 inline constexpr std::size_t kEndpointsMax = 64;
-// The member list is sent in pages.
-inline constexpr std::size_t kMembersPerPage = 256;
+// The list of nodes is sent to observers in pages.
+inline constexpr std::size_t kNodesPerPage = 256;
 // The rounds, and the ranks that lag, which an observer sees.
 inline constexpr std::size_t kRoundsObserved = 64;
 inline constexpr std::size_t kStragglersObserved = 64;
@@ -106,7 +105,6 @@ struct ClientHello {
   std::uint64_t capabilities = 0;  // unknown bits are ignored
   std::uint64_t term = 0;          // the highest that the client received
   std::string job_id = {};
-  std::string authentication = {};  // reserved; TLS authenticates both ends before the hello
   NodeId node = {};
   // Random, the same in all hellos of one node, and never published. Only a hello that repeats it
   // can replace the node's session, since the node's id is public.
@@ -137,13 +135,6 @@ struct Heartbeat {
   Instant sent;  // on the client's clock
 
   bool operator==(const Heartbeat&) const = default;
-};
-
-// Requests a page of the current round's members, starting at this rank.
-struct FetchMembers {
-  std::int32_t first = 0;
-
-  bool operator==(const FetchMembers&) const = default;
 };
 
 // The workers of a node changed, and the coordinator has requested such reports.
@@ -196,15 +187,6 @@ struct HeartbeatReply {
   std::optional<Duration> alone = {};
 
   bool operator==(const HeartbeatReply&) const = default;
-};
-
-struct Members {
-  std::uint64_t round = 0;
-  std::int32_t total = 0;
-  std::int32_t first = 0;  // rank of the first member in this page
-  std::vector<core::RoundMember> members;
-
-  bool operator==(const Members&) const = default;
 };
 
 // Sent when it changes, and after the hello unless it is zero.
@@ -328,7 +310,6 @@ using core::Need;
 using ClientMessages =
     MessageTable<Entry<1, ClientHello>,   //
                  Entry<2, Heartbeat>,     //
-                 Entry<3, FetchMembers>,  //
                  Entry<4, rdzv::Join>,    //
                  Entry<5, rdzv::Resume>,  //
                  Entry<6, rdzv::Failed>,  //
@@ -346,14 +327,12 @@ using ClientMessages =
 using ServerMessages =
     MessageTable<Entry<65, ServerHello>,               //
                  Entry<66, HeartbeatReply>,            //
-                 Entry<67, Members>,                   //
                  Entry<68, Counts, Need::kOptional>,   //
                  Entry<69, rdzv::Round>,               //
                  Entry<70, rdzv::Restart>,             //
                  Entry<71, rdzv::Waiting>,             //
                  Entry<72, rdzv::Resumed>,             //
                  Entry<73, rdzv::Evicted>,             //
-                 Entry<74, rdzv::Superseded>,          //
                  Entry<75, rdzv::Refused>,             //
                  Entry<76, rdzv::TimedOut>,            //
                  Entry<77, rdzv::Closed>,              //

@@ -47,7 +47,6 @@ class StoreTable {
 
   std::size_t num_keys() const { return keys_.size(); }
   // Names that some client waits for.
-  std::size_t num_awaited() const { return awaited_.size(); }
 
  private:
   struct Link;

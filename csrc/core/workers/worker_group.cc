@@ -73,19 +73,6 @@ constexpr GroupTable kGroupTable = {{
 // A missing row would be filled with zeros (kIgnore), which the last column detects.
 static_assert(kGroupTable[kGroupStateCount - 2][kGroupEventCount - 1] == kGuardianLost);
 
-const char* to_string(GroupState state) {
-  constexpr std::array<const char*, kGroupStateCount> kNames = {
-      "idle", "running", "stopping", "leftovers", "sweeping", "stuck", "lost"};
-  return kNames[static_cast<std::size_t>(state)];
-}
-
-const char* to_string(GroupReaction reaction) {
-  constexpr std::array<const char*, static_cast<std::size_t>(kProtocolError) + 1> kNames = {
-      "ignore", "reject", "begin",       "signal all", "shorten", "forward", "running",
-      "ended",  "sweep",  "record kill", "gone",       "expire",  "fail",    "protocol error"};
-  return kNames[static_cast<std::size_t>(reaction)];
-}
-
 bool WorkerGroupMachine::step(const GroupEvent& event, Instant now, std::vector<GroupAction>* out) {
   switch (kGroupTable[static_cast<std::size_t>(state_)][event.index()]) {
     case kIgnore: return true;

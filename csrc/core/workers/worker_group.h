@@ -134,9 +134,6 @@ enum class GroupReaction : std::uint8_t {
 using GroupTable = std::array<std::array<GroupReaction, kGroupEventCount>, kGroupStateCount>;
 extern const GroupTable kGroupTable;
 
-const char* to_string(GroupState state);
-const char* to_string(GroupReaction reaction);
-
 class WorkerGroupMachine {
  public:
   // Handles one event and appends the actions to execute, in order. `now` must not be earlier than

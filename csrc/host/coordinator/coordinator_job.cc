@@ -133,22 +133,6 @@ Status CoordinatorJob::on(SessionPeer* peer, session::Heartbeat& beat) {
   return {};
 }
 
-Status CoordinatorJob::on(SessionPeer* peer, session::FetchMembers& request) {
-  session::Members page;
-  page.first = std::max(request.first, 0);
-  if (const core::RendezvousMachine* const machine = rendezvous()) {
-    const std::vector<core::RoundMember>& members = machine->members();
-    page.round = machine->record().round;
-    page.total = static_cast<std::int32_t>(members.size());
-    const std::size_t begin = std::min(static_cast<std::size_t>(page.first), members.size());
-    const std::size_t end = std::min(begin + session::kMembersPerPage, members.size());
-    page.members.assign(members.begin() + static_cast<std::ptrdiff_t>(begin),
-                        members.begin() + static_cast<std::ptrdiff_t>(end));
-  }
-  peer->send(page);
-  return {};
-}
-
 Status CoordinatorJob::on(SessionPeer* peer, rdzv::Join& join) { return enter(peer, join); }
 Status CoordinatorJob::on(SessionPeer* peer, rdzv::Resume& resume) {
   if (!is_of_another_job(*peer, resume)) return enter(peer, resume);

@@ -166,7 +166,6 @@ class CoordinatorJob {
   void admit_early_joins();
   Status on(SessionPeer* peer, session::ClientHello& hello);
   Status on(SessionPeer* peer, session::Heartbeat& beat);
-  Status on(SessionPeer* peer, session::FetchMembers& request);
   Status on(SessionPeer* peer, rdzv::Join& join);
   Status on(SessionPeer* peer, rdzv::Resume& resume);
   Status on(SessionPeer* peer, rdzv::Leave& leave);

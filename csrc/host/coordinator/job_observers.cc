@@ -171,8 +171,8 @@ void JobObservers::send_page(Observer* observer) {
   std::size_t workers = 0;
   auto entry = observer->position ? table_.upper_bound(*observer->position) : table_.begin();
   for (; entry != table_.end(); ++entry) {
-    if (workers >= kWorkersPerPage || page.nodes.size() == session::kMembersPerPage ||
-        page.removed.size() == session::kMembersPerPage) {
+    if (workers >= kWorkersPerPage || page.nodes.size() == session::kNodesPerPage ||
+        page.removed.size() == session::kNodesPerPage) {
       break;
     }
     observer->position = entry->first;

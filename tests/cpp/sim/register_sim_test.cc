@@ -21,6 +21,7 @@
 #include <set>
 #include <string>
 
+#include "core/register/register_names.h"
 #include "sim/kernel/seeds.h"
 #include "sim/register_world.h"
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/register/register_names.h"
+
 namespace elastic::test {
 namespace {
 

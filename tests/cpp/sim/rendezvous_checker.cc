@@ -133,11 +133,9 @@ void RendezvousChecker::after(const core::RendezvousEvent& event, const Snapshot
     if (is_stale && has_changed) broken("I5", "a message of another round changed the state");
   }
   if (const auto* join = std::get_if<rdzv::Join>(&event)) {
-    const bool is_answered =
-        std::any_of(actions.begin(), actions.end(), [&](const core::RendezvousAction& action) {
-          return addressee(action) == join->node.id &&
-                 !std::holds_alternative<rdzv::Superseded>(action);
-        });
+    const bool is_answered = std::any_of(
+        actions.begin(), actions.end(),
+        [&](const core::RendezvousAction& action) { return addressee(action) == join->node.id; });
     if (!is_answered) broken("I7", "the join of " + join->node.name + " was not answered");
   }
   if (is.phase != RendezvousPhase::kClosed) return;

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "core/base/random.h"
-#include "core/register/register_machine.h"
+#include "core/register/register_names.h"
 
 namespace elastic::reg {
 namespace {

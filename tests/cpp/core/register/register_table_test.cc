@@ -1,6 +1,6 @@
 // The table of responses as docs/rendezvous.md shows it, and the rules that the page names.
 
-#include "core/register/register_machine.h"
+#include "core/register/register_names.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

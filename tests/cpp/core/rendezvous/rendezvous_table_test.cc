@@ -10,6 +10,7 @@
 
 #include "core/base/random.h"
 #include "core/rendezvous/rendezvous_harness.h"
+#include "core/rendezvous/rendezvous_names.h"
 
 namespace elastic::test {
 namespace {
@@ -125,9 +126,6 @@ void expect_effect(Response response, NodeRow row, Job* job, const Sent& sent) {
     case Response::kLose:
       EXPECT_NE(job->action_to<rdzv::Evicted>(sent, "x"), nullptr);
       EXPECT_EQ(job->action_to<rdzv::Restart>(sent, "b") != nullptr, row == NodeRow::kWorking);
-      break;
-    case Response::kSupersede:
-      EXPECT_NE(job->action_to<rdzv::Superseded>(sent, "x"), nullptr);
       break;
     case Response::kEvict: EXPECT_NE(job->action_to<rdzv::Evicted>(sent, "x"), nullptr); break;
   }

@@ -9,6 +9,7 @@
 #include "core/base/text.h"
 #include "core/rendezvous/rendezvous_events.h"
 #include "core/rendezvous/rendezvous_harness.h"
+#include "core/rendezvous/rendezvous_names.h"
 #include "core/scenario/scenario.h"
 #include "elastic/observer.h"
 
@@ -58,9 +59,6 @@ struct RendezvousText {
   }
   std::string operator()(const rdzv::Evicted& one) const {
     return "Evicted, round " + std::to_string(one.round) + ": " + one.reason;
-  }
-  std::string operator()(const rdzv::Superseded& one) const {
-    return "Superseded by round " + std::to_string(one.round);
   }
   std::string operator()(const rdzv::Refused& one) const {
     return "Refused: " + std::string(one.error.message());

@@ -135,7 +135,6 @@ class SessionAdapter : public StoryAdapter<SessionAdapter> {
     if (what == "evicted") return feed(rdzv::Evicted{to, round, "no sign of life"});
     if (what == "round-over") return feed(rdzv::RoundOver{to, round});
     if (what == "resumed") return feed(rdzv::Resumed{to, round});
-    if (what == "superseded") return feed(rdzv::Superseded{to, round});
     if (what == "refused")
       return feed(rdzv::Refused{to, Status(StatusCode::kInvalidArgument, "no")});
     if (what == "timed-out") return feed(rdzv::TimedOut{to, "too few nodes"});

@@ -154,7 +154,6 @@ inline std::vector<ClientMessage> client_messages() {
                       .secret = {0xA1A2A3A4A5A6A7A8, 0xB1B2B3B4B5B6B7B8},
                       .attempt = 9},
           Heartbeat{Instant(seconds(3))},
-          FetchMembers{256},
           rdzv::Join{node_info(), settings()},
           bare,
           full,
@@ -199,19 +198,15 @@ inline std::vector<ClientMessage> client_messages() {
 }
 
 inline std::vector<ServerMessage> server_messages() {
-  const Members page{
-      12, 300, 256, {{node_info().id, "n", "10.0.0.7", 8, "reader", core::MemberFate::kLeft}}};
   return {
       ServerHello{.capabilities = 6, .term = 4, .incarnation = 77, .time = Instant(seconds(8))},
       HeartbeatReply{Instant(seconds(3)), Instant(seconds(8))},
-      page,
       Counts{2, 1},
       rdzv::Round{{}, std::make_shared<const RoundRecord>(record()), {1, 8, 8, 8, 32}},
       rdzv::Restart{{}, 12, rdzv::RestartCause::kGrowth, "2 nodes joined", seconds(4)},
       rdzv::Waiting{{}, "1 of 2 nodes, gives up", seconds(9)},
       rdzv::Resumed{{}, 12},
       rdzv::Evicted{{}, 12, "no sign of life for 5 s"},
-      rdzv::Superseded{{}, 13},
       rdzv::Refused{{}, Status(StatusCode::kInvalidArgument, "nnodes=2, the job has nnodes=3")},
       rdzv::TimedOut{{}, "gave up after 10 min"},
       rdzv::Closed{{}, std::make_shared<const JobResult>(result())},

@@ -25,6 +25,20 @@ using Input = SessionInput;
 using Reaction = SessionReaction;
 using State = SessionState;
 
+constexpr std::array<std::string_view, kSessionStates> kSessionStateNames = {
+    "idle",  "searching",        "connected",     "greeting",
+    "ready", "greeting, silent", "ready, silent", "lost"};
+constexpr std::array<std::string_view, kSessionInputs> kSessionInputNames = {
+    "connection needed", "connected",       "attempt failed",
+    "attempt rejected",  "connection lost", "connection lost, nothing left to send",
+    "message",           "facts to send",   "coordinator's clock known",
+    "heartbeat due",     "silence",         "retry due",
+    "log due",           "search expired",  "authority lost"};
+constexpr std::array<std::string_view, kSessionReactions> kSessionReactionNames = {
+    "ignore",         "search",         "adopt",   "retry",   "reject",
+    "keep searching", "stop",           "receive", "recover", "send hello",
+    "send facts",     "send heartbeat", "connect", "log",     "give up"};
+
 std::string name_of(Reaction reaction) {
   return std::string(kSessionReactionNames[static_cast<std::size_t>(reaction)]);
 }

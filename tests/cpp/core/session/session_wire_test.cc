@@ -74,7 +74,7 @@ TEST(SessionWire, EncodedMessagesAreDecodedForEverySplit) {
 
 TEST(SessionWire, NoFieldIsLost) {
   ClientMessage client;
-  ASSERT_EQ(decode(encode(client_messages()[3]), &client).status, DecodeStatus::kMessage);
+  ASSERT_EQ(decode(encode(client_messages()[2]), &client).status, DecodeStatus::kMessage);
   const auto& join = std::get<rdzv::Join>(client);
   EXPECT_EQ(join.node, node_info());
   EXPECT_EQ(join.settings.min_nodes, 2);
@@ -83,7 +83,7 @@ TEST(SessionWire, NoFieldIsLost) {
   EXPECT_EQ(join.settings.join_timeout, seconds(1));
   EXPECT_EQ(join.settings.store_grace, seconds(7));
 
-  ASSERT_EQ(decode(encode(client_messages()[5]), &client).status, DecodeStatus::kMessage);
+  ASSERT_EQ(decode(encode(client_messages()[4]), &client).status, DecodeStatus::kMessage);
   const auto& resume = std::get<rdzv::Resume>(client);
   EXPECT_EQ(resume.phase, rdzv::NodePhase::kStopped);
   EXPECT_EQ(resume.last->record, record());
@@ -91,19 +91,17 @@ TEST(SessionWire, NoFieldIsLost) {
   EXPECT_EQ(*resume.failure, failure());
 
   ServerMessage server;
-  ASSERT_EQ(decode(encode(server_messages()[4]), &server).status, DecodeStatus::kMessage);
+  ASSERT_EQ(decode(encode(server_messages()[3]), &server).status, DecodeStatus::kMessage);
   const auto& round = std::get<rdzv::Round>(server);
   EXPECT_EQ(*round.record, record());
   EXPECT_EQ(round.own, (NodeAssignment{1, 8, 8, 8, 32}));
 
-  ASSERT_EQ(decode(encode(server_messages()[2]), &server).status, DecodeStatus::kMessage);
-  EXPECT_EQ(std::get<Members>(server), std::get<Members>(server_messages()[2]));
-  ASSERT_EQ(decode(encode(server_messages()[12]), &server).status, DecodeStatus::kMessage);
+  ASSERT_EQ(decode(encode(server_messages()[10]), &server).status, DecodeStatus::kMessage);
   EXPECT_EQ(*std::get<rdzv::Closed>(server).result, result());
-  ASSERT_EQ(decode(encode(server_messages()[14]), &server).status, DecodeStatus::kMessage);
+  ASSERT_EQ(decode(encode(server_messages()[12]), &server).status, DecodeStatus::kMessage);
   EXPECT_EQ(std::get<Timings>(server).settings.store_grace, seconds(7));
-  ASSERT_EQ(decode(encode(server_messages()[18]), &server).status, DecodeStatus::kMessage);
-  EXPECT_EQ(std::get<ServerHello>(server), std::get<ServerHello>(server_messages()[18]));
+  ASSERT_EQ(decode(encode(server_messages()[16]), &server).status, DecodeStatus::kMessage);
+  EXPECT_EQ(std::get<ServerHello>(server), std::get<ServerHello>(server_messages()[16]));
 }
 
 // The conversation of docs/protocol.md.
@@ -112,9 +110,8 @@ TEST(SessionWire, BytesAreThoseOfTheProtocolDocument) {
   EXPECT_EQ(hex(std::string(kMagic)), "e5656c6173746963");
   EXPECT_EQ(hex(encode(ClientMessage(ClientHello{
                 .term = 3, .job_id = "j", .node = {1, 2}, .secret = {4, 5}, .attempt = 6}))),
-            "4700000001010200020000000000000000000300000000000000"
+            "4300000001010200020000000000000000000300000000000000"
             "010000006a"
-            "00000000"
             "01000000000000000200000000000000"
             "04000000000000000500000000000000"
             "0600000000000000");
@@ -269,10 +266,6 @@ TEST(SessionWire, AReaderAcceptsEveryListAndTextThatAWriterMaySend) {
     expect_readable(
         ServerMessage(rdzv::Closed{{}, std::make_shared<const JobResult>(close.result)}));
 
-    Members members;
-    members.members.resize(kMembersPerPage + more);
-    expect_readable(ServerMessage(members));
-
     Incumbent incumbent{.incumbent = *hello.announced, .displaced = text(core::kFieldBytesMax)};
     incumbent.left.emplace(kLateLeavesMax + more);
     expect_readable(ServerMessage(incumbent));
@@ -290,8 +283,8 @@ TEST(SessionWire, AReaderAcceptsEveryListAndTextThatAWriterMaySend) {
     expect_readable(ServerMessage(facts));
 
     NodePage page;
-    page.nodes.resize(kMembersPerPage + more);
-    page.removed.resize(kMembersPerPage + more);
+    page.nodes.resize(kNodesPerPage + more);
+    page.removed.resize(kNodesPerPage + more);
     expect_readable(ServerMessage(page));
 
     Beats beats;
@@ -429,7 +422,7 @@ TEST(SessionWire, AnUnknownOptionalExtensionIsSkippedAndTheMessageRead) {
 TEST(SessionWire, AnUnknownRequiredExtensionIsRefusedWithBothVersions) {
   ClientMessage message;
   const DecodeResult refused =
-      decode(with_tail(client_messages()[7], extension(200, "new")), &message, 3);
+      decode(with_tail(client_messages()[6], extension(200, "new")), &message, 3);
   EXPECT_EQ(refused.status, DecodeStatus::kViolation);
   EXPECT_EQ(refused.error.code(), StatusCode::kFailedPrecondition);
   EXPECT_EQ(refused.error.message(),
@@ -455,7 +448,7 @@ TEST(SessionWire, IncompatibleVersionIsNamed) {
 }
 
 TEST(SessionWire, RejectionWithCodeOkIsMalformed) {
-  std::string bytes = encode(server_messages()[10]);
+  std::string bytes = encode(server_messages()[8]);
   bytes[core::kFrameHeaderBytes + 2] = 0;  // behind kind and flags
   EXPECT_THAT(std::string(error_of<ServerMessage>(bytes).message()), HasSubstr("malformed"));
 }

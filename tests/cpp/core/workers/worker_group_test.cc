@@ -151,6 +151,20 @@ Outcome outcome_of(GroupReaction reaction) {
   return {};
 }
 
+const char* to_string(GroupState state) {
+  constexpr std::array<const char*, kGroupStateCount> kNames = {
+      "idle", "running", "stopping", "leftovers", "sweeping", "stuck", "lost"};
+  return kNames[static_cast<std::size_t>(state)];
+}
+
+const char* to_string(GroupReaction reaction) {
+  constexpr std::array<const char*, static_cast<std::size_t>(GroupReaction::kProtocolError) + 1>
+      kNames = {"ignore",  "reject",  "begin", "signal all",    "shorten",
+                "forward", "running", "ended", "sweep",         "record kill",
+                "gone",    "expire",  "fail",  "protocol error"};
+  return kNames[static_cast<std::size_t>(reaction)];
+}
+
 TEST(WorkerGroupTable, EveryEdgeHasItsOutcome) {
   const GroupEvent events[] = {Start{2},
                                Stop{SIGTERM, seconds(1), SignalScope::kGroup},

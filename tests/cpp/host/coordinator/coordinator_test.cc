@@ -20,17 +20,6 @@ using std::chrono::seconds;
 using testing::HasSubstr;
 using testing::Not;
 
-TEST_F(TurnedCoordinatorTest, TheMemberListIsFetchedOnDemand) {
-  start();
-  const auto nodes = run_round(3, nnodes(3, 3));
-  nodes[0]->send_message(session::FetchMembers{1});
-  const auto page = nodes[0]->expect<session::Members>();
-  EXPECT_EQ(page.round, 1u);
-  EXPECT_EQ(page.total, 3);
-  ASSERT_EQ(page.members.size(), 2u);
-  EXPECT_EQ(page.members[0].name, nodes[1]->info.name);
-}
-
 TEST_F(TurnedCoordinatorTest, HeartbeatReplyHasBothTimes) {
   start();
   const auto node = connect(1);

@@ -19,9 +19,8 @@ const char* name_of(const core::RendezvousEvent& event) {
 }
 
 const char* name_of(const core::RendezvousAction& action) {
-  static constexpr const char* kNames[] = {"Round",   "Restart",    "Waiting", "Resumed",
-                                           "Evicted", "Superseded", "Refused", "TimedOut",
-                                           "Closed",  "RoundOver"};
+  static constexpr const char* kNames[] = {"Round",   "Restart",  "Waiting", "Resumed",  "Evicted",
+                                           "Refused", "TimedOut", "Closed",  "RoundOver"};
   static_assert(std::size(kNames) == std::variant_size_v<core::RendezvousAction>);
   return kNames[action.index()];
 }
