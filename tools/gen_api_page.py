@@ -19,7 +19,7 @@ from typing import Any
 
 PAGE = Path(__file__).resolve().parents[1] / "docs/python-api.md"
 MODULES = ("elastic", "elastic.launcher", "elastic.agent.server")
-# torch documents these; here each name has its first sentence.
+# torch documents these.
 AS_IN_TORCH = (
     "elastic.rendezvous",
     "elastic.multiprocessing",
@@ -38,8 +38,8 @@ For programs that launch jobs, and for plug-ins. A training script uses `elastic
 [From torchrun](from-torchrun.md) compares the names with torch's.
 
 Everything is loaded on first use, and only `elastic.torch` imports torch. The page is generated
-from the docstrings by `tools/gen_api_page.py`. Methods are listed without the types of their
-parameters, and inherited ones once.
+from the docstrings by `tools/gen_api_page.py`, without the types of parameters, which `help(NAME)`
+has, and with inherited methods once.
 """
 
 
@@ -85,6 +85,7 @@ def members(owner: type) -> Iterator[tuple[str, Any]]:
 
 def untyped(signature: str) -> str:
     """The signature without the types of the parameters."""
+    signature = re.sub(r"<[^<>]*>", "...", signature)  # a default that has no expression
     whole = ast.parse(f"def f{signature}: ...").body[0]
     assert isinstance(whole, ast.FunctionDef)
     every = whole.args
@@ -108,7 +109,7 @@ def section(name: str, thing: Any, seen: set[tuple[str, str]]) -> Iterator[str]:
     signature, text = documentation(thing)
     yield f"### {name}"
     if signature:
-        yield f"```python\n{name}{signature}\n```"
+        yield f"```\n{name}{untyped(signature)}\n```"
     if text and not text.startswith(f"{name}("):
         yield quoted(text)
     if not isinstance(thing, type):
@@ -146,18 +147,8 @@ def page() -> str:
     for module_name in AS_IN_TORCH:
         module = importlib.import_module(module_name)
         names = sorted(set(module.__all__) - {"__version__"} - seen, key=str.lower)
-        rows = [f"* `{name}`{summary(getattr(module, name))}" for name in names]
-        parts += [f"### {module_name}", "\n".join(rows)]
+        parts.append(f"**{module_name}**: " + ", ".join(f"`{name}`" for name in names) + ".")
     return "\n\n".join(parts) + "\n"
-
-
-def summary(thing: Any) -> str:
-    """The first sentence of a name's docstring."""
-    if not callable(thing) or (isinstance(thing, type) and not vars(thing).get("__doc__")):
-        return ""
-    _, text = documentation(thing)
-    first = re.split(r"(?<=\.)\s", " ".join(text.split("\n\n")[0].split()))[0]
-    return f": {first}" if first and not first.startswith(f"{thing.__name__}(") else ""
 
 
 def main() -> int:
