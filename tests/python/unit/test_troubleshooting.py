@@ -83,7 +83,6 @@ EXEMPT = {
     ),
     "not a message: what other programs print, names of events, and text of exits": (
         "Traceback (most recent", ", in <module>", "can't open file", "a new event needs a column",
-        "…reject…",
         "set the CPU affinity", "killed by …",
     ),
 }  # fmt: skip
