@@ -92,8 +92,7 @@ def words(text: str) -> list[str]:
 _WORKERS = (
     Option("nproc-per-node", "N",
         "Workers on this node: a number; `gpu` or `xpu`, one per visible device; `cpu`, one per "
-        "usable CPU (affinity mask and cgroup quota); `auto`, one per visible accelerator, or as "
-        "`cpu` without one.",
+        "usable CPU (affinity mask and cgroup quota); `auto`, one per accelerator, else as `cpu`.",
         default="1", torch_default=SAME,
         brief="workers per node, or gpu, cpu, auto (default {})"),
     Option("module", "",
@@ -105,15 +104,13 @@ _WORKERS = (
         brief="PROGRAM is an executable, not a Python script"),
     Option("warm", "",
         "One process per node imports modules and forks the workers, so that a restart needs no "
-        "imports. Workers for which that is not possible are executed as usual (elastic-launch "
-        "help warm-workers).",
+        "imports (elastic-launch help warm-workers).",
         needs_native=True,
         brief="restart in milliseconds: torch stays imported"),
     Option("numa-binding", "MODE",
-        "Run each worker on the CPUs near the GPU of its local rank: `node`, those of the same "
-        "NUMA node; `socket`, of the same socket; `exclusive`, an equal share of the NUMA node's "
-        "cores; `core-complex`, the cores of one last-level cache. Without GPUs the workers are "
-        "spread over the NUMA nodes.",
+        "Run each worker on the CPUs near the GPU of its local rank: those of its NUMA `node` or "
+        "its `socket`, an `exclusive` share of the node's cores, or the cores of one last-level "
+        "cache (`core-complex`).",
         more="See [NUMA binding](#numa-binding).",
         choices=NUMA_MODES, brief="run each worker on the CPUs near its GPU"),
     Option("preload", "MODULES",
@@ -149,8 +146,8 @@ _NODES = (
         brief="number of nodes, or from MIN to MAX (default {})"),
     Option("rdzv-backend", "NAME",
         "How the nodes find each other: `c10d`, at the endpoint, where one of the agents or an "
-        "elastic-coordinator listens; `static`, the same with a given rank for each node; `file` "
-        "or `etcd`, in a state that the nodes share; or the name of a plug-in.",
+        "elastic-coordinator listens; `static`, the same with given ranks; `file` or `etcd`, in a "
+        "shared store; or the name of a plug-in.",
         more="See [several nodes](#several-nodes).",
         default="static", torch_default=SAME,
         brief="the rendezvous: static or c10d (default {})"),
@@ -176,9 +173,9 @@ _NODES = (
         "assignment. `auto`: from Slurm or Kubernetes.",
         default="0", type=int, torch_default=SAME, brief="with static: rank of this node, from 0"),
     Option("token-file", "FILE",
-        "A file with the job's token, a secret that all nodes and the coordinator share: only "
-        "processes that know it can take part, and their sessions are encrypted. Other users "
-        "must not be able to read the file (elastic-launch help security).",
+        "A file with the job's token, a secret of all nodes and the coordinator: only processes "
+        "that know it can take part, and their sessions are encrypted. Other users must not be "
+        "able to read it (elastic-launch help security).",
         unset="`ELASTIC_TOKEN_FILE`, else the token in `ELASTIC_TOKEN`",
         brief="encrypt, and admit only nodes with this secret"),
     Option("rdzv-conf", "KEY=VALUE,...",
@@ -201,8 +198,8 @@ _NODES = (
         "Network, as `10.1.0.0/16`, that contains the address at which other nodes reach this "
         "one; otherwise the same as `--iface`."),
     Option("reach-timeout", "SECONDS",
-        "How long a node may take to reach the workers' store on the node of rank 0 while its "
-        "workers start. After that its workers count as failed, and the message names both hosts.",
+        "How long a node may take to reach the workers' store on the node of rank 0. After that "
+        "its workers count as failed, and the message names both hosts.",
         more="0 disables the test, for workers on a separate network.",
         default="30", native="reach_timeout", read=duration, needs_native=True),
     Option("worker-port-range", "FIRST:LAST",
@@ -223,17 +220,15 @@ _FAILURES = (
         default="0", type=int, torch_default=SAME,
         brief="restarts of all workers (default {})"),
     Option("restart-backoff", "SECONDS",
-        "Delay before a restart if workers fail within 5 s of their start. The first restart is "
-        "immediate, the second one in a row has this delay, each further one twice the delay, "
-        "up to a minute. 0: no delay.",
-        more="A round that lasted longer resets the delay. 0 also disables the delay of nodes that "
-        "join after others were lost within a minute. The first node's value applies to the job.",
+        "Delay of the second restart in a row after workers failed within 5 s of their start; "
+        "each further one has twice the delay, up to a minute. 0: no delay.",
+        more="0 also disables the delay of nodes that join after others were lost within a "
+        "minute. The first node's value applies to the job.",
         default="1", native="restart_backoff", read=duration, needs_native=True),
     Option("no-restart-codes", "CODES",
         "Exit codes of a worker after which the job ends, even if restarts are left, as in "
         "`3,64-78`. 128+N stands for signal N.",
-        more="All nodes end with that code. For errors that every restart would repeat, such as a "
-        "wrong configuration.",
+        more="All nodes end with that code.",
         unset="none", native="no_restart_codes", read=exit_codes, needs_native=True),
     Option("bad-node-codes", "CODES",
         "Exit codes of a worker that mark its node as bad. The node leaves the job with that "
@@ -249,8 +244,8 @@ _FAILURES = (
         "After this number of membership changes the job is not restarted for new nodes.",
         unset="no limit", needs_native=True),
     Option("start-timeout", "SECONDS",
-        "Limit until a worker's program is executed. A worker that hangs on a mount that does "
-        "not respond is killed, and the path is reported.",
+        "Limit until a worker's program is executed: on a mount that does not respond the worker "
+        "is killed, and the path is reported.",
         default=f"{DEFAULT_START_TIMEOUT_S:g}", native="start_timeout", read=positive_duration,
         needs_native=True),
     Option("shutdown-timeout", "SECONDS",
@@ -260,8 +255,7 @@ _FAILURES = (
         f"(default {DEFAULT_SHUTDOWN_TIMEOUT_S:g})"),
     Option("failure-grace", "SECONDS",
         "Grace period when workers are stopped because another worker failed.",
-        more="It may be shorter than `--shutdown-timeout`, because a worker that is blocked in a "
-        "collective cannot handle SIGTERM.",
+        more="See [the workers stop](#the-workers-stop).",
         unset="`--shutdown-timeout`", native="failure_grace", read=duration, needs_native=True),
     Option("leftover-grace", "SECONDS",
         "How long processes that the workers of a node left running, such as an upload, may take "
@@ -270,9 +264,8 @@ _FAILURES = (
         default="0", native="leftover_grace", read=duration, needs_native=True),
     Option("on-membership-change", "WHAT",
         "What happens when a node or a worker is lost or a node joins: `restart`, all workers "
-        "start again; `inplace`, workers of a script that can continue "
-        "(`elastic.torch.membership`) are kept on the nodes that lost none (elastic-launch help "
-        "in-place).",
+        "start again; `inplace`, nodes that lost none keep those of a script that uses "
+        "`elastic.torch.membership` (elastic-launch help in-place).",
         default="restart", choices=("restart", "inplace"), needs_native=True),
     Option("inplace-grace", "SECONDS",
         "With `--on-membership-change=inplace`: the time in which the workers of a node must "
@@ -303,14 +296,13 @@ _FAILURES = (
         more="The signal kills a worker that has no handler for it."),
     Option("drain", "SECONDS",
         "SIGTERM to any launcher of the job stops all ranks at one step: `should_stop()` of "
-        "`elastic.worker` returns True there, the ranks save their state and exit, and the job "
-        "ends with exit code 80. Without an agreement after SECONDS, or at a second signal, the "
-        "workers are stopped as usual (elastic-launch help preemption).",
+        "`elastic.worker` returns True, the ranks save their state and exit, and the job ends with "
+        "exit code 80. Without an agreement after SECONDS, or at a second signal, the workers are "
+        "stopped as usual (elastic-launch help preemption).",
         brief="on SIGTERM all ranks save at one step and exit"),
     Option("drain-signal", "NAME",
-        "A signal such as `USR1` that stops all ranks at one step, instead of SIGTERM, for "
-        "schedulers that send it some time before they stop the job. Without `--drain` the limit "
-        f"is {DEFAULT_DRAIN_TIMEOUT_S:g} s."),
+        "A signal such as `USR1` that stops all ranks at one step, instead of SIGTERM. Without "
+        f"`--drain` the limit is {DEFAULT_DRAIN_TIMEOUT_S:g} s."),
     Option("hang-timeout", "SECONDS",
         "The job hangs when no rank has completed a step for this long; applies once a script "
         "has reported a step (`elastic.worker`; elastic-launch help hangs).",
@@ -345,8 +337,7 @@ _FAILURES = (
 _OUTPUT = (
     Option("log-dir", "DIR",
         "Log and error files are written to `DIR/RUN-ID_HOST_RANDOM/attempt_N/LOCAL-RANK/`. "
-        "Without it no file remains, except that `--redirects` creates a temporary directory and "
-        "prints its path.",
+        "Without it no file remains, but for `--redirects`, which prints a temporary path.",
         brief="directory for the files of --redirects and --tee"),
     Option("redirects", "WHICH",
         "Streams that are written to files: `0` none, `1` stdout, `2` stderr, `3` both, or by "
@@ -391,10 +382,9 @@ _OUTPUT = (
         needs_native=True),
     Option("logs-specs", "NAME",
         "A plug-in that chooses the log files: the entry point of this name in the group "
-        "`torchrun.logs_specs`. The job then runs without the native agent, as with the "
-        "rendezvous handler of a plug-in.",
-        more="See [several nodes](#several-nodes). A warning lists the given options that have no "
-        "effect then.",
+        "`torchrun.logs_specs`. The job then runs without the native agent, and a warning lists "
+        "the given options that have no effect.",
+        more="See [several nodes](#several-nodes).",
         default="default"),
     Option("event-log", "FILE",
         "Append one JSON line for each transition of this node to FILE (elastic-launch help "
@@ -410,7 +400,7 @@ _OUTPUT = (
         brief="write the result and the failure report"),
     Option("duplicate-stdout-filters", "WORDS",
         "Lines of stdout that contain one of these words, separated by commas, are also written "
-        "to `filtered_stdout.log` in the round's log directory. Needs `--tee` or `--redirects`.",
+        "to `filtered_stdout.log`. Needs `--tee` or `--redirects`.",
         more="In a word `,,` is a comma.",
         type=words, torch_default=""),
     Option("duplicate-stderr-filters", "WORDS",
