@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from datetime import date
 from pathlib import Path
 
-import pytest
+from tools import parts
 
 ROOT = Path(__file__).resolve().parent.parent
 CPP_SUFFIXES = {".h", ".cc"}
@@ -20,132 +20,7 @@ CPP_SUFFIXES = {".h", ".cc"}
 SOURCE_LINES_MAX = 700
 PUBLIC_HEADER_LINES_MAX = 250
 COLUMNS_MAX = 100
-
-# The files of this repository that a layer may include (the standard library is always allowed).
-LAYER_INCLUDES = {
-    "core": ("elastic/", "core/"),
-    "os": (
-        "elastic/",
-        "core/base/check.h",
-        "core/base/text.h",
-        "core/base/memory_budget.h",
-        "os/",
-    ),
-    "host": ("elastic/", "core/", "os/", "host/"),
-    "guardian": ("core/", "elastic/", "os/", "worker/", "guardian/"),
-    "worker": ("elastic/worker.h", "worker/"),
-    "coordinator": ("elastic/", "coordinator/", "os/file/console_writer.h", "os/loop/"),
-    "bindings": (
-        "elastic/",
-        "bindings/",
-        "core/base/text.h",
-        "os/file/temporary_sweep.h",
-    ),
-}
-
-# Files are in directories by subject. A subject may include its own files and those of the subjects
-# listed here, which all precede it, so that there is no cycle.
-SUBJECT_INCLUDES = {
-    "core": {
-        "base": (),
-        "store": ("base",),
-        "rendezvous": ("base",),
-        "register": ("base",),
-        "succession": ("base", "rendezvous", "register"),
-        "hang": ("base",),
-        "drain": ("base", "hang"),
-        "session": ("base", "store", "rendezvous", "register", "succession", "hang", "drain"),
-        "job": ("base", "rendezvous", "register", "succession", "hang", "drain", "session"),
-        "workers": ("base", "drain"),
-        "agent": ("base", "rendezvous", "hang", "drain"),
-    },
-    "os": {
-        "base": (),
-        "loop": ("base",),
-        "net": ("base", "loop"),
-        "process": ("base", "loop"),
-        "file": ("base", "loop"),
-    },
-    "host": {
-        "auth": (),
-        "base": ("auth",),
-        "store": ("base", "auth"),
-        "workers": ("base",),
-        "succession": ("base", "auth"),
-        "coordinator": ("base", "store", "auth", "succession"),
-        "membership": ("base", "store", "auth", "succession", "coordinator"),
-        "agent": ("base", "store", "succession", "coordinator", "membership", "workers"),
-    },
-}
-
-# Python packages and modules, each with the modules of this project that it may import.
-_BASE = (
-    *("_C", "_data", "_environment", "_files", "_lazy", "_local_jobs", "_plug_in", "_torch_bases"),
-    *("constants", "errors"),
-)
-PYTHON_IMPORTS: dict[str, tuple[str, ...]] = {
-    "_aliases": ("_lazy",),
-    "_data": (),
-    "_environment": ("constants",),
-    "_files": (),
-    "_lazy": (),
-    "_local_jobs": (),
-    "_plug_in": (),
-    "_torch_bases": (),
-    "constants": (),
-    "errors": ("_C",),
-    "torch": ("_C", "_environment", "_lazy", "errors", "worker"),
-    "torch_compat": (
-        *_BASE,
-        *("text", "_host", "agent", "multiprocessing", "rendezvous", "torch"),
-    ),
-    "text": ("_C", "constants", "errors"),
-    "_host": (*_BASE, "text"),
-    "_warm": (),
-    "worker": ("_environment", "_lazy", "_worker"),
-    "multiprocessing": (*_BASE, "text", "_host", "torch_compat"),
-    "rendezvous": (*_BASE, "text", "torch_compat"),
-    "agent": (
-        *_BASE,
-        "text",
-        "_host",
-        "multiprocessing",
-        "rendezvous",
-        "torch_compat",
-    ),
-    "launcher": (
-        *_BASE,
-        *("text", "_host", "multiprocessing", "rendezvous", "agent", "torch_compat"),
-    ),
-    "observe": (*_BASE, "text", "rendezvous"),
-    "cli": (
-        *_BASE,
-        "text",
-        "_host",
-        "torch_compat",
-        "multiprocessing",
-        "rendezvous",
-        "agent",
-        "launcher",
-        "observe",
-    ),
-    "launch": ("cli", "run"),
-    "run": (
-        *(
-            "_environment",
-            "_lazy",
-            "_host",
-            "cli",
-            "constants",
-            "errors",
-            "launcher",
-            "multiprocessing",
-        ),
-        *("rendezvous", "text", "torch_compat"),
-    ),
-    "torchrun": ("_aliases", "_plug_in"),
-    "__main__": ("cli",),
-}
+DEBTS_MAX = 17  # of tests/data/includes.txt: this number only falls
 
 # cli/main.py hands os.environ to resolve.py, function_worker.py runs before elastic is importable.
 ENVIRONMENT_READERS = (
@@ -204,35 +79,64 @@ def code_of(line: str) -> str:
     return line.split("//", 1)[0]
 
 
-@pytest.mark.parametrize("layer", LAYER_INCLUDES)
-def test_layers_include_only_allowed_layers(layer: str) -> None:
+def test_folders_include_only_what_the_table_allows() -> None:
+    table = parts.load()
+
     def look() -> Iterator[str]:
-        for path in cpp_sources(layer):
-            for number, line in enumerate(path.read_text().splitlines(), 1):
-                include = re.match(r'#include "(.+)"', line)
-                if include and not include[1].startswith(LAYER_INCLUDES[layer]):
-                    yield f"{relative(path)}:{number}: {layer} may not include {include[1]}"
+        for path in parts.sources():
+            name = parts.name_of(path)
+            is_public = name.startswith("elastic/") or path.name == "__init__.py"
+            if not is_public and table.folder_of(name) is None and name not in table.part_of:
+                yield f"{relative(path)}: its folder is not in tests/data/includes.txt"
+        for arrow in parts.arrows():
+            folder = table.folder_of(arrow.source)
+            if folder is not None and not table.allows(folder, arrow.target):
+                yield f"{arrow}: {folder} may not include {arrow.target}"
 
     complaints(look())
 
 
-@pytest.mark.parametrize("layer", SUBJECT_INCLUDES)
-def test_subjects_include_only_subjects_before_them(layer: str) -> None:
-    subjects = SUBJECT_INCLUDES[layer]
+def test_folders_of_the_table_exist_and_have_no_cycle() -> None:
+    table = parts.load()
+    names = {parts.name_of(path) for path in parts.sources()}
 
     def look() -> Iterator[str]:
-        for path in cpp_sources(layer):
-            subject = path.relative_to(ROOT / "csrc" / layer).parts[0]
-            if subject not in subjects:
-                yield f"{relative(path)}: {layer} has no subject folder {subject}"
-                continue
-            allowed = (subject, *subjects[subject])
-            for number, line in enumerate(path.read_text().splitlines(), 1):
-                include = re.match(rf'#include "{layer}/(\w+)/', line)
-                if include and include[1] not in allowed:
-                    yield f"{relative(path)}:{number}: {subject} may not include {include[1]}"
+        for known in [*table.part_of, *table.meet]:
+            prefix = known.rstrip("*") if known.endswith("*") else f"{known}/"
+            if known not in names and not any(name.startswith(prefix) for name in names):
+                yield f"tests/data/includes.txt: there is no file or folder {known}"
 
     complaints(look())
+    # Packages of Python may depend on each other, their modules may not.
+    below = {
+        folder: {one for one in allowed if one in table.folders}
+        for folder, allowed in table.folders.items()
+        if not folder.startswith("python/")
+    }
+    while free := [folder for folder, rest in below.items() if not rest & below.keys()]:
+        for folder in free:
+            del below[folder]
+    assert not below, f"in a cycle, or dependent on one: {sorted(below)}"
+
+
+def test_the_launcher_knows_extensions_only_where_they_are_attached() -> None:
+    """Lines of [debts] are to be mended, and no line may be added."""
+    table = parts.load()
+    found = parts.debts(table)
+
+    def look() -> Iterator[str]:
+        for debt in found.keys() - set(table.debts):
+            yield f"{found[debt]}: {debt}: include it in a file of [meet] instead"
+        for debt in set(table.debts) - found.keys():
+            yield f"tests/data/includes.txt: {debt} is mended: delete the line"
+        if len(table.debts) > DEBTS_MAX:
+            yield f"tests/data/includes.txt: {len(table.debts)} debts, more than {DEBTS_MAX}"
+
+    complaints(look())
+
+
+def test_the_page_shows_the_parts_as_they_are() -> None:
+    assert parts.is_current(parts.PAGE.read_text(), parts.load()), "run python tools/parts.py"
 
 
 def test_core_is_pure() -> None:
@@ -487,37 +391,8 @@ def test_only_the_torch_adapters_import_torch() -> None:
     complaints(look())
 
 
-def own_imports(path: Path) -> Iterator[tuple[int, str]]:
-    """Line and full name of each module of ours, or name in one, that a Python file imports."""
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            names = [f"{node.module}.{alias.name}" for alias in node.names]
-        else:
-            continue
-        yield from ((node.lineno, name) for name in names if name.split(".")[0] == "elastic")
-
-
 def python_sources() -> list[Path]:
     return [path for path in tracked(".py") if relative(path).startswith("python/elastic/")]
-
-
-def test_python_packages_import_only_packages_below_them() -> None:
-    def look() -> Iterator[str]:
-        for path in python_sources():
-            subject = path.relative_to(ROOT / "python/elastic").parts[0].removesuffix(".py")
-            if subject == "__init__":
-                continue  # lazily exports every module
-            if subject not in PYTHON_IMPORTS:
-                yield f"{relative(path)}: tests/tidy.py does not list {subject}"
-                continue
-            for number, name in own_imports(path):
-                other = name.split(".")[1]
-                if other not in (subject, *PYTHON_IMPORTS[subject]):
-                    yield f"{relative(path)}:{number}: {subject} may not import {other}"
-
-    complaints(look())
 
 
 def test_python_modules_have_no_import_cycle() -> None:
@@ -531,7 +406,7 @@ def test_python_modules_have_no_import_cycle() -> None:
     def imported(name: str) -> set[str]:
         """Modules that a module imports, including lazy imports and imports for types only."""
         found = set()
-        for _, target in own_imports(modules[name]):
+        for _, target in parts.own_imports(modules[name]):
             for candidate in (target, target.rpartition(".")[0]):
                 if candidate in modules:
                     found.add(candidate)

@@ -51,7 +51,8 @@ GROUPS: tuple[tuple[str, dict[str, str]], ...] = (
         "evidence": "fault scenes with three launchers, and speed",
     }),
     ("Inside", {
-        "architecture": "components, files, one failure function by function",
+        "architecture": "launcher and extensions, one failure function by function",
+        "decisions": "why own register, guardian, loop and parser",
         "rendezvous": "how nodes agree on rounds and on a coordinator",
         "supervision": "how workers are started, watched and killed",
         "protocol": "what is sent between launchers, coordinator and stores",
