@@ -154,7 +154,9 @@ void AgentPolicy::join(const PolicyEvent& event, Context* context) {
   if (const auto* found = std::get_if<RendezvousReady>(&event)) {
     participant_.locate(found->name, found->address);
   } else {
+    const bool is_repeated = round_end_.ordered.has_value();
     const std::string reason = order_reason(event, context);
+    if (context->from == AgentState::kUnhealthy && !is_repeated) report_failure(context);
     // A node whose workers have ended has nothing to stop, but logs why it joins again.
     if (context->from == AgentState::kSucceeded) {
       context->report(AgentEvent::Kind::kProgress, state_, "called back: " + reason);
@@ -195,6 +197,8 @@ void AgentPolicy::continue_group(const rdzv::Round& event, Context* context) {
 
 void AgentPolicy::begin_round(const rdzv::Round& event, Context* context) {
   if (round_ != nullptr) {
+    // Its evidence may have been found after the order.
+    if (std::exchange(is_own_reason_, false)) end_reason_ = describe_failure(cause());
     AgentEvent restarting =
         event_of(AgentEvent::Kind::kRestarting, AgentState::kInit, context->now);
     restarting.message = end_reason_ + restart_text(*event.record);
@@ -228,13 +232,24 @@ std::string AgentPolicy::order_reason(const PolicyEvent& event, Context* context
     if (!round_end_.ordered) round_end_.cause = "evicted";
   }
   if (!round_end_.ordered) round_end_.ordered = context->now;
-  end_reason_ = failures_.empty() ? reason : describe_failure(cause());
+  is_own_reason_ = !failures_.empty();
+  end_reason_ = is_own_reason_ ? describe_failure(cause()) : reason;
   return reason;
+}
+
+// This node has no worker left to stop: the failure is logged before the other nodes have stopped
+// theirs.
+void AgentPolicy::report_failure(Context* context) {
+  if (failures_.empty() || !all_ended() || round_->group_world_size < 2) return;
+  context->report(AgentEvent::Kind::kStopping, state_,
+                  end_reason_ + "; the other nodes stop their workers");
 }
 
 void AgentPolicy::stop_workers(const PolicyEvent& event, Context* context) {
   const auto* restart = std::get_if<rdzv::Restart>(&event);
+  const bool is_repeated = round_end_.ordered.has_value();
   const std::string reason = order_reason(event, context);
+  if (!is_repeated) report_failure(context);
   deadline_.reset();
   is_cutting_ = false;
   stop_group(restart != nullptr ? without_cut(restart->grace) : failure_grace(),

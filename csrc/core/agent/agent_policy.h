@@ -296,6 +296,7 @@ class AgentPolicy {
   void start_group(const rdzv::Round& event, Context* context);
   void continue_group(const rdzv::Round& event, Context* context);
   void begin_round(const rdzv::Round& event, Context* context);
+  void report_failure(Context* context);
   void stop_workers(const PolicyEvent& event, Context* context);
   void cut_workers(const PolicyEvent& event, Context* context);
   void abandon_cut(const std::string& why, Context* context);
@@ -392,6 +393,7 @@ class AgentPolicy {
   std::vector<WorkerFailure> failures_;
   std::int64_t stop_step_ = -1;  // at which a worker was told to stop, and has exited
   std::string end_reason_;
+  bool is_own_reason_ = false;  // the reason is a failure on this node
   AgentRoundEnd round_end_;
   Instant round_began_;
 

@@ -156,7 +156,7 @@ struct AgentEvent {
     kWorkersRunning,    // all workers of this node have started
     kWorkerExited,      // local_rank, pid, exit
     kFirstStep,         // local_rank, first_step: once in a round, if a worker reports steps
-    kStopping,          // workers are being stopped; message: the reason and the grace period
+    kStopping,          // a round ends; message: the reason, and how its workers are stopped
     kRestarting,        // another round follows; message: the reason and the remaining budget
     kHang,              // the job hangs; message: one screen, which every node receives
     kStraggling,        // a rank makes no progress while others advance; message: one sentence

@@ -16,6 +16,7 @@ import pytest
 
 from support import coordinators
 from support.launching import (
+    await_line,
     children,
     clean_environment,
     launch,
@@ -96,7 +97,8 @@ def test_a_killed_guardian_is_reported_before_a_worker_that_failed_too(tmp_path:
         [guardian] = children(process.pid)
         os.kill(guardian, signal.SIGKILL)
         _, stderr = process.end(71)
-    first, *rest = stderr.splitlines()
+    stopped, first, *rest = stderr.splitlines()
+    assert stopped.endswith("exited with code 3; stopping the other workers, which have 10 min")
     reason = f"the guardian (pid {guardian}) was killed by signal 9; its workers were killed"
     assert first == f"elastic-launch: /bin/sh failed: {reason}"
     worker = r"also failed here: rank 1 \(local rank 1, pid \d+\) exited with code 3"
@@ -223,6 +225,26 @@ def test_failed_worker_is_restarted_and_reported(tmp_path: Path) -> None:
     assert done.stdout.splitlines() == ["attempt 0", "attempt 1"]
     [line] = done.stderr.splitlines()
     assert "exited with code 1; restarting, 2 of 3 restarts left" in line
+
+
+def test_a_failure_is_logged_before_the_other_workers_have_stopped(tmp_path: Path) -> None:
+    gate, ignores = tmp_path / "gate", tmp_path / "ignores"
+    os.mkfifo(gate)
+    os.mkfifo(ignores)
+    # Rank 1 fails when rank 0 ignores SIGTERM, and rank 0 ends when the line was read.
+    program = (
+        "[ $TORCHELASTIC_RESTART_COUNT = 1 ] && exit 0; "
+        f"[ $RANK = 1 ] && read line < {ignores} && exit 3; "
+        f"trap '' TERM; echo > {ignores}; read line < {gate}"
+    )
+    words = ["--nproc-per-node=2", "--max-restarts=1", "--no-python", "sh", "-c", program]
+    with launched(*words) as job:
+        found = await_line(job, r"rank 1 \(.*\) exited with code 3; (.*)")
+        assert found[1] == "stopping the other workers, which have 30 s"
+        gate.write_text("\n")  # only now rank 0 ends
+        _, stderr = job.end(0)
+        [line] = stderr.splitlines()
+        assert line.endswith(": restarting, 0 of 1 restarts left")
 
 
 @pytest.mark.smoke

@@ -120,7 +120,8 @@ def test_a_worker_that_exceeds_its_timer_is_restarted_and_recorded(tmp_path: Pat
     options += ["--nproc-per-node=2", "--max-restarts=1"]
     done = launch(*options, str(script), environ=environ, check=True)
     assert re.search(r"killing process \d+ with signal 9: the timer of step expired", done.stderr)
-    assert re.search(r"rank 1 \(.*\) killed by signal 9 .*; restarting", done.stderr)
+    failed = r"rank 1 \(.*\) killed by signal 9 .*; stopping the other workers"
+    assert re.search(failed, done.stderr)
     assert os.listdir(tmp_path) == ["train.py"]
     recorded = [json.loads(line) for line in done.stderr.splitlines() if line.startswith('{"name"')]
     assert "watchdog started" in [event["name"] for event in recorded], done.stderr

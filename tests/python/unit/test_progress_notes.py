@@ -85,6 +85,15 @@ def test_the_reason_of_a_restart_is_logged_once(clock: Clock) -> None:
     assert restart_line(message, notes.drop()) == message
 
 
+def test_a_restart_repeats_no_reason_of_the_stop_before_it() -> None:
+    message = "rank 1 exited with code 1; restarting, 1 of 3 restarts left"
+    stopped = "rank 1 exited with code 1; stopping the other workers, which have 30 s"
+    assert restart_line(message, "", stopped) == "restarting, 1 of 3 restarts left"
+    assert restart_line(message, "", "rank 0 exited with code 1; stopping") == message
+    found = "rank 1 raised ValueError: x; restarting"
+    assert restart_line(found, "", stopped) == found, "more is known than at the stop"
+
+
 def test_a_wait_that_is_over_at_once_is_a_detail(clock: Clock) -> None:
     notes = Notes()
     notes.say("keeping the store", WorkerState.SUCCEEDED)

@@ -32,7 +32,8 @@ def digits(*options: str, directory: Path, kill: bool) -> list[str]:
         stdout, stderr = job.end(0)
     lines += stdout.splitlines(keepends=True)
     if kill:
-        assert "killed by signal 9 (SIGKILL); restarting, 0 of 1 restarts left" in stderr
+        assert "killed by signal 9 (SIGKILL); stopping the other workers" in stderr
+        assert "restarting, 0 of 1 restarts left" in stderr
         (continuing,) = [line for line in lines if line.startswith("continuing with epoch")]
         lines.remove(continuing)
     return lines

@@ -193,6 +193,7 @@ class NativeElasticAgent:
         self._records_of_torch: TorchRecords | None = None
         self._drain_requests: list[tuple[int, float]] = []
         self._stops_noted = 0
+        self._stop_line = ""  # the first line about the end of the round
         self._hangs: deque[dict[str, Any]] = deque(maxlen=HANGS_KEPT)
         self._endpoints = rendezvous.endpoints
         self._record: _local_jobs.Record | None = None
@@ -404,11 +405,12 @@ class NativeElasticAgent:
                     self._killed.add(self._rank(event))
             self._log(logging.INFO, "rank %s %s", self._rank(event), event.exit.describe())
         elif event.kind == kinds.STOPPING:
-            self._note_stop(event.message)
+            self._note_stop(event)
         elif event.kind == kinds.DRAIN:
             self._log(NOTICE, "%s", event.message)
         elif event.kind == kinds.RESTARTING:
-            self._log(logging.WARNING, "%s", restart_line(event.message, waited))
+            stopped, self._stop_line = self._stop_line, ""
+            self._log(logging.WARNING, "%s", restart_line(event.message, waited, stopped))
         elif event.kind in (kinds.HANG, kinds.STRAGGLING):
             self._log(logging.WARNING, "%s", event.message)
             if event.kind == kinds.HANG and self._round is not None:
@@ -453,10 +455,14 @@ class NativeElasticAgent:
             self._has_hinted = True
             self._log(NOTICE, "%s", hint)
 
-    def _note_stop(self, sentence: str) -> None:
-        """Logs, after a signal, what the agent waits for, and how to stop at once."""
+    def _note_stop(self, event: _C.AgentEvent) -> None:
+        """Logs why the round ends; after a signal, what the agent waits for, and how to stop."""
+        sentence = event.message
         if not self._requests:
-            self._log(logging.INFO, "%s", sentence)
+            states = _C.AgentState
+            is_incident = event.state not in (states.SUCCEEDED, states.STOPPED)
+            self._log(logging.WARNING if is_incident else logging.INFO, "%s", sentence)
+            self._stop_line = self._stop_line or sentence
             return
         self._stops_noted += 1
         if self._stops_noted > 1:

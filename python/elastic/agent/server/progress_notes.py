@@ -84,11 +84,15 @@ def _clock_time(deadline: float) -> str:
     return time.strftime("%H:%M:%S", time.localtime(time.time() + deadline - time.monotonic()))
 
 
-def restart_line(message: str, waited: str) -> str:
-    """The message without its reason, if a line about the wait for the round has named it."""
+def restart_line(message: str, waited: str, stopped: str = "") -> str:
+    """The message without its reason, if an earlier line has named it.
+
+    ``waited``: the last line about the wait for the round. ``stopped``: the line about the end of
+    the last round.
+    """
     mark = CONTINUING if CONTINUING in message else RESTARTING
-    _, found, budget = message.rpartition(mark)
-    was_named = found and ROUND_ENDED in waited
+    reason, found, budget = message.rpartition(mark)
+    was_named = found and (ROUND_ENDED in waited or stopped.startswith(f"{reason};"))
     return f"{mark.lstrip('; ')}{budget}" if was_named else message
 
 
