@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from elastic import _C
     from elastic.multiprocessing.logs import LogOptions
     from elastic.rendezvous.api import RendezvousHandler
+    from elastic.rendezvous.keys import Keys
 
 
 class RendezvousConfig(NamedTuple):
@@ -24,22 +25,17 @@ class RendezvousConfig(NamedTuple):
     backend: str
     min_nodes: int
     max_nodes: int
+    keys: Keys  # of --rdzv-conf
     # Where the coordinator listens; "": the store names it.
     endpoint_host: str = ""
     endpoint_port: int = 0
     further_endpoints: tuple[tuple[str, int], ...] = ()  # tried when that one does not answer
     is_host: bool | None = None  # None: decided by the endpoint's address
-    # The address of the store, as given, and its backend's parameters; "": there is none.
-    store: str = ""
-    parameters: Mapping[str, str] = {}
+    store: str = ""  # its address, as given; "": there is none
     node_rank: int = -1  # -1: no preferred rank
     topology: str = ""
     on_node_loss: str = "replace"
     max_membership_changes: int = -1
-    timings: Mapping[str, float] = {}  # seconds; missing ones have the native defaults
-    voters: int = 0  # how many nodes keep the job's record; 0: by the number of hosts
-    voter_ports: tuple[int, int] = (0, 0)  # first and last; (0, 0): any
-    witness: tuple[str, int] | None = None
     token: Mapping[str, Any] = {}  # token_file or token; empty: sessions are not encrypted
     # A name of the program and its arguments: a surplus node with a different name is refused
     # instead of waiting as a spare. "": any may wait.
@@ -69,29 +65,20 @@ class RendezvousConfig(NamedTuple):
         return registry.is_plugged_in_handler(self.backend)
 
     def handler(self, run_id: str, local_addr: str) -> RendezvousHandler:
-        from elastic.rendezvous import RendezvousParameters, get_rendezvous_handler
+        from elastic.rendezvous import RendezvousParameters, get_rendezvous_handler, handlers
 
-        parameters: dict[str, Any] = dict(self.parameters)
-        if not self.store:
-            parameters |= self.timings
-            if self.is_host is not None:
-                parameters["is_host"] = str(self.is_host).lower()
-            if self.backend == "static":
-                parameters["rank"] = self.node_rank
-            if "token_file" in self.token:
-                parameters["token_file"] = self.token["token_file"]
-            if self.voters:
-                parameters["voters"] = self.voters
-            if self.voter_ports != (0, 0):
-                parameters["voter_port_range"] = "{}:{}".format(*self.voter_ports)
+        bounds = self.min_nodes, self.max_nodes
+        if not self.has_plug_in():
+            options = self.options(run_id, local_addr)
+            return handlers.of_options(self.backend, run_id, bounds, options, self.keys)
+        given: dict[str, Any] = dict(self.keys.parameters)
         wanted = RendezvousParameters(
             self.backend,
             self.endpoint,
             run_id,
-            self.min_nodes,
-            self.max_nodes,
+            *bounds,
             local_addr or None,
-            **parameters,
+            **given,
         )
         try:
             return get_rendezvous_handler(wanted)
@@ -111,33 +98,23 @@ class RendezvousConfig(NamedTuple):
         if self.store:
             from elastic.rendezvous import backends
 
-            backend = backends.create(self.backend, self.store, run_id, self.parameters)
-        timings: dict[str, Any] = dict(self.timings)
-        return _C.RendezvousOptions(
+            backend = backends.create(self.backend, self.store, run_id, self.keys.parameters)
+        return self.keys.options(
+            (self.min_nodes, self.max_nodes),
+            local_addr,
+            self.token,
             endpoint_host=self.endpoint_host,
             endpoint_port=self.endpoint_port,
             further_endpoints=self.further_endpoints,
             is_host=self.is_host,
-            min_nodes=self.min_nodes,
-            max_nodes=self.max_nodes,
-            local_addr=local_addr,
             node_rank=self.node_rank,
             topology=self.topology,
             static_ranks=self.backend == "static",
             on_loss=_C.LossPolicy.__members__[self.on_node_loss.upper()],
             max_membership_changes=self.max_membership_changes,
             backend=backend,
-            voters=self.voters,
-            voter_ports=self.voter_ports,
-            witness=self.witness,
             extra_settings={"program": self.program} if self.program else {},
-            **self.token,
-            **timings,
         )
-
-
-# For the agents that need a rendezvous handler even if the job has one node.
-ONE_NODE = RendezvousConfig("c10d", 1, 1, endpoint_host="localhost", is_host=True)
 
 
 class NodeConfig(NamedTuple):

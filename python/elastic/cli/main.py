@@ -371,14 +371,16 @@ class Launcher:
     ) -> RunResult:
         """Runs the job with a rendezvous handler, or log files, of another distribution."""
         from elastic.agent.server.native_elastic_agent import Later
-        from elastic.cli.config import ONE_NODE
+        from elastic.cli.config import RendezvousConfig
         from elastic.multiprocessing import logs_specs
         from elastic.rendezvous.api import shut_down
+        from elastic.rendezvous.keys import Keys
         from elastic.torch_compat.agents.handler_elastic_agent import HandlerElasticAgent
 
         self.has_plug_ins = True
         Later(_MODULES_AFTER).load()
-        handler = (job.rendezvous or ONE_NODE).handler(job.run_id, job.local_addr)
+        alone = RendezvousConfig("c10d", 1, 1, Keys({}), endpoint_host="localhost", is_host=True)
+        handler = (job.rendezvous or alone).handler(job.run_id, job.local_addr)
         spec = _spec(
             job,
             rdzv_handler=handler,

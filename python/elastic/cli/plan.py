@@ -62,7 +62,7 @@ def _nodes(job: JobConfig) -> Iterator[tuple[str, str]]:
             yield kind, str(config.node_rank)
         if config.topology:
             yield "topology", config.topology
-        for key, value in config.timings.items():
+        for key, value in config.keys.timings.items():
             yield key, duration(value)
         yield "node address", job.local_addr or "the address of its connection to the rendezvous"
         yield "after a node loss", config.on_node_loss

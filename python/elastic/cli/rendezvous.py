@@ -39,15 +39,12 @@ def several(
         backend=backend,
         min_nodes=bounds[0],
         max_nodes=bounds[1],
+        keys=keys._replace(voter_ports=nodes.voter_ports(line, keys, backend)),
         is_host=keys.is_host,
         node_rank=_node_rank(line, keys, backend, bounds[1]),
         topology=short(line, "topology"),
         on_node_loss=choice(line, "on-node-loss"),
         max_membership_changes=nodes.membership_changes(line),
-        timings=keys.timings,
-        voters=keys.voters,
-        voter_ports=nodes.voter_ports(line, keys, backend),
-        witness=keys.witness,
         token={name: text for name, text in keys.parameters.items() if name == "token_file"},
     )
     run_id = _common_run_id(line, backend)
@@ -73,7 +70,7 @@ def several(
             )
             master_port = 0
     else:
-        config = config._replace(store=_store(line, backend), parameters=dict(keys.parameters))
+        config = config._replace(store=_store(line, backend))
     if backend != "static" and "master-addr" in line.values:
         notes.append(
             f"{line.origin('master-addr')} has no effect with {backend}: MASTER_ADDR is the "

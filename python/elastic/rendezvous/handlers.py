@@ -270,25 +270,22 @@ def check_settings(params: RendezvousParameters) -> None:
 
 
 def _handler(params: RendezvousParameters, keys: Keys, **way: Any) -> DynamicRendezvousHandler:
-    timings: dict[str, Any] = dict(keys.timings)
     environ = _environment.inherited()
     found = token.find(keys.parameters.get("token_file", ""), environ)
     token.check(found, params.run_id, environ)
-    options = _C.RendezvousOptions(
-        min_nodes=params.min_nodes,
-        max_nodes=params.max_nodes,
-        local_addr=params.local_addr or "",
-        voters=keys.voters,
-        voter_ports=keys.voter_ports,
-        witness=keys.witness,
-        **way,
-        **timings,
-        **found,
-    )
+    bounds = params.min_nodes, params.max_nodes
+    options = keys.options(bounds, params.local_addr or "", found, **way)
+    return of_options(params.backend, params.run_id, bounds, options, keys)
+
+
+def of_options(
+    backend: str, run_id: str, bounds: tuple[int, int], options: _C.RendezvousOptions, keys: Keys
+) -> DynamicRendezvousHandler:
+    """The handler that joins with these native options."""
+    given = keys.parameters
     settings = RendezvousSettings(
-        params.run_id,
-        params.min_nodes,
-        params.max_nodes,
+        run_id,
+        *bounds,
         RendezvousTimeout(
             join=_time(keys, "join_timeout"),
             last_call=_time(keys, "last_call_timeout"),
@@ -296,10 +293,10 @@ def _handler(params: RendezvousParameters, keys: Keys, **way: Any) -> DynamicRen
             heartbeat=_time(keys, "heartbeat_timeout"),
         ),
         _time(keys, "keep_alive_interval") or timedelta(seconds=5),
-        params.get_as_int("keep_alive_max_attempt", 3) or 3,
-        float(params.get("cas_backoff_max_seconds", 0.0)),
+        int(given.get("keep_alive_max_attempt", 3)),
+        float(given.get("cas_backoff_max_seconds", 0.0)),
     )
-    return DynamicRendezvousHandler(params.backend, options, settings)
+    return DynamicRendezvousHandler(backend, options, settings)
 
 
 def _time(keys: Keys, name: str) -> timedelta | None:

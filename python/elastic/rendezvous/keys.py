@@ -6,11 +6,14 @@ With elastic's backends an unknown key is an error; a third-party backend receiv
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from elastic.constants import SHARED
 from elastic.errors import ConfigError
 from elastic.text import is_number, port_range, seconds, split_endpoint, truth
+
+if TYPE_CHECKING:
+    from elastic import _C
 
 # The job's timings, in seconds. With a value of 0 those in _POSITIVE would end every job at once.
 _TIMINGS = (
@@ -58,6 +61,25 @@ class Keys(NamedTuple):
     def backend_of(self, name: str) -> str:
         """The backend of a name: torch spells ``file`` as ``c10d`` with ``store_type=file``."""
         return "file" if name == "c10d" and self.store_type == "file" else name
+
+    def options(
+        self, bounds: tuple[int, int], local_addr: str, token: Mapping[str, Any], **way: Any
+    ) -> _C.RendezvousOptions:
+        """The native options of a node. ``way``: how it finds the others, and its own part."""
+        from elastic import _C
+
+        timings: dict[str, Any] = dict(self.timings)
+        return _C.RendezvousOptions(
+            min_nodes=bounds[0],
+            max_nodes=bounds[1],
+            local_addr=local_addr,
+            voters=self.voters,
+            voter_ports=self.voter_ports,
+            witness=self.witness,
+            **timings,
+            **token,
+            **way,
+        )
 
     def hosts(self, rank: int) -> bool:
         """Whether the node of this static rank hosts the coordinator."""

@@ -20,6 +20,7 @@ from elastic.errors import ElasticError
 from elastic.launcher import elastic_launch
 from elastic.launcher.api import LaunchConfig
 from elastic.multiprocessing import ChildFailedError
+from elastic.rendezvous.keys import Keys
 from elastic.rendezvous.registry import rendezvous_handler_registry
 
 from support.launching import free_port
@@ -253,6 +254,6 @@ def test_a_handler_plug_in_that_fails_is_one_sentence(
     made: Callable[[object], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(rendezvous_handler_registry._registry, "broken", made)
-    config = RendezvousConfig("broken", 1, 2, store="broken")
+    config = RendezvousConfig("broken", 1, 2, Keys({}), store="broken")
     with pytest.raises(ElasticError, match=r"the (rendezvous )?plug-in (for )?'broken'"):
         config.handler("id", "")

@@ -61,7 +61,7 @@ def test_coordinator_is_at_the_endpoint() -> None:
     assert got.run_id == "job"
     assert (got.local_addr, got.master_port) == ("", 0)
     assert got.rendezvous == RendezvousConfig(
-        backend="c10d", min_nodes=2, max_nodes=4, endpoint_host="host7", endpoint_port=29500
+        "c10d", 2, 4, keys.Keys({}), endpoint_host="host7", endpoint_port=29500
     )
 
 
@@ -92,13 +92,13 @@ def test_a_job_of_one_node_may_have_spares_on_other_hosts() -> None:
 def test_static_nodes_use_node_0_and_given_ranks() -> None:
     got = configure([*STATIC, "--node-rank=1"])
     assert got.rendezvous == RendezvousConfig(
-        backend="static",
-        min_nodes=2,
-        max_nodes=2,
+        "static",
+        2,
+        2,
+        keys.Keys({}, voters=1),
         endpoint_host="host7",
         endpoint_port=29500,
         is_host=False,
-        voters=1,
         node_rank=1,
     )
     assert (got.run_id, got.master_port, got.notes) == ("none", 29500, configure(STATIC).notes)
@@ -183,8 +183,8 @@ def test_other_backends_share_a_state(words: list[str], backend: str, state: str
 def test_plug_in_receives_its_keys_unchanged() -> None:
     words = ["--nnodes=2", "--rdzv-backend=mine", "--rdzv-conf=colour=blue, join_timeout=3"]
     got = configure(words).rendezvous
-    assert got.parameters == {"colour": "blue", "join_timeout": "3"}
-    assert got.timings == {"join_timeout": 3.0}
+    assert got.keys.parameters == {"colour": "blue", "join_timeout": "3"}
+    assert got.keys.timings == {"join_timeout": 3.0}
 
 
 @pytest.mark.parametrize(
@@ -205,12 +205,14 @@ def test_plug_in_receives_its_keys_unchanged() -> None:
     ],
 )
 def test_settings_of_the_rendezvous_become_seconds(conf: str, timings: dict[str, float]) -> None:
-    assert configure([*C10D, f"--rdzv-conf={conf}"]).rendezvous.timings == timings
-    assert configure(C10D, {"PET_RDZV_CONF": conf}).rendezvous.timings == timings
+    assert configure([*C10D, f"--rdzv-conf={conf}"]).rendezvous.keys.timings == timings
+    assert configure(C10D, {"PET_RDZV_CONF": conf}).rendezvous.keys.timings == timings
 
 
 def test_torchs_timeout_is_the_join_timeout_where_torch_has_one() -> None:
-    assert configure([*STATIC, "--rdzv-conf=timeout=9"]).rendezvous.timings == {"join_timeout": 9.0}
+    assert configure([*STATIC, "--rdzv-conf=timeout=9"]).rendezvous.keys.timings == {
+        "join_timeout": 9.0
+    }
     expected = notes_of([*C10D, "--rdzv-conf=timeout=9"])
     assert "timeout in --rdzv-conf has no effect with c10d; use join_timeout" in expected
 
@@ -279,7 +281,7 @@ def test_an_option_of_the_agent_sets_its_field(
     ],
 )
 def test_the_range_of_voter_ports_has_two_spellings(words: list[str]) -> None:
-    assert configure([*C10D, *words]).rendezvous.voter_ports == (2000, 2009)
+    assert configure([*C10D, *words]).rendezvous.keys.voter_ports == (2000, 2009)
 
 
 def test_variables_alone_describe_a_whole_job() -> None:
@@ -429,13 +431,12 @@ def test_every_key_is_documented() -> None:
     assert [key for key in keys.KNOWN if f"`{key}`" not in text] == []
 
 
-def test_the_handler_of_a_plug_in_has_the_token_and_the_voters(tmp_path: Path) -> None:
-    config = RendezvousConfig(
-        "c10d", 1, 2, "127.0.0.1", 29400, token={"token_file": str(tmp_path / "missing")}
-    )
-    with pytest.raises(ConfigError, match="missing"):
-        config.handler("job", "")
-    with pytest.raises(ConfigError, match="voters is '4'"):
-        config._replace(token={}, voters=4).handler("job", "")
-    with pytest.raises(ConfigError, match="voter_port_range is '2:1'"):
-        config._replace(token={}, voters=0, voter_ports=(2, 1)).handler("job", "")
+def test_the_handler_for_log_plug_ins_has_the_options_of_the_command() -> None:
+    job = configure([*C10D, "--rdzv-conf=last_call_timeout=2,witness=w:1", "--node-rank=1"])
+    assert job.rendezvous is not None
+    handler = job.rendezvous.handler("job", "10.0.0.7")
+    own = job.rendezvous.options("job", "10.0.0.7")
+    assert repr(handler.native_options) == repr(own)
+    assert (handler.get_backend(), handler.get_run_id()) == ("c10d", "job")
+    assert (handler.settings.min_nodes, handler.settings.max_nodes) == (2, 4)
+    assert handler.settings.timeout.last_call.total_seconds() == 2
