@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import runpy
 import statistics
 from typing import Any
 
@@ -75,3 +76,12 @@ def test_the_readme_is_short_and_begins_with_what_a_reader_needs() -> None:
     assert pictures and all(one.startswith("https://") for one in pictures)  # also on PyPI
     for one in pictures:
         assert (ROOT / one.partition("/main/")[2]).is_file()
+
+
+def test_on_pypi_the_links_of_the_readme_lead_to_files_of_the_release() -> None:
+    text = runpy.run_path(str(ROOT / "tools/pypi_readme.py"))["absolute"](README)
+    links = re.findall(r"\]\(([^)]*)\)", text)
+    assert len(links) > 20 and all(one.startswith("https://") for one in links)
+    paths = [one.partition("/blob/")[2].partition("/")[2] for one in links if "/blob/" in one]
+    assert len(paths) > 20
+    assert [one for one in paths if not (ROOT / one.partition("#")[0]).is_file()] == []
