@@ -18,9 +18,10 @@ from pathlib import Path
 from typing import Any
 
 PAGE = Path(__file__).resolve().parents[1] / "docs/python-api.md"
-MODULES = ("elastic", "elastic.launcher", "elastic.agent.server")
+MODULES = ("elastic", "elastic.launcher")
 # torch documents these.
 AS_IN_TORCH = (
+    "elastic.agent.server",
     "elastic.rendezvous",
     "elastic.multiprocessing",
     "elastic.multiprocessing.errors",

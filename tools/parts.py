@@ -226,11 +226,9 @@ def paragraphs(parts: Parts) -> list[str]:
         if extension == LAUNCHER:
             continue
         text, _, page = purpose.rpartition(": docs/")
-        homes = [one.rstrip("*") for one, part in parts.part_of.items() if part == extension]
         where = ", ".join(f"`{one}`" for one in attached(parts, extension)) or "the worker channel"
         found += [
-            f"**{extension.capitalize()}** ([{page}]({page})): {text}. It is in "
-            f"{', '.join(f'`{one}`' for one in homes)}, and attached in {where}; "
+            f"**{extension.capitalize()}** ([{page}]({page})): {text}. Attached in {where}; "
             f"{rounded(counted[extension])} lines of code.",
             "",
         ]
