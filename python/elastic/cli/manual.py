@@ -51,8 +51,7 @@ GROUPS: tuple[tuple[str, dict[str, str]], ...] = (
         "evidence": "fault scenes with three launchers, and speed",
     }),
     ("Inside", {
-        "architecture": "launcher and extensions, one failure function by function",
-        "decisions": "why own register, guardian, loop and parser",
+        "architecture": "launcher, extensions, one failure step by step, decisions",
         "rendezvous": "how nodes agree on rounds and on a coordinator",
         "supervision": "how workers are started, watched and killed",
         "protocol": "what is sent between launchers, coordinator and stores",
