@@ -207,6 +207,16 @@ PyObject* wait_for_round(PyObject* /*module*/, PyObject* argument) {
   Py_RETURN_NONE;
 }
 
+PyObject* watch_collectives([[maybe_unused]] PyObject* module, PyObject* members) {
+  const char* const text = PyUnicode_AsUTF8(members);
+  if (text == nullptr) return nullptr;
+  int is_watching = 0;
+  Py_BEGIN_CRITICAL_SECTION(module);
+  is_watching = elastic_worker_watch_collectives(text);
+  Py_END_CRITICAL_SECTION();
+  return PyBool_FromLong(is_watching);
+}
+
 // Returns a signal that has no handler yet; 0: none, or no channel.
 PyObject* free_signal(PyObject* /*module*/, PyObject* /*unused*/) {
   int number = 0;
@@ -244,6 +254,9 @@ PyObject* nothing(PyObject* /*module*/, PyObject* /*argument*/) { Py_RETURN_NONE
 PyMethodDef functions[] = {
     {"progress", progress, METH_O,
      "progress(step)\n--\n\nReports that this many optimizer steps are complete."},
+    {"watch_collectives", watch_collectives, METH_O,
+     "watch_collectives(members)\n--\n\nPublishes which collective operation this process waits "
+     "in. `members`: a line for\neach process group, its name, a tab and its ranks."},
     {"should_stop", should_stop, METH_O,
      "should_stop(step)\n--\n\nReports progress, and returns True if the job stops at this step on "
      "every rank:\nsave the state and exit with 0."},

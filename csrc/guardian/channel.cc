@@ -222,6 +222,26 @@ std::string Channel::stacks() const {
   return text;
 }
 
+std::string Channel::collectives() const {
+  return text_at(ELASTIC_WORKER_COLLECTIVES_OFFSET, ELASTIC_WORKER_COLLECTIVES_BYTES,
+                 &page_->collectives_sequence);
+}
+
+std::string Channel::groups() const {
+  return text_at(ELASTIC_WORKER_GROUPS_OFFSET, ELASTIC_WORKER_GROUPS_BYTES,
+                 &page_->groups_sequence);
+}
+
+std::string Channel::text_at(std::size_t offset, std::size_t size,
+                             const std::uint32_t* sequence) const {
+  const std::uint32_t before = load(sequence);
+  if (before % 2 != 0) return "";
+  std::string text(reinterpret_cast<const char*>(page_.get()) + offset, size);
+  if (load(sequence) != before) return "";
+  text.resize(std::min(text.find('\0'), text.size()));
+  return text;
+}
+
 char* Channel::stacks_area() const {
   return reinterpret_cast<char*>(page_.get()) + ELASTIC_WORKER_STACKS_OFFSET;
 }

@@ -91,12 +91,18 @@ class Channel {
   // The text of the last request: what has been written of it so far.
   std::string stacks() const;
 
+  // Lines about the collective operations that the worker waits in, and about the members of its
+  // process groups (elastic_worker_watch_collectives); "": none, or the worker changes them.
+  std::string collectives() const;
+  std::string groups() const;
+
  private:
   struct Unmap {
     void operator()(elastic_worker_page* page) const;
   };
 
   char* stacks_area() const;
+  std::string text_at(std::size_t offset, std::size_t size, const std::uint32_t* sequence) const;
   void wake_stopping_worker();
   bool send(const std::string& packet);
 

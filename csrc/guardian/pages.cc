@@ -35,18 +35,27 @@ pid_t process_of(const Worker& worker) {
   return worker.channel.valid() && worker.channel.owner() > 0 ? worker.channel.owner() : worker.pid;
 }
 
-StacksEvent evidence_of(const Worker& worker, std::string* wait_channel, std::string* text) {
+// What the texts of an event refer to.
+struct EvidenceTexts {
+  std::string wait_channel, text, collectives, groups;
+};
+
+StacksEvent evidence_of(const Worker& worker, EvidenceTexts* texts) {
   const os::ProcessWait wait = os::wait_of(process_of(worker));
-  *wait_channel = wait.channel;
+  texts->wait_channel = wait.channel;
   StacksEvent event;
   event.id = worker.id;
   event.state = static_cast<std::uint8_t>(wait.state);
   if (worker.channel.valid()) {
     event.step = worker.channel.progress().step;
-    if (worker.is_asked) *text = worker.channel.stacks();
+    if (worker.is_asked) texts->text = worker.channel.stacks();
+    texts->collectives = worker.channel.collectives();
+    texts->groups = worker.channel.groups();
   }
-  event.wait_channel = *wait_channel;
-  event.text = *text;
+  event.wait_channel = texts->wait_channel;
+  event.text = texts->text;
+  event.collectives = texts->collectives;
+  event.groups = texts->groups;
   return event;
 }
 
@@ -119,10 +128,8 @@ bool StackCollector::advance(const std::vector<Worker>& workers, Instant now, st
   deadline_.reset();
   for (const Worker& worker : workers) {
     if (worker.ended) continue;
-    std::string wait_channel;
-    std::string text;
-    const StacksEvent event = evidence_of(worker, &wait_channel, &text);
-    append_event(events, event);
+    EvidenceTexts texts;
+    append_event(events, evidence_of(worker, &texts));
   }
   append_event(events, StacksDoneEvent{});
   return true;

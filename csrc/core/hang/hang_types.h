@@ -63,6 +63,25 @@ struct StackGroup {
   bool operator==(const StackGroup&) const = default;
 };
 
+inline constexpr std::size_t kCollectivesMax = 128;    // of one node's report
+inline constexpr std::size_t kCollectiveTextMax = 64;  // of a name, an operation, or sizes
+inline constexpr std::size_t kRanksTextMax = 1024;
+
+// What workers of one node that make no progress show of one process group of torch.distributed.
+struct CollectiveState {
+  std::string ranks;        // the workers: "0-3,8"
+  std::string group;        // its name, the same on all ranks
+  std::string description;  // the script's
+  std::string members;      // its ranks; "": unknown
+  std::uint64_t last = 0;   // the last operation that these workers have entered
+  std::uint64_t open = 0;   // the first one that is not over; 0: none
+  std::string operation;    // of `open`: "all_reduce"
+  std::string sizes;        // "[[1024]]"
+  Duration waiting{};       // in `open`
+
+  bool operator==(const CollectiveState&) const = default;
+};
+
 // Requests the stacks of a node's workers.
 struct StacksWanted {
   std::uint64_t request = 0;
@@ -75,6 +94,7 @@ struct NodeStacks {
   std::uint64_t request = 0;
   std::string host;
   std::vector<StackGroup> groups;
+  std::vector<CollectiveState> collectives = {};
 
   bool operator==(const NodeStacks&) const = default;
 };

@@ -62,6 +62,15 @@ Instant before(Instant now, Duration age) {
   return now - std::clamp<Duration>(age, Duration::zero(), now - Instant{});
 }
 
+bool has_rank(const hang::StackGroup& group, std::int32_t rank) {
+  return std::binary_search(group.ranks.begin(), group.ranks.end(), rank);
+}
+
+// What the ranks wait in tells more than where they are.
+std::int32_t suspect_of(const hang_state::Collection& found) {
+  return found.verdict.suspect >= 0 ? found.verdict.suspect : find_suspect(found.groups);
+}
+
 // Without a suspect the agents end the job by rank 0 (-1). If its worker has ended already, another
 // one that runs must fail.
 std::int32_t ended_by(const std::vector<hang::StackGroup>& groups) {
@@ -260,6 +269,8 @@ void HangWatch::on(const hang_event::StacksReceived& event, Instant, std::vector
     for (const std::int32_t rank : group.ranks) collection_->hosts[rank] = event.stacks.host;
     collection_->received.add(group);
   }
+  collection_->collectives.insert(collection_->collectives.end(), event.stacks.collectives.begin(),
+                                  event.stacks.collectives.end());
   if (job_.all_have_replied()) finish_collection(out);
 }
 
@@ -339,8 +350,8 @@ std::optional<hang::Pace> HangWatch::pace() const {
 void HangWatch::finish_collection(std::vector<HangAnswer>* out) {
   Collection found = *std::exchange(collection_, std::nullopt);
   found.groups = found.received.take();
-  const std::int32_t suspect = find_suspect(found.groups);
-  std::string text = screen(found, found.purpose == Purpose::kHang ? suspect : -1);
+  found.verdict = judge_collectives(found.collectives, found.groups);
+  std::string text = screen(found, found.purpose == Purpose::kHang ? suspect_of(found) : -1);
   recent_ = {found.began, text};
   for (const std::uint64_t observer : found.observers) {
     out->push_back(hang_action::Reply{observer, text});
@@ -351,7 +362,7 @@ void HangWatch::finish_collection(std::vector<HangAnswer>* out) {
 
 void HangWatch::publish_hang(const Collection& found, std::string text,
                              std::vector<HangAnswer>* out) {
-  const std::int32_t suspect = find_suspect(found.groups);
+  const std::int32_t suspect = suspect_of(found);
   hang::Verdict verdict;
   verdict.round = round_;
   verdict.text = std::move(text);
@@ -359,10 +370,9 @@ void HangWatch::publish_hang(const Collection& found, std::string text,
   verdict.action = action();
   verdict.cause = "hung: no rank made progress for " + duration_text(found.idle);
   for (const hang::StackGroup& group : found.groups) {
-    if (suspect >= 0 && group.ranks.front() == suspect) {
-      verdict.cause += "; this one was " + group.label;
-      if (hang_) hang_->place = group.label;
-    }
+    if (suspect < 0 || !has_rank(group, suspect)) continue;
+    verdict.cause += "; this one was " + group.label;
+    if (hang_) hang_->place = group.label;
   }
   if (hang_) hang_->suspect = suspect;
   out->push_back(hang_action::Publish{std::move(verdict)});
@@ -497,14 +507,16 @@ std::string HangWatch::host_of(const Collection& found, std::int32_t rank) const
 
 std::string HangWatch::screen(const Collection& found, std::int32_t suspect) const {
   std::string text = headline(found);
+  if (!found.verdict.text.empty()) text += "\n  " + found.verdict.text;
   std::size_t shown = 0;
   for (const hang::StackGroup& group : found.groups) {
     if (++shown > kGroupsShown) continue;
-    const bool has_suspect = suspect >= 0 && group.ranks.front() == suspect;
+    const bool has_suspect = suspect >= 0 && has_rank(group, suspect);
     text += "\n  " + ranks_text(group.ranks) +
             (group.ranks.size() == 1 ? host_of(found, group.ranks.front()) : "") + " " +
             group.label;
-    if (has_suspect) text += ": suspected";
+    if (has_suspect)
+      text += ": " + (group.ranks.size() > 1 ? ranks_text({suspect}) + " " : "") + "suspected";
   }
   if (shown > kGroupsShown) {
     text += "\n  and " + std::to_string(shown - kGroupsShown) + " more places";
@@ -519,7 +531,7 @@ std::string HangWatch::screen(const Collection& found, std::int32_t suspect) con
   }
   for (const hang::StackGroup& group : found.groups) {
     if (text.size() > hang::kScreenBytesMax) break;
-    const bool is_shown = found.purpose != Purpose::kHang || group.ranks.front() == suspect ||
+    const bool is_shown = found.purpose != Purpose::kHang || has_rank(group, suspect) ||
                           (suspect < 0 && found.groups.size() > 1);
     if (!is_shown || group.text.empty()) continue;
     text += "\nstack of rank " + std::to_string(group.ranks.front()) +

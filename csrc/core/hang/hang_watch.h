@@ -18,6 +18,7 @@
 #include <variant>
 #include <vector>
 
+#include "core/hang/collective_verdict.h"
 #include "core/hang/hang_types.h"
 #include "core/hang/stack_text.h"
 #include "elastic/rendezvous_types.h"
@@ -156,7 +157,9 @@ struct Collection {
   std::int32_t exited = -1;  // kPartialExit: the rank that exited first
   std::vector<std::uint64_t> observers;
   StackGroups received;
-  std::vector<hang::StackGroup> groups;       // once all were received
+  std::vector<hang::StackGroup> groups;  // once all were received
+  std::vector<hang::CollectiveState> collectives;
+  CollectiveVerdict verdict;                  // of these, once all were received
   std::map<std::int32_t, std::string> hosts;  // of the first rank of each node's groups
 };
 }  // namespace hang_state

@@ -22,6 +22,9 @@ struct WorkerEvidence {
   char state = '?';               // as in /proc/<pid>/stat: R, S, D, T, …
   std::string wait_channel = {};  // of the kernel; "": unknown
   std::string text = {};          // of faulthandler; "": none
+  // As elastic_worker_watch_collectives() publishes them; "": none.
+  std::string collectives = {};
+  std::string groups = {};
 };
 
 // The place of one worker, as a group of one.

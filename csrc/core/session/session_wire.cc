@@ -438,6 +438,19 @@ void fields(Visitor& v, hang::StackGroup& group) {
 }
 
 template <typename Visitor>
+void fields(Visitor& v, hang::CollectiveState& state) {
+  v.text(state.ranks, hang::kRanksTextMax);
+  v.text(state.group, hang::kCollectiveTextMax);
+  v.text(state.description, hang::kCollectiveTextMax);
+  v.text(state.members, hang::kRanksTextMax);
+  v.number(state.last);
+  v.number(state.open);
+  v.text(state.operation, hang::kCollectiveTextMax);
+  v.text(state.sizes, hang::kCollectiveTextMax);
+  v.duration(state.waiting);
+}
+
+template <typename Visitor>
 void fields(Visitor& v, hang::StacksWanted& wanted) {
   v.number(wanted.request);
 }
@@ -447,6 +460,8 @@ void fields(Visitor& v, hang::NodeStacks& stacks) {
   v.number(stacks.request);
   v.name(stacks.host, kNodeTextBytesMax);
   v.list(stacks.groups, hang::kGroupsMax, [&](hang::StackGroup& group) { fields(v, group); });
+  v.list(stacks.collectives, hang::kCollectivesMax,
+         [&](hang::CollectiveState& state) { fields(v, state); });
 }
 
 template <typename Visitor>

@@ -171,6 +171,8 @@ void fields(Visitor& v, StacksEvent& event) {
   v.number(event.state);
   v.c_string(event.wait_channel);
   v.c_string(event.text);
+  v.c_string(event.collectives);
+  v.c_string(event.groups);
 }
 
 template <typename Visitor>

@@ -251,6 +251,8 @@ struct StacksEvent {
   std::uint8_t state = '?';  // as in /proc/<pid>/stat
   std::string_view wait_channel;
   std::string_view text;
+  std::string_view collectives;  // core/hang/collective_text.h, as the next one
+  std::string_view groups;
   bool operator==(const StacksEvent&) const = default;
 };
 // Every StacksEvent of a request was sent.

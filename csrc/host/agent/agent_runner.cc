@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "core/hang/collective_verdict.h"
 #include "core/hang/stack_text.h"
 #include "core/workers/worker_env.h"
 #include "os/net/address.h"
@@ -545,7 +546,10 @@ void AgentRunner::on_stacks_wanted(const hang::StacksWanted& wanted) {
   collect_stacks([this, wanted](bool any) {
     if (membership_ == nullptr || round_ == nullptr) return;
     hang::NodeStacks stacks{.request = wanted.request, .host = host_name_, .groups = {}};
-    if (any) stacks.groups = core::group_stacks(stacks_);
+    if (any) {
+      stacks.groups = core::group_stacks(stacks_);
+      stacks.collectives = core::collective_states(stacks_, os::wall_time(loop_->now()));
+    }
     membership_->report(stacks);
   });
 }

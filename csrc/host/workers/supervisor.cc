@@ -428,7 +428,9 @@ void Supervisor::on_event(const guardian::StacksEvent& event) {
                        .step = event.step,
                        .state = static_cast<char>(event.state),
                        .wait_channel = std::string(event.wait_channel),
-                       .text = std::string(event.text)});
+                       .text = std::string(event.text),
+                       .collectives = std::string(event.collectives),
+                       .groups = std::string(event.groups)});
 }
 
 void Supervisor::on_event(const drain::StopStepEvent& event) {

@@ -28,10 +28,15 @@ extern "C" {
 
 // The name and version of the layout below; both sides check it.
 #define ELASTIC_WORKER_MAGIC UINT64_C(0x6c656e6e61686345)  // "Echannel"
-#define ELASTIC_WORKER_LAYOUT 1
-// The size of the shared memory, and the offset of the area for stacks in it.
-#define ELASTIC_WORKER_BYTES 65536
-#define ELASTIC_WORKER_STACKS_OFFSET 4096
+#define ELASTIC_WORKER_LAYOUT 2
+// The size of the shared memory, and the areas in it behind the page: the collective operations
+// that the worker waits in, the members of its process groups, and stacks, up to the end.
+#define ELASTIC_WORKER_BYTES 81920
+#define ELASTIC_WORKER_COLLECTIVES_OFFSET 4096
+#define ELASTIC_WORKER_COLLECTIVES_BYTES 8192
+#define ELASTIC_WORKER_GROUPS_OFFSET 12288
+#define ELASTIC_WORKER_GROUPS_BYTES 8192
+#define ELASTIC_WORKER_STACKS_OFFSET 20480
 #define ELASTIC_WORKER_SECTION_BYTES 64
 // The value of a word that holds no step.
 #define ELASTIC_WORKER_NO_STEP (-1)
@@ -69,7 +74,9 @@ typedef struct elastic_worker_page {
   uint32_t stacks_signal;                      // writes the stacks of all threads; 0: none does
   uint32_t stacks_written;                     // counts the requests that were answered
   int64_t first_step;                          // the first reported one
-  int64_t waits_at;  // the last step at which should_stop() waited for the decision
+  int64_t waits_at;               // the last step at which should_stop() waited for the decision
+  uint32_t collectives_sequence;  // odd while the area changes
+  uint32_t groups_sequence;       // likewise
 } elastic_worker_page;
 
 // The page of this process: never null, and private memory without a channel. Not for direct use.
@@ -175,6 +182,13 @@ int elastic_worker_owns_stacks_descriptor(void);
 void elastic_worker_offer_stacks(int number);
 // Reports that a request was answered. Async-signal-safe.
 void elastic_worker_stacks_written(void);
+
+// For a program with torch: publishes which collective operation of torch.distributed the process
+// waits in, as torch's flight recorder shows it, so that the launcher can name the ranks that
+// others wait for. Starts a thread, once, which looks every two seconds. `members`: a line for each
+// process group, "name TAB ranks", such as "dp0\t0-3,8"; call it again when there are more groups.
+// Returns 1, or 0 without a channel or a thread.
+int elastic_worker_watch_collectives(const char* members);
 
 // Reports that `step` steps are complete.
 static inline void elastic_worker_progress(int64_t step) {

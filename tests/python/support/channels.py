@@ -12,7 +12,7 @@ from pathlib import Path
 
 from support.launching import DEADLINE_S, clean_environment, launch, run_program
 
-BYTES = 65536  # ELASTIC_WORKER_BYTES
+BYTES = 81920  # ELASTIC_WORKER_BYTES
 STEP, LEFT_ROUND = 264, 280  # of elastic_worker_page
 NO_STEP = -1
 
@@ -39,7 +39,7 @@ class MemberWorker:
 
     def __init__(self, script: Path, round: int = 0, **variables: str) -> None:
         self._memory = os.memfd_create("channel", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-        page = struct.pack("<QII112x", 0x6C656E6E61686345, 1, BYTES)
+        page = struct.pack("<QII112x", 0x6C656E6E61686345, 2, BYTES)
         page += struct.pack("<qq112x", NO_STEP, NO_STEP) + struct.pack("<qqq", 0, NO_STEP, NO_STEP)
         page = page.ljust(376, b"\0") + struct.pack("<q", NO_STEP)
         os.pwrite(self._memory, page.ljust(BYTES, b"\0"), 0)

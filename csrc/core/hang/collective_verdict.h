@@ -1,0 +1,32 @@
+#pragma once
+
+// Which rank the others wait for in a collective operation of torch.distributed.
+//
+// Pure.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/hang/hang_types.h"
+#include "core/hang/stack_text.h"
+
+namespace elastic::core {
+
+// What the workers of one node show of their process groups. Workers with the same state are
+// joined. `wall_now`: nanoseconds since 1970. At most hang::kCollectivesMax; lines of a worker that
+// cannot be read are skipped.
+std::vector<hang::CollectiveState> collective_states(const std::vector<WorkerEvidence>& workers,
+                                                     std::int64_t wall_now);
+
+struct CollectiveVerdict {
+  std::int32_t suspect = -1;  // the rank that the others wait for; -1: none, or several
+  std::string text;           // one sentence; "": the states show nothing
+};
+
+// `groups`: the places of the ranks, for the text. The cost grows with the number of ranks, each
+// taken with its groups.
+CollectiveVerdict judge_collectives(const std::vector<hang::CollectiveState>& states,
+                                    const std::vector<hang::StackGroup>& groups);
+
+}  // namespace elastic::core

@@ -1,0 +1,395 @@
+#include "worker/flight_recorder.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+
+#include "elastic/worker.h"
+#include "worker/channel_state.h"
+
+// Theory of operation. torch records the collective operations of a process in a ring, also for
+// gloo, and exports a function that returns it as JSON. A thread looks at the header of the reply
+// every two seconds, which takes some 30 microseconds. Only when it has not changed since the last
+// look, so that the process has entered no operation meanwhile, it reads the operations, once, and
+// publishes them in the channel's memory.
+//
+// Gloo's operations are over when they are "retired"; NCCL's also when their state is "completed".
+// The reader goes by keys, skips what it does not know, and takes numbers as strings, too: versions
+// of torch differ in both.
+
+namespace {
+
+constexpr int kGroupsMax = 32;
+constexpr int kDepthMax = 16;
+constexpr int kLookSeconds = 2;
+
+struct Group {
+  char name[64];
+  char description[64];
+  uint64_t last;
+  uint64_t open;
+  int64_t created;
+  char operation[48];
+  char sizes[64];
+};
+
+struct Entry {
+  Group group;
+  uint64_t sequence = 0;
+  bool is_over = false;
+  bool is_point_to_point = false;
+};
+
+// A position in the text. Once it is not ok, every further step does nothing.
+struct Cursor {
+  const char* at;
+  const char* end;
+  bool ok = true;
+
+  bool fail() {
+    ok = false;
+    return false;
+  }
+  void skip_space() {
+    while (at < end && (*at == ' ' || *at == '\n' || *at == '\t' || *at == '\r')) ++at;
+  }
+  bool take(char byte) {
+    skip_space();
+    if (!ok || at >= end || *at != byte) return false;
+    ++at;
+    return true;
+  }
+  char next() {
+    skip_space();
+    return ok && at < end ? *at : '\0';
+  }
+};
+
+bool is_plain(char byte) { return byte >= ' ' && byte <= '~'; }
+
+// A string, cut at the size; other bytes than printable ones are replaced. Escapes are kept as they
+// are written, but for their backslash.
+bool read_string(Cursor* from, char* out, size_t size) {
+  if (!from->take('"')) return from->fail();
+  size_t length = 0;
+  while (from->at < from->end && *from->at != '"') {
+    if (*from->at == '\\' && ++from->at == from->end) break;
+    const char byte = *from->at++;
+    if (length + 1 < size) out[length++] = is_plain(byte) ? byte : '?';
+  }
+  if (size > 0) out[length] = '\0';
+  return from->take('"') || from->fail();
+}
+
+bool skip_value(Cursor* from, int depth = 0) {
+  if (depth > kDepthMax) return from->fail();
+  const char first = from->next();
+  if (first == '"') return read_string(from, nullptr, 0);
+  if (first == '{' || first == '[') {
+    const char last = first == '{' ? '}' : ']';
+    ++from->at;
+    if (from->take(last)) return true;
+    do {
+      if (first == '{' && (!read_string(from, nullptr, 0) || !from->take(':'))) {
+        return from->fail();
+      }
+      if (!skip_value(from, depth + 1)) return false;
+    } while (from->take(','));
+    return from->take(last) || from->fail();
+  }
+  const char* const begin = from->at;
+  while (from->at < from->end && std::strchr(",]} \n\t\r", *from->at) == nullptr) ++from->at;
+  return from->at > begin || from->fail();
+}
+
+// The text of a value as it is written.
+bool copy_value(Cursor* from, char* out, size_t size) {
+  from->skip_space();
+  const char* const begin = from->at;
+  if (!skip_value(from)) return false;
+  size_t length = 0;
+  for (const char* byte = begin; byte < from->at && length + 1 < size; ++byte) {
+    if (is_plain(*byte) && *byte != ' ' && *byte != '"') out[length++] = *byte;
+  }
+  out[length] = '\0';
+  return true;
+}
+
+// A number, or one that is written as a string.
+template <typename Number>
+bool read_number(Cursor* from, Number* out) {
+  char text[32];
+  if (!copy_value(from, text, sizeof text)) return false;
+  char* last = nullptr;
+  const auto number = std::strtoull(text, &last, 10);
+  if (last != text) *out = static_cast<Number>(number);
+  return true;
+}
+
+// Calls on_key(key) at each value of an object, which consumes it.
+template <typename OnKey>
+bool read_object(Cursor* from, OnKey on_key) {
+  if (!from->take('{')) return from->fail();
+  if (from->take('}')) return true;
+  do {
+    char key[40];
+    if (!read_string(from, key, sizeof key) || !from->take(':')) return from->fail();
+    if (!on_key(key)) return from->fail();
+  } while (from->take(','));
+  return from->take('}') || from->fail();
+}
+
+template <typename OnItem>
+bool read_array(Cursor* from, OnItem on_item) {
+  if (!from->take('[')) return from->fail();
+  if (from->take(']')) return true;
+  do {
+    if (!on_item()) return from->fail();
+  } while (from->take(','));
+  return from->take(']') || from->fail();
+}
+
+bool is_key(const char* key, const char* wanted) { return std::strcmp(key, wanted) == 0; }
+
+// "gloo:all_reduce" -> "all_reduce"
+void cut_backend(char* operation) {
+  const char* const colon = std::strchr(operation, ':');
+  if (colon != nullptr) std::memmove(operation, colon + 1, std::strlen(colon + 1) + 1);
+}
+
+// [name, description]
+bool read_group(Cursor* from, Group* group) {
+  int index = 0;
+  return read_array(from, [&] {
+    const int part = index++;
+    if (part > 1 || from->next() != '"') return skip_value(from);
+    return part == 0 ? read_string(from, group->name, sizeof group->name)
+                     : read_string(from, group->description, sizeof group->description);
+  });
+}
+
+bool read_entry(Cursor* from, Entry* entry) {
+  return read_object(from, [&](const char* key) {
+    if (is_key(key, "process_group") && from->next() == '[') return read_group(from, &entry->group);
+    if (is_key(key, "collective_seq_id")) return read_number(from, &entry->sequence);
+    if (is_key(key, "time_created_ns")) return read_number(from, &entry->group.created);
+    if (is_key(key, "profiling_name") && from->next() == '"') {
+      const bool is_read = read_string(from, entry->group.operation, sizeof entry->group.operation);
+      cut_backend(entry->group.operation);
+      return is_read;
+    }
+    if (is_key(key, "input_sizes")) {
+      return copy_value(from, entry->group.sizes, sizeof entry->group.sizes);
+    }
+    const bool tells_end = is_key(key, "retired") || is_key(key, "state");
+    const bool is_flag = tells_end || is_key(key, "is_p2p");
+    if (!is_flag) return skip_value(from);
+    char text[16];
+    if (!copy_value(from, text, sizeof text)) return false;
+    const bool is_set = is_key(text, "true") || is_key(text, "completed");
+    if (tells_end) entry->is_over |= is_set;
+    if (!tells_end) entry->is_point_to_point = is_set;
+    return true;
+  });
+}
+
+struct Groups {
+  Group all[kGroupsMax];
+  int count = 0;
+};
+
+void note(const Entry& entry, Groups* groups) {
+  if (entry.is_point_to_point || entry.sequence == 0) return;
+  int index = 0;
+  while (index < groups->count && !is_key(groups->all[index].name, entry.group.name)) ++index;
+  if (index == kGroupsMax) return;
+  Group& group = groups->all[index];
+  if (index == groups->count) {
+    group = entry.group;
+    group.last = group.open = 0;
+    ++groups->count;
+  }
+  if (entry.sequence > group.last) group.last = entry.sequence;
+  if (entry.is_over || (group.open != 0 && group.open <= entry.sequence)) return;
+  const uint64_t last = group.last;
+  group = entry.group;
+  group.last = last;
+  group.open = entry.sequence;
+}
+
+}  // namespace
+
+namespace elastic::worker {
+
+size_t condense(const char* json, size_t bytes, char* out, size_t size) {
+  static thread_local Groups groups;
+  groups.count = 0;
+  Cursor from{json, json + bytes};
+  const bool is_read = read_object(&from, [&](const char* key) {
+    if (!is_key(key, "entries") || from.next() != '[') return skip_value(&from);
+    return read_array(&from, [&] {
+      Entry entry{};
+      if (!read_entry(&from, &entry)) return false;
+      note(entry, &groups);
+      return true;
+    });
+  });
+  if (!is_read) return 0;
+  size_t written = 0;
+  for (int i = 0; i < groups.count; ++i) {
+    const Group& group = groups.all[i];
+    char line[320];
+    const int length = std::snprintf(
+        line, sizeof line, "%s\t%s\t%llu\t%llu\t%lld\t%s\t%s\n", group.name, group.description,
+        static_cast<unsigned long long>(group.last), static_cast<unsigned long long>(group.open),
+        static_cast<long long>(group.created), group.operation, group.sizes);
+    if (length <= 0 || static_cast<size_t>(length) >= sizeof line ||
+        written + static_cast<size_t>(length) > size) {
+      break;
+    }
+    std::memcpy(out + written, line, static_cast<size_t>(length));
+    written += static_cast<size_t>(length);
+  }
+  return written;
+}
+
+}  // namespace elastic::worker
+
+namespace {
+
+// What libstdc++'s std::string is: the function returns one through a hidden pointer.
+struct StringOfTorch {
+  char* data;
+  size_t size;
+  char local[16];
+};
+using Dump = StringOfTorch* (*)(StringOfTorch*, bool includes_collectives, bool only_active);
+
+// dump_fr_trace_json(bool, bool) and dump_nccl_trace_json(bool, bool) of namespace c10d, and the
+// libraries that export them. Python loads these without making their symbols global.
+struct Source {
+  const char* library;
+  const char* symbol;
+};
+constexpr Source kSources[] = {
+    {"libtorch_cpu.so", "_ZN4c10d18dump_fr_trace_jsonB5cxx11Ebb"},
+    {"libtorch_cuda.so", "_ZN4c10d20dump_nccl_trace_jsonB5cxx11Ebb"},
+};
+constexpr int kRecorders = 2;
+
+struct Recorder {
+  Dump dump = nullptr;
+  void (*release)(void*) = nullptr;  // operator delete of the library's runtime
+  uint64_t header = 0;               // of the last look
+};
+
+// Has no effect while the library is not loaded.
+void find(const Source& source, Recorder* recorder) {
+  if (recorder->dump != nullptr) return;
+  void* const library = ::dlopen(source.library, RTLD_LAZY | RTLD_NOLOAD);
+  if (library == nullptr) return;
+  recorder->release = reinterpret_cast<void (*)(void*)>(::dlsym(library, "_ZdlPv"));
+  if (recorder->release == nullptr) return;
+  recorder->dump = reinterpret_cast<Dump>(::dlsym(library, source.symbol));
+}
+
+uint64_t hash(const char* text, size_t bytes) {
+  uint64_t value = 0xcbf29ce484222325;
+  for (size_t i = 0; i < bytes; ++i) {
+    value = (value ^ static_cast<unsigned char>(text[i])) * 0x100000001b3;
+  }
+  return value;
+}
+
+template <typename Use>
+void with_reply(const Recorder& recorder, bool includes_collectives, Use use) {
+  StringOfTorch reply{};
+  recorder.dump(&reply, includes_collectives, false);
+  use(reply.data, reply.size);
+  if (reply.data != reply.local) recorder.release(reply.data);
+}
+
+void publish(const char* text, size_t bytes) {
+  elastic_worker_page* const page = elastic_worker_page_in_use;
+  if (!elastic::worker::is_attached()) return;
+  char* const area = reinterpret_cast<char*>(page) + ELASTIC_WORKER_COLLECTIVES_OFFSET;
+  const uint32_t sequence = page->collectives_sequence | 1U;
+  __atomic_store_n(&page->collectives_sequence, sequence, __ATOMIC_SEQ_CST);
+  std::memset(area, 0, ELASTIC_WORKER_COLLECTIVES_BYTES);
+  std::memcpy(area, text, bytes);
+  __atomic_store_n(&page->collectives_sequence, sequence + 1, __ATOMIC_SEQ_CST);
+}
+
+void* watch(void*) {
+  static char text[ELASTIC_WORKER_COLLECTIVES_BYTES];
+  Recorder recorders[kRecorders];
+  bool is_read = false;       // since the process has entered an operation
+  bool is_published = false;  // and the text is not empty
+  for (;;) {
+    const timespec pause{kLookSeconds, 0};
+    ::nanosleep(&pause, nullptr);
+    bool has_changed = false;
+    for (int i = 0; i < kRecorders; ++i) {
+      Recorder& one = recorders[i];
+      find(kSources[i], &one);
+      if (one.dump == nullptr) continue;
+      with_reply(one, false, [&](const char* reply, size_t bytes) {
+        const uint64_t header = hash(reply, bytes);
+        has_changed |= header != one.header;
+        one.header = header;
+      });
+    }
+    if (has_changed) {
+      if (is_published) publish("", 0);
+      is_read = is_published = false;
+      continue;
+    }
+    if (is_read) continue;
+    is_read = true;
+    size_t written = 0;
+    for (const Recorder& one : recorders) {
+      if (one.dump == nullptr) continue;
+      with_reply(one, true, [&](const char* reply, size_t bytes) {
+        written +=
+            elastic::worker::condense(reply, bytes, text + written, sizeof text - 1 - written);
+      });
+    }
+    is_published = written > 0;
+    if (is_published) publish(text, written);
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+extern "C" {
+
+int elastic_worker_watch_collectives(const char* members) {
+  static bool is_watching = false;
+  if (!elastic::worker::is_attached()) return 0;
+  elastic_worker_page* const page = elastic_worker_page_in_use;
+  char* const area = reinterpret_cast<char*>(page) + ELASTIC_WORKER_GROUPS_OFFSET;
+  const uint32_t sequence = page->groups_sequence | 1U;
+  __atomic_store_n(&page->groups_sequence, sequence, __ATOMIC_SEQ_CST);
+  std::memset(area, 0, ELASTIC_WORKER_GROUPS_BYTES);
+  std::strncpy(area, members, ELASTIC_WORKER_GROUPS_BYTES - 1);
+  __atomic_store_n(&page->groups_sequence, sequence + 1, __ATOMIC_SEQ_CST);
+  if (is_watching) return 1;
+  sigset_t all, before;
+  ::sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  pthread_t thread;
+  is_watching = ::pthread_create(&thread, nullptr, watch, nullptr) == 0;
+  if (is_watching) ::pthread_detach(thread);
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  return is_watching ? 1 : 0;
+}
+
+}  // extern "C"

@@ -1,0 +1,21 @@
+#pragma once
+
+// Reads torch's flight recorder: which collective operation this process waits in. Without headers
+// of torch, without the interpreter's lock, and without the C++ runtime.
+
+#include <stddef.h>
+
+namespace elastic::worker {
+
+// Condenses a reply of the recorder (JSON, of any version that has these keys) into one line for
+// each process group:
+//
+//   name TAB description TAB last TAB open TAB created TAB operation TAB sizes NEWLINE
+//
+// `last`: the sequence number of the last operation that was entered; `open`: of the first one that
+// is not over, 0: none is; `created`: when that was entered, in nanoseconds since 1970. All text is
+// printable ASCII without tabs. Returns the bytes written; 0 if the reply has no operation, or
+// cannot be read. Groups that do not fit are left out.
+size_t condense(const char* json, size_t bytes, char* out, size_t size);
+
+}  // namespace elastic::worker

@@ -1,0 +1,209 @@
+// Who is named when ranks wait in collective operations: the situations of a job with torch.
+
+#include "core/hang/collective_verdict.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+namespace elastic::core {
+namespace {
+
+using namespace std::chrono_literals;
+using hang::CollectiveState;
+
+constexpr std::int64_t kNow = 1'700'000'100'000'000'000;
+constexpr std::int64_t kSecond = 1'000'000'000;
+
+// A line as a worker publishes it; open 0: nothing is open.
+std::string line(const std::string& group, std::uint64_t last, std::uint64_t open,
+                 const std::string& operation = "all_reduce", const std::string& sizes = "[[4]]",
+                 std::int64_t age_s = 14) {
+  return group + "\t" + (group == "0" ? "default_pg" : "undefined") + "\t" + std::to_string(last) +
+         "\t" + std::to_string(open) + "\t" + std::to_string(kNow - age_s * kSecond) + "\t" +
+         operation + "\t" + sizes + "\n";
+}
+
+struct Rank {
+  std::string collectives;
+  std::string groups = "";
+};
+
+// Rank i has the i-th lines.
+CollectiveVerdict judge(const std::vector<Rank>& ranks) {
+  std::vector<WorkerEvidence> workers;
+  std::vector<hang::StackGroup> places;
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    const auto rank = static_cast<std::int32_t>(i);
+    workers.push_back(
+        {.rank = rank, .collectives = ranks[i].collectives, .groups = ranks[i].groups});
+    hang::StackGroup place;
+    place.ranks = {rank};
+    place.label = "in f (train.py:" + std::to_string(i) + ")";
+    places.push_back(place);
+  }
+  return judge_collectives(collective_states(workers, kNow), places);
+}
+
+TEST(CollectiveVerdict, NamesTheRankThatHasNotEntered) {
+  const Rank waits{line("0", 4, 4)};
+  const Rank late{line("0", 3, 0)};
+  const auto two = judge({waits, late});
+  EXPECT_EQ(two.suspect, 1);
+  EXPECT_EQ(two.text,
+            "rank 1 has not entered all_reduce #4 of the default group, for which 1 rank waits "
+            "since 14 s; it is in f (train.py:1)");
+  const auto four = judge({waits, waits, waits, late});
+  EXPECT_EQ(four.suspect, 3);
+  EXPECT_NE(four.text.find("for which 3 ranks wait since 14 s"), std::string::npos) << four.text;
+  const auto several = judge({waits, late, late, waits});
+  EXPECT_EQ(several.suspect, -1);
+  EXPECT_NE(several.text.find("2 ranks (1-2) have not entered all_reduce #4"), std::string::npos)
+      << several.text;
+}
+
+TEST(CollectiveVerdict, NamesNobodyWhereNobodyWaits) {
+  EXPECT_EQ(judge({{line("0", 4, 0)}, {line("0", 3, 0)}}).text, "");
+  EXPECT_EQ(judge({{""}, {""}}).text, "");
+  EXPECT_EQ(judge({}).text, "");
+}
+
+// Several operations of one rank are open: the first one counts.
+TEST(CollectiveVerdict, CountsFromTheFirstOpenOperation) {
+  const auto found = judge({{line("0", 6, 4)}, {line("0", 3, 0)}});
+  EXPECT_NE(found.text.find("has not entered all_reduce #4"), std::string::npos) << found.text;
+}
+
+// Ranks 0 and 1 wait for 2 and 3 in the default group, 2 waits for 3 in a group of their own.
+TEST(CollectiveVerdict, FollowsTheWaitsToTheirRoot) {
+  const std::string groups = "0\t0-3\n1\t0-1\n2\t2-3\n";
+  const auto found = judge({{line("0", 4, 4, "barrier") + line("1", 1, 0), groups},
+                            {line("0", 4, 4, "barrier") + line("1", 1, 0), groups},
+                            {line("0", 3, 0) + line("2", 2, 2), groups},
+                            {line("0", 3, 0) + line("2", 1, 0), groups}});
+  EXPECT_EQ(found.suspect, 3);
+  EXPECT_NE(found.text.find("rank 3 has not entered"), std::string::npos) << found.text;
+}
+
+TEST(CollectiveVerdict, SaysThatOperationsAreInDifferentOrders) {
+  const std::string groups = "1\t0-1\n2\t0-1\n";
+  const auto found = judge({{line("1", 1, 1), groups}, {line("2", 1, 1), groups}});
+  EXPECT_EQ(found.suspect, -1);
+  EXPECT_EQ(found.text,
+            "rank 0 waits in all_reduce #1 of group 1 for rank 1, which waits in all_reduce #1 of "
+            "group 2 for rank 0: the ranks call operations in different orders");
+}
+
+TEST(CollectiveVerdict, NamesTheMinorityOfDifferentOperations) {
+  const Rank barrier{line("0", 4, 4, "barrier", "[]")};
+  const Rank reduce{line("0", 4, 4)};
+  const auto two = judge({barrier, reduce});
+  EXPECT_EQ(two.suspect, -1) << "of two ranks, each may be the one that is wrong";
+  EXPECT_EQ(two.text,
+            "rank 1 called all_reduce of [[4]] as #4 of the default group, and rank 0 barrier");
+  const auto three = judge({barrier, reduce, barrier});
+  EXPECT_EQ(three.suspect, 1);
+  EXPECT_NE(three.text.find("rank 1 called all_reduce of [[4]] as #4 of the default group, and 2 "
+                            "ranks (0,2) barrier"),
+            std::string::npos)
+      << three.text;
+  const auto sizes = judge({reduce, {line("0", 4, 4, "all_reduce", "[[1024]]")}, reduce});
+  EXPECT_EQ(sizes.suspect, 1);
+  EXPECT_NE(sizes.text.find("all_reduce of [[1024]]"), std::string::npos) << sizes.text;
+}
+
+TEST(CollectiveVerdict, SaysThatNothingCompletesWhatAllHaveEntered) {
+  const Rank waits{line("0", 4, 4)};
+  EXPECT_EQ(judge({waits, waits}).text,
+            "all 2 ranks have entered all_reduce #4 of the default group, and none has completed "
+            "it since 14 s: the network, or a device, does not");
+}
+
+// A rank that is stopped, or advances, publishes nothing.
+TEST(CollectiveVerdict, NamesARankOfWhichNothingIsKnownLast) {
+  const auto found = judge({{line("0", 4, 4)}, {""}});
+  EXPECT_EQ(found.suspect, 1);
+  EXPECT_NE(found.text.find("rank 1 is not seen in all_reduce #4"), std::string::npos)
+      << found.text;
+}
+
+TEST(CollectiveStates, OfEqualWorkersAreOne) {
+  const auto states =
+      collective_states({{.rank = 0, .collectives = line("0", 4, 4)},
+                         {.rank = 2, .collectives = line("0", 4, 4, "all_reduce", "[[4]]", 20)},
+                         {.rank = 1, .collectives = line("0", 3, 0)}},
+                        kNow);
+  ASSERT_EQ(states.size(), 2U);
+  EXPECT_EQ(states[0].ranks, "1");
+  EXPECT_EQ(states[1].ranks, "0,2");
+  EXPECT_EQ(states[1].waiting, 20s);
+  EXPECT_EQ(states[1].operation, "all_reduce");
+}
+
+// A worker writes what it wants.
+TEST(CollectiveStates, LinesThatCannotBeReadAreSkipped) {
+  const std::vector<std::string> lines = {
+      "",
+      "\n\n\n",
+      "0",
+      "0\tdefault_pg\t4\t5\t1\tall_reduce\t[]\n",  // more open than entered
+      "0\tdefault_pg\t-4\t0\t1\tall_reduce\t[]\n",
+      "0\tdefault_pg\tx\t0\t1\tall_reduce\t[]\n",
+      "\tdefault_pg\t4\t4\t1\tall_reduce\t[]\n",
+      "0\tdefault_pg\t99999999999999999999999\t0\t1\tall_reduce\t[]\n",
+  };
+  for (const std::string& one : lines) {
+    EXPECT_TRUE(collective_states({{.rank = 0, .collectives = one}}, kNow).empty()) << one;
+  }
+  std::string many;
+  for (int i = 0; i < 1000; ++i) many += line(std::to_string(i), 4, 4);
+  EXPECT_EQ(collective_states({{.rank = 0, .collectives = many}}, kNow).size(),
+            hang::kCollectivesMax);
+  const auto odd = collective_states(
+      {{.rank = 0, .collectives = line("0\x1b[2J", 4, 4), .groups = "0\t0-2147483647\n"}}, kNow);
+  ASSERT_EQ(odd.size(), 1U);
+  EXPECT_EQ(odd[0].group, "0?[2J");
+}
+
+TEST(CollectiveVerdict, ReadsNoRanksFromATextThatIsNone) {
+  for (const std::string text : {"0-2147483647", "3-1", "-1", "a", "1,,2", "0-", "5-5-5"}) {
+    CollectiveState state;
+    state.ranks = "0";
+    state.group = "0";
+    state.members = text;
+    state.last = state.open = 4;
+    state.operation = "barrier";
+    EXPECT_EQ(judge_collectives({state}, {}).suspect, -1) << text;
+    state.ranks = text;
+    EXPECT_EQ(judge_collectives({state}, {}).text, "") << text;
+  }
+}
+
+// One rank of 32,768 is late.
+TEST(CollectiveVerdict, OfThousandsOfNodesIsFound) {
+  constexpr int kNodes = 4096;
+  std::vector<CollectiveState> states;
+  std::vector<hang::StackGroup> places;
+  for (int node = 0; node < kNodes; ++node) {
+    CollectiveState state;
+    state.group = "0";
+    state.description = "default_pg";
+    state.members = "0-32767";
+    state.ranks = std::to_string(8 * node) + "-" + std::to_string(8 * node + 7);
+    state.last = state.open = node == 77 ? 3 : 4;
+    if (node == 77) state.open = 0;
+    state.operation = node == 77 ? "" : "all_reduce";
+    state.waiting = 14s;
+    states.push_back(state);
+  }
+  const auto found = judge_collectives(states, places);
+  EXPECT_NE(found.text.find("8 ranks (616-623) have not entered all_reduce #4 of the default "
+                            "group, for which 32760 ranks wait since 14 s"),
+            std::string::npos)
+      << found.text;
+}
+
+}  // namespace
+}  // namespace elastic::core
