@@ -70,8 +70,10 @@ def facts(snapshot: dict[str, Any]) -> list[Fact]:
         text = (
             f"{duration(round(snapshot['running_seconds'], 1))} of "
             f"{duration(round(elapsed, 1))} since {clock(snapshot['began'])}, "
-            f"goodput {100 * snapshot['goodput']:.1f} %"
         )
+        # Without steps the time of imports, builds and deadlocks would count as training.
+        is_known = snapshot["progress"] is not None or snapshot["result"] is not None
+        text += f"goodput {100 * snapshot['goodput']:.1f} %" if is_known else "no steps reported"
         found.append(Fact("running", text))
     for one in snapshot["stragglers"]:
         text = (

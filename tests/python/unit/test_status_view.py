@@ -83,6 +83,14 @@ def test_the_facts_agree_with_the_nodes() -> None:
     assert "nodes        1 wanted, 0 waiting, 0 spare\n" in shown
 
 
+def test_a_job_without_steps_has_no_goodput() -> None:
+    assert ", goodput 98.3 %\n" in status_view.text(changed())
+    shown = status_view.text(changed(progress=None))
+    assert "running      59 s of 1 min since " in shown
+    assert ", no steps reported\n" in shown
+    assert "goodput" not in shown
+
+
 def test_workers_of_a_job_that_has_ended_are_being_stopped() -> None:
     result = {"outcome": "failed", "message": "n1 was lost", "exit_code": 78}
     shown = status_view.text(changed(result=result))

@@ -102,10 +102,17 @@ function coordinator(job) {
 
 const nodesText = (count) => (count === 1 ? "1 node" : `${count} nodes`);
 
+// Without steps the time of imports, builds and deadlocks would count as training.
+function goodputText(job) {
+  if (job.goodput === null) return "-";
+  const isKnown = job.progress !== null || job.result !== null;
+  return isKnown ? percent(job.goodput) : "no steps reported";
+}
+
 function showSummary(job) {
   const pairs = [
     ...progressFacts(job),
-    ["Goodput", job.goodput === null ? "-" : percent(job.goodput)],
+    ["Goodput", goodputText(job)],
     ["Running", duration(job.running_seconds)],
     ["Round", job.round === null ? "-" : `${job.round}`],
     ["World size", `${job.world_size} on ${nodesText(job.nodes_in_round)}`],
