@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from elastic.cli.options import BY_SHORT, TEXTS, Option
+from elastic.cli.options import BY_SHORT, OF_TORCHRUN, TEXTS, Option
 
 
 class Given(NamedTuple):
@@ -75,4 +75,8 @@ def _is_option(word: str) -> bool:
 def _matches(flag: str, by_name: Mapping[str, Option]) -> list[str]:
     name = flag[2:].replace("_", "-")
     known = dict.fromkeys((*by_name, *TEXTS))
-    return [name] if name in known else [long for long in known if long.startswith(name)]
+    if name in known:
+        return [name]
+    matches = [long for long in known if long.startswith(name)]
+    of_torchrun = [long for long in matches if long in OF_TORCHRUN]
+    return of_torchrun if len(of_torchrun) == 1 else matches

@@ -28,6 +28,16 @@ from elastic.multiprocessing.logs import parse_words
 PROGRAM = "elastic-launch"
 ENV_PREFIX = "PET_"
 
+# An abbreviation that is unambiguous for torchrun means the same here.
+OF_TORCHRUN = frozenset((
+    "duplicate-stderr-filters", "duplicate-stdout-filters", "event-log-handler", "local-addr",
+    "local-ranks-filter", "log-dir", "log-line-prefix-template", "logs-specs", "master-addr",
+    "master-port", "max-restarts", "module", "monitor-interval", "nnodes", "no-python",
+    "node-rank", "nproc-per-node", "numa-binding", "rdzv-backend", "rdzv-conf", "rdzv-endpoint",
+    "rdzv-id", "redirects", "role", "run-path", "shutdown-timeout", "signals-to-handle",
+    "standalone", "start-method", "tee", "virtual-local-rank",
+))  # fmt: skip
+
 SAME = "as the default"  # of ``torch_default``
 
 

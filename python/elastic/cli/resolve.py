@@ -302,6 +302,11 @@ def _worker_cpus(
 
 def _event_log(line: CommandLine) -> str:
     path = line.text("event-log")
+    if path in ("console", "null"):  # to torchrun it is short for --event-log-handler
+        raise ConfigError(
+            f"{line.origin('event-log')} is {path!r}, not a file: write --event-log-handler={path} "
+            f"for the handler, or --event-log=./{path} for the file"
+        )
     return output.absolute(path, line.origin("event-log")) if path else ""
 
 

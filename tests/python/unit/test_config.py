@@ -201,6 +201,22 @@ def test_an_abbreviation_needs_no_alias(script: str, words: list[str]) -> None:
     assert configure([*words, script]).nproc == 8
 
 
+def test_an_abbreviation_for_torchrun_means_the_same(script: str) -> None:
+    assert configure(["--max", "2", "--start", "fork", script]).max_restarts == 2
+
+
+def test_an_event_log_is_no_handler(script: str) -> None:
+    with pytest.raises(ConfigError, match="write --event-log-handler=console for the handler"):
+        configure(["--event-log", "console", script])
+
+
+def test_the_options_of_torchrun_are_those_of_the_installed_one() -> None:
+    torch_run = pytest.importorskip("torch.distributed.run")
+    flags = {flag for one in torch_run.get_args_parser()._actions for flag in one.option_strings}
+    names = {flag[2:].replace("_", "-") for flag in flags if flag.startswith("--")} - {"help"}
+    assert names <= options.OF_TORCHRUN <= options.BY_NAME.keys()
+
+
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
