@@ -28,6 +28,7 @@ class Position(NamedTuple):
     extras: int
     ended: int = 0  # the largest total of steps that all ranks have completed, as far as it knows
     training: int = 1  # which of the trainings of the script
+    layout: int = 0  # the digest of what a state is loaded into
 
     @property
     def progress(self) -> tuple[int, ...]:
@@ -105,6 +106,8 @@ class State:
         return {
             "model": saved,
             "buffers": {name: buffer for name, buffer in buffers if name not in saved},
+            # A layer that was frozen or unfrozen: DistributedDataParallel reduces the others only.
+            "trained": [one.requires_grad for one in self._module.parameters()],
             "optimizer": self._optimizer.state_dict(),
             "also": {name: one.state_dict() for name, one in self._also.items()},
         }
@@ -112,10 +115,12 @@ class State:
     def load(self, state: Mapping[str, Any]) -> None:
         if "model" in state:
             self._module.load_state_dict(state["model"])
-            with torch.no_grad():
-                own = dict(self._module.named_buffers())
-                for name, buffer in state["buffers"].items():
-                    own[name].copy_(buffer)
+            for name, buffer in state["buffers"].items():
+                self._load_buffer(name, buffer)
+            for parameter, is_trained in zip(
+                self._module.parameters(), state["trained"], strict=True
+            ):
+                parameter.requires_grad_(is_trained)
             self._optimizer.load_state_dict(state["optimizer"])
         else:
             for optimizer, groups in zip(self.optimizers, state["options"], strict=True):
@@ -123,6 +128,30 @@ class State:
                     group.update(options)
         for name, saved in state["also"].items():
             self._also[name].load_state_dict(saved)
+
+    def _load_buffer(self, name: str, buffer: torch.Tensor) -> None:
+        """One that the module does not save, such as a cache: it may have another shape here."""
+        path, _, leaf = name.rpartition(".")
+        module = self._module.get_submodule(path)
+        own = getattr(module, leaf, None)
+        if isinstance(own, torch.Tensor) and own.shape == buffer.shape:
+            with torch.no_grad():
+                own.copy_(buffer)
+        elif leaf in module._buffers:
+            module._buffers[leaf] = buffer.clone()
+        else:
+            module.register_buffer(leaf, buffer.clone(), persistent=False)
+
+    def layout(self) -> int:
+        """64 bits of what must be equal before a state is sent: equal in two equal models."""
+        saved = self._module.state_dict()
+        found = hashlib.blake2b(digest_size=8)
+        for name, one in saved.items():
+            if isinstance(one, torch.Tensor):
+                found.update(f"{name} {tuple(one.shape)} {one.dtype} ".encode())
+        groups = [[len(group["params"]) for group in one.param_groups] for one in self.optimizers]
+        found.update(str(groups).encode())
+        return int.from_bytes(found.digest(), "little", signed=True)
 
     # What a script changes without an update of the parameters: options of optimizers, and `also`.
     def _extras(self) -> dict[str, Any]:

@@ -488,7 +488,7 @@ class TrainingMembership:
         extras = self._state.digest() if self._has_state else 0
         own = Position(
             self._has_state, self.step, self._updates, not self._is_updating, extras, self._ended,
-            self._training,
+            self._training, self._state.layout(),
         )  # fmt: skip
         ranks = [own]
         source = None
@@ -501,6 +501,13 @@ class TrainingMembership:
                     "members have changed while ranks were in different trainings of the script "
                     f"(by rank: {', '.join(str(one.training) for one in ranks)}): they cannot "
                     "continue in place"
+                )
+            if others := [i for i, one in enumerate(ranks) if one.layout != own.layout]:
+                raise RuntimeError(
+                    "the model or the parameter groups of the optimizer differ between ranks "
+                    f"(rank {rank} from {', '.join(map(str, others))}), by names, shapes or types: "
+                    "they cannot continue in place; build them alike on every rank, also on one "
+                    "that joins later"
                 )
             transfer = _state.transfer_between(ranks, shares_start=self._uses_nccl)
             # Each rank has, or receives now, what DistributedDataParallel would send again. With

@@ -148,9 +148,11 @@ def test_a_rank_does_not_wait_where_another_knows_that_all_have_ended(
     model = torch.nn.Linear(1, 1)
     job = elastic.torch.membership(model, torch.optim.SGD(model.parameters(), lr=1), start=4)
     other = _state.Position(True, 4, 0, True, 0, ended)
-    monkeypatch.setattr(
-        _state, "gathered", lambda own, *_: [own, other._replace(training=own.training)]
-    )
+
+    def gathered(own: _state.Position, *_: object) -> list[_state.Position]:
+        return [own, other._replace(training=own.training, layout=own.layout)]
+
+    monkeypatch.setattr(_state, "gathered", gathered)
     monkeypatch.setattr(job, "_transfer", lambda transfer: None)
     waited: list[str] = []
     monkeypatch.setattr(torch.distributed, "barrier", lambda: waited.append("barrier"))

@@ -56,6 +56,38 @@ def test_a_module_that_knows_older_versions_of_its_state_gets_the_version() -> N
         torch.testing.assert_close(received[part], own[part], rtol=0, atol=0)
 
 
+class Cached(torch.nn.Module):
+    def __init__(self, cached: int) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(2, 2)
+        self.register_buffer("cache", torch.ones(cached), persistent=False)
+
+
+def states_of(*models: torch.nn.Module) -> list[_state.State]:
+    return [_state.State(one, torch.optim.SGD(one.parameters(), lr=1), {}) for one in models]
+
+
+@pytest.mark.usefixtures("group")
+def test_a_rank_that_joins_gets_frozen_layers_and_buffers_that_have_grown() -> None:
+    models = [Cached(16), Cached(4)]
+    models[0].layer.bias.requires_grad_(False)
+    states = states_of(*models)
+    assert states[0].layout() == states[1].layout()
+    states[1].load(sent(states[0].taken(True)))
+    assert [one.requires_grad for one in models[1].parameters()] == [True, False]
+    torch.testing.assert_close(models[1].cache, models[0].cache)
+    assert "cache" not in models[1].state_dict()
+
+
+def test_models_and_groups_that_cannot_take_each_others_state_differ() -> None:
+    models = [torch.nn.Linear(2, 2), torch.nn.Linear(2, 3), torch.nn.Linear(2, 2).double()]
+    layouts = [state.layout() for state in states_of(*models)]
+    grouped = torch.optim.SGD([{"params": [one]} for one in models[0].parameters()], lr=1)
+    layouts.append(_state.State(models[0], grouped, {}).layout())
+    assert len(set(layouts)) == 4
+    assert states_of(models[0])[0].layout() == layouts[0]
+
+
 def positions(*ranks: tuple[bool, int, int, bool, int]) -> list[_state.Position]:
     return [_state.Position(*one) for one in ranks]
 
