@@ -8,8 +8,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from elastic import _C
 from elastic.agent.server import WorkerState
-from elastic.agent.server.progress_notes import DELAY_S, ProgressNotes, restart_line
+from elastic.agent.server.progress_notes import DELAY_S, ProgressNotes, StepWatch, restart_line
 from elastic.constants import NOTICE
 
 
@@ -92,6 +93,33 @@ def test_a_restart_repeats_no_reason_of_the_stop_before_it() -> None:
     assert restart_line(message, "", "rank 0 exited with code 1; stopping") == message
     found = "rank 1 raised ValueError: x; restarting"
     assert restart_line(found, "", stopped) == found, "more is known than at the stop"
+
+
+def test_a_limit_without_any_step_is_noted_once(clock: Clock) -> None:
+    kinds = _C.AgentEvent.Kind
+    watch = StepWatch(60)
+    assert watch.delay(None) is None
+    watch.observe(kinds.WORKERS_RUNNING)
+    assert watch.delay(None) == 60
+    assert watch.delay(5) == 5
+    assert not watch.sentence()
+    clock.now += 60
+    assert watch.sentence().startswith("no rank of this node has reported a step in 1 min: ")
+    watch.observe(kinds.WORKERS_RUNNING)
+    assert (watch.delay(None), watch.sentence()) == (None, "")
+
+
+def test_a_limit_is_not_noted_when_steps_are_reported(clock: Clock) -> None:
+    kinds = _C.AgentEvent.Kind
+    for end in (kinds.FIRST_STEP, kinds.STOPPING, kinds.FINISHED):
+        watch = StepWatch(60)
+        watch.observe(kinds.WORKERS_RUNNING)
+        watch.observe(end)
+        clock.now += 60
+        assert (watch.delay(None), watch.sentence()) == (None, "")
+    unlimited = StepWatch(0)
+    unlimited.observe(kinds.WORKERS_RUNNING)
+    assert unlimited.delay(None) is None
 
 
 def test_a_wait_that_is_over_at_once_is_a_detail(clock: Clock) -> None:

@@ -33,7 +33,13 @@ from elastic.agent.server.api import (
     templates,
     watchdog,
 )
-from elastic.agent.server.progress_notes import ProgressNotes, logs_in, place_in, restart_line
+from elastic.agent.server.progress_notes import (
+    ProgressNotes,
+    StepWatch,
+    logs_in,
+    place_in,
+    restart_line,
+)
 from elastic.constants import (
     DEFAULT_DRAIN_TIMEOUT_S,
     DEFAULT_LINE_PREFIX,
@@ -182,6 +188,7 @@ class NativeElasticAgent:
         self._keeps_logs = logs.log_dir is not None
         self._is_warm = bool(warm_template)
         self._has_hinted = False
+        self._steps = StepWatch(float(settings.get("hang_timeout", 0)))
         self._group = WorkerGroup(spec)
         self._round: _C.RoundInfo | None = None
         self._stopped: set[int] = set()
@@ -351,10 +358,13 @@ class NativeElasticAgent:
                 native.request_drain(signum, timeout)
             finished = False
             while not finished:
-                event = native.next_event(self._later.delay(self._progress.delay()))
+                delay = self._steps.delay(self._later.delay(self._progress.delay()))
+                event = native.next_event(delay)
                 with plug_in("report of an event"):
                     self._progress.flush()
                 self._later.step(is_idle=event is None)
+                    if sentence := self._steps.sentence():
+                        self._log(NOTICE, "%s", sentence)
                 if event is not None:
                     # Its text may come from another node, and log handlers from the program.
                     with plug_in("report of an event"):
@@ -369,6 +379,7 @@ class NativeElasticAgent:
     def _observe(self, event: _C.AgentEvent) -> None:
         kinds = _C.AgentEvent.Kind
         group = self._group
+        self._steps.observe(event.kind)
         group.state = WorkerState[event.state.name]
         waited = ""
         if event.kind in (kinds.ROUND_STARTING, kinds.RESTARTING, kinds.FINISHED):

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from elastic import _C
 from elastic.agent.server.api import WorkerState
 from elastic.constants import NOTICE
+from elastic.text import duration
 
 # Deadlines that differ by less, because of the network's delay, are considered equal.
 DEADLINE_TOLERANCE_S = 2.0
@@ -78,6 +79,43 @@ class ProgressNotes:
         logged, self._logged, self._message = self._logged, "", ""
         self._awaited = ("", None)
         return logged
+
+
+class StepWatch:
+    """Notes once that ``--hang-timeout`` has nothing to measure: no rank has reported a step.
+
+    ``limit``: the option's value; 0: it was not given.
+    """
+
+    def __init__(self, limit: float) -> None:
+        self._limit = limit
+        self._due: float | None = None
+
+    def observe(self, kind: _C.AgentEvent.Kind) -> None:
+        kinds = _C.AgentEvent.Kind
+        if kind == kinds.WORKERS_RUNNING and self._limit > 0:
+            self._due = time.monotonic() + self._limit
+        elif kind == kinds.FIRST_STEP:
+            self._limit, self._due = 0, None
+        elif kind in (kinds.STOPPING, kinds.RESTARTING, kinds.FINISHED):
+            self._due = None
+
+    def delay(self, other: float | None) -> float | None:
+        """How long to wait for an event; None: no limit. ``other``: for another reason."""
+        if self._due is None:
+            return other
+        left = max(0.0, self._due - time.monotonic())
+        return left if other is None else min(other, left)
+
+    def sentence(self) -> str:
+        """The line to log now; "": none."""
+        if self._due is None or time.monotonic() < self._due:
+            return ""
+        limit, self._limit, self._due = self._limit, 0, None
+        return (
+            f"no rank of this node has reported a step in {duration(limit)}: --hang-timeout has no "
+            "effect until one does (--auto-progress, or should_stop() in the script)"
+        )
 
 
 def _clock_time(deadline: float) -> str:
