@@ -62,7 +62,7 @@ def format_report(name: str, result: RunResult, is_output_shown: bool = False) -
             ("node", job.node if job else ""),
             run,
             ("class", f"{first.failure_class} ({first.cause})"),
-            ("error", first.error().splitlines()[0] if first.error() else ""),
+            ("error", first.error_line()),
             ("hint", first.hint),
             ("logs", first.log_dir),
         )
@@ -73,12 +73,25 @@ def format_report(name: str, result: RunResult, is_output_shown: bool = False) -
     for other in failures.values():
         lines.append(f"also failed{_when(other, first_at)}: {other.who()} {other.how}")
         if other.error():
-            lines.append(f"    {'error':<8}{other.error().splitlines()[0]}")
+            lines.append(f"    {'error':<8}{other.error_line()}")
+    lines += _ended_before(result, first_at)
     if result.stopped:
         ranks = ", ".join(map(str, result.stopped))
         noun = "rank" if len(result.stopped) == 1 else "ranks"
         lines.append(f"stopped by the launcher, not failed: {noun} {ranks}")
     return "\n".join(lines)
+
+
+def _ended_before(result: RunResult, first_at: float | None) -> list[str]:
+    """The ranks whose exit with 0 may be why the others failed."""
+    if first_at is None:  # on another node, with another clock
+        return []
+    before = sorted((first_at - at, rank) for rank, at in result.succeeded.items() if at < first_at)
+    if not before:
+        return []
+    ranks = ", ".join(str(rank) for _, rank in before)
+    since = f"{before[0][0]:.3f} s earlier" if len(before) == 1 else "earlier"
+    return [f"exited with code 0 {since}: {'rank' if len(before) == 1 else 'ranks'} {ranks}"]
 
 
 INCIDENTS_SHOWN = 3

@@ -74,6 +74,16 @@ def error_file(path: Path, text: str = "ValueError: bad", timestamp: float | Non
     return str(path)
 
 
+def test_ranks_that_had_exited_with_0_before_are_named() -> None:
+    found = examine(failure(0, ago=1.0))
+    [line] = text_of(
+        found, succeeded={1: found[0].time - 0.012, 2: found[0].time + 1}
+    ).splitlines()[-1:]
+    assert line == "exited with code 0 0.012 s earlier: rank 1"
+    earlier = {1: found[0].time - 1, 2: found[0].time - 2}
+    assert text_of(found, succeeded=earlier).endswith("\nexited with code 0 earlier: ranks 1, 2")
+
+
 def test_the_earliest_exit_is_the_cause() -> None:
     found = examine(failure(1, ago=2.0), failure(0, ago=1.0))
     assert [one.rank for one in found] == [1, 0]

@@ -187,6 +187,8 @@ class RunResult:
     restart_count: int = 0
     max_restarts: int = 0
     stopped: tuple[int, ...] = ()  # ranks that the agent stopped in the last round
+    # When ranks of this node exited with 0 in the last round, as wall time, by rank.
+    succeeded: Mapping[int, float] = field(default_factory=dict)
     # The same on every node. None if the job has one node, or if this node did not receive it.
     job: _C.JobResult | None = None
     # The latest restarts of the job with their phases on this node; docs/observing.md.

@@ -192,6 +192,7 @@ class NativeElasticAgent:
         self._group = WorkerGroup(spec)
         self._round: _C.RoundInfo | None = None
         self._stopped: set[int] = set()
+        self._succeeded: dict[int, float] = {}  # by rank: when it exited, by time.monotonic()
         self._has_run = False
         self._total_execution_time = 0  # seconds, after `run`
         self._native: _C.Agent | None = None  # while it runs
@@ -362,9 +363,9 @@ class NativeElasticAgent:
                 event = native.next_event(delay)
                 with plug_in("report of an event"):
                     self._progress.flush()
-                self._later.step(is_idle=event is None)
                     if sentence := self._steps.sentence():
                         self._log(NOTICE, "%s", sentence)
+                self._later.step(is_idle=event is None)
                 if event is not None:
                     # Its text may come from another node, and log handlers from the program.
                     with plug_in("report of an event"):
@@ -378,8 +379,8 @@ class NativeElasticAgent:
 
     def _observe(self, event: _C.AgentEvent) -> None:
         kinds = _C.AgentEvent.Kind
-        group = self._group
         self._steps.observe(event.kind)
+        group = self._group
         group.state = WorkerState[event.state.name]
         waited = ""
         if event.kind in (kinds.ROUND_STARTING, kinds.RESTARTING, kinds.FINISHED):
@@ -414,6 +415,8 @@ class NativeElasticAgent:
                 self._stopped.add(self._rank(event))
                 if event.exit.killed_by_us:
                     self._killed.add(self._rank(event))
+            elif event.exit.shell_code == 0:
+                self._succeeded[self._rank(event)] = event.exit.at
             self._log(logging.INFO, "rank %s %s", self._rank(event), event.exit.describe())
         elif event.kind == kinds.STOPPING:
             self._note_stop(event)
@@ -502,6 +505,7 @@ class NativeElasticAgent:
         group = self._group
         self._round = info
         self._stopped.clear()
+        self._succeeded.clear()
         group.group_rank, group.group_world_size = info.group_rank, info.group_world_size
         group.master_addr = group.spec.master_addr or info.master_addr
         group.master_port = info.master_port
@@ -514,6 +518,7 @@ class NativeElasticAgent:
     def _conclude(self, native: _C.AgentResult) -> RunResult:
         failures: dict[int, ProcessFailure] = {}
         message = native.message
+        offset = time.time() - time.monotonic()
         try:
             if native.failures:
                 from elastic.multiprocessing.errors import evidence
@@ -534,6 +539,7 @@ class NativeElasticAgent:
             restart_count=self._round.restart_count if self._round else 0,
             max_restarts=self._group.spec.max_restarts,
             stopped=tuple(sorted(self._stopped - failures.keys())),
+            succeeded={rank: offset + at for rank, at in self._succeeded.items()},
             job=None if self._is_alone else native.job,
             incidents=tuple(self._timeline.latest) if self._timeline is not None else (),
             hangs=tuple(self._hangs),

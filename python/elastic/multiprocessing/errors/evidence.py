@@ -52,6 +52,7 @@ class ProcessFailure(_Base):
     is_consequence: bool = field(default=False, init=False)  # of another failure, known later
     traceback: str = field(default="", init=False)
     stderr_tail: tuple[str, ...] = field(default=(), init=False)
+    _line: str = field(default="", init=False)  # the error, as the agent has found it
     log_dir: str = field(default="", init=False)  # "": its output is in no permanent file
     hint: str = field(default="", init=False)
     # Who has to act: or user input, platform, infrastructure.
@@ -97,6 +98,10 @@ class ProcessFailure(_Base):
     def error(self) -> str:
         """The error that the worker reported; "" if the message only repeats how it ended."""
         return "" if self.message == self.how else self.message
+
+    def error_line(self) -> str:
+        """The error in one line; of a DataLoader's worker it is that of the worker."""
+        return self._line or next(iter(self.error().splitlines()), "")
 
     def who(self) -> str:
         pid = f", pid {self.pid}" if self.pid > 0 else ""
@@ -158,7 +163,8 @@ def _examine(failure: WorkerFailure, keeps_logs: bool, offset: float) -> Process
     found.timestamp = int(found.time)
     found.started = not exited.stage
     found.message = known.error or found.how
-    found.stderr_tail = _tail(failure.stderr_path) or tuple(failure.stderr_tail.splitlines())
+    found._line = known.error
+    found.stderr_tail = tuple(failure.stderr_tail.splitlines()) or _tail(failure.stderr_path)
     if keeps_logs:
         found.log_dir = os.path.dirname(failure.stderr_path or failure.stdout_path)
     found.hint = known.hint
