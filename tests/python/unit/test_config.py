@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from elastic import _C
 from elastic._host import devices
-from elastic.cli import arguments, command_line, help, options, plan, resolve
+from elastic.cli import arguments, command_line, help, options, plan, resolve, values
 from elastic.cli.config import JobConfig
 from elastic.errors import ConfigError
 from elastic.multiprocessing import LogOptions, Std, signals
@@ -119,10 +119,6 @@ def test_a_handler_that_is_not_pythons_leaves_the_result_of_the_block(
         (["--nproc_per_node=3"], "nproc", 3),
         (["--max-restarts=7"], "max_restarts", 7),
         (["--shutdown-timeout", "0.5"], "shutdown_timeout", 0.5),
-        ([], "start_timeout", 60.0),
-        (["--start-timeout=0.5"], "start_timeout", 0.5),
-        ([], "leftover_grace", 0.0),
-        (["--leftover-grace=90"], "leftover_grace", 90.0),
         (["--role", "trainer"], "role", "trainer"),
         (["--rdzv-id=job 7"], "run_id", "job 7"),
         (["--master-port", "29500"], "master_port", 29500),
@@ -133,7 +129,6 @@ def test_a_handler_that_is_not_pythons_leaves_the_result_of_the_block(
         (["--rdzv-backend=c10d", "--rdzv-endpoint", "localhost:1234"], "master_port", 0),
         (["--signals-to-handle", "SIGUSR1,int"], "signals", (signal.SIGUSR1, signal.SIGINT)),
         (["--signals-to-handle="], "signals", ()),
-        (["--stop-scope=leader"], "stop_scope", "leader"),
         (["--virtual-local-rank"], "virtual_local_rank", True),
         (["--nnodes=1", "--nnodes=1:1", "--node-rank=0", "--standalone"], "nproc", 1),
         (["--rdzv-conf", "timeout=900,is_host=true,rank=0"], "nproc", 1),
@@ -147,6 +142,28 @@ def test_an_option_sets_its_field(
 ) -> None:
     job = configure([*words, script])
     assert (job._asdict() | job.native)[field] == expected
+
+
+# A value of each kind of option, as it is written and as it is read.
+VALUES: dict[object, tuple[str, object]] = {
+    values.duration: ("=0.25", 0.25),
+    values.positive_duration: ("=0.25", 0.25),
+    values.exit_codes: ("=3,64-65", (3, 64, 65)),
+    values.switch: ("", True),
+}
+NEEDED = {"hang-action": ["--hang-timeout=9"]}  # beside such an option
+
+
+@pytest.mark.parametrize(
+    "option", [one for one in options.OPTIONS if one.native], ids=lambda one: one.name
+)
+def test_an_option_of_the_native_agent_reaches_its_field(
+    script: str, option: options.Option
+) -> None:
+    last = option.choices[-1] if option.choices else ""
+    text, value = VALUES.get(option.read, (f"={last}", last))
+    job = configure([f"--{option.name}{text}", *NEEDED.get(option.name, ()), script])
+    assert job.native[option.native] == value
 
 
 @pytest.mark.parametrize("words", [["-r3", "-t", "1"], ["--redirects=3", "--tee=1"]])

@@ -113,10 +113,8 @@ class NativeElasticAgent:
         ``warm_template``: the command of the process that forks the workers; none: they are
         executed. ``modules_after``: modules that the caller needs for the result of a failed job.
         ``settings``: further fields of ``_C.AgentOptions``. Those of an option of the command line
-        have its name, its meaning and its default (docs/cli.md), as ``restart_backoff``,
-        ``failure_grace``, ``stop_scope`` (``"group"`` or ``"leader"``), ``hang_timeout`` (0:
-        learned), ``hang_action``, ``straggler_timeout`` (0: no limit), ``stacks_on_failure``,
-        ``leftover_grace``, ``reach_timeout``, ``no_restart_codes`` and ``bad_node_codes``;
+        have its name, its meaning and its default (docs/cli.md), as ``restart_backoff``;
+        ``hang_timeout`` is 0 if it is learned, ``straggler_timeout`` if there is no limit;
         ``inplace_grace`` is None if every change of the members restarts all workers,
         ``inplace_prepare`` if workers start with their round and not before it,
         ``worker_ports`` the first and the last port for the workers' store; with
