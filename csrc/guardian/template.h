@@ -3,12 +3,12 @@
 // The guardian's connection to a template: a helper process that has imported Python modules and
 // forks workers on request (python/elastic/_warm/template.py is its program).
 //
-// The messages are the packets of a socket that the template has as descriptor kSocket. A fork
-// request is one byte, with these descriptors: a memory file that contains the request, the write
-// end of the exec pipe, and the descriptors of the worker. The file is a sequence of strings, each
-// followed by a NUL: the pid of the guardian, the id of the worker, the number of arguments and the
-// arguments, the number of variables and the variables, the directory, the files for stdout and
-// stderr, and the numbers of the descriptors in the worker.
+// The messages are the packets of a socket that the template has as descriptor kTemplateSocket
+// (guardian/worker.h). A fork request is one byte, with these descriptors: a memory file that
+// contains the request, the write end of the exec pipe, and the descriptors of the worker. The file
+// is a sequence of strings, each followed by a NUL: the pid of the guardian, the id of the worker,
+// the number of arguments and the arguments, the number of variables and the variables, the
+// directory, the files for stdout and stderr, and the numbers of the descriptors in the worker.
 //
 // A message that a worker was forked comes with the write end of a pipe, which releases the worker.
 // The worker writes a StartFailure (guardian/worker.h) to the exec pipe before each step that can
@@ -47,8 +47,6 @@ struct TemplateMessage {
 
 class Template {
  public:
-  static constexpr int kSocket = 3;
-
   // Makes the socket pair; returns the end of the new process. Invalid, with errno set, if the
   // kernel refuses it.
   os::UniqueFd open();

@@ -15,8 +15,6 @@
 #include <new>
 #include <string_view>
 
-#include "guardian/template.h"
-
 // Theory of operation. All data of the child is prepared before the fork; the child only makes
 // system calls. It creates a session, sets its parent-death signal and CPU affinity, opens its
 // files, changes its directory, unblocks all signals and executes the program. The guardian has
@@ -150,8 +148,8 @@ void bind_to_cpus(const Plan& plan) {
   bind_to_cpus(plan);
   open_output(plan, STDOUT_FILENO);
   open_output(plan, STDERR_FILENO);
-  if (plan.socket >= 0 && ::dup2(plan.socket, Template::kSocket) < 0) {
-    fail(plan, Stage::kOpen, errno, Template::kSocket);
+  if (plan.socket >= 0 && ::dup2(plan.socket, kTemplateSocket) < 0) {
+    fail(plan, Stage::kOpen, errno, kTemplateSocket);
   }
   plan.progress->enter(Stage::kChdir, kNoCandidate);
   if (*plan.cwd != '\0' && ::chdir(plan.cwd) != 0) fail(plan, Stage::kChdir, errno, kNoCandidate);

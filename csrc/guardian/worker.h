@@ -85,10 +85,13 @@ Worker* find_worker(std::vector<Worker>* workers, std::uint32_t id);
 // launchers are nested.
 std::vector<std::string_view> environment_of(const StartRequest& request, const Channel& channel);
 
+// Of a process that forks workers (guardian/template.h), which has a socket to the guardian.
+inline constexpr int kTemplateSocket = 3;
+
 // Forks and executes. On success the worker has a pid and an exec pipe, which returns end of file
 // when the program was executed, or a StartFailure. On failure `failure` has the error. `stream`
 // replaces the streams that `request` names; negative: none. `socket` becomes the descriptor
-// Template::kSocket of a template; negative: none.
+// kTemplateSocket; negative: none.
 bool spawn(const StartRequest& request, pid_t guardian, int stream, int socket, Worker* worker,
            StartFailure* failure);
 

@@ -11,21 +11,10 @@
 #include <utility>
 #include <vector>
 
+#include "core/base/worker_evidence.h"
 #include "core/hang/hang_types.h"
 
 namespace elastic::core {
-
-// The evidence about one worker.
-struct WorkerEvidence {
-  std::int32_t rank = 0;
-  std::int64_t step = hang::kNoStep;
-  char state = '?';               // as in /proc/<pid>/stat: R, S, D, T, …
-  std::string wait_channel = {};  // of the kernel; "": unknown
-  std::string text = {};          // of faulthandler; "": none
-  // As elastic_worker_watch_collectives() publishes them; "": none.
-  std::string collectives = {};
-  std::string groups = {};
-};
 
 // The place of one worker, as a group of one.
 hang::StackGroup locate(const WorkerEvidence& worker);

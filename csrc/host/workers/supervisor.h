@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "core/base/frame.h"
-#include "core/hang/stack_text.h"
+#include "core/base/worker_evidence.h"
 #include "core/workers/guardian_protocol.h"
 #include "core/workers/worker_group.h"
 #include "elastic/status.h"

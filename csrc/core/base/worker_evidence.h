@@ -1,0 +1,23 @@
+#pragma once
+
+// What the guardian knows of a worker that makes no progress.
+//
+// Plain values.
+
+#include <cstdint>
+#include <string>
+
+namespace elastic::core {
+
+struct WorkerEvidence {
+  std::int32_t rank = 0;
+  std::int64_t step = -1;         // -1: none
+  char state = '?';               // as in /proc/<pid>/stat: R, S, D, T, …
+  std::string wait_channel = {};  // of the kernel; "": unknown
+  std::string text = {};          // of faulthandler; "": none
+  // As elastic_worker_watch_collectives() publishes them; "": none.
+  std::string collectives = {};
+  std::string groups = {};
+};
+
+}  // namespace elastic::core
