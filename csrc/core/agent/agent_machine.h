@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "core/agent/agent_policy.h"
+#include "core/base/timings.h"
 #include "core/drain/drain_member.h"
 #include "core/hang/hang_types.h"
 #include "elastic/agent.h"
@@ -139,8 +140,6 @@ inline constexpr Duration kNoticeEcho = std::chrono::seconds(1);
 inline constexpr Duration kDepartureMargin = std::chrono::milliseconds(500);
 // The time to flush this node's leave to the rendezvous while the job continues.
 inline constexpr Duration kLeaveLimit = std::chrono::seconds(5);
-// The rendezvous evicts a node that does not stop its workers within its grace period and this.
-inline constexpr Duration kStopMargin = std::chrono::seconds(10);
 // How long a join waits for a descriptor for the next round's store, and between two attempts.
 inline constexpr Duration kPortLimit = std::chrono::seconds(2);
 inline constexpr Duration kPortPause = std::chrono::milliseconds(100);

@@ -312,10 +312,9 @@ void RendezvousMachine::expire_node(const Node& node) {
     former_nodes_.newest().timed_out = true;
   } else if (node.phase == NodePhase::kWorking) {
     depart(id, true,
-           "it did not stop its workers within its grace and " + duration_text(kStopTimeoutMargin));
+           "it did not stop its workers within its grace and " + duration_text(kStopMargin));
   } else {
-    depart(id, true,
-           "it did not join again within its grace and " + duration_text(kStopTimeoutMargin));
+    depart(id, true, "it did not join again within its grace and " + duration_text(kStopMargin));
   }
 }
 

@@ -27,16 +27,13 @@
 #include <string_view>
 #include <vector>
 
+#include "core/base/timings.h"
 #include "core/rendezvous/liveness.h"
 #include "core/rendezvous/rendezvous_events.h"
 #include "core/rendezvous/round_state.h"
 
 namespace elastic::core {
 
-// A node that does not stop within its stop grace and this is evicted.
-inline constexpr Duration kStopTimeoutMargin = std::chrono::seconds(10);
-// How long after an election a node may need to resume, in addition to node_timeout.
-inline constexpr Duration kSuccessionMargin = std::chrono::seconds(1);
 // What a node reports right after its resume arrives within this time.
 inline constexpr Duration kReportsMargin = std::chrono::seconds(1);
 // How often a waiting node receives the reason.
@@ -79,10 +76,6 @@ struct RendezvousSuccession {
   NodeId lost_incumbent;
 };
 
-// A new machine completes no round for this long, so that members of a round of an earlier
-// coordinator can resume; not if max_nodes nodes without an earlier round have joined.
-inline constexpr Duration kStartHold = std::chrono::seconds(2);
-
 class RendezvousMachine {
  public:
   // `start_hold` is the rest of kStartHold since the owner's start; zero where a store keeps the
@@ -107,7 +100,9 @@ class RendezvousMachine {
   }
   const JobSettings& settings() const { return settings_; }
   // No time of such a gap is charged to the nodes.
-  bool is_stall(const rdzv::ClockGap& gap) const { return gap.least > settings_.node_timeout / 4; }
+  bool is_stall(const rdzv::ClockGap& gap) const {
+    return is_clock_gap(gap.least, settings_.node_timeout);
+  }
   // The current round, or the last one while the next is being formed; round 0 before the first.
   const RoundRecord& record() const { return round_.record; }
   const std::vector<RoundMember>& members() const { return round_.members; }  // by node rank

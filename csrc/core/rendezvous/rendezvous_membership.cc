@@ -380,7 +380,7 @@ void RendezvousMachine::return_awaited(Node& node) {
   if (node.phase == NodePhase::kJoined) {
     deadline_check_ = std::min(deadline_check_, node.deadline.at);
   } else {
-    set_deadline(node, add_saturating(add_saturating(now_, grace_of(node)), kStopTimeoutMargin));
+    set_deadline(node, add_saturating(add_saturating(now_, grace_of(node)), kStopMargin));
   }
 }
 

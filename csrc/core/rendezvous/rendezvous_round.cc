@@ -120,7 +120,7 @@ Duration RendezvousMachine::grace_of(const Node& node) const {
 
 void RendezvousMachine::send_restart(Node& node) {
   const Duration grace = grace_of(node);
-  set_deadline(node, add_saturating(add_saturating(now_, grace), kStopTimeoutMargin));
+  set_deadline(node, add_saturating(add_saturating(now_, grace), kStopMargin));
   emit(
       rdzv::Restart{node.info.id, round_.record.round, round_.end.cause, round_.end.reason, grace});
 }

@@ -3,20 +3,12 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/base/timings.h"
 #include "core/rendezvous/rendezvous_fields.h"
 
 namespace elastic::core {
 namespace {
 
-// A session survives a network outage of node_timeout less one heartbeat interval and the time to
-// open a new connection.
-constexpr int kHeartbeatsPerTimeout = 8;
-constexpr int kSilencesPerTimeout = 8;
-// With a long node_timeout heartbeats still compare the clocks, and keep proxies from closing the
-// connection, this often.
-constexpr Duration kHeartbeatIntervalMax = std::chrono::seconds(15);
-constexpr Duration kHeartbeatIntervalMin = std::chrono::milliseconds(5);
-constexpr Duration kAttemptLimitMin = std::chrono::seconds(5);
 constexpr Duration kLogInterval = std::chrono::seconds(10);
 // Nodes that start at the same time connect within this time; a longer wait is logged.
 constexpr Duration kFirstLogDelay = std::chrono::seconds(1);
@@ -69,18 +61,13 @@ std::string SessionClock::set_job_timings(const JobSettings& job) {
   return std::exchange(reported_difference_, difference) == difference ? "" : difference;
 }
 
-Duration SessionClock::attempt_limit() const {
-  return std::max(settings_.node_timeout, kAttemptLimitMin);
-}
+Duration SessionClock::attempt_limit() const { return core::attempt_limit(settings_.node_timeout); }
 
 Duration SessionClock::heartbeat_interval() const {
-  return std::clamp(settings_.node_timeout / kHeartbeatsPerTimeout, kHeartbeatIntervalMin,
-                    kHeartbeatIntervalMax);
+  return core::heartbeat_interval(settings_.node_timeout);
 }
 
-Duration SessionClock::silence_limit() const {
-  return settings_.node_timeout / kSilencesPerTimeout;
-}
+Duration SessionClock::silence_limit() const { return core::silence_limit(settings_.node_timeout); }
 
 // ---- Heartbeats.
 

@@ -36,6 +36,7 @@
 
 #include "core/base/earliest.h"
 #include "core/base/text.h"
+#include "core/base/timings.h"
 
 namespace elastic::core {
 namespace {
@@ -45,9 +46,6 @@ namespace {
 constexpr Duration kFinalMessageTimeout = std::chrono::seconds(1);
 // How long the end waits for a store to take the office back. The next coordinator asks otherwise.
 constexpr Duration kReleaseTimeout = std::chrono::seconds(1);
-// How many addresses a node that lost the coordinator can dial within node_timeout.
-constexpr int kAttemptsPerTimeout = 16;
-constexpr Duration kPaceMin = std::chrono::milliseconds(10);
 constexpr Duration kLossesApart = std::chrono::milliseconds(100);
 constexpr int kLossesAtOnce = 5;  // in a row, each after less than that
 
@@ -84,8 +82,7 @@ bool SessionMachine::is_flushed() const {
 }
 
 Duration SessionMachine::attempt_pace(Duration usual) const {
-  if (!was_connected()) return usual;
-  return std::clamp<Duration>(settings().node_timeout / kAttemptsPerTimeout, kPaceMin, usual);
+  return was_connected() ? core::attempt_pace(settings().node_timeout, usual) : usual;
 }
 
 // ---- Events become inputs.
@@ -275,7 +272,7 @@ void SessionMachine::on(const Introduce& event) {
 }
 
 void SessionMachine::on(const ClockGap& event) {
-  if (event.gap <= settings().node_timeout / 4) return;
+  if (!is_clock_gap(event.gap, settings().node_timeout)) return;
   clock_.skip(event.gap);
   connection_.reset_backoff();
 }

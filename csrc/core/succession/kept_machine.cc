@@ -33,6 +33,7 @@
 #include <utility>
 
 #include "core/base/text.h"
+#include "core/base/timings.h"
 #include "elastic/agent.h"
 
 namespace elastic::succession {
@@ -43,15 +44,12 @@ using namespace std::chrono_literals;
 constexpr BackoffOptions kAfterFailure = {.first = 50ms, .cap = 1s};
 constexpr Duration kTurn = 20ms;
 constexpr int kTurns = 16;  // of further ranks, and of nodes without one
-constexpr Duration kWaitMax = 1s;
 // A call that takes longer counts as an outage.
 constexpr Duration kCallLimit = 1s;
 constexpr Duration kOutageLogDelay = 1s;
 constexpr Duration kOutageLogInterval = 10s;
 // A store may drop a value that is not written for long (etcd: after two hours).
 constexpr Duration kRefreshInterval = 10min;
-// How long a coordinator has to answer, if its address answers that it is not there.
-constexpr Duration kShortAnswerTime = 100ms;
 
 }  // namespace
 
@@ -222,8 +220,7 @@ std::optional<KeeperCall> KeptMachine::next_call() {
   }
   if (wants_write()) return call(Pending::kWrite, KeeperWrite{encode_kept(wanted()), token_});
   if (!is_watched_) return std::nullopt;
-  wait_until_ =
-      add_saturating(now_, std::clamp<Duration>(settings_.node_timeout / 4, 50ms, kWaitMax));
+  wait_until_ = add_saturating(now_, core::keeper_wait_limit(settings_.node_timeout));
   return call(Pending::kWait, KeeperWait{token_, wait_until_});
 }
 
@@ -533,13 +530,13 @@ void KeptMachine::judge_lost() {
 // Where the store reports no changes, a coordinator reads its record as often as this, and others
 // at first more often.
 Duration KeptMachine::poll_max() const {
-  return std::clamp<Duration>(settings_.node_timeout / 20, 10ms, 250ms);
+  return core::keeper_poll_interval(settings_.node_timeout);
 }
 
 Duration KeptMachine::answer_time() const {
-  Duration time = is_refused_
-                      ? kShortAnswerTime
-                      : std::clamp<Duration>(settings_.node_timeout / 8, kShortAnswerTime, 1s);
+  // Its address answers that it is not there: the shortest time is enough.
+  Duration time =
+      is_refused_ ? core::kKeeperAnswerTimeMin : core::keeper_answer_time(settings_.node_timeout);
   if (!is_watched_) time += 2 * poll_max();
   return time + 3 * slowest_call_;  // it may be reading, reads, and writes
 }

@@ -8,14 +8,13 @@
 #include <cstdint>
 #include <optional>
 
+#include "core/base/timings.h"
 #include "core/succession/succession_types.h"
 #include "elastic/time.h"
 
 namespace elastic::succession {
 
-// How often an elected coordinator announces itself. Less than kStartHold, in which a coordinator
-// that was started at the endpoint completes no round of fewer than max_nodes nodes.
-inline constexpr Duration kAnnounceInterval = std::chrono::seconds(1);
+using core::kAnnounceInterval;
 // How long a process at an endpoint directs nodes to a coordinator that announced itself. Some
 // announcements may be lost meanwhile. Short, because a job that has ended announces itself no
 // more, and the next one of its id begins at the endpoint.

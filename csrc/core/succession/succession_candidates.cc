@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/base/timings.h"
 #include "core/succession/succession_machine.h"
 #include "core/succession/succession_types.h"
 
@@ -14,7 +15,6 @@ namespace {
 
 // Twice the most voters.
 constexpr std::size_t kProbedMax = 2 * reg::kVotersMax;
-constexpr int kWitnessProbesPerTimeout = 8;
 // Each one is dialed as long as this coordinator runs, and any node may name one.
 constexpr std::size_t kWitnessesMax = 4;
 
@@ -285,12 +285,12 @@ void Machine::probe_witnesses() {
   bool has_changed = false;
   for (auto& [address, witness] : witnesses_) {
     if (now_ < witness.next) continue;
-    if (witness.is_reachable && ++witness.unanswered > kWitnessProbesPerTimeout) {
+    if (witness.is_reachable && ++witness.unanswered > core::kWitnessProbesPerTimeout) {
       witness.is_reachable = false;
       witness.wait = settings_.repeat_interval;
       has_changed = true;
     }
-    witness.wait = witness.is_reachable ? settings_.follow_timeout / kWitnessProbesPerTimeout
+    witness.wait = witness.is_reachable ? core::witness_probe_interval(settings_.follow_timeout)
                                         : std::min(2 * witness.wait, settings_.repeat_interval_max);
     witness.next = add_saturating(now_, witness.wait);
     send(NodeId{}, address, Probe{*own_lineage()});
@@ -304,7 +304,7 @@ void Machine::receive_from_witness(const std::string& address, const NodeId& nod
   const bool is_new = !std::exchange(witness.is_reachable, true) || witness.node != node;
   witness.node = node;
   if (!is_new) return;
-  witness.next = add_saturating(now_, settings_.follow_timeout / kWitnessProbesPerTimeout);
+  witness.next = add_saturating(now_, core::witness_probe_interval(settings_.follow_timeout));
   resumed_.insert(node);
   update_candidates();
 }

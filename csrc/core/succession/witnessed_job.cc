@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/base/earliest.h"
+#include "core/base/timings.h"
 #include "core/succession/job_record.h"
 
 namespace elastic::succession {
@@ -35,8 +36,7 @@ void WitnessVoter::watch_incumbent(const NodeId& from, std::vector<Action>* acti
     const auto job = decode_record(known()->record.content.bytes);
     const JobSettings settings = job.ok() ? job->settings : JobSettings();
     silence_max_ = settings.node_timeout;
-    // Less than that of the nodes, so that it agrees when the first of them asks.
-    reconnect_grace_ = settings.reconnect_grace / 2;
+    reconnect_grace_ = core::witness_reconnect_grace(settings.reconnect_grace);
   }
   lost_at_ = add_saturating(now_, silence_max_);
   if (register_.has_lost_incumbent()) feed(reg::IncumbentReturned{watched_}, actions);

@@ -8,6 +8,7 @@
 
 #include "core/base/check.h"
 #include "core/base/text.h"
+#include "core/base/timings.h"
 #include "core/rendezvous/rendezvous_events.h"
 #include "core/session/coordinator_loss.h"
 #include "os/loop/clock.h"
@@ -178,8 +179,7 @@ Status CoordinatorJob::enter(SessionPeer* peer, Entry& entry) {
   if (is_loopback(entry.node.address)) {
     peer->loopback_join = std::make_unique<rdzv::Join>(rdzv::Join{entry.node, entry.settings});
   }
-  // Longer than the silence after which the node is lost, so that no connection breaks before that.
-  peer->set_user_timeout(rendezvous()->settings().node_timeout * 2);
+  peer->set_user_timeout(core::unacknowledged_limit(rendezvous()->settings().node_timeout));
   peer->least_grace = peer->round_trip() * core::kRoundTripsToResume;
   step(entry);
   send_timings(peer);

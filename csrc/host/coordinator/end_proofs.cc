@@ -4,6 +4,8 @@
 #include <chrono>
 #include <utility>
 
+#include "core/base/timings.h"
+
 // Theory of operation. An address is tested once. Tests follow each other, so that a thousand nodes
 // that begin together do not have a thousand connections more at once. A connection after the end
 // of a session is made at once; it stays open while the guardian kills the workers, and is closed
@@ -18,9 +20,6 @@ using Step = core::EndProof::Step;
 constexpr Duration kTestPace = std::chrono::milliseconds(1);
 constexpr std::size_t kTestsMax = 64;  // at the same time
 constexpr std::size_t kWatchesMax = 512;
-// Between two connections that are refused: a part of the grace.
-constexpr int kAgainPart = 5;
-constexpr Duration kAgainMost = std::chrono::seconds(1);
 // For a connection to be made. A longer one proves nothing in time.
 constexpr Duration kDialLimit = std::chrono::seconds(2);
 
@@ -68,7 +67,7 @@ void EndProofs::follow(const NodeId& node, Step step) {
       Node& known = nodes_[node];
       close(&known);
       known.again = std::make_unique<os::EventLoop::Timer>(loop_, [this, node] { dial(node); });
-      known.again->arm(loop_->now() + std::min(known.grace / kAgainPart, kAgainMost));
+      known.again->arm(loop_->now() + core::end_proof_interval(known.grace));
       break;
     }
     case Step::kTest:
