@@ -114,6 +114,7 @@ int main(int argc, char** argv) {
     finished = event->kind == Kind::kFinished;
   }
   const elastic::AgentResult& result = (*agent)->result();
-  if (!result.message.empty()) std::fprintf(stderr, "cpp_launcher: %s\n", result.message.c_str());
+  const std::string report = result.report();
+  if (!report.empty()) std::fprintf(stderr, "cpp_launcher: %s\n", report.c_str());
   return result.exit_code;
 }

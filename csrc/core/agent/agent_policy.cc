@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "core/agent/agent_policy.h"
+#include "core/base/describe.h"
 #include "core/base/text.h"
 #include "core/rendezvous/rank_assign.h"
 #include "elastic/observer.h"
@@ -134,10 +135,10 @@ void AgentPolicy::run(PolicyStep step, const PolicyEvent& event, Context* contex
     case PolicyStep::kLeaveAtStep: leave_at(std::get<LeaveAtStep>(event).step, context); break;
     case PolicyStep::kKill: kill(std::get<StopRequested>(event), context); break;
     case PolicyStep::kStopUnordered:
-      stop_group(failure_grace(),
-                 describe_failure(cause()) +
-                     "; no answer from the coordinator; stopping the other workers",
-                 context);
+      stop_group(
+          failure_grace(),
+          cause().describe() + "; no answer from the coordinator; stopping the other workers",
+          context);
       break;
     case PolicyStep::kLose: lose(event, context); break;
   }
@@ -198,7 +199,7 @@ void AgentPolicy::continue_group(const rdzv::Round& event, Context* context) {
 void AgentPolicy::begin_round(const rdzv::Round& event, Context* context) {
   if (round_ != nullptr) {
     // Its evidence may have been found after the order.
-    if (std::exchange(is_own_reason_, false)) end_reason_ = describe_failure(cause());
+    if (std::exchange(is_own_reason_, false)) end_reason_ = cause().describe();
     AgentEvent restarting =
         event_of(AgentEvent::Kind::kRestarting, AgentState::kInit, context->now);
     restarting.message = end_reason_ + restart_text(*event.record);
@@ -233,7 +234,7 @@ std::string AgentPolicy::order_reason(const PolicyEvent& event, Context* context
   }
   if (!round_end_.ordered) round_end_.ordered = context->now;
   is_own_reason_ = !failures_.empty();
-  end_reason_ = is_own_reason_ ? describe_failure(cause()) : reason;
+  end_reason_ = is_own_reason_ ? cause().describe() : reason;
   return reason;
 }
 
@@ -365,14 +366,12 @@ void AgentPolicy::set_result(const JobResult& job) {
   if (job.cause != JobCause::kWorker || job.node != self().name || failures_.empty()) return;
   const WorkerFailure& failure = cause();
   if (failure.rank != job.rank) return;
-  result_.message = describe_failure(failure);
+  result_.message = failure.describe();
   if (const char* final = why_final(failure)) {
     result_.message += final;
   } else if (settings_.max_restarts > 0) {
     result_.message +=
-        settings_.max_restarts == 1
-            ? "; the only restart was used"
-            : "; none of " + std::to_string(settings_.max_restarts) + " restarts is left";
+        "; " + RestartBudget{settings_.max_restarts, settings_.max_restarts}.describe_spent();
   }
 }
 
@@ -412,12 +411,11 @@ void AgentPolicy::count_exit(const WorkerExited& event, Context* context) {
   }
   if (event.exit.succeeded() || !has_stopped_at_step(event.exit)) return;
   const auto& worker = round_->workers.at(static_cast<std::size_t>(event.local_rank));
+  const std::string what = describe_worker(worker.rank, event.exit.describe());
   context->report(AgentEvent::Kind::kNotice, state_,
-                  "rank " + std::to_string(worker.rank) + " " + event.exit.describe() +
-                      " after it had stopped at step " + std::to_string(event.exit.stop_step) +
+                  what + " after it had stopped at step " + std::to_string(event.exit.stop_step) +
                       ": no restart follows; check what it saved");
-  note_failed_leave("rank " + std::to_string(worker.rank) + " " + event.exit.describe(),
-                    event.exit.shell_code());
+  note_failed_leave(what, event.exit.shell_code());
 }
 
 // It has left at a step, and success would say that its workers have saved what they needed to.
@@ -466,7 +464,7 @@ void AgentPolicy::leave(const StopRequested& event, Context* context) {
   result_.exit_code = kSignalBase + event.signal;
   result_.message = what;
   if (!failures_.empty() && has_processes()) {
-    result_.message += "; before that " + describe_failure(cause());
+    result_.message += "; before that " + cause().describe();
   }
   deadline_.reset();
   update(LeaveRequested{what}, context);
@@ -527,7 +525,7 @@ void AgentPolicy::lose(const PolicyEvent& event, Context* context) {
 }
 
 void AgentPolicy::finish(Context* context) {
-  if (!failures_.empty()) note_failed_leave(describe_failure(cause()), cause().exit_code);
+  if (!failures_.empty()) note_failed_leave(cause().describe(), cause().exit_code);
   is_finished_ = true;
   deadline_.reset();
   result_.state = state_;
@@ -545,8 +543,7 @@ std::string AgentPolicy::restart_text(const RoundRecord& record) const {
     text += " with " + count_text(record.nodes, "node");
   }
   if (settings_.max_restarts > 0) {
-    text += ", " + std::to_string(settings_.max_restarts - record.restarts) + " of " +
-            std::to_string(settings_.max_restarts) + " restarts left";
+    text += ", " + RestartBudget{record.restarts, settings_.max_restarts}.describe_left();
   }
   const bool is_input =
       !failures_.empty() && cause().evidence.failure_class == FailureClass::kUserInput;

@@ -360,7 +360,6 @@ class AgentPolicy {
   Duration failure_grace() const { return without_cut(self().failure_grace); }
   // The failure that ended the round on this node. REQUIRES: there is one.
   const WorkerFailure& cause() const;
-  std::string describe_failure(const WorkerFailure& failure) const;
   std::string restart_text(const RoundRecord& record) const;
 
   const JobSettings settings_;

@@ -8,7 +8,9 @@
 
 #include "core/agent/agent_policy.h"
 #include "core/base/check.h"
+#include "core/base/describe.h"
 #include "core/base/text.h"
+#include "core/rendezvous/first_failure.h"
 
 namespace elastic {
 
@@ -297,7 +299,7 @@ void AgentPolicy::fail_kept(const WorkerExited& event, Context* context) {
 }
 
 void AgentPolicy::await_order(Context* context) {
-  end_reason_ = describe_failure(cause());
+  end_reason_ = cause().describe();
   deadline_ = add_saturating(context->now, kOrderTimeout);
 }
 
@@ -308,7 +310,7 @@ void AgentPolicy::leave_bad_node(const WorkerExited& event, Context* context) {
       std::find_if(failures_.begin(), failures_.end(),
                    [&](const WorkerFailure& one) { return one.local_rank == event.local_rank; });
   result_.exit_code = failed->exit_code;
-  result_.message = describe_failure(*failed) + "; that code means a bad node (--bad-node-codes)";
+  result_.message = failed->describe() + "; that code means a bad node (--bad-node-codes)";
   deadline_.reset();
   update(LeaveRequested{result_.message}, context);
   context->report(AgentEvent::Kind::kNotice, state_,
@@ -366,11 +368,9 @@ void AgentPolicy::update_failure(WorkerFailure* failure, const WorkerExit& exit,
   failure->message += repetition_of(*failure);
 }
 
-// By time; but that a peer was lost follows the failure of the peer, whose exit may be known later:
-// a process that is killed closes its connections before its memory is freed.
 void AgentPolicy::insert_failure(WorkerFailure failure) {
   const auto place_of = [](const WorkerFailure& one) {
-    return std::pair(is_lost_peer(one.evidence.error), one.failed_at);
+    return failure_order(one.evidence.error, one.failed_at);
   };
   const auto later = std::upper_bound(
       failures_.begin(), failures_.end(), failure,
@@ -461,8 +461,7 @@ void AgentPolicy::send_failure(const WorkerFailure& failure, Context* context) {
   result.rank = failure.rank;
   result.node = self().name;
   result.evidence = failure.evidence;
-  result.message =
-      "rank " + std::to_string(failure.rank) + " on " + self().name + " " + how + final;
+  result.message = describe_worker(failure.rank, self().name, how) + final;
   context->act(Send{rdzv::Close{self().id, std::move(result)}});
 }
 
@@ -474,13 +473,6 @@ const WorkerFailure& AgentPolicy::cause() const {
     if (why_final(failure) != nullptr) return failure;
   }
   return failures_.front();
-}
-
-std::string AgentPolicy::describe_failure(const WorkerFailure& failure) const {
-  std::string who =
-      "rank " + std::to_string(failure.rank) + " (local rank " + std::to_string(failure.local_rank);
-  if (failure.pid > 0) who += ", pid " + std::to_string(failure.pid);
-  return who + ") " + failure.message;
 }
 
 }  // namespace core

@@ -9,6 +9,7 @@
 #include <tuple>
 #include <utility>
 
+#include "core/base/describe.h"
 #include "core/base/text.h"
 
 // Theory of operation. Operations of a group have sequence numbers, and every member enters them in
@@ -256,7 +257,7 @@ class Judge {
     const bool is_one = ranks->size() == 1;
     CollectiveVerdict verdict;
     if (is_one) verdict.suspect = ranks->front();
-    verdict.text = ranks_text(*ranks) + " " + std::string(is_one ? one : several) + " " +
+    verdict.text = describe_ranks(*ranks) + " " + std::string(is_one ? one : several) + " " +
                    name_of({group, most.first}) + ", for which " + count_text(most.count, "rank") +
                    (most.count == 1 ? " waits since " : " wait since ") +
                    duration_text(most.since) + (is_one ? place_of(ranks->front()) : "");
@@ -314,9 +315,9 @@ class Judge {
       const auto& right = is_known ? *most : *std::next(kinds.begin());
       CollectiveVerdict verdict;
       if (is_known && wrong.second.size() == 1) verdict.suspect = wrong.second.front();
-      verdict.text = ranks_text(wrong.second) + " called " + wrong.first + " as #" +
+      verdict.text = describe_ranks(wrong.second) + " called " + wrong.first + " as #" +
                      std::to_string(key.second) + " of " + key.first->label + ", and " +
-                     ranks_text(right.second) + " " + right.first;
+                     describe_ranks(right.second) + " " + right.first;
       return verdict;
     }
     return std::nullopt;

@@ -4,6 +4,7 @@
 #include <iterator>
 #include <utility>
 
+#include "core/base/describe.h"
 #include "core/base/earliest.h"
 #include "core/base/text.h"
 #include "elastic/agent.h"
@@ -410,9 +411,10 @@ void HangWatch::publish_straggler(const Node& node, Instant now, std::vector<Han
   verdict.round = round_;
   verdict.is_straggling = true;
   verdict.suspect = node.straggler;
-  verdict.text = "rank " + std::to_string(node.straggler) + " on " + node.name + " is at step " +
-                 std::to_string(node.progress.oldest) + " and has made no progress for " +
-                 duration_text(now - node.slowest_progressed) + ", while other ranks advance";
+  verdict.text = describe_worker(
+      node.straggler, node.name,
+      "is at step " + std::to_string(node.progress.oldest) + " and has made no progress for " +
+          duration_text(now - node.slowest_progressed) + ", while other ranks advance");
   if (are_many) {
     verdict.text += "; ranks on " + std::to_string(job_.num_lagging() - 1) +
                     " more nodes have made none either";
@@ -486,8 +488,8 @@ std::string HangWatch::headline(const Collection& found) const {
       ranks.insert(ranks.end(), group.ranks.begin(), group.ranks.end());
     }
     std::sort(ranks.begin(), ranks.end());
-    const std::string running = ranks.empty() ? "other ranks" : ranks_text(ranks);
-    return "partial exit: rank " + std::to_string(found.exited) + " exited with 0, and " +
+    const std::string running = ranks.empty() ? "other ranks" : describe_ranks(ranks);
+    return "partial exit: " + describe_worker(found.exited, "exited with 0") + ", and " +
            duration_text(found.idle) + " later still running: " + running;
   }
   std::int64_t oldest = hang::kNoStep;
@@ -512,11 +514,11 @@ std::string HangWatch::screen(const Collection& found, std::int32_t suspect) con
   for (const hang::StackGroup& group : found.groups) {
     if (++shown > kGroupsShown) continue;
     const bool has_suspect = suspect >= 0 && has_rank(group, suspect);
-    text += "\n  " + ranks_text(group.ranks) +
+    text += "\n  " + describe_ranks(group.ranks) +
             (group.ranks.size() == 1 ? host_of(found, group.ranks.front()) : "") + " " +
             group.label;
     if (has_suspect)
-      text += ": " + (group.ranks.size() > 1 ? ranks_text({suspect}) + " " : "") + "suspected";
+      text += ": " + (group.ranks.size() > 1 ? describe_ranks({suspect}) + " " : "") + "suspected";
   }
   if (shown > kGroupsShown) {
     text += "\n  and " + std::to_string(shown - kGroupsShown) + " more places";

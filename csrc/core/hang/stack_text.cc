@@ -17,6 +17,8 @@
 // A worker in a collective operation waits for another rank; one that is elsewhere may be the one
 // that they wait for.
 
+#include "core/base/describe.h"
+
 namespace elastic::core {
 namespace {
 
@@ -155,7 +157,7 @@ hang::StackGroup locate(const WorkerEvidence& worker) {
 std::string describe_stacks(const std::vector<WorkerEvidence>& workers) {
   std::string text;
   for (const WorkerEvidence& worker : workers) {
-    text += "rank " + std::to_string(worker.rank);
+    text += describe_worker(worker.rank, "");
     if (worker.step != hang::kNoStep) text += ", at step " + std::to_string(worker.step);
     text += ": " + locate(worker).label + "\n" + printable(worker.text, worker.text.size());
     if (!text.ends_with('\n')) text += '\n';
@@ -217,19 +219,6 @@ std::int32_t find_suspect(const std::vector<hang::StackGroup>& groups) {
   };
   const auto [first, last] = std::ranges::minmax_element(groups, {}, key);
   return key(*first) < key(*last) ? first->ranks.front() : -1;
-}
-
-std::string ranks_text(const std::vector<std::int32_t>& ranks) {
-  if (ranks.size() == 1) return "rank " + std::to_string(ranks.front());
-  std::string list;
-  for (std::size_t i = 0; i < ranks.size();) {
-    std::size_t last = i;
-    while (last + 1 < ranks.size() && ranks[last + 1] == ranks[last] + 1) ++last;
-    list += (list.empty() ? "" : ",") + std::to_string(ranks[i]);
-    if (last > i) list += "-" + std::to_string(ranks[last]);
-    i = last + 1;
-  }
-  return std::to_string(ranks.size()) + " ranks (" + list + ")";
 }
 
 }  // namespace elastic::core

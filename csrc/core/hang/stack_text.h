@@ -41,7 +41,4 @@ std::vector<hang::StackGroup> group_stacks(const std::vector<WorkerEvidence>& wo
 // The rank that most probably keeps the others waiting; -1: the stacks do not tell.
 std::int32_t find_suspect(const std::vector<hang::StackGroup>& groups);
 
-// "rank 3", "7 ranks (0-2,4-7)"
-std::string ranks_text(const std::vector<std::int32_t>& ranks);
-
 }  // namespace elastic::core

@@ -4,8 +4,7 @@
 #include <cstddef>
 #include <utility>
 
-#include "core/base/text.h"
-#include "core/rendezvous/round_state.h"
+#include "core/base/describe.h"
 #include "core/session/session_wire.h"
 
 namespace elastic::core {
@@ -23,20 +22,15 @@ ObservedRound* JobHistory::current(std::uint64_t round) {
 void JobHistory::worker_failed(const std::string& node, const rdzv::Failed& event) {
   ObservedRound* const round = current(event.round);
   if (round == nullptr) return;
-  const bool is_known = round->failed.has_value();
-  const bool is_update = is_known && round->node == node && round->rank == event.failure.rank;
-  if (is_known && !is_update && !precedes(event.failure, event.failure.at, failure_)) return;
-  failure_ = event.failure;
-  if (is_update) failure_.at = std::min(failure_.at, *round->failed);
-  round->failed = failure_.at;
+  if (!round->failed) failure_ = {};  // of an earlier round
+  if (!failure_.note(node, event.failure, event.failure.at)) return;
+  round->failed = failure_.report->at;
   round->node = node;
   round->rank = event.failure.rank;
   round->exit_code = event.failure.exit_code;
-  if (round->cause == rdzv::RestartCause::kWorkerFailed) round->reason = describe_failure(*round);
-}
-
-std::string JobHistory::describe_failure(const ObservedRound& round) const {
-  return "rank " + std::to_string(round.rank) + " on " + round.node + " " + failure_.message;
+  if (round->cause == rdzv::RestartCause::kWorkerFailed) {
+    round->reason = describe_worker(round->rank, node, event.failure.message);
+  }
 }
 
 void JobHistory::round_ends(const rdzv::Restart& action, Instant now) {
@@ -44,7 +38,8 @@ void JobHistory::round_ends(const rdzv::Restart& action, Instant now) {
   if (round == nullptr || round->cause) return;
   round->cause = action.cause;
   const bool is_failure = action.cause == rdzv::RestartCause::kWorkerFailed && round->failed;
-  round->reason = is_failure ? describe_failure(*round) : action.reason;
+  round->reason = is_failure ? describe_worker(round->rank, round->node, failure_.report->message)
+                             : action.reason;
   end_current(now);
 }
 

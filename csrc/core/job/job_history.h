@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "core/rendezvous/first_failure.h"
 #include "core/rendezvous/rendezvous_events.h"
 #include "elastic/observer.h"
 #include "elastic/rendezvous_types.h"
@@ -49,13 +50,12 @@ class JobHistory {
 
  private:
   ObservedRound* current(std::uint64_t round);
-  std::string describe_failure(const ObservedRound& round) const;
   void end_current(Instant now);
   // How long the current round has run.
   Duration ran(Instant now) const;
 
   std::vector<ObservedRound> rounds_;
-  FailureReport failure_;  // that is kept, if the current round has one
+  FirstFailure failure_;  // of the current round
   std::optional<Instant> began_;
   Instant running_since_;              // of the current round, while it runs
   Duration ran_{};                     // of the rounds that ended

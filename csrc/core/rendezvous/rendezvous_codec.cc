@@ -85,9 +85,9 @@ template <typename Visitor>
 void visit(Visitor& v, RoundEnd& end) {
   v.choice(end.cause, rdzv::RestartCause::kMemberLeft);
   v.text(end.reason, kFieldBytesMax);
-  v.optional(end.failure, [&](FailureReport& failure) { visit(v, failure); });
+  v.optional(end.failure.report, [&](FailureReport& failure) { visit(v, failure); });
   v.past(end.failure_at);
-  v.name(end.failed_node, kNodeTextBytesMax);
+  v.name(end.failure.node, kNodeTextBytesMax);
   v.flag(end.verdict_pending);
   v.flag(end.charged);
   v.flag(end.is_round_over_sent);
@@ -168,8 +168,8 @@ class RendezvousCodec {
       if (!is_counter(counter)) return false;
     }
     const RoundEnd& end = round.end;
-    if (end.failure.has_value() != end.failure_at.is_set()) return false;
-    if (end.verdict_pending && !end.failure) return false;
+    if (end.failure.report.has_value() != end.failure_at.is_set()) return false;
+    if (end.verdict_pending && !end.failure.report) return false;
     for (const RoundMember& member : round.members) {
       if (member.local_world_size < 0 || member.local_world_size > kLocalWorldSizeMax) return false;
     }
@@ -220,7 +220,7 @@ class RendezvousCodec {
     m.highest_seen_ = highest_seen;
     round.count_missing();
     round.ranks = ranks_of(round.members);
-    if (round.end.failure) round.end.failure->at = round.end.failure_at.at;
+    if (auto& failure = round.end.failure.report) failure->at = round.end.failure_at.at;
     m.round_ = std::move(round);
     m.arrivals_ = arrivals;
     m.restarts_ = restarts;

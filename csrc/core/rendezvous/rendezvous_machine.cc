@@ -179,7 +179,7 @@ void RendezvousMachine::on(const rdzv::Close& event) {
   if (event.node == NodeId{}) {
     // Workers that have failed end a job without a restart, whatever else ends it now.
     if (!is_closed() && std::exchange(round_.end.verdict_pending, false)) {
-      charge(rdzv::RestartCause::kWorkerFailed, round_.end.failed_node, round_.end.reason);
+      charge(rdzv::RestartCause::kWorkerFailed, round_.end.failure.node, round_.end.reason);
     }
     if (!is_closed()) close(event.result);
     return;

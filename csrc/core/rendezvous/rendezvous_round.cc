@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/base/describe.h"
 #include "core/base/siphash.h"
 #include "core/rendezvous/rank_assign.h"
 #include "core/rendezvous/rendezvous_events.h"
@@ -44,26 +45,19 @@ void RendezvousMachine::advance() {
 void RendezvousMachine::fail(Node& node, const FailureReport& failure) {
   if (node.rank < 0) return;
   if (round_.is_running) {
-    end_round(rdzv::RestartCause::kWorkerFailed, "rank " + std::to_string(failure.rank) + " on " +
-                                                     node.info.name + " " +
-                                                     failure.message.substr(0, kMessageBytesMax));
+    end_round(
+        rdzv::RestartCause::kWorkerFailed,
+        describe_worker(failure.rank, node.info.name, failure.message.substr(0, kMessageBytesMax)));
     round_.end.verdict_pending = true;
     arm_after(Timer::kVerdict, settings_.node_timeout);
   }
   if (!round_.end.verdict_pending) return;
   // Clamp times in the future and times that are too old to be true.
-  Instant at = std::clamp(failure.at, now_ - kEvidenceAgeMax, now_);
-  if (round_.end.failure) {
-    const bool is_update =
-        round_.end.failed_node == node.info.name && round_.end.failure->rank == failure.rank;
-    if (!is_update && !precedes(failure, at, *round_.end.failure)) return;
-    if (is_update) at = std::min(at, round_.end.failure->at);
-  }
-  round_.end.failure = failure;
-  round_.end.failure->at = at;
-  round_.end.failure->message.resize(std::min(failure.message.size(), kMessageBytesMax));
-  round_.end.failure_at = stored(at);
-  round_.end.failed_node = node.info.name;
+  const Instant at = std::clamp(failure.at, now_ - kEvidenceAgeMax, now_);
+  if (!round_.end.failure.note(node.info.name, failure, at)) return;
+  FailureReport& first = *round_.end.failure.report;
+  first.message.resize(std::min(first.message.size(), kMessageBytesMax));
+  round_.end.failure_at = stored(first.at);
 }
 
 void RendezvousMachine::end_round(rdzv::RestartCause cause, std::string reason, bool is_planned) {
@@ -150,20 +144,20 @@ void RendezvousMachine::check_verdict() {
   if (may_be_explained && round_.is_armed(Timer::kVerdict)) return;
   round_.end.verdict_pending = false;
   round_.disarm(Timer::kVerdict);
-  charge(rdzv::RestartCause::kWorkerFailed, round_.end.failed_node, round_.end.reason);
+  charge(rdzv::RestartCause::kWorkerFailed, round_.end.failure.node, round_.end.reason);
 }
 
 JobResult RendezvousMachine::failure_result() const {
+  const FailureReport& first = *round_.end.failure.report;
   JobResult result;
   result.outcome = JobOutcome::kFailed;
   result.cause = JobCause::kWorker;
-  result.exit_code = round_.end.failure->exit_code;
-  result.rank = round_.end.failure->rank;
-  result.node = round_.end.failed_node;
-  result.message = "rank " + std::to_string(result.rank) + " on " + result.node + " " +
-                   round_.end.failure->message;
+  result.exit_code = first.exit_code;
+  result.rank = first.rank;
+  result.node = round_.end.failure.node;
+  result.message = describe_worker(first.rank, result.node, first.message);
   result.lost = round_.lost_names();
-  result.evidence = round_.end.failure->evidence;
+  result.evidence = first.evidence;
   return result;
 }
 
@@ -172,15 +166,14 @@ void RendezvousMachine::charge(rdzv::RestartCause cause, const std::string& node
   const bool is_loss = is_departure(cause);
   const bool may_replace = !is_loss || settings_.on_loss == LossPolicy::kReplace;
   if (may_replace && round_.end.charged) return;  // one end costs one restart
-  if (may_replace && restarts_ < settings_.max_restarts) {
+  const RestartBudget restarts{restarts_, settings_.max_restarts};
+  if (may_replace && !restarts.is_spent()) {
     ++restarts_;
     round_.end.charged = true;
     return;
   }
-  const std::string total = std::to_string(settings_.max_restarts);
-  const std::string budget = !may_replace                  ? "lost nodes are not replaced"
-                             : settings_.max_restarts == 0 ? "no restart is allowed"
-                                                           : "no restart is left of " + total;
+  const std::string budget =
+      may_replace ? restarts.describe_spent() : "lost nodes are not replaced";
   JobResult result;
   if (is_loss) {
     result.outcome = JobOutcome::kFailed;
@@ -192,7 +185,7 @@ void RendezvousMachine::charge(rdzv::RestartCause cause, const std::string& node
                                  : std::to_string(available_nodes()) + " of at least " +
                                        std::to_string(settings_.min_nodes) + " nodes remain";
     result.message = what + ": " + left + " and " + budget;
-    if (round_.end.failure) result.message += "; before that " + failure_result().message;
+    if (round_.end.failure.report) result.message += "; before that " + failure_result().message;
   } else {
     result = failure_result();
     result.message += "; " + budget;

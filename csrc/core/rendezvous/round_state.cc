@@ -26,14 +26,6 @@ std::uint64_t digest_of(const std::vector<RoundMember>& members) {
 
 }  // namespace
 
-bool precedes(const FailureReport& failure, Instant at, const FailureReport& known) {
-  const auto is_consequence = [](const FailureReport& one) {
-    return one.evidence && is_lost_peer(one.evidence->error);
-  };
-  const bool follows = is_consequence(failure);
-  return follows == is_consequence(known) ? at < known.at : !follows;
-}
-
 std::vector<NodeRanks> ranks_of(const std::vector<RoundMember>& members) {
   std::vector<NodeMember> shapes;
   shapes.reserve(members.size());

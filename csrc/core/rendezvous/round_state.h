@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "core/rendezvous/first_failure.h"
 #include "core/rendezvous/rank_assign.h"
 #include "core/rendezvous/rendezvous_events.h"
 #include "elastic/rendezvous_types.h"
@@ -56,9 +57,8 @@ struct Node {
 struct RoundEnd {
   rdzv::RestartCause cause = rdzv::RestartCause::kRejoin;
   std::string reason;
-  std::optional<FailureReport> failure;  // the earliest evidence
-  StoredInstant failure_at;
-  std::string failed_node;
+  FirstFailure failure;
+  StoredInstant failure_at;      // of its evidence
   bool verdict_pending = false;  // workers failed, and a loss may still explain it
   bool charged = false;
   bool is_round_over_sent = false;  // rank 0 was notified that no workers are left
@@ -86,11 +86,6 @@ enum class Timer : std::uint8_t {
   kBackoff,        // no round completes before: workers have failed several times in a row
 };
 inline constexpr std::size_t kTimers = 9;
-
-// Whether a failure of another worker, with evidence of that time, precedes the known one. That a
-// peer was lost follows the failure of the peer, whose exit may be known later: a process that is
-// killed closes its connections before its memory is freed.
-bool precedes(const FailureReport& failure, Instant at, const FailureReport& known);
 
 // The nodes of the round and those that wait for the next one, by state. Kept up to date by
 // RoundState::count() for every change of a node.

@@ -65,11 +65,11 @@ std::string describe_survival(const SurvivalFacts& facts) {
   if (dispensable > 0) return survives + hosts_text(dispensable);
   const std::string too_few =
       "fewer than " + core::count_text(facts.min_nodes, "node") + " (the minimum) would remain";
-  if (facts.restarts_left > 0) {
+  if (!facts.restarts.is_spent()) {
     return survives + hosts_text(losses) + " if another node replaces it: " + too_few;
   }
-  return "the job does not survive the loss of a host: " + too_few +
-         ", and no restart is left (--nnodes, --max-restarts)";
+  return "the job does not survive the loss of a host: " + too_few + ", and " +
+         facts.restarts.describe_spent() + " (--nnodes, --max-restarts)";
 }
 
 }  // namespace elastic::succession

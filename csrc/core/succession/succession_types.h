@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "core/base/describe.h"
 #include "core/register/register_types.h"
 #include "core/rendezvous/rendezvous_fields.h"
 #include "elastic/coordinator.h"
@@ -101,7 +102,7 @@ struct SurvivalFacts {
   int nodes = 0;
   int min_nodes = 1;
   int spares = 0;
-  int restarts_left = 0;
+  core::RestartBudget restarts = {};
 };
 
 // One sentence for the job's log.

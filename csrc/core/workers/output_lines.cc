@@ -218,19 +218,6 @@ void LinePrefix::append_to(std::string* out, std::string_view time) const {
   }
 }
 
-std::string ranges_text(const std::vector<int>& numbers) {
-  std::string text;
-  for (std::size_t first = 0; first < numbers.size();) {
-    std::size_t last = first;
-    while (last + 1 < numbers.size() && numbers[last + 1] == numbers[last] + 1) ++last;
-    if (!text.empty()) text += ',';
-    text += std::to_string(numbers[first]);
-    if (last > first) text += '-' + std::to_string(numbers[last]);
-    first = last + 1;
-  }
-  return text;
-}
-
 void LineMerger::add_worker(int worker) { next_.emplace(worker, 0); }
 
 void LineMerger::remove_worker(int worker) { next_.erase(worker); }

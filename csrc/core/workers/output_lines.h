@@ -84,9 +84,6 @@ class LinePrefix {
   std::vector<std::string> parts_;  // the time stands between two parts
 };
 
-// "0-3,6": the given numbers, which are ascending, with runs as ranges.
-std::string ranges_text(const std::vector<int>& numbers);
-
 // Merges identical lines of several workers into one line that names them all.
 //
 // A line waits until every worker has written it, or until kMergeTimeout has passed. Lines keep the

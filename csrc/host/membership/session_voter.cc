@@ -310,7 +310,7 @@ void SessionVoter::round_started(const RoundRecord& record, int rank) {
   if (keeper_ != nullptr) keeper_->set_rank(rank);
   round_.nodes = record.nodes;
   round_.min_nodes = options_.settings.min_nodes;
-  round_.restarts_left = options_.settings.max_restarts - record.restarts;
+  round_.restarts = {record.restarts, options_.settings.max_restarts};
   log_survival(true);
 }
 

@@ -8,6 +8,7 @@
 #include <optional>
 #include <utility>
 
+#include "core/base/describe.h"
 #include "os/base/posix_error.h"
 #include "os/file/rotating_file.h"
 #include "os/loop/clock.h"

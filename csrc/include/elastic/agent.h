@@ -91,6 +91,9 @@ struct WorkerFailure {
   // the same file. "" if stderr was written to a file or not captured.
   std::string stderr_tail;
   FailureEvidence evidence;  // as it was sent to the other nodes
+
+  // "rank 3 (local rank 1, pid 77) exited with code 3"
+  ELASTIC_EXPORT std::string describe() const;
 };
 
 // The grace period after a second Agent::request_stop().
@@ -117,6 +120,11 @@ struct AgentResult {
   std::vector<WorkerFailure> failures;
   // The result that every node receives. nullopt: this agent ended without receiving it.
   std::optional<JobResult> job;
+
+  // What a launcher prints at the end: the message, the error and the last output of the worker
+  // that failed first, and the further failures of this node. Several lines, without a final
+  // newline; "" if all workers succeeded.
+  ELASTIC_EXPORT std::string report() const;
 };
 
 // How a round ended on this node.

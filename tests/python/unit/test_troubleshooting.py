@@ -33,6 +33,7 @@ LITERAL = re.compile(r'"((?:[^"\\\n]|\\.)*)"')
 
 MESSAGES = (
     "core/agent",
+    "core/base/describe.cc",
     "core/drain",
     "core/hang/hang_watch.cc",
     "core/rendezvous",
@@ -68,6 +69,7 @@ EXEMPT = {
         "rendezvous state: ", "the first message of a session",
     ),
     "logged at INFO, or the end of a message that is on the page": (
+        "last lines of its stderr:",
         "continues from its stored state", "no node of the job is known here", " is complete: ",
         "the job is closed", "its last node has left", "no node has joined", "it succeeded",
         "more sessions were closed", "more connections between voters", "the job is over",

@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "core/base/describe.h"
+
 namespace elastic::core {
 namespace {
 
@@ -59,7 +61,7 @@ TEST(StackText, PlacesBeyondTheLimitAreOneGroup) {
   const auto groups = group_stacks(workers);
   ASSERT_EQ(groups.size(), hang::kGroupsMax);
   EXPECT_EQ(groups.back().label, "at 7 other places");
-  EXPECT_EQ(ranks_text(groups.back().ranks), "7 ranks (63-69)");
+  EXPECT_EQ(describe_ranks(groups.back().ranks), "7 ranks (63-69)");
 }
 
 TEST(StackText, EndsAtTheScript) {
@@ -105,8 +107,8 @@ TEST(StackText, GroupsRanksAtTheSamePlace) {
   workers[3] = worker(3, kCurrent + frame("/app/data.py", 41, "__getitem__"));
   const auto groups = group_stacks(workers);
   ASSERT_EQ(groups.size(), 2U);
-  EXPECT_EQ(ranks_text(groups[0].ranks), "7 ranks (0-2,4-7)");
-  EXPECT_EQ(ranks_text(groups[1].ranks), "rank 3");
+  EXPECT_EQ(describe_ranks(groups[0].ranks), "7 ranks (0-2,4-7)");
+  EXPECT_EQ(describe_ranks(groups[1].ranks), "rank 3");
   EXPECT_EQ(find_suspect(groups), 3);
 }
 

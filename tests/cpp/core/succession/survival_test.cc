@@ -48,12 +48,12 @@ const Row kRows[] = {
      {.voters = 5, .nodes = 5, .min_nodes = 4},
      "the job survives the loss of any one host"},
     {"a restart is left",
-     {.voters = 3, .nodes = 3, .min_nodes = 3, .restarts_left = 1},
+     {.voters = 3, .nodes = 3, .min_nodes = 3, .restarts = {0, 1}},
      "any one host if another node replaces it: fewer than 3 nodes (the minimum) would remain"},
     {"no restart is left",
-     {.voters = 3, .nodes = 3, .min_nodes = 3},
+     {.voters = 3, .nodes = 3, .min_nodes = 3, .restarts = {2, 2}},
      "the job does not survive the loss of a host: fewer than 3 nodes (the minimum) would remain, "
-     "and no restart is left"},
+     "and none of 2 restarts is left (--nnodes, --max-restarts)"},
 };
 
 TEST(Survival, EachCaseHasItsSentence) {

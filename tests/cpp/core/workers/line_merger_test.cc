@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "core/base/describe.h"
+
 namespace elastic::core {
 namespace {
 

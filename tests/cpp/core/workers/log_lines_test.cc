@@ -134,11 +134,5 @@ TEST(LinePrefix, LeavesEverythingElse) {
   EXPECT_EQ(expand_prefix("${ranks}$ $times"), "${ranks}$ $times");
 }
 
-TEST(LinePrefix, WritesRunsOfRanksAsRanges) {
-  EXPECT_EQ(ranges_text({0}), "0");
-  EXPECT_EQ(ranges_text({0, 1, 2, 3}), "0-3");
-  EXPECT_EQ(ranges_text({0, 2, 3, 7}), "0,2-3,7");
-}
-
 }  // namespace
 }  // namespace elastic::core

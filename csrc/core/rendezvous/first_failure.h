@@ -1,0 +1,50 @@
+#pragma once
+
+// Which failure of a round is the first: the one place that decides it, for the result of the job,
+// for its history, and on the node whose workers failed. Pure.
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "core/base/text.h"
+#include "elastic/rendezvous_types.h"
+#include "elastic/time.h"
+
+namespace elastic::core {
+
+// The lesser one is first: by time; but that a peer was lost follows the failure of the peer, whose
+// exit may be known later, because a process that is killed closes its connections before its
+// memory is freed.
+inline std::pair<bool, Instant> failure_order(std::string_view error, Instant at) {
+  return {is_lost_peer(error), at};
+}
+
+// The first of the failures that nodes have reported about one round.
+struct FirstFailure {
+  std::optional<FailureReport> report;
+  std::string node;  // its name; "" without a report
+
+  // `at`: the time of the evidence, as the owner believes it. True: this report is the first one
+  // now, or a later report about the worker that was first.
+  bool note(const std::string& node_name, const FailureReport& failure, Instant at) {
+    if (report) {
+      const bool is_update = node == node_name && report->rank == failure.rank;
+      if (!is_update && order(failure, at) >= order(*report, report->at)) return false;
+      if (is_update) at = std::min(at, report->at);
+    }
+    report = failure;
+    report->at = at;
+    node = node_name;
+    return true;
+  }
+
+ private:
+  static std::pair<bool, Instant> order(const FailureReport& failure, Instant at) {
+    return failure_order(failure.evidence ? failure.evidence->error : std::string_view(), at);
+  }
+};
+
+}  // namespace elastic::core
