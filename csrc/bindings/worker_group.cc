@@ -5,12 +5,14 @@
 #include <pybind11/stl.h>
 
 #include <memory>
+#include <string>
 #include <utility>
 
 #include "bindings/convert.h"
 #include "bindings/module.h"
 #include "bindings/options.h"
 #include "bindings/owner.h"
+#include "core/base/describe.h"
 #include "elastic/agent.h"
 
 namespace py = pybind11;
@@ -19,6 +21,41 @@ namespace elastic::bindings {
 namespace {
 
 using PyWorkerGroup = Owner<WorkerGroup>;
+
+std::string describe_worker(int rank, const std::string& how, int local_rank, int pid) {
+  return local_rank < 0 ? core::describe_worker(rank, how)
+                        : core::describe_local_worker(rank, local_rank, pid, how);
+}
+
+std::string describe_exit(int exitcode) {
+  WorkerExit exit;
+  exit.kind = exitcode < 0 ? ExitKind::kSignaled : ExitKind::kExited;
+  exit.code = exitcode;
+  exit.signal = -exitcode;
+  return exit.describe();
+}
+
+void bind_words(py::module_& module) {
+  module.def("describe_worker", &describe_worker, py::arg("rank"), py::arg("how"), py::kw_only(),
+             py::arg("local_rank") = -1, py::arg("pid") = -1,
+             "Who a worker is, and how it ended, as every node says it.");
+  module.def("describe_exit", &describe_exit, py::arg("exitcode"),
+             "How a process ended; a negative number is a signal.");
+  module.def("describe_ranks", &core::describe_ranks, py::arg("ranks"),
+             "Ranks in ascending order, in a few words.");
+  module.def(
+      "describe_restarts_used",
+      [](int used, int allowed) {
+        return core::RestartBudget{used, allowed}.describe_used();
+      },
+      py::arg("used"), py::arg("allowed"));
+  module.def(
+      "describe_restarts_left",
+      [](int used, int allowed) {
+        return core::RestartBudget{used, allowed}.describe_left();
+      },
+      py::arg("used"), py::arg("allowed"));
+}
 
 void bind_exit(py::module_& module) {
   py::enum_<ExitKind>(module, "ExitKind", "How a worker ended.")
@@ -107,6 +144,7 @@ void bind_command(py::module_& module) {
 }  // namespace
 
 void bind_worker_group(py::module_& module) {
+  bind_words(module);
   bind_exit(module);
   bind_event(module);
   bind_command(module);

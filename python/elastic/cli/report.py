@@ -55,7 +55,7 @@ def format_report(name: str, result: RunResult, is_output_shown: bool = False) -
     else:
         failures.pop(first.rank)
         first_at = first.time
-        lines = [f"{name} failed: {first.who()} {first.how}"]
+        lines = [f"{name} failed: {first.describe()}"]
         lines += _facts(
             ("time", _local_time(first.time)),
             ("host", os.uname().nodename),
@@ -71,7 +71,7 @@ def format_report(name: str, result: RunResult, is_output_shown: bool = False) -
         lines.append(f"lost: {', '.join(job.lost)}")
     lines += _incidents(result)
     for other in failures.values():
-        lines.append(f"also failed{_when(other, first_at)}: {other.who()} {other.how}")
+        lines.append(f"also failed{_when(other, first_at)}: {other.describe()}")
         if other.error():
             lines.append(f"    {'error':<8}{other.error_line()}")
     lines += _ended_before(result, first_at)
@@ -200,6 +200,4 @@ def _quote(title: str, text: str) -> list[str]:
 
 
 def _restarts(result: RunResult) -> str:
-    if result.max_restarts == 0:
-        return "no restarts allowed"
-    return f"{result.restart_count} of {result.max_restarts} restarts used"
+    return _C.describe_restarts_used(result.restart_count, result.max_restarts)

@@ -415,7 +415,8 @@ class NativeElasticAgent:
                     self._killed.add(self._rank(event))
             elif event.exit.shell_code == 0:
                 self._succeeded[self._rank(event)] = event.exit.at
-            self._log(logging.INFO, "rank %s %s", self._rank(event), event.exit.describe())
+            ended = _C.describe_worker(self._rank(event), event.exit.describe())
+            self._log(logging.INFO, "%s", ended)
         elif event.kind == kinds.STOPPING:
             self._note_stop(event)
         elif event.kind == kinds.DRAIN:
@@ -490,13 +491,8 @@ class NativeElasticAgent:
 
     def _note_killed(self) -> None:
         if self._killed:
-            ranks = ", ".join(map(str, sorted(self._killed)))
-            self._log(
-                NOTICE,
-                "killed by SIGKILL, since they did not stop in time: rank%s %s",
-                "" if len(self._killed) == 1 else "s",
-                ranks,
-            )
+            ranks = _C.describe_ranks(sorted(self._killed))
+            self._log(NOTICE, "killed by SIGKILL, since they did not stop in time: %s", ranks)
             self._killed.clear()
 
     def _enter(self, info: _C.RoundInfo) -> None:

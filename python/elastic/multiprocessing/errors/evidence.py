@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from elastic import _files, _torch_bases
+from elastic import _C, _files, _torch_bases
 from elastic._data import data, field
 
 if TYPE_CHECKING:
@@ -66,12 +66,10 @@ class ProcessFailure(_Base):
         self.error_file_data = {"message": NO_MESSAGE}
         self.rank = local_rank
         self.shell_code = 128 - exitcode if exitcode < 0 else exitcode
-        self.how = f"exited with code {exitcode}"
+        self.how = _C.describe_exit(exitcode)
         self.message = f"process {pid} {self.how}"
-        if exitcode < 0:
-            name = _signal_name(-exitcode)
-            self.how = f"killed by signal {-exitcode} ({name})"
-            self.message = f"Signal {-exitcode} ({name}) received by PID {pid}"
+        if exitcode < 0:  # as torch
+            self.message = f"Signal {-exitcode} ({self.signal_name()}) received by PID {pid}"
         self.time = self.timestamp = int(time.time())
         self._read(error_file)
         if self.has_error_file():
@@ -103,9 +101,9 @@ class ProcessFailure(_Base):
         """The error in one line; of a DataLoader's worker it is that of the worker."""
         return self._line or next(iter(self.error().splitlines()), "")
 
-    def who(self) -> str:
-        pid = f", pid {self.pid}" if self.pid > 0 else ""
-        return f"rank {self.rank} (local rank {self.local_rank}{pid})"
+    def describe(self) -> str:
+        """``rank 3 (local rank 1, pid 77) exited with code 1``"""
+        return _C.describe_worker(self.rank, self.how, local_rank=self.local_rank, pid=self.pid)
 
     def signal_name(self) -> str:
         """As torch: the signal's name, or ``<N/A>``."""
@@ -225,7 +223,7 @@ def pass_on(failure: ProcessFailure, path: str) -> None:
     data = dict(failure.error_file_data)
     message = data.get("message")
     if not isinstance(message, dict):
-        text = failure.error() or f"{failure.who()} {failure.how}"
+        text = failure.error() or failure.describe()
         message = _message(text, failure.time, "\n".join(failure.stderr_tail))
     data["message"] = {**message, "errorCode": failure.shell_code}
     _write(data, path)

@@ -274,7 +274,7 @@ class HandlerElasticAgent(SimpleElasticAgent):
     def _stop_workers(self, worker_group: WorkerGroup) -> None:
         failures = sorted(self._failures(worker_group), key=lambda one: one.time)
         first = failures[0] if failures else None
-        self._records.stopping(f"{first.who()} {first.how}" if first else "nodes are waiting")
+        self._records.stopping(first.describe() if first else "nodes are waiting")
         self._shutdown()
         self._records.stopped(failures)
 

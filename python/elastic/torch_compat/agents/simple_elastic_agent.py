@@ -197,11 +197,8 @@ class SimpleElasticAgent(ElasticAgent):
                     group.state = WorkerState.FAILED
                     return result
                 self._remaining_restarts -= 1
-                logger.warning(
-                    "workers failed; restarting, %d of %d restarts left",
-                    self._remaining_restarts,
-                    spec.max_restarts,
-                )
+                left = _C.describe_restarts_left(self._restart_count(), spec.max_restarts)
+                logger.warning("workers failed; restarting, %s", left)
                 self._restart_workers(group)
             elif result.state is not WorkerState.HEALTHY:
                 raise ElasticError(f"the workers are in the state {result.state.value}")
@@ -215,7 +212,7 @@ class SimpleElasticAgent(ElasticAgent):
         code = 0 if result.state is WorkerState.SUCCEEDED else 1
         message = ""
         if first is not None:
-            code, message = first.shell_code, f"{first.who()} {first.how}"
+            code, message = first.shell_code, first.describe()
         return changed(
             result,
             exit_code=code,
