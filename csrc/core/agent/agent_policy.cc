@@ -51,20 +51,6 @@
 
 namespace elastic {
 
-int exit_code_of(const JobResult& job) {
-  if (job.outcome == JobOutcome::kSucceeded) return 0;
-  if (job.cause == JobCause::kNodeLost || job.cause == JobCause::kTooFewNodes) return kExitNodeLost;
-  // A process cannot exit with another code: of 256 its parent would see 0.
-  return job.exit_code >= 1 && job.exit_code <= 255 ? job.exit_code : kExitJobClosed;
-}
-
-int exit_code_of(const WorkerExit& exit) {
-  if (exit.kind != ExitKind::kNotStarted) return exit.shell_code();
-  // The machine has no process or descriptor left.
-  if (exit.stage == "fork" || exit.stage == "pipe") return kExitSupervisionLost;
-  return exit.stage == "open" ? kExitCannotLog : kExitCannotStart;
-}
-
 namespace core {
 namespace {
 

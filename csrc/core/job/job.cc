@@ -9,121 +9,14 @@
 
 #include "core/base/earliest.h"
 #include "core/session/session_wire.h"
-#include "core/succession/job_record.h"
 
 // Theory of operation. An event of the rendezvous is one step of its machine. What the gate lets
 // through of the actions is sent, and tells the judge of hangs and the agreed step which nodes work
 // in which round: they know of a round what its nodes know of it, not what is still held. What
 // these two decide about the job (its end, that it does not grow, and when) are steps of the
 // rendezvous that follow in the same call, after the actions before them.
-//
-// The gate: a proposal is the machine's whole state when it is taken. One proposal is open at a
-// time: steps that follow before it is in force make the gate dirty, and are part of the next one.
-// Actions are held in the order in which they were emitted, each with the number of the proposal
-// that must be in force before it may be sent: a decision waits for the proposal that will contain
-// it, and an action after it for the last such proposal. This guarantees that no node sees a
-// decision before the decisions that it depends on.
 
 namespace elastic::core {
-namespace {
-
-// The node has finished this round. One that resumes at a successor may report it there first.
-bool reports_done(const RendezvousEvent& event, std::uint64_t round) {
-  if (const auto* done = std::get_if<rdzv::Done>(&event)) return done->round == round;
-  const auto* resume = std::get_if<rdzv::Resume>(&event);
-  return resume != nullptr && resume->phase == rdzv::NodePhase::kDone && resume->last &&
-         resume->last->record.round == round;
-}
-
-}  // namespace
-
-void RoundGate::turn_on(const RendezvousMachine& machine) {
-  if (is_on_) return;
-  turn_on_restored(machine);
-  is_dirty_ = true;
-}
-
-void RoundGate::turn_on_restored(const RendezvousMachine& machine) {
-  is_on_ = true;
-  round_ = machine.record().round;
-  has_result_ = machine.phase() == RendezvousPhase::kClosed;
-}
-
-void RoundGate::change_keeper() {
-  open_.reset();
-  is_dirty_ = true;
-}
-
-void RoundGate::set_voter_address(const NodeId& node, std::string address) {
-  if (address.empty()) {
-    voter_addresses_.erase(node);
-  } else {
-    voter_addresses_[node] = std::move(address);
-  }
-}
-
-void RoundGate::submit(const RendezvousMachine& machine, const RendezvousEvent* event,
-                       std::vector<RendezvousAction>* actions) {
-  if (!is_on_) return;
-  const bool is_closed = machine.phase() == RendezvousPhase::kClosed;
-  const bool is_decision = machine.record().round != round_ || is_closed != has_result_;
-  round_ = machine.record().round;
-  has_result_ = is_closed;
-  if (is_decision) decided_ = next_number();
-  // The end of a closed job concerns only the node.
-  const bool is_open = !is_closed && round_ > 0;
-  const auto* leave = event == nullptr ? nullptr : std::get_if<rdzv::Leave>(event);
-  const bool is_leave = leave != nullptr && is_open;
-  if (is_leave) leaving_[leave->node] = next_number();
-  if (const auto* join = event == nullptr ? nullptr : std::get_if<rdzv::Join>(event)) {
-    leaving_.erase(join->node.id);
-  }
-  const bool has_finished = event != nullptr && is_open && reports_done(*event, round_);
-  const bool is_held = event != nullptr && std::holds_alternative<rdzv::HoldGrowth>(*event);
-  if (is_decision || is_leave || has_finished || is_held) is_dirty_ = true;
-  const std::uint64_t needed = last_needed();
-  if (needed == 0) return;
-  for (RendezvousAction& action : *actions) held_.push_back({needed, std::move(action)});
-  actions->clear();
-}
-
-// The proposal that must be in force before anything more is sent; 0: nothing is held.
-std::uint64_t RoundGate::last_needed() const { return decided_ > in_force_ ? decided_ : 0; }
-
-std::optional<Proposal> RoundGate::take_proposal(const RendezvousMachine& machine) {
-  if (open_ || !std::exchange(is_dirty_, false)) return std::nullopt;
-  succession::JobRecord record{
-      .job_id = job_id_, .settings = machine.settings(), .state = machine.encode(), .nodes = {}};
-  for (const auto& [node, address] : voter_addresses_) record.nodes.push_back({node, address});
-  open_ = ++proposals_;
-  return Proposal{*open_, succession::content_of(machine, succession::encode_record(record))};
-}
-
-void RoundGate::in_force(std::uint64_t number, std::vector<RendezvousAction>* actions) {
-  if (!open_ || *open_ != number) return;
-  open_.reset();
-  in_force_ = number;
-  while (!held_.empty() && held_.front().number <= number) {
-    actions->push_back(std::move(held_.front().action));
-    held_.pop_front();
-  }
-  acknowledge();
-}
-
-void RoundGate::set_voters(std::vector<NodeId> voters) {
-  voters_ = std::move(voters);
-  acknowledge();
-}
-
-void RoundGate::acknowledge() {
-  std::erase_if(leaving_, [&](const auto& entry) {
-    const bool is_voter = std::find(voters_.begin(), voters_.end(), entry.first) != voters_.end();
-    if (entry.second > in_force_ || is_voter) return false;
-    acknowledged_.push_back(entry.first);
-    return true;
-  });
-}
-
 Job::Job(std::string id, JobSettings settings, Instant now, Duration start_hold)
     : id_(std::move(id)), rendezvous_(std::move(settings), now, start_hold), gate_(id_) {
   rendezvous_.await_grow();

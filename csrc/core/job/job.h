@@ -24,9 +24,8 @@
 #include "core/drain/drain_machine.h"
 #include "core/hang/hang_watch.h"
 #include "core/job/job_history.h"
-#include "core/register/register_types.h"
+#include "core/job/round_gate.h"
 #include "core/rendezvous/rendezvous_machine.h"
-#include "core/succession/succession_types.h"
 #include "elastic/observer.h"
 #include "elastic/time.h"
 
@@ -67,87 +66,6 @@ using JobEvent =
 using JobAction =
     std::variant<RendezvousAction, hang_action::Ask, hang_action::Publish, hang_action::Reply,
                  drain_action::Send, drain_action::Announce, drain_action::Inform>;
-
-// To be passed to the succession machine, in order.
-struct Proposal {
-  std::uint64_t number = 0;  // from 1; InForce repeats it
-  reg::Content content;
-};
-
-// Holds back what a coordinator must not send before the job's record is in force (R3).
-//
-// Between the rendezvous machine and the sessions. After each step of the machine submit() is
-// called; what the gate leaves in `actions` is sent, in order. A new round or a result is held, and
-// everything that the machine emits after it, until the record that contains it is in force: the
-// owner passes each proposal to the succession machine (Propose), and its InForce back here. The
-// state is encoded only when a proposal is taken, however many steps it covers.
-//
-// The keeper is the succession machine, or the coordinator's state file. A gate that is off passes
-// everything: a job with one voter and without a file behaves as without a register.
-class RoundGate {
- public:
-  explicit RoundGate(std::string job_id) : job_id_(std::move(job_id)) {}
-
-  // From now on decisions are held. The machine's current state is the first proposal, which the
-  // caller takes with take_proposal(). Further calls do nothing.
-  void turn_on(const RendezvousMachine& machine);
-  // The machine was restored from a record in force of this coordinator's term (Elected).
-  void turn_on_restored(const RendezvousMachine& machine);
-  bool is_on() const { return is_on_; }
-  // Another keeper has the record from now on: what is not in force is proposed to it.
-  void change_keeper();
-
-  // The voter ports of the job's nodes, for the next record. Empty address: it has none.
-  void set_voter_address(const NodeId& node, std::string address);
-  void forget(const NodeId& node) { voter_addresses_.erase(node); }
-
-  // Call after each step of the machine with the actions of that step. Removes from `actions` those
-  // that are held. `event`: the step's event, null for a Tick. A Leave is recorded, and that a node
-  // is done: the successor of a lost coordinator cannot ask a done node of the same host.
-  void submit(const RendezvousMachine& machine, const RendezvousEvent* event,
-              std::vector<RendezvousAction>* actions);
-  // The machine's state, if it has changed in a way that is recorded; at most one proposal is open
-  // at a time. Call after each submit() and in_force().
-  std::optional<Proposal> take_proposal(const RendezvousMachine& machine);
-  // take_proposal() would return one.
-  bool has_proposal() const { return is_dirty_ && !open_; }
-  // The record with this proposal is in force: appends the actions to send now.
-  void in_force(std::uint64_t number, std::vector<RendezvousAction>* actions);
-
-  // The voters of the record in force that are other nodes.
-  void set_voters(std::vector<NodeId> voters);
-  // False while the node's Leave is not in force, or the node is one of the voters: its heartbeats
-  // are not answered until then. It repeats the leave at a successor, and as a voter it lives until
-  // it is replaced.
-  bool may_acknowledge(const NodeId& node) const { return !leaving_.contains(node); }
-  // Nodes whose last heartbeat is to be answered since in_force() or set_voters().
-  std::vector<NodeId> take_acknowledged() { return std::exchange(acknowledged_, {}); }
-
- private:
-  struct Held {
-    std::uint64_t number = 0;  // sent when this proposal is in force
-    RendezvousAction action;
-  };
-
-  std::uint64_t next_number() const { return proposals_ + 1; }
-  std::uint64_t last_needed() const;
-  void acknowledge();
-
-  std::string job_id_;
-  bool is_on_ = false;
-  std::map<NodeId, std::string> voter_addresses_;
-  std::uint64_t round_ = 0;  // as last submitted
-  bool has_result_ = false;
-  bool is_dirty_ = false;              // there is something to record that no proposal contains
-  std::uint64_t proposals_ = 0;        // that were taken
-  std::uint64_t decided_ = 0;          // the last proposal with a new round or a result
-  std::uint64_t in_force_ = 0;         // the last proposal that is in force
-  std::optional<std::uint64_t> open_;  // the proposal that was taken and is not in force
-  std::deque<Held> held_;
-  std::map<NodeId, std::uint64_t> leaving_;  // with the proposal that records the leave
-  std::vector<NodeId> voters_;
-  std::vector<NodeId> acknowledged_;
-};
 
 class Job {
  public:

@@ -8,12 +8,6 @@
 #include "core/session/session_wire.h"
 
 namespace elastic::core {
-namespace {
-
-constexpr std::size_t kEndedJobsMax = 256;
-
-}  // namespace
-
 ObservedRound* JobHistory::current(std::uint64_t round) {
   if (rounds_.empty() || rounds_.back().round != round) return nullptr;
   return &rounds_.back();
@@ -96,26 +90,6 @@ Duration JobHistory::ran(Instant now) const {
   if (!is_running || is_starting) return {};
   const Instant until = hung_since_ ? std::max(*hung_since_, running_since_) : now;
   return until - running_since_ - hung_;
-}
-
-void EndedJobs::add(const std::string& id, std::shared_ptr<const JobResult> result,
-                    const std::vector<NodeId>& lost, Instant now) {
-  all_.erase(id);
-  if (lost.empty()) return;
-  std::erase_if(all_, [&](const auto& one) { return now >= one.second.until; });
-  if (all_.size() >= kEndedJobsMax) {
-    all_.erase(std::min_element(all_.begin(), all_.end(), [](const auto& a, const auto& b) {
-      return a.second.until < b.second.until;
-    }));
-  }
-  all_[id] = {std::move(result), {lost.begin(), lost.end()}, add_saturating(now, kResultKept)};
-}
-
-std::shared_ptr<const JobResult> EndedJobs::result_for(const std::string& id, const NodeId& node,
-                                                       Instant now) {
-  const auto found = all_.find(id);
-  if (found == all_.end() || now >= found->second.until) return nullptr;
-  return found->second.lost.contains(node) ? found->second.result : nullptr;
 }
 
 }  // namespace elastic::core

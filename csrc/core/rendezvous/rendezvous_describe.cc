@@ -1,20 +1,11 @@
 // The sentences that nodes receive, that are logged, and that describe() returns: the job's state
 // and what it waits for. Nothing is decided here.
 
-#include <cstdio>
-
 #include "core/base/text.h"
 #include "core/rendezvous/rendezvous_machine.h"
 #include "elastic/observer.h"
 
 namespace elastic {
-
-std::string to_string(const NodeId& id) {
-  char text[33];
-  std::snprintf(text, sizeof text, "%016llx%016llx", static_cast<unsigned long long>(id.high),
-                static_cast<unsigned long long>(id.low));
-  return text;
-}
 
 const char* to_string(rdzv::RestartCause cause) {
   switch (cause) {

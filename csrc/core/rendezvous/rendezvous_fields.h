@@ -31,6 +31,9 @@ inline constexpr std::pair<const char*, Duration JobSettings::*> kTimings[] = {
 
 void copy_timings(const JobSettings& from, JobSettings* to);
 
+// "2", "2:4": as --nnodes.
+std::string nnodes_text(const JobSettings& settings);
+
 // One sentence for the node's log; "" if its own timings equal the job's.
 std::string describe_timing_difference(const JobSettings& job, const JobSettings& own);
 

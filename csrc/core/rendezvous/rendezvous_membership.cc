@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/rendezvous/rendezvous_fields.h"
 #include "core/rendezvous/rendezvous_machine.h"
 
 namespace elastic {
@@ -27,11 +28,6 @@ Status not_agreed(const std::string& name, const std::string& node, const std::s
                  "=" + job);
 }
 
-std::string nnodes_text(const JobSettings& settings) {
-  if (settings.min_nodes == settings.max_nodes) return std::to_string(settings.min_nodes);
-  return std::to_string(settings.min_nodes) + ":" + std::to_string(settings.max_nodes);
-}
-
 std::string limit_text(int limit) { return limit < 0 ? "(no limit)" : std::to_string(limit); }
 
 const char* policy_text(LossPolicy policy) {
@@ -41,7 +37,7 @@ const char* policy_text(LossPolicy policy) {
 // The settings that all nodes of a job must share, as (option, value).
 std::vector<std::pair<std::string, std::string>> agreed_settings(const JobSettings& settings) {
   std::vector<std::pair<std::string, std::string>> pairs = {
-      {"--nnodes", nnodes_text(settings)},
+      {"--nnodes", core::nnodes_text(settings)},
       {"--max-restarts", std::to_string(settings.max_restarts)},
       {"--max-membership-changes", limit_text(settings.max_membership_changes)},
       {"--rdzv-backend", settings.static_ranks ? "static" : "c10d"},
@@ -61,41 +57,6 @@ std::string value_of(const std::vector<std::pair<std::string, std::string>>& pai
 }
 
 }  // namespace
-
-Status JobSettings::validate() const {
-  if (min_nodes < 1)
-    return invalid("min_nodes: must be at least 1, not " + std::to_string(min_nodes));
-  if (max_nodes < min_nodes) {
-    return invalid("nnodes=" + nnodes_text(*this) + ": the minimum is greater than the maximum");
-  }
-  if (max_nodes > kNodesMax) {
-    return invalid("max_nodes: must be at most " + std::to_string(kNodesMax) + ", not " +
-                   std::to_string(max_nodes));
-  }
-  if (max_restarts < 0) return invalid("max_restarts: must not be negative");
-  if (max_membership_changes < -1) return invalid("max_membership_changes: must be -1 or more");
-  if (static_ranks && min_nodes != max_nodes) {
-    return invalid("static ranks need a fixed number of nodes, not nnodes=" + nnodes_text(*this));
-  }
-  if (extra.size() > kNodeTextBytesMax) return invalid("settings: too many");
-  for (const auto& [name, value] : extra) {
-    if (name.size() + value.size() > kMessageBytesMax) return invalid("settings: text is too long");
-  }
-  const std::pair<const char*, Duration> positive[] = {
-      {"join_timeout", join_timeout}, {"node_timeout", node_timeout}, {"store_grace", store_grace}};
-  for (const auto& [name, value] : positive) {
-    if (value <= Duration::zero()) return invalid(std::string(name) + ": must be positive");
-  }
-  const std::pair<const char*, Duration> others[] = {{"last_call_timeout", last_call_timeout},
-                                                     {"settle", settle},
-                                                     {"shrink_delay", shrink_delay},
-                                                     {"reconnect_grace", reconnect_grace},
-                                                     {"restart_backoff", restart_backoff}};
-  for (const auto& [name, value] : others) {
-    if (value < Duration::zero()) return invalid(std::string(name) + ": must not be negative");
-  }
-  return {};
-}
 
 namespace core {
 

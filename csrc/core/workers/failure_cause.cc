@@ -8,21 +8,11 @@
 #include <csignal>
 #include <cstdint>
 #include <optional>
-#include <system_error>
 #include <utility>
 
 #include "core/base/text.h"
 
 namespace elastic {
-namespace {
-
-// The exit codes of sh and env for a program that cannot run (POSIX, "Exit Status for Commands").
-constexpr int kShellNotExecutable = 126;
-constexpr int kShellNotFound = 127;
-constexpr int kShellSignalBase = 128;
-
-}  // namespace
-
 const char* to_string(FailureClass failure_class) {
   switch (failure_class) {
     case FailureClass::kUserWorker: break;
@@ -47,16 +37,6 @@ const char* to_string(FailureCause cause) {
     case FailureCause::kHang: return "hang";
   }
   return "unknown";
-}
-
-int WorkerExit::shell_code() const {
-  switch (kind) {
-    case ExitKind::kExited: return code;
-    case ExitKind::kSignaled: return kShellSignalBase + signal;
-    case ExitKind::kNotStarted: return error == ENOENT ? kShellNotFound : kShellNotExecutable;
-    case ExitKind::kUnknown: break;
-  }
-  return 1;
 }
 
 namespace core {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/agent/agent_machine.h"
+#include "core/agent/round_marks.h"
 #include "elastic/agent.h"
 #include "elastic/observer.h"
 #include "elastic/status.h"

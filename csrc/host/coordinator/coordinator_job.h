@@ -14,6 +14,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/job/ended_jobs.h"
 #include "core/job/job.h"
 #include "core/job/job_history.h"
 #include "core/rendezvous/rendezvous_machine.h"

@@ -5,7 +5,7 @@
 #include <utility>
 #include <variant>
 
-#include "core/session/session_connection.h"
+#include "core/session/session_route.h"
 #include "core/session/session_wire.h"
 #include "host/base/framed_peer.h"
 #include "host/membership/session_link.h"

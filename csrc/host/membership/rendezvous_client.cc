@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/base/text.h"
+#include "core/rendezvous/leave_order.h"
 #include "core/rendezvous/participant.h"
 #include "elastic/agent.h"
 #include "host/membership/membership.h"

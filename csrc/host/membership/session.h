@@ -17,6 +17,7 @@
 
 #include "core/session/session_connection.h"
 #include "core/session/session_machine.h"
+#include "core/session/session_route.h"
 #include "core/session/session_wire.h"
 #include "elastic/rendezvous_options.h"
 #include "host/auth/token_source.h"

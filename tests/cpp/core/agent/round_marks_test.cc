@@ -1,6 +1,6 @@
 // The way to the first step of a round, and the steps that are made again.
 
-#include "core/agent/agent_machine.h"
+#include "core/agent/round_marks.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "core/job/job_history.h"
+#include "core/job/ended_jobs.h"
 
 #include <gtest/gtest.h>
 

@@ -1,7 +1,7 @@
 // The gate between the rendezvous machine and the sessions: what is held, until when, and which
 // state is proposed.
 
-#include "core/job/job.h"
+#include "core/job/round_gate.h"
 
 #include <gtest/gtest.h>
 

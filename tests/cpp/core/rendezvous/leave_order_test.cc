@@ -1,6 +1,6 @@
 // When a node leaves whose process may serve the store of the last round.
 
-#include "core/rendezvous/participant.h"
+#include "core/rendezvous/leave_order.h"
 
 #include <gtest/gtest.h>
 

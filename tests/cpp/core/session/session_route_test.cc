@@ -1,6 +1,6 @@
 // The addresses that a session dials, in turn.
 
-#include "core/session/session_connection.h"
+#include "core/session/session_route.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
