@@ -278,7 +278,7 @@ void AgentPolicy::keep_workers(Context* context) {
   request_join(context);
 }
 
-// The others cannot continue without it, and new workers start when they have ended.
+// One kept worker has ended, so the others are stopped; the next round starts new workers.
 void AgentPolicy::note_kept_exit(const WorkerExited& event, Context* context) {
   kept_exits_.push_back(event);
   if (round_ != nullptr && failures_.empty() && is_failure(event.exit)) {

@@ -182,7 +182,7 @@ class FieldReader {
   std::optional<std::uint8_t> skip_extensions();
   void fail() { reader_.fail(); }
   bool ok() const { return reader_.ok() && reader_.at_end(); }
-  // Behind a message that the bytes are refused: why, if that is known.
+  // A suffix for the error message: the reason, or "".
   std::string reason() const;
 
  private:

@@ -30,8 +30,9 @@
 // committed, only if it was released, and then every rank waits.
 //
 // Notices are sent again after each reconnect, also when their nodes have left, or were not let go,
-// long ago. Nodes that are not in the round are not waited for; and a notice without time left
-// begins nothing: it repeats a release, or withdraws a step, of an earlier coordinator.
+// long ago. Nodes that are not in the round are not waited for. A notice whose time is over starts
+// no new departure. It only makes this coordinator finish or withdraw what an earlier one had
+// begun.
 
 namespace elastic::core {
 

@@ -30,9 +30,8 @@ namespace elastic::reg {
 // ---- The rules that a test can delete, one by one, to show that its simulator notices.
 //
 // The machine takes the set of rules as a type. In the library that type is AllRules, whose answer
-// is a constant: the compiler drops the question, and no setting, file or message can turn a rule
-// off. The test program instantiates the same source with a type that leaves one rule out. A mask
-// in the settings would have been shorter, and a switch in every production build.
+// is a constant: the checks cost nothing, and no setting can disable a rule in production. The test
+// program instantiates the same source with a type that leaves one rule out.
 
 enum class Rule : std::uint8_t {
   kOneLineage,          // R1: messages of another lineage are ignored

@@ -212,7 +212,8 @@ inline NodeId addressee(const RendezvousAction& action) {
   return std::visit([](const auto& one) { return one.to; }, action);
 }
 
-// It would cross what the node is about to report in a new session, and follows that.
+// Not sent to a session before its Join or Resume: that report decides whether the action still
+// applies.
 inline bool is_of_a_round(const RendezvousAction& action) {
   return std::holds_alternative<rdzv::Round>(action) ||
          std::holds_alternative<rdzv::Restart>(action);

@@ -35,9 +35,9 @@ class CoordinatorWatch {
     Instant at;
   };
 
-  // There is a new connection, instead of the last one if that is still open. `is_recorded`: a
-  // store's record names the process at its other end, which has not replied, and is judged as the
-  // coordinator from now on. Any other process may be one that does not coordinate the job: until
+  // There is a new connection, instead of the last one if that is still open. `is_recorded`: the
+  // peer is the one that the store's record names: it counts as the coordinator before it has
+  // replied. Any other process may be one that does not coordinate the job: until
   // it replies, nothing that happens on the connection concerns the coordinator.
   void connected(bool is_recorded, Instant now) {
     if (is_recorded) {

@@ -20,9 +20,9 @@
 // into the record. A coordinator that lives reads its record again and again, and answers by a
 // write without it. The node claims the office when no answer is there in time; otherwise it tries
 // to connect, until its own limits end it. An address that answers that no coordinator is there
-// makes the time short. It is no proof: a firewall may answer so. If it answers so after the
-// coordinator has closed the session, it is one: the process has ended, or says that it does not
-// coordinate the job.
+// makes the time short. A refusal alone proves nothing, because a firewall may send it. A refusal
+// after the coordinator itself has closed the session proves that the process has ended or no
+// longer coordinates the job.
 //
 // Turns: by the node's rank in the round, so that the first claim is the only one. The others read
 // the winner's address. Two claims at once are harmless.

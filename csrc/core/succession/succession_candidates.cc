@@ -210,7 +210,8 @@ std::vector<reg::VoterCandidate> Machine::candidates() const {
 }
 
 // It has handed the job over, and ends soon. It stays a voter until another node can take its
-// place: otherwise there would be fewer voters, and the loss of this node could end the job.
+// place: otherwise there would be fewer voters, and the loss of the node that runs the coordinator
+// now could end the job.
 void Machine::add_former_incumbent(std::vector<reg::VoterCandidate>* all) const {
   const std::vector<reg::Voter>& current = register_.known()->record.voters;
   const auto chosen =

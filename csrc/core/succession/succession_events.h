@@ -48,8 +48,8 @@ struct Witnesses {
   std::vector<std::string> addresses;
 };
 // No connection to the address could be opened, or the one that was open has ended. is_refused: the
-// address answers that no coordinator of the job is there; was_closed: and this process's session
-// with it was closed before that.
+// peer answered that it does not coordinate the job, or nothing listens there. was_closed: our
+// session with it had been closed before.
 struct Unreachable {
   std::string address;
   bool is_refused = false;

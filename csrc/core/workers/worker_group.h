@@ -197,7 +197,7 @@ class WorkerGroupMachine {
 // and the notices about it.
 class WarmTemplate {
  public:
-  // The next start of a process; further ones are started at most this often after it was killed.
+  // How many times a template process that was killed is replaced.
   static constexpr int kRenewalsMax = 8;
 
   struct Reaction {

@@ -284,7 +284,9 @@ class CoordinatorJob {
   std::map<NodeId, VoterPort> voter_ports_;
   // The job's state has been sent to a member, and must no longer change here.
   struct Offer {
-    NodeId member;  // the last one that was asked; all zero: only earlier ones may still answer
+    // The last one that was asked. Zero: none is being asked now; those that were asked before may
+    // still answer.
+    NodeId member;
     std::string record;
     std::size_t sent = 0;
     std::string reason;  // why the coordinator ends
