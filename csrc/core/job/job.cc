@@ -50,8 +50,8 @@ void Job::close(JobResult result, Instant now, std::vector<JobAction>* out) {
 
 // What the judge of hangs, or the agreed step, wants of the rendezvous.
 void Job::decide() {
-  while (closing_ || holds_growth_ || grows_) {
-    if (std::exchange(holds_growth_, false)) rendezvous_step(rdzv::HoldGrowth{});
+  while (closing_ || is_growth_to_be_held_ || grows_) {
+    if (std::exchange(is_growth_to_be_held_, false)) rendezvous_step(rdzv::HoldGrowth{});
     if (const auto grow = std::exchange(grows_, std::nullopt)) rendezvous_step(*grow);
     if (!closing_) continue;
     // In the name of no node: the machine's owner decides it.
@@ -330,7 +330,7 @@ void Job::feed_drain(const DrainEvent& event) {
           if constexpr (std::is_same_v<Action, drain_action::Close>) {
             closing_ = std::move(one.result);
           } else if constexpr (std::is_same_v<Action, drain_action::HoldGrowth>) {
-            holds_growth_ = true;
+            is_growth_to_be_held_ = true;
           } else if constexpr (std::is_same_v<Action, drain_action::Grow>) {
             grows_ = rdzv::Grow{std::move(one.why)};
           } else {

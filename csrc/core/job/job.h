@@ -179,8 +179,8 @@ class Job {
   Instant now_;
   std::vector<JobAction>* out_ = nullptr;
   std::optional<JobResult> closing_;  // by the judge of hangs, or at the agreed step
-  bool holds_growth_ = false;         // is to be held
-  std::optional<rdzv::Grow> grows_;   // the round is to end for nodes that wait
+  bool is_growth_to_be_held_ = false;
+  std::optional<rdzv::Grow> grows_;  // the round is to end for nodes that wait
 };
 
 // The state of a job as observers see it, without the job's id, who coordinates it, and the time of

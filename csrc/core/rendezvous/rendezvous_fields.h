@@ -39,6 +39,7 @@ std::string describe_timing_difference(const JobSettings& job, const JobSettings
 
 inline constexpr std::size_t kFieldBytesMax = 4 * kMessageBytesMax;
 inline constexpr std::size_t kLostNamesMax = 8;
+inline constexpr std::size_t kExtraSettingsMax = 255;
 
 inline bool is_exit_code(int code) { return code >= 0 && code <= 255; }
 
@@ -73,7 +74,7 @@ void visit(Visitor& v, JobSettings& settings) {
   v.number(settings.max_membership_changes);
   v.flag(settings.static_ranks);
   v.choice(settings.on_loss, LossPolicy::kFail);
-  v.list(settings.extra, kNodeTextBytesMax, [&](auto& pair) {
+  v.list(settings.extra, kExtraSettingsMax, [&](auto& pair) {
     v.text(pair.first, kMessageBytesMax);
     v.text(pair.second, kMessageBytesMax);
   });

@@ -200,7 +200,7 @@ class RendezvousMachine {
   void suspect(Node& node, Duration least_grace);
   // Removes the node and updates the round and the restart budget. Call advance() after the last
   // removal.
-  // A departure that was planned says nothing against the nodes that join next.
+  // A planned departure is not counted as flapping, so it does not delay later joins.
   void depart(NodeId id, bool lost, const std::string& reason, bool is_planned = false);
   Node take_out(Nodes::iterator found);
   void member_departed(const std::string& name, bool lost, const std::string& reason,
@@ -245,7 +245,7 @@ class RendezvousMachine {
     return round_.flaps > kFlapsForgiven && settings_.restart_backoff > Duration::zero();
   }
   Duration growth_delay() const;
-  void succeed();
+  void close_with_success();
   void close(JobResult result);
   void announce_round_over();
   int available_nodes() const;
@@ -340,9 +340,10 @@ class RendezvousMachine {
   std::string refused_;              // the last node, and why; "": none for this round
   std::string neighbours_;           // as set_neighbours()
   bool awaits_grow_ = false;         // as await_grow()
-  bool holds_growth_ = false;     // until the job ends; nodes that know why say so when they resume
+  // Until the job ends. Not encoded: nodes send the stop notice again when they resume.
+  bool holds_growth_ = false;
   bool is_one_program_ = true;    // every node so far named the settings' program
-  bool has_resumes_ = false;      // somebody knew a machine before this one
+  bool has_resumes_ = false;      // a node has resumed a round that an earlier coordinator formed
   bool is_next_job_due_ = false;  // begin_next_job() is called at the end of this step
   Instant growth_from_ = Instant::min();     // the round does not grow before
   Instant deadline_check_ = Instant::max();  // no node's deadline is earlier

@@ -324,7 +324,7 @@ void RendezvousMachine::finish(Node& node) {
     one.done_round = round_.record.round;
     one.deadline = {};
   });
-  if (round_.is_running && round_.has_succeeded()) succeed();
+  if (round_.is_running && round_.has_succeeded()) close_with_success();
 }
 
 void RendezvousMachine::record_activity(Node& node) {

@@ -34,7 +34,7 @@ void RendezvousMachine::advance() {
   announce_round_over();
   if (round_.has_workers()) return;  // I1
   if (round_.has_succeeded()) {
-    succeed();
+    close_with_success();
     return;
   }
   if (round_.record.round > 0) recall_as_needed();
@@ -366,7 +366,7 @@ int RendezvousMachine::replacements() const {
   return round_.is_running ? round_.tally.joined - round_.tally.joined_suspect : 0;
 }
 
-void RendezvousMachine::succeed() {
+void RendezvousMachine::close_with_success() {
   JobResult result;
   result.lost = round_.lost_names();
   result.message = "all nodes have finished";

@@ -41,7 +41,7 @@ Status JobSettings::validate() const {
     return invalid_setting("static ranks need a fixed number of nodes, not nnodes=" +
                            core::nnodes_text(*this));
   }
-  if (extra.size() > kNodeTextBytesMax) return invalid_setting("settings: too many");
+  if (extra.size() > core::kExtraSettingsMax) return invalid_setting("settings: too many");
   for (const auto& [name, value] : extra) {
     if (name.size() + value.size() > kMessageBytesMax)
       return invalid_setting("settings: text is too long");

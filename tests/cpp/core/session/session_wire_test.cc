@@ -257,7 +257,7 @@ TEST(SessionWire, AReaderAcceptsEveryListAndTextThatAWriterMaySend) {
 
     rdzv::Join join{node_info(), settings()};
     join.node.name = join.node.address = join.node.role = join.node.topology = name;
-    join.settings.extra.resize(kNodeTextBytesMax + more, {text(kMessageBytesMax), "value"});
+    join.settings.extra.resize(core::kExtraSettingsMax + more, {text(kMessageBytesMax), "value"});
     expect_readable(ClientMessage(join));
 
     rdzv::Close close{{}, {.message = text(core::kFieldBytesMax)}};
