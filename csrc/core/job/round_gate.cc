@@ -71,7 +71,7 @@ void RoundGate::submit(const RendezvousMachine& machine, const RendezvousEvent* 
   if (is_decision || is_leave || has_finished || is_held) is_dirty_ = true;
   const std::uint64_t needed = last_needed();
   if (needed == 0) return;
-  for (RendezvousAction& action : *actions) held_.push_back({needed, std::move(action)});
+  for (RendezvousAction& action : *actions) queued_.push_back({needed, std::move(action)});
   actions->clear();
 }
 
@@ -91,9 +91,9 @@ void RoundGate::in_force(std::uint64_t number, std::vector<RendezvousAction>* ac
   if (!open_ || *open_ != number) return;
   open_.reset();
   in_force_ = number;
-  while (!held_.empty() && held_.front().number <= number) {
-    actions->push_back(std::move(held_.front().action));
-    held_.pop_front();
+  while (!queued_.empty() && queued_.front().number <= number) {
+    actions->push_back(std::move(queued_.front().action));
+    queued_.pop_front();
   }
   acknowledge();
 }

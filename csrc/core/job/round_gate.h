@@ -70,7 +70,7 @@ class RoundGate {
   std::vector<NodeId> take_acknowledged() { return std::exchange(acknowledged_, {}); }
 
  private:
-  struct Held {
+  struct Queued {
     std::uint64_t number = 0;  // sent when this proposal is in force
     RendezvousAction action;
   };
@@ -89,7 +89,7 @@ class RoundGate {
   std::uint64_t decided_ = 0;          // the last proposal with a new round or a result
   std::uint64_t in_force_ = 0;         // the last proposal that is in force
   std::optional<std::uint64_t> open_;  // the proposal that was taken and is not in force
-  std::deque<Held> held_;
+  std::deque<Queued> queued_;
   std::map<NodeId, std::uint64_t> leaving_;  // with the proposal that records the leave
   std::vector<NodeId> voters_;
   std::vector<NodeId> acknowledged_;
