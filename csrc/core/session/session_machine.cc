@@ -141,6 +141,7 @@ void SessionMachine::on(const HelloReceived& event) {
   clock_.hello_answered(event.incarnation, event.time);
   if (auto message = connection_.log_recovery()) emit(Log{*std::move(message)});
   apply(SessionInput::kClockKnown);
+  if (holds_facts_ && outbox_.has_facts()) send_facts();
 }
 
 void SessionMachine::on(const TimingsReceived& event) {
@@ -251,6 +252,12 @@ void SessionMachine::on(const Submit& event) {
                         std::holds_alternative<rdzv::Close>(event.statement);
   auto message = outbox_.submit(event.statement, connection_.is_ready());
   if (!message) return;
+  // The time of a failure is sent on this coordinator's clock. What follows the failure waits, too.
+  if (connection_.is_ready() && !connection_.has_answered() && outbox_.needs_coordinator_clock()) {
+    outbox_.mark_unacknowledged(clock_.stamp());
+    holds_facts_ = true;
+    return;
+  }
   send(*std::move(message));
   if (is_join) apply(SessionInput::kConnectionNeeded);
   if (outbox_.has_facts()) apply(SessionInput::kFactsToSend);
@@ -354,6 +361,7 @@ void SessionMachine::connect() {
 
 void SessionMachine::adopt() {
   connection_.adopted();
+  holds_facts_ = false;
   clock_.reset_heartbeats();
   clock_.stop_search();
 }
@@ -379,11 +387,13 @@ void SessionMachine::recover() {
 void SessionMachine::send_hello() {
   clock_.hello_sent();
   emit(SendHello{outbox_.node(), connection_.count_hello(), connection_.term()});
-  // The time of a failure is sent on the coordinator's clock, and the coordinator may be a new one.
+  // The time of a failure is sent on the coordinator's clock, and the coordinator may be a new one:
+  // a resume with a failure follows its reply.
   if (!outbox_.needs_coordinator_clock()) apply(SessionInput::kClockKnown);
 }
 
 void SessionMachine::send_facts() {
+  holds_facts_ = false;
   for (RendezvousEvent& message : outbox_.facts()) send(std::move(message));
   send_heartbeat();
 }

@@ -270,6 +270,8 @@ class SessionMachine {
 
   std::vector<Action>* out_ = nullptr;
   // The connection that is being left leads to no coordinator; with the address of one, or without.
+  // A failure was reported before the coordinator replied to the hello: the facts follow its reply.
+  bool holds_facts_ = false;
   bool is_redirected_ = false;
   bool is_misdirected_ = false;
   std::optional<Instant> lost_at_;
