@@ -383,7 +383,10 @@ void RendezvousMachine::depart(NodeId id, bool lost, const std::string& reason, 
     announce_round_over();
     return;
   }
-  if (round_.is_first) deadline_check_ = now_;  // the joins of the others may be overdue without it
+  // With min_nodes the last call ended the wait: without this node the others may be overdue.
+  const bool ends_last_call =
+      node.phase == NodePhase::kJoined && round_.tally.joined == settings_.min_nodes - 1;
+  if (round_.is_first && ends_last_call) deadline_check_ = now_;
   if (node.rank < 0) return;
   // One that was called back is needed again, as every other member.
   if (node.phase == NodePhase::kDone && node.done_round == round_.record.round) {

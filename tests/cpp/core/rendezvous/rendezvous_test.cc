@@ -53,5 +53,18 @@ TEST(Rendezvous, ALostNodeIsRememberedInALargeJob) {
   EXPECT_FALSE(job.is_closed());
 }
 
+// Each departure would be a pass over all nodes that wait.
+TEST(Rendezvous, ADepartureBeforeTheFirstRoundChecksTheOthersOnlyWhenItEndsTheirLastCall) {
+  Job job(nnodes(2, 8));
+  job.join_all({"a", "b", "c", "d"});
+  job.pass_and_tick(1s);
+  for (const char* name : {"d", "c"}) {
+    job.leave(name);
+    EXPECT_GT(job.machine().next_deadline(), job.now()) << name;
+  }
+  job.leave("b");
+  EXPECT_EQ(job.machine().next_deadline(), job.now());
+}
+
 }  // namespace
 }  // namespace elastic::test
