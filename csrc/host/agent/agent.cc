@@ -35,6 +35,10 @@ Status validate(const AgentOptions& options) {
   if (options.worker_ports.last < options.worker_ports.first) {
     return invalid("worker_ports: the last port is below the first");
   }
+  // Other nodes get it cut: two roles with one beginning would be one role.
+  if (options.role.size() > kNodeTextBytesMax) {
+    return invalid("role: longer than " + std::to_string(kNodeTextBytesMax) + " bytes");
+  }
   const RendezvousOptions& rendezvous = options.rendezvous;
   if (rendezvous.is_single_node() && rendezvous.settings.min_nodes > 1) {
     return invalid("a job of " + std::to_string(rendezvous.settings.min_nodes) +

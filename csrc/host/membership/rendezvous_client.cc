@@ -445,6 +445,11 @@ Result<std::unique_ptr<RendezvousClient>> RendezvousClient::start(RendezvousClie
     return Status(StatusCode::kInvalidArgument,
                   "local_world_size: must be 1 to " + std::to_string(kLocalWorldSizeMax));
   }
+  // Other nodes get it cut: two roles with one beginning would be one role.
+  if (options.role.size() > kNodeTextBytesMax) {
+    return Status(StatusCode::kInvalidArgument,
+                  "role: longer than " + std::to_string(kNodeTextBytesMax) + " bytes");
+  }
   Result<os::Notifier> notifier = os::Notifier::create();
   if (!notifier.ok()) return notifier.status();
   Result<std::unique_ptr<os::LoopThread>> thread = os::LoopThread::start("elastic-rdzv");

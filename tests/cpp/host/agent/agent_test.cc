@@ -129,6 +129,9 @@ TEST(Agent, RejectsInvalidOptions) {
   options.rendezvous.settings.max_restarts = -1;
   EXPECT_EQ(error_of(options), StatusCode::kInvalidArgument);
   options = options_of({stub_worker({"exit", "0"})});
+  options.role = std::string(kNodeTextBytesMax + 1, 'r');
+  EXPECT_EQ(error_of(options), StatusCode::kInvalidArgument);
+  options = options_of({stub_worker({"exit", "0"})});
   options.guardian.guardian_path = "/no/such/guardian";
   EXPECT_EQ(error_of(options), StatusCode::kNotFound);
 }

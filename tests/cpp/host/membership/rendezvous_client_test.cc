@@ -198,6 +198,9 @@ TEST_F(RendezvousClientTest, BadOptionsAreAnErrorAtTheStart) {
   options.rendezvous.settings.min_nodes = 1;
   options.local_world_size = 0;
   EXPECT_EQ(RendezvousClient::start(options).status().code(), StatusCode::kInvalidArgument);
+  options.local_world_size = 1;
+  options.role = std::string(kNodeTextBytesMax + 1, 'r');
+  EXPECT_EQ(RendezvousClient::start(options).status().code(), StatusCode::kInvalidArgument);
 }
 
 TEST_F(RendezvousClientTest, SingleNodeNeedsNoOtherNode) {
