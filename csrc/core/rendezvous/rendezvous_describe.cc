@@ -86,15 +86,16 @@ RendezvousMachine::Description RendezvousMachine::describe_running() const {
   }
   if (spare_nodes() > 0) text += ", spares: " + std::to_string(spare_nodes());
   if (round_.is_growth_due) {
-    return {text + ", " + nodes_text(waiting_nodes()) +
-            " more will be admitted when its ranks have " + "reached a step"};
+    return {text + ", " + count_text(waiting_nodes(), "more node") +
+            " will be admitted when the ranks have reached a step"};
   }
   if (!round_.is_armed(Timer::kGrowth)) return {text};
   if (is_flapping()) {
     text += ", joins are delayed, since each of the last " + std::to_string(round_.flaps) +
             " rounds lost a node within " + duration_text(kFlapRoundAge) + " of its start";
   }
-  return {text, nodes_text(waiting_nodes()) + " more will be admitted", round_.at(Timer::kGrowth)};
+  return {text, count_text(waiting_nodes(), "more node") + " will be admitted",
+          round_.at(Timer::kGrowth)};
 }
 
 RendezvousMachine::Description RendezvousMachine::describe_forming(Instant now,
@@ -148,6 +149,10 @@ RendezvousMachine::Description RendezvousMachine::describe_forming(Instant now,
     return {text + ", waiting for a replacement", "continues without one",
             round_.at(Timer::kShrink)};
   }
+  if (round_.is_first) {
+    return {text + ", and nodes of an earlier coordinator may reconnect", "begins without them",
+            round_.at(Timer::kStartHold)};
+  }
   return {text + ", waiting for members of an earlier round to rejoin", "continues without them",
           round_.at(Timer::kStartHold)};
 }
@@ -179,14 +184,14 @@ RendezvousMachine::Description RendezvousMachine::describe_waiting(Instant now,
     return {round + " has finished nodes, so it is not restarted for this one, which is a spare"};
   }
   if (round_.size() >= settings_.max_nodes) {
-    return {"all " + std::to_string(settings_.max_nodes) + " memberships of " + round +
-            " are assigned: this node is a spare"};
+    return {round + " has " + nodes_text(settings_.max_nodes) +
+            ", which is the maximum: this node is a spare"};
   }
   if (round_.tally.awaited > 0) {
     return {round + " grows when all of its nodes have resumed after a restart of the coordinator"};
   }
-  return {round + " is not restarted for this node, a spare: the membership has changed " +
-          std::to_string(membership_changes_) + " times, which is all that is allowed"};
+  return {round + " is not restarted for this node, a spare: --max-membership-changes=" +
+          std::to_string(settings_.max_membership_changes) + " is reached"};
 }
 
 }  // namespace core

@@ -40,7 +40,7 @@ std::vector<std::pair<std::string, std::string>> agreed_settings(const JobSettin
       {"--nnodes", core::nnodes_text(settings)},
       {"--max-restarts", std::to_string(settings.max_restarts)},
       {"--max-membership-changes", limit_text(settings.max_membership_changes)},
-      {"--rdzv-backend", settings.static_ranks ? "static" : "c10d"},
+      {"--rdzv-backend", settings.static_ranks ? "static" : "(not static)"},
       {"--on-node-loss", policy_text(settings.on_loss)},
   };
   for (const auto& pair : settings.extra) {

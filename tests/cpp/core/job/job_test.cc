@@ -379,7 +379,7 @@ class GrowingJobTest : public JobTest {
 TEST_F(GrowingJobTest, TheRoundEndsForAnotherNodeWhenEveryRankWaitsAtAStep) {
   const drain::Order tentative = hold();
   EXPECT_EQ(job_.rendezvous().phase(), RendezvousPhase::kRunning);
-  EXPECT_THAT(job_.rendezvous().describe(now_), HasSubstr("1 node more will be admitted when"));
+  EXPECT_THAT(job_.rendezvous().describe(now_), HasSubstr("1 more node will be admitted when"));
   const auto ended = all<rdzv::Restart>(both_can_continue(tentative, drain::Reply::Kind::kWaiting));
   ASSERT_EQ(ended.size(), 2U);
   EXPECT_EQ(ended[0].cause, rdzv::RestartCause::kGrowth);
