@@ -48,7 +48,8 @@ class Present {
 std::string Machine::unreached_voters() const {
   std::string all;
   for (const reg::VoterCandidate& one : candidates()) {
-    if (one.is_reachable || one.kind == reg::VoterCandidate::Kind::kWitness) continue;
+    const bool is_witness = one.kind == reg::VoterCandidate::Kind::kWitness;
+    if (one.is_reachable || one.is_leaving || is_witness) continue;
     all += (all.empty() ? "" : ", ") + one.voter.address;
   }
   return all;

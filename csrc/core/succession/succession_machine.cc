@@ -258,10 +258,17 @@ void Machine::on(const CoordinatorStarted& event) {
 }
 
 void Machine::announce_to(const JobRecord& record) {
+  // At most so many are dialed at once, while the nodes that have found this coordinator resume.
+  constexpr int kAnnouncedAtOnce = 64;
+  constexpr Duration kAnnouncePace = std::chrono::milliseconds(10);
   office_.announced.clear();
   announce_until_ = add_saturating(now_, settings_.reg.store_grace);
   for (const RecordedNode& one : record.nodes) {
-    if (one.node != settings_.self.node) office_.announced[one.node] = repeated(one.voter_address);
+    if (one.node == settings_.self.node) continue;
+    const int turn = static_cast<int>(office_.announced.size()) / kAnnouncedAtOnce;
+    Repeated announced = repeated(one.voter_address);
+    announced.next = add_saturating(now_, turn * kAnnouncePace);
+    office_.announced[one.node] = std::move(announced);
   }
   // Its node may have left the job; its process waits for the address to direct clients to.
   if (!former_address_.empty()) office_.announced[former_incumbent_] = repeated(former_address_);

@@ -143,5 +143,58 @@ TEST(SuccessionLineage, TheTimingsOfTheJobDecideWhenTheAuthorityEnds) {
   EXPECT_EQ(those<Expired>(process.pass(60s)).size(), 1U);
 }
 
+std::set<std::string> announced(const std::vector<Action>& actions) {
+  std::set<std::string> addresses;
+  for (const Send& send : those<Send>(actions)) {
+    if (std::holds_alternative<Announce>(decode_frame(send.frame)->body)) {
+      addresses.insert(send.address);
+    }
+  }
+  return addresses;
+}
+
+// Thousands of nodes resume at the same time.
+TEST(SuccessionAnnouncement, FewNodesAreDialedAtOnceAndAllOfThemSoon) {
+  reg::Record record = record_of_three();
+  JobRecord job{.job_id = "job", .settings = {}, .state = {}, .nodes = {}};
+  for (std::uint64_t i = 0; i < 4096; ++i) job.nodes.push_back({voter(i).node, voter(i).address});
+  record.content.bytes = encode_record(job);
+  Process process(kSelf);
+  elect(&process, record);
+  std::set<std::string> all = announced(process.feed(CoordinatorStarted{"10.0.0.3:29400", false}));
+  EXPECT_EQ(all.size(), 65U) << "64, and the former coordinator";
+  const std::set<std::string> next = announced(process.pass(10ms));
+  EXPECT_EQ(next.size(), 64U);
+  all.insert(next.begin(), next.end());
+  all.merge(announced(process.pass(1s)));
+  EXPECT_EQ(all.size(), 4097U);
+}
+
+TEST(SuccessionAnnouncement, ANodeThatHasResumedIsNotDialed) {
+  reg::Record record = record_of_three();
+  JobRecord job{.job_id = "job", .settings = {}, .state = {}, .nodes = {}};
+  for (std::uint64_t i = 0; i < 100; ++i) job.nodes.push_back({voter(i).node, voter(i).address});
+  record.content.bytes = encode_record(job);
+  Process process(kSelf);
+  elect(&process, record);
+  const auto first = announced(process.feed(CoordinatorStarted{"10.0.0.3:29400", false}));
+  std::set<std::string> all = announced(process.feed(Nodes{nodes(0, 100)}));
+  all.merge(announced(process.pass(5ms)));
+  all.merge(announced(process.pass(100ms)));
+  for (const KnownNode& one : nodes(0, 100)) EXPECT_FALSE(all.contains(one.voter_address));
+}
+
+// The remedy would be about its ports.
+TEST(SuccessionCandidates, ANodeThatHasLeftIsNotCalledUnreachable) {
+  Process process(kSelf, Role::kStandalone);
+  process.feed(CoordinatorStarted{"10.0.0.3:29400", true});
+  std::vector<KnownNode> two = nodes(0, 2);
+  process.feed(Nodes{two});
+  EXPECT_EQ(process.machine().unreached_voters(), voter(0).address + ", " + voter(1).address);
+  two[0].has_left = true;
+  process.feed(Nodes{two});
+  EXPECT_EQ(process.machine().unreached_voters(), voter(1).address);
+}
+
 }  // namespace
 }  // namespace elastic::succession

@@ -112,10 +112,10 @@ inline std::vector<reg::Record> proposed(const std::vector<Action>& actions) {
 }
 
 // The former coordinator has handed over, and its vote elects this process.
-inline std::vector<Action> elect(Process* process) {
+inline std::vector<Action> elect(Process* process, const reg::Record& record = record_of_three()) {
   process->feed(Informed{former_coordinator()});
-  process->receive(kFormer, reg::Accept{{record_of_three(), true}});
-  process->receive(kFormer, reg::HandOver{2, {record_of_three(), true}});
+  process->receive(kFormer, reg::Accept{{record, true}});
+  process->receive(kFormer, reg::HandOver{2, {record, true}});
   return process->receive(kFormer, reg::Accepted{.newness = {2, 1}, .is_accepted = true});
 }
 
