@@ -101,6 +101,9 @@ void JobVoter::begin() {
 }
 
 void JobVoter::feed(succession::Event event) {
+  if (const auto* timings = std::get_if<succession::Timings>(&event)) {
+    links_.set_silence_max(timings->node_timeout);
+  }
   run([this, event = std::move(event)](auto* actions) {
     machine_->step(event, loop().now(), actions);
   });

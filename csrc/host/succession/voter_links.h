@@ -84,6 +84,8 @@ class VoterLinks {
   std::uint16_t port() const;  // 0: listen() was not called
   // The job of an open connection; with tokens the peer has proved that it belongs to it.
   const std::string& job_of(ConnectionId connection) const;
+  // As VoterLinkLimits::silence_max, for connections that begin from now on.
+  void set_silence_max(Duration silence_max) { limits_.silence_max = silence_max; }
   // The address of its other end, without the port. REQUIRES: the connection is open
   std::string host_of(ConnectionId connection) const;
 
@@ -115,7 +117,7 @@ class VoterLinks {
   os::EventLoop* const loop_;
   const std::string job_id_;
   const std::shared_ptr<TokenSource> tokens_;
-  const VoterLinkLimits limits_;
+  VoterLinkLimits limits_;  // constant, but for silence_max
   const Sink sink_;
 
   PeerGroup group_;
