@@ -48,10 +48,13 @@ void DrainMachine::note_departure(const drain_event::Noticed& event, Instant dea
   // It changes nothing about what is agreed on now.
   if (deadline <= now_ && has_time_ && phase_ != DrainPhase::kAwaitRound) return;
   bool is_meant = false;
+  // After a takeover every node repeats the same list.
+  const bool is_repeated = wanted.nodes == leaving_;
   for (const NodeId& node : wanted.nodes) {
     // The others of a round that is complete are known.
     if (phase_ != DrainPhase::kAwaitRound && !nodes_.contains(node)) continue;
     is_meant = true;
+    if (is_repeated) break;
     if (!is_leaving(node) && leaving_.size() < drain::kLeavingMax) leaving_.push_back(node);
   }
   if (is_meant && deadline > now_) {

@@ -8,15 +8,15 @@ namespace elastic::host {
 std::unique_ptr<PendingConnections::Ticket> PendingConnections::add(
     const std::string& address, std::function<void()> close_it) {
   while (entries_.size() >= total_max_) close(entries_.begin());
-  for (auto count = counts_.find(address);
-       count != counts_.end() && count->second >= per_address_max_; count = counts_.find(address)) {
-    // An address that floods has the oldest entries, so the search is short.
-    close(std::find_if(entries_.begin(), entries_.end(),
-                       [&](const Entry& entry) { return entry.address == count; }));
+  for (auto found = addresses_.find(address);
+       found != addresses_.end() && found->second.size() >= per_address_max_;
+       found = addresses_.find(address)) {
+    close(found->second.front());
   }
-  const auto count = counts_.try_emplace(address, 0).first;
-  ++count->second;
-  entries_.push_back({count, std::move(close_it), nullptr});
+  const auto of_address = addresses_.try_emplace(address).first;
+  entries_.push_back({of_address, {}, std::move(close_it), nullptr});
+  entries_.back().place =
+      of_address->second.insert(of_address->second.end(), std::prev(entries_.end()));
   auto ticket = std::make_unique<Ticket>(this, std::prev(entries_.end()));
   entries_.back().ticket = ticket.get();
   return ticket;
@@ -38,7 +38,8 @@ void PendingConnections::close(Entries::iterator entry) {
 }
 
 void PendingConnections::remove(Entries::iterator entry) {
-  if (--entry->address->second == 0) counts_.erase(entry->address);
+  entry->address->second.erase(entry->place);
+  if (entry->address->second.empty()) addresses_.erase(entry->address);
   entries_.erase(entry);
 }
 

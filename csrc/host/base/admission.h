@@ -54,12 +54,15 @@ class PendingConnections {
   std::size_t size() const { return entries_.size(); }
 
  private:
+  struct Entry;
+  using Entries = std::list<Entry>;
+  using OfAddress = std::list<Entries::iterator>;  // oldest first
   struct Entry {
-    std::map<std::string, std::size_t>::iterator address;
+    std::map<std::string, OfAddress>::iterator address;
+    OfAddress::iterator place;
     std::function<void()> close;
     Ticket* ticket;
   };
-  using Entries = std::list<Entry>;
 
   void remove(Entries::iterator entry);
   void close(Entries::iterator entry);
@@ -67,7 +70,7 @@ class PendingConnections {
   const std::size_t per_address_max_;
   std::size_t total_max_;
   Entries entries_;  // oldest first
-  std::map<std::string, std::size_t> counts_;
+  std::map<std::string, OfAddress> addresses_;
 };
 
 class PendingConnections::Ticket {

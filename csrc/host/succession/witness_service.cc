@@ -34,12 +34,7 @@ WitnessService::WitnessService(os::EventLoop* loop, const WitnessOptions& option
                                  std::string_view frame) { on_frame(from, frame); },
               .on_lost = {},
               .log = [this](const std::string& message) { log(message); },
-              .on_ended =
-                  [this](VoterLinks::ConnectionId connection) {
-                    const succession::ConnectionEnded event{connection};
-                    for (auto& [id, one] : jobs_) one.job.connection_ended(event, loop_->now());
-                    arm();
-                  }}),
+              .on_ended = [this](VoterLinks::ConnectionId connection) { on_ended(connection); }}),
       timer_(loop, [this] { tick(); }) {}
 
 Result<std::unique_ptr<WitnessService>> WitnessService::open(os::EventLoop* loop,
@@ -58,13 +53,38 @@ Result<std::unique_ptr<WitnessService>> WitnessService::open(os::EventLoop* loop
 
 void WitnessService::on_frame(VoterLinks::ConnectionId from, std::string_view frame) {
   const std::string id = links_.job_of(from);
-  succession::WitnessedJob* const job = find_or_add(id, links_.host_of(from));
-  if (job == nullptr) return;
+  if (find_or_add(id, links_.host_of(from)) == nullptr) return;
+  const auto job = jobs_.find(id);
   std::vector<succession::Action> actions;
-  job->receive({from, std::string(frame)}, loop_->now(), &actions);
+  job->second.job.receive({from, std::string(frame)}, loop_->now(), &actions);
   execute(id, actions);
-  if (job->is_over()) jobs_.erase(id);
+  stepped(job);
   arm();
+}
+
+void WitnessService::on_ended(VoterLinks::ConnectionId connection) {
+  const auto job = jobs_.find(links_.job_of(connection));
+  if (job == jobs_.end()) return;
+  job->second.job.connection_ended({connection}, loop_->now());
+  stepped(job);
+  arm();
+}
+
+void WitnessService::stepped(Jobs::iterator job) {
+  if (job->second.job.is_over()) {
+    remove(job);
+    return;
+  }
+  const Instant due = job->second.job.next_deadline().value_or(Instant::max());
+  if (job->second.due == due) return;
+  due_.erase({job->second.due, job->first});
+  if (due != Instant::max()) due_.emplace(due, job->first);
+  job->second.due = due;
+}
+
+WitnessService::Jobs::iterator WitnessService::remove(Jobs::iterator job) {
+  due_.erase({job->second.due, job->first});
+  return jobs_.erase(job);
 }
 
 // Without a token any process can name jobs: one address may use a quarter of the limit.
@@ -100,7 +120,7 @@ bool WitnessService::remove_idle_job(const std::string& beginner) {
     if (oldest == jobs_.end() || entry.serial < oldest->second.serial) oldest = one;
   }
   if (oldest == jobs_.end()) return false;
-  jobs_.erase(oldest);
+  remove(oldest);
   return true;
 }
 
@@ -116,22 +136,24 @@ void WitnessService::execute(const std::string& id,
 }
 
 void WitnessService::tick() {
-  for (auto one = jobs_.begin(); one != jobs_.end();) {
+  std::vector<std::string> due;
+  for (const auto& [at, id] : due_) {
+    if (at > loop_->now()) break;
+    due.push_back(id);
+  }
+  for (const std::string& id : due) {
+    const auto job = jobs_.find(id);
     std::vector<succession::Action> actions;
-    one->second.job.tick(loop_->now(), &actions);
-    execute(one->first, actions);
-    one = one->second.job.is_over() ? jobs_.erase(one) : std::next(one);
+    job->second.job.tick(loop_->now(), &actions);
+    execute(id, actions);
+    stepped(job);
   }
   arm();
 }
 
 void WitnessService::arm() {
-  Instant next = Instant::max();
-  for (const auto& [id, one] : jobs_) {
-    next = std::min(next, one.job.next_deadline().value_or(Instant::max()));
-  }
-  if (next == Instant::max()) return timer_.disarm();
-  timer_.arm(next);
+  if (due_.empty()) return timer_.disarm();
+  timer_.arm(due_.begin()->first);
 }
 
 }  // namespace elastic::host

@@ -8,7 +8,9 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/succession/witnessed_job.h"
@@ -38,11 +40,16 @@ class WitnessService {
     succession::WitnessedJob job;
     std::string beginner;  // the address whose connection named it first
     std::uint64_t serial = 0;
+    Instant due = Instant::max();  // of the job, in due_
   };
+  using Jobs = std::map<std::string, Entry, std::less<>>;
   succession::WitnessedJob* find_or_add(const std::string& id, const std::string& beginner);
   bool remove_idle_job(const std::string& beginner);
   void execute(const std::string& id, const std::vector<succession::Action>& actions);
+  void on_ended(VoterLinks::ConnectionId connection);
   void tick();
+  void stepped(Jobs::iterator job);
+  Jobs::iterator remove(Jobs::iterator job);
   void arm();
   void log(const std::string& message) const {
     if (options_.log) options_.log(message);
@@ -51,7 +58,8 @@ class WitnessService {
   os::EventLoop* const loop_;
   const WitnessOptions options_;
   RefusalLog refusals_;
-  std::map<std::string, Entry, std::less<>> jobs_;
+  Jobs jobs_;
+  std::set<std::pair<Instant, std::string>> due_;  // a frame costs no visit of all jobs
   std::uint64_t jobs_begun_ = 0;
   VoterLinks links_;
   os::EventLoop::Timer timer_;
