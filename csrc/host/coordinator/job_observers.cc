@@ -14,6 +14,10 @@ constexpr Duration kRefreshDelay = std::chrono::milliseconds(20);
 constexpr int kPauseFactor = 200;
 // A page ends with the node that reaches this, so that it fits into a frame.
 constexpr std::size_t kWorkersPerPage = 8192;
+// Requests of one observer that wait for an answer.
+constexpr std::size_t kUnansweredMax = 16;
+constexpr const char* kTooManyRequests =
+    "too many requests of this observer wait for an answer: wait for one of them";
 constexpr Duration kBeatsInterval = std::chrono::seconds(2);
 
 // Without the silence, which changes all the time and has its own message.
@@ -237,6 +241,10 @@ void ObserverDesk::remove(SessionPeer* peer) {
 
 Status ObserverDesk::on_message(SessionPeer* peer, const session::ClientMessage& message) {
   if (std::holds_alternative<session::RequestStacks>(message)) {
+    if (num_asked(peer) >= kUnansweredMax) {
+      peer->send(session::StacksReport{kTooManyRequests});
+      return {};
+    }
     stacks_asked_[++requests_] = peer;
     job_.request_stacks(requests_);
     return {};
@@ -247,10 +255,21 @@ Status ObserverDesk::on_message(SessionPeer* peer, const session::ClientMessage&
   return observers_->on_message(peer, message);
 }
 
+std::size_t ObserverDesk::num_asked(const SessionPeer* peer) const {
+  const auto is_of_peer = [peer](const auto& asked) { return asked.second == peer; };
+  return static_cast<std::size_t>(
+      std::count_if(stacks_asked_.begin(), stacks_asked_.end(), is_of_peer) +
+      std::count_if(drain_asked_.begin(), drain_asked_.end(), is_of_peer));
+}
+
 Status ObserverDesk::on(SessionPeer* peer, const session::RequestDrain& request) {
   if (peer->role() != PeerRole::kNode) {
     peer->send(session::DrainReport{
         false, "this is a token of observers, which only reads: use the token of the job"});
+    return {};
+  }
+  if (num_asked(peer) >= kUnansweredMax) {
+    peer->send(session::DrainReport{false, kTooManyRequests});
     return {};
   }
   drain_asked_[++requests_] = peer;

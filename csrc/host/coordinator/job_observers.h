@@ -125,6 +125,7 @@ class ObserverDesk {
 
  private:
   Status on(SessionPeer* peer, const session::RequestDrain& request);
+  std::size_t num_asked(const SessionPeer* peer) const;
 
   os::EventLoop* const loop_;
   const Job job_;

@@ -202,6 +202,23 @@ TEST_F(ObserverTest, AnObserverCannotSendMessagesOfANode) {
   EXPECT_FALSE(nodes[1]->receives<rdzv::Restart>());
 }
 
+// Each of them is kept until its answer.
+TEST_F(ObserverTest, AnObserverHasFewRequestsThatWaitForAnAnswer) {
+  start();
+  const auto nodes = run_round(2, nnodes(2, 2));
+  SessionClient observer(coordinator->port());
+  session::ClientHello hello{.job_id = "job", .node = nodes[0]->info.id};
+  hello.observer = session::ObserverRequest{};
+  observer.say_first(hello);
+  observer.expect<session::ServerHello>();
+  for (int i = 0; i < 17; ++i) {
+    observer.send_message(session::RequestDrain{{.left = seconds(100), .reason = "asked"}});
+  }
+  EXPECT_THAT(observer.expect<session::DrainReport>().text, HasSubstr("too many requests"));
+  observer.send_message(session::RequestStacks{});
+  EXPECT_THAT(observer.expect<session::StacksReport>().text, HasSubstr("too many requests"));
+}
+
 TEST_F(ObserverTest, ACoordinatorDoesNotWaitForObserversWhenItEnds) {
   start();
   const auto observer = observe_to_the_end();
