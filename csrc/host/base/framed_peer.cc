@@ -9,6 +9,9 @@ namespace {
 
 // A connection's buffer of up to this size is kept while it is empty.
 constexpr std::size_t kKeptBytes = 512;
+// The bytes of a frame that has begun count towards the limit of all peers until it is complete.
+// The longest one takes this at 2 Mbit/s.
+constexpr Duration kFrameTimeout = std::chrono::minutes(1);
 
 }  // namespace
 
@@ -126,7 +129,10 @@ std::size_t FramedPeer::on_bytes(std::string_view bytes) {
         is_greeted_ ? protocol_.frames.frame_bytes_max : protocol_.greeting_bytes_max;
     const core::Frame frame =
         core::next_frame(bytes.substr(used), {core::kMessagePrefixBytes, longest});
-    if (frame.status == core::FrameStatus::kNeedMore) return used;
+    if (frame.status == core::FrameStatus::kNeedMore) {
+      await_rest(used<bytes.size(), used> 0);
+      return used;
+    }
     if (frame.status == core::FrameStatus::kViolation) {
       const bool is_valid =
           frame.length > longest && frame.length <= protocol_.frames.frame_bytes_max;
@@ -138,6 +144,16 @@ std::size_t FramedPeer::on_bytes(std::string_view bytes) {
     used += frame.bytes;
   }
   return bytes.size();
+}
+
+void FramedPeer::await_rest(bool has_begun, bool is_another) {
+  if (!is_greeted_) return;  // the greeting has a deadline of its own
+  if (has_begun && (!is_frame_begun_ || is_another)) {
+    stream_.set_deadline(group_.loop.now() + kFrameTimeout);
+  } else if (!has_begun && is_frame_begun_) {
+    stream_.clear_deadline();
+  }
+  is_frame_begun_ = has_begun;
 }
 
 // The session has received the first bytes before the stream is secured: the stream's own input is
@@ -170,7 +186,9 @@ Status FramedPeer::end_status(os::Stream::End why, int error) const {
     case os::Stream::End::kBroken: return os::connection_error(protocol_.broke, error);
     case os::Stream::End::kOutputLimit:
     case os::Stream::End::kMemoryLimit: return {StatusCode::kUnavailable, protocol_.does_not_read};
-    case os::Stream::End::kDeadline: return {StatusCode::kUnavailable, protocol_.silent};
+    case os::Stream::End::kDeadline:
+      return {StatusCode::kUnavailable,
+              is_greeted_ ? "it sent a part of a message, and not the rest" : protocol_.silent};
     case os::Stream::End::kTlsFailed: break;
   }
   return tls_status(*stream_.tls());

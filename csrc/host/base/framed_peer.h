@@ -121,6 +121,7 @@ class FramedPeer : private os::Stream::Handler {
   std::size_t on_bytes(std::string_view bytes) final;
   void on_end(os::Stream::End why, int error) final;
   void begin_tls(std::string_view bytes);
+  void await_rest(bool has_begun, bool is_another);
   Status end_status(os::Stream::End why, int error) const;
   Status tls_status(const os::TlsSession& tls) const;
   Status token_status(const std::string& why) const;
@@ -133,6 +134,7 @@ class FramedPeer : private os::Stream::Handler {
   bool must_send_magic_ = false;
   bool awaits_magic_ = false;
   bool is_greeted_ = false;
+  bool is_frame_begun_ = false;  // a part of a frame is buffered: it has a deadline
   bool is_finishing_ = false;
   os::Stream stream_;  // last: its handler uses the other members
 };

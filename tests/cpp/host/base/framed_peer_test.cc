@@ -222,6 +222,30 @@ TEST_F(FramedPeerTest, WithoutAGreetingItEndsAtTheDeadline) {
   EXPECT_EQ(pending_.size(), 0U);
 }
 
+// Its bytes count towards the limit of all peers.
+TEST_F(FramedPeerTest, AFrameThatIsNeverCompleteEndsTheConnection) {
+  begin();
+  send(magic_and(frame_of("hello") + frame_of("part").substr(0, 6)));
+  group_.advance(59s);
+  send(frame_of("part").substr(6) + frame_of("next").substr(0, 5));  // another one begins
+  EXPECT_THAT(peer_->frames, ElementsAre("hello", "part"));
+  const Instant begun = group_.now();
+  group_.advance(59s);
+  EXPECT_TRUE(peer_->is_open());
+  EXPECT_TRUE(group_.run_until([&] { return !peer_->ends.empty(); }));
+  EXPECT_EQ(group_.now() - begun, 60s);
+  EXPECT_THAT(peer_->ends, ElementsAre("it sent a part of a message, and not the rest"));
+  EXPECT_THAT(peer_->codes, ElementsAre(StatusCode::kUnavailable));
+}
+
+TEST_F(FramedPeerTest, ACompleteFrameEndsTheDeadline) {
+  begin();
+  send(magic_and(frame_of("hello") + frame_of("part").substr(0, 6)));
+  send(frame_of("part").substr(6));
+  group_.advance(10min);
+  EXPECT_TRUE(peer_->is_open());
+}
+
 TEST_F(FramedPeerTest, AfterTheGreetingItMayBeSilent) {
   begin();
   send(magic_and(frame_of("hello")));
