@@ -81,8 +81,21 @@ class FileBackend final : public RendezvousBackend {
       return Status(StatusCode::kFailedPrecondition, path_ + " was removed under a running job");
     }
     if (*there != token) return StoredWrite{false, {**there, **there}};
-    const Status status = os::replace_file(path_, bytes, os::Durability::kProcessCrash);
-    if (!status.ok()) return failure(status);
+    // It outlives this host: the next coordinator continues from it.
+    if (token) {
+      const Status replaced = os::replace_file(path_, bytes);
+      if (!replaced.ok()) return failure(replaced);
+    } else {
+      // A client of a network file system may remember for a while that there is no file.
+      const Result<bool> created = os::write_new_file(path_, bytes);
+      if (!created.ok()) return failure(created.status());
+      if (!*created) {
+        there = os::read_file(path_, kStateBytesMax);
+        if (!there.ok()) return failure(there.status());
+        if (!*there) return Status(StatusCode::kUnavailable, path_ + " is created by another host");
+        return StoredWrite{false, {**there, **there}};
+      }
+    }
     was_there_ = true;
     return StoredWrite{true, {std::string(bytes), std::string(bytes)}};
   }

@@ -99,26 +99,52 @@ Result<std::optional<std::string>> read_file(const std::string& path, std::size_
   return std::optional(std::move(bytes));
 }
 
-Status replace_file(const std::string& path, std::string_view bytes, Durability durability) {
-  const bool must_last = durability == Durability::kHostCrash;
-  const std::string fresh = path + ".new";
-  // A new file: in a shared directory another user could own one of this name, or link it.
+namespace {
+
+// A new file: in a shared directory another user could own one of this name, or link it.
+Status write_fresh(const std::string& fresh, std::string_view bytes) {
   ::unlink(fresh.c_str());
   UniqueFd fd(::open(fresh.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
   if (!fd.valid()) return posix_error("cannot write " + fresh, errno);
   if (const int error = write_all(fd.get(), bytes); error != 0) {
     return posix_error("cannot write " + fresh, error);
   }
-  if (must_last && ::fsync(fd.get()) != 0) return posix_error("cannot write " + fresh, errno);
+  if (::fsync(fd.get()) != 0) return posix_error("cannot write " + fresh, errno);
   // NFS reports a full disk or quota here. Linux frees the descriptor also when close() fails.
   if (::close(fd.release()) != 0 && errno != EINTR) {
     return posix_error("cannot write " + fresh, errno);
   }
+  return {};
+}
+
+}  // namespace
+
+Status replace_file(const std::string& path, std::string_view bytes) {
+  const std::string fresh = path + ".new";
+  if (Status written = write_fresh(fresh, bytes); !written.ok()) return written;
   if (::rename(fresh.c_str(), path.c_str()) != 0) {
     return posix_error("cannot replace " + path, errno);
   }
-  const int error = must_last ? sync_parent(path) : 0;
+  const int error = sync_parent(path);
   return error == 0 ? Status() : posix_error("cannot replace " + path, error);
+}
+
+Result<bool> write_new_file(const std::string& path, std::string_view bytes) {
+  const std::string fresh = path + ".new";
+  if (Status written = write_fresh(fresh, bytes); !written.ok()) return written;
+  const int linked = ::link(fresh.c_str(), path.c_str()) == 0 ? 0 : errno;
+  if (linked == EPERM || linked == EOPNOTSUPP || linked == ENOSYS) {  // it has no links
+    if (::rename(fresh.c_str(), path.c_str()) != 0) {
+      return posix_error("cannot create " + path, errno);
+    }
+  } else {
+    ::unlink(fresh.c_str());
+    if (linked == EEXIST) return false;
+    if (linked != 0) return posix_error("cannot create " + path, linked);
+  }
+  const int error = sync_parent(path);
+  if (error != 0) return posix_error("cannot create " + path, error);
+  return true;
 }
 
 Status append_to_file(const std::string& path, std::string_view bytes) {

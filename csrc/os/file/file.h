@@ -23,16 +23,14 @@ namespace elastic::os {
 // `bytes_max`.
 Result<std::optional<std::string>> read_file(const std::string& path, std::size_t bytes_max);
 
-// Which crashes a replaced file survives.
-enum class Durability : std::uint8_t {
-  kProcessCrash,
-  kHostCrash,  // blocks on the disk
-};
-
 // Replaces the file atomically, or creates it (mode 0600): readers find the old or the new content,
-// also after a crash. Uses <path>.new as a temporary file.
-Status replace_file(const std::string& path, std::string_view bytes,
-                    Durability durability = Durability::kHostCrash);
+// also after a crash of the host. Blocks on the disk. Uses <path>.new as a temporary file.
+Status replace_file(const std::string& path, std::string_view bytes);
+
+// Creates the file with this content, which survives a crash of the host; false: it exists. The
+// server of a network file system decides that, and not what this host remembers of the directory.
+// Where hard links are not supported the file is replaced. Uses <path>.new as a temporary file.
+Result<bool> write_new_file(const std::string& path, std::string_view bytes);
 
 // Adds the bytes at the end of the file, or creates it (mode 0644, less the umask).
 Status append_to_file(const std::string& path, std::string_view bytes);

@@ -161,5 +161,15 @@ TEST(ReplaceFile, WritesNothingThroughAnExistingName) {
   EXPECT_FALSE(fs::is_symlink(tmp.path / "state"));
 }
 
+TEST(WriteNewFile, OneThatExistsIsKept) {
+  const OwnTmpdir tmp;
+  const std::string path = tmp.path / "record";
+  EXPECT_EQ(*write_new_file(path, "first"), true);
+  EXPECT_EQ(*write_new_file(path, "second"), false);
+  EXPECT_EQ(**read_file(path, 100), "first");
+  EXPECT_FALSE(fs::exists(path + ".new"));
+  EXPECT_FALSE(write_new_file(tmp.path / "missing" / "record", "first").ok());
+}
+
 }  // namespace
 }  // namespace elastic::os
