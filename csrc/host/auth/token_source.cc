@@ -1,13 +1,21 @@
 #include "host/auth/token_source.h"
 
+#include <chrono>
 #include <utility>
 
 namespace elastic::host {
+namespace {
+
+// What a connection waits for a file server that does not answer, once for each time that it is
+// away.
+constexpr Duration kReadWaitMax = std::chrono::milliseconds(200);
+
+}  // namespace
 
 TokenSource::TokenSource(const TokenOptions& options, std::function<void(const std::string&)> log)
     : name_(options.file.empty() ? "the token" : "the token file " + options.file),
       log_(std::move(log)),
-      file_("the token file", options.file),
+      file_(std::make_shared<os::PrivateFile>("the token file", options.file)),
       has_file_(!options.file.empty()) {}
 
 Result<std::shared_ptr<TokenSource>> TokenSource::open(
@@ -16,6 +24,7 @@ Result<std::shared_ptr<TokenSource>> TokenSource::open(
   std::shared_ptr<TokenSource> self(new TokenSource(options, std::move(log)));
   if (self->has_file_) {
     if (Status fault = self->refresh(); !fault.ok()) return fault;
+    self->is_remote_ = os::is_on_network(options.file);
     return self;
   }
   auto tokens = TokenList::parse(options.text);
@@ -27,8 +36,19 @@ Result<std::shared_ptr<TokenSource>> TokenSource::open(
   return self;
 }
 
+Result<std::optional<std::string>> TokenSource::read() {
+  const auto read = [file = file_] { return file->read_if_changed(TokenList::kBytesMax); };
+  if (!is_remote_) return read();
+  if (reader_ == nullptr) {
+    auto started = BoundedReader::start(read);
+    if (!started.ok()) return read();
+    reader_ = *std::move(started);
+  }
+  return reader_->read_within(kReadWaitMax);
+}
+
 Status TokenSource::refresh() {
-  auto content = file_.read_if_changed(TokenList::kBytesMax);
+  auto content = read();
   if (!content.ok()) return content.status();
   if (!content->has_value()) return {};
   auto tokens = TokenList::parse(**content);

@@ -3,14 +3,17 @@
 // The tokens of a process, read again when their file has changed, and TLS sessions with them.
 //
 // Loop thread only. The file is examined for every new connection (one stat), so that a replaced
-// token is used at once; nothing polls.
+// token is used at once; nothing polls. On a network file system a thread examines it, and a
+// connection waits for that a moment: while the file server is away the known tokens are used.
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "elastic/status.h"
 #include "elastic/token_options.h"
+#include "host/auth/bounded_reader.h"
 #include "host/auth/token_list.h"
 #include "os/file/file.h"
 #include "os/net/tls.h"
@@ -41,11 +44,14 @@ class TokenSource {
  private:
   TokenSource(const TokenOptions& options, std::function<void(const std::string&)> log);
   Status refresh();
+  Result<std::optional<std::string>> read();
 
   const std::string name_;
   const std::function<void(const std::string&)> log_;
-  os::PrivateFile file_;
+  const std::shared_ptr<os::PrivateFile> file_;  // shared with the reader
   const bool has_file_;
+  bool is_remote_ = false;                 // on a network file system
+  std::unique_ptr<BoundedReader> reader_;  // of a remote file, once it was used
   TokenList tokens_;
 };
 

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/statfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,6 +11,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <filesystem>
+#include <iterator>
 #include <system_error>
 #include <utility>
 
@@ -145,6 +147,25 @@ Result<bool> write_new_file(const std::string& path, std::string_view bytes) {
   const int error = sync_parent(path);
   if (error != 0) return posix_error("cannot create " + path, error);
   return true;
+}
+
+bool is_on_network(const std::string& path) {
+  constexpr std::uint32_t kLocal[] = {
+      0xEF53,      // ext2, ext3, ext4
+      0x58465342,  // xfs
+      0x9123683E,  // btrfs
+      0xF2F52010,  // f2fs
+      0x2FC12FC1,  // zfs
+      0x01021994,  // tmpfs, also Kubernetes' secrets
+      0x858458F6,  // ramfs
+      0x794C7630,  // overlayfs
+      0x73717368,  // squashfs
+      0x9FA0,      // proc
+  };
+  struct statfs found {};
+  if (::statfs(path.c_str(), &found) != 0) return false;
+  const auto type = static_cast<std::uint32_t>(found.f_type);
+  return std::find(std::begin(kLocal), std::end(kLocal), type) == std::end(kLocal);
 }
 
 Status append_to_file(const std::string& path, std::string_view bytes) {

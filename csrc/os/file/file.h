@@ -71,6 +71,10 @@ class FileLock {
   UniqueFd fd_;  // open, and locked by flock(2)
 };
 
+// Whether a system call on the file may wait for another host: it is on a file system that is not
+// known to be local. False also if that cannot be found out.
+bool is_on_network(const std::string& path);
+
 // Creates one directory, which must not exist (mode 0755 as the umask allows).
 Status make_directory(const std::string& path);
 

@@ -171,5 +171,11 @@ TEST(WriteNewFile, OneThatExistsIsKept) {
   EXPECT_FALSE(write_new_file(tmp.path / "missing" / "record", "first").ok());
 }
 
+TEST(IsOnNetwork, OnlyWhatIsKnownToBeLocalIsNot) {
+  EXPECT_FALSE(is_on_network("/proc/self/status"));
+  EXPECT_FALSE(is_on_network("/no/such/file"));
+  EXPECT_TRUE(is_on_network("/sys/kernel"));  // not in the list
+}
+
 }  // namespace
 }  // namespace elastic::os
