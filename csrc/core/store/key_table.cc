@@ -145,7 +145,26 @@ void KeyTable::split_one_bucket() {
   *moved = nullptr;
 }
 
+// The reverse of split_one_bucket().
+void KeyTable::merge_last_bucket() {
+  Entry* entry = buckets_.back();
+  buckets_.pop_back();
+  Entry** tail = &buckets_[buckets_.size() & (mask_ >> 1)];
+  while (*tail != nullptr) tail = &(*tail)->next;
+  *tail = entry;
+  if (buckets_.size() == (mask_ >> 1) + 1) mask_ >>= 1;
+  if (buckets_.size() < buckets_.capacity() / 4) buckets_.shrink_to_fit();
+}
+
+// A bucket is part of the charge of an entry: there are at most twice as many as entries.
 void KeyTable::erase(Position position) {
+  remove(position);
+  for (int i = 0; i < 2 && buckets_.size() > std::max<std::size_t>(2 * size_, 1); ++i) {
+    merge_last_bucket();
+  }
+}
+
+void KeyTable::remove(Position position) {
   Entry* const old = *position.link_;
   *position.link_ = old->next;
   budget_->give_back(charge(*old));
@@ -156,7 +175,7 @@ void KeyTable::erase(Position position) {
 
 void KeyTable::clear() {
   for (Entry*& head : buckets_) {
-    while (head != nullptr) erase(Position(head->hash, &head));
+    while (head != nullptr) remove(Position(head->hash, &head));
   }
   std::vector<Entry*>{nullptr}.swap(buckets_);
   mask_ = 0;

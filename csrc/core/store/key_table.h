@@ -57,6 +57,7 @@ class KeyTable {
   void clear();
 
   std::size_t size() const { return size_; }
+  std::size_t num_buckets() const { return buckets_.size(); }
   // The sum of the lengths of all keys.
   std::size_t key_bytes() const { return key_bytes_; }
   // An upper bound of what assign() of such a pair charges to the budget.
@@ -90,6 +91,8 @@ class KeyTable {
   void insert(Position position, Entry* entry);
   Entry** bucket_of(std::uint32_t hash);
   void split_one_bucket();
+  void merge_last_bucket();
+  void remove(Position position);
 
   const SipHash hash_;
   MemoryBudget* const budget_;

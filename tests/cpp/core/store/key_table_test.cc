@@ -95,6 +95,26 @@ TEST(KeyTable, ManyKeysAreAllFoundWhileTheTableGrows) {
   for (int i = 0; i < kCount; ++i) ASSERT_EQ(table.get(std::to_string(i)), std::to_string(i * 7));
 }
 
+// Their bytes were given back with the keys.
+TEST(KeyTable, BucketsGoWithTheKeysAndTheOthersAreFound) {
+  Table table;
+  const auto key = [](int i) { return "key" + std::to_string(i); };
+  for (int round = 0; round < 2; ++round) {
+    for (int i = 0; i < 5000; ++i) ASSERT_TRUE(table.set(key(i), std::to_string(i)));
+    EXPECT_GE(table.keys.num_buckets(), 5000U);
+    for (int i = 0; i < 4990; ++i) {
+      ASSERT_TRUE(table.erase(key(i)));
+      if (i % 100 != 0) continue;
+      for (int left = i + 1; left < 5000; left += 97)
+        ASSERT_EQ(table.get(key(left)), std::to_string(left));
+    }
+    EXPECT_LE(table.keys.num_buckets(), 20U);
+    for (int i = 4990; i < 5000; ++i) EXPECT_EQ(table.get(key(i)), std::to_string(i));
+    for (int i = 4990; i < 5000; ++i) EXPECT_TRUE(table.erase(key(i)));
+    EXPECT_EQ(table.keys.num_buckets(), 1U);
+  }
+}
+
 TEST(KeyTable, KeyOf15BytesWithAValueOf32CostsUnder110Bytes) {
   Table table;
   ASSERT_TRUE(table.set(std::string(15, 'k'), std::string(32, 'v')));
