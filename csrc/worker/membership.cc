@@ -12,12 +12,14 @@
 #include <sys/time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <climits>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
+#include <utility>
 
 #include "elastic/worker.h"
 #include "worker/channel_name.h"
@@ -46,12 +48,12 @@ struct Inodes {
   ino_t* items;
   size_t count;
   size_t room;
+  bool is_sorted;
 
-  bool contains(ino_t inode) const {
-    for (size_t i = 0; i < count; ++i) {
-      if (items[i] == inode) return true;
-    }
-    return false;
+  // Sorted when it is asked for: a process can have ten thousand connections.
+  bool contains(ino_t inode) {
+    if (!std::exchange(is_sorted, true)) std::sort(items, items + count);
+    return std::binary_search(items, items + count, inode);
   }
   bool add(ino_t inode) {
     if (count == room) {
@@ -61,6 +63,7 @@ struct Inodes {
       items = static_cast<ino_t*>(grown);
       room = more;
     }
+    is_sorted = count == 0 || (is_sorted && items[count - 1] <= inode);
     items[count++] = inode;
     return true;
   }
