@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cerrno>
+#include <chrono>
 #include <cinttypes>
 #include <climits>
 #include <cstdio>
@@ -24,6 +25,7 @@
 #include "os/base/fd.h"
 #include "os/base/posix_error.h"
 #include "os/base/process.h"
+#include "os/loop/clock.h"
 #include "os/net/address.h"
 #include "os/net/dialer.h"
 
@@ -41,6 +43,7 @@ constexpr int kListenerKeepAliveProbes = 4;
 
 constexpr unsigned kStateListen = 0x0A;
 constexpr std::size_t kCommandLineShown = 80;
+constexpr Duration kOwnerSearchMax = std::chrono::milliseconds(100);
 
 void set_listener_options(int fd) {
   set_option(fd, SOL_SOCKET, SO_REUSEADDR, 1);  // else a restart fails until TIME_WAIT has ended
@@ -268,7 +271,10 @@ Result<HeldPort> HeldPort::open(const std::string& host, std::uint16_t port) {
 std::string describe_port_owner(std::uint16_t port) {
   const std::vector<std::uint64_t> inodes = listening_inodes(port);
   if (inodes.empty()) return "";
+  // A loop may be waiting; on a host with thousands of processes the owner is left out.
+  const Instant deadline = monotonic_now() + kOwnerSearchMax;
   for (const std::string& name : entries("/proc")) {
+    if (monotonic_now() >= deadline) break;
     if (std::isdigit(static_cast<unsigned char>(name[0])) == 0) continue;
     if (has_socket(name, inodes)) return "pid " + name + " (" + command_of(name) + ")";
   }
