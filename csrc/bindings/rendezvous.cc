@@ -199,7 +199,12 @@ RendezvousRound next_rendezvous(const PyClient& self, std::optional<Duration> ti
 }
 
 bool leave(const PyClient& self, const std::string& reason, Duration timeout) {
-  return self.call([&](RendezvousClient& client) { return client.leave(reason, timeout); });
+  const bool is_received =
+      self.wait([&](RendezvousClient& client, const std::function<bool()>& interrupted) {
+        return client.leave(reason, timeout, interrupted);
+      });
+  if (PyErr_Occurred() != nullptr) throw py::error_already_set();
+  return is_received;
 }
 
 void set_closed(const PyClient& self, std::string message, int exit_code) {

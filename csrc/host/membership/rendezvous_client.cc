@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <deque>
-#include <future>
 #include <utility>
+#include <vector>
 
 #include "core/base/text.h"
 #include "core/rendezvous/leave_order.h"
@@ -93,7 +93,7 @@ class RendezvousClient::Impl {
   bool is_closed() const;
   std::optional<JobResult> result() const;
   void set_closed(const JobResult& result);
-  bool leave(const std::string& reason, Duration limit);
+  bool leave(const std::string& reason, Duration limit, const std::function<bool()>& interrupted);
   std::string address() const;
   std::vector<std::string> take_log_lines();
 
@@ -162,7 +162,8 @@ class RendezvousClient::Impl {
   std::unique_ptr<host::Membership> membership_;
   core::LeaveOrder leave_order_;
   std::string leave_reason_;
-  std::function<void()> on_parted_;
+  std::vector<os::Notifier*> leaving_;  // of the calls of leave() that wait
+  bool has_parted_ = false;             // the leave was acknowledged, or its limit is over
   os::EventLoop::Timer leave_timer_;
 };
 
@@ -201,7 +202,10 @@ Result<RendezvousRound> RendezvousClient::Impl::next_rendezvous(
 }
 
 void RendezvousClient::Impl::wake() {
-  on_loop([this] { changed_.notify(); });
+  on_loop([this] {
+    changed_.notify();
+    for (os::Notifier* const one : leaving_) one->notify();
+  });
 }
 
 Status RendezvousClient::Impl::late() const {
@@ -237,20 +241,29 @@ void RendezvousClient::Impl::set_closed(const JobResult& result) {
   });
 }
 
-bool RendezvousClient::Impl::leave(const std::string& reason, Duration limit) {
+bool RendezvousClient::Impl::leave(const std::string& reason, Duration limit,
+                                   const std::function<bool()>& interrupted) {
   const Instant deadline = add_saturating(os::monotonic_now(), limit);
-  std::promise<void> parted;
+  Result<os::Notifier> parted = os::Notifier::create();
+  if (!parted.ok()) return false;
   const bool is_here = on_loop([&] {
-    if (leave_order_.has_begun()) {
-      parted.set_value();
-      return;
-    }
-    on_parted_ = [&parted] { parted.set_value(); };
-    begin_to_leave(reason, limit);
+    leaving_.push_back(&*parted);
+    if (!leave_order_.has_begun()) begin_to_leave(reason, limit);
   });
   if (!is_here) return false;
-  parted.get_future().wait();
-  return os::monotonic_now() < deadline;
+  const os::WaitLimits limits{.deadline = deadline, .interrupted = &interrupted};
+  const auto wait = [&] {
+    while (true) {
+      bool has_parted = false;
+      on_loop([&] { has_parted = has_parted_; });
+      if (has_parted) return os::monotonic_now() < deadline;
+      if (interrupted && interrupted()) return false;
+      if (!parted->wait(limits).ok()) return false;
+    }
+  };
+  const bool is_received = wait();
+  on_loop([&] { std::erase(leaving_, &*parted); });
+  return is_received;
 }
 
 std::string RendezvousClient::Impl::address() const {
@@ -337,7 +350,8 @@ void RendezvousClient::Impl::continue_leaving() {
   if (!left) return;
   update(core::LeaveRequested{leave_reason_});
   membership_->drain(*left, [this] {
-    if (const auto parted = std::exchange(on_parted_, nullptr)) parted();
+    has_parted_ = true;
+    for (os::Notifier* const one : leaving_) one->notify();
   });
 }
 
@@ -468,8 +482,9 @@ int RendezvousClient::waiting_nodes() const { return impl_->waiting_nodes(); }
 bool RendezvousClient::is_closed() const { return impl_->is_closed(); }
 std::optional<JobResult> RendezvousClient::result() const { return impl_->result(); }
 void RendezvousClient::set_closed(const JobResult& result) { impl_->set_closed(result); }
-bool RendezvousClient::leave(const std::string& reason, Duration limit) {
-  return impl_->leave(reason, limit);
+bool RendezvousClient::leave(const std::string& reason, Duration limit,
+                             const std::function<bool()>& interrupted) {
+  return impl_->leave(reason, limit, interrupted);
 }
 std::string RendezvousClient::address() const { return impl_->address(); }
 std::vector<std::string> RendezvousClient::take_log_lines() { return impl_->take_log_lines(); }

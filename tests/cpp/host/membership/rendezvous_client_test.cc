@@ -163,6 +163,27 @@ TEST_F(RendezvousClientTest, LeaveEndsAWaitAndIsAcknowledged) {
   EXPECT_TRUE(b->leave("again", kTestTimeout));
 }
 
+// The node of rank 0 serves the store: when the job is over it leaves after the others have
+// stopped.
+TEST_F(RendezvousClientTest, ALeaveCanBeInterruptedAndAFurtherCallWaitsForIt) {
+  auto a = client(2, 2), b = client(2, 2);
+  const auto rounds = next_of_all({a.get(), b.get()});
+  const bool is_a_first = rounds[0]->own.group_rank == 0;
+  auto& first = is_a_first ? a : b;
+  auto& second = is_a_first ? b : a;
+  JobResult result;
+  result.cause = JobCause::kRequested;
+  first->set_closed(result);
+  ASSERT_TRUE(support::eventually([&] { return first->result().has_value(); }));
+  int polls = 0;
+  EXPECT_FALSE(first->leave("SIGTERM", kTestTimeout, [&] { return ++polls > 0; }));
+  EXPECT_EQ(polls, 1);
+  EXPECT_FALSE(first->leave("again", kTestTimeout, [] { return true; })) << "it has not left yet";
+  auto left = std::async(std::launch::async, [&] { return first->leave("again", kTestTimeout); });
+  second->leave("SIGTERM", kTestTimeout);
+  EXPECT_TRUE(left.get());
+}
+
 TEST_F(RendezvousClientTest, AnInterruptedWaitIsCancelled) {
   auto a = client(2, 2);
   const auto waiter = ::pthread_self();
