@@ -50,8 +50,9 @@ class ServiceThread {
   std::uint16_t port() const { return port_; }
   const std::string& host() const { return host_; }
 
-  // After close(): the values at that time.
+  // After close(): the values at that time. Nothing in a forked child.
   Stats stats() const {
+    if (is_in_child()) return {};  // another thread of the parent may have had the lock
     const std::lock_guard lock(mutex_);
     return service_ == nullptr ? last_stats_ : service_->stats();
   }
