@@ -5,6 +5,8 @@ It never comes from a command line, which every user of the host can read.
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import os
 import stat
 from collections.abc import Mapping
@@ -37,6 +39,9 @@ def check(token: Mapping[str, Any], run_id: str, environ: Mapping[str, str]) -> 
         return
     from elastic import _C
 
+    # A later version than the system's, as conda has, is loaded first: there is one of a process.
+    with contextlib.suppress(ImportError):
+        importlib.import_module("_ssl")
     try:
         _C.check_token(run_id, **token)
     except ConfigError as error:

@@ -176,3 +176,11 @@ def test_a_pipe_is_read_once(token_file: Path) -> None:
     )
     run_program(["bash", "-c", script], check=True)
     assert os.environ.get("ELASTIC_TOKEN") is None
+
+
+def test_libssl_of_the_interpreter_is_loaded_before_that_of_the_system() -> None:
+    code = (
+        "import sys; from elastic.rendezvous import token; assert '_ssl' not in sys.modules;"
+        " token.check({'token': 64 * 'x'}, 'job', {}); assert '_ssl' in sys.modules"
+    )
+    assert run_program([sys.executable, "-c", code]).returncode == 0
