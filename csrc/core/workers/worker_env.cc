@@ -50,6 +50,7 @@ std::vector<std::string> rank_variables(const JobConstants& job, const RoundInfo
   variables.push_back(
       variable("ELASTIC_ON_MEMBERSHIP_CHANGE", job.changes_in_place ? "inplace" : "restart"));
   variables.push_back(variable("ELASTIC_AWAITS_ROUND", "0"));
+  variables.push_back(variable("ELASTIC_MEMBERSHIP_CHANGE", ""));
   return variables;
 }
 

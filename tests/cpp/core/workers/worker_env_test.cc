@@ -22,15 +22,15 @@ TEST(WorkerEnv, HoldsEveryRankVariableOfAHeterogeneousRound) {
   round.master_port = 29500;
   round.workers = worker_assignments(nodes[2], 2);
   const JobConstants job{.run_id = "job/1", .role = "a", .max_restarts = 3};
-  EXPECT_THAT(
-      rank_variables(job, round, 1, "/logs/1/error.json"),
-      UnorderedElementsAre("LOCAL_RANK=1", "RANK=3", "GROUP_RANK=2", "ROLE_RANK=2", "ROLE_NAME=a",
-                           "LOCAL_WORLD_SIZE=2", "WORLD_SIZE=4", "GROUP_WORLD_SIZE=3",
-                           "ROLE_WORLD_SIZE=3", "MASTER_ADDR=10.0.0.1", "MASTER_PORT=29500",
-                           "TORCHELASTIC_RESTART_COUNT=2", "TORCHELASTIC_MAX_RESTARTS=3",
-                           "TORCHELASTIC_RUN_ID=job/1", "TORCHELASTIC_USE_AGENT_STORE=True",
-                           "TORCHELASTIC_ERROR_FILE=/logs/1/error.json", "ELASTIC_ROUND=6",
-                           "ELASTIC_ON_MEMBERSHIP_CHANGE=restart", "ELASTIC_AWAITS_ROUND=0"));
+  EXPECT_THAT(rank_variables(job, round, 1, "/logs/1/error.json"),
+              UnorderedElementsAre(
+                  "LOCAL_RANK=1", "RANK=3", "GROUP_RANK=2", "ROLE_RANK=2", "ROLE_NAME=a",
+                  "LOCAL_WORLD_SIZE=2", "WORLD_SIZE=4", "GROUP_WORLD_SIZE=3", "ROLE_WORLD_SIZE=3",
+                  "MASTER_ADDR=10.0.0.1", "MASTER_PORT=29500", "TORCHELASTIC_RESTART_COUNT=2",
+                  "TORCHELASTIC_MAX_RESTARTS=3", "TORCHELASTIC_RUN_ID=job/1",
+                  "TORCHELASTIC_USE_AGENT_STORE=True", "TORCHELASTIC_ERROR_FILE=/logs/1/error.json",
+                  "ELASTIC_ROUND=6", "ELASTIC_ON_MEMBERSHIP_CHANGE=restart",
+                  "ELASTIC_AWAITS_ROUND=0", "ELASTIC_MEMBERSHIP_CHANGE="));
 }
 
 TEST(WorkerEnv, WorkersWithoutARoundHaveNoRank) {

@@ -85,7 +85,8 @@ TEST(Agent, GivesEveryRankItsEnvironmentAndNothingElse) {
         "TORCHELASTIC_ERROR_FILE=" + round.log_dir + "/" + rank + "/error.json",
         "ELASTIC_ROUND=0",
         "ELASTIC_ON_MEMBERSHIP_CHANGE=restart",
-        "ELASTIC_AWAITS_ROUND=0"};
+        "ELASTIC_AWAITS_ROUND=0",
+        "ELASTIC_MEMBERSHIP_CHANGE="};
     if (rank == "1") expected.emplace_back("CUDA_VISIBLE_DEVICES=1");
     EXPECT_THAT(lines_of(read_all(round.log_dir + "/" + rank + "/stdout.log")),
                 ::testing::UnorderedElementsAreArray(expected));
