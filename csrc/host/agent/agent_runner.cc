@@ -146,7 +146,9 @@ AgentRunner::AgentRunner(os::EventLoop* loop, const AgentOptions& options, Sink 
       output_(
           loop, options_,
           [this](const std::string& error) { report_message(AgentEvent::Kind::kNotice, error); }),
-      inquiry_(loop, &output_, [this](const core::FailureFound& found) { feed(found); }),
+      inquiry_(
+          loop, &output_, [this](const core::FailureFound& found) { feed(found); },
+          [this](int local_rank, const std::string& error) { report_late(local_rank, error); }),
       watch_timer_(loop, [this] { send_workers(); }),
       deadline_(loop, [this] { feed(core::PolicyTick{}); }) {}
 
@@ -175,6 +177,15 @@ void AgentRunner::report_message(AgentEvent::Kind kind, const std::string& messa
   AgentEvent event = make_event(kind);
   event.message = message;
   report(std::move(event));
+}
+
+// The other ranks may wait for it in a collective.
+void AgentRunner::report_late(int local_rank, const std::string& error) {
+  const int rank = workers_.at(static_cast<std::size_t>(local_rank)).rank;
+  report_message(AgentEvent::Kind::kNotice,
+                 "rank " + std::to_string(rank) + " printed " + error + ", and still runs " +
+                     core::duration_text(FailureInquiry::kEndTimeout) +
+                     " later: if it hangs, elastic-launch stacks shows where");
 }
 
 void AgentRunner::on_worker_exit(const WorkerEvent& event) {

@@ -49,6 +49,7 @@ class AgentRunner {
  private:
   AgentRunner(os::EventLoop* loop, const AgentOptions& options, Sink sink);
   void on_worker_event(const WorkerEvent& event);
+  void report_late(int local_rank, const std::string& error);
   void on_worker_exit(const WorkerEvent& event);
   void on_group_ended();
   struct Reader;

@@ -11,8 +11,15 @@
 
 namespace elastic::host {
 
-FailureInquiry::FailureInquiry(os::EventLoop* loop, WorkerOutput* output, Sink sink)
-    : loop_(loop), output_(output), sink_(std::move(sink)), host_name_(os::host_name()) {}
+FailureInquiry::FailureInquiry(os::EventLoop* loop, WorkerOutput* output, Sink sink, LateSink late)
+    : loop_(loop),
+      output_(output),
+      sink_(std::move(sink)),
+      late_(std::move(late)),
+      host_name_(os::host_name()),
+      traceback_timer_(loop, [this] { check_tracebacks(); }) {
+  output_->watch_tracebacks([this](int local_rank) { note_traceback(local_rank); });
+}
 
 FailureInquiry::~FailureInquiry() = default;
 
@@ -32,6 +39,31 @@ void FailureInquiry::reset() {
   stopped_at_.reset();
   examines_stopped_ = false;
   pending_ = 0;
+  tracebacks_.clear();
+}
+
+void FailureInquiry::note_traceback(int local_rank) {
+  const Instant due = loop_->now() + kEndTimeout;
+  tracebacks_[local_rank] = due;
+  if (!traceback_timer_.armed()) traceback_timer_.arm(due);
+}
+
+void FailureInquiry::check_tracebacks() {
+  Instant next = Instant::max();
+  for (auto it = tracebacks_.begin(); it != tracebacks_.end();) {
+    const auto [local_rank, due] = *it;
+    if (due > loop_->now()) {
+      next = std::min(next, due);
+      ++it;
+      continue;
+    }
+    it = tracebacks_.erase(it);
+    const auto index = static_cast<std::size_t>(local_rank);
+    if (stopped_at_ || index >= workers_.size() || !workers_[index].is_running) continue;
+    const std::string lines = output_->tail(local_rank).lines;
+    if (core::is_uncaught_exception(lines)) late_(local_rank, core::last_exception(lines));
+  }
+  if (next != Instant::max()) traceback_timer_.arm(next);
 }
 
 void FailureInquiry::worker_started(int local_rank, int pid) {

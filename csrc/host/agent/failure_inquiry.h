@@ -9,8 +9,10 @@
 //
 // Loop thread only.
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -24,9 +26,12 @@ namespace elastic::host {
 class FailureInquiry {
  public:
   using Sink = std::function<void(const core::FailureFound&)>;
+  // A worker printed an uncaught exception, and still runs kEndTimeout later.
+  using LateSink = std::function<void(int local_rank, const std::string& error)>;
+  static constexpr Duration kEndTimeout = std::chrono::seconds(30);
 
   // `output` outlives the inquiry.
-  FailureInquiry(os::EventLoop* loop, WorkerOutput* output, Sink sink);
+  FailureInquiry(os::EventLoop* loop, WorkerOutput* output, Sink sink, LateSink late);
   FailureInquiry(const FailureInquiry&) = delete;
   FailureInquiry& operator=(const FailureInquiry&) = delete;
   ~FailureInquiry();
@@ -53,12 +58,15 @@ class FailureInquiry {
 
   core::FailureFacts make_facts(int local_rank, const WorkerExit& exit,
                                 const FailureFindings& findings);
+  void note_traceback(int local_rank);
+  void check_tracebacks();
   void examine(int local_rank, int pid, const WorkerExit& exit);
   void reset();
 
   os::EventLoop* const loop_;
   WorkerOutput* const output_;
   const Sink sink_;
+  const LateSink late_;
   const std::string host_name_;
   std::vector<Worker> workers_;
   std::uint64_t round_ = 0;
@@ -66,6 +74,8 @@ class FailureInquiry {
   bool examines_stopped_ = false;
   int pending_ = 0;
   std::function<void()> done_;
+  std::map<int, Instant> tracebacks_;  // by local rank: when that of a running worker is checked
+  os::EventLoop::Timer traceback_timer_;
 };
 
 }  // namespace elastic::host

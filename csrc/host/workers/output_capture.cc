@@ -37,8 +37,11 @@ constexpr Duration kTracebackGap = std::chrono::milliseconds(50);
 // Relay thread only.
 class OutputCapture::Relay final : private os::LogTail::Observer {
  public:
-  static Result<std::unique_ptr<Relay>> create(os::EventLoop* loop) {
+  // `on_traceback` is called on this thread.
+  static Result<std::unique_ptr<Relay>> create(os::EventLoop* loop,
+                                               std::function<void(std::size_t)> on_traceback) {
     std::unique_ptr<Relay> relay(new Relay(loop));
+    relay->on_traceback_ = std::move(on_traceback);
     auto writer =
         os::ConsoleWriter::start(loop, kQueuedMax, [raw = relay.get()] { raw->reader_.resume(); });
     if (!writer.ok()) return writer.status();
@@ -56,6 +59,7 @@ class OutputCapture::Relay final : private os::LogTail::Observer {
 
  private:
   struct Worker {
+    std::size_t local_rank = 0;
     os::ChannelReader::ChannelId channel = 0;
     int terminal = -1;  // the pseudo-terminal; -1: it has none, or has closed it
     bool is_hidden = false;
@@ -74,10 +78,12 @@ class OutputCapture::Relay final : private os::LogTail::Observer {
   std::map<os::ChannelReader::ChannelId, std::shared_ptr<Worker>> channels_;
   os::ChannelReader reader_;
   std::unique_ptr<os::ConsoleWriter> writer_;
+  std::function<void(std::size_t)> on_traceback_;
 };
 
 bool OutputCapture::Relay::add(std::size_t local_rank, os::StreamChannel* channel, bool is_hidden) {
   auto worker = std::make_shared<Worker>();
+  worker->local_rank = local_rank;
   worker->is_hidden = is_hidden;
   if (channel->is_terminal) worker->terminal = channel->reader.get();
   const auto id = reader_.follow(std::move(channel->reader), !is_hidden);
@@ -141,6 +147,7 @@ void OutputCapture::Relay::note_traceback(Worker* worker, std::size_t new_bytes)
   const Instant now = loop_->read_clock();
   if (!worker->last_traceback_at || now - *worker->last_traceback_at > kTracebackGap) {
     worker->traceback_at = now;
+    on_traceback_(worker->local_rank);
   }
   worker->last_traceback_at = now;
 }
@@ -166,8 +173,14 @@ bool OutputCapture::start_thread() {
   if (thread_) return true;
   auto thread = os::LoopThread::start("elastic-output");
   if (!thread.ok()) return false;
+  const auto report = [this, alive = std::weak_ptr<bool>(exists_), loop = loop_](std::size_t rank) {
+    loop->post([this, alive, rank] {
+      if (!alive.expired() && on_traceback_) on_traceback_(static_cast<int>(rank));
+    });
+  };
   (*thread)->call([&] {
-    if (auto relay = Relay::create(&(*thread)->loop()); relay.ok()) relay_ = *std::move(relay);
+    auto relay = Relay::create(&(*thread)->loop(), report);
+    if (relay.ok()) relay_ = *std::move(relay);
   });
   if (relay_ == nullptr) return false;
   thread_ = *std::move(thread);

@@ -15,6 +15,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "elastic/agent_options.h"
@@ -34,6 +35,10 @@ class OutputCapture {
   OutputCapture& operator=(const OutputCapture&) = delete;
   ~OutputCapture();
 
+  // Receives, on the loop, the local rank of a worker that has printed a Python traceback.
+  void watch_tracebacks(std::function<void(int local_rank)> sink) {
+    on_traceback_ = std::move(sink);
+  }
   // Opens the channels of a round, one for each worker. The descriptor is invalid if the worker's
   // stderr goes to a file, or if the system has no channel left: then the worker has what its
   // template says.
@@ -67,6 +72,7 @@ class OutputCapture {
   // no console.
   std::unique_ptr<os::LoopThread> thread_;
   std::unique_ptr<Relay> relay_;
+  std::function<void(int local_rank)> on_traceback_;
   const std::shared_ptr<bool> exists_ = std::make_shared<bool>(true);
 };
 

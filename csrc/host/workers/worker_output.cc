@@ -347,6 +347,10 @@ std::vector<WorkerStream> WorkerOutput::open_channels() {
   return capture_ ? capture_->begin_round(options_->workers) : std::vector<WorkerStream>();
 }
 
+void WorkerOutput::watch_tracebacks(std::function<void(int)> sink) {
+  if (capture_) capture_->watch_tracebacks(std::move(sink));
+}
+
 OutputCapture::Tail WorkerOutput::tail(int local_rank) {
   return capture_ ? capture_->tail(local_rank) : OutputCapture::Tail();
 }

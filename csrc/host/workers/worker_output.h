@@ -53,6 +53,8 @@ class WorkerOutput {
   void continue_examination();
   // What a worker has printed to its channel, as far as it has arrived.
   OutputCapture::Tail tail(int local_rank);
+  // As in OutputCapture.
+  void watch_tracebacks(std::function<void(int local_rank)> sink);
   // Calls `done` from the loop with what the worker and the kernel left behind; never if the file
   // system does not respond.
   void examine(std::size_t local_rank, bool reads_kernel,

@@ -5,12 +5,15 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include <chrono>
 #include <csignal>
 #include <fstream>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "host/workers/worker_group_harness.h"
@@ -32,7 +35,7 @@ TEST(FailureInquiry, StoppedWorkerIsExaminedAgainWhenItHasEnded) {
   WorkerOutput output(&thread->loop(), options, [](const std::string&) {});
   std::vector<core::FailureFound> found;
   FailureInquiry inquiry(&thread->loop(), &output,
-                         [&](const core::FailureFound& one) { found.push_back(one); });
+                         [&](const core::FailureFound& one) { found.push_back(one); }, {});
   auto round = std::make_shared<RoundInfo>();
   round->round = 1;
   round->workers.resize(1);
@@ -61,6 +64,43 @@ TEST(FailureInquiry, StoppedWorkerIsExaminedAgainWhenItHasEnded) {
   ASSERT_TRUE(group.await([&] { return !found.empty(); }));
   EXPECT_EQ(found[0].local_rank, 0);
   EXPECT_EQ(found[0].facts.evidence.error, "KeyError: 'x'");
+}
+
+TEST(FailureInquiry, ReportsAWorkerThatStillRunsAfterItsTraceback) {
+  support::LoopGroup group;
+  const auto thread = *os::LoopThread::start("agent", &group);
+  AgentOptions options;
+  options.workers.resize(2);
+  for (WorkerTemplate& worker : options.workers) worker.stderr_target = StreamTarget::kDiscard;
+  WorkerOutput output(&thread->loop(), options, [](const std::string&) {});
+  std::vector<std::string> late;
+  FailureInquiry inquiry(
+      &thread->loop(), &output, [](const core::FailureFound&) {},
+      [&](int local_rank, const std::string& error) {
+        late.push_back(std::to_string(local_rank) + ": " + error);
+      });
+  const std::vector<WorkerStream> streams = output.open_channels();
+  inquiry.begin_round(2);
+  for (int rank = 0; rank < 2; ++rank) {
+    constexpr std::string_view kTraceback =
+        "Traceback (most recent call last):\n  File \"t.py\", line 1, in <module>\n"
+        "ValueError: bad\n";
+    const auto index = static_cast<std::size_t>(rank);
+    inquiry.worker_started(rank, 77 + rank);
+    ASSERT_EQ(::write(streams.at(index).descriptor.get(), kTraceback.data(), kTraceback.size()),
+              static_cast<ssize_t>(kTraceback.size()));
+    ASSERT_TRUE(output.tail(rank).traceback_at);
+  }
+  WorkerExit exit;
+  exit.kind = ExitKind::kExited;
+  exit.at = group.now();
+  inquiry.worker_ended(0, 77, exit);
+  group.advance(FailureInquiry::kEndTimeout - std::chrono::seconds(1));
+  EXPECT_TRUE(late.empty());
+  group.advance(std::chrono::seconds(1));
+  EXPECT_EQ(late, std::vector<std::string>{"1: ValueError: bad"});
+  group.advance(std::chrono::minutes(5));
+  EXPECT_EQ(late.size(), 1) << "once";
 }
 
 }  // namespace
