@@ -53,7 +53,14 @@ void append_evidence(std::string* text, const FailureEvidence& evidence, std::st
 
 std::string WorkerExit::describe() const {
   switch (kind) {
-    case ExitKind::kExited: return "exited with code " + std::to_string(code);
+    case ExitKind::kExited: {
+      // A shell, or another program that waits for a process, ends with 128 + N when signal N has
+      // killed the process.
+      constexpr int kShellSignalBase = 128;
+      const std::string text = "exited with code " + std::to_string(code);
+      const char* name = core::signal_name(code - kShellSignalBase);
+      return name == nullptr ? text : text + " (128 + " + name + ")";
+    }
     case ExitKind::kSignaled:
       if (!verdict.empty()) return verdict;
       return "killed by " + core::signal_text(signal) + (core_dumped ? ", core dumped" : "");

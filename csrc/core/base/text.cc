@@ -19,36 +19,6 @@ std::string with_rest(long long count, const char* unit, long long rest, const c
   return text;
 }
 
-// glibc has sigabbrev_np() since 2.32; we support 2.28.
-const char* name_of(int signal) {
-  switch (signal) {
-    case SIGHUP: return "SIGHUP";
-    case SIGINT: return "SIGINT";
-    case SIGQUIT: return "SIGQUIT";
-    case SIGILL: return "SIGILL";
-    case SIGTRAP: return "SIGTRAP";
-    case SIGABRT: return "SIGABRT";
-    case SIGBUS: return "SIGBUS";
-    case SIGFPE: return "SIGFPE";
-    case SIGKILL: return "SIGKILL";
-    case SIGUSR1: return "SIGUSR1";
-    case SIGSEGV: return "SIGSEGV";
-    case SIGUSR2: return "SIGUSR2";
-    case SIGPIPE: return "SIGPIPE";
-    case SIGALRM: return "SIGALRM";
-    case SIGTERM: return "SIGTERM";
-    case SIGSTKFLT: return "SIGSTKFLT";
-    case SIGXCPU: return "SIGXCPU";
-    case SIGXFSZ: return "SIGXFSZ";
-    case SIGVTALRM: return "SIGVTALRM";
-    case SIGPROF: return "SIGPROF";
-    case SIGIO: return "SIGIO";
-    case SIGPWR: return "SIGPWR";
-    case SIGSYS: return "SIGSYS";
-    default: return nullptr;
-  }
-}
-
 bool is_plain(char byte) { return byte >= ' ' && byte <= '~'; }
 
 // The length of the printable character at the beginning of `text`; 0: it is none.
@@ -86,9 +56,39 @@ std::string with_remaining(const std::string& message, std::optional<Duration> r
   return remaining ? message + " in " + duration_text(*remaining) : message;
 }
 
+// glibc has sigabbrev_np() since 2.32; we support 2.28.
+const char* signal_name(int signal) {
+  switch (signal) {
+    case SIGHUP: return "SIGHUP";
+    case SIGINT: return "SIGINT";
+    case SIGQUIT: return "SIGQUIT";
+    case SIGILL: return "SIGILL";
+    case SIGTRAP: return "SIGTRAP";
+    case SIGABRT: return "SIGABRT";
+    case SIGBUS: return "SIGBUS";
+    case SIGFPE: return "SIGFPE";
+    case SIGKILL: return "SIGKILL";
+    case SIGUSR1: return "SIGUSR1";
+    case SIGSEGV: return "SIGSEGV";
+    case SIGUSR2: return "SIGUSR2";
+    case SIGPIPE: return "SIGPIPE";
+    case SIGALRM: return "SIGALRM";
+    case SIGTERM: return "SIGTERM";
+    case SIGSTKFLT: return "SIGSTKFLT";
+    case SIGXCPU: return "SIGXCPU";
+    case SIGXFSZ: return "SIGXFSZ";
+    case SIGVTALRM: return "SIGVTALRM";
+    case SIGPROF: return "SIGPROF";
+    case SIGIO: return "SIGIO";
+    case SIGPWR: return "SIGPWR";
+    case SIGSYS: return "SIGSYS";
+    default: return nullptr;
+  }
+}
+
 std::string signal_text(int signal) {
   std::string text = "signal " + std::to_string(signal);
-  if (const char* name = name_of(signal)) text += std::string(" (") + name + ")";
+  if (const char* name = signal_name(signal)) text += std::string(" (") + name + ")";
   return text;
 }
 

@@ -25,6 +25,8 @@ std::string duration_text(Duration duration);
 // "<message> in 2 s", or the message alone.
 std::string with_remaining(const std::string& message, std::optional<Duration> remaining);
 
+// "SIGTERM"; nullptr: a real-time signal, or none.
+const char* signal_name(int signal);
 // "signal 15 (SIGTERM)"; without the name if the signal has none.
 std::string signal_text(int signal);
 

@@ -45,6 +45,8 @@ namespace {
 constexpr std::size_t kErrorBytesMax = 512;
 // A traceback that is older than this when its worker ends did not end it.
 constexpr Duration kReportAgeMax = std::chrono::seconds(60);
+constexpr std::string_view kOriginal = "Original ";  // DataLoader: "Original Traceback (most …"
+constexpr int kShellSignalBase = 128;  // a shell ends with 128 + N when signal N killed its command
 constexpr int kUsageExit = 2;  // of argparse, and of Python for a script that does not exist
 
 // Takes the first line off the text.
@@ -131,6 +133,8 @@ Uncaught read_traceback(std::string_view output, std::size_t begin) {
   if (prefix.ends_with(kGroup)) {
     prefix.resize(prefix.size() - kGroup.size());
     prefix += "| ";
+  } else if (prefix.ends_with(kOriginal)) {
+    prefix.resize(prefix.size() - kOriginal.size());
   }
   std::string_view rest = output.substr(begin);
   next_line(&rest);
@@ -192,8 +196,16 @@ Uncaught find_uncaught(std::string_view output) {
   bool is_any = false;
   for (std::size_t at = output.find(kTracebackHeader); at != output.npos;
        at = output.find(kTracebackHeader, at + 1)) {
-    last = read_traceback(output, at);
+    Uncaught found = read_traceback(output, at);
     is_any = true;
+    if (output.substr(0, at).ends_with(kOriginal)) {
+      // The message of the exception before it, raised in a worker of a DataLoader.
+      if (found.error.empty()) continue;
+      if (last.is_of_main_module) of_main.error = found.error;
+      last.error = std::move(found.error);
+      continue;
+    }
+    last = std::move(found);
     if (last.is_of_main_module && !last.error.empty()) of_main = last;
   }
   if (!of_main.error.empty()) return of_main;
@@ -201,6 +213,72 @@ Uncaught find_uncaught(std::string_view output) {
   Uncaught other = read_box(output);
   if (other.error.empty()) other = read_refusal(output);
   return other;
+}
+
+// The error that native code printed before it ended the process: the last one of the most telling
+// kind. "" if there is none.
+std::string find_native_error(std::string_view output) {
+  constexpr std::string_view kTerminate = "terminate called ";
+  constexpr std::string_view kThrowing = "terminate called after throwing an instance of '";
+  constexpr std::string_view kWhat = "  what():  ";
+  constexpr std::string_view kFatal = "Fatal Python error: ";
+  constexpr std::string_view kNccl = "ProcessGroupNCCL.cpp:";
+  constexpr std::array<std::string_view, 2> kOfWatchdog = {"Watchdog caught", "error: "};
+  // What glibc, the C++ library, CUDA and a shell print.
+  constexpr std::array<std::string_view, 12> kOthers = {"CUDA error: ",
+                                                        "HIP error: ",
+                                                        "*** stack smashing detected",
+                                                        "*** buffer overflow detected",
+                                                        "double free or corruption",
+                                                        "free(): invalid",
+                                                        "malloc(): ",
+                                                        "corrupted size vs. prev_size",
+                                                        "munmap_chunk(): invalid",
+                                                        "Unexpected bus error",
+                                                        "Bus error",
+                                                        "Segmentation fault"};
+  const auto has_one_of = [](std::string_view line, const auto& signs) {
+    return std::any_of(signs.begin(), signs.end(),
+                       [line](std::string_view sign) { return line.find(sign) != line.npos; });
+  };
+  std::string thrown;
+  std::string fatal;
+  std::string of_nccl;
+  std::string other;
+  while (!output.empty()) {
+    const std::string_view line = next_line(&output);
+    if (const std::size_t at = line.find(kThrowing); at != line.npos) {
+      std::string_view type = line.substr(at + kThrowing.size());
+      type = type.substr(0, type.rfind('\''));
+      std::string_view rest = output;
+      std::string_view what = next_line(&rest);
+      const std::size_t begin = what.find(kWhat);
+      what = begin == what.npos ? "" : what.substr(begin + kWhat.size());
+      thrown = shortened(std::string(type) + (what.empty() ? "" : ": ") + std::string(what));
+    } else if (const std::size_t at_end = line.find(kTerminate); at_end != line.npos) {
+      thrown = shortened(line.substr(at_end));
+    } else if (const std::size_t at_fatal = line.find(kFatal); at_fatal != line.npos) {
+      fatal = shortened(line.substr(at_fatal));
+    } else if (const std::size_t at_nccl = line.find(kNccl); at_nccl != line.npos) {
+      const std::string_view text = line.substr(std::min(line.find("] ", at_nccl), line.size()));
+      if (text.size() > 2 && has_one_of(text, kOfWatchdog)) of_nccl = shortened(text.substr(2));
+    } else if (has_one_of(line, kOthers) ||
+               (line.find("Assertion ") != line.npos && line.find(" failed") != line.npos)) {
+      other = shortened(line);
+    }
+  }
+  for (const std::string* found : {&thrown, &fatal, &of_nccl}) {
+    if (!found->empty()) return *found;
+  }
+  return other;
+}
+
+// The process was ended by itself or by what it did, as it or the shell that waited for it reports.
+bool is_native_death(const WorkerExit& exit) {
+  const int signal = exit.kind == ExitKind::kSignaled ? exit.signal : exit.code - kShellSignalBase;
+  constexpr std::array<int, 7> kOfFaults = {SIGABRT, SIGSEGV, SIGBUS, SIGFPE,
+                                            SIGILL,  SIGTRAP, SIGSYS};
+  return std::find(kOfFaults.begin(), kOfFaults.end(), signal) != kOfFaults.end();
 }
 
 // The four digits of a \uXXXX at the beginning of the text; nullopt: there is none.
@@ -254,6 +332,44 @@ std::string take_json_character(std::string_view* text) {
   return {at == std::string_view::npos ? found : kMeanings[at]};
 }
 
+std::string mebibytes(std::uint64_t bytes) {
+  constexpr std::uint64_t kMebibyte = 1024 * 1024;
+  return std::to_string((bytes + kMebibyte / 2) / kMebibyte) + " MiB";
+}
+
+// What the kernel counted if it did not kill the worker itself.
+void add_memory_hint(const WorkerExit& exit, const KernelEvidence& kernel,
+                     FailureDiagnosis* found) {
+  if (!found->hint.empty() || !exit.verdict.empty()) return;
+  constexpr std::uint64_t kDefaultOfContainers = std::uint64_t{64} * 1024 * 1024;
+  const auto has = [&](std::string_view sign) {
+    return found->error.find(sign) != std::string::npos;
+  };
+  const bool is_bus_error = (is_native_death(exit) &&
+                             (exit.signal == SIGBUS || exit.code == kShellSignalBase + SIGBUS)) ||
+                            has("bus error") || has("Bus error") || has("No space left on device");
+  const std::uint64_t size = kernel.shm_bytes;
+  if (is_bus_error && size > 0 &&
+      (kernel.shm_free_bytes <= size / 20 || size <= kDefaultOfContainers)) {
+    found->hint = "/dev/shm may be full: it has " + mebibytes(size) + ", of which " +
+                  mebibytes(kernel.shm_free_bytes) +
+                  " are free now; give the container more (--shm-size, or an emptyDir of medium "
+                  "Memory), or remove what ended jobs left there";
+    return;
+  }
+  if (!kernel.oom_kills || *kernel.oom_kills == 0) return;
+  found->hint =
+      "the kernel killed a process for lack of memory in this round, such as a worker of "
+      "a DataLoader: " +
+      kernel.oom_counter + " counted " + std::to_string(*kernel.oom_kills) +
+      (*kernel.oom_kills == 1 ? " OOM kill" : " OOM kills");
+  const bool is_of_helper = has("exited unexpectedly") || has("is killed by signal: Killed") ||
+                            has("terminated abruptly");
+  if (!is_of_helper) return;
+  found->failure_class = FailureClass::kPlatform;
+  found->cause = FailureCause::kOutOfMemory;
+}
+
 std::string without_numbers(std::string_view text) {
   std::string out;
   for (const char c : text) {
@@ -265,6 +381,19 @@ std::string without_numbers(std::string_view text) {
     }
   }
   return out;
+}
+
+// The first line of an exception's message, or the exception that it quotes.
+std::string message_line(std::string_view message) {
+  std::string line(message.substr(0, message.find('\n')));
+  if (message.find(std::string(kOriginal) + std::string(kTracebackHeader)) != message.npos) {
+    if (std::string quoted = find_uncaught(message).error; !quoted.empty()) return quoted;
+  }
+  // No part of a character.
+  std::size_t size = std::min(line.size(), kErrorBytesMax);
+  while (size < line.size() && (static_cast<unsigned char>(line[size]) & 0xC0U) == 0x80) --size;
+  line.resize(size);
+  return line;
 }
 
 }  // namespace
@@ -285,13 +414,8 @@ std::string error_file_message(std::string_view json) {
     if (!rest.starts_with('"')) continue;  // the outer "message" is an object
     rest.remove_prefix(1);
     std::string text;
-    while (!rest.empty() && rest.front() != '"') {
-      const std::string character = take_json_character(&rest);
-      // Only the first line, and no part of a character.
-      if (character == "\n" || text.size() + character.size() > kErrorBytesMax) break;
-      text += character;
-    }
-    return text;
+    while (!rest.empty() && rest.front() != '"') text += take_json_character(&rest);
+    return message_line(text);
   }
   return "";
 }
@@ -301,7 +425,16 @@ FailureDiagnosis diagnose(const WorkerExit& exit, std::string_view output,
   FailureDiagnosis found;
   if (exit.kind == ExitKind::kNotStarted) return diagnose_start(exit);
   std::string error(error_message);
-  if (error.empty()) error = last_exception(output);
+  bool is_final = !error.empty();
+  if (!is_final) {
+    Uncaught uncaught = find_uncaught(output);
+    error = std::move(uncaught.error);
+    is_final = uncaught.is_of_main_module && !error.empty();
+  }
+  // A process that ends with an exception may crash while it ends.
+  const bool may_be_native =
+      !is_final && (is_native_death(exit) || (error.empty() && exit.kind == ExitKind::kExited));
+  const std::string native = may_be_native ? find_native_error(output) : "";
   if (exit.kind == ExitKind::kSignaled && !exit.stopped_by_us) {
     found = diagnose_signal(exit, kernel);
   } else if (!error.empty()) {
@@ -313,7 +446,8 @@ FailureDiagnosis diagnose(const WorkerExit& exit, std::string_view output,
                           output.find("can't open file") != std::string_view::npos;
     if (exit.code == kUsageExit && is_usage) found.failure_class = FailureClass::kUserInput;
   }
-  found.error = std::move(error);
+  found.error = native.empty() ? std::move(error) : native;
+  add_memory_hint(exit, kernel, &found);
   if (!kernel.gpu_fault.empty()) {
     found.failure_class = FailureClass::kPlatform;
     found.cause = FailureCause::kGpu;

@@ -37,6 +37,9 @@ struct KernelEvidence {
   // OOM kills that were counted since the round began; nullopt: no counter can be read.
   std::optional<std::uint64_t> oom_kills;
   std::string oom_counter;  // its name, such as "memory.events"
+  // Of /dev/shm; 0: unknown.
+  std::uint64_t shm_bytes = 0;
+  std::uint64_t shm_free_bytes = 0;
   std::string gpu_fault;    // "Xid 79 (PCI:0000:3b:00)", from the kernel log; "": none
 };
 
@@ -44,7 +47,7 @@ struct KernelEvidence {
 struct FailureDiagnosis {
   FailureClass failure_class = FailureClass::kUserWorker;
   FailureCause cause = FailureCause::kUnknown;
-  std::string error;  // an exception with its message, in one line
+  std::string error;  // an exception with its message, or what native code printed, in one line
   std::string hint;   // what the evidence of the kernel means
 };
 FailureDiagnosis diagnose(const WorkerExit& exit, std::string_view output,

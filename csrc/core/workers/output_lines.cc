@@ -95,6 +95,43 @@ std::string clean(std::string_view line) {
   return out;
 }
 
+// A line of a C++ stack trace of PyTorch ("[rank0]: frame #12: c10::…"), or of a Python stack that
+// faulthandler printed ("  File "x.py", line 3 in f"), which has no source lines between.
+bool is_stack_frame(std::string_view line) {
+  constexpr std::size_t kPrefixMax = 16;  // "[rank123]: "
+  const bool is_python = line.starts_with("  File \"");
+  const std::string_view mark = is_python ? "\", line " : "frame #";
+  const std::size_t at = line.find(mark);
+  if (at == line.npos) return false;
+  if (!is_python && at > 0 && (at > kPrefixMax || line[at - 1] != ' ')) return false;
+  line.remove_prefix(at + mark.size());
+  const std::size_t digits = std::min(line.find_first_not_of("0123456789"), line.size());
+  return digits > 0 && line.substr(digits).starts_with(is_python ? " in " : ": ");
+}
+
+// The lines of a text, of which a run of stack frames is shortened. Not cleaned.
+std::vector<std::string> with_short_stacks(std::string_view bytes) {
+  std::vector<std::string> lines;
+  std::size_t frames = 0;  // of the run at the end
+  const auto end_run = [&] {
+    if (frames > kFramesShown + 1) {
+      lines.back() = "\xE2\x80\xA6 " + std::to_string(frames - kFramesShown) + " frames";  // "…"
+    }
+    frames = 0;
+  };
+  while (!bytes.empty()) {
+    const std::size_t end = bytes.find('\n');
+    const std::string_view line = bytes.substr(0, end);
+    bytes.remove_prefix(end == bytes.npos ? bytes.size() : end + 1);
+    const bool is_frame = is_stack_frame(line);
+    if (!is_frame) end_run();
+    // One frame more is kept: it is the last one, or the count of the others replaces it.
+    if (!is_frame || ++frames <= kFramesShown + 1) lines.emplace_back(line);
+  }
+  end_run();
+  return lines;
+}
+
 // The end of a cleaned line, cut between two characters.
 std::string_view end_of(std::string_view line, std::size_t bytes_max) {
   if (line.size() <= bytes_max) return line;
@@ -294,16 +331,15 @@ std::string_view OutputTail::bytes() const {
 
 std::string last_lines(std::string_view bytes, std::size_t lines_max, std::size_t bytes_max) {
   while (bytes.ends_with('\n') || bytes.ends_with('\r')) bytes.remove_suffix(1);
+  const std::vector<std::string> all = with_short_stacks(bytes);
   std::vector<std::string> lines;  // the last one first
   std::size_t size = 0;
-  while (!bytes.empty() && lines.size() < lines_max) {
-    const std::size_t begin = bytes.rfind('\n') + 1;  // npos + 1 is 0
-    std::string line = clean(bytes.substr(begin));
+  for (auto raw = all.rbegin(); raw != all.rend() && lines.size() < lines_max; ++raw) {
+    std::string line = clean(*raw);
     const bool fits = size + line.size() + 1 <= bytes_max;
     if (!fits && !lines.empty()) break;
     lines.emplace_back(end_of(line, bytes_max));
     size += line.size() + 1;
-    bytes = bytes.substr(0, begin == 0 ? 0 : begin - 1);
   }
   std::string out;
   for (auto line = lines.rbegin(); line != lines.rend(); ++line) {

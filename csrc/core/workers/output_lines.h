@@ -129,7 +129,8 @@ class LineMerger {
 // The last bytes of a stream.
 class OutputTail {
  public:
-  static constexpr std::size_t kBytesMax = 16 * 1024;
+  // Several C++ stack traces, whose frames last_lines() shortens, and the error before them.
+  static constexpr std::size_t kBytesMax = 64 * 1024;
 
   void append(std::string_view bytes);
   // The last appended bytes, at most kBytesMax; may begin inside a line or a character.
@@ -143,6 +144,10 @@ class OutputTail {
 // end of line. Whole lines, except that only the end of a line longer than the limit is kept. After
 // carriage returns only the text that a terminal would show remains. Invalid UTF-8 is replaced by
 // U+FFFD, and control characters other than tabs are removed.
+//
+// Of a C++ stack trace ("frame #0: …"), or of a Python stack that faulthandler printed, the first
+// kFramesShown frames remain, and "… 57 frames" in place of the others.
+inline constexpr std::size_t kFramesShown = 3;
 std::string last_lines(std::string_view bytes, std::size_t lines_max, std::size_t bytes_max);
 
 }  // namespace elastic::core

@@ -110,6 +110,7 @@ core::FailureFacts FailureInquiry::make_facts(int local_rank, const WorkerExit& 
   if (lines.empty()) {
     lines = core::last_lines(findings.stderr_bytes, OutputCapture::kReportLines,
                              core::OutputTail::kBytesMax);
+    facts.output = lines;
   }
   const Instant ended_at = exit.kind == ExitKind::kUnknown ? loop_->now() : exit.at;
   const core::FailureDiagnosis diagnosis =

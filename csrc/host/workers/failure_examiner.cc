@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -95,6 +96,11 @@ FailureFindings FailureExaminer::examine(const WorkerFiles& files, bool reads_ke
   if (const auto now = oom_counter_ ? oom_counter_->read() : std::nullopt; now && oom_kills_) {
     found.kernel.oom_kills = *now - std::min(*now, *oom_kills_);
     found.kernel.oom_counter = oom_counter_->name();
+  }
+  struct statvfs shm {};
+  if (::statvfs("/dev/shm", &shm) == 0) {
+    found.kernel.shm_bytes = std::uint64_t{shm.f_blocks} * shm.f_frsize;
+    found.kernel.shm_free_bytes = std::uint64_t{shm.f_bavail} * shm.f_frsize;
   }
   if (::access(kGpuDevice, F_OK) == 0) {
     os::read_kernel_log(since_, [&](std::string_view line) {

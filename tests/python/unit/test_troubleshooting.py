@@ -47,6 +47,7 @@ MESSAGES = (
 # Parts of statements. What is between two messages of a peer is in the logs of both as the reason
 # of "a session of … is closed".
 EXEMPT = {
+    "what is searched in the output of a worker": ("exited unexpectedly", "double free or"),
     "an argument or setting, whose name and limits are in the message": (
         "min_nodes: ", "nnodes=", "max_nodes: ", "max_restarts: ", "max_membership_changes: ",
         "static ranks need a fixed number", "settings: ", ": must not be negative",

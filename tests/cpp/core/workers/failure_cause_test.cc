@@ -57,6 +57,30 @@ TEST(LostPeer, IsWhatTheConnectionToAnotherRankReports) {
   EXPECT_FALSE(is_lost_peer(""));
 }
 
+TEST(LastException, OfALoadersWorkerIsTheOriginalOne) {
+  const auto text = [](const std::string& prefix) {
+    std::string out = prefix + "Traceback (most recent call last):\n";
+    for (const char* line :
+         {"  File \"train.py\", line 3, in <module>",
+          "ValueError: Caught ValueError in DataLoader worker process 0.",
+          "Original Traceback (most recent call last):",
+          "  File \"worker.py\", line 349, in _worker_loop", "    data = fetcher.fetch(index)",
+          "ValueError: sample 0 of shard-0007.tar is truncated"}) {
+      out += prefix + line + "\n";
+    }
+    return out;
+  };
+  for (const std::string prefix : {"", "[rank1]: "}) {
+    EXPECT_EQ(last_exception(text(prefix)), "ValueError: sample 0 of shard-0007.tar is truncated");
+    EXPECT_TRUE(is_uncaught_exception(text(prefix)));
+  }
+  EXPECT_EQ(error_file_message(
+                R"({"message": {"message": "ValueError: Caught ValueError in DataLoader worker )"
+                R"(process 0.\nOriginal Traceback (most recent call last):\n  File \"w.py\", line )"
+                R"(1, in f\nKeyError: 'x'\n"}})"),
+            "KeyError: 'x'");
+}
+
 TEST(LastException, OfTheMainModuleWinsOverLaterOnes) {
   for (const std::string_view later :
        {"Error in atexit._run_exitfuncs:\nTraceback (most recent call last):\n"
@@ -182,6 +206,84 @@ TEST(Diagnosis, ExplainsSigkillByTheKernelsCounter) {
       hint(1),
       "killed by the kernel for lack of memory: memory.events counted 1 OOM kill in this round");
   EXPECT_EQ(diagnose(killed(SIGKILL), "", "", {}).hint, "") << "no counter can be read";
+}
+
+TEST(Diagnosis, HasTheErrorOfNativeCode) {
+  struct Case {
+    WorkerExit exit;
+    const char* output;
+    const char* error;
+  };
+  const Case cases[] = {
+      {killed(SIGABRT),
+       "terminate called after throwing an instance of 'c10::DistBackendError'\n"
+       "  what():  [PG ID 0 Rank 1] Process group watchdog thread terminated with exception: CUDA "
+       "error: an illegal memory access was encountered\nCUDA kernel errors might be\n",
+       "c10::DistBackendError: [PG ID 0 Rank 1] Process group watchdog thread terminated with "
+       "exception: CUDA error: an illegal memory access was encountered"},
+      {killed(SIGABRT), "terminate called without an active exception\n",
+       "terminate called without an active exception"},
+      {killed(SIGSEGV),
+       "Fatal Python error: Segmentation fault\n\nCurrent thread 0x7f (most recent call first):\n"
+       "  File \"t.py\", line 3 in f\n",
+       "Fatal Python error: Segmentation fault"},
+      {killed(SIGABRT),
+       "[rank1]:[E1128 12:00:00.1 ProcessGroupNCCL.cpp:632] [Rank 1] Watchdog caught collective "
+       "operation timeout: WorkNCCL(SeqNum=3)\n"
+       "[rank1]:[E1128 12:00:00.2 ProcessGroupNCCL.cpp:700] [Rank 1] To avoid data inconsistency\n",
+       "[Rank 1] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=3)"},
+      {killed(SIGABRT), "python: x.c:12: run: Assertion `n > 0' failed.\n",
+       "python: x.c:12: run: Assertion `n > 0' failed."},
+      {killed(SIGABRT), "free(): invalid pointer\n", "free(): invalid pointer"},
+      {exited(139), "run.sh: line 3:  77 Segmentation fault      (core dumped) ./train\n",
+       "run.sh: line 3:  77 Segmentation fault      (core dumped) ./train"},
+      {exited(1), "CUDA error: out of memory\n", "CUDA error: out of memory"},
+      // The exception came first, and the process crashed while it ended.
+      {killed(SIGABRT),
+       "Traceback (most recent call last):\n  File \"t.py\", line 1, in <module>\nValueError: bad\n"
+       "terminate called without an active exception\n",
+       "ValueError: bad"},
+      // Something else ended it.
+      {killed(SIGKILL), "CUDA error: retried\n", ""},
+  };
+  for (const Case& one : cases) {
+    EXPECT_EQ(diagnose(one.exit, one.output, "", {}).error, one.error) << one.output;
+  }
+}
+
+TEST(Diagnosis, NamesTheSignalInAnExitCode) {
+  EXPECT_EQ(exited(139).describe(), "exited with code 139 (128 + SIGSEGV)");
+  EXPECT_EQ(exited(128).describe(), "exited with code 128");
+  EXPECT_EQ(exited(200).describe(), "exited with code 200");
+}
+
+TEST(Diagnosis, ExplainsWhatLackOfMemoryDidToAHelper) {
+  KernelEvidence kernel;
+  kernel.oom_kills = 1;
+  kernel.oom_counter = "memory.events";
+  const FailureDiagnosis found = diagnose(
+      exited(1), "", "RuntimeError: DataLoader worker (pid(s) 7) exited unexpectedly", kernel);
+  EXPECT_EQ(found.cause, FailureCause::kOutOfMemory);
+  EXPECT_EQ(found.hint,
+            "the kernel killed a process for lack of memory in this round, such as a worker of a "
+            "DataLoader: memory.events counted 1 OOM kill");
+  EXPECT_EQ(diagnose(exited(1), "", "KeyError: 1", kernel).cause, FailureCause::kException);
+}
+
+TEST(Diagnosis, ExplainsABusErrorByTheSizeOfSharedMemory) {
+  constexpr std::uint64_t kMebibyte = 1024 * 1024;
+  KernelEvidence kernel;
+  kernel.shm_bytes = 64 * kMebibyte;
+  kernel.shm_free_bytes = kMebibyte;
+  EXPECT_EQ(diagnose(killed(SIGBUS), "", "", kernel).hint,
+            "/dev/shm may be full: it has 64 MiB, of which 1 MiB are free now; give the container "
+            "more (--shm-size, or an emptyDir of medium Memory), or remove what ended jobs left "
+            "there");
+  EXPECT_NE(diagnose(exited(1), "", "OSError: [Errno 28] No space left on device", kernel).hint,
+            "");
+  EXPECT_EQ(diagnose(killed(SIGSEGV), "", "", kernel).hint, "");
+  kernel.shm_bytes = kernel.shm_free_bytes = 1024 * kMebibyte;
+  EXPECT_EQ(diagnose(killed(SIGBUS), "", "", kernel).hint, "") << "there is room";
 }
 
 TEST(Fingerprint, IgnoresNumbers) {

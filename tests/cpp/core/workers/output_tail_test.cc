@@ -31,6 +31,27 @@ TEST(LastLines, AreWholeAndWithinBothLimits) {
   EXPECT_EQ(last_lines("one\nabcdef\n", 50, 3), "def");
 }
 
+TEST(LastLines, ShortenAStackToItsFirstFrames) {
+  const auto frames = [](int count, const std::string& begin, const std::string& end) {
+    std::string text;
+    for (int i = 0; i < count; ++i) text += begin + std::to_string(i) + end + "\n";
+    return text;
+  };
+  const std::string cpp = frames(60, "frame #", ": f + 0x1");
+  EXPECT_EQ(last_lines("what():  CUDA error\n" + cpp + "\nend\n", 8, 200),
+            "what():  CUDA error\n" + frames(3, "frame #", ": f + 0x1") +
+                "\xE2\x80\xA6 57 frames\n\nend");
+  EXPECT_EQ(last_lines("[rank0]: x\n" + frames(5, "[rank0]: frame #", ": f"), 50, 1000),
+            "[rank0]: x\n" + frames(3, "[rank0]: frame #", ": f") + "\xE2\x80\xA6 2 frames");
+  EXPECT_EQ(last_lines(frames(4, "frame #", ": f"), 50, 1000) + "\n", frames(4, "frame #", ": f"));
+  EXPECT_EQ(last_lines("Fatal\n" + frames(40, "  File \"t.py\", line ", " in f"), 5, 1000),
+            "Fatal\n" + frames(3, "  File \"t.py\", line ", " in f") + "\xE2\x80\xA6 37 frames");
+  const std::string traceback = frames(9, "  File \"t.py\", line ", ", in f");
+  EXPECT_EQ(last_lines(traceback, 50, 1000) + "\n", traceback) << "an exception's";
+  EXPECT_EQ(last_lines(frames(9, "keyframe #", ": f"), 50, 1000) + "\n",
+            frames(9, "keyframe #", ": f"));
+}
+
 TEST(LastLines, ShowWhatATerminalWouldShow) {
   EXPECT_EQ(last_lines("10%\r50%\r100%\r\nend\r\n", 50, 100), "100%\nend");
   EXPECT_EQ(last_lines("\x1B[31mred\x1B[0m\a\tend\x1B", 50, 100), "red\tend");
