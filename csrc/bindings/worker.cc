@@ -35,6 +35,7 @@ constexpr int kWaitMs = 1000;
 constexpr int kSignalsTried = 16;
 
 void (*write_stacks)(int) = nullptr;
+bool is_stopping = false;  // should_stop() has returned true
 
 void on_request(int number) {
   if (elastic_worker_owns_stacks_descriptor() == 0) return;
@@ -79,9 +80,14 @@ PyObject* should_stop(PyObject* module, PyObject* argument) {
     Py_BEGIN_ALLOW_THREADS;
     decided = elastic_worker_wait_for_stop(step, kWaitMs);
     Py_END_ALLOW_THREADS;
+    if (decided > 0) __atomic_store_n(&is_stopping, true, __ATOMIC_RELAXED);
     if (decided >= 0) return PyBool_FromLong(decided);
     if (PyErr_CheckSignals() != 0) return nullptr;
   }
+}
+
+PyObject* has_stopped(PyObject* /*module*/, PyObject* /*unused*/) {
+  return PyBool_FromLong(static_cast<long>(__atomic_load_n(&is_stopping, __ATOMIC_RELAXED)));
 }
 
 PyObject* enter([[maybe_unused]] PyObject* module, PyObject* arguments) {
@@ -260,6 +266,9 @@ PyMethodDef functions[] = {
     {"should_stop", should_stop, METH_O,
      "should_stop(step)\n--\n\nReports progress, and returns True if the job stops at this step on "
      "every rank:\nsave the state and exit with 0."},
+    {"has_stopped", has_stopped, METH_NOARGS,
+     "has_stopped()\n--\n\nWhether should_stop() has returned True in this process: the script "
+     "should end,\nthe training is not complete."},
     {"round", round, METH_NOARGS, "round()\n--\n\nThe number of the job's round, from 0."},
     {"is_restart", is_restart, METH_NOARGS,
      "is_restart()\n--\n\nWhether an earlier round of the job has ended."},

@@ -40,7 +40,7 @@ struct KernelEvidence {
   // Of /dev/shm; 0: unknown.
   std::uint64_t shm_bytes = 0;
   std::uint64_t shm_free_bytes = 0;
-  std::string gpu_fault;    // "Xid 79 (PCI:0000:3b:00)", from the kernel log; "": none
+  std::string gpu_fault;  // "Xid 79 (PCI:0000:3b:00)", from the kernel log; "": none
 };
 
 // Class, cause, error and hint of a failure; `output` are the last lines of its stderr.

@@ -20,9 +20,9 @@ from elastic.worker import _channel
 from elastic.worker._channel import section
 
 try:
-    from elastic._worker import is_restart, progress, round, should_stop
+    from elastic._worker import has_stopped, is_restart, progress, round, should_stop
 except ImportError:
-    from elastic.worker._absent import is_restart, progress, round, should_stop
+    from elastic.worker._absent import has_stopped, is_restart, progress, round, should_stop
 
 TYPE_CHECKING = False  # type checkers know the name
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ _HOMES = {
 __all__ = [
     "Membership",
     "Round",
+    "has_stopped",
     "is_restart",
     "membership",
     "progress",

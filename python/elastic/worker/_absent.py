@@ -19,6 +19,10 @@ def should_stop(step: int, /) -> bool:
     return False
 
 
+def has_stopped() -> bool:
+    return False
+
+
 def round() -> int:
     return 0
 

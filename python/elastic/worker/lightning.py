@@ -1,6 +1,8 @@
 """Reports a Lightning trainer's progress, and stops it at the agreed step.
 
 Trainer(callbacks=[ElasticCallback(checkpoint="last.ckpt")])
+
+``fit()`` returns after a stop, too: then ``elastic.worker.has_stopped()`` is True.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """Reports a Hugging Face Trainer's progress, and stops it at the agreed step with a checkpoint.
 
 Trainer(..., callbacks=[ElasticCallback()])
+
+``train()`` returns after a stop, too: then ``elastic.worker.has_stopped()`` is True.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from elastic import worker
 worker.progress(1)
 with worker.section("evaluation", limit=2.5):
     worker.progress(2)
-assert not worker.should_stop(3)
+assert not worker.should_stop(3) and not worker.has_stopped()
 print(worker.round(), worker.is_restart())
 """
     for start in ("", WITHOUT_EXTENSION):

@@ -50,6 +50,7 @@ for step in range(1, steps + 1):
         break
     if step == 3:
         sys.stdout.write(f"{rank} runs\n")
+assert worker.has_stopped() == (outcome == "stopped")
 if outcome == "stopped" and mode == "fail" and rank == int(value) and round_number == 0:
     sys.exit(9)
 # At once: the rank may be killed while it writes.
