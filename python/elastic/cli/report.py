@@ -105,14 +105,17 @@ def _incidents(result: RunResult) -> list[str]:
         if one["seconds"] is None:
             continue
         reached = "reached its first step" if "lost_steps" in one else "was running"
-        is_in_place = one.get("in_place", False)
-        names = {"stop": "out of the round"} if is_in_place else {}
+        since = "after the failure"
+        names: dict[str, str] = {}
+        known = {name: value for name, value in one["phases"].items() if value is not None}
+        if one.get("in_place", False):
+            reached, since = "training again", "after the change"
+            names = {"stop": "left the old round in", "rendezvous": "new round in"}
+            known.pop("start", None)  # no worker was started
         phases = ", ".join(
             f"{names.get(name, name.replace('_', ' '))} {duration(seconds)}"
-            for name, seconds in one["phases"].items()
-            if seconds is not None
+            for name, seconds in known.items()
         )
-        since = "after the change, in place" if is_in_place else "after the failure"
         text = f"{reached} {duration(one['seconds'])} {since} ({phases})"
         if one.get("lost_steps"):
             text += f", {plural(one['lost_steps'], 'step')} repeated"

@@ -347,13 +347,13 @@ def test_restarts_are_facts_with_units() -> None:
 
 
 def test_a_change_in_place_is_no_restart() -> None:
-    phases = {"detect": None, "stop": 0.004, "start": 0.0}
+    phases = {"detect": None, "stop": 0.004, "rendezvous": 0.0008, "start": 0.0}
     incident = {"next_round": 2, "seconds": 0.014, "phases": phases, "in_place": True}
     result = RunResult(WorkerState.FAILED, {}, {0: examine(failure(0))[0]}, exit_code=1)
     result.incidents = (incident,)
     assert report.format_report("train.py", result).splitlines()[-1] == (
-        "    round 2 was running 14 ms after the change, in place "
-        "(out of the round 4 ms, start 0 ms)"
+        "    round 2 training again 14 ms after the change (left the old round in 4 ms, new round "
+        "in 0.8 ms)"
     )
 
 
