@@ -17,6 +17,8 @@ from elastic.cli import result_json
 from elastic.multiprocessing.errors import evidence
 from elastic.multiprocessing.errors.error_handler import ErrorHandler
 
+from support.waiting import eventually
+
 WRITERS: dict[str, Callable[[str], None]] = {
     "result": lambda path: result_json.write(path, "x", RunResult(WorkerState.SUCCEEDED)),
     "error of a worker": lambda path: ErrorHandler()._write_error_file(path, "{}"),
@@ -135,6 +137,18 @@ def test_an_event_log_that_is_a_pipe_never_blocks(tmp_path: Path) -> None:
     log.close()
     assert json.loads(os.read(reader, 4096).split(b"\n")[0])["event"] == "x"
     os.close(reader)
+
+
+def test_an_event_log_goes_on_under_its_name_after_a_rotation(tmp_path: Path) -> None:
+    path, rotated = tmp_path / "log", tmp_path / "log.1"
+    log = EventLog(str(path))
+    log.write("first")
+    eventually(lambda: path.stat().st_size > 0)
+    path.rename(rotated)
+    log.write("second")
+    log.close()
+    events = [json.loads(one.read_text())["event"] for one in (rotated, path)]
+    assert events == ["first", "second"]
 
 
 def test_an_exception_without_text_is_written(

@@ -5,9 +5,11 @@ Loaded only if something receives the records, so that other launchers start as 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
+import stat
 import time
 from collections.abc import Callable
 from errno import ENXIO
@@ -100,14 +102,10 @@ class EventLog:
 
         ``is_stopped``: ends the wait for a file system that does not respond.
         """
-        self._path = path
+        self._path = os.path.abspath(path)
         self._common = common
-        # A pipe that is full, or has no reader, must not block the agent.
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
         try:
-            self._file = _files.within(
-                open_timeout, lambda: os.open(path, flags, 0o644), is_stopped
-            )
+            self._file = _files.within(open_timeout, self._open, is_stopped)
         except OSError as error:
             why = "no process reads this pipe" if error.errno == ENXIO else error.strerror or error
             raise ConfigError(f"cannot write the event log {path}: {why}") from error
@@ -129,8 +127,26 @@ class EventLog:
         if not self._writer.put(json.dumps(line, default=str).encode() + b"\n"):
             self._note("its file system does not respond")
 
+    def _open(self) -> int:
+        # A pipe that is full, or has no reader, must not block the agent.
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
+        return os.open(self._path, flags, 0o644)
+
+    def _follow_rotation(self) -> None:
+        """Opens the file again after logrotate, or a person, has renamed or removed it."""
+        opened = os.fstat(self._file)
+        if not stat.S_ISREG(opened.st_mode):
+            return
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(opened, os.stat(self._path)):
+                return
+        new = self._open()
+        os.close(self._file)
+        self._file = new
+
     def _append(self, data: bytes) -> None:
         try:
+            self._follow_rotation()
             if os.write(self._file, data) != len(data):
                 self._note("no space left")
         except OSError as error:
