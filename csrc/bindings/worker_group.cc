@@ -93,7 +93,8 @@ void bind_exit(py::module_& module) {
   py::enum_<SignalScope>(module, "SignalScope",
                          "Which processes receive the signal that begins a stop.")
       .value("GROUP", SignalScope::kGroup)
-      .value("LEADER", SignalScope::kLeader);
+      .value("LEADER", SignalScope::kLeader)
+      .value("HANDLER", SignalScope::kHandler);
 }
 
 void bind_event(py::module_& module) {

@@ -348,11 +348,7 @@ void Guardian::signal(const SignalRequest& request) {
           request.id == one.id || (request.id == kEveryWorker && processes == &workers_);
       if (!is_meant) continue;
       if (request.is_stop && !one.ended) one.stopped = true;
-      if (request.scope == SignalScope::kGroup) {
-        kill_group(one.pid, request.signal);
-      } else if (!one.ended) {
-        ::kill(one.pid, request.signal);
-      }
+      if (!signal_alone(request, &one)) kill_group(one.pid, request.signal);
     }
   }
   signal_forks(request);
@@ -472,6 +468,7 @@ void Guardian::collect_exits(std::vector<Worker>* processes) {
     const auto ending = exit_of(one.pid);
     if (!ending || !resolve_start(&one)) continue;
     one.ended = true;
+    if (one.awaited_signal != 0) kill_group(one.pid, one.awaited_signal);
     one.succeeded = ending->si_code == CLD_EXITED && ending->si_status == 0;
     const ExitCause cause = ending->si_code == CLD_EXITED   ? ExitCause::kExited
                             : ending->si_code == CLD_DUMPED ? ExitCause::kDumpedCore

@@ -15,6 +15,8 @@
 #include <new>
 #include <string_view>
 
+#include "os/process/process_tree.h"
+
 // Theory of operation. All data of the child is prepared before the fork; the child only makes
 // system calls. It creates a session, sets its parent-death signal and CPU affinity, opens its
 // files, changes its directory, unblocks all signals and executes the program. The guardian has
@@ -188,6 +190,15 @@ Worker* find_worker(std::vector<Worker>* workers, std::uint32_t id) {
   const auto found = std::find_if(workers->begin(), workers->end(),
                                   [&](const Worker& one) { return one.id == id; });
   return found == workers->end() ? nullptr : &*found;
+}
+
+bool signal_alone(const SignalRequest& request, Worker* worker) {
+  const bool has_handler = request.scope == SignalScope::kHandler && !worker->ended &&
+                           os::is_python_with_handler(worker->pid, request.signal);
+  if (request.scope != SignalScope::kLeader && !has_handler) return false;
+  if (!worker->ended) ::kill(worker->pid, request.signal);
+  if (has_handler) worker->awaited_signal = request.signal;
+  return true;
 }
 
 os::UniqueFd open_exec_pipe(Worker* worker) {

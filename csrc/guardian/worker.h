@@ -60,9 +60,10 @@ struct Worker {
   std::vector<std::string> candidates;               // the paths for execve, for the failure report
   Channel channel;                                   // invalid: it has none
   std::string argv0, cwd, stdout_path, stderr_path;  // for the failure report
-  bool ended = false;    // its exit was reported; a zombie, so that its pid is not reused
-  bool stopped = false;  // a stop signalled it while it was running
-  bool killed = false;   // the sweep killed it while it was running
+  bool ended = false;      // its exit was reported; a zombie, so that its pid is not reused
+  bool stopped = false;    // a stop signalled it while it was running
+  int awaited_signal = 0;  // its group gets this signal when it has ended; 0: none
+  bool killed = false;     // the sweep killed it while it was running
   // What the last sample of its page has shown, and when that changed.
   std::int64_t seen_step = -1;
   std::uint32_t seen_sections = 0;
@@ -80,6 +81,9 @@ struct Worker {
 
 // Null: there is none with this id.
 Worker* find_worker(std::vector<Worker>* workers, std::uint32_t id);
+
+// Signals the worker if its children are not meant, or not yet. False: they are.
+bool signal_alone(const SignalRequest& request, Worker* worker);
 
 // The environment of the worker. An inherited variable names the channel of another worker, if
 // launchers are nested.

@@ -359,8 +359,11 @@ class SignalScope:
       GROUP
 
       LEADER
+
+      HANDLER
     """
     GROUP: typing.ClassVar[SignalScope]
+    HANDLER: typing.ClassVar[SignalScope]
     LEADER: typing.ClassVar[SignalScope]
     __members__: typing.ClassVar[dict[str, SignalScope]]
     @typing.overload

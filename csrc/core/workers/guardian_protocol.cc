@@ -45,7 +45,7 @@ void fields(Visitor& v, StartRequest& request) {
 template <typename Visitor>
 void fields(Visitor& v, SignalRequest& request) {
   v.number(request.signal);
-  v.choice(request.scope, SignalScope::kLeader);
+  v.choice(request.scope, SignalScope::kHandler);
   v.flag(request.is_stop);
   v.number(request.id);
 }

@@ -63,7 +63,7 @@ struct AgentOptions {
   // effect in a job of one node.
   std::optional<Duration> inplace_prepare;
   // Receivers of the signal that begins the grace period; SIGKILL at its end goes to all processes.
-  SignalScope stop_scope = SignalScope::kGroup;
+  SignalScope stop_scope = SignalScope::kHandler;
   // Exit barrier: how long this node waits for the result of the job when its own workers have
   // succeeded. A restart during the wait brings it back into the next round. After the timeout it
   // leaves with success. nullopt: until the job ends.

@@ -114,6 +114,9 @@ struct WorkerEvent {
 enum class SignalScope : std::uint8_t {
   kGroup,   // every process of each worker's group, also after the worker itself has ended
   kLeader,  // the workers only, not their children
+  // kLeader for a Python worker that has a handler for the signal, which may need its children to
+  // save its state; they get the signal when it has ended. kGroup for the others.
+  kHandler,
 };
 
 struct WorkerGroupOptions {

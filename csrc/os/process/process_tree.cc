@@ -4,10 +4,13 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <charconv>
+#include <csignal>
 #include <cstdlib>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "os/base/fd.h"
 
@@ -123,6 +126,23 @@ Cleaner cleaner_of(pid_t pid) {
   const std::string program = command.substr(0, command.find('\0'));
   return program.substr(program.rfind('/') + 1) == "torch_shm_manager" ? Cleaner::kShmManager
                                                                        : Cleaner::kNone;
+}
+
+bool is_python_with_handler(pid_t pid, int signal) {
+  constexpr std::string_view kCaught = "\nSigCgt:\t";
+  constexpr int kHexadecimal = 16;
+  const std::string directory = "/proc/" + std::to_string(pid);
+  char program[4096];
+  const ssize_t size = ::readlink((directory + "/exe").c_str(), program, sizeof program);
+  std::string_view name(program, static_cast<std::size_t>(std::max<ssize_t>(size, 0)));
+  name.remove_prefix(name.rfind('/') + 1);  // npos + 1 is 0
+  std::string status;
+  if (!name.starts_with("python") || !read_proc_file(directory + "/status", &status)) return false;
+  const std::size_t at = status.find(kCaught);
+  if (at == std::string::npos) return false;
+  const auto caught = std::strtoull(status.c_str() + at + kCaught.size(), nullptr, kHexadecimal);
+  return signal > 0 && signal != SIGINT &&
+         ((caught >> static_cast<unsigned>(signal - 1)) & 1U) != 0;
 }
 
 ProcessWait wait_of(pid_t pid) {

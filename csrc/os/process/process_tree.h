@@ -50,6 +50,10 @@ enum class Cleaner : std::uint8_t {
 };
 Cleaner cleaner_of(pid_t pid);
 
+// Whether the process runs Python, and its program has set a handler for the signal: for SIGINT
+// Python has one of its own, and the answer is false. False if /proc does not tell.
+bool is_python_with_handler(pid_t pid, int signal);
+
 // The state of a process ('R', 'S', 'D', …; 0: no such process), and the kernel's function in which
 // it waits ("" or "0": unknown).
 struct ProcessWait {

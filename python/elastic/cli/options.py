@@ -291,9 +291,11 @@ _FAILURES = (
         "How long a node whose workers all succeeded waits for the other nodes.",
         unset="no limit", native="exit_barrier_timeout", read=duration),
     Option("stop-scope", "WHO",
-        "Receivers of the signal that begins a stop: `group`, the workers and their children, or "
-        "`leader`, only the workers. SIGKILL always goes to all of them.",
-        default="group", choices=("group", "leader"), native="stop_scope", read=choice,
+        "Receivers of the signal that begins a stop: `group`, the workers and their children; "
+        "`leader`, only the workers; `handler`, only those workers that are Python processes with "
+        "a handler for the signal, whose children get it when they have ended, and of the others "
+        "the children, too. SIGKILL always goes to all of them.",
+        default="handler", choices=("handler", "group", "leader"), native="stop_scope", read=choice,
         needs_native=True),
     Option("signals-to-handle", "NAMES",
         "Signals to the launcher that stop the workers in an orderly way. A second one shortens "

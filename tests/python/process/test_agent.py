@@ -102,7 +102,7 @@ MEETING = _C.RendezvousOptions(endpoint_host="127.0.0.1", endpoint_port=1)
         ({"max_restarts": -1}, {}, "max_restarts is -1"),
         ({"master_addr": "127.0.0.1", "local_addr": "127.0.0.2"}, {}, "different addresses"),
         ({"local_addr": "127.0.0.1"}, {"rendezvous": MEETING}, "rendezvous"),
-        ({}, {"stop_scope": "x"}, "stop_scope is 'x': expected one of group, leader"),
+        ({}, {"stop_scope": "x"}, "stop_scope is 'x': expected one of group, leader, handler"),
     ],
 )
 def test_invalid_settings_are_rejected(

@@ -171,6 +171,40 @@ def test_stop_scope_decides_whether_children_are_signalled(
     assert marker.exists() == (scope == "group")
 
 
+HELPED = """
+import os, signal, sys
+ends, saves = os.pipe(), os.pipe()
+if os.fork() == 0:  # as a worker of a DataLoader
+    signal.signal(signal.SIGTERM, lambda *_: (print("helper stopped", flush=True), os._exit(0)))
+    os.write(saves[1], b"x")
+    os.read(ends[0], 1)
+    print("helper asked", flush=True)
+    os.write(saves[1], b"x")
+    while True:
+        signal.pause()
+def save(*_):
+    os.write(ends[1], b"x")
+    os.read(saves[0], 1)
+    print("saved", flush=True)
+    os._exit(0)
+signal.signal(signal.SIGTERM, save)
+os.read(saves[0], 1)
+print("ready", os.getpid(), flush=True)
+while True:
+    signal.pause()
+"""
+
+
+def test_a_rank_that_saves_when_it_is_stopped_still_has_its_helpers(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(HELPED)
+    with launched("--standalone", str(script)) as process:
+        wait_ready(process)
+        process.terminate()
+        stdout, _ = process.end(143)
+    assert stdout.splitlines()[:2] == ["helper asked", "saved"]
+
+
 @pytest.mark.parametrize(
     ("number", "code"), [(signal.SIGUSR1, 128 + signal.SIGUSR1), (signal.SIGUSR2, -signal.SIGUSR2)]
 )

@@ -319,7 +319,7 @@ def test_the_shutdown_timeout_has_a_variable_of_torch(script: str) -> None:
         (["--shutdown-timeout=nan"], "number of seconds from 0"),
         (["--signals-to-handle=SIGNOTHING"], "there is no signal 'SIGNOTHING'"),
         (["--signals-to-handle=SIGKILL"], "SIGKILL cannot be handled"),
-        (["--stop-scope=all"], "expected group or leader"),
+        (["--stop-scope=all"], "expected handler, group or leader"),
         (["-r", "4"], "--redirects: '4' selects no streams"),
         (["--tee=0:1,0:2"], "names rank 0 twice"),
         (["--local-ranks-filter=x"], "not a list of local ranks"),
