@@ -362,7 +362,7 @@ WarmTemplate::Reaction WarmTemplate::on(const guardian::TemplateEvent& event) {
     case guardian::TemplateNews::kUnfit:
       state_ = State::kUnfit;
       is_reported_ = true;
-      return {.starts = false, .notice = "--warm has no effect, workers are executed: " + text};
+      return {.starts = false, .notice = "--warm is off, workers start as usual: " + text};
     case guardian::TemplateNews::kStale:
       state_ = State::kStale;
       is_reported_ = true;
@@ -392,12 +392,12 @@ WarmTemplate::Reaction WarmTemplate::on_end(const WorkerExit& exit) {
   if (before == State::kImporting) {
     is_reported_ = true;
     return {.starts = false,
-            .notice = "--warm has no effect, workers are executed: " + what +
+            .notice = "--warm is off, workers start as usual: " + what +
                       (module.empty() ? "" : " while it imported " + module)};
   }
   if (before == State::kReady && ++renewals_ > kRenewalsMax) {
     return {.starts = false,
-            .notice = "--warm has no effect any more, workers are executed: " + what + " for the " +
+            .notice = "--warm is off now, workers start as usual: " + what + " for the " +
                       std::to_string(renewals_) + "th time"};
   }
   state_ = State::kImporting;

@@ -124,7 +124,8 @@ class Template:
             try:
                 importlib.import_module(name)
             except BaseException as error:
-                reason = f"the import of {name} raised {type(error).__name__}: {error}"
+                what = str(error) if isinstance(error, ModuleNotFoundError) else repr(error)
+                reason = f"cannot import {name} ({what})"
                 self._reject(name, reason, state, is_given)
                 raise  # not reached: this process has ended
 

@@ -128,7 +128,7 @@ def test_workers_are_executed_if_the_template_is_unfit(
     assert lines_of(done) == ["executed rank 0 round 0", "executed rank 1 round 0"]
     assert len(done.stderr.splitlines()) == 1
     assert UNFIT[source] in done.stderr
-    assert "--warm has no effect, workers are executed" in done.stderr
+    assert "--warm is off, workers start as usual" in done.stderr
 
 
 def test_workers_are_executed_if_an_import_takes_too_long(

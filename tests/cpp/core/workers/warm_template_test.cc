@@ -69,7 +69,7 @@ TEST(WarmTemplate, UnfitTemplateIsReportedOnceAndNotReplaced) {
   WarmTemplate machine(true);
   EXPECT_EQ(begin(&machine, 2), StartKind::kFork);
   EXPECT_EQ(machine.on(news(TemplateNews::kUnfit, "the import of x left a thread")).notice,
-            "--warm has no effect, workers are executed: the import of x left a thread");
+            "--warm is off, workers start as usual: the import of x left a thread");
   EXPECT_EQ(machine.on(news(TemplateNews::kExecuted, "the same reason")).notice, "");
   const WarmTemplate::Reaction end = machine.on_end(exited(0));
   EXPECT_FALSE(end.starts);
@@ -94,7 +94,7 @@ TEST(WarmTemplate, DeathDuringAnImportNamesTheModuleAndIsFinal) {
   const WarmTemplate::Reaction end = machine.on_end(killed(SIGKILL));
   EXPECT_FALSE(end.starts);
   EXPECT_EQ(end.notice,
-            "--warm has no effect, workers are executed: the template process was killed by signal "
+            "--warm is off, workers start as usual: the template process was killed by signal "
             "9 (SIGKILL) while it imported torch");
 }
 
