@@ -205,7 +205,7 @@ INTERRUPTED = """
 import os, signal, sys
 from elastic import LocalElasticAgent, WorkerSpec, _C
 from elastic.multiprocessing import DefaultLogsSpecs, SignalException, start_processes
-from elastic.multiprocessing import subprocess_context
+from elastic.torch_compat.processes import subprocess_context
 
 def receive():
     with open("ready") as pipe:
