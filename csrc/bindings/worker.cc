@@ -67,6 +67,13 @@ PyObject* progress(PyObject* /*module*/, PyObject* argument) {
   Py_RETURN_NONE;
 }
 
+PyObject* count(PyObject* /*module*/, PyObject* argument) {
+  std::int64_t step = 0;
+  if (!read_step(argument, &step)) return nullptr;
+  elastic_worker_count(step);
+  Py_RETURN_NONE;
+}
+
 PyObject* should_stop(PyObject* module, PyObject* argument) {
   std::int64_t step = 0;
   if (!read_step(argument, &step)) return nullptr;
@@ -223,9 +230,10 @@ PyObject* watch_collectives([[maybe_unused]] PyObject* module, PyObject* members
   return PyBool_FromLong(is_watching);
 }
 
-// Returns a signal that has no handler yet; 0: none, or no channel.
+// Returns a signal that has no handler yet; 0: none, or no channel, or the stacks are offered.
 PyObject* free_signal(PyObject* /*module*/, PyObject* /*unused*/) {
   int number = 0;
+  if (write_stacks != nullptr) return PyLong_FromLong(0);
   for (int i = 0; elastic_worker_stacks_descriptor() >= 0 && i < kSignalsTried; ++i) {
     struct sigaction found {};
     const int candidate = SIGRTMAX - 3 - i;
@@ -263,6 +271,8 @@ PyMethodDef functions[] = {
     {"watch_collectives", watch_collectives, METH_O,
      "watch_collectives(members)\n--\n\nPublishes which collective operation this process waits "
      "in. `members`: a line for\neach process group, its name, a tab and its ranks."},
+    {"count", count, METH_O,
+     "count(step)\n--\n\nAs progress(), until the script has reported a step itself."},
     {"should_stop", should_stop, METH_O,
      "should_stop(step)\n--\n\nReports progress, and returns True if the job stops at this step on "
      "every rank:\nsave the state and exit with 0."},

@@ -144,6 +144,10 @@ WorkerProgress Channel::progress() const {
 
 std::int64_t Channel::step() const { return load_step(&page_->step); }
 
+std::int64_t Channel::own_step() const {
+  return load(&page_->is_counted) != 0 ? ELASTIC_WORKER_NO_STEP : step();
+}
+
 // A program that was linked with an earlier library does not write the first step.
 std::int64_t Channel::first_step() const {
   const std::int64_t first = load_step(&page_->first_step);
@@ -189,6 +193,7 @@ bool Channel::send_round(std::uint64_t round, const std::vector<std::string_view
   __atomic_store_n(&page_->step, ELASTIC_WORKER_NO_STEP, __ATOMIC_SEQ_CST);
   __atomic_store_n(&page_->stopped_at, ELASTIC_WORKER_NO_STEP, __ATOMIC_SEQ_CST);
   __atomic_store_n(&page_->waits_at, ELASTIC_WORKER_NO_STEP, __ATOMIC_SEQ_CST);
+  __atomic_store_n(&page_->is_counted, 0U, __ATOMIC_SEQ_CST);
   std::string bytes = packet(worker::kNewRound, round);
   for (const std::string_view item : env) bytes.append(item).push_back('\0');
   if (send(bytes)) return true;

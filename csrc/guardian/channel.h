@@ -60,6 +60,7 @@ class Channel {
 
   // Steps; ELASTIC_WORKER_NO_STEP, which is -1: none.
   std::int64_t step() const;        // the last that the worker has reported
+  std::int64_t own_step() const;    // as step(); none if a hook counts the steps of the script
   std::int64_t first_step() const;  // the first that it has reported
   std::int64_t stopped_at() const;  // the one at which should_stop() has returned true
   std::int64_t waits_at()

@@ -473,7 +473,7 @@ void Guardian::collect_exits(std::vector<Worker>* processes) {
     const ExitCause cause = ending->si_code == CLD_EXITED   ? ExitCause::kExited
                             : ending->si_code == CLD_DUMPED ? ExitCause::kDumpedCore
                                                             : ExitCause::kSignaled;
-    const std::int64_t last = one.channel.valid() ? one.channel.step() : ELASTIC_WORKER_NO_STEP;
+    const std::int64_t last = one.channel.valid() ? one.channel.own_step() : ELASTIC_WORKER_NO_STEP;
     send_event(ExitedEvent{one.id, cause, ending->si_status, one.stopped, one.killed, now_,
                            stop_steps_.stop_step(one), last});
   }

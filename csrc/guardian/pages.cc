@@ -153,14 +153,14 @@ std::optional<drain::StopStepEvent> StopSteps::handle(const drain::StopStepReque
   awaited_ = -1;
   for (Worker& worker : *workers) {
     if (!worker.channel.valid()) continue;
-    worker.takes_part = is_tentative && !worker.ended && worker.channel.step() >= 0;
+    worker.takes_part = is_tentative && !worker.ended && worker.channel.own_step() >= 0;
     worker.channel.set_tentative_stop(worker.takes_part ? request.step : ELASTIC_WORKER_NO_STEP);
   }
   if (!is_tentative) return std::nullopt;
   drain::StopStepEvent reply = ask(*workers);
   // Only workers that take part: one that reports its first step now is left out.
   const bool is_passed = std::any_of(workers->begin(), workers->end(), [&](const Worker& worker) {
-    return worker.takes_part && !worker.ended && worker.channel.step() >= request.step;
+    return worker.takes_part && !worker.ended && worker.channel.own_step() >= request.step;
   });
   reply.kind = is_passed ? Reply::kRefused : Reply::kAccepted;
   if (!is_passed && request.reports_waiting) awaited_ = request.step;
@@ -172,7 +172,7 @@ drain::StopStepEvent StopSteps::ask(const std::vector<Worker>& workers) const {
   reply.proposal = proposal_;
   for (const Worker& worker : workers) {
     if (worker.ended || !worker.channel.valid()) continue;
-    const std::int64_t step = worker.channel.step();
+    const std::int64_t step = worker.channel.own_step();
     if (step < 0) continue;
     reply.oldest = reply.reporting.empty() ? step : std::min(reply.oldest, step);
     reply.newest = std::max(reply.newest, step);
@@ -229,7 +229,7 @@ bool StopSteps::all_wait(const std::vector<Worker>& workers) const {
 // A worker that stores a later step and does not wait calls should_stop() at few steps, or nowhere.
 bool StopSteps::has_passed(const std::vector<Worker>& workers) const {
   return std::any_of(workers.begin(), workers.end(), [this](const Worker& worker) {
-    return worker.takes_part && !worker.ended && worker.channel.step() > awaited_ &&
+    return worker.takes_part && !worker.ended && worker.channel.own_step() > awaited_ &&
            worker.channel.waits_at() < awaited_;
   });
 }
@@ -283,7 +283,7 @@ std::vector<MarkEvent> RoundChange::advance(std::vector<Worker>* workers, Instan
     if (cut_ == 0 || cut_ < worker.given || worker.left == cut_) continue;
     if (channel.has_left(cut_ - 1)) {
       worker.left = cut_;
-      marks.push_back({worker.id, Mark::kLeft, now, channel.step()});
+      marks.push_back({worker.id, Mark::kLeft, now, channel.own_step()});
     } else if (std::exchange(worker.cut_sent, cut_) != cut_) {
       // If it cannot be sent, the worker does not leave, and the agent stops it as any other.
       worker.channel.send_cut(cut_ - 1);

@@ -326,6 +326,7 @@ void begin_round() {
   clear(&page->stopped_at);
   clear(&page->first_step);
   clear(&page->waits_at);
+  __atomic_store_n(&page->is_counted, 0U, __ATOMIC_SEQ_CST);
   __atomic_store_n(&elastic_worker_is_reporting, 0, __ATOMIC_RELEASE);
   state.round = state.newest;
   state.has_next = state.is_out = false;

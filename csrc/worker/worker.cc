@@ -65,7 +65,8 @@ struct Channel {
 };
 
 Channel channel;
-uint64_t given_round = 0;  // plus 1; 0: the environment's
+uint64_t given_round = 0;     // plus 1; 0: the environment's
+bool reports_itself = false;  // the script, not a hook that counts its steps
 
 template <typename T>
 void set(T* word, T value) {
@@ -209,9 +210,24 @@ int elastic_worker_open(void) {
 
 void elastic_worker_begin_reports(void) {
   set(&elastic_worker_is_reporting, 1);
+  set(&reports_itself, true);
   elastic_worker_page* const page = elastic_worker_page_in_use;
   set(&page->first_step, __atomic_load_n(&page->step, __ATOMIC_RELAXED));
+  __atomic_store_n(&page->is_counted, 0U, __ATOMIC_SEQ_CST);
   notify(elastic::worker::kReporting);
+}
+
+void elastic_worker_count(int64_t step) {
+  if (!is_attached() || __atomic_load_n(&reports_itself, __ATOMIC_RELAXED)) return;
+  elastic_worker_page* const page = elastic_worker_page_in_use;
+  const bool is_first = __atomic_load_n(&page->is_counted, __ATOMIC_RELAXED) == 0;
+  if (is_first) {
+    // Before the step, so that no agreed step is computed from it.
+    __atomic_store_n(&page->is_counted, 1U, __ATOMIC_SEQ_CST);
+    set(&page->first_step, step);
+  }
+  set(&page->step, step);
+  if (is_first) notify(elastic::worker::kReporting);
 }
 
 void elastic_worker_enter(const char* name, int64_t limit_ms) {

@@ -37,6 +37,7 @@ ERROR_FILE_VARIABLE = "TORCHELASTIC_ERROR_FILE"  # a worker's, and that of a lau
 LOG_LEVEL_VARIABLE = "LOGLEVEL"
 TOKEN_FILE_VARIABLE = "ELASTIC_TOKEN_FILE"
 TOKEN_VARIABLE = "ELASTIC_TOKEN"
+AUTO_PROGRESS_VARIABLE = "ELASTIC_AUTO_PROGRESS"  # 0: the workers start without the hook
 
 # Defaults of options that programs can set too; the native ones are those of ``_C.AgentOptions``.
 DEFAULT_ROLE = "default"

@@ -174,6 +174,8 @@ def _native(line: CommandLine, job: JobConfig) -> dict[str, Any]:
         "event-log": ("event_log", job.event_log),
         "metrics-port": ("metrics_port", job.metrics_port),
         "no-stderr-capture": ("capture_stderr", job.native["capture_stderr"]),
+        "auto-progress": ("auto_progress", job.native["auto_progress"]),
+        "no-auto-progress": ("auto_progress", job.native["auto_progress"]),
         "worker-port-range": ("worker_ports", job.native["worker_ports"]),
         "inplace-prepare": ("inplace_prepare", job.native["inplace_prepare"]),
         "on-membership-change": ("inplace_grace", job.native["inplace_grace"]),

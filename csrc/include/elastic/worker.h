@@ -77,6 +77,7 @@ typedef struct elastic_worker_page {
   int64_t waits_at;               // the last step at which should_stop() waited for the decision
   uint32_t collectives_sequence;  // odd while the area changes
   uint32_t groups_sequence;       // likewise
+  uint32_t is_counted;  // 1: the steps are counts of elastic_worker_count(), not the script's own
 } elastic_worker_page;
 
 // The page of this process: never null, and private memory without a channel. Not for direct use.
@@ -189,6 +190,11 @@ void elastic_worker_stacks_written(void);
 // process group, "name TAB ranks", such as "dp0\t0-3,8"; call it again when there are more groups.
 // Returns 1, or 0 without a channel or a thread.
 int elastic_worker_watch_collectives(const char* members);
+
+// As elastic_worker_progress(), for a hook that counts the steps of a script: it has no effect once
+// the script has reported a step itself. Counted steps show that the worker makes progress. No stop
+// is agreed at one: two ranks may count differently, and each count begins with the process.
+void elastic_worker_count(int64_t step);
 
 // Reports that `step` steps are complete.
 static inline void elastic_worker_progress(int64_t step) {

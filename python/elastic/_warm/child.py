@@ -19,6 +19,7 @@ from importlib.machinery import SourceFileLoader
 from types import ModuleType
 from typing import Any
 
+from elastic._site import elastic_hook, sitecustomize
 from elastic._warm import native, ranks
 from elastic._warm.link import Request
 
@@ -194,6 +195,12 @@ def own_modules() -> list[str]:
     thousand pages.
     """
     return [name for name in sys.modules if name == "elastic" or name.startswith("elastic.")]
+
+
+def begin_reports() -> None:
+    """As in an executed worker, whose interpreter imports ``sitecustomize`` at its start."""
+    if not sys.flags.ignore_environment and not sys.flags.no_site and sitecustomize.restore():
+        elastic_hook.begin()
 
 
 def reports_leaks() -> bool:

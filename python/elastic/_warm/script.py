@@ -22,19 +22,13 @@ def imports(program: list[str]) -> list[str]:
     """The installed modules among them, in the order of the script. Local ones are not included:
     they change often, and may do anything when they are imported.
     """
-    path = _file(user_program(program))
+    path = _file(program)
     try:
         with open(path, "rb") as file:
             tree = ast.parse(file.read())
     except (OSError, SyntaxError, ValueError):
         return []
     return [name for name in dict.fromkeys(_names(tree)) if _is_installed(name)]
-
-
-def user_program(program: list[str]) -> list[str]:
-    """Without the module that runs the script for ``--auto-progress``."""
-    is_wrapped = program[:2] == ["-m", "elastic.worker.auto"] and len(program) > 2
-    return program[2:] if is_wrapped else program
 
 
 def _file(program: list[str]) -> str:

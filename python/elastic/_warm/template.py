@@ -67,7 +67,7 @@ class Template:
             os.dup2(self._output, stream)
         sys.argv[:] = self._program
         if not getattr(sys.flags, "safe_path", False):
-            sys.path.insert(0, child.search_path(script.user_program(self._program)))
+            sys.path.insert(0, child.search_path(self._program))
         signal.alarm(IMPORT_LIMIT_S)
         gc.disable()
         state = fitness.Snapshot(self._output)
@@ -233,6 +233,7 @@ class Template:
         child.refresh_modules()
         child.set_threads(child.thread_count(request.env), self._openblas)
         self._command_line.write(request.argv)
+        child.begin_reports()
 
     def run(self, request: link.Request) -> None:
         """Runs the worker's program."""

@@ -38,17 +38,14 @@ def command(line: CommandLine, interpreter: str, environ: Mapping[str, str]) -> 
         _check_executable(program, environ, "program")
         return (program, *line.arguments)
     _check_executable(interpreter, environ, "interpreter (PYTHON_EXEC)")
-    start: tuple[str, ...] = (interpreter, "-u")
-    if line.switch("auto-progress"):
-        start = (interpreter, "-u", "-m", "elastic.worker.auto")
+    start = (interpreter, "-u")
     if line.switch("module") and not is_script:
         return (*start, "-m", program, *line.arguments)
     if program == STDIN:
         # Every worker and every round reads all of it. The name is valid while the launcher runs.
         if line.switch("dry-run"):
             return (*start, program, *line.arguments)
-        run = () if line.switch("auto-progress") else ("-c", RUN_AS_STDIN)
-        return (*start, *run, _from_stdin(), *line.arguments)
+        return (*start, "-c", RUN_AS_STDIN, _from_stdin(), *line.arguments)
     if not substitutes(program):
         if not os.path.exists(program):
             raise ConfigError(f"the script {program} does not exist{_hint(program)}")
@@ -58,6 +55,21 @@ def command(line: CommandLine, interpreter: str, environ: Mapping[str, str]) -> 
             raise ConfigError(f"the script {program} may not be read")
         line.warnings.extend(_other_language(program))
     return (*start, program, *line.arguments)
+
+
+def auto_progress(line: CommandLine) -> bool | None:
+    """As the setting of this name of the agent."""
+    is_asked = line.switch("auto-progress")
+    if line.switch("no-auto-progress"):
+        if is_asked:
+            raise ConfigError(
+                f"{line.origin('auto-progress')} and {line.origin('no-auto-progress')} exclude "
+                "each other"
+            )
+        return False
+    if line.switch("no-python") and not line.switch("run-path"):
+        return False
+    return True if is_asked else None
 
 
 @functools.cache  # standard input is read once, also if the options are resolved again
@@ -124,7 +136,7 @@ def warm_template(line: CommandLine, program: tuple[str, ...], node: NodeConfig)
     if line.switch("no-python") and not line.switch("run-path"):
         line.warnings.append(f"{origin} has no effect: the workers do not run in Python")
         return ()
-    if line.program == STDIN and not line.switch("auto-progress"):
+    if line.program == STDIN:
         line.warnings.append(f"{origin} has no effect: the script is read from standard input")
         return ()
     if node.rendezvous is not None and node.rendezvous.is_handler():

@@ -339,8 +339,14 @@ _FAILURES = (
         more="See [stacks before a stop](hangs.md#stacks-before-a-stop).",
         native="stacks_on_failure", read=switch, needs_native=True),
     Option("auto-progress", "",
-        "Reports each step of a torch optimizer as progress, for scripts that report none.",
+        "Reports each step of a torch optimizer until the script reports a step itself. Without "
+        "the option that is done only if the script does not import `elastic.worker`.",
         needs_native=True),
+    Option("no-auto-progress", "",
+        "Starts Python without the launcher's hook: nothing is reported for a script that does not "
+        "import `elastic.worker`.",
+        more="`ELASTIC_AUTO_PROGRESS=0` does the same. See [what a plain start "
+        "shows](hangs.md#what-a-plain-start-shows)."),
     Option("monitor-interval", "SECONDS",
         "Accepted for compatibility, no effect: the launcher is notified of an exit.",
         default="0.1", type=float, torch_default=SAME),

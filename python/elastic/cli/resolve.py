@@ -229,6 +229,7 @@ def _native_settings(
         "inplace_prepare": _inplace_time(line, "inplace-prepare", None),
         "worker_ports": node.worker_ports,
         "share_store": _environment.shares_store(environ),
+        "auto_progress": entrypoint.auto_progress(line),
         "capture_stderr": not line.switch("no-stderr-capture"),
     }
 

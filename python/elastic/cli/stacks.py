@@ -26,7 +26,8 @@ def parser() -> argparse.ArgumentParser:
 
 PYTHON_FRAME = '  File "'  # in the stack of a worker
 NO_PYTHON = (
-    "no Python stacks: start the job with --auto-progress, or import elastic.worker in the script; "
+    "no Python stacks: import elastic.worker in the script (--no-auto-progress, or a program that "
+    "does not start Python itself); "
     "for this one try: py-spy dump --pid PID (elastic-launch status shows the pids)"
 )
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from elastic.errors import ConfigError
+from elastic.multiprocessing.site_hook import is_python
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _PROGRAM = os.path.join(_PACKAGE, "_warm", "template.py")
@@ -41,7 +42,7 @@ def of_entrypoint(
     words = (str(entrypoint), *map(str, args))
     begin = 2 if words[1:2] == ("-u",) else 1
     is_script = words[begin:] and (words[begin] == "-m" or not words[begin].startswith("-"))
-    if not is_script or not os.path.basename(words[0]).startswith("python"):
+    if not is_script or not is_python(words[0]):
         return ()
     return template(words[:begin], modules, words[begin:])
 

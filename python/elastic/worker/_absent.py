@@ -15,6 +15,10 @@ def progress(step: int, /) -> None:
     """Has no effect here."""
 
 
+def count(step: int, /) -> None:
+    """Has no effect here."""
+
+
 def should_stop(step: int, /) -> bool:
     return False
 

@@ -197,12 +197,12 @@ def test_every_option_reaches_a_config_or_is_named() -> None:
         *("shutdown-timeout", "signals-to-handle", "monitor-interval", "log-dir", "redirects"),
         *("tee", "local-ranks-filter", "event-log-handler", "log-line-prefix-template"),
         *("logs-specs", "duplicate-stdout-filters", "duplicate-stderr-filters", "strict"),
-        *("auto-progress", "inplace-grace"),
+        "inplace-grace",
     }
     named = {*run._ONLY_COMMAND}
     others = {"event-log", "metrics-port", "no-stderr-capture", "worker-port-range"}
     others |= {"inplace-prepare", "on-membership-change", "log-max-bytes", "log-max-files"}
-    others |= {"merge-lines"}
+    others |= {"merge-lines", "auto-progress", "no-auto-progress"}
     assert {one.name for one in OPTIONS} == natives | in_fields | named | others
 
 

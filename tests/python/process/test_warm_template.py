@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import BinaryIO
 
 import pytest
-from elastic._warm.script import imports
 
 from support.launching import clean_environment, python_path
 from support.paths import STUBS
@@ -396,14 +395,3 @@ def test_worker_ends_with_its_parent(tmp_path: Path) -> None:
         "ctypes.CDLL(None).prctl(2, ctypes.byref(number))\nprint(number.value, os.getppid())\n"
     )
     assert forked(["script.py"], clean_environment(), tmp_path) == (0, f"9 {os.getpid()}\n")
-
-
-def test_imports_of_a_script_with_automatic_progress_are_preloaded(tmp_path: Path) -> None:
-    (tmp_path / "folder").mkdir()
-    (tmp_path / "folder" / "local.py").touch()
-    (tmp_path / "folder" / "script.py").write_text("import colorsys\n")
-    program = ["-m", "elastic.worker.auto", "folder/script.py"]
-    with Template("json,local", program, clean_environment(), tmp_path) as template:
-        assert template.receive().kind == "ready"
-    program[2] = str(tmp_path / "folder" / "script.py")
-    assert imports(program) == ["colorsys"]

@@ -34,31 +34,40 @@ def alone(script: str, **variables: str) -> str:
     return done.stdout
 
 
+def new_memory() -> int:
+    """A worker's page, as the guardian makes it."""
+    memory = os.memfd_create("channel", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    page = struct.pack("<QII112x", 0x6C656E6E61686345, 2, BYTES)
+    page += struct.pack("<qq112x", NO_STEP, NO_STEP) + struct.pack("<qqq", 0, NO_STEP, NO_STEP)
+    page = page.ljust(376, b"\0") + struct.pack("<q", NO_STEP)
+    os.pwrite(memory, page.ljust(BYTES, b"\0"), 0)
+    seals = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
+    fcntl.fcntl(memory, fcntl.F_ADD_SEALS, seals)
+    return memory
+
+
+def channel_variable(memory: int, end: socket.socket) -> str:
+    names = [(item, os.fstat(item)) for item in (memory, end.fileno())]
+    return "1:" + ":".join(f"{item}:{found.st_dev}:{found.st_ino}" for item, found in names)
+
+
 class MemberWorker:
     """Runs a script as a worker of the given round, whose launcher keeps processes."""
 
     def __init__(self, script: Path, round: int = 0, **variables: str) -> None:
-        self._memory = os.memfd_create("channel", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-        page = struct.pack("<QII112x", 0x6C656E6E61686345, 2, BYTES)
-        page += struct.pack("<qq112x", NO_STEP, NO_STEP) + struct.pack("<qqq", 0, NO_STEP, NO_STEP)
-        page = page.ljust(376, b"\0") + struct.pack("<q", NO_STEP)
-        os.pwrite(self._memory, page.ljust(BYTES, b"\0"), 0)
-        seals = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
-        fcntl.fcntl(self._memory, fcntl.F_ADD_SEALS, seals)
+        self._memory = new_memory()
         self.socket, end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.socket.settimeout(DEADLINE_S)
         with end:
-            names = [(item, os.fstat(item)) for item in (self._memory, end.fileno())]
-            channel = ":".join(f"{item}:{found.st_dev}:{found.st_ino}" for item, found in names)
             self.process = subprocess.Popen(
                 [sys.executable, str(script)],
                 env=clean_environment(
-                    ELASTIC_CHANNEL=f"1:{channel}",
+                    ELASTIC_CHANNEL=channel_variable(self._memory, end),
                     ELASTIC_ROUND=str(round),
                     ELASTIC_ON_MEMBERSHIP_CHANGE="inplace",
                     **variables,
                 ),
-                pass_fds=[item for item, _ in names],
+                pass_fds=(self._memory, end.fileno()),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 text=True,

@@ -126,7 +126,7 @@ def test_the_exit_code_of_a_drain_says_whether_the_job_was_stopped(
 def test_stacks_say_how_to_get_python_stacks(job: Any, capsys: pytest.CaptureFixture[str]) -> None:
     job(["rank 0 waiting in the kernel (do_nanosleep)"])
     assert stacks.run(["a:1"]) == 0
-    assert "no Python stacks: start the job with --auto-progress" in capsys.readouterr().err
+    assert "no Python stacks: import elastic.worker in the script" in capsys.readouterr().err
     job(['rank 0 in read (a.py:1)\n    File "a.py", line 1 in read'])
     assert stacks.run(["a:1"]) == 0
     assert capsys.readouterr().err == ""

@@ -26,7 +26,7 @@ SOURCES = ROOT / "python" / "elastic"
 USED: dict[str, tuple[Any, str]] = {
     "_set_native_id": (threading.Thread, "warm workers: the thread id of the main thread"),
     "_handlerList": ("logging", "warm workers: log handlers that were open before the fork"),
-    "_run_module_as_main": ("runpy", "warm workers and elastic.worker.auto: python -m"),
+    "_run_module_as_main": ("runpy", "warm workers: python -m"),
     "_extra_reducers": (ForkingPickler, "arguments of functions: pickling as multiprocessing"),
     "set_spawning_popen": ("multiprocessing.context", "arguments of functions: queues and locks"),
     "_inheriting": (None, "results of functions: queues and locks; set by elastic itself"),

@@ -102,7 +102,7 @@ def test_optimizer_steps_are_progress(tmp_path: Path) -> None:
         "page = os.pread(_worker.stacks_descriptor(), 16, 256)\n"
         "print(__name__, __file__ == sys.argv[0], sys.argv[1:], *struct.unpack('qq', page)[1:])\n"
     )
-    done = launch("--standalone", "--auto-progress", str(script), "one")
+    done = launch("--standalone", str(script), "one")
     assert done.stdout == "__main__ True ['one'] 7\n", done.stderr
 
 

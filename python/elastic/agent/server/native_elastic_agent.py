@@ -41,6 +41,7 @@ from elastic.agent.server.progress_notes import (
     restart_line,
 )
 from elastic.constants import (
+    AUTO_PROGRESS_VARIABLE,
     DEFAULT_DRAIN_TIMEOUT_S,
     DEFAULT_LINE_PREFIX,
     DEFAULT_ROLE,
@@ -51,6 +52,7 @@ from elastic.constants import (
     START_METHODS,
 )
 from elastic.errors import ConfigError, ElasticError
+from elastic.multiprocessing import site_hook
 from elastic.multiprocessing.logs import LogOptions, ProvidesLogOptions, log_options
 from elastic.text import join_endpoints
 
@@ -95,6 +97,7 @@ class NativeElasticAgent:
         metrics_port: int = 0,
         warm_template: Sequence[str] = (),
         modules_after: Sequence[str] = (),
+        auto_progress: bool | None = None,
         **settings: Any,
     ) -> None:
         """``environment`` is the workers' whole environment; None: this process's environment.
@@ -112,6 +115,8 @@ class NativeElasticAgent:
         limit for a worker in an uninterruptible wait; None: as the variable sets.
         ``warm_template``: the command of the process that forks the workers; none: they are
         executed. ``modules_after``: modules that the caller needs for the result of a failed job.
+        ``auto_progress``: whether Python workers report their steps and stacks (docs/hangs.md).
+        None: they do, the steps only if the script does not import ``elastic.worker``.
         ``settings``: further fields of ``_C.AgentOptions``. Those of an option of the command line
         have its name, its meaning and its default (docs/cli.md), as ``restart_backoff``;
         ``hang_timeout`` is 0 if it is learned, ``straggler_timeout`` if there is no limit;
@@ -160,6 +165,13 @@ class NativeElasticAgent:
         self._watchdog = watchdog(environment, spec.job_id(), uninterruptible_state_timeout)
         if self._watchdog is not None:
             variables |= self._watchdog.variables
+        if auto_progress is None:
+            program = spec.what()
+            if callable(program) or site_hook.is_python(program, environment):
+                site_hook.add(variables)
+        elif auto_progress:
+            variables[AUTO_PROGRESS_VARIABLE] = "1"
+            site_hook.add(variables)
         cpus = cpu_binding(spec, environment, worker_cpus)
         self._options = _C.AgentOptions(
             templates(spec, logs, environment, self._calls, cpus, alone),

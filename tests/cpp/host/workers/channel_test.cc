@@ -51,6 +51,36 @@ TEST(WorkerChannel, CarriesStepsAndSections) {
   EXPECT_EQ(found.section_limit, std::chrono::milliseconds(1500));
 }
 
+TEST(WorkerChannel, NoStopIsAgreedAtStepsThatAHookCounts) {
+  Channel channel = Channel::create();
+  ForkedWorker worker(&channel, [] {
+    elastic_worker_count(3);  // it is not open
+    if (elastic_worker_open() != 1) return 1;
+    elastic_worker_count(1);
+    elastic_worker_count(2);
+    return elastic_worker_page_in_use->first_step == 1 ? 0 : 2;
+  });
+  EXPECT_EQ(worker.wait(), 0);
+  channel.read_messages();
+  EXPECT_TRUE(channel.is_reporting());
+  EXPECT_EQ(channel.progress().step, 2);
+  EXPECT_EQ(channel.own_step(), ELASTIC_WORKER_NO_STEP);
+}
+
+TEST(WorkerChannel, ScriptThatReportsAStepEndsTheCountOfTheHook) {
+  Channel channel = Channel::create();
+  ForkedWorker worker(&channel, [] {
+    if (elastic_worker_open() != 1) return 1;
+    elastic_worker_count(1);
+    elastic_worker_progress(40);
+    elastic_worker_count(2);
+    return elastic_worker_page_in_use->first_step == 40 ? 0 : 2;
+  });
+  EXPECT_EQ(worker.wait(), 0);
+  EXPECT_EQ(channel.progress().step, 40);
+  EXPECT_EQ(channel.own_step(), 40);
+}
+
 TEST(WorkerChannel, NamesTheProcessThatOpenedIt) {
   Channel channel = Channel::create();
   ForkedWorker worker(&channel, [] {

@@ -1,0 +1,153 @@
+"""Begins the reports of a worker: opens its channel, offers its stacks, counts its steps.
+
+No module of elastic stays loaded, and none but the extension is executed: the script may have a
+package of the same name, and imports its own modules.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+TYPE_CHECKING = False  # typing costs more than this module
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from importlib.machinery import ModuleSpec
+    from types import ModuleType
+    from typing import Any
+
+OPTIMIZER = "torch.optim.optimizer"
+
+_EXTENSION = "elastic._worker"
+_PACKAGE_FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
+
+def begin() -> None:
+    """Has no effect in a process that does not have the worker's channel."""
+    try:
+        _begin()
+    except Exception:  # the worker runs without reports
+        return
+
+
+def _begin() -> None:
+    asked = os.environ.get("ELASTIC_AUTO_PROGRESS", "")
+    if asked == "0" or "ELASTIC_CHANNEL" not in os.environ:
+        return
+    calls = _load_calls()
+    if calls is None or not calls.open():
+        return
+    _offer_stacks(calls)
+    after_import(OPTIMIZER, lambda module: _count_steps(module, calls.count, asked == "1"))
+
+
+def _load_calls() -> Any:
+    """The extension of the elastic that this interpreter imports; None: it cannot load any."""
+    loaded = sys.modules.get(_EXTENSION)
+    if loaded is not None:
+        return loaded
+    package = _find("elastic", None)
+    spec = package and _find(_EXTENSION, package.submodule_search_locations)
+    spec = spec or _find(_EXTENSION, [_PACKAGE_FOLDER])
+    if spec is None or spec.loader is None:
+        return None
+    try:
+        calls = spec.loader.create_module(spec)
+        assert calls is not None
+        spec.loader.exec_module(calls)
+    finally:
+        sys.modules.pop(_EXTENSION, None)
+    return calls
+
+
+def _find(name: str, path: Any) -> ModuleSpec | None:
+    for finder in sys.meta_path:
+        if not isinstance(finder, _Watcher):
+            spec = finder.find_spec(name, path)
+            if spec is not None:
+                return spec
+    return None
+
+
+def _offer_stacks(calls: Any) -> None:
+    number = calls.free_signal()
+    if number:
+        import faulthandler
+
+        faulthandler.register(number, file=calls.stacks_descriptor(), all_threads=True)
+        calls.offer_stacks(number)
+
+
+def after_import(name: str, call: Callable[[Any], None]) -> None:
+    """Calls ``call`` with the module once it was imported, which may have happened already."""
+    module = sys.modules.get(name)
+    if module is not None:
+        call(module)
+    else:
+        sys.meta_path.insert(0, _Watcher(name, call))
+
+
+class _Watcher:
+    """A finder that lets the other ones find the module, and calls back once it was executed."""
+
+    def __init__(self, name: str, call: Callable[[Any], None]) -> None:
+        self._name = name
+        self._call = call
+
+    def find_spec(self, name: str, path: Any, target: Any = None) -> ModuleSpec | None:
+        if name != self._name:
+            return None
+        spec = _find(name, path)
+        loader: Any = spec and spec.loader
+        own = getattr(loader, "__dict__", None)
+        if own is None or not hasattr(loader, "exec_module"):
+            return spec
+        execute = loader.exec_module
+        replaced = own.get("exec_module")
+
+        def execute_and_call(module: ModuleType) -> None:
+            if replaced is None:
+                del own["exec_module"]  # the method of its class again
+            else:
+                own["exec_module"] = replaced
+            execute(module)
+            if self in sys.meta_path:
+                sys.meta_path.remove(self)
+            try:
+                self._call(module)
+            except Exception:  # another version of it: the worker runs without these reports
+                return
+
+        own["exec_module"] = execute_and_call
+        return spec
+
+
+def _count_steps(optimizer: Any, report: Callable[[int], None], is_asked: bool) -> None:
+    """Counts the steps of torch's optimizers. Several that step in turn count as one.
+
+    A script that imports ``elastic.worker`` reports its steps itself. With ``--auto-progress``
+    they are counted until it does.
+    """
+    torch = sys.modules["torch"]
+    stepped: set[int] = set()  # the optimizers that have made the current step
+    steps = 0
+    first = 0  # the first count that is reported; 0: not known yet
+
+    def after_step(instance: object, *_: object) -> None:
+        nonlocal steps, first
+        if torch.compiler.is_compiling():
+            return  # a call of the extension would end the compiled graph
+        key = id(instance)
+        if stepped and key not in stepped:
+            stepped.add(key)
+            return
+        stepped.clear()
+        stepped.add(key)
+        steps += 1
+        if first == 0:
+            is_instrumented = "elastic.worker" in sys.modules
+            first = 1 if not is_instrumented else 2 if is_asked else sys.maxsize
+        if steps >= first:
+            report(steps)
+
+    optimizer.register_optimizer_step_post_hook(after_step)
