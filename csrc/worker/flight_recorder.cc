@@ -229,8 +229,7 @@ void note(const Entry& entry, Groups* groups) {
 namespace elastic::worker {
 
 size_t condense(const char* json, size_t bytes, char* out, size_t size) {
-  static thread_local Groups groups;
-  groups.count = 0;
+  Groups groups;
   Cursor from{json, json + bytes};
   const bool is_read = read_object(&from, [&](const char* key) {
     if (!is_key(key, "entries") || from.next() != '[') return skip_value(&from);
@@ -285,6 +284,7 @@ constexpr Source kSources[] = {
 constexpr int kRecorders = 2;
 
 struct Recorder {
+  bool is_loaded = false;  // the library was found
   Dump dump = nullptr;
   void (*release)(void*) = nullptr;  // operator delete of the library's runtime
   uint64_t header = 0;               // of the last look
@@ -292,9 +292,10 @@ struct Recorder {
 
 // Has no effect while the library is not loaded.
 void find(const Source& source, Recorder* recorder) {
-  if (recorder->dump != nullptr) return;
+  if (recorder->is_loaded) return;
   void* const library = ::dlopen(source.library, RTLD_LAZY | RTLD_NOLOAD);
   if (library == nullptr) return;
+  recorder->is_loaded = true;  // it stays loaded: the handle is kept
   recorder->release = reinterpret_cast<void (*)(void*)>(::dlsym(library, "_ZdlPv"));
   if (recorder->release == nullptr) return;
   recorder->dump = reinterpret_cast<Dump>(::dlsym(library, source.symbol));

@@ -1,4 +1,4 @@
-"""Begins the reports of a worker: opens its channel, offers its stacks, counts its steps.
+"""Begins the reports of a worker: its channel, its stacks, its steps, its collective operations.
 
 No module of elastic stays loaded, and none but the extension is executed: the script may have a
 package of the same name, and imports its own modules.
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 OPTIMIZER = "torch.optim.optimizer"
+DISTRIBUTED = "torch.distributed.distributed_c10d"
 
 _EXTENSION = "elastic._worker"
 _PACKAGE_FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -39,6 +40,7 @@ def _begin() -> None:
         return
     _offer_stacks(calls)
     after_import(OPTIMIZER, lambda module: _count_steps(module, calls.count, asked == "1"))
+    after_import(DISTRIBUTED, lambda module: _follow_groups(module, calls.watch_collectives))
 
 
 def _load_calls() -> Any:
@@ -151,3 +153,38 @@ def _count_steps(optimizer: Any, report: Callable[[int], None], is_asked: bool) 
             report(steps)
 
     optimizer.register_optimizer_step_post_hook(after_step)
+
+
+def _follow_groups(c10d: Any, watch: Callable[[str], bool]) -> None:
+    """Publishes the members of each process group that the script forms.
+
+    torch keeps them in a dictionary of the module. With the first group, the worker's thread
+    begins to watch the collective operations (``csrc/worker/flight_recorder.cc``).
+    """
+    lines: list[str] = []
+
+    class Groups(dict):  # type: ignore[type-arg]
+        def __setitem__(self, group: Any, ranks: Any) -> None:
+            dict.__setitem__(self, group, ranks)
+            try:
+                lines.append(f"{c10d._world.pg_names[group]}\t{_ranges(sorted(ranks))}\n")
+                watch("".join(lines))
+            except Exception:  # another version of torch: nothing is known of this group
+                return
+
+        def clear(self) -> None:
+            dict.clear(self)
+            lines.clear()
+
+    c10d._pg_group_ranks = Groups(c10d._pg_group_ranks)
+
+
+def _ranges(ranks: list[int]) -> str:
+    """``0-3,8``"""
+    parts: list[list[int]] = []
+    for rank in ranks:
+        if parts and rank == parts[-1][1] + 1:
+            parts[-1][1] = rank
+        else:
+            parts.append([rank, rank])
+    return ",".join(f"{one}" if one == last else f"{one}-{last}" for one, last in parts)

@@ -1,0 +1,93 @@
+"""A plain training script that makes one step, and then waits in collective operations."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+from support.launching import launch
+
+
+class Scene(NamedTuple):
+    ranks: int
+    body: str  # after the first step; `dist`, `rank`, `ones` and `sleep` are there
+    expected: str  # in the report of the hang
+    suspect: int | None = None
+
+
+SCRIPT = """
+import ctypes
+import time
+
+import torch
+import torch.distributed as dist
+
+def sleep():
+    time.sleep(600)
+
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+ones = torch.ones(4)
+for _ in range(3):
+    dist.all_reduce(ones)
+weights = torch.ones(2, requires_grad=True)
+weights.sum().backward()
+torch.optim.SGD([weights], lr=0.1).step()
+"""
+
+SCENES = {
+    "not-entered": Scene(
+        3,
+        "if rank == 1: sleep()\ndist.all_reduce(ones)\n",
+        "rank 1 has not entered all_reduce #4 of the default group, for which 2 ranks wait since "
+        r"[\d.]+ s; it is in sleep \(train.py:9\)",
+        1,
+    ),
+    "locked-interpreter": Scene(
+        2,
+        "if rank == 1: ctypes.PyDLL(None).sleep(600)\ndist.all_reduce(ones)\n",
+        "rank 1 has not entered all_reduce #4 of the default group, for which 1 rank waits",
+        1,
+    ),
+    "root": Scene(
+        4,
+        "one, two = dist.new_group([0, 1]), dist.new_group([2, 3], group_desc='pair')\n"
+        "own = one if rank < 2 else two\n"
+        "dist.all_reduce(ones, group=own)\n"
+        "if rank == 3: sleep()\n"
+        "if rank == 2: dist.all_reduce(ones, group=own)\n"
+        "dist.barrier()\n",
+        r"rank 3 has not entered (barrier #4 of the default group|all_reduce #2 of group pair)",
+        3,
+    ),
+    "other-operation": Scene(
+        3,
+        "if rank == 1: dist.all_reduce(ones)\ndist.barrier()\n",
+        r"rank 1 called all_reduce of \[\[4\]\] as #4 of the default group, and 2 ranks \(0,2\) "
+        "barrier",
+        1,
+    ),
+    "order": Scene(
+        2,
+        "groups = [dist.new_group([0, 1]), dist.new_group([0, 1])]\n"
+        "for group in groups if rank == 0 else reversed(groups):\n"
+        "    dist.all_reduce(ones, group=group)\n",
+        "rank 0 waits in all_reduce #1 of group 1 for rank 1, which waits in all_reduce #1 of "
+        "group 2 for rank 0: the ranks call operations in different orders",
+    ),
+}
+
+
+def check_scene(name: str, directory: Path) -> None:
+    scene = SCENES[name]
+    script = directory / "train.py"
+    script.write_text(SCRIPT + scene.body)
+    done = launch(
+        "--standalone", f"--nproc-per-node={scene.ranks}", "--hang-timeout=8",
+        "--hang-action=fail", "--failure-grace=0", str(script),
+    )  # fmt: skip
+    assert done.returncode != 0
+    assert re.search(scene.expected, done.stderr), done.stderr
+    if scene.suspect is not None:
+        assert re.search(rf"^ *.*rank {scene.suspect}\b.*suspected$", done.stderr, re.M), done.stderr
