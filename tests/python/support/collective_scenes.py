@@ -90,4 +90,5 @@ def check_scene(name: str, directory: Path) -> None:
     assert done.returncode != 0
     assert re.search(scene.expected, done.stderr), done.stderr
     if scene.suspect is not None:
-        assert re.search(rf"^ *.*rank {scene.suspect}\b.*suspected$", done.stderr, re.M), done.stderr
+        line = rf"^ *.*rank {scene.suspect}\b.*suspected$"
+        assert re.search(line, done.stderr, re.M), done.stderr
