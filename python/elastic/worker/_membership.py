@@ -137,7 +137,7 @@ def current_round() -> Round:
         group_rank=number("GROUP_RANK", 0),
         master_addr=_environment.get("MASTER_ADDR"),
         master_port=number("MASTER_PORT", 0),
-        reason=_environment.get("ELASTIC_MEMBERSHIP_CHANGE") or None,
+        reason=_environment.get("ELASTIC_MEMBERSHIP_CHANGE"),
     )
 
 
