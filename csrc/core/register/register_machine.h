@@ -271,7 +271,7 @@ class BasicRegister {
   bool may_promise(std::uint64_t term, const NodeId& handed_over_by) const;
   bool is_other_candidate_at_work(const NodeId& candidate) const;
   std::optional<KnownRecord> vote() const;
-  bool takes_part(const Record& record);
+  bool enter_lineage(const Record& record);
   void promise_to(const NodeId& candidate, std::uint64_t term);
   bool accept_here(const KnownRecord& proposal);
   void know(const KnownRecord& record);

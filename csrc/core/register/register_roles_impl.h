@@ -24,7 +24,7 @@ namespace elastic::reg {
 
 template <typename Rules>
 void BasicRegister<Rules>::answer(const NodeId& from, const Ask& message) {
-  if (!takes_part(message.known.record)) return;
+  if (!enter_lineage(message.known.record)) return;
   const bool would = !is_other_candidate_at_work(from) && may_promise(message.term, NodeId{});
   send(from, AskReply{message.attempt, would, promised_, vote()});
 }
@@ -44,7 +44,7 @@ std::optional<KnownRecord> BasicRegister<Rules>::vote() const {
 
 template <typename Rules>
 void BasicRegister<Rules>::promise(const NodeId& from, const Prepare& message) {
-  if (!takes_part(message.known.record)) return;
+  if (!enter_lineage(message.known.record)) return;
   if (handed_over_to_ && from == handed_over_to_->node) handed_over_to_.reset();
   const bool is_repeated = message.term == promised_ && from == promised_to_;
   if (!is_repeated && may_promise(message.term, message.handed_over_by)) {
@@ -54,9 +54,9 @@ void BasicRegister<Rules>::promise(const NodeId& from, const Prepare& message) {
   send(from, Promise{message.term, is_granted, promised_, vote()});
 }
 
-// A node has no vote until a record names it.
+// A node has no vote until a record names it; its lineage is that of this record.
 template <typename Rules>
-bool BasicRegister<Rules>::takes_part(const Record& record) {
+bool BasicRegister<Rules>::enter_lineage(const Record& record) {
   if (!accepted_ && !names(record, self_.node)) return false;
   if (!lineage_) lineage_ = record.lineage;
   return true;
@@ -106,7 +106,7 @@ template <typename Rules>
 void BasicRegister<Rules>::accept(const NodeId& from, const Accept& message) {
   const Record& record = message.proposal.record;
   if (record.proposer.node == self_.node || !names(record, self_.node)) return;
-  if (!takes_part(record)) return;
+  if (!enter_lineage(record)) return;
   const bool is_accepted = accept_here(message.proposal);
   const bool is_in_force = accepted_ && accepted_->is_in_force;
   send(from, Accepted{record.newness, is_accepted, is_accepted && is_in_force, promised_});
@@ -375,7 +375,7 @@ void BasicRegister<Rules>::give_up_attempt() {
 template <typename Rules>
 void BasicRegister<Rules>::stand_for(const NodeId& from, const HandOver& message) {
   if (!settings_.is_candidate) return;
-  if (!takes_part(message.known.record) || message.term <= promised_) return;
+  if (!enter_lineage(message.known.record) || message.term <= promised_) return;
   know(message.known);
   attempt_base_ = known_;
   reporters_.clear();

@@ -104,7 +104,7 @@ enum class AgentState : std::uint8_t {
   kInit,       // a round is being formed; no worker exists here
   kHealthy,    // the workers of the round are starting, running, or done
   kUnhealthy,  // the round has ended: a worker failed, or the members change; workers are stopped
-  kStopped,    // request_stop() was called
+  kStopped,    // this node stops on request, at an agreed step, or because it leaves the job
   kSucceeded,  // every worker of this node exited with 0, or the whole job has succeeded
   kFailed,     // the job has failed, or this node cannot join it
   kUnknown,    // control of the workers was lost
