@@ -605,7 +605,7 @@ std::string CoordinatorJob::name_of(const NodeId& node) const {
 
 // What observers see of a job: the part of CoordinatorJob that answers them.
 
-ObserverDesk::Job CoordinatorJob::observed_job() {
+JobObservers::Job CoordinatorJob::observed_job() {
   return {.source = {.facts = [this] { return observed_facts(); },
                      .nodes =
                          [this] {

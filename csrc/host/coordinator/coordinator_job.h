@@ -126,7 +126,7 @@ class CoordinatorJob {
   // An error ends the session.
   Status on_message(SessionPeer* peer, session::ClientMessage& message);
   void on_stall(const os::EventLoop::Stall& stall);
-  ObserverDesk& observers() { return observers_; }
+  JobObservers& observers() { return observers_; }
   // ---- The coordinator ends before the job does (coordinator_job_succession.cc).
 
   // Asks a member of a job with one voter to run its coordinator from now on, and the next one if
@@ -193,7 +193,7 @@ class CoordinatorJob {
   void member_returned(SessionPeer* peer);
   void judge_absent_members();
 
-  ObserverDesk::Job observed_job();
+  JobObservers::Job observed_job();
   ObservedJob observed_facts();
   void forget_secrets(const NodeId& admitted);
   template <typename Entry>
@@ -250,7 +250,7 @@ class CoordinatorJob {
   std::map<NodeId, Credentials> credentials_;
   std::size_t secrets_kept_ = 0;   // when unneeded ones were removed last
   std::string published_address_;  // at which other hosts reach nodes on this host; "": unknown
-  ObserverDesk observers_{context_.loop, observed_job()};
+  JobObservers observers_{context_.loop, observed_job()};
   os::EventLoop::Timer timer_;
   int deferred_ticks_ = 0;
   bool has_changes_ = false;

@@ -41,7 +41,7 @@ Status no_such_job(const std::string& id, const std::vector<std::string>& jobs) 
               (ids.empty() ? "; it has no jobs" : "; its jobs: " + ids)};
 }
 
-JobObservers::JobObservers(os::EventLoop* loop, Source source)
+JobSnapshots::JobSnapshots(os::EventLoop* loop, Source source)
     : loop_(*loop),
       source_(std::move(source)),
       refresh_timer_(loop, [this] { refresh(); }),
@@ -50,14 +50,14 @@ JobObservers::JobObservers(os::EventLoop* loop, Source source)
         request_refresh();
       }) {}
 
-void JobObservers::add(SessionPeer* peer, const session::ObserverRequest& request) {
+void JobSnapshots::add(SessionPeer* peer, const session::ObserverRequest& request) {
   observers_.push_back({.peer = peer, .has_workers = request.workers});
   if (request.workers && num_watching_++ == 0) source_.watch_workers(true);
   beats_timer_.arm(loop_.now() + kBeatsInterval);
   job_changed();
 }
 
-void JobObservers::remove(SessionPeer* peer) {
+void JobSnapshots::remove(SessionPeer* peer) {
   const Observer* const observer = find(peer);
   if (observer == nullptr) return;
   const bool ends_watch = observer->has_workers && --num_watching_ == 0;
@@ -68,13 +68,13 @@ void JobObservers::remove(SessionPeer* peer) {
   }
 }
 
-JobObservers::Observer* JobObservers::find(const SessionPeer* peer) {
+JobSnapshots::Observer* JobSnapshots::find(const SessionPeer* peer) {
   const auto found = std::find_if(observers_.begin(), observers_.end(),
                                   [peer](const Observer& one) { return one.peer == peer; });
   return found == observers_.end() ? nullptr : &*found;
 }
 
-Status JobObservers::on_message(SessionPeer* peer, const session::ClientMessage& message) {
+Status JobSnapshots::on_message(SessionPeer* peer, const session::ClientMessage& message) {
   if (const auto* beat = std::get_if<session::Heartbeat>(&message)) {
     peer->send(session::HeartbeatReply{beat->sent, loop_.read_clock()});
     return {};
@@ -88,22 +88,22 @@ Status JobObservers::on_message(SessionPeer* peer, const session::ClientMessage&
   return {};
 }
 
-void JobObservers::job_changed() {
+void JobSnapshots::job_changed() {
   is_changed_ = true;
   request_refresh();
 }
 
-void JobObservers::on_report(const NodeId& node, WorkerReport report) {
+void JobSnapshots::on_report(const NodeId& node, WorkerReport report) {
   reports_[node] = std::move(report);
   job_changed();
 }
 
-void JobObservers::request_refresh() {
+void JobSnapshots::request_refresh() {
   if (refresh_timer_.armed()) return;
   refresh_timer_.arm(std::max(next_refresh_, loop_.now() + kRefreshDelay));
 }
 
-void JobObservers::refresh() {
+void JobSnapshots::refresh() {
   const Instant begun = loop_.read_clock();
   if (std::exchange(is_changed_, false)) {
     facts_ = source_.facts();
@@ -117,7 +117,7 @@ void JobObservers::refresh() {
   beats_timer_.arm(std::max(next_refresh_, now + kBeatsInterval));
 }
 
-void JobObservers::update_table() {
+void JobSnapshots::update_table() {
   std::vector<ObservedNode> nodes = source_.nodes();
   auto old = table_.begin();
   const auto remove_until = [&](const NodeId* id) {
@@ -145,7 +145,7 @@ void JobObservers::update_table() {
 }
 
 // Nodes that are no longer there, and of which every observer has been notified.
-void JobObservers::forget_removed() {
+void JobSnapshots::forget_removed() {
   std::uint64_t seen = changes_;
   for (const Observer& observer : observers_) seen = std::min(seen, observer.has_until);
   for (auto entry = table_.begin(); entry != table_.end();) {
@@ -155,7 +155,7 @@ void JobObservers::forget_removed() {
   }
 }
 
-void JobObservers::serve(Observer* observer) {
+void JobSnapshots::serve(Observer* observer) {
   if (!observer->is_ready || facts_number_ == 0) return;
   if (!observer->pass_until) {
     const bool has_nodes = observer->has_table && observer->has_until == changes_;
@@ -170,7 +170,7 @@ void JobObservers::serve(Observer* observer) {
   send_page(observer);
 }
 
-void JobObservers::send_page(Observer* observer) {
+void JobSnapshots::send_page(Observer* observer) {
   session::NodePage page;
   std::size_t workers = 0;
   auto entry = observer->position ? table_.upper_bound(*observer->position) : table_.begin();
@@ -199,7 +199,7 @@ void JobObservers::send_page(Observer* observer) {
   observer->peer->send(page);
 }
 
-void JobObservers::send_beats(Observer* observer) {
+void JobSnapshots::send_beats(Observer* observer) {
   session::Beats beats;
   beats.silence_ms.reserve(table_.size());
   for (const auto& [id, entry] : table_) {
@@ -213,7 +213,7 @@ void JobObservers::send_beats(Observer* observer) {
   observer->peer->send(beats);
 }
 
-void JobObservers::end(const std::string& reason) {
+void JobSnapshots::end(const std::string& reason) {
   refresh_timer_.disarm();
   beats_timer_.disarm();
   const session::JobFacts last{source_.facts()};
@@ -225,21 +225,21 @@ void JobObservers::end(const std::string& reason) {
   }
 }
 
-void ObserverDesk::add(SessionPeer* peer, const session::ObserverRequest& request) {
+void JobObservers::add(SessionPeer* peer, const session::ObserverRequest& request) {
   peer->observed = this;
-  if (observers_ == nullptr) observers_ = std::make_unique<JobObservers>(loop_, job_.source);
-  observers_->add(peer, request);
+  if (snapshots_ == nullptr) snapshots_ = std::make_unique<JobSnapshots>(loop_, job_.source);
+  snapshots_->add(peer, request);
 }
 
-void ObserverDesk::remove(SessionPeer* peer) {
+void JobObservers::remove(SessionPeer* peer) {
   peer->observed = nullptr;
   std::erase_if(stacks_asked_, [peer](const auto& asked) { return asked.second == peer; });
   std::erase_if(drain_asked_, [peer](const auto& asked) { return asked.second == peer; });
-  observers_->remove(peer);
-  if (observers_->empty()) observers_.reset();
+  snapshots_->remove(peer);
+  if (snapshots_->empty()) snapshots_.reset();
 }
 
-Status ObserverDesk::on_message(SessionPeer* peer, const session::ClientMessage& message) {
+Status JobObservers::on_message(SessionPeer* peer, const session::ClientMessage& message) {
   if (std::holds_alternative<session::RequestStacks>(message)) {
     if (num_asked(peer) >= kUnansweredMax) {
       peer->send(session::StacksReport{kTooManyRequests});
@@ -252,17 +252,17 @@ Status ObserverDesk::on_message(SessionPeer* peer, const session::ClientMessage&
   if (const auto* request = std::get_if<session::RequestDrain>(&message)) {
     return on(peer, *request);
   }
-  return observers_->on_message(peer, message);
+  return snapshots_->on_message(peer, message);
 }
 
-std::size_t ObserverDesk::num_asked(const SessionPeer* peer) const {
+std::size_t JobObservers::num_asked(const SessionPeer* peer) const {
   const auto is_of_peer = [peer](const auto& asked) { return asked.second == peer; };
   return static_cast<std::size_t>(
       std::count_if(stacks_asked_.begin(), stacks_asked_.end(), is_of_peer) +
       std::count_if(drain_asked_.begin(), drain_asked_.end(), is_of_peer));
 }
 
-Status ObserverDesk::on(SessionPeer* peer, const session::RequestDrain& request) {
+Status JobObservers::on(SessionPeer* peer, const session::RequestDrain& request) {
   if (peer->role() != PeerRole::kNode) {
     peer->send(session::DrainReport{
         false, "this is a token of observers, which only reads: use the token of the job"});
@@ -277,34 +277,34 @@ Status ObserverDesk::on(SessionPeer* peer, const session::RequestDrain& request)
   return {};
 }
 
-void ObserverDesk::reply(std::uint64_t request, std::string stacks) {
+void JobObservers::reply(std::uint64_t request, std::string stacks) {
   const auto found = stacks_asked_.find(request);
   if (found == stacks_asked_.end()) return;
   found->second->send(session::StacksReport{std::move(stacks)});
   stacks_asked_.erase(found);
 }
 
-void ObserverDesk::reply(const core::drain_action::Inform& answer) {
+void JobObservers::reply(const core::drain_action::Inform& answer) {
   const auto found = drain_asked_.find(answer.observer);
   if (found == drain_asked_.end()) return;
   found->second->send(session::DrainReport{answer.is_agreed, answer.text});
   drain_asked_.erase(found);
 }
 
-void ObserverDesk::job_changed() {
-  if (observers_ != nullptr) observers_->job_changed();
+void JobObservers::job_changed() {
+  if (snapshots_ != nullptr) snapshots_->job_changed();
 }
 
-void ObserverDesk::on_report(const NodeId& node, WorkerReport report) {
-  observers_->on_report(node, std::move(report));
+void JobObservers::on_report(const NodeId& node, WorkerReport report) {
+  snapshots_->on_report(node, std::move(report));
 }
 
-void ObserverDesk::end(const std::string& reason) {
-  if (observers_ == nullptr) return;
+void JobObservers::end(const std::string& reason) {
+  if (snapshots_ == nullptr) return;
   stacks_asked_.clear();
   drain_asked_.clear();
-  observers_->end(reason);
-  observers_.reset();
+  snapshots_->end(reason);
+  snapshots_.reset();
 }
 
 }  // namespace elastic::host

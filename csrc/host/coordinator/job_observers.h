@@ -28,7 +28,7 @@ Status no_such_job(const std::string& id, const std::vector<std::string>& jobs);
 // a core. Each entry has the number of its last change; an observer receives the entries that
 // changed since its last pass, one page for each ObserverReady. So a slow observer skips states and
 // needs no buffer.
-class JobObservers {
+class JobSnapshots {
  public:
   // What the job provides. `watch_workers` requests or ends the nodes' Workers messages.
   struct Source {
@@ -37,9 +37,9 @@ class JobObservers {
     std::function<void(bool is_on)> watch_workers;
   };
 
-  JobObservers(os::EventLoop* loop, Source source);
-  JobObservers(const JobObservers&) = delete;
-  JobObservers& operator=(const JobObservers&) = delete;
+  JobSnapshots(os::EventLoop* loop, Source source);
+  JobSnapshots(const JobSnapshots&) = delete;
+  JobSnapshots& operator=(const JobSnapshots&) = delete;
 
   void add(SessionPeer* peer, const session::ObserverRequest& request);
   void remove(SessionPeer* peer);
@@ -96,18 +96,18 @@ class JobObservers {
 };
 
 // The observers and their requests: snapshots, stacks, and a stop at one step.
-class ObserverDesk {
+class JobObservers {
  public:
   // What the job provides. A request has a number, with which reply() follows, perhaps at once.
   struct Job {
-    JobObservers::Source source;
+    JobSnapshots::Source source;
     std::function<void(std::uint64_t)> request_stacks;
     std::function<void(const session::RequestDrain&, std::uint64_t)> request_drain;
   };
 
-  ObserverDesk(os::EventLoop* loop, Job job) : loop_(loop), job_(std::move(job)) {}
-  ObserverDesk(const ObserverDesk&) = delete;
-  ObserverDesk& operator=(const ObserverDesk&) = delete;
+  JobObservers(os::EventLoop* loop, Job job) : loop_(loop), job_(std::move(job)) {}
+  JobObservers(const JobObservers&) = delete;
+  JobObservers& operator=(const JobObservers&) = delete;
 
   // A session that observes the job. It is not a node's.
   void add(SessionPeer* peer, const session::ObserverRequest& request);
@@ -117,7 +117,7 @@ class ObserverDesk {
   void reply(std::uint64_t request, std::string stacks);
   void reply(const core::drain_action::Inform& answer);
   void job_changed();
-  bool watches_workers() const { return observers_ != nullptr && observers_->watches_workers(); }
+  bool watches_workers() const { return snapshots_ != nullptr && snapshots_->watches_workers(); }
   // REQUIRES: watches_workers()
   void on_report(const NodeId& node, WorkerReport report);
   // Sends the final facts and the reason to the observers, and detaches them.
@@ -129,7 +129,7 @@ class ObserverDesk {
 
   os::EventLoop* const loop_;
   const Job job_;
-  std::unique_ptr<JobObservers> observers_;             // null: there are none
+  std::unique_ptr<JobSnapshots> snapshots_;             // null: there are none
   std::map<std::uint64_t, SessionPeer*> stacks_asked_;  // observers that wait for stacks
   std::map<std::uint64_t, SessionPeer*> drain_asked_;   // observers that wait for the agreed step
   std::uint64_t requests_ = 0;

@@ -26,7 +26,7 @@
 namespace elastic::host {
 
 class CoordinatorJob;
-class ObserverDesk;
+class JobObservers;
 class SessionPeer;
 
 // Shared by the sessions of one coordinator.
@@ -87,7 +87,7 @@ class SessionPeer final : public FramedPeer {
   CoordinatorJob* job = nullptr;  // null before the hello, and after a newer session took over
   bool is_observer = false;
   bool opens_store = false;          // its host may use the store at the coordinator's port
-  ObserverDesk* observed = nullptr;  // of an observer's session, instead of `job`
+  JobObservers* observed = nullptr;  // of an observer's session, instead of `job`
   std::uint16_t peer_version = session::kVersion;  // from its hello
   NodeId node;
   std::string name;                 // of the node, once it has joined

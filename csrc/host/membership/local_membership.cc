@@ -40,11 +40,11 @@ JobSettings for_one_node(JobSettings settings) {
 Result<std::unique_ptr<LocalObservers>> LocalObservers::open(os::EventLoop* loop,
                                                              const std::string& path,
                                                              std::string job_id,
-                                                             ObserverDesk* desk) {
+                                                             JobObservers* observers) {
   auto listener = os::LocalListener::open(path);
   if (!listener.ok()) return listener.status();
   std::unique_ptr<LocalObservers> self(
-      new LocalObservers(loop, *std::move(listener), std::move(job_id), desk));
+      new LocalObservers(loop, *std::move(listener), std::move(job_id), observers));
   auto watch = loop->watch(self->listener_.fd(), EPOLLIN, self.get());
   if (!watch.ok()) return watch.status();
   self->watch_ = *std::move(watch);
@@ -52,10 +52,10 @@ Result<std::unique_ptr<LocalObservers>> LocalObservers::open(os::EventLoop* loop
 }
 
 LocalObservers::LocalObservers(os::EventLoop* loop, os::LocalListener listener, std::string job_id,
-                               ObserverDesk* desk)
+                               JobObservers* observers)
     : loop_(*loop),
       job_id_(std::move(job_id)),
-      desk_(*desk),
+      observers_(*observers),
       incarnation_(os::random_seed()),
       listener_(std::move(listener)),
       pending_(kPendingPeersMax),
@@ -114,7 +114,7 @@ Status LocalObservers::greet(SessionPeer* peer, const session::ClientHello& hell
   peer->is_observer = true;
   peer->greeted();
   peer->send(session::ServerHello{.incarnation = incarnation_, .time = loop_.read_clock()});
-  desk_.add(peer, *hello.observer);
+  observers_.add(peer, *hello.observer);
   return {};
 }
 
@@ -145,7 +145,7 @@ LocalMembership::~LocalMembership() {
   sessions_.reset();
 }
 
-ObserverDesk::Job LocalMembership::observed_job() {
+JobObservers::Job LocalMembership::observed_job() {
   return {
       .source = {.facts = [this] { return facts(); },
                  .nodes =

@@ -26,9 +26,9 @@ namespace elastic::host {
 // no nodes. Until the first of them connects it is a listening socket only.
 class LocalObservers final : public os::EventLoop::FdHandler {
  public:
-  // `loop` and `desk` outlive it.
+  // `loop` and `observers` outlive it.
   static Result<std::unique_ptr<LocalObservers>> open(os::EventLoop* loop, const std::string& path,
-                                                      std::string job_id, ObserverDesk* desk);
+                                                      std::string job_id, JobObservers* observers);
   LocalObservers(const LocalObservers&) = delete;
   LocalObservers& operator=(const LocalObservers&) = delete;
   ~LocalObservers() override;  // closes the sessions, and removes the socket
@@ -40,7 +40,7 @@ class LocalObservers final : public os::EventLoop::FdHandler {
 
  private:
   LocalObservers(os::EventLoop* loop, os::LocalListener listener, std::string job_id,
-                 ObserverDesk* desk);
+                 JobObservers* observers);
   void adopt(os::UniqueFd connection);
   Status on_message(SessionPeer* peer, const session::ClientMessage& message);
   Status greet(SessionPeer* peer, const session::ClientHello& hello);
@@ -48,7 +48,7 @@ class LocalObservers final : public os::EventLoop::FdHandler {
 
   os::EventLoop& loop_;
   const std::string job_id_;
-  ObserverDesk& desk_;
+  JobObservers& observers_;
   const std::uint64_t incarnation_;
   os::LocalListener listener_;
   PendingConnections pending_;
@@ -88,7 +88,7 @@ class LocalMembership final : public Membership {
   void tick();
   void receive(MembershipEvent event);
   void deliver();
-  ObserverDesk::Job observed_job();
+  JobObservers::Job observed_job();
   ObservedJob facts();
   void listen(const std::string& path);
 
@@ -98,7 +98,7 @@ class LocalMembership final : public Membership {
   core::Job job_;
   std::deque<MembershipEvent> received_;
   std::function<void()> drained_;
-  ObserverDesk observers_;
+  JobObservers observers_;
   std::unique_ptr<LocalObservers> sessions_;  // null: there is no socket
   NodeId node_;                               // that has joined
   bool is_waiting_ = false;                   // from its join until a round or the end
