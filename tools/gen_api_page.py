@@ -39,8 +39,8 @@ For programs that launch jobs, and for plug-ins. A training script uses `elastic
 [From torchrun](from-torchrun.md) compares the names with torch's.
 
 Everything is loaded on first use, and only `elastic.torch` imports torch. The page is generated
-from the docstrings by `tools/gen_api_page.py`, without the types of parameters, which `help(NAME)`
-has, and with inherited methods once.
+from the docstrings by `tools/gen_api_page.py`, without the types of parameters and with one
+sentence for each method; `help(NAME)` has all.
 """
 
 
@@ -124,6 +124,7 @@ def section(name: str, thing: Any, seen: set[tuple[str, str]]) -> Iterator[str]:
             continue
         what = "" if isinstance(value, property) else untyped(signature)
         summary = " ".join(text.split("\n\n")[0].split()).replace("|", "\\|")
+        summary = re.split(r"(?<=[.]) (?=[A-Z])", summary)[0]
         if (member, summary) in seen:
             continue
         seen.add((member, summary))
