@@ -26,7 +26,8 @@ constexpr const char* kGpuDevice = "/dev/nvidiactl";
 
 struct FileEnd {
   std::string bytes;
-  Instant modified;
+  Instant modified;  // by the clock of the file system
+  dev_t device = 0;
 };
 
 // The last `limit` bytes of a file; nullopt if it cannot be read or is empty.
@@ -44,6 +45,7 @@ std::optional<FileEnd> read_end(const std::string& path, off_t limit) {
   end.bytes.resize(static_cast<std::size_t>(got));
   const std::int64_t nanoseconds =
       std::int64_t{info.st_mtim.tv_sec} * 1'000'000'000 + info.st_mtim.tv_nsec;
+  end.device = info.st_dev;
   end.modified = os::instant_of_wall_time(nanoseconds);
   return end;
 }
@@ -63,7 +65,16 @@ std::optional<FileEnd> read_stderr_end(const WorkerFiles& files) {
 
 }  // namespace
 
+// A file server that is 50 ms behind would place the report of a worker that was stopped before the
+// failure for which it was stopped.
+Duration FailureExaminer::clock_of(const std::string& path, dev_t device) {
+  const auto [found, is_new] = clocks_.try_emplace(device);
+  if (is_new) found->second = file_clock_(path);
+  return found->second;
+}
+
 void FailureExaminer::begin_round(Instant now) {
+  clocks_.clear();
   files_since_ = Instant::min();
   since_ = now;
   if (!oom_counter_) oom_counter_.emplace();
@@ -78,7 +89,8 @@ void FailureExaminer::continue_round(Instant now) {
 FailureFindings FailureExaminer::examine(const WorkerFiles& files, bool reads_kernel) {
   FailureFindings found;
   if (!files.error_file.empty()) {
-    const auto error = read_end(files.error_file, kErrorFileBytesMax);
+    auto error = read_end(files.error_file, kErrorFileBytesMax);
+    if (error) error->modified -= clock_of(files.error_file, error->device);
     if (error && error->modified >= files_since_) {
       found.reported_at = error->modified;
       found.error_message = core::error_file_message(error->bytes);
@@ -86,6 +98,7 @@ FailureFindings FailureExaminer::examine(const WorkerFiles& files, bool reads_ke
   }
   if (!files.stderr_path.empty()) {
     auto end = read_stderr_end(files);
+    if (end) end->modified -= clock_of(files.stderr_path, end->device);
     if (end && end->modified >= files_since_) {
       const bool is_traceback = core::is_uncaught_exception(end->bytes);
       if (is_traceback && !found.reported_at) found.reported_at = end->modified;

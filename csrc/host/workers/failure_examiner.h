@@ -5,13 +5,19 @@
 //
 // File thread only: every call may block on the file system.
 
+#include <sys/types.h>
+
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "core/workers/failure_cause.h"
 #include "elastic/time.h"
 #include "host/workers/run_files.h"
+#include "os/file/file.h"
 #include "os/process/kernel_evidence.h"
 
 namespace elastic::host {
@@ -27,6 +33,12 @@ struct FailureFindings {
 
 class FailureExaminer {
  public:
+  // How far the clock that stamps this file is ahead of this host's.
+  using FileClock = std::function<Duration(const std::string& path)>;
+
+  explicit FailureExaminer(FileClock file_clock = &os::file_clock_ahead)
+      : file_clock_(std::move(file_clock)) {}
+
   // The round's workers have started: counts from here.
   void begin_round(Instant now);
   // The workers of the last round take part in a further one, with the same files: a file that was
@@ -36,6 +48,10 @@ class FailureExaminer {
   FailureFindings examine(const WorkerFiles& files, bool reads_kernel);
 
  private:
+  Duration clock_of(const std::string& path, dev_t device);
+
+  const FileClock file_clock_;
+  std::map<dev_t, Duration> clocks_;  // of the file systems of this round's files
   std::optional<os::OomCounter> oom_counter_;
   std::optional<std::uint64_t> oom_kills_;  // at the beginning of the round
   Instant since_;

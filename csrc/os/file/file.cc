@@ -168,6 +168,23 @@ bool is_on_network(const std::string& path) {
   return std::find(std::begin(kLocal), std::end(kLocal), type) == std::end(kLocal);
 }
 
+Duration file_clock_ahead(const std::string& path) {
+  if (!is_on_network(path)) return Duration::zero();
+  const std::string probe = path + ".clock";
+  const Instant before = monotonic_now();
+  const UniqueFd fd(
+      ::open(probe.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
+  if (!fd.valid()) return Duration::zero();
+  struct stat found {};
+  const bool is_known = ::fstat(fd.get(), &found) == 0;
+  const Instant after = monotonic_now();
+  ::unlink(probe.c_str());
+  if (!is_known) return Duration::zero();
+  const std::int64_t stamp =
+      std::int64_t{found.st_mtim.tv_sec} * 1'000'000'000 + found.st_mtim.tv_nsec;
+  return instant_of_wall_time(stamp) - (before + (after - before) / 2);
+}
+
 Status append_to_file(const std::string& path, std::string_view bytes) {
   const UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
   const int error = fd.valid() ? write_all(fd.get(), bytes) : errno;

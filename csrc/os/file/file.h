@@ -75,6 +75,11 @@ class FileLock {
 // known to be local. False also if that cannot be found out.
 bool is_on_network(const std::string& path);
 
+// How far the clock that stamps files beside `path` is ahead of this host's: that of the file
+// server on a network file system, else zero. Creates <path>.clock for a moment. Zero also if it
+// cannot.
+Duration file_clock_ahead(const std::string& path);
+
 // Creates one directory, which must not exist (mode 0755 as the umask allows).
 Status make_directory(const std::string& path);
 
