@@ -160,6 +160,19 @@ def test_stop_while_workers_wait_for_the_template(
     assert stdout == ""
 
 
+def test_slow_template_has_five_seconds_for_each_worker(
+    script: Callable[..., str], tmp_path: Path
+) -> None:
+    (tmp_path / "slow.py").write_text(
+        "import os, time\nos.register_at_fork(after_in_parent=lambda: time.sleep(0.5))\n"
+    )
+    done = launch(
+        *("--standalone", "--nproc-per-node=11", "--preload=colorsys,slow", script()), cwd=tmp_path
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert lines_of(done) == sorted(f"forked rank {rank} round 0" for rank in range(11))
+
+
 WAIT = "sys.stdout.flush()\nsleep(600)\n"
 
 
