@@ -169,12 +169,12 @@ void AgentMachine::note(const WorkerExited& event) {
 void AgentMachine::note_finished(const WorkerExited& event) {
   const bool was_told = event.exit.stopped_by_us || event.exit.stop_step >= 0;
   const auto index = static_cast<std::size_t>(event.local_rank);
-  const bool is_limited = options_.straggler_timeout > Duration::zero();
+  const bool is_limited = options_.policy.agent.straggler_timeout > Duration::zero();
   if (!is_limited || was_told || round_ == nullptr || index >= round_->workers.size()) return;
   if (std::exchange(has_sent_finish_, true)) return;
   act(agent_action::Observe{hang::RankFinished{.round = round_->round,
                                                .rank = round_->workers[index].rank,
-                                               .limit = options_.straggler_timeout}});
+                                               .limit = options_.policy.agent.straggler_timeout}});
 }
 
 void AgentMachine::note(const rdzv::Restart& event) {
@@ -268,7 +268,7 @@ void AgentMachine::begin_round(std::shared_ptr<const RoundInfo> round) {
   last_killed_.reset();
   idle_drain_until_.reset();
   has_sent_finish_ = is_stop_for_failure_ = is_stop_for_loss_ = false;
-  may_hold_stop_ = options_.stacks_on_failure;
+  may_hold_stop_ = options_.policy.agent.stacks_on_failure;
   std::vector<std::int32_t> ranks;
   for (const WorkerAssignment& worker : round_->workers) ranks.push_back(worker.rank);
   drain_.begin_round(round_->round, std::move(ranks));
@@ -336,12 +336,13 @@ void AgentMachine::on(const hang::Verdict& verdict) {
 
 void AgentMachine::probe_store() {
   const bool is_tested =
-      round_ != nullptr && options_.reach_timeout > Duration::zero() &&
+      round_ != nullptr && options_.policy.agent.reach_timeout > Duration::zero() &&
       (options_.endpoint_port == 0 || round_->master_port != options_.endpoint_port);
   if (!is_tested) return;
   const bool is_own = round_->group_rank == 0;
-  act(agent_action::ProbeStore{is_own ? std::min(options_.reach_timeout, kOwnReachTimeout)
-                                      : options_.reach_timeout});
+  act(agent_action::ProbeStore{is_own
+                                   ? std::min(options_.policy.agent.reach_timeout, kOwnReachTimeout)
+                                   : options_.policy.agent.reach_timeout});
 }
 
 // The workers find out themselves with the timeout of their process group, after minutes, and do
@@ -386,7 +387,8 @@ bool AgentMachine::can_leave_alone() const {
       policy_.state() == AgentState::kInit || policy_.state() == AgentState::kUnhealthy;
   const bool has_others =
       round_->group_world_size > 1 || (is_over && options_.policy.settings.max_nodes > 1);
-  return options_.policy.inplace_grace && has_others && !options_.policy.settings.static_ranks;
+  return options_.policy.agent.inplace_grace && has_others &&
+         !options_.policy.settings.static_ranks;
 }
 
 void AgentMachine::on(const agent_event::DrainRequested& event) {
@@ -477,7 +479,7 @@ void AgentMachine::end_round() {
 
 // After the job ended: the time in which all other nodes stop their workers or are evicted.
 Duration AgentMachine::shutdown_limit() const {
-  return std::min<Duration>(options_.stop_grace, std::chrono::hours(1)) + kStopMargin;
+  return std::min<Duration>(options_.policy.agent.stop_grace, std::chrono::hours(1)) + kStopMargin;
 }
 
 void AgentMachine::shut_down() {

@@ -148,15 +148,10 @@ inline constexpr Duration kOwnReachTimeout = std::chrono::seconds(2);
 
 struct AgentMachineOptions {
   AgentPolicyOptions policy;
-  std::string host_name;  // in messages
-  Duration stop_grace{};
-  // The stacks of the workers are collected before they are stopped after a failure.
-  bool stacks_on_failure = false;
-  bool keeps_stacks = false;     // also writes the stacks of a hang
-  Duration straggler_timeout{};  // of other ranks after the first exit with 0; zero: none
+  std::string host_name;      // in messages
+  bool keeps_stacks = false;  // also writes the stacks of a hang
   // The node joins when the template of its workers is ready, or after this; nullopt: at once.
   std::optional<Duration> template_limit;
-  Duration reach_timeout{};         // of the workers' store; zero: that is not tested
   std::uint16_t endpoint_port = 0;  // a store there is not tested: the session reaches it
 };
 

@@ -81,17 +81,18 @@ void AgentPolicy::run(PolicyStep step, const PolicyEvent& event, Context* contex
       note_prepared_exit(std::get<WorkerExited>(event), context);
       break;
     case PolicyStep::kAbandonPrepared:
-      abandon_prepared(
-          "the workers did not wait for their round within " + duration_text(*inplace_prepare_),
-          context);
+      abandon_prepared("the workers did not wait for their round within " +
+                           duration_text(*agent_.inplace_prepare),
+                       context);
       break;
     case PolicyStep::kJoinUnprepared: join_unprepared(context); break;
     case PolicyStep::kStartGroup: start_group(std::get<rdzv::Round>(event), context); break;
     case PolicyStep::kContinueGroup: continue_group(std::get<rdzv::Round>(event), context); break;
     case PolicyStep::kCutWorkers: cut_workers(event, context); break;
     case PolicyStep::kAbandonCut:
-      abandon_cut("the workers did not leave the round within " + duration_text(*inplace_grace_),
-                  context);
+      abandon_cut(
+          "the workers did not leave the round within " + duration_text(*agent_.inplace_grace),
+          context);
       break;
     case PolicyStep::kCountCapable:
       capable_.at(static_cast<std::size_t>(std::get<WorkerCapable>(event).local_rank)) = true;
@@ -248,7 +249,7 @@ void AgentPolicy::stop_workers(const PolicyEvent& event, Context* context) {
 bool AgentPolicy::can_cut() const {
   const bool is_whole = participant_.state() == ParticipantState::kWorking && failures_.empty() &&
                         ended_ == 0 && !is_stopping_;
-  return inplace_grace_ && is_whole &&
+  return agent_.inplace_grace && is_whole &&
          std::find(capable_.begin(), capable_.end(), false) == capable_.end();
 }
 
@@ -257,11 +258,11 @@ void AgentPolicy::cut_workers(const PolicyEvent& event, Context* context) {
   if (std::exchange(is_cutting_, true)) return;
   cut_grace_ = without_cut(std::get<rdzv::Restart>(event).grace);
   left_.assign(round_->workers.size(), false);
-  deadline_ = add_saturating(context->now, *inplace_grace_);
+  deadline_ = add_saturating(context->now, *agent_.inplace_grace);
   context->act(CutGroup{round_->round});
   context->report(AgentEvent::Kind::kStopping, state_,
-                  reason + "; keeping the workers, which have " + duration_text(*inplace_grace_) +
-                      " to leave the round");
+                  reason + "; keeping the workers, which have " +
+                      duration_text(*agent_.inplace_grace) + " to leave the round");
 }
 
 void AgentPolicy::abandon_cut(const std::string& why, Context* context) {
@@ -425,8 +426,8 @@ void AgentPolicy::send_done(Context* context) {
     leave(StopRequested{stop_signal_}, context);
   } else if (stop_requests_ > 0) {
     leave_done(context);
-  } else if (exit_barrier_timeout_) {
-    deadline_ = add_saturating(context->now, *exit_barrier_timeout_);
+  } else if (agent_.exit_barrier_timeout) {
+    deadline_ = add_saturating(context->now, *agent_.exit_barrier_timeout);
   }
 }
 
@@ -545,7 +546,7 @@ void AgentPolicy::prepare_group(const RendezvousReady& event, Context* context) 
   const auto workers = static_cast<std::size_t>(self().local_world_size);
   capable_.assign(workers, true);  // only those wait for a round
   left_.assign(workers, false);
-  deadline_ = add_saturating(context->now, *inplace_prepare_);
+  deadline_ = add_saturating(context->now, *agent_.inplace_prepare);
   context->act(PrepareGroup{self()});
   report_progress({"starting the workers; this node joins when they wait for their round"},
                   context);

@@ -239,26 +239,14 @@ inline constexpr Duration kOrderTimeout = std::chrono::seconds(1);
 struct AgentPolicyOptions {
   NodeInfo node;  // without name, address and store_port
   JobSettings settings;
-  std::optional<Duration> exit_barrier_timeout;
-  // How long the workers may take to leave a round that is over; nullopt: they are stopped.
-  std::optional<Duration> inplace_grace = {};
-  // The workers are started before this node joins, and it joins when all of them wait for their
-  // first round; after this time they are stopped, and start with the round. nullopt: they always
-  // do. REQUIRES: inplace_grace
-  std::optional<Duration> inplace_prepare = {};
-  std::vector<int> no_restart_codes = {};  // see AgentOptions
-  std::vector<int> bad_node_codes = {};    // likewise
+  AgentOptions agent = {};  // REQUIRES: inplace_grace, if inplace_prepare is set
 };
 
 class AgentPolicy {
  public:
   explicit AgentPolicy(const AgentPolicyOptions& options)
       : settings_(options.settings),
-        exit_barrier_timeout_(options.exit_barrier_timeout),
-        inplace_grace_(options.inplace_grace),
-        inplace_prepare_(options.inplace_prepare),
-        no_restart_codes_(options.no_restart_codes),
-        bad_node_codes_(options.bad_node_codes),
+        agent_(options.agent),
         participant_(options.node, options.settings) {}
 
   // Handles one event and appends the actions to execute, in order. After Finish, events have no
@@ -354,7 +342,7 @@ class AgentPolicy {
   const NodeInfo& self() const { return participant_.node(); }
   // The node's periods as the rendezvous knows them include the time of a cut.
   Duration without_cut(Duration grace) const {
-    return std::max(grace - inplace_grace_.value_or(Duration::zero()), Duration::zero());
+    return std::max(grace - agent_.inplace_grace.value_or(Duration::zero()), Duration::zero());
   }
   Duration stop_grace() const { return without_cut(self().stop_grace); }
   Duration failure_grace() const { return without_cut(self().failure_grace); }
@@ -363,11 +351,7 @@ class AgentPolicy {
   std::string restart_text(const RoundRecord& record) const;
 
   const JobSettings settings_;
-  const std::optional<Duration> exit_barrier_timeout_;
-  const std::optional<Duration> inplace_grace_;
-  const std::optional<Duration> inplace_prepare_;
-  const std::vector<int> no_restart_codes_;
-  const std::vector<int> bad_node_codes_;
+  const AgentOptions agent_;
 
   AgentState state_ = AgentState::kInit;
   Participant participant_;

@@ -164,7 +164,7 @@ struct AgentPolicy::Reader {
   const AgentPolicy& policy;
 
   PolicyInput operator()(const RendezvousReady&) const {
-    return policy.inplace_prepare_ ? PolicyInput::kReadyToPrepare : PolicyInput::kReady;
+    return policy.agent_.inplace_prepare ? PolicyInput::kReadyToPrepare : PolicyInput::kReady;
   }
   PolicyInput operator()(const Progress&) const { return PolicyInput::kProgress; }
   PolicyInput operator()(const RendezvousLost&) const { return PolicyInput::kEnd; }
@@ -425,8 +425,8 @@ bool AgentPolicy::is_failure(const WorkerExit& exit) {
 // The code of a worker that was killed by a verdict is the launcher's.
 bool AgentPolicy::means_bad_node(const WorkerExit& exit) const {
   if (!exit.verdict.empty()) return false;
-  return std::find(bad_node_codes_.begin(), bad_node_codes_.end(), exit_code_of(exit)) !=
-         bad_node_codes_.end();
+  return std::find(agent_.bad_node_codes.begin(), agent_.bad_node_codes.end(),
+                   exit_code_of(exit)) != agent_.bad_node_codes.end();
 }
 
 // Why no restart follows; null: one may.
@@ -435,9 +435,9 @@ const char* AgentPolicy::why_final(const WorkerFailure& failure) const {
   if (repeats(failure.exit)) return "; a restart would not help";
   if (!failure.exit.verdict.empty()) return nullptr;
   const auto found =
-      std::find(no_restart_codes_.begin(), no_restart_codes_.end(), failure.exit_code);
-  return found == no_restart_codes_.end() ? nullptr
-                                          : "; that code ends the job (--no-restart-codes)";
+      std::find(agent_.no_restart_codes.begin(), agent_.no_restart_codes.end(), failure.exit_code);
+  return found == agent_.no_restart_codes.end() ? nullptr
+                                                : "; that code ends the job (--no-restart-codes)";
 }
 
 void AgentPolicy::send_failure(const WorkerFailure& failure, Context* context) {

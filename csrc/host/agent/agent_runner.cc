@@ -46,10 +46,11 @@ core::NodeInfo describe_node(const AgentOptions& options) {
   return node;
 }
 
-// A job of one node gets no others.
-std::optional<Duration> prepare_timeout(const AgentOptions& options) {
-  if (!options.inplace_grace || options.rendezvous.is_single_node()) return std::nullopt;
-  return options.inplace_prepare;
+AgentOptions with_effect(AgentOptions options) {
+  // A job of one node gets no others.
+  if (!options.inplace_grace || options.rendezvous.is_single_node()) options.inplace_prepare = {};
+  if (!options.share_store) options.reach_timeout = {};
+  return options;
 }
 
 core::AgentMachineOptions machine_options(const AgentOptions& options, const std::string& host) {
@@ -58,18 +59,10 @@ core::AgentMachineOptions machine_options(const AgentOptions& options, const std
   if (options.inplace_grace) template_limit = options.guardian.start_timeout / 2;
   return {.policy = {.node = describe_node(options),
                      .settings = rendezvous.settings,
-                     .exit_barrier_timeout = options.exit_barrier_timeout,
-                     .inplace_grace = options.inplace_grace,
-                     .inplace_prepare = prepare_timeout(options),
-                     .no_restart_codes = options.no_restart_codes,
-                     .bad_node_codes = options.bad_node_codes},
+                     .agent = with_effect(options)},
           .host_name = host,
-          .stop_grace = options.stop_grace,
-          .stacks_on_failure = options.stacks_on_failure,
           .keeps_stacks = !options.log_dir.empty(),
-          .straggler_timeout = options.straggler_timeout,
           .template_limit = template_limit,
-          .reach_timeout = options.share_store ? options.reach_timeout : Duration::zero(),
           .endpoint_port =
               rendezvous.settings.static_ranks ? rendezvous.endpoint_port : std::uint16_t{0}};
 }

@@ -173,10 +173,10 @@ class RandomNode {
     options.node.id = {1, 2};
     options.node.local_world_size = 2;
     options.node.stop_grace = options.node.failure_grace = seconds(15);
-    options.inplace_grace = seconds(5);
-    options.bad_node_codes = {kBadNode};
-    options.no_restart_codes = {kFinal};
-    if (is_prepared) options.inplace_prepare = seconds(20);
+    options.agent.inplace_grace = seconds(5);
+    options.agent.bad_node_codes = {kBadNode};
+    options.agent.no_restart_codes = {kFinal};
+    if (is_prepared) options.agent.inplace_prepare = seconds(20);
     return options;
   }
 

@@ -32,17 +32,18 @@ class AgentMachineTest : public ::testing::Test {
     options.policy.node.local_world_size = 2;
     options.policy.node.stop_grace = options.policy.node.failure_grace = seconds(30);
     options.host_name = "node7";
-    options.stop_grace = seconds(30);
+    options.policy.agent.stop_grace = seconds(30);
+    options.policy.agent.reach_timeout = {};
     return options;
   }
   static AgentMachineOptions with_stacks() {
     AgentMachineOptions with = options();
-    with.stacks_on_failure = true;
+    with.policy.agent.stacks_on_failure = true;
     return with;
   }
   static AgentMachineOptions in_place() {
     AgentMachineOptions with = options();
-    with.policy.inplace_grace = seconds(5);
+    with.policy.agent.inplace_grace = seconds(5);
     return with;
   }
   void use(const AgentMachineOptions& options) { agent_.emplace(options); }

@@ -147,7 +147,7 @@ TEST_F(AgentMachineTest, TwoWorkersThatAreKilledHaveTheirOwnReasons) {
 
 TEST_F(AgentMachineTest, TheCodeOfAKilledSuspectIsInNoList) {
   AgentMachineOptions with = options();
-  with.policy.bad_node_codes = with.policy.no_restart_codes = {128 + SIGKILL};
+  with.policy.agent.bad_node_codes = with.policy.agent.no_restart_codes = {128 + SIGKILL};
   use(with);
   run();
   step(verdict(HangAction::kRestart));
@@ -198,7 +198,7 @@ TEST_F(AgentMachineTest, AStoreThatIsNotReachedEndsTheFirstWorkerThatRuns) {
 
 TEST_F(AgentMachineTest, TheTimeOfTheOtherRanksBeginsWithTheFirstExitWithZero) {
   AgentMachineOptions with = options();
-  with.straggler_timeout = seconds(60);
+  with.policy.agent.straggler_timeout = seconds(60);
   use(with);
   run(2);
   exit(1, exited(0));

@@ -18,7 +18,7 @@ class AgentStartTest : public AgentMachineTest {
  protected:
   static AgentMachineOptions with_reach_test() {
     AgentMachineOptions with = options();
-    with.reach_timeout = seconds(30);
+    with.policy.agent.reach_timeout = seconds(30);
     return with;
   }
 };

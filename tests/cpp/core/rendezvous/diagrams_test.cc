@@ -220,8 +220,8 @@ class Scene {
       core::NodeInfo node;
       node.id = {1, i};
       node.local_world_size = 1;
-      agents_.push_back(std::make_unique<core::AgentPolicy>(
-          core::AgentPolicyOptions{node, settings_, std::nullopt}));
+      agents_.push_back(
+          std::make_unique<core::AgentPolicy>(core::AgentPolicyOptions{node, settings_, {}}));
     }
   }
 

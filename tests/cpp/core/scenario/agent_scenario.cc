@@ -116,13 +116,13 @@ class AgentAdapter : public StoryAdapter<AgentAdapter> {
       Duration value{};
       return command.get(key, &value) ? std::optional(value) : std::nullopt;
     };
-    options.exit_barrier_timeout = optional("exit_barrier_timeout");
-    options.inplace_grace = optional("inplace_grace");
-    options.inplace_prepare = optional("inplace_prepare");
-    options.node.stop_grace += options.inplace_grace.value_or(Duration::zero());
-    options.node.failure_grace += options.inplace_grace.value_or(Duration::zero());
-    options.no_restart_codes = {97};
-    options.bad_node_codes = {90};
+    options.agent.exit_barrier_timeout = optional("exit_barrier_timeout");
+    options.agent.inplace_grace = optional("inplace_grace");
+    options.agent.inplace_prepare = optional("inplace_prepare");
+    options.node.stop_grace += options.agent.inplace_grace.value_or(Duration::zero());
+    options.node.failure_grace += options.agent.inplace_grace.value_or(Duration::zero());
+    options.agent.no_restart_codes = {97};
+    options.agent.bad_node_codes = {90};
     policy_ = std::make_unique<AgentPolicy>(options);
     state_ = policy_->state();
   }
