@@ -228,6 +228,7 @@ TEST(SessionWire, AReaderAcceptsEveryListAndTextThatAWriterMaySend) {
   for (const std::size_t more : {std::size_t{0}, std::size_t{1}}) {
     hang::NodeStacks stacks{.request = 1, .host = name};
     stacks.groups.resize(hang::kGroupsMax + more);
+    stacks.collectives.resize(hang::kCollectivesMax + more);
     stacks.groups.front().ranks.resize(hang::kRanksPerNode + more);
     stacks.groups.front().label = text(hang::kLabelBytesMax);
     stacks.groups.front().text = text(hang::kStackBytesMax);
