@@ -106,6 +106,28 @@ def test_optimizer_steps_are_progress(tmp_path: Path) -> None:
     assert done.stdout == "__main__ True ['one'] 7\n", done.stderr
 
 
+def test_plain_script_that_hangs_is_explained(tmp_path: Path) -> None:
+    """It neither imports elastic nor reports a step."""
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import signal, torch, torch.distributed as dist\n"
+        "dist.init_process_group('gloo')\n"
+        "pair = dist.new_group([0, 1])\n"
+        "weights = torch.ones(2, requires_grad=True)\n"
+        "optimizer = torch.optim.SGD([weights], lr=0.1)\n"
+        "for step in range(1000):\n"
+        "    weights.sum().backward()\n"
+        "    while step == 3 and dist.get_rank() == 1: signal.pause()\n"
+        "    dist.all_reduce(weights.grad, group=pair)\n"
+        "    optimizer.step()\n"
+    )
+    done = launch("--standalone", "--nproc-per-node=2", "--hang-timeout=8", "--hang-action=fail",
+                  str(script))  # fmt: skip
+    assert done.returncode == 137, done.stderr
+    assert "rank 1 has not entered all_reduce #" in done.stderr, done.stderr
+    assert re.search(r"rank 1 in .*\(train.py:8\): suspected", done.stderr), done.stderr
+
+
 def test_example_hangs_is_found_and_restarted() -> None:
     done = launch("--standalone", "--nproc-per-node=2", "--hang-timeout=6", "--hang-action=restart",
                   "--max-restarts=1", str(ROOT / "examples/hang.py"))  # fmt: skip
