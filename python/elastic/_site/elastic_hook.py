@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 OPTIMIZER = "torch.optim.optimizer"
 DISTRIBUTED = "torch.distributed.distributed_c10d"
 
+# The address to which the first worker of a node sends what it imports before its first step.
+MODULES_VARIABLE = "ELASTIC_FIRST_STEP_MODULES"
+
 _EXTENSION = "elastic._worker"
 _PACKAGE_FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
@@ -35,11 +38,13 @@ def _begin() -> None:
     asked = os.environ.get("ELASTIC_AUTO_PROGRESS", "")
     if asked == "0" or "ELASTIC_CHANNEL" not in os.environ:
         return
+    address = os.environ.pop(MODULES_VARIABLE, "")
     calls = _load_calls()
     if calls is None or not calls.open():
         return
     _offer_stacks(calls)
-    after_import(OPTIMIZER, lambda module: _count_steps(module, calls.count, asked == "1"))
+    tell = _note_imports(address) if address and os.environ.get("LOCAL_RANK") == "0" else None
+    after_import(OPTIMIZER, lambda module: _count_steps(module, calls.count, asked == "1", tell))
     after_import(DISTRIBUTED, lambda module: _follow_groups(module, calls.watch_collectives))
 
 
@@ -64,7 +69,7 @@ def _load_calls() -> Any:
 
 def _find(name: str, path: Any) -> ModuleSpec | None:
     for finder in sys.meta_path:
-        if not isinstance(finder, _Watcher):
+        if not isinstance(finder, (_Watcher, _Noted)):
             spec = finder.find_spec(name, path)
             if spec is not None:
                 return spec
@@ -124,7 +129,44 @@ class _Watcher:
         return spec
 
 
-def _count_steps(optimizer: Any, report: Callable[[int], None], is_asked: bool) -> None:
+def _note_imports(address: str) -> Callable[[], None]:
+    """Notes the names of imported modules; the result sends those that were imported."""
+    noted = _Noted()
+    sys.meta_path.insert(0, noted)
+
+    def send() -> None:
+        if noted in sys.meta_path:
+            sys.meta_path.remove(noted)
+        names = [name for name in dict.fromkeys(noted.names) if name in sys.modules]
+        try:
+            from _socket import AF_UNIX, MSG_DONTWAIT, SOCK_CLOEXEC, SOCK_DGRAM, socket
+
+            sender = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC)
+            text = "\n".join(names).encode(errors="replace")
+            sender.sendto(text, MSG_DONTWAIT, b"\0" + os.fsencode(address))
+            sender.close()
+        except OSError:  # there is no template, or it has the names
+            return
+
+    return send
+
+
+class _Noted:
+    """A finder that finds nothing."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    def find_spec(self, name: str, path: Any, target: Any = None) -> None:
+        self.names.append(name)
+
+
+def _count_steps(
+    optimizer: Any,
+    report: Callable[[int], None],
+    is_asked: bool,
+    tell: Callable[[], None] | None = None,
+) -> None:
     """Counts the steps of torch's optimizers. Several that step in turn count as one.
 
     A script that imports ``elastic.worker`` reports its steps itself. With ``--auto-progress``
@@ -148,6 +190,8 @@ def _count_steps(optimizer: Any, report: Callable[[int], None], is_asked: bool) 
         steps += 1
         if first == 0:
             is_instrumented = "elastic.worker" in sys.modules
+            if tell is not None:
+                tell()
             first = 1 if not is_instrumented else 2 if is_asked else sys.maxsize
         if steps >= first:
             report(steps)

@@ -28,7 +28,7 @@ def imports(program: list[str]) -> list[str]:
             tree = ast.parse(file.read())
     except (OSError, SyntaxError, ValueError):
         return []
-    return [name for name in dict.fromkeys(_names(tree)) if _is_installed(name)]
+    return [name for name in dict.fromkeys(_names(tree)) if is_installed(name)]
 
 
 def _file(program: list[str]) -> str:
@@ -46,7 +46,7 @@ def _names(tree: ast.Module) -> Iterator[str]:
             yield statement.module
 
 
-def _is_installed(name: str) -> bool:
+def is_installed(name: str) -> bool:
     top = name.partition(".")[0]
     if top == "elastic" or top in sys.builtin_module_names:
         return False

@@ -24,7 +24,7 @@ from typing import Any
 _FLAGS = sys.orig_argv.index(sys.argv[0])
 sys.path[0] = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
-from elastic._warm import child, fitness, link, native, ranks, script  # noqa: E402
+from elastic._warm import child, fitness, learning, link, native, ranks, script  # noqa: E402
 from elastic._warm._fork import fork_orphan as _fork_orphan  # noqa: E402
 
 del sys.path[0]
@@ -56,6 +56,8 @@ class Template:
         self._reports_leaks = False  # at the end of the interpreter
         self._openblas: list[Callable[[int], Any]] = []
         self._started_with = _initial_environment()
+        self._names = learning.Names(os.environ.pop(_LEARNS, ""))
+        self._successor: learning.Successor | None = None
         self._output = _output_file()
 
     def prepare(self) -> None:
@@ -81,6 +83,10 @@ class Template:
                 state = fitness.Snapshot(self._output)
         else:
             self._import_default(state)
+        self._settle()
+
+    def _settle(self) -> None:
+        """After all imports."""
         signal.alarm(0)
         self._watch = fitness.Files()
         self._own_modules = child.own_modules()
@@ -124,8 +130,7 @@ class Template:
             try:
                 importlib.import_module(name)
             except BaseException as error:
-                what = str(error) if isinstance(error, ModuleNotFoundError) else repr(error)
-                reason = f"cannot import {name} ({what})"
+                reason = _failure(name, error)
                 self._reject(name, reason, state, is_given)
                 raise  # not reached: this process has ended
 
@@ -159,6 +164,7 @@ class Template:
         while True:
             # The workers of a round are requested together: one check of the files serves them all.
             is_checked = is_checked and self._link.has_request()
+            self._wait()
             request = self._link.receive()
             if request is None:
                 _exit(0)
@@ -172,6 +178,64 @@ class Template:
                 return request
             for number in (request.pipe, *request.descriptors.values()):
                 os.close(number)
+
+    def _wait(self) -> None:
+        """Until there is a request. Meanwhile a successor may import what a worker has imported."""
+        while True:
+            successor = self._successor
+            news = successor.fileno() if successor else -1
+            ready = learning.wait_for_input(link.SOCKET, self._names.fileno(), news)
+            if link.SOCKET in ready:
+                return
+            if successor is not None and news in ready:
+                name, reason, is_done = successor.read()
+                if is_done:
+                    successor.give_place()
+                if name:
+                    self._link.send(link.LEFT_OUT, reason)
+                    successor.left_out.append(name)
+                    successor.names.remove(name)
+                    self._start_successor(successor)
+            elif self._names.fileno() in ready:
+                names = [name for name in self._names.receive() if self._is_missing(name)]
+                if names:
+                    self._start_successor(learning.Successor(names))
+
+    def _is_missing(self, name: str) -> bool:
+        is_known = name in sys.modules or name in self._excluded
+        return not is_known and script.is_installed(name)
+
+    def _start_successor(self, successor: learning.Successor) -> None:
+        """Returns in this process, and in the successor once it is to serve."""
+        self._successor = successor if len(successor.left_out) <= learning.LEFT_OUT_MAX else None
+        if self._successor is not None and successor.start(self._learn):
+            self._successor = None
+            self._link.send(link.READY)
+
+    def _learn(self, successor: learning.Successor) -> None:
+        """Imports the modules in the successor, which ends if one of them is not fit."""
+        native.end_with_parent(signal.SIGKILL)
+        self._names.close()
+        signal.alarm(IMPORT_LIMIT_S)
+        gc.disable()
+        for name in successor.names:
+            if name in sys.modules:
+                continue
+            successor.begin(name)
+            state = fitness.Snapshot(self._output)
+            known = set(sys.modules)
+            with ranks.noted() as reads:
+                try:
+                    importlib.import_module(name)
+                except BaseException as error:
+                    successor.leave_out(name, _failure(name, error))
+                    raise  # not reached: this process has ended
+            brought = [module for module in sys.modules if module not in known]
+            if change := state.change() or ranks.computed(name, reads, brought):
+                successor.leave_out(name, f"the import of {name} {change}")
+            if failure := fitness.trial(self._set_threads):
+                successor.leave_out(name, f"after the import of {name}, {failure}")
+        self._settle()
 
     def _refusal(self, request: link.Request) -> str:
         """Why the worker must be executed, or an empty string."""
@@ -219,6 +283,7 @@ class Template:
     def become(self, request: link.Request) -> None:
         """Turns a forked process into the worker."""
         self._link.forget()  # a file of the script may get this number later
+        self._names.forget()
         try:
             child.set_up(request)
         except child.StartError:
@@ -243,6 +308,12 @@ class Template:
 
 
 _EXCLUDED = "ELASTIC_TEMPLATE_EXCLUDED"
+_LEARNS = "ELASTIC_FIRST_STEP_MODULES"  # the address to which a worker sends names of modules
+
+
+def _failure(name: str, error: BaseException) -> str:
+    what = str(error) if isinstance(error, ModuleNotFoundError) else repr(error)
+    return f"cannot import {name} ({what})"
 
 
 def _output_file() -> int:

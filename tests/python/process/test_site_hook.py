@@ -22,7 +22,7 @@ from elastic.launcher import elastic_launch
 
 from support.channels import channel_variable, new_memory
 from support.function_jobs import config
-from support.launching import DEADLINE_S, clean_environment, launch
+from support.launching import DEADLINE_S, clean_environment, launch, python_path
 from support.paths import STUBS
 
 FACTS = STUBS / "stub_worker_facts.py"
@@ -274,6 +274,64 @@ def test_worker_runs_if_the_hook_fails(content: str, tmp_path: Path) -> None:
     plain, hooked, has_opened = run([sys.executable, "script.py"], tmp_path, str(tmp_path))
     assert hooked == plain == Ended(0, "runs\n", "")
     assert has_opened == (not content)
+
+
+# In torch's place, with as much of it as the hook uses.
+FAKE_TORCH = {
+    "__init__": "from torch import compiler, optim\n",
+    "compiler": "def is_compiling(): return False\n",
+    "optim/__init__": "from torch.optim import optimizer\n",
+    "optim/optimizer": (
+        "hooks = []\n"
+        "register_optimizer_step_post_hook = hooks.append\n"
+        "class Optimizer:\n"
+        "    def step(self):\n"
+        "        for hook in hooks: hook(self, (), {})\n"
+    ),
+}
+STEPS = (
+    "import os, struct, torch\n"
+    "{first}"
+    "one, other, new = (torch.optim.optimizer.Optimizer() for _ in range(3))\n"
+    "import colorsys\n"
+    "for _ in range(5): one.step(); other.step()\n"
+    "for _ in range(3): new.step()\n"
+    "import sched\n"
+    "memory = int(os.environ['ELASTIC_CHANNEL'].split(':')[1])\n"
+    "print(*struct.unpack('qq', os.pread(memory, 16, 256))[1:])\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("first", "variables", "steps"),
+    [
+        ("", {}, 7),  # the first step of `new` belongs to the step that is under way
+        ("from elastic import worker\n", {}, -1),
+        ("from elastic import worker\n", {"ELASTIC_AUTO_PROGRESS": "1"}, 7),
+        ("from elastic import worker; worker.progress(40)\n", {"ELASTIC_AUTO_PROGRESS": "1"}, 40),
+        ("", {"ELASTIC_AUTO_PROGRESS": "0"}, -1),
+    ],
+)
+def test_steps_of_optimizers_are_counted(
+    first: str, variables: dict[str, str], steps: int, tmp_path: Path
+) -> None:
+    for name, source in FAKE_TORCH.items():
+        path = tmp_path / "torch" / f"{name}.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(source)
+    (tmp_path / "script.py").write_text(STEPS.format(first=first))
+    address = f"elastic-test-{os.urandom(8).hex()}"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as names:
+        names.bind(f"\0{address}")
+        names.setblocking(False)
+        variables |= {"ELASTIC_FIRST_STEP_MODULES": address, "LOCAL_RANK": "0"}
+        _, hooked, _ = run(
+            [sys.executable, "script.py"], tmp_path, python_path(tmp_path), **variables
+        )
+        assert hooked == Ended(0, f"{steps}\n", "")
+        if variables.get("ELASTIC_AUTO_PROGRESS") != "0":
+            sent = names.recv(1 << 16).decode().split("\n")
+            assert "colorsys" in sent and "sched" not in sent
 
 
 def test_functions_have_the_hook_and_the_variables_of_the_launcher() -> None:

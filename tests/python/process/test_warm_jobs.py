@@ -12,7 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from support.launching import DEADLINE_S, Process, clean_environment, launch, launched, marked
+from support.launching import (
+    DEADLINE_S,
+    Process,
+    clean_environment,
+    launch,
+    launched,
+    marked,
+    python_path,
+)
 from support.paths import EXAMPLES
 from support.warm_modules import SCRIPT, lines_of
 
@@ -271,3 +279,25 @@ def test_rounds_leave_no_process_descriptor_or_memory(
     before, after = found.descriptors_before, found.descriptors_after
     assert all(count <= limit for count, limit in zip(after, before, strict=True)), found
     assert found.growth_kib < 1024
+
+
+def test_module_that_a_worker_imports_lazily_is_preloaded_in_a_later_round(tmp_path: Path) -> None:
+    optimizer = tmp_path / "torch" / "optim" / "optimizer.py"
+    optimizer.parent.mkdir(parents=True)
+    optimizer.write_text("hooks = []\nregister_optimizer_step_post_hook = hooks.append\n")
+    (tmp_path / "torch" / "compiler.py").write_text("def is_compiling(): return False\n")
+    (tmp_path / "torch" / "__init__.py").write_text("from torch import compiler\n")
+    (tmp_path / "script.py").write_text(
+        "import os, sys, threading\n"
+        "if 'sched' in sys.modules:\n"
+        "    print('ELASTIC_FIRST_STEP_MODULES' in os.environ)\n"
+        "    sys.exit()\n"
+        "import sched, torch.optim.optimizer\n"
+        "for hook in torch.optim.optimizer.hooks: hook(None)\n"
+        "threading.Event().wait(0.5)\n"
+        "sys.exit(1)\n"
+    )
+    options = ("--preload=json", "--max-restarts=60", "--restart-backoff=0")
+    environ = clean_environment(PYTHONPATH=python_path(tmp_path))
+    done = launch("--standalone", *options, str(tmp_path / "script.py"), environ=environ)
+    assert (done.returncode, done.stdout) == (0, "False\n"), done.stderr

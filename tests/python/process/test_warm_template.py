@@ -7,6 +7,7 @@ import mmap
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -395,3 +396,36 @@ def test_worker_ends_with_its_parent(tmp_path: Path) -> None:
         "ctypes.CDLL(None).prctl(2, ctypes.byref(number))\nprint(number.value, os.getppid())\n"
     )
     assert forked(["script.py"], clean_environment(), tmp_path) == (0, f"9 {os.getpid()}\n")
+
+
+def test_template_learns_what_a_worker_has_imported(tmp_path: Path) -> None:
+    """A module that is not fit is left out alone, and the template serves meanwhile."""
+    packages = tmp_path / "environment" / "site-packages"
+    packages.mkdir(parents=True)
+    (packages / "threaded.py").write_text(
+        "import threading\nthreading.Thread(target=threading.Event().wait, daemon=True).start()\n"
+    )
+    (packages / "crashing.py").write_text("import os\nos.abort()\n")
+    (packages / "of_a_rank.py").write_text("import os\nRANK = os.environ.get('RANK')\n")
+    (packages / "absent.py").write_text("import nothing_of_this_name\n")
+    names = ["colorsys", "threaded", "crashing", "of_a_rank", "absent", "sched", "local"]
+    (tmp_path / "local.py").touch()
+    (tmp_path / "script.py").write_text(
+        f"import sys\nprint([name for name in {names} if name in sys.modules])\n"
+    )
+    address = f"elastic-test-{os.urandom(8).hex()}"
+    environ = clean_environment(
+        PYTHONPATH=python_path(packages), ELASTIC_FIRST_STEP_MODULES=address
+    )
+    with Template("json", ["script.py"], environ, tmp_path) as template:
+        assert template.receive().kind == "ready"
+        assert template.run(environ) == (0, "[]\n")
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+            sender.sendto("\n".join([*names, "not a name"]).encode(), f"\0{address}")
+        reasons = [template.receive() for _ in range(4)]
+        assert [reason.kind for reason in reasons] == ["left out"] * 4
+        assert all(f" {name} " in one.text for name, one in zip(names[1:5], reasons, strict=True))
+        assert "left a thread" in reasons[0].text and "signal 6" in reasons[1].text
+        assert template.receive().kind == "ready"
+        for _ in range(2):
+            assert template.run(environ) == (0, "['colorsys', 'sched']\n")

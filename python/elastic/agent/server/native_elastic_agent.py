@@ -168,10 +168,10 @@ class NativeElasticAgent:
         if auto_progress is None:
             program = spec.what()
             if callable(program) or site_hook.is_python(program, environment):
-                site_hook.add(variables)
+                site_hook.add(variables, bool(warm_template))
         elif auto_progress:
             variables[AUTO_PROGRESS_VARIABLE] = "1"
-            site_hook.add(variables)
+            site_hook.add(variables, bool(warm_template))
         cpus = cpu_binding(spec, environment, worker_cpus)
         self._options = _C.AgentOptions(
             templates(spec, logs, environment, self._calls, cpus, alone),
