@@ -317,7 +317,7 @@ _FAILURES = (
         f"`--drain` the limit is {DEFAULT_DRAIN_TIMEOUT_S:g} s."),
     Option("hang-timeout", "SECONDS",
         "The job hangs when no rank has completed a step for this long; applies once a script "
-        "has reported a step (`elastic.worker`; elastic-launch help hangs).",
+        "has reported a step (elastic-launch help hangs).",
         unset="learned from the pauses between steps, at least a minute, and only reported",
         native="hang_timeout", read=positive_duration, needs_native=True),
     Option("hang-action", "WHAT",

@@ -114,7 +114,7 @@ class StepWatch:
         limit, self._limit, self._due = self._limit, 0, None
         return (
             f"no rank of this node has reported a step in {duration(limit)}: --hang-timeout has no "
-            "effect until one does (--auto-progress, or should_stop() in the script)"
+            "effect until one does (a step of a torch optimizer, or should_stop() in the script)"
         )
 
 
