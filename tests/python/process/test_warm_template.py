@@ -168,7 +168,7 @@ def test_template_is_unfit_after_a_hostile_import(source: str, tmp_path: Path) -
     with Template("json,hostile", ["script.py"], clean_environment(), tmp_path) as template:
         message = template.receive()
         assert message.kind == "unfit"
-        assert message.text.startswith("the import of hostile ")
+        assert message.text.startswith(("the import of hostile ", "cannot import hostile "))
         assert HOSTILE[source] in message.text
 
 

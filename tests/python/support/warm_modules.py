@@ -66,10 +66,10 @@ HOSTILE = {
     "import os\nos.setsid = None": "replaced os.setsid",
     "import signal\nsignal.setitimer(signal.ITIMER_PROF, 100)": "changed the timers",
     "import socket\nsocket.setdefaulttimeout(1)": "changed the default timeout of sockets",
-    "1 / 0": "raised ZeroDivisionError",
-    "import sys\nsys.exit('enough')": "raised SystemExit: enough",
-    "raise KeyboardInterrupt": "raised KeyboardInterrupt",
-    "import no_such_module_x": "raised ModuleNotFoundError",
+    "1 / 0": "(ZeroDivisionError(",
+    "import sys\nsys.exit('enough')": "(SystemExit('enough'))",
+    "raise KeyboardInterrupt": "(KeyboardInterrupt())",
+    "import no_such_module_x": "(No module named 'no_such_module_x')",
 }  # fmt: skip
 
 
