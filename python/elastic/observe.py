@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Collection
+from contextlib import ExitStack, suppress
 from typing import Any, NamedTuple
 
 from elastic import _C, _environment, _local_jobs
@@ -200,11 +200,22 @@ def is_local(run_id: str) -> bool:
     return any(agent.run_id == run_id for agent in agents)
 
 
-def agents_endpoints(run_id: str) -> list[str]:
-    """Where the agents of this user on this host find the coordinator of a job."""
+def agents_endpoints(run_id: str, ports: Collection[int]) -> list[str]:
+    """Where the agents of this user on this host find the coordinator of a job.
+
+    ``ports``: of the endpoints at which the job was. Another job of the same id has others.
+    """
     agents = _local_jobs.find(_local_jobs.directories(_environment.inherited()))
-    own = [agent for agent in agents if agent.run_id == run_id]
-    return [text for agent in own for text in (agent.moved_to, agent.endpoint) if text]
+    found = []
+    for agent in agents:
+        known = [text for text in (agent.moved_to, agent.endpoint) if text]
+        at = set()
+        for text in known:
+            with suppress(ConfigError):  # of a store
+                at |= {port for _, port in split_endpoints(text, "", COORDINATOR_PORT)}
+        if agent.run_id == run_id and not at.isdisjoint(ports):
+            found += known
+    return found
 
 
 def local_jobs(timeout: float = 1.0) -> list[LocalJob]:

@@ -87,12 +87,19 @@ def locate_again(options: argparse.Namespace, snapshot: Mapping[str, Any]) -> No
         return
     options.rdzv_id = snapshot["job"]
     last = snapshot["coordinator"]
-    named = [*observe.agents_endpoints(options.rdzv_id), last["address"] or "", *last["voters"]]
+    known = _endpoints_in([last["address"] or "", *given.split(",")])
+    agents = observe.agents_endpoints(options.rdzv_id, {port for _, port in known})
+    found = _endpoints_in([*agents, last["address"] or "", *last["voters"], *given.split(",")])
+    options.endpoint = join_endpoints([one for one in found if one[1]]) or given
+
+
+def _endpoints_in(texts: Sequence[str]) -> dict[tuple[str, int], None]:
+    """The endpoints that can be read, each once, in this order."""
     found: dict[tuple[str, int], None] = {}
-    for text in [*named, *given.split(",")]:
+    for text in texts:
         with suppress(ConfigError):
             found |= dict.fromkeys(split_endpoints(text, "", COORDINATOR_PORT))
-    options.endpoint = join_endpoints([one for one in found if one[1]]) or given
+    return found
 
 
 def connect(options: argparse.Namespace, **more: Any) -> observe.Observation:

@@ -179,7 +179,7 @@ def test_a_command_that_changes_a_job_needs_its_name(
 def test_a_lost_coordinator_is_looked_for_at_the_jobs_voters(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(observe, "agents_endpoints", lambda _: ["b:7", "a:29400"])
+    monkeypatch.setattr(observe, "agents_endpoints", lambda *_: ["b:7", "a:29400"])
     last = {"job": "j", "coordinator": {"address": "a:29400", "voters": ["b:7", "[fd00::1]:8"]}}
     options = argparse.Namespace(endpoint="a,d:5", rdzv_id="")
     for _ in range(2):
@@ -190,6 +190,28 @@ def test_a_lost_coordinator_is_looked_for_at_the_jobs_voters(
         options = argparse.Namespace(endpoint=kept, rdzv_id="j")
         local_jobs.locate_again(options, last)
         assert options.endpoint == kept
+
+
+def test_an_agent_of_another_job_of_the_id_is_not_asked(
+    folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two jobs of one id may run on a host, at endpoints with different ports."""
+    monkeypatch.setattr(_local_jobs, "directories", lambda _: [folder])
+    records = [
+        _local_jobs.Record(run_id, endpoint, [folder])
+        for run_id, endpoint in (
+            ("job", "node0:29400,node1:29400"), ("job", "node0:29401"), ("other", "node0:29400"),
+            ("job", "file:///shared/record"),
+        )
+    ]  # fmt: skip
+    records[0].write("node0:29400,node1:29400", "node1:5")
+    own = ["node1:5", "node0:29400,node1:29400"]
+    assert observe.agents_endpoints("job", {29400}) == own
+    assert observe.agents_endpoints("job", {5}) == own
+    assert observe.agents_endpoints("job", {29401}) == ["node0:29401"]
+    assert observe.agents_endpoints("job", {29402}) == []
+    for record in records:
+        record.close()
 
 
 def test_a_record_that_is_replaced_while_it_is_read_stays(
