@@ -212,6 +212,8 @@ def test_a_job_that_was_killed_does_not_bind_its_id(tmp_path: Path) -> None:
     conf = "--rdzv-conf=node_timeout=1,last_call_timeout=100"
     with job(place, "2", conf, script="echo runs; cat") as nodes:
         nodes.start_nodes(2, 1)
+        for node in nodes.nodes:  # so that neither learns of the other one's end
+            node.send_signal(signal.SIGSTOP)
         for node in nodes.nodes:
             node.kill()
     with job(place, "1", conf, "--max-restarts=3") as nodes:

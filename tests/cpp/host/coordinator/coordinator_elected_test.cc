@@ -33,8 +33,8 @@ JobSettings settings() {
   return job;
 }
 
-// The state of a job whose nodes 1:1 and 1:2 are in round 1.
-std::string state_of_round(Instant now) {
+// The state of a job whose nodes 1:1 and 1:2 are in round 1, or have succeeded in it.
+std::string state_of_round(Instant now, bool is_over = false) {
   core::RendezvousMachine machine(settings(), now, Duration::zero());
   std::vector<core::RendezvousAction> actions;
   for (const std::uint64_t number : {1, 2}) {
@@ -42,6 +42,10 @@ std::string state_of_round(Instant now) {
   }
   machine.step(rdzv::Tick{}, now + milliseconds(1), &actions);
   EXPECT_EQ(machine.record().round, 1U);
+  for (const std::uint64_t number : {1, 2}) {
+    if (is_over) machine.step(rdzv::Done{{1, number}, 1}, now + milliseconds(2), &actions);
+  }
+  EXPECT_EQ(machine.result() != nullptr, is_over);
   return machine.encode();
 }
 
@@ -129,6 +133,36 @@ TEST_F(ElectedCoordinatorTest, MeetsAJobThatWasBegunAtTheEndpoint) {
   announce();
   EXPECT_EQ(next_report(), "") << "a job without a record";
   EXPECT_TRUE(node.expect<session::Incumbent>().displaced);
+}
+
+// The coordinator was killed when the job had ended, and its record stayed in the store. The next
+// job of the id may have other settings.
+TEST_F(ElectedCoordinatorTest, TheNextJobBeginsWhereAStoreKeepsTheResultOfTheFormerOne) {
+  std::unique_ptr<CoordinatorService> kept;
+  thread_->call([&] {
+    const auto put_in_force = [&](const succession::Event& event) {
+      const auto* proposed = std::get_if<succession::Propose>(&event);
+      if (proposed == nullptr) return;
+      thread_->loop().post(
+          [&, number = proposed->number] { kept->on_succession(succession::InForce{number}); });
+    };
+    auto opened =
+        CoordinatorService::open(&thread_->loop(), {.host = "127.0.0.1"},
+                                 {.job = "job", .feed = put_in_force, .is_standby = true});
+    ASSERT_TRUE(opened.ok()) << opened.status().message();
+    kept = *std::move(opened);
+    const succession::JobRecord record{.job_id = "job",
+                                       .settings = settings(),
+                                       .state = state_of_round(group.now(), true),
+                                       .nodes = {}};
+    ASSERT_TRUE(
+        kept->succeed({.lineage = kLineage, .term = 2, .record = record, .is_kept = true}, kElected)
+            .ok());
+  });
+  SessionClient node(kept->port(), 9);
+  node.join(nnodes(1, 1));
+  EXPECT_EQ(node.expect<rdzv::Round>().record->nodes, 1);
+  thread_->call([&] { kept.reset(); });
 }
 
 // Its workers stop, and it joins: the number of its round says nothing here.
