@@ -45,9 +45,7 @@ Status CoordinatorJob::succeed(const succession::StartCoordinator& start, const 
     job_->gate().set_voter_address(one.node, one.voter_address);
   }
   if (start.is_recorded) job_->gate().turn_on_restored(*rendezvous());
-  // The former coordinator may have been killed after the job's end, and before its last node left.
-  are_resumes_over_ = is_over();
-  awaits_resumes_ = is_kept_ && (is_over() || !rendezvous()->has_resumed());
+  awaits_resumes_ = is_kept_ && !rendezvous()->has_resumed();
   // Before the machine takes the nodes for lost.
   const Duration limit = rendezvous()->takeover_limit() - kResumesMargin;
   if (awaits_resumes_) resumes_timer_.arm(add_saturating(now, limit));
