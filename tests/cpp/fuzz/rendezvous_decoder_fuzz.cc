@@ -183,7 +183,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   std::string state = is_genuine ? driven_state(&input, &is_genuine) : input.rest();
   if (how == 3 && mode < 128) {
     state = succession::encode_record(
-        {"job", job_settings(), std::move(state), {{{1, 1}, "10.0.0.1:9"}}, {{{7, 7}, {3, 1}}}});
+        {"job", job_settings(), std::move(state), {{{1, 1}, "10.0.0.1:9"}}});
   }
   // A copy of exactly these bytes, so that AddressSanitizer detects reads past the end.
   const std::unique_ptr<char[]> exact(new char[state.size()]);
