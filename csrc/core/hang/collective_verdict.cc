@@ -16,7 +16,7 @@
 // the same order. A rank waits at its first operation that is not over, for the members whose last
 // operation has a lower number; of several groups, in the one in which it has waited for longest. A
 // rank that others wait for and that waits for none itself is the cause. If all of these wait as
-// well, they wait in a circle: the ranks call operations in different orders. If nobody is behind,
+// well, they wait in a circle: the ranks call operations in different orders. If no rank is behind,
 // the operations differ, or nothing completes them.
 
 namespace elastic::core {
@@ -335,23 +335,15 @@ class Judge {
   const std::vector<hang::StackGroup>& places_;
   std::map<std::string, Group> groups_;
   std::map<std::int32_t, Wait> waits_;
-  Ranks behind_;                 // others wait for them, and they wait for nobody
+  Ranks behind_;                 // others wait for them, and they wait for none
   Ranks silent_;                 // others may wait for them, and nothing is known of them
   std::set<std::int32_t> held_;  // others wait for them, and they wait as well
 };
 
-// "0-3,8", as ranks_in() reads it.
+// As ranks_in() reads it. Ranks that do not fit are left out.
 std::string list_ranks(const std::vector<std::int32_t>& ranks) {
-  std::string list;
-  for (std::size_t i = 0; i < ranks.size();) {
-    std::size_t last = i;
-    while (last + 1 < ranks.size() && ranks[last + 1] == ranks[last] + 1) ++last;
-    std::string part = std::to_string(ranks[i]);
-    if (last > i) part += "-" + std::to_string(ranks[last]);
-    if (list.size() + part.size() + 1 > hang::kRanksTextMax) break;
-    list += (list.empty() ? "" : ",") + part;
-    i = last + 1;
-  }
+  std::string list = ranges_text(ranks);
+  if (list.size() > hang::kRanksTextMax) list.resize(list.rfind(',', hang::kRanksTextMax));
   return list;
 }
 

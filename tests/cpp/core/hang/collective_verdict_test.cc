@@ -142,6 +142,19 @@ TEST(CollectiveStates, OfEqualWorkersAreOne) {
   EXPECT_EQ(states[1].operation, "all_reduce");
 }
 
+TEST(CollectiveStates, RanksThatDoNotFitAreLeftOut) {
+  std::vector<WorkerEvidence> workers;
+  for (std::int32_t rank = 0; rank < 2000; rank += 2) {
+    workers.push_back({.rank = rank, .collectives = line("0", 4, 4)});
+  }
+  const auto states = collective_states(workers, kNow);
+  ASSERT_EQ(states.size(), 1U);
+  EXPECT_LE(states[0].ranks.size(), hang::kRanksTextMax);
+  EXPECT_GT(states[0].ranks.size(), hang::kRanksTextMax - 5);
+  EXPECT_TRUE(states[0].ranks.starts_with("0,2,4,"));
+  EXPECT_NE(states[0].ranks.back(), ',');
+}
+
 // A worker writes what it wants.
 TEST(CollectiveStates, LinesThatCannotBeReadAreSkipped) {
   const std::vector<std::string> lines = {
