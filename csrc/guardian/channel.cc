@@ -221,30 +221,30 @@ bool Channel::request_stacks(pid_t session) {
 
 bool Channel::has_stacks() const { return load(&page_->stacks_written) != stacks_before_; }
 
-std::string Channel::stacks() const {
-  std::string text(stacks_area(), kStacksBytes);
-  text.resize(std::min(text.find('\0'), text.size()));
-  return text;
-}
+std::string Channel::stacks() const { return text_at(ELASTIC_WORKER_STACKS_OFFSET, kStacksBytes); }
 
 std::string Channel::collectives() const {
-  return text_at(ELASTIC_WORKER_COLLECTIVES_OFFSET, ELASTIC_WORKER_COLLECTIVES_BYTES,
-                 &page_->collectives_sequence);
+  return unchanged_text_at(ELASTIC_WORKER_COLLECTIVES_OFFSET, ELASTIC_WORKER_COLLECTIVES_BYTES,
+                           &page_->collectives_sequence);
 }
 
 std::string Channel::groups() const {
-  return text_at(ELASTIC_WORKER_GROUPS_OFFSET, ELASTIC_WORKER_GROUPS_BYTES,
-                 &page_->groups_sequence);
+  return unchanged_text_at(ELASTIC_WORKER_GROUPS_OFFSET, ELASTIC_WORKER_GROUPS_BYTES,
+                           &page_->groups_sequence);
 }
 
-std::string Channel::text_at(std::size_t offset, std::size_t size,
-                             const std::uint32_t* sequence) const {
-  const std::uint32_t before = load(sequence);
-  if (before % 2 != 0) return "";
+std::string Channel::text_at(std::size_t offset, std::size_t size) const {
   std::string text(reinterpret_cast<const char*>(page_.get()) + offset, size);
-  if (load(sequence) != before) return "";
   text.resize(std::min(text.find('\0'), text.size()));
   return text;
+}
+
+std::string Channel::unchanged_text_at(std::size_t offset, std::size_t size,
+                                       const std::uint32_t* sequence) const {
+  const std::uint32_t before = load(sequence);
+  if (before % 2 != 0) return "";
+  std::string text = text_at(offset, size);
+  return load(sequence) == before ? text : "";
 }
 
 char* Channel::stacks_area() const {

@@ -103,7 +103,10 @@ class Channel {
   };
 
   char* stacks_area() const;
-  std::string text_at(std::size_t offset, std::size_t size, const std::uint32_t* sequence) const;
+  std::string text_at(std::size_t offset, std::size_t size) const;
+  // "" while the worker changes the text.
+  std::string unchanged_text_at(std::size_t offset, std::size_t size,
+                                const std::uint32_t* sequence) const;
   void wake_stopping_worker();
   bool send(const std::string& packet);
 

@@ -52,14 +52,6 @@ std::optional<Number> number_of(std::string_view text) {
   return value;
 }
 
-std::string printable_part(std::string_view text, std::size_t bytes_max) {
-  std::string out;
-  for (const char byte : text.substr(0, bytes_max)) {
-    out.push_back(byte >= ' ' && byte <= '~' ? byte : '?');
-  }
-  return out;
-}
-
 // "0-3,8"; nothing if it is no such text.
 std::vector<std::int32_t> ranks_in(std::string_view text) {
   std::vector<std::int32_t> ranks;
@@ -79,13 +71,13 @@ std::vector<std::int32_t> ranks_in(std::string_view text) {
 
 std::optional<CollectiveState> state_of(std::string_view line, std::int64_t wall_now) {
   CollectiveState state;
-  state.group = printable_part(take_field(&line), hang::kCollectiveTextMax);
-  state.description = printable_part(take_field(&line), hang::kCollectiveTextMax);
+  state.group = to_printable(take_field(&line), Lines::kOne, hang::kCollectiveTextMax);
+  state.description = to_printable(take_field(&line), Lines::kOne, hang::kCollectiveTextMax);
   const auto last = number_of<std::uint64_t>(take_field(&line));
   const auto open = number_of<std::uint64_t>(take_field(&line));
   const auto created = number_of<std::int64_t>(take_field(&line));
-  state.operation = printable_part(take_field(&line), hang::kCollectiveTextMax);
-  state.sizes = printable_part(take_field(&line), hang::kCollectiveTextMax);
+  state.operation = to_printable(take_field(&line), Lines::kOne, hang::kCollectiveTextMax);
+  state.sizes = to_printable(take_field(&line), Lines::kOne, hang::kCollectiveTextMax);
   if (!last || !open || !created || state.group.empty() || *open > *last) return std::nullopt;
   state.last = *last;
   state.open = *open;
@@ -224,9 +216,7 @@ class Judge {
 
   std::string place_of(std::int32_t rank) const {
     for (const hang::StackGroup& place : places_) {
-      if (std::binary_search(place.ranks.begin(), place.ranks.end(), rank)) {
-        return place.label.empty() ? "" : "; it is " + place.label;
-      }
+      if (place.contains(rank)) return place.label.empty() ? "" : "; it is " + place.label;
     }
     return "";
   }
@@ -366,7 +356,7 @@ std::vector<CollectiveState> collective_states(const std::vector<WorkerEvidence>
       auto state = state_of(take_line(&text), wall_now);
       if (!state) continue;
       if (const auto found = members.find(state->group); found != members.end()) {
-        state->members = printable_part(found->second, hang::kRanksTextMax);
+        state->members = to_printable(found->second, Lines::kOne, hang::kRanksTextMax);
       }
       const Key key = {state->group, state->last, state->open, state->operation, state->sizes};
       if (!all.contains(key) && all.size() == hang::kCollectivesMax) continue;

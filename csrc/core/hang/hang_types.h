@@ -5,6 +5,7 @@
 //
 // Pure.
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -54,12 +55,13 @@ struct StackGroup {
     kWaiting,  // in a collective operation: it waits for other ranks
     kStopped,  // by a signal: no thread of it runs
   };
-  std::vector<std::int32_t> ranks;
-  std::int64_t oldest = kNoStep;  // the fewest steps of these ranks
+  std::vector<std::int32_t> ranks;  // sorted
+  std::int64_t oldest = kNoStep;    // the fewest steps of these ranks
   Kind kind = Kind::kAtWork;
   std::string label;  // "in all_reduce (train.py:88)"
   std::string text;   // the stack of the main thread; "" if the worker wrote none
 
+  bool contains(std::int32_t rank) const { return std::ranges::binary_search(ranks, rank); }
   bool operator==(const StackGroup&) const = default;
 };
 

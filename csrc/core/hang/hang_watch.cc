@@ -63,10 +63,6 @@ Instant before(Instant now, Duration age) {
   return now - std::clamp<Duration>(age, Duration::zero(), now - Instant{});
 }
 
-bool has_rank(const hang::StackGroup& group, std::int32_t rank) {
-  return std::binary_search(group.ranks.begin(), group.ranks.end(), rank);
-}
-
 // What the ranks wait in tells more than where they are.
 std::int32_t suspect_of(const hang_state::Collection& found) {
   return found.verdict.suspect >= 0 ? found.verdict.suspect : find_suspect(found.groups);
@@ -371,7 +367,7 @@ void HangWatch::publish_hang(const Collection& found, std::string text,
   verdict.action = action();
   verdict.cause = "hung: no rank made progress for " + duration_text(found.idle);
   for (const hang::StackGroup& group : found.groups) {
-    if (suspect < 0 || !has_rank(group, suspect)) continue;
+    if (suspect < 0 || !group.contains(suspect)) continue;
     verdict.cause += "; this one was " + group.label;
     if (hang_) hang_->place = group.label;
   }
@@ -513,7 +509,7 @@ std::string HangWatch::screen(const Collection& found, std::int32_t suspect) con
   std::size_t shown = 0;
   for (const hang::StackGroup& group : found.groups) {
     if (++shown > kGroupsShown) continue;
-    const bool has_suspect = suspect >= 0 && has_rank(group, suspect);
+    const bool has_suspect = suspect >= 0 && group.contains(suspect);
     text += "\n  " + describe_ranks(group.ranks) +
             (group.ranks.size() == 1 ? host_of(found, group.ranks.front()) : "") + " " +
             group.label;
@@ -533,14 +529,13 @@ std::string HangWatch::screen(const Collection& found, std::int32_t suspect) con
   }
   for (const hang::StackGroup& group : found.groups) {
     if (text.size() > hang::kScreenBytesMax) break;
-    const bool is_shown = found.purpose != Purpose::kHang || has_rank(group, suspect) ||
+    const bool is_shown = found.purpose != Purpose::kHang || group.contains(suspect) ||
                           (suspect < 0 && found.groups.size() > 1);
     if (!is_shown || group.text.empty()) continue;
     text += "\nstack of rank " + std::to_string(group.ranks.front()) +
             ", the most recent call first:" + indent_lines(group.text, kStackLinesShown);
   }
-  if (text.size() > hang::kScreenBytesMax) text.resize(hang::kScreenBytesMax);
-  return text;
+  return to_printable(text, Lines::kMany, hang::kScreenBytesMax);
 }
 
 }  // namespace elastic::core

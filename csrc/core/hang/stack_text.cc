@@ -18,6 +18,7 @@
 // that they wait for.
 
 #include "core/base/describe.h"
+#include "core/base/text.h"
 
 namespace elastic::core {
 namespace {
@@ -98,15 +99,6 @@ std::vector<CodeLine> parse_frames(std::string_view lines) {
   return frames;
 }
 
-std::string printable(std::string_view text, std::size_t bytes_max) {
-  std::string out;
-  for (const char byte : text.substr(0, bytes_max)) {
-    const bool is_plain = (byte >= ' ' && byte <= '~') || byte == '\n';
-    out.push_back(is_plain ? byte : '?');
-  }
-  return out;
-}
-
 std::string place_of(const CodeLine& user) {
   const std::size_t slash = user.file.rfind('/');
   const std::string_view name = slash == user.file.npos ? user.file : user.file.substr(slash + 1);
@@ -140,7 +132,7 @@ hang::StackGroup locate(const WorkerEvidence& worker) {
   group.ranks = {worker.rank};
   group.oldest = worker.step;
   const std::string_view lines = cut_runner(main_thread(worker.text));
-  group.text = printable(lines, hang::kStackBytesMax);
+  group.text = to_printable(lines, Lines::kMany, hang::kStackBytesMax);
   const std::vector<CodeLine> frames = parse_frames(group.text);
   if (worker.state == 'T' || worker.state == 't') {
     group.kind = hang::StackGroup::Kind::kStopped;
@@ -150,7 +142,7 @@ hang::StackGroup locate(const WorkerEvidence& worker) {
   } else {
     locate_frames(frames, &group);
   }
-  group.label = printable(group.label, hang::kLabelBytesMax);
+  group.label = to_printable(group.label, Lines::kOne, hang::kLabelBytesMax);
   return group;
 }
 
@@ -159,7 +151,8 @@ std::string describe_stacks(const std::vector<WorkerEvidence>& workers) {
   for (const WorkerEvidence& worker : workers) {
     text += describe_worker(worker.rank, "");
     if (worker.step != hang::kNoStep) text += ", at step " + std::to_string(worker.step);
-    text += ": " + locate(worker).label + "\n" + printable(worker.text, worker.text.size());
+    text += ": " + locate(worker).label + "\n" +
+            to_printable(worker.text, Lines::kMany, std::string::npos);
     if (!text.ends_with('\n')) text += '\n';
   }
   return text;

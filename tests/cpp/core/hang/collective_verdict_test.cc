@@ -177,7 +177,7 @@ TEST(CollectiveStates, LinesThatCannotBeReadAreSkipped) {
   const auto odd = collective_states(
       {{.rank = 0, .collectives = line("0\x1b[2J", 4, 4), .groups = "0\t0-2147483647\n"}}, kNow);
   ASSERT_EQ(odd.size(), 1U);
-  EXPECT_EQ(odd[0].group, "0?[2J");
+  EXPECT_EQ(odd[0].group, "0\uFFFD[2J");
 }
 
 TEST(CollectiveVerdict, ReadsNoRanksFromATextThatIsNone) {
