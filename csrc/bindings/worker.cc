@@ -220,14 +220,9 @@ PyObject* wait_for_round(PyObject* /*module*/, PyObject* argument) {
   Py_RETURN_NONE;
 }
 
-PyObject* watch_collectives([[maybe_unused]] PyObject* module, PyObject* members) {
-  const char* const text = PyUnicode_AsUTF8(members);
-  if (text == nullptr) return nullptr;
-  int is_watching = 0;
-  Py_BEGIN_CRITICAL_SECTION(module);
-  is_watching = elastic_worker_watch_collectives(text);
-  Py_END_CRITICAL_SECTION();
-  return PyBool_FromLong(is_watching);
+// For elastic._collectives. The private page in a process without a channel, or in a forked child.
+PyObject* page(PyObject* /*module*/, PyObject* /*unused*/) {
+  return PyCapsule_New(elastic_worker_page_in_use, "elastic._worker.page", nullptr);
 }
 
 // Returns a signal that has no handler yet; 0: none, or no channel, or the stacks are offered.
@@ -268,9 +263,6 @@ PyObject* nothing(PyObject* /*module*/, PyObject* /*argument*/) { Py_RETURN_NONE
 PyMethodDef functions[] = {
     {"progress", progress, METH_O,
      "progress(step)\n--\n\nReports that this many optimizer steps are complete."},
-    {"watch_collectives", watch_collectives, METH_O,
-     "watch_collectives(members)\n--\n\nPublishes which collective operation this process waits "
-     "in. `members`: a line for\neach process group, its name, a tab and its ranks."},
     {"count", count, METH_O,
      "count(step)\n--\n\nAs progress(), until the script has reported a step itself."},
     {"should_stop", should_stop, METH_O,
@@ -297,6 +289,7 @@ PyMethodDef functions[] = {
      "leave_round()\n--\n\nReports that this process has left its round."},
     {"wait_for_round", wait_for_round, METH_O,
      "wait_for_round(timeout)\n--\n\nThe variables of the next round; None: none in time."},
+    {"page", page, METH_NOARGS, "page()\n--\n\nThe memory of the channel."},
     {"free_signal", free_signal, METH_NOARGS, nullptr},
     {"stacks_descriptor", stacks_descriptor, METH_NOARGS, nullptr},
     {"offer_stacks", offer_stacks, METH_O, nullptr},

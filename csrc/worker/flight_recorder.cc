@@ -5,30 +5,41 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
-
-#include "elastic/worker.h"
-#include "worker/channel_state.h"
+#include <mutex>
 
 // Theory of operation. torch records the collective operations of a process in a ring, also for
 // gloo, and exports a function that returns it as JSON. A thread looks at the header of the reply
-// every two seconds, which takes some 30 microseconds. Only when it has not changed since the last
-// look, so that the process has entered no operation meanwhile, it reads the operations, once, and
-// publishes them in the channel's memory.
+// every second, which takes some 30 microseconds, and more rarely while the process reports steps.
+// Only when the header stays as it is, so that the process has entered no operation meanwhile, the
+// thread reads the operations, once, and publishes them in the channel's memory.
 //
 // Gloo's operations are over when they are "retired"; NCCL's also when their state is "completed".
 // The reader goes by keys, skips what it does not know, and takes numbers as strings, too: versions
 // of torch differ in both.
+//
+// The thread is a guest in torch's library. While the process exits, the destructors of that
+// library take away the strings that the function uses: a handler that runs before them ends the
+// looks. A fork waits for the end of a look, whose lock in torch the child would never get. And the
+// function throws where a name is not UTF-8, such as a thread's that the system has cut.
+//
+// Weak point: the function reads the list of the process groups without torch's lock, so that a
+// look and the forming of a group must not meet. The thread keeps away while groups are being
+// formed, and a look takes microseconds, but nothing excludes it.
 
 namespace {
 
 constexpr int kGroupsMax = 32;
 constexpr int kDepthMax = 16;
-constexpr int kLookSeconds = 2;
+constexpr timespec kPause{1, 0};
+constexpr int kPausesWithSteps = 4;  // from look to look while the process reports steps
+constexpr int kLooksUnchanged = 2;   // before the operations are read
+constexpr std::chrono::seconds kLookTakesAtMost{2};  // for the handlers, which go on after it
 
 struct Group {
   char name[64];
@@ -290,12 +301,33 @@ struct Recorder {
   uint64_t header = 0;               // of the last look
 };
 
+// Held during a look.
+std::timed_mutex looking;
+bool is_exiting = false;              // with the lock
+thread_local bool is_locked = false;  // by this thread, which forks
+pid_t process = 0;                    // that has the thread; not a forked child
+
+void end_looks() {
+  if (::getpid() != process || !looking.try_lock_for(kLookTakesAtMost)) return;
+  is_exiting = true;
+  looking.unlock();
+}
+
+void before_fork() { is_locked = looking.try_lock_for(kLookTakesAtMost); }
+void after_fork() {
+  if (is_locked) looking.unlock();
+  is_locked = false;
+}
+
 // Has no effect while the library is not loaded.
 void find(const Source& source, Recorder* recorder) {
   if (recorder->is_loaded) return;
   void* const library = ::dlopen(source.library, RTLD_LAZY | RTLD_NOLOAD);
   if (library == nullptr) return;
   recorder->is_loaded = true;  // it stays loaded: the handle is kept
+  // Handlers run in the reverse order: this one before the destructors that the library has
+  // registered while it was loaded.
+  if (std::atexit(end_looks) != 0) return;
   recorder->release = reinterpret_cast<void (*)(void*)>(::dlsym(library, "_ZdlPv"));
   if (recorder->release == nullptr) return;
   recorder->dump = reinterpret_cast<Dump>(::dlsym(library, source.symbol));
@@ -309,88 +341,141 @@ uint64_t hash(const char* text, size_t bytes) {
   return value;
 }
 
+// Has no effect where the process exits, or where torch cannot write the reply.
 template <typename Use>
 void with_reply(const Recorder& recorder, bool includes_collectives, Use use) {
+  const std::lock_guard lock(looking);
+  if (is_exiting || recorder.dump == nullptr) return;
   StringOfTorch reply{};
-  recorder.dump(&reply, includes_collectives, false);
+  try {
+    recorder.dump(&reply, includes_collectives, false);
+  } catch (...) {
+    return;
+  }
   use(reply.data, reply.size);
   if (reply.data != reply.local) recorder.release(reply.data);
 }
 
-void publish(const char* text, size_t bytes) {
-  elastic_worker_page* const page = elastic_worker_page_in_use;
-  if (!elastic::worker::is_attached()) return;
-  char* const area = reinterpret_cast<char*>(page) + ELASTIC_WORKER_COLLECTIVES_OFFSET;
-  const uint32_t sequence = page->collectives_sequence | 1U;
-  __atomic_store_n(&page->collectives_sequence, sequence, __ATOMIC_SEQ_CST);
-  std::memset(area, 0, ELASTIC_WORKER_COLLECTIVES_BYTES);
+// Writes into an area of the page's memory.
+void publish(elastic_worker_page* page, size_t offset, size_t size, uint32_t* sequence,
+             const char* text, size_t bytes) {
+  char* const area = reinterpret_cast<char*>(page) + offset;
+  const uint32_t odd = *sequence | 1U;
+  __atomic_store_n(sequence, odd, __ATOMIC_SEQ_CST);
+  std::memset(area, 0, size);
   std::memcpy(area, text, bytes);
-  __atomic_store_n(&page->collectives_sequence, sequence + 1, __ATOMIC_SEQ_CST);
+  __atomic_store_n(sequence, odd + 1, __ATOMIC_SEQ_CST);
 }
 
-void* watch(void*) {
-  static char text[ELASTIC_WORKER_COLLECTIVES_BYTES];
-  Recorder recorders[kRecorders];
-  bool is_read = false;       // since the process has entered an operation
-  bool is_published = false;  // and the text is not empty
-  for (;;) {
-    const timespec pause{kLookSeconds, 0};
-    ::nanosleep(&pause, nullptr);
+void publish_collectives(elastic_worker_page* page, const char* text, size_t bytes) {
+  publish(page, ELASTIC_WORKER_COLLECTIVES_OFFSET, ELASTIC_WORKER_COLLECTIVES_BYTES,
+          &page->collectives_sequence, text, bytes);
+}
+
+class Watch {
+ public:
+  explicit Watch(elastic_worker_page* page) : page_(page) {}
+
+  // After each pause.
+  void look() {
+    const auto groups = __atomic_load_n(&page_->groups_sequence, __ATOMIC_RELAXED);
+    const auto step = __atomic_load_n(&page_->step, __ATOMIC_RELAXED);
+    const bool forms_groups = groups != groups_;
+    const bool steps = step != step_;
+    groups_ = groups;
+    step_ = step;
+    pauses_ = steps || forms_groups ? pauses_ + 1 : kPausesWithSteps;
+    if (forms_groups || pauses_ < kPausesWithSteps) return;
+    pauses_ = 0;
+    if (header_has_changed()) {
+      withdraw();
+      unchanged_ = 0;
+    } else if (++unchanged_ == kLooksUnchanged) {
+      read();
+    }
+  }
+
+ private:
+  bool header_has_changed() {
     bool has_changed = false;
     for (int i = 0; i < kRecorders; ++i) {
-      Recorder& one = recorders[i];
+      Recorder& one = recorders_[i];
       find(kSources[i], &one);
-      if (one.dump == nullptr) continue;
       with_reply(one, false, [&](const char* reply, size_t bytes) {
         const uint64_t header = hash(reply, bytes);
         has_changed |= header != one.header;
         one.header = header;
       });
     }
-    if (has_changed) {
-      if (is_published) publish("", 0);
-      is_read = is_published = false;
-      continue;
-    }
-    if (is_read) continue;
-    is_read = true;
+    return has_changed;
+  }
+
+  void read() {
+    static char text[ELASTIC_WORKER_COLLECTIVES_BYTES];
     size_t written = 0;
-    for (const Recorder& one : recorders) {
-      if (one.dump == nullptr) continue;
+    for (const Recorder& one : recorders_) {
       with_reply(one, true, [&](const char* reply, size_t bytes) {
         written +=
             elastic::worker::condense(reply, bytes, text + written, sizeof text - 1 - written);
       });
     }
-    is_published = written > 0;
-    if (is_published) publish(text, written);
+    is_published_ = written > 0;
+    if (is_published_) publish_collectives(page_, text, written);
+  }
+
+  void withdraw() {
+    if (is_published_) publish_collectives(page_, "", 0);
+    is_published_ = false;
+  }
+
+  elastic_worker_page* const page_;
+  Recorder recorders_[kRecorders];
+  uint32_t groups_ = 0;
+  int64_t step_ = ELASTIC_WORKER_NO_STEP;
+  int pauses_ = 0;     // since the last look
+  int unchanged_ = 0;  // looks that found the same header
+  bool is_published_ = false;
+};
+
+void* watch(void* page) {
+  Watch watch(static_cast<elastic_worker_page*>(page));
+  for (;;) {
+    ::nanosleep(&kPause, nullptr);
+    watch.look();
   }
   return nullptr;
 }
 
-}  // namespace
-
-extern "C" {
-
-int elastic_worker_watch_collectives(const char* members) {
-  static bool is_watching = false;
-  if (!elastic::worker::is_attached()) return 0;
-  elastic_worker_page* const page = elastic_worker_page_in_use;
-  char* const area = reinterpret_cast<char*>(page) + ELASTIC_WORKER_GROUPS_OFFSET;
-  const uint32_t sequence = page->groups_sequence | 1U;
-  __atomic_store_n(&page->groups_sequence, sequence, __ATOMIC_SEQ_CST);
-  std::memset(area, 0, ELASTIC_WORKER_GROUPS_BYTES);
-  std::strncpy(area, members, ELASTIC_WORKER_GROUPS_BYTES - 1);
-  __atomic_store_n(&page->groups_sequence, sequence + 1, __ATOMIC_SEQ_CST);
-  if (is_watching) return 1;
+bool start_thread(elastic_worker_page* page) {
+  process = ::getpid();
+  if (::pthread_atfork(before_fork, after_fork, after_fork) != 0) return false;
   sigset_t all, before;
   ::sigfillset(&all);
   ::pthread_sigmask(SIG_SETMASK, &all, &before);
   pthread_t thread;
-  is_watching = ::pthread_create(&thread, nullptr, watch, nullptr) == 0;
-  if (is_watching) ::pthread_detach(thread);
+  const bool is_started = ::pthread_create(&thread, nullptr, watch, page) == 0;
+  if (is_started) ::pthread_detach(thread);
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  return is_watching ? 1 : 0;
+  return is_started;
 }
 
-}  // extern "C"
+}  // namespace
+
+namespace elastic::worker {
+
+bool watch_collectives(elastic_worker_page* page, const char* members) {
+  static std::mutex calls;
+  static bool is_watching = false;
+  const std::lock_guard lock(calls);
+  if (page->magic != ELASTIC_WORKER_MAGIC) return false;
+  publish(page, ELASTIC_WORKER_GROUPS_OFFSET, ELASTIC_WORKER_GROUPS_BYTES, &page->groups_sequence,
+          members, strnlen(members, ELASTIC_WORKER_GROUPS_BYTES - 1));
+  if (!is_watching) is_watching = start_thread(page);
+  return is_watching;
+}
+
+}  // namespace elastic::worker
+
+int elastic_worker_watch_collectives(const char* members) {
+  return elastic::worker::watch_collectives(elastic_worker_page_in_use, members) ? 1 : 0;
+}

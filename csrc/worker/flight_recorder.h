@@ -1,9 +1,11 @@
 #pragma once
 
 // Reads torch's flight recorder: which collective operation this process waits in. Without headers
-// of torch, without the interpreter's lock, and without the C++ runtime.
+// of torch and without the interpreter's lock. Needs the C++ runtime, which torch brings.
 
 #include <stddef.h>
+
+#include "elastic/worker.h"
 
 namespace elastic::worker {
 
@@ -17,5 +19,8 @@ namespace elastic::worker {
 // printable ASCII without tabs. Returns the bytes written; 0 if the reply has no operation, or
 // cannot be read. Groups that do not fit are left out.
 size_t condense(const char* json, size_t bytes, char* out, size_t size);
+
+// As elastic_worker_watch_collectives(), for the page of this process.
+bool watch_collectives(elastic_worker_page* page, const char* members);
 
 }  // namespace elastic::worker

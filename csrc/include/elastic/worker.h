@@ -186,9 +186,9 @@ void elastic_worker_stacks_written(void);
 
 // For a program with torch: publishes which collective operation of torch.distributed the process
 // waits in, as torch's flight recorder shows it, so that the launcher can name the ranks that
-// others wait for. Starts a thread, once, which looks every two seconds. `members`: a line for each
+// others wait for. Starts a thread, once, which looks every second. `members`: a line for each
 // process group, "name TAB ranks", such as "dp0\t0-3,8"; call it again when there are more groups.
-// Returns 1, or 0 without a channel or a thread.
+// Returns 1, or 0 without a channel or a thread. The only function here that needs the C++ runtime.
 int elastic_worker_watch_collectives(const char* members);
 
 // As elastic_worker_progress(), for a hook that counts the steps of a script: it has no effect once

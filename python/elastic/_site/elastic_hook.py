@@ -22,7 +22,8 @@ DISTRIBUTED = "torch.distributed.distributed_c10d"
 # The address to which the first worker of a node sends what it imports before its first step.
 MODULES_VARIABLE = "ELASTIC_FIRST_STEP_MODULES"
 
-_EXTENSION = "elastic._worker"
+_CALLS = "elastic._worker"
+_COLLECTIVES = "elastic._collectives"
 _PACKAGE_FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
@@ -39,23 +40,23 @@ def _begin() -> None:
     if asked == "0" or "ELASTIC_CHANNEL" not in os.environ:
         return
     address = os.environ.pop(MODULES_VARIABLE, "")
-    calls = _load_calls()
+    calls = _load(_CALLS)
     if calls is None or not calls.open():
         return
     _offer_stacks(calls)
     tell = _note_imports(address) if address and os.environ.get("LOCAL_RANK") == "0" else None
     after_import(OPTIMIZER, lambda module: _count_steps(module, calls.count, asked == "1", tell))
-    after_import(DISTRIBUTED, lambda module: _follow_groups(module, calls.watch_collectives))
+    after_import(DISTRIBUTED, lambda module: _follow_groups(module, calls.page))
 
 
-def _load_calls() -> Any:
-    """The extension of the elastic that this interpreter imports; None: it cannot load any."""
-    loaded = sys.modules.get(_EXTENSION)
+def _load(extension: str) -> Any:
+    """The one of the elastic that this interpreter imports; None: it cannot load any."""
+    loaded = sys.modules.get(extension)
     if loaded is not None:
         return loaded
     package = _find("elastic", None)
-    spec = package and _find(_EXTENSION, package.submodule_search_locations)
-    spec = spec or _find(_EXTENSION, [_PACKAGE_FOLDER])
+    spec = package and _find(extension, package.submodule_search_locations)
+    spec = spec or _find(extension, [_PACKAGE_FOLDER])
     if spec is None or spec.loader is None:
         return None
     try:
@@ -63,7 +64,7 @@ def _load_calls() -> Any:
         assert calls is not None
         spec.loader.exec_module(calls)
     finally:
-        sys.modules.pop(_EXTENSION, None)
+        sys.modules.pop(extension, None)
     return calls
 
 
@@ -199,12 +200,15 @@ def _count_steps(
     optimizer.register_optimizer_step_post_hook(after_step)
 
 
-def _follow_groups(c10d: Any, watch: Callable[[str], bool]) -> None:
+def _follow_groups(c10d: Any, page: Callable[[], object]) -> None:
     """Publishes the members of each process group that the script forms.
 
     torch keeps them in a dictionary of the module. With the first group, the worker's thread
     begins to watch the collective operations (``csrc/worker/flight_recorder.cc``).
     """
+    collectives = _load(_COLLECTIVES)
+    if collectives is None:
+        return
     lines: list[str] = []
 
     class Groups(dict):  # type: ignore[type-arg]
@@ -212,7 +216,7 @@ def _follow_groups(c10d: Any, watch: Callable[[str], bool]) -> None:
             dict.__setitem__(self, group, ranks)
             try:
                 lines.append(f"{c10d._world.pg_names[group]}\t{_ranges(sorted(ranks))}\n")
-                watch("".join(lines))
+                collectives.watch(page(), "".join(lines))
             except Exception:  # another version of torch: nothing is known of this group
                 return
 
