@@ -24,7 +24,22 @@ MODULES_VARIABLE = "ELASTIC_FIRST_STEP_MODULES"
 
 _CALLS = "elastic._worker"
 _COLLECTIVES = "elastic._collectives"
+_loaded: dict[str, Any] = {}
+
 _PACKAGE_FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
+
+def prepare() -> None:
+    """Loads in a process that forks workers what begin() needs in each of them."""
+    if os.environ.get("ELASTIC_AUTO_PROGRESS", "") == "0":
+        return
+    import faulthandler  # noqa: F401
+
+    for extension in (_CALLS, _COLLECTIVES) if DISTRIBUTED in sys.modules else (_CALLS,):
+        try:
+            _loaded[extension] = _load(extension)
+        except Exception:  # the worker tries it again
+            continue
 
 
 def begin() -> None:
@@ -51,7 +66,7 @@ def _begin() -> None:
 
 def _load(extension: str) -> Any:
     """The one of the elastic that this interpreter imports; None: it cannot load any."""
-    loaded = sys.modules.get(extension)
+    loaded = sys.modules.get(extension) or _loaded.get(extension)
     if loaded is not None:
         return loaded
     package = _find("elastic", None)

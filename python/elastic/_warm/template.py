@@ -24,6 +24,7 @@ from typing import Any
 _FLAGS = sys.orig_argv.index(sys.argv[0])
 sys.path[0] = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
+from elastic._site import elastic_hook  # noqa: E402
 from elastic._warm import child, fitness, learning, link, native, ranks, script  # noqa: E402
 from elastic._warm._fork import fork_orphan as _fork_orphan  # noqa: E402
 
@@ -88,6 +89,7 @@ class Template:
     def _settle(self) -> None:
         """After all imports."""
         signal.alarm(0)
+        elastic_hook.prepare()
         self._watch = fitness.Files()
         self._own_modules = child.own_modules()
         self._openblas = list(native.openblas_setters())
