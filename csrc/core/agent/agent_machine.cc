@@ -59,9 +59,9 @@ std::optional<Instant> AgentMachine::next_deadline() const {
                    drain_until_, idle_drain_until_, shutdown_at_});
 }
 
-void AgentMachine::tick() {
+void AgentMachine::on(const PolicyTick& event) {
   const auto is_due = [this](const std::optional<Instant>& at) { return at && now_ >= *at; };
-  decide(PolicyTick{});
+  decide(event);
   if (is_due(join_at_)) join();
   if (is_due(port_at_)) {
     port_at_.reset();
@@ -89,21 +89,16 @@ void AgentMachine::report(AgentEvent::Kind kind, std::string message) {
 
 // ---- The policy.
 
-void AgentMachine::on(const PolicyEvent& event) {
-  if (std::holds_alternative<PolicyTick>(event)) return tick();
-  const auto* ready = std::get_if<RendezvousReady>(&event);
-  if (ready != nullptr && options_.template_limit) {
-    ready_ = *ready;
-    join_at_ = add_saturating(now_, *options_.template_limit);
-    return act(agent_action::AwaitTemplate{});
-  }
-  if (const auto* exited = std::get_if<WorkerExited>(&event);
-      exited && is_of_notice(exited->exit)) {
-    return end_by_notice(*exited);
-  }
-  std::visit([this](const auto& one) { note(one); }, event);
+void AgentMachine::on(const RendezvousReady& event) {
+  if (!options_.template_limit) return decide(event);
+  ready_ = event;
+  join_at_ = add_saturating(now_, *options_.template_limit);
+  act(agent_action::AwaitTemplate{});
+}
+
+void AgentMachine::on(const RendezvousLost& event) {
   decide(event);
-  if (std::holds_alternative<RendezvousLost>(event)) end_round();
+  end_round();
 }
 
 void AgentMachine::end_by_notice(WorkerExited event) {
@@ -111,7 +106,7 @@ void AgentMachine::end_by_notice(WorkerExited event) {
     give_up_drain(worker_has_it(noticed_->signal));
   }
   event.exit.stopped_by_us = policy_.is_being_stopped();
-  note(event);
+  note_exit(event);
   decide(event);
 }
 
@@ -145,16 +140,23 @@ void AgentMachine::on(const agent_event::StoreOpened& event) {
     return;
   }
   unsent_join_.reset();
-  on(PolicyEvent(LocalFault{is_exhausted ? kExitSupervisionLost : kExitCannotServe,
-                            std::string(event.port.status().message())}));
+  on(LocalFault{is_exhausted ? kExitSupervisionLost : kExitCannotServe,
+                std::string(event.port.status().message())});
 }
 
-void AgentMachine::note(const WorkerStarted& event) {
+void AgentMachine::on(const WorkerStarted& event) {
   const auto index = static_cast<std::size_t>(event.local_rank);
   if (index < has_started_.size()) has_started_[index] = true;
+  decide(event);
 }
 
-void AgentMachine::note(const WorkerExited& event) {
+void AgentMachine::on(const WorkerExited& event) {
+  if (is_of_notice(event.exit)) return end_by_notice(event);
+  note_exit(event);
+  decide(event);
+}
+
+void AgentMachine::note_exit(const WorkerExited& event) {
   drain_.worker_ended(event.local_rank);
   const auto index = static_cast<std::size_t>(event.local_rank);
   if (index < has_ended_.size()) has_ended_[index] = true;
@@ -177,29 +179,31 @@ void AgentMachine::note_finished(const WorkerExited& event) {
                                                .limit = options_.policy.agent.straggler_timeout}});
 }
 
-void AgentMachine::note(const rdzv::Restart& event) {
+void AgentMachine::on(const rdzv::Restart& event) {
   if (event.cause == rdzv::RestartCause::kWorkerFailed) is_stop_for_failure_ = true;
   if (is_departure(event.cause)) is_stop_for_loss_ = true;
+  decide(event);
 }
 
-void AgentMachine::note(const rdzv::Closed& event) {
+void AgentMachine::on(const rdzv::Closed& event) {
   if (event.result->cause == JobCause::kWorker) is_stop_for_failure_ = true;
   if (event.result->cause == JobCause::kNodeLost) is_stop_for_loss_ = true;
+  decide(event);
 }
 
-void AgentMachine::note(const StopRequested&) {
+void AgentMachine::on(const StopRequested& event) {
   if (is_finished_) shutdown_at_ = now_;
+  decide(event);
 }
 
 // Its notice has no effect at the coordinator.
-void AgentMachine::note(const rdzv::Evicted&) {
+void AgentMachine::on(const rdzv::Evicted& event) {
   const bool has_left = policy_.state() == AgentState::kStopped;
   if (drain_until_ && !has_left) give_up_drain(kNoStepWithoutJob);
+  decide(event);
 }
 
-void AgentMachine::decide(const PolicyEvent& event) {
-  std::vector<PolicyAction> decided;
-  policy_.step(event, now_, &decided);
+void AgentMachine::follow(std::vector<PolicyAction> decided) {
   for (PolicyAction& action : decided) {
     std::visit([this](auto& one) { follow(std::move(one)); }, action);
   }
@@ -211,7 +215,7 @@ void AgentMachine::leave_if_done() {
   const bool is_pending = drain_until_ && is_departure_ && !is_finished_;
   if (!is_pending || !policy_.is_done() || drain_.is_reached()) return;
   drain_until_.reset();
-  on(PolicyEvent(StopRequested{SIGTERM}));
+  on(StopRequested{SIGTERM});
 }
 
 void AgentMachine::follow(PrepareGroup action) {
@@ -233,7 +237,7 @@ void AgentMachine::follow(StartGroup action) {
 void AgentMachine::on(const agent_event::FilesOpened& event) {
   if (!std::exchange(is_opening_files_, false)) return;
   if (!event.status.ok()) {
-    return on(PolicyEvent(LocalFault{kExitCannotLog, std::string(event.status.message())}));
+    return on(LocalFault{kExitCannotLog, std::string(event.status.message())});
   }
   act(agent_action::StartWorkers{});
   probe_store();
@@ -246,9 +250,9 @@ void AgentMachine::on(const agent_event::StartCancelled&) {
   exit.stopped_by_us = true;
   exit.at = now_;
   for (int i = 0; i < static_cast<int>(has_ended_.size()); ++i) {
-    on(PolicyEvent(WorkerExited{i, -1, exit}));
+    on(WorkerExited{i, -1, exit});
   }
-  on(PolicyEvent(GroupGone{}));
+  on(GroupGone{});
 }
 
 void AgentMachine::follow(ContinueGroup action) {
@@ -314,7 +318,7 @@ void AgentMachine::on(const agent_event::ProcessesEnded&) {
 
 // The round is not over here before its failures are explained: the job's result may follow.
 void AgentMachine::on(const agent_event::FailuresExamined&) {
-  if (std::exchange(examined_until_, std::nullopt)) on(PolicyEvent(GroupGone{}));
+  if (std::exchange(examined_until_, std::nullopt)) on(GroupGone{});
 }
 
 // ---- Verdicts about a worker.
@@ -397,7 +401,7 @@ void AgentMachine::on(const agent_event::DrainRequested& event) {
   is_departure_ = has_round && can_leave_alone();
   // Without workers it has no rank that could reach a step.
   if (!has_round || policy_.is_evicted() || (is_departure_ && !policy_.has_processes())) {
-    return on(PolicyEvent(StopRequested{SIGTERM}));
+    return on(StopRequested{SIGTERM});
   }
   drain::Notice notice{event.limit, signal_text(event.signal) + " on " + options_.host_name};
   if (is_departure_) notice.departure = {{policy_.node()}, true};
@@ -432,7 +436,7 @@ void AgentMachine::give_up_drain(const std::string& why) {
   idle_drain_until_.reset();
   if (is_finished_ || drain_.is_reached() || policy_.is_being_stopped()) return;
   report(AgentEvent::Kind::kDrain, why);
-  on(PolicyEvent(StopRequested{SIGTERM}));
+  on(StopRequested{SIGTERM});
 }
 
 void AgentMachine::answer(const DrainMember::Answer& answer) {

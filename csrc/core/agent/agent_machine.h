@@ -168,7 +168,22 @@ class AgentMachine {
   WorkerExit explain(int local_rank, WorkerExit exit) const;
 
  private:
-  void on(const PolicyEvent& event);
+  void on(const PolicyEvent& event) {
+    std::visit([this](const auto& one) { on(one); }, event);
+  }
+  template <typename Event>  // of the policy, and of no concern here
+  void on(const Event& event) {
+    decide(event);
+  }
+  void on(const PolicyTick& event);
+  void on(const RendezvousReady& event);
+  void on(const RendezvousLost& event);
+  void on(const WorkerStarted& event);
+  void on(const WorkerExited& event);
+  void on(const rdzv::Restart& event);
+  void on(const rdzv::Evicted& event);
+  void on(const rdzv::Closed& event);
+  void on(const StopRequested& event);
   void on(const hang::Verdict& verdict);
   void on(const drain::Order& order);
   void on(const drain::StopStepEvent& event) { answer(drain_.on(event)); }
@@ -184,18 +199,14 @@ class AgentMachine {
   void on(const agent_event::ResultFixed& event);
   void on(const rdzv::RoundOver& event);
   void on(const agent_event::Flushed&) { shutdown_at_ = now_; }
-  void tick();
 
-  // What an event of the policy means here, before the policy decides about it.
-  void note(const WorkerStarted& event);
-  void note(const WorkerExited& event);
-  void note(const rdzv::Restart& event);
-  void note(const rdzv::Closed& event);
-  void note(const StopRequested& event);
-  void note(const rdzv::Evicted&);
-  template <typename Other>
-  void note(const Other&) {}
-  void decide(const PolicyEvent& event);
+  template <typename Event>
+  void decide(const Event& event) {
+    std::vector<PolicyAction> decided;
+    policy_.on(event, now_, &decided);
+    follow(std::move(decided));
+  }
+  void follow(std::vector<PolicyAction> decided);
   void follow(Send action);
   void follow(StartGroup action);
   void follow(PrepareGroup action);
@@ -209,6 +220,7 @@ class AgentMachine {
 
   void begin_round(std::shared_ptr<const RoundInfo> round);
   void join();
+  void note_exit(const WorkerExited& event);
   void note_finished(const WorkerExited& event);
   void kill(int local_rank, std::string verdict, bool ends_job, bool is_unreachable);
   void release_stop();

@@ -3,7 +3,10 @@
 // receives of it. agent_policy.cc has the theory of operation.
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
+#include <cstddef>
+#include <initializer_list>
 #include <utility>
 
 #include "core/agent/agent_policy.h"
@@ -11,6 +14,7 @@
 #include "core/base/describe.h"
 #include "core/base/text.h"
 #include "core/rendezvous/first_failure.h"
+#include "elastic/observer.h"
 
 namespace elastic {
 
@@ -28,121 +32,211 @@ const char* to_string(AgentState state) {
 }
 
 namespace core {
-namespace {
 
-constexpr std::size_t index_of(AgentState state) { return static_cast<std::size_t>(state); }
-constexpr std::size_t index_of(PolicyInput input) { return static_cast<std::size_t>(input); }
-
-static_assert(index_of(AgentState::kUnknown) + 1 == kAgentStates);
-static_assert(index_of(PolicyInput::kReleased) + 1 == kPolicyInputs);
-
-constexpr PolicyTable make_table() {
-  using State = AgentState;
-  using Input = PolicyInput;
-  using Step = PolicyStep;
-  PolicyTable table{};
-  const auto at = [&table](State state, Input input) -> PolicyEdge& {
-    return table[index_of(state)][index_of(input)];
-  };
-  for (std::size_t state = 0; state < kAgentStates; ++state) {
-    table[state].fill({Step::kLose, State::kUnknown});
-    for (const Input input : {Input::kStale, Input::kTick, Input::kWorkerCapable,
-                              Input::kWorkerLeft, Input::kReleased}) {
-      table[state][index_of(input)] = {Step::kIgnore, static_cast<State>(state)};
-    }
-    table[state][index_of(Input::kProgress)] = {Step::kReport, static_cast<State>(state)};
+AgentState agent_state(PolicyState state) {
+  switch (state) {
+    case PolicyState::kInit:
+    case PolicyState::kPreparing:
+    case PolicyState::kUnprepared:
+    case PolicyState::kWaiting:
+    case PolicyState::kDropping: return AgentState::kInit;
+    case PolicyState::kHealthy: return AgentState::kHealthy;
+    case PolicyState::kUnhealthy:
+    case PolicyState::kCutting:
+    case PolicyState::kStopping: return AgentState::kUnhealthy;
+    case PolicyState::kDone:
+    case PolicyState::kSucceeded: return AgentState::kSucceeded;
+    case PolicyState::kStopped: return AgentState::kStopped;
+    case PolicyState::kFailed: return AgentState::kFailed;
+    case PolicyState::kFinished: break;
   }
-  table[index_of(State::kUnknown)].fill({Step::kIgnore, State::kUnknown});
-
-  at(State::kHealthy, Input::kFailureFound) = {Step::kIgnore, State::kHealthy};
-  for (const State state :
-       {State::kInit, State::kUnhealthy, State::kStopped, State::kSucceeded, State::kFailed}) {
-    at(state, Input::kFailureFound) = {Step::kAddEvidence, state};
-  }
-
-  at(State::kInit, Input::kReady) = {Step::kJoin, State::kInit};
-  at(State::kInit, Input::kReadyToPrepare) = {Step::kPrepareGroup, State::kInit};
-  at(State::kInit, Input::kRound) = {Step::kStartGroup, State::kHealthy};
-  at(State::kInit, Input::kStopOrderedIdle) = {Step::kJoin, State::kInit};
-  at(State::kInit, Input::kSuccess) = {Step::kEnd, State::kSucceeded};
-  at(State::kInit, Input::kEnd) = {Step::kEnd, State::kFailed};
-  at(State::kInit, Input::kStopRequested) = {Step::kLeave, State::kStopped};
-
-  // Workers that wait for the next round.
-  at(State::kInit, Input::kRoundForKept) = {Step::kContinueGroup, State::kHealthy};
-  at(State::kInit, Input::kKeptExit) = {Step::kNoteKeptExit, State::kInit};
-  at(State::kInit, Input::kNodeBad) = {Step::kLeaveBadNode, State::kFailed};
-  at(State::kInit, Input::kKeptGone) = {Step::kDropKept, State::kInit};
-
-  // Workers that were started before this node joins.
-  at(State::kInit, Input::kWorkerLeft) = {Step::kCountLeft, State::kInit};
-  at(State::kInit, Input::kAllLeft) = {Step::kJoinPrepared, State::kInit};
-  at(State::kInit, Input::kPreparedExit) = {Step::kNotePreparedExit, State::kInit};
-  at(State::kInit, Input::kCutExpired) = {Step::kAbandonPrepared, State::kInit};
-  at(State::kInit, Input::kPreparedGone) = {Step::kJoinUnprepared, State::kInit};
-
-  for (const State state : {State::kHealthy, State::kUnhealthy}) {
-    at(state, Input::kWorkerCapable) = {Step::kCountCapable, state};
-    at(state, Input::kCutOrdered) = {Step::kCutWorkers, State::kUnhealthy};
-  }
-  at(State::kUnhealthy, Input::kWorkerLeft) = {Step::kCountLeft, State::kUnhealthy};
-  at(State::kUnhealthy, Input::kAllLeft) = {Step::kKeepWorkers, State::kInit};
-  at(State::kUnhealthy, Input::kCutExpired) = {Step::kAbandonCut, State::kUnhealthy};
-
-  at(State::kHealthy, Input::kStopOrdered) = {Step::kStopWorkers, State::kUnhealthy};
-  at(State::kHealthy, Input::kSuccess) = {Step::kEnd, State::kSucceeded};
-  at(State::kHealthy, Input::kEnd) = {Step::kEnd, State::kFailed};
-  at(State::kHealthy, Input::kWorkerStarted) = {Step::kCountStarted, State::kHealthy};
-  at(State::kHealthy, Input::kWorkerDone) = {Step::kCountExit, State::kHealthy};
-  at(State::kHealthy, Input::kWorkerFailed) = {Step::kAddFailure, State::kUnhealthy};
-  at(State::kHealthy, Input::kNodeBad) = {Step::kLeaveBadNode, State::kFailed};
-  at(State::kHealthy, Input::kGroupEnded) = {Step::kSendDone, State::kSucceeded};
-  at(State::kHealthy, Input::kReleased) = {Step::kLeaveAtStep, State::kStopped};
-  at(State::kHealthy, Input::kStopRequested) = {Step::kLeave, State::kStopped};
-  at(State::kHealthy, Input::kKillRequested) = {Step::kKill, State::kHealthy};
-
-  at(State::kUnhealthy, Input::kStopOrdered) = {Step::kStopWorkers, State::kUnhealthy};
-  at(State::kUnhealthy, Input::kStopOrderedIdle) = {Step::kJoin, State::kInit};
-  at(State::kUnhealthy, Input::kSuccess) = {Step::kEnd, State::kSucceeded};
-  at(State::kUnhealthy, Input::kEnd) = {Step::kEnd, State::kFailed};
-  at(State::kUnhealthy, Input::kWorkerStarted) = {Step::kCountStarted, State::kUnhealthy};
-  at(State::kUnhealthy, Input::kWorkerDone) = {Step::kCountExit, State::kUnhealthy};
-  at(State::kUnhealthy, Input::kWorkerFailed) = {Step::kAddFailure, State::kUnhealthy};
-  at(State::kUnhealthy, Input::kNodeBad) = {Step::kLeaveBadNode, State::kFailed};
-  at(State::kUnhealthy, Input::kWorkerStopped) = {Step::kCountExit, State::kUnhealthy};
-  at(State::kUnhealthy, Input::kGroupEnded) = {Step::kSendGone, State::kUnhealthy};
-  at(State::kUnhealthy, Input::kGroupGoneToJoin) = {Step::kRejoin, State::kInit};
-  at(State::kUnhealthy, Input::kStopRequested) = {Step::kLeave, State::kStopped};
-  at(State::kUnhealthy, Input::kTick) = {Step::kStopUnordered, State::kUnhealthy};
-
-  // A done node waits for the others, and an order can make it join again.
-  at(State::kSucceeded, Input::kStopOrderedIdle) = {Step::kJoin, State::kInit};
-  at(State::kSucceeded, Input::kSuccess) = {Step::kEnd, State::kSucceeded};
-  at(State::kSucceeded, Input::kEnd) = {Step::kEnd, State::kFailed};
-  at(State::kSucceeded, Input::kStopRequested) = {Step::kLeave, State::kStopped};
-  at(State::kSucceeded, Input::kTick) = {Step::kLeaveDone, State::kSucceeded};
-
-  // The outcome is fixed; the agent waits for the workers' remaining processes.
-  for (const State state : {State::kStopped, State::kSucceeded, State::kFailed}) {
-    at(state, Input::kStopOrdered) = {Step::kIgnore, state};
-    at(state, Input::kWorkerStarted) = {Step::kCountStarted, state};
-    at(state, Input::kWorkerDone) = {Step::kCountExit, state};
-    at(state, Input::kWorkerFailed) = {Step::kAddFailure, state};
-    at(state, Input::kNodeBad) = {Step::kAddFailure, state};
-    at(state, Input::kWorkerStopped) = {Step::kCountExit, state};
-    at(state, Input::kGroupEnded) = {Step::kFinish, state};
-    at(state, Input::kKillRequested) = {Step::kKill, state};
-  }
-  for (const State state : {State::kStopped, State::kFailed}) {
-    at(state, Input::kRound) = {Step::kIgnore, state};
-    at(state, Input::kStopOrderedIdle) = {Step::kIgnore, state};  // of a round that it has left
-    at(state, Input::kSuccess) = {Step::kIgnore, state};
-    at(state, Input::kEnd) = {Step::kIgnore, state};
-  }
-  return table;
+  return AgentState::kUnknown;
 }
 
-constexpr PolicyTable kTable = make_table();
+namespace {
+
+template <typename Enum>
+struct EnumSet {
+  std::uint64_t bits = 0;
+  constexpr EnumSet(std::initializer_list<Enum> members) {
+    for (const Enum one : members) bits |= std::uint64_t{1} << static_cast<unsigned>(one);
+  }
+  constexpr bool has(std::size_t index) const { return (bits >> index & 1) != 0; }
+};
+using States = EnumSet<PolicyState>;
+using Inputs = EnumSet<PolicyInput>;
+static_assert(kPolicyStates <= 64 && kPolicyInputs <= 64);
+static_assert(static_cast<std::size_t>(PolicyState::kFinished) + 1 == kPolicyStates);
+static_assert(static_cast<std::size_t>(PolicyInput::kOverAtStep) + 1 == kPolicyInputs);
+
+}  // namespace
+
+struct AgentPolicy::Row {
+  States in;
+  Inputs on;
+  void (AgentPolicy::*run)(Turn*) = nullptr;
+  std::optional<PolicyState> next = {};  // nullopt: the same
+};
+
+// The policy's program. A pair of state and input without a row ends in UNKNOWN.
+struct AgentPolicy::Table {
+  using enum PolicyState;
+  using enum PolicyInput;
+  using P = AgentPolicy;
+
+  static constexpr States kAnyInit = {kInit, kPreparing, kUnprepared, kWaiting, kDropping};
+  static constexpr States kAnyPrepared = {kPreparing, kUnprepared};
+  static constexpr States kAnyKept = {kWaiting, kDropping};
+  static constexpr States kAnyUnhealthy = {kUnhealthy, kCutting, kStopping};
+  static constexpr States kAnyRunning = {kHealthy, kUnhealthy, kCutting, kStopping};
+  static constexpr States kAnyActive = {kInit,    kPreparing, kUnprepared, kWaiting,  kDropping,
+                                        kHealthy, kUnhealthy, kCutting,    kStopping, kDone};
+  // The outcome is fixed; the agent waits for the workers' remaining processes.
+  static constexpr States kAnyEnding = {kSucceeded, kStopped, kFailed};
+  // Without a row these have no effect.
+  static constexpr Inputs kOptional = {kStale, kWorkerCapable, kWorkerLeft, kAllLeft,
+                                       kTick,  kReleased,      kStopSent};
+
+  static constexpr Row kRows[] = {
+      {.in = kAnyActive, .on = {kProgress}, .run = &P::report_progress},
+      {.in = kAnyEnding, .on = {kProgress}, .run = &P::report_progress},
+
+      {.in = {kInit}, .on = {kReady}, .run = &P::join},
+      {.in = {kInit}, .on = {kRound}, .run = &P::start_group, .next = kHealthy},
+      {.in = {kInit, kWaiting, kDropping}, .on = {kStopOrderedIdle}, .run = &P::join_ordered},
+
+      {.in = {kHealthy}, .on = {kStopOrdered}, .run = &P::stop_workers, .next = kUnhealthy},
+      {.in = {kHealthy}, .on = {kWorkerDone}, .run = &P::count_exit},
+      {.in = {kHealthy}, .on = {kWorkerFailed}, .run = &P::add_first_failure, .next = kUnhealthy},
+      {.in = {kHealthy}, .on = {kGroupEnded}, .run = &P::send_done, .next = kDone},
+      {.in = {kHealthy}, .on = {kReleased}, .run = &P::leave_at_step, .next = kStopped},
+      {.in = {kHealthy}, .on = {kStopAfterExits}, .run = &P::kill},
+      {.in = {kHealthy}, .on = {kFailureFound}},
+
+      {.in = {kUnhealthy, kCutting},
+       .on = {kStopOrdered},
+       .run = &P::stop_workers,
+       .next = kUnhealthy},
+      {.in = {kStopping}, .on = {kStopOrdered}, .run = &P::stop_workers},
+      {.in = {kUnhealthy}, .on = {kTick}, .run = &P::stop_unordered},
+      {.in = {kUnhealthy}, .on = {kStopSent}, .next = kStopping},
+      {.in = {kUnhealthy, kStopping}, .on = {kWorkerDone, kWorkerStopped}, .run = &P::count_exit},
+      {.in = {kUnhealthy, kStopping}, .on = {kWorkerFailed}, .run = &P::add_failure},
+      {.in = {kUnhealthy, kStopping}, .on = {kGroupEnded}, .run = &P::send_gone},
+      {.in = {kUnhealthy, kStopping}, .on = {kGroupGoneToJoin}, .run = &P::rejoin, .next = kInit},
+      {.in = {kUnhealthy, kStopping},
+       .on = {kStopOrderedIdle},
+       .run = &P::join_after_failure,
+       .next = kInit},
+
+      {.in = kAnyRunning, .on = {kWorkerStarted}, .run = &P::count_started},
+      {.in = kAnyRunning, .on = {kNodeBad}, .run = &P::leave_bad_node, .next = kFailed},
+      {.in = kAnyActive, .on = {kSuccess}, .run = &P::end, .next = kSucceeded},
+      {.in = kAnyActive, .on = {kEnd}, .run = &P::end, .next = kFailed},
+      {.in = kAnyActive, .on = {kEndAtStep}, .run = &P::end, .next = kStopped},
+      {.in = kAnyActive, .on = {kStopRequested}, .run = &P::leave, .next = kStopped},
+      {.in = kAnyInit, .on = {kStopAfterExits}, .run = &P::leave, .next = kStopped},
+      {.in = kAnyUnhealthy, .on = {kStopAfterExits}, .run = &P::leave, .next = kStopped},
+      {.in = kAnyInit, .on = {kFailureFound}, .run = &P::add_evidence},
+      {.in = kAnyUnhealthy, .on = {kFailureFound}, .run = &P::add_evidence},
+
+      // A done node waits for the others, and an order can make it join again.
+      {.in = {kDone}, .on = {kStopOrderedIdle}, .run = &P::join_when_done, .next = kInit},
+      {.in = {kDone}, .on = {kStopAfterExits}, .run = &P::leave, .next = kStopped},
+      {.in = {kDone}, .on = {kFailureFound}, .run = &P::add_evidence},
+      {.in = {kDone}, .on = {kTick, kBarrierOver}, .run = &P::leave_done},
+      {.in = {kDone}, .on = {kOverAtStep}, .run = &P::finish_done_at_step, .next = kStopped},
+      {.in = {kDone}, .on = {kOver}, .run = &P::finish, .next = kFinished},
+
+      {.in = kAnyEnding, .on = {kStopOrdered, kStopOrderedIdle}},
+      {.in = kAnyEnding, .on = {kWorkerStarted}, .run = &P::count_started},
+      {.in = kAnyEnding,
+       .on = {kWorkerDone, kWorkerStopped, kWorkerUnranked},
+       .run = &P::count_exit},
+      {.in = kAnyEnding, .on = {kWorkerFailed, kNodeBad}, .run = &P::add_failure},
+      {.in = kAnyEnding, .on = {kFailureFound}, .run = &P::add_evidence},
+      {.in = kAnyEnding, .on = {kGroupEnded}, .run = &P::finish_gone, .next = kFinished},
+      {.in = kAnyEnding, .on = {kStopRequested, kStopAfterExits}, .run = &P::kill},
+      {.in = kAnyEnding, .on = {kOver}, .run = &P::finish, .next = kFinished},
+      {.in = {kSucceeded}, .on = {kSuccess}, .run = &P::end},
+      {.in = {kSucceeded}, .on = {kEnd}, .run = &P::end, .next = kFailed},
+      {.in = {kSucceeded}, .on = {kEndAtStep}, .run = &P::end, .next = kStopped},
+      {.in = {kStopped, kFailed}, .on = {kRound, kSuccess, kEnd, kEndAtStep}},
+
+      // ---- Workers that are kept for another round.
+      {.in = {kHealthy, kUnhealthy, kCutting, kStopping},
+       .on = {kWorkerCapable},
+       .run = &P::count_capable},
+      {.in = {kHealthy, kUnhealthy}, .on = {kCutOrdered}, .run = &P::cut_workers, .next = kCutting},
+      {.in = {kCutting}, .on = {kCutOrdered}, .run = &P::note_order},
+      {.in = {kCutting}, .on = {kWorkerLeft}, .run = &P::count_left},
+      {.in = {kCutting}, .on = {kAllLeft}, .run = &P::keep_workers, .next = kWaiting},
+      {.in = {kCutting}, .on = {kTick}, .run = &P::abandon_late_cut, .next = kUnhealthy},
+      {.in = {kCutting},
+       .on = {kWorkerDone, kWorkerStopped},
+       .run = &P::count_exit,
+       .next = kUnhealthy},
+      {.in = {kCutting}, .on = {kWorkerFailed}, .run = &P::add_failure, .next = kUnhealthy},
+
+      {.in = {kWaiting}, .on = {kRound}, .run = &P::continue_group, .next = kHealthy},
+      {.in = {kDropping}, .on = {kRound}, .run = &P::continue_group, .next = kStopping},
+      {.in = kAnyKept,
+       .on = {kWorkerDone, kWorkerFailed, kWorkerStopped, kWorkerUnranked},
+       .run = &P::note_waiting_exit},
+      {.in = kAnyKept, .on = {kNodeBad}, .run = &P::leave_bad_node, .next = kFailed},
+      {.in = {kWaiting}, .on = {kStopSent}, .next = kDropping},
+      {.in = kAnyKept, .on = {kGroupEnded, kGroupGoneToJoin}, .run = &P::drop_group, .next = kInit},
+
+      {.in = {kHealthy}, .on = {kWaitingFailed}, .run = &P::fail_waiting, .next = kUnhealthy},
+      {.in = {kUnhealthy, kStopping}, .on = {kWaitingFailed}, .run = &P::fail_waiting},
+      {.in = {kHealthy, kUnhealthy, kStopping},
+       .on = {kWaitingNodeBad},
+       .run = &P::leave_bad_node,
+       .next = kFailed},
+      {.in = {kFailed}, .on = {kWaitingFailed, kWaitingNodeBad}, .run = &P::count_exit},
+
+      // ---- Workers that are started before this node joins.
+      {.in = {kInit}, .on = {kReadyToPrepare}, .run = &P::prepare_group, .next = kPreparing},
+      {.in = kAnyPrepared, .on = {kStopOrderedIdle}},
+      {.in = {kPreparing}, .on = {kWorkerLeft}, .run = &P::count_left},
+      {.in = {kPreparing}, .on = {kAllLeft}, .run = &P::request_join, .next = kWaiting},
+      {.in = {kPreparing}, .on = {kTick}, .run = &P::abandon_late_preparation, .next = kUnprepared},
+      {.in = kAnyPrepared,
+       .on = {kWorkerUnranked},
+       .run = &P::note_unprepared_exit,
+       .next = kUnprepared},
+      {.in = kAnyPrepared,
+       .on = {kGroupEnded, kGroupGoneToJoin},
+       .run = &P::join_unprepared,
+       .next = kInit},
+  };
+
+  std::array<std::array<Edge, kPolicyInputs>, kPolicyStates> edges{};
+
+  constexpr Table() {
+    for (std::size_t state = 0; state < kPolicyStates; ++state) {
+      const auto same = static_cast<PolicyState>(state);
+      for (std::size_t input = 0; input < kPolicyInputs; ++input) {
+        Edge& edge = edges[state][input];
+        const bool is_ignored = kOptional.has(input) || same == kFinished;
+        edge = is_ignored ? Edge{nullptr, same} : Edge{&P::lose, kFinished, true};
+        bool is_known = false;
+        for (const Row& row : kRows) {
+          if (!row.in.has(state) || !row.on.has(input)) continue;
+          ELASTIC_CHECK(!std::exchange(is_known, true));  // one row for each pair
+          edge = {row.run, row.next.value_or(same)};
+        }
+      }
+    }
+  }
+};
+
+const AgentPolicy::Edge& AgentPolicy::edge_of(PolicyState state, PolicyInput input) {
+  static constexpr Table kTable;
+  return kTable.edges[static_cast<std::size_t>(state)][static_cast<std::size_t>(input)];
+}
+
+namespace {
 
 // No restart follows: the same worker would fail in the same way in every round, or a hang ends the
 // job.
@@ -154,110 +248,130 @@ bool repeats(const WorkerExit& exit) {
 
 }  // namespace
 
-const PolicyTable& policy_table() { return kTable; }
+// ---- What an event means.
 
-const PolicyEdge& edge_of(AgentState state, PolicyInput input) {
-  return kTable[index_of(state)][index_of(input)];
+PolicyInput AgentPolicy::read(const RendezvousReady& event, Turn* turn) const {
+  turn->ready = &event;
+  return agent_.inplace_prepare ? PolicyInput::kReadyToPrepare : PolicyInput::kReady;
+}
+PolicyInput AgentPolicy::read(const Progress& event, Turn* turn) const {
+  turn->progress = &event;
+  return PolicyInput::kProgress;
+}
+PolicyInput AgentPolicy::read(const RendezvousLost& event, Turn* turn) const {
+  turn->end = End{{RendezvousUnreachable{}}, event.exit_code, event.message};
+  return PolicyInput::kEnd;
+}
+PolicyInput AgentPolicy::read(const LocalFault& event, Turn* turn) const {
+  turn->end = End{.events = {LeaveRequested{event.message}, WorkersGone{}},
+                  .exit_code = event.exit_code,
+                  .message = event.message,
+                  .is_unstarted = true};
+  return PolicyInput::kEnd;
+}
+PolicyInput AgentPolicy::read(const rdzv::Refused& event, Turn* turn) const {
+  // There may be room for this node later.
+  const bool is_full = event.error.code() == StatusCode::kResourceExhausted;
+  turn->end =
+      End{{event}, is_full ? kExitJoinTimedOut : kExitRejected, std::string(event.error.message())};
+  return PolicyInput::kEnd;
+}
+PolicyInput AgentPolicy::read(const rdzv::TimedOut& event, Turn* turn) const {
+  turn->end = End{{event}, kExitJoinTimedOut, event.message};
+  return PolicyInput::kEnd;
+}
+PolicyInput AgentPolicy::read(const rdzv::Closed& event, Turn* turn) const {
+  turn->end = End{.events = {event}, .job = event.result};
+  const bool is_success = event.result->outcome == JobOutcome::kSucceeded;
+  const bool is_at_step =
+      is_success ? stop_step_ >= 0 : exit_code_of(*event.result) == kExitStoppedAtStep;
+  if (is_at_step) return PolicyInput::kEndAtStep;
+  return is_success ? PolicyInput::kSuccess : PolicyInput::kEnd;
+}
+PolicyInput AgentPolicy::read(const rdzv::Round& event, Turn* turn) const {
+  turn->round = &event;
+  const bool is_stale = participant_.classify(event) == ParticipantInput::kStale;
+  return is_stale ? PolicyInput::kStale : PolicyInput::kRound;
+}
+PolicyInput AgentPolicy::read(const rdzv::Restart& event, Turn* turn) const {
+  if (participant_.classify(event) == ParticipantInput::kStale) return PolicyInput::kStale;
+  turn->order = Order{event, event.reason, to_string(event.cause), event.grace};
+  return can_cut() ? PolicyInput::kCutOrdered : ordered();
+}
+PolicyInput AgentPolicy::read(const rdzv::Evicted& event, Turn* turn) const {
+  turn->order = Order{event, "the other nodes continued without this node: " + event.reason,
+                      "evicted", std::nullopt};
+  return ordered();
+}
+PolicyInput AgentPolicy::ordered() const {
+  return participant_.has_workers() ? PolicyInput::kStopOrdered : PolicyInput::kStopOrderedIdle;
+}
+PolicyInput AgentPolicy::read(const WorkerStarted& event, Turn* turn) const {
+  turn->started = &event;
+  return round_ == nullptr ? PolicyInput::kStale : PolicyInput::kWorkerStarted;
+}
+PolicyInput AgentPolicy::read(const WorkerExited& event, Turn* turn) const {
+  turn->exited = &event;
+  if (round_ == nullptr) return PolicyInput::kWorkerUnranked;  // no failure of the job
+  if (event.exit.succeeded()) return PolicyInput::kWorkerDone;
+  if (event.exit.stopped_by_us) return PolicyInput::kWorkerStopped;
+  if (has_stopped_at_step(event.exit)) return PolicyInput::kWorkerDone;
+  return means_bad_node(event.exit) ? PolicyInput::kNodeBad : PolicyInput::kWorkerFailed;
+}
+PolicyInput AgentPolicy::read(const FailureFound& event, Turn* turn) const {
+  turn->found = &event;
+  return PolicyInput::kFailureFound;
+}
+PolicyInput AgentPolicy::read(const WorkerCapable& event, Turn* turn) const {
+  turn->local_rank = event.local_rank;
+  return PolicyInput::kWorkerCapable;
+}
+PolicyInput AgentPolicy::read(const WorkerLeft& event, Turn* turn) const {
+  turn->local_rank = event.local_rank;
+  for (std::size_t i = 0; i < left_.size(); ++i) {
+    const bool is_left = left_[i] || i == static_cast<std::size_t>(event.local_rank);
+    if (!is_left) return PolicyInput::kWorkerLeft;
+  }
+  return PolicyInput::kAllLeft;
+}
+PolicyInput AgentPolicy::read(const LeaveAtStep& event, Turn* turn) const {
+  turn->step = event.step;
+  return PolicyInput::kReleased;
+}
+PolicyInput AgentPolicy::read(const GroupGone&, Turn*) const {
+  if (!has_processes() || !all_ended()) return PolicyInput::kSupervisionLost;
+  return participant_.must_rejoin() ? PolicyInput::kGroupGoneToJoin : PolicyInput::kGroupEnded;
+}
+PolicyInput AgentPolicy::read(const StopRequested& event, Turn* turn) const {
+  turn->signal = event.signal;
+  return all_ended() ? PolicyInput::kStopAfterExits : PolicyInput::kStopRequested;
+}
+PolicyInput AgentPolicy::read(const SupervisionLost& event, Turn* turn) const {
+  turn->lost = event.message;
+  return PolicyInput::kSupervisionLost;
+}
+PolicyInput AgentPolicy::read(const PolicyTick&, Turn* turn) const {
+  return deadline_ && turn->now >= *deadline_ ? PolicyInput::kTick : PolicyInput::kStale;
 }
 
-struct AgentPolicy::Reader {
-  const AgentPolicy& policy;
-
-  PolicyInput operator()(const RendezvousReady&) const {
-    return policy.agent_.inplace_prepare ? PolicyInput::kReadyToPrepare : PolicyInput::kReady;
+bool AgentPolicy::has_processes(PolicyState state) const {
+  switch (state) {
+    case PolicyState::kPreparing:
+    case PolicyState::kUnprepared:
+    case PolicyState::kWaiting:
+    case PolicyState::kDropping:
+    case PolicyState::kSucceeded:
+    case PolicyState::kStopped:
+    case PolicyState::kFailed: return true;
+    default: return participant_.has_workers();
   }
-  PolicyInput operator()(const Progress&) const { return PolicyInput::kProgress; }
-  PolicyInput operator()(const RendezvousLost&) const { return PolicyInput::kEnd; }
-  PolicyInput operator()(const LocalFault&) const { return PolicyInput::kEnd; }
-  PolicyInput operator()(const rdzv::Round& round) const {
-    if (is_stale(round)) return PolicyInput::kStale;
-    return policy.is_waiting() ? PolicyInput::kRoundForKept : PolicyInput::kRound;
-  }
-  PolicyInput operator()(const rdzv::Restart& restart) const {
-    if (is_stale(restart)) return PolicyInput::kStale;
-    return policy.can_cut() ? PolicyInput::kCutOrdered : ordered();
-  }
-  PolicyInput operator()(const rdzv::Evicted&) const { return ordered(); }
-  PolicyInput operator()(const rdzv::Refused&) const { return PolicyInput::kEnd; }
-  PolicyInput operator()(const rdzv::TimedOut&) const { return PolicyInput::kEnd; }
-  PolicyInput operator()(const rdzv::Closed& closed) const {
-    const bool is_success = closed.result->outcome == JobOutcome::kSucceeded;
-    return is_success ? PolicyInput::kSuccess : PolicyInput::kEnd;
-  }
-  PolicyInput operator()(const WorkerStarted&) const {
-    return policy.round_ == nullptr ? PolicyInput::kStale : PolicyInput::kWorkerStarted;
-  }
-  PolicyInput operator()(const WorkerExited& exited) const {
-    if (policy.is_waiting()) {
-      const bool is_bad = policy.round_ != nullptr && AgentPolicy::is_failure(exited.exit) &&
-                          policy.means_bad_node(exited.exit);
-      return is_bad ? PolicyInput::kNodeBad : PolicyInput::kKeptExit;
-    }
-    if (policy.round_ == nullptr) {  // a failure without a rank is none of the job
-      const bool is_init = policy.state_ == AgentState::kInit;
-      return is_init ? PolicyInput::kPreparedExit : PolicyInput::kWorkerStopped;
-    }
-    if (exited.exit.succeeded()) return PolicyInput::kWorkerDone;
-    if (exited.exit.stopped_by_us) return PolicyInput::kWorkerStopped;
-    if (AgentPolicy::has_stopped_at_step(exited.exit)) return PolicyInput::kWorkerDone;
-    return policy.means_bad_node(exited.exit) ? PolicyInput::kNodeBad : PolicyInput::kWorkerFailed;
-  }
-  PolicyInput operator()(const FailureFound&) const { return PolicyInput::kFailureFound; }
-  PolicyInput operator()(const WorkerCapable&) const { return PolicyInput::kWorkerCapable; }
-  PolicyInput operator()(const WorkerLeft& left) const {
-    if (!policy.is_cutting_ && !policy.is_preparing_) return PolicyInput::kStale;
-    if (policy.is_preparing_ && policy.is_stopping_) return PolicyInput::kStale;
-    const std::vector<bool>& known = policy.left_;
-    for (std::size_t i = 0; i < known.size(); ++i) {
-      if (!known[i] && i != static_cast<std::size_t>(left.local_rank)) {
-        return PolicyInput::kWorkerLeft;
-      }
-    }
-    return PolicyInput::kAllLeft;
-  }
-  PolicyInput operator()(const LeaveAtStep&) const { return PolicyInput::kReleased; }
-  PolicyInput operator()(const GroupGone&) const {
-    if (!policy.has_processes() || !policy.all_ended()) return PolicyInput::kSupervisionLost;
-    if (policy.is_waiting()) return PolicyInput::kKeptGone;
-    if (policy.is_preparing_ && policy.state_ == AgentState::kInit) {
-      return PolicyInput::kPreparedGone;
-    }
-    return policy.participant_.must_rejoin() ? PolicyInput::kGroupGoneToJoin
-                                             : PolicyInput::kGroupEnded;
-  }
-  PolicyInput operator()(const StopRequested&) const {
-    switch (policy.state_) {
-      case AgentState::kInit:
-      case AgentState::kUnhealthy: return PolicyInput::kStopRequested;
-      case AgentState::kHealthy:
-        return policy.all_ended() ? PolicyInput::kKillRequested : PolicyInput::kStopRequested;
-      case AgentState::kSucceeded:
-        return policy.has_processes() ? PolicyInput::kKillRequested : PolicyInput::kStopRequested;
-      default: return PolicyInput::kKillRequested;
-    }
-  }
-  PolicyInput operator()(const SupervisionLost&) const { return PolicyInput::kSupervisionLost; }
-  PolicyInput operator()(const PolicyTick&) const {
-    return policy.is_cutting_ || policy.is_preparing_ ? PolicyInput::kCutExpired
-                                                      : PolicyInput::kTick;
-  }
-
-  PolicyInput ordered() const {
-    return policy.participant_.has_workers() ? PolicyInput::kStopOrdered
-                                             : PolicyInput::kStopOrderedIdle;
-  }
-  bool is_stale(const ParticipantEvent& event) const {
-    return policy.participant_.classify(event) == ParticipantInput::kStale;
-  }
-};
-
-PolicyInput AgentPolicy::classify(const PolicyEvent& event) const {
-  return std::visit(Reader{*this}, event);
 }
 
-void AgentPolicy::note_failure(const WorkerExited& event, Context* context) {
-  count_exit(event, context);
-  insert_failure(failure_of(event));
+// ---- Failures.
+
+void AgentPolicy::note_failure(Turn* turn) {
+  count_exit(turn);
+  insert_failure(failure_of(*turn->exited));
 }
 
 // What is known about the worker's failure with its exit; not in the list.
@@ -268,58 +382,57 @@ WorkerFailure AgentPolicy::failure_of(const WorkerExited& event) {
   return failure;
 }
 
-void AgentPolicy::add_failure(const WorkerExited& event, Context* context) {
+void AgentPolicy::add_failure(Turn* turn) {
   const int before = cause_rank();
-  note_failure(event, context);
-  send_cause_after(event.local_rank, before, context);
-  if (context->from == AgentState::kHealthy) await_order(context);
+  note_failure(turn);
+  send_cause_after(turn->exited->local_rank, before, turn);
+}
+
+void AgentPolicy::add_first_failure(Turn* turn) {
+  add_failure(turn);
+  await_order(turn);
 }
 
 // The failure of a worker that ended while it waited for a round.
-WorkerFailure AgentPolicy::kept_failure_of(const WorkerExited& event) {
+WorkerFailure AgentPolicy::waiting_failure_of(const WorkerExited& event) {
   WorkerFailure failure = failure_of(event);
   if (failure.exit_code == 0) failure.exit_code = 1;
   failure.message += " while it waited for the round";
   return failure;
 }
 
-void AgentPolicy::fail_kept(const WorkerExited& event, Context* context) {
-  if (state_ == AgentState::kFailed) return count_exit(event, context);  // it leaves already
-  if (is_failure(event.exit) && means_bad_node(event.exit)) {
-    state_ = AgentState::kFailed;
-    return leave_bad_node(event, context);
-  }
-  state_ = AgentState::kUnhealthy;
-  count_exit(event, context);
-  WorkerFailure failure = kept_failure_of(event);
+void AgentPolicy::fail_waiting(Turn* turn) {
+  count_exit(turn);
+  WorkerFailure failure = waiting_failure_of(*turn->exited);
   const int before = cause_rank();
   insert_failure(std::move(failure));
-  send_cause_after(event.local_rank, before, context);
-  await_order(context);
+  send_cause_after(turn->exited->local_rank, before, turn);
+  await_order(turn);
 }
 
-void AgentPolicy::await_order(Context* context) {
+void AgentPolicy::await_order(Turn* turn) {
   end_reason_ = cause().describe();
-  deadline_ = add_saturating(context->now, kOrderTimeout);
+  deadline_ = add_saturating(turn->now, kOrderTimeout);
 }
 
 // The job continues without this node: the rendezvous receives a leave, not a failure.
-void AgentPolicy::leave_bad_node(const WorkerExited& event, Context* context) {
-  note_failure(event, context);
+void AgentPolicy::leave_bad_node(Turn* turn) {
+  const WorkerExited& event = *turn->exited;
+  note_failure(turn);
   const auto failed =
       std::find_if(failures_.begin(), failures_.end(),
                    [&](const WorkerFailure& one) { return one.local_rank == event.local_rank; });
   result_.exit_code = failed->exit_code;
   result_.message = failed->describe() + "; that code means a bad node (--bad-node-codes)";
   deadline_.reset();
-  update(LeaveRequested{result_.message}, context);
-  context->report(AgentEvent::Kind::kNotice, state_,
-                  result_.message + ": this node leaves the job");
-  stop_group(failure_grace(), "leaving the job; stopping the other workers", context);
+  update(LeaveRequested{result_.message}, turn);
+  turn->report(AgentEvent::Kind::kNotice, state(), result_.message + ": this node leaves the job");
+  stop_group(failure_grace(), "leaving the job; stopping the other workers", turn);
 }
 
-void AgentPolicy::add_evidence(const FailureFound& event, Context* context) {
-  for (WorkerExited& exited : kept_exits_) {  // reported in the next round
+void AgentPolicy::add_evidence(Turn* turn) {
+  const FailureFound& event = *turn->found;
+  for (WorkerExited& exited : waiting_exits_) {  // reported in the next round
     if (exited.local_rank == event.local_rank) exited.facts = event.facts;
   }
   if (!participant_.has_workers()) return;
@@ -327,7 +440,7 @@ void AgentPolicy::add_evidence(const FailureFound& event, Context* context) {
   WorkerFailure failure = take_failure(event.local_rank, event.pid);
   update_failure(&failure, event.exit, event.facts);
   insert_failure(std::move(failure));
-  send_cause_after(event.local_rank, before, context);
+  send_cause_after(event.local_rank, before, turn);
 }
 
 // The known failure of this worker, which is taken out of the list, or a new one.
@@ -381,14 +494,14 @@ void AgentPolicy::insert_failure(WorkerFailure failure) {
 int AgentPolicy::cause_rank() const { return failures_.empty() ? -1 : cause().local_rank; }
 
 // More is known about one failure: its cause, or that a different failure is the cause.
-void AgentPolicy::send_cause_after(int changed, int before, Context* context) {
+void AgentPolicy::send_cause_after(int changed, int before, Turn* turn) {
   const int now = cause_rank();
-  if (now == changed || now != before) send_cause(context);
+  if (now == changed || now != before) send_cause(turn);
 }
 
-void AgentPolicy::send_cause(Context* context) {
+void AgentPolicy::send_cause(Turn* turn) {
   const bool is_awaited = participant_.state() == ParticipantState::kWorking;
-  if (state_ == AgentState::kUnhealthy && is_awaited) send_failure(cause(), context);
+  if (state() == AgentState::kUnhealthy && is_awaited) send_failure(cause(), turn);
 }
 
 // "; the same failure in 3 rounds in a row, …", or "".
@@ -440,18 +553,18 @@ const char* AgentPolicy::why_final(const WorkerFailure& failure) const {
                                                 : "; that code ends the job (--no-restart-codes)";
 }
 
-void AgentPolicy::send_failure(const WorkerFailure& failure, Context* context) {
+void AgentPolicy::send_failure(const WorkerFailure& failure, Turn* turn) {
   const std::string& how = failure.message;
   const char* final = why_final(failure);
   if (final == nullptr) {
-    context->act(Send{rdzv::Failed{self().id,
-                                   round_->round,
-                                   {.local_rank = failure.local_rank,
-                                    .rank = failure.rank,
-                                    .exit_code = failure.exit_code,
-                                    .message = how,
-                                    .at = failure.failed_at,
-                                    .evidence = failure.evidence}}});
+    turn->act(Send{rdzv::Failed{self().id,
+                                round_->round,
+                                {.local_rank = failure.local_rank,
+                                 .rank = failure.rank,
+                                 .exit_code = failure.exit_code,
+                                 .message = how,
+                                 .at = failure.failed_at,
+                                 .evidence = failure.evidence}}});
     return;
   }
   JobResult result;
@@ -462,7 +575,7 @@ void AgentPolicy::send_failure(const WorkerFailure& failure, Context* context) {
   result.node = self().name;
   result.evidence = failure.evidence;
   result.message = describe_worker(failure.rank, self().name, how) + final;
-  context->act(Send{rdzv::Close{self().id, std::move(result)}});
+  turn->act(Send{rdzv::Close{self().id, std::move(result)}});
 }
 
 // A failure that would occur in every round takes precedence over one that may be transient;

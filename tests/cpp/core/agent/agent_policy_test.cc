@@ -7,23 +7,22 @@
 namespace elastic::core {
 namespace {
 
-// Properties of the whole table: every state but the last handles the loss of supervision and
-// reports progress messages, and only contradictory events lead to UNKNOWN.
+// Properties of the whole table: every state handles the loss of supervision and progress messages,
+// only the events that contradict it end in UNKNOWN, and nothing follows the result.
 TEST(AgentPolicyTable, IsConsistent) {
-  const PolicyTable& table = policy_table();
-  for (std::size_t state = 0; state < kAgentStates; ++state) {
-    const bool is_unknown = state == static_cast<std::size_t>(AgentState::kUnknown);
-    for (const PolicyEdge& edge : table[state]) {
-      const bool is_lost = edge.next == AgentState::kUnknown;
-      EXPECT_EQ(is_lost, is_unknown || edge.step == PolicyStep::kLose);
-      if (edge.step == PolicyStep::kIgnore) {
-        EXPECT_EQ(static_cast<std::size_t>(edge.next), state);
-      }
+  for (std::size_t state = 0; state < kPolicyStates; ++state) {
+    const auto from = static_cast<PolicyState>(state);
+    const bool is_finished = from == PolicyState::kFinished;
+    for (std::size_t input = 0; input < kPolicyInputs; ++input) {
+      const AgentPolicy::Edge& edge = AgentPolicy::edge_of(from, static_cast<PolicyInput>(input));
+      if (edge.is_loss) EXPECT_EQ(edge.next, PolicyState::kFinished);
+      if (is_finished) EXPECT_EQ(edge.next, from);
+      EXPECT_FALSE(is_finished && edge.run != nullptr);
     }
-    const auto lost = static_cast<std::size_t>(PolicyInput::kSupervisionLost);
-    EXPECT_EQ(table[state][lost].step, is_unknown ? PolicyStep::kIgnore : PolicyStep::kLose);
-    const auto note = static_cast<std::size_t>(PolicyInput::kProgress);
-    EXPECT_EQ(table[state][note].step, is_unknown ? PolicyStep::kIgnore : PolicyStep::kReport);
+    EXPECT_EQ(AgentPolicy::edge_of(from, PolicyInput::kSupervisionLost).is_loss, !is_finished);
+    const AgentPolicy::Edge& progress = AgentPolicy::edge_of(from, PolicyInput::kProgress);
+    EXPECT_EQ(progress.next, from);
+    EXPECT_EQ(progress.run != nullptr, !is_finished);
   }
 }
 

@@ -160,52 +160,61 @@ std::string draw_states() {
       "rendezvous ready, workers first",
       "progress",
       "round",
-      "round",
       "stale",
       "restart",
       "restart",
       "restart",
       "job succeeded",
       "job ended",
+      "job ended at a step",
       "worker started",
       "worker done",
       "worker failed",
       "bad node",
       "worker stopped",
+      "unranked worker ended",
       "evidence",
       "worker can continue",
       "worker left the round",
       "workers left the round",
-      "prepared worker ended",
-      "prepared workers ended",
-      "waiting worker ended",
-      "waiting workers ended",
       "workers ended",
       "workers ended",
       "stop request",
-      "second stop request",
+      "stop request",
       "guardian lost",
       "timeout",
-      "workers did not leave",
-      "agreed step"};
-  std::string drawn = "stateDiagram-v2\n  [*] --> INIT\n";
-  for (std::size_t from = 0; from < core::kAgentStates; ++from) {
-    std::map<AgentState, std::vector<std::string>> causes;
+      "agreed step",
+      "stop sent",
+      "waiting worker had failed",
+      "bad node",
+      "barrier over",
+      "over",
+      "stopped at a step"};
+  // By the states that a user sees, each pair of them with the inputs that lead from one to the
+  // other.
+  std::map<std::pair<AgentState, AgentState>, std::vector<std::string>> causes;
+  for (std::size_t from = 0; from < core::kPolicyStates; ++from) {
+    const auto state = static_cast<core::PolicyState>(from);
+    if (state == core::PolicyState::kFinished) continue;
     for (std::size_t input = 0; input < core::kPolicyInputs; ++input) {
-      const core::PolicyEdge& edge = core::policy_table()[from][input];
-      const bool is_fault = edge.step == core::PolicyStep::kLose &&
-                            input != static_cast<std::size_t>(core::PolicyInput::kSupervisionLost);
-      if (edge.next == static_cast<AgentState>(from) || is_fault) continue;
-      causes[edge.next].emplace_back(kNames.at(input));
+      const auto& edge = core::AgentPolicy::edge_of(state, static_cast<core::PolicyInput>(input));
+      const bool is_fault =
+          edge.is_loss && input != static_cast<std::size_t>(core::PolicyInput::kSupervisionLost);
+      const bool is_end = !edge.is_loss && edge.next == core::PolicyState::kFinished;
+      const AgentState before = agent_state(state);
+      const AgentState after = edge.is_loss ? AgentState::kUnknown : agent_state(edge.next);
+      if (is_fault || is_end || before == after) continue;
+      std::vector<std::string>& names = causes[{before, after}];
+      const std::string name(kNames.at(input));
+      if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
     }
-    for (const auto& [next, names] : causes) {
-      drawn += std::string("  ") + to_string(static_cast<AgentState>(from)) + " --> " +
-               to_string(next) + ": " + names.front();
-      for (std::size_t i = 1; i < names.size(); ++i) {
-        if (names[i] != names[i - 1]) drawn += ", " + names[i];
-      }
-      drawn += "\n";
-    }
+  }
+  std::string drawn = "stateDiagram-v2\n  [*] --> INIT\n";
+  for (const auto& [ends, names] : causes) {
+    drawn += std::string("  ") + to_string(ends.first) + " --> " + to_string(ends.second) + ": " +
+             names.front();
+    for (std::size_t i = 1; i < names.size(); ++i) drawn += ", " + names[i];
+    drawn += "\n";
   }
   return drawn;
 }
