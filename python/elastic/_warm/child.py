@@ -106,13 +106,15 @@ def refresh_modules() -> None:
     """What modules have computed at import for one process."""
     threading.main_thread()._set_native_id()  # type: ignore[attr-defined]
     random.seed()
+    for generator in ranks.UNSEEDED:
+        generator.seed()
     numpy_random: Any = sys.modules.get("numpy.random")
     if numpy_random is not None:
         numpy_random.seed()
-    for name in ranks.COMPUTED_AGAIN:
-        lightning: Any = sys.modules.get(name)
-        if lightning is not None:
-            lightning.rank_zero_only.rank = lightning._get_rank() or 0
+    for name, compute in ranks.COMPUTED_AGAIN.items():
+        module: Any = sys.modules.get(name)
+        if module is not None:
+            module.rank_zero_only.rank = compute(module)
     process: Any = sys.modules.get("multiprocessing.process")
     if process is not None:
         process.current_process().authkey = os.urandom(32)

@@ -88,6 +88,7 @@ class Successor:
     def __init__(self, names: list[str]) -> None:
         self.names = names
         self.left_out: list[str] = []
+        self._causes: set[str] = set()
         self._begun = ""
         self._pid = 0
         self._news = self._answer = -1
@@ -158,6 +159,19 @@ class Successor:
         status = self._end()
         ending = f"signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else "an exit"
         return self._begun, f"the import of {self._begun} ended in {ending}", False
+
+    def leave_out_next(self, name: str, reason: str) -> bool:
+        """The next process does not import the module. True: the reason is not yet known.
+
+        A package has many modules that are left out because all of them import the one that is not
+        fit.
+        """
+        self.left_out.append(name)
+        self.names.remove(name)
+        cause = reason.replace(name, "", 1)
+        is_new = cause not in self._causes
+        self._causes.add(cause)
+        return is_new
 
     def give_place(self) -> None:
         """Lets it serve, and waits for its end. Does not return."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import random
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any, ClassVar
@@ -21,14 +21,18 @@ _NAMES = frozenset((
     "GROUP_WORLD_SIZE", "ROLE_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",
     "TORCHELASTIC_RESTART_COUNT", "ELASTIC_ROUND",
 ))  # fmt: skip
-# Lightning's `rank_zero_only.rank` is computed again in each worker.
-COMPUTED_AGAIN = frozenset(
-    ("lightning.fabric.utilities.rank_zero", "lightning_fabric.utilities.rank_zero")
-)
+# Each worker computes `rank_zero_only.rank` again, as the module does at its import.
+COMPUTED_AGAIN: dict[str, Callable[[Any], int]] = {
+    "lightning.fabric.utilities.rank_zero": lambda module: module._get_rank() or 0,
+    "lightning_fabric.utilities.rank_zero": lambda module: module._get_rank() or 0,
+    "torchmetrics.utilities.prints": lambda _: int(os.environ.get("LOCAL_RANK", 0)),
+}
 # A read in these modules is one of their caller.
 _BETWEEN = frozenset(("os", "_collections_abc", "collections.abc", __name__))
 # Their own generators are known: a worker seeds those of random and numpy.
 _KNOWN = ("random", "numpy", "torch")
+# Generators that modules made without a seed. A worker seeds each from the system's entropy again.
+UNSEEDED: list[random.Random] = []
 
 
 # The variables that were read, and the modules that read them first.
@@ -56,15 +60,28 @@ def _reader(frame: FrameType | None) -> str:
 
 @contextmanager
 def noted() -> Iterator[Reads]:
-    """Notes reads of a rank's variables in the body."""
+    """Notes reads of a rank's variables in the body, and generators that get no seed."""
     reads: Reads = {}
     _Environ.reads = reads
     kind = os.environ.__class__
     os.environ.__class__ = _Environ
+    seed = random.Random.seed
+    random.Random.seed = _note_seed(seed)  # type: ignore[method-assign]
     try:
         yield reads
     finally:
+        random.Random.seed = seed  # type: ignore[method-assign]
         os.environ.__class__ = kind
+
+
+def _note_seed(original: Callable[..., None]) -> Callable[..., None]:
+    def seed(self: random.Random, a: Any = None, version: int = 2) -> None:
+        UNSEEDED[:] = [one for one in UNSEEDED if one is not self]
+        if a is None:
+            UNSEEDED.append(self)
+        original(self, a, version)
+
+    return seed
 
 
 def computed(name: str, reads: Reads, modules: list[str]) -> str:
@@ -79,6 +96,7 @@ def computed(name: str, reads: Reads, modules: list[str]) -> str:
             continue
         return f"read {variable}, which each rank has of its own (in {reader})"
     kinds, own = _generators()
+    own += UNSEEDED
     for module in modules:
         if _is_known(module):
             continue

@@ -41,6 +41,8 @@ _READ_EARLY = ("PYTHON", "LD_", "MALLOC_", "GLIBC_", "OMP_", "GOMP_", "KMP_", "M
                "TORCH_LOGS", "TORCH_SHOW", "TORCHDYNAMO", "TORCHINDUCTOR", "PYTORCH_", "LC_",
                "LANG", "TZ")  # fmt: skip
 _SET_HERE = "OMP_NUM_THREADS"
+# While modules are imported, unless the user set it: pyarrow's allocator starts no thread.
+_ARROW, _NO_THREAD = "JE_ARROW_MALLOC_CONF", "background_thread:false"
 
 _exit, _pipe = os._exit, os.pipe
 
@@ -71,8 +73,7 @@ class Template:
         sys.argv[:] = self._program
         if not getattr(sys.flags, "safe_path", False):
             sys.path.insert(0, child.search_path(self._program))
-        signal.alarm(IMPORT_LIMIT_S)
-        gc.disable()
+        self._begin_imports()
         state = fitness.Snapshot(self._output)
         if reason := state.change():
             self._end_unfit(f"the interpreter's start {reason}")
@@ -86,9 +87,16 @@ class Template:
             self._import_default(state)
         self._settle()
 
+    def _begin_imports(self) -> None:
+        signal.alarm(IMPORT_LIMIT_S)
+        gc.disable()
+        os.environ.setdefault(_ARROW, _NO_THREAD)
+
     def _settle(self) -> None:
         """After all imports."""
         signal.alarm(0)
+        if os.fsencode(_ARROW) not in self._started_with:
+            os.environ.pop(_ARROW, None)
         elastic_hook.prepare()
         self._watch = fitness.Files()
         self._own_modules = child.own_modules()
@@ -194,9 +202,8 @@ class Template:
                 if is_done:
                     successor.give_place()
                 if name:
-                    self._link.send(link.LEFT_OUT, reason)
-                    successor.left_out.append(name)
-                    successor.names.remove(name)
+                    if successor.leave_out_next(name, reason):
+                        self._link.send(link.LEFT_OUT, reason)
                     self._start_successor(successor)
             elif self._names.fileno() in ready:
                 names = [name for name in self._names.receive() if self._is_missing(name)]
@@ -218,8 +225,7 @@ class Template:
         """Imports the modules in the successor, which ends if one of them is not fit."""
         native.end_with_parent(signal.SIGKILL)
         self._names.close()
-        signal.alarm(IMPORT_LIMIT_S)
-        gc.disable()
+        self._begin_imports()
         for name in successor.names:
             if name in sys.modules:
                 continue

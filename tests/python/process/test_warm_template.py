@@ -207,7 +207,7 @@ OF_A_RANK = {
     "import os\nRANK = int(os.environ.get('RANK', 0))\n": "read RANK, which each rank has",
     "import os\nRANK = os.getenv('LOCAL_RANK')\n": "read LOCAL_RANK, which each rank has",
     "import os\nIS_ONE = 'WORLD_SIZE' not in os.environ\n": "read WORLD_SIZE, which each rank has",
-    "import random\nrng = random.Random()\n": "made a random generator that all ranks would share",
+    "import random\nrng = random.Random(1)\n": "made a random generator that all ranks would share",
     "import numpy\nrng = numpy.random.default_rng()\n": "made a random generator that all ranks",
     "import numpy\nrng = numpy.random.RandomState()\n": "made a random generator that all ranks",
 }
@@ -241,27 +241,63 @@ def test_module_that_has_only_shared_state_is_preloaded(tmp_path: Path) -> None:
         assert template.receive().kind == "ready"
 
 
-def test_rank_of_lightning_is_that_of_the_worker(tmp_path: Path) -> None:
+GET_RANK = (
+    "def _get_rank():\n    return int(os.environ['RANK']) if 'RANK' in os.environ else None\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("module", "rank"),
+    [
+        ("lightning_fabric.utilities.rank_zero", "_get_rank() or 0"),
+        ("torchmetrics.utilities.prints", "int(os.environ.get('LOCAL_RANK', 0))"),
+    ],
+)
+def test_rank_of_lightning_is_that_of_the_worker(module: str, rank: str, tmp_path: Path) -> None:
     """A package with the names of Lightning's module, and its way to compute them."""
-    package = tmp_path / "lightning_fabric" / "utilities"
+    *folders, name = module.split(".")
+    package = tmp_path.joinpath(*folders)
     package.mkdir(parents=True)
     (package.parent / "__init__.py").touch()
     (package / "__init__.py").touch()
-    (package / "rank_zero.py").write_text(
-        "import os\n"
-        "def _get_rank():\n    return int(os.environ['RANK']) if 'RANK' in os.environ else None\n"
-        "def rank_zero_only(f):\n    return f\n"
-        "rank_zero_only.rank = _get_rank() or 0\n"
+    (package / f"{name}.py").write_text(
+        f"import os\n{GET_RANK}def rank_zero_only(f):\n    return f\nrank_zero_only.rank = {rank}\n"
     )
     (tmp_path / "script.py").write_text(
-        "from lightning_fabric.utilities.rank_zero import rank_zero_only\n"
-        "print(rank_zero_only.rank)\n"
+        f"from {module} import rank_zero_only\nprint(rank_zero_only.rank)\n"
     )
     environ = clean_environment()
-    modules = "lightning_fabric.utilities.rank_zero"
-    with Template(modules, ["script.py"], environ, tmp_path) as template:
+    with Template(module, ["script.py"], environ, tmp_path) as template:
         assert template.receive().kind == "ready"
-        assert template.run(environ | {"RANK": "2"}) == (0, "2\n")
+        assert template.run(environ | {"RANK": "2", "LOCAL_RANK": "2"}) == (0, "2\n")
+
+
+def test_generator_without_a_seed_has_other_numbers_in_each_worker(tmp_path: Path) -> None:
+    (tmp_path / "drawing.py").write_text("import random\nrng = random.Random()\n")
+    (tmp_path / "script.py").write_text("import drawing\nprint(drawing.rng.random())\n")
+    environ = clean_environment()
+    with Template("drawing", ["script.py"], environ, tmp_path) as template:
+        assert template.receive().kind == "ready"
+        numbers = [template.run(environ) for _ in range(3)]
+    assert [code for code, _ in numbers] == [0, 0, 0]
+    assert len({text for _, text in numbers}) == 3
+
+
+def test_variable_of_arrow_is_set_only_while_modules_are_imported(tmp_path: Path) -> None:
+    show = "import os\nat_import = os.environ.get('JE_ARROW_MALLOC_CONF')\n"
+    (tmp_path / "allocating.py").write_text(show)
+    (tmp_path / "script.py").write_text(
+        "import os, allocating\n"
+        "print(allocating.at_import, os.environ.get('JE_ARROW_MALLOC_CONF'))\n"
+    )
+    own = clean_environment(JE_ARROW_MALLOC_CONF="narenas:1")
+    for environ, seen in (
+        (clean_environment(), "background_thread:false None\n"),
+        (own, "narenas:1 narenas:1\n"),
+    ):
+        with Template("allocating", ["script.py"], environ, tmp_path) as template:
+            assert template.receive().kind == "ready"
+            assert template.run(environ) == (0, seen)
 
 
 def test_worker_keeps_a_file_that_has_the_number_of_the_templates_socket(tmp_path: Path) -> None:
@@ -408,7 +444,9 @@ def test_template_learns_what_a_worker_has_imported(tmp_path: Path) -> None:
     (packages / "crashing.py").write_text("import os\nos.abort()\n")
     (packages / "of_a_rank.py").write_text("import os\nRANK = os.environ.get('RANK')\n")
     (packages / "absent.py").write_text("import nothing_of_this_name\n")
-    names = ["colorsys", "threaded", "crashing", "of_a_rank", "absent", "sched", "local"]
+    (packages / "of_that_rank.py").write_text("import of_a_rank\n")  # the same reason once more
+    names = ["colorsys", "threaded", "crashing", "of_a_rank", "absent", "of_that_rank", "sched",
+             "local"]  # fmt: skip
     (tmp_path / "local.py").touch()
     (tmp_path / "script.py").write_text(
         f"import sys\nprint([name for name in {names} if name in sys.modules])\n"
