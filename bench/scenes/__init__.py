@@ -65,6 +65,7 @@ def all_scenes() -> dict[str, Scene]:
         store_throughput,
         succession,
         tee,
+        trainers,
         wake,
         warm,
         worker_calls,
@@ -94,6 +95,7 @@ def all_scenes() -> dict[str, Scene]:
         "store-crowd": store_crowd.store_crowd,
         "process-group": process_group.process_group,
         "warm": warm.warm,
+        "trainers": trainers.trainers,
         "in-place": in_place.in_place,
         "worker-calls": worker_calls.worker_calls,
     }

@@ -32,7 +32,7 @@ def warm(plan: Plan) -> Findings:
     for name, command in commands.items():
         plan.programs.require_module("sklearn")
         with _job(command, 2, *plan.programs.client("train_stamped.py"), "digits") as (_, pipe):
-            _restarts(findings, plan.times(10), pipe, name, 2, {"step": FIRST_STEP})
+            restarts(findings, plan.times(10), pipe, name, 2, {"step": FIRST_STEP})
     for count in (2, 8)[: plan.amount(2, 1)]:
         kinds = {"loaded": LOADED.format(count), "reduced": REDUCED if count == 2 else ""}
         for name, command in commands.items():
@@ -40,7 +40,7 @@ def warm(plan: Plan) -> Findings:
                 launcher,
                 pipe,
             ):
-                pids = _restarts(findings, plan.times(10), pipe, name, count, kinds)
+                pids = restarts(findings, plan.times(10), pipe, name, count, kinds)
                 if count == 2:
                     _memory(findings, name, launcher, pids)
     for _ in range(plan.times(3)):
@@ -74,14 +74,23 @@ def _job(command: list[str], count: int, *worker: str) -> Iterator[tuple[int, St
         yield stack.enter_context(launched(argv, variables)).pid, pipe
 
 
-def _restarts(
-    findings: Findings, times: int, pipe: Stamps, name: str, count: int, kinds: dict[str, str]
+def restarts(
+    findings: Findings,
+    times: int,
+    pipe: Stamps,
+    name: str,
+    count: int,
+    kinds: dict[str, str],
+    pause: float = 1.0,
 ) -> list[int]:
-    """Kills a worker of a job that is at work, again and again; the pids of the last workers."""
+    """Kills a worker of a job that is at work, again and again; the pids of the last workers.
+
+    ``pause``: in seconds before the first one. The template looks after itself then.
+    """
     last = list(kinds)[-1]
     pids = [pid for pid, _ in pipe.next(last, count)]
-    for _ in range(times):
-        time.sleep(1)  # the template looks after itself after a round has begun, too
+    for index in range(times):
+        time.sleep(1 if index else pause)
         begun_ns = time.monotonic_ns()
         os.kill(pids[0], signal.SIGKILL)
         try:

@@ -32,6 +32,7 @@ OTHERS = (
     "store-memory",
     "store-crowd",
     "process-group",
+    "trainers",
     "warm",
     "worker-calls",
 )
