@@ -3,6 +3,7 @@
 docs/evidence.svg has every scene, docs/continues.svg is the picture of the README.
 
 python -m bench.faults --launcher ... --runs 2 --json bench/results/faults.json
+python -m bench.faults --headline --idle --runs 7 --json bench/results/headline.json
 python -m bench.soak --minutes 60 --json bench/results/soak.json
 python tools/gen_evidence.py [--check]
 """
@@ -26,7 +27,7 @@ from bench.faults.scenes import NOT_COVERED, SCENES  # noqa: E402
 RESULTS = ROOT / "bench" / "results"
 DOCS = ROOT / "docs"
 PAGE, DRAWING, HEADLINE = DOCS / "evidence.md", DOCS / "evidence.svg", DOCS / "continues.svg"
-RUNS = RESULTS / "faults.csv"
+RUNS, ALONE = RESULTS / "faults.csv", RESULTS / "headline.csv"
 
 HEAD = """\
 # Evidence
@@ -42,7 +43,7 @@ machine ([as root](../bench/README.md#faults)):
 
 {machine}
 
-{picture}## Outcomes
+{picture}{headline}## Outcomes
 
 {totals}*ok*: training went on with the expected number of ranks, or the job ended as it should,
 the exit codes agree with that, no process was left behind, and if the log called a worker failed,
@@ -87,32 +88,53 @@ come from an otherwise idle machine and at least two runs of each scene.
 """
 
 
-def generate(campaign: dict[str, Any] | None, soak: dict[str, Any] | None) -> dict[Path, str]:
-    files = {PAGE: page(campaign, soak) + _by_hand()}
+def generate(
+    campaign: dict[str, Any] | None,
+    soak: dict[str, Any] | None,
+    alone: dict[str, Any] | None = None,
+) -> dict[Path, str]:
+    """``alone``: the campaign of --headline --idle, which the picture of the README shows."""
+    files = {PAGE: page(campaign, soak, alone) + _by_hand()}
+    if alone is not None:
+        files[ALONE] = report.csv_text(alone["results"])
     if campaign is not None:
         files[RUNS] = report.csv_text(campaign["results"])
         facts, results = campaign["facts"], campaign["results"]
         machine, launchers = facts["machine"], facts["launchers"]
         source = f"commit {facts['commit']}, {machine['cpu']}"
         files[DRAWING] = picture.svg(results, list(launchers), source)
-        versions = {name: launchers[name]["version"] for name in LAUNCHERS if name in launchers}
-        files[HEADLINE] = headline.svg(
-            results,
-            versions,
-            f"{source}, {machine['cores']} cores, load {machine['load average'].split()[0]}, "
-            f"PyTorch {machine['torch']}; python -m bench.faults",
-            {name: launchers[name]["settings"] for name in versions},
-        )
+    shown = alone or campaign
+    if shown is not None:
+        files[HEADLINE] = _headline(shown, "--headline --idle" if alone else "")
     return files
 
 
-def page(campaign: dict[str, Any] | None, soak: dict[str, Any] | None) -> str:
+def _headline(campaign: dict[str, Any], options: str) -> str:
+    facts, machine = campaign["facts"], campaign["facts"]["machine"]
+    launchers = facts["launchers"]
+    versions = {name: launchers[name]["version"] for name in LAUNCHERS if name in launchers}
+    return headline.svg(
+        campaign["results"],
+        versions,
+        f"commit {facts['commit']}, {machine['cpu']}, {machine['cores']} cores, "
+        + ("alone" if options else f"load {machine['load average'].split()[0]}")
+        + f", PyTorch {machine['torch']}; {f'python -m bench.faults {options}'.strip()}",
+        {name: launchers[name]["settings"] for name in versions},
+    )
+
+
+def page(
+    campaign: dict[str, Any] | None,
+    soak: dict[str, Any] | None,
+    alone: dict[str, Any] | None = None,
+) -> str:
     results = [] if campaign is None else campaign["results"]
     launchers = _launchers() if campaign is None else campaign["facts"]["launchers"]
     names = list(launchers)
     return HEAD.format(
         machine=NO_RESULTS.rstrip() if campaign is None else _machine(campaign),
         picture="" if campaign is None else f"![Each scene, by launcher]({DRAWING.name})\n\n",
+        headline=_alone(alone),
         totals=f"{report.totals(results, names)}\n\n" if results else "",
         table=report.table(results, names) if results else _scenes(),
         failures=_failures(results, "elastic-launch"),
@@ -120,6 +142,22 @@ def page(campaign: dict[str, Any] | None, soak: dict[str, Any] | None) -> str:
         exceptions=_exceptions(),
         soak=_soak(soak),
         not_covered="\n".join(f"* {what}: {why}" for what, why in NOT_COVERED),
+    )
+
+
+def _alone(campaign: dict[str, Any] | None) -> str:
+    if campaign is None:
+        return ""
+    facts, results = campaign["facts"], campaign["results"]
+    names = list(facts["launchers"])
+    busiest = max(one["busy"] for one in results)
+    return (
+        "## How soon training goes on\n\n"
+        f"The faults that users have, alone on the machine: commit `{facts['commit']}`, "
+        f"{facts['machine']['date']}; before each run at most {busiest:.2f} of its processors were "
+        f"busy for two seconds. [Every run](../bench/results/{ALONE.name}).\n\n"
+        f"    python -m bench.faults --headline --idle --runs {max(o['run'] for o in results)}\n\n"
+        f"{report.table(results, names)}\n\n"
     )
 
 
@@ -212,7 +250,7 @@ def main() -> int:
     )
     parser.add_argument("--check", action="store_true", help="write nothing: exit 1 on a change")
     given = parser.parse_args()
-    files = generate(_stored("faults.json"), _stored("soak.json"))
+    files = generate(_stored("faults.json"), _stored("soak.json"), _stored("headline.json"))
     changed = [path for path, text in files.items() if _read(path) != text]
     if not given.check:
         for path in changed:

@@ -8,6 +8,11 @@ Needs root, iproute2, util-linux and torch; every host is a network namespace. -
 NAME=PATH takes a program of another environment. Runs that the file of --json has already are not
 repeated, so that a campaign can be continued; SIGINT and SIGTERM end it after the runs that have
 begun. Prints Markdown; docs/evidence.md explains it.
+
+    python -m bench.faults --headline --idle --runs 7 --json bench/results/headline.json
+
+The faults that users have. With --idle a run begins when the processors were idle for two seconds,
+and how busy they were is stored with it.
 """
 
 from __future__ import annotations
@@ -18,6 +23,7 @@ import signal
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -25,11 +31,12 @@ from typing import Any
 
 import namespaces
 
-from bench.faults import picture, report
+from bench.faults import headline, picture, report
 from bench.faults.campaign import run
 from bench.faults.launchers import LAUNCHERS, Launcher, Missing, chosen
 from bench.faults.reduce import OK
 from bench.faults.scenes import BY_NAME, SCENES, Scene
+from harness import machine
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -48,9 +55,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     if why_not := namespaces.why_not():
         print(f"bench.faults: {why_not}", file=sys.stderr)
         return 2
-    scenes = [BY_NAME[name] for name in given.scene] or list(SCENES)
+    names = [*given.scene, *(headline.HEADLINE if given.headline else ())]
+    scenes = [BY_NAME[name] for name in names] or list(SCENES)
     store = Store(given.json)
-    store.facts = _merged(store.facts, report.facts(launchers))
+    facts = report.facts(launchers)
+    if why_not := report.other_source(store.facts, facts):
+        print(f"bench.faults: {given.json} {why_not}: give another --json", file=sys.stderr)
+        return 2
+    store.facts = _merged(store.facts, facts)
     if given.note:
         store.facts["note"] = given.note
     logs = given.logs or Path(tempfile.mkdtemp(prefix="faults-"))
@@ -67,7 +79,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: is_stopped.set())
     with ThreadPoolExecutor(given.jobs) as pool:
-        for _ in pool.map(lambda task: is_stopped.is_set() or _one(*task, logs, store), tasks):
+        for _ in pool.map(
+            lambda task: is_stopped.is_set() or _one(*task, logs, store, given.idle), tasks
+        ):
             pass
     names = list(store.facts["launchers"])
     print(report.totals(store.results, names), report.table(store.results, names), sep="\n\n")
@@ -75,6 +89,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         given.picture.write_text(picture.svg(store.results, names, ""))
     print(f"\nlogs: {logs}", file=sys.stderr)
     return 0
+
+
+IDLE_S, IDLE_LIMIT_S = 2.0, 600.0
+BUSY_MAX = 0.1  # processors
 
 
 class Store:
@@ -101,16 +119,30 @@ class Store:
                 self._path.write_text(json.dumps(content, indent=1) + "\n")
 
 
-def _one(number: int, scene: Scene, launcher: Launcher, logs: Path, store: Store) -> None:
+def _one(
+    number: int, scene: Scene, launcher: Launcher, logs: Path, store: Store, is_idle: bool
+) -> None:
     folder = logs / launcher.name / f"{scene.name}-{number}"
     try:
+        busy = _wait_until_idle() if is_idle else None
         found = run(scene, launcher, folder)
     except (RuntimeError, OSError, StopIteration) as error:  # the run says nothing: not stored
         print(f"{scene.name}, {launcher.name}, run {number}: {error!r}", file=sys.stderr)
         return
-    store.add(report.result(scene.name, launcher.name, number, found))
+    store.add(report.result(scene.name, launcher.name, number, found, busy))
     mark = "" if found.outcome == OK else f": {found.why} ({folder})"
     print(f"{scene.name}, {launcher.name}, run {number}: {found.outcome}{mark}", file=sys.stderr)
+
+
+def _wait_until_idle() -> float:
+    """How many processors were busy for the last two seconds. Raises RuntimeError."""
+    for _ in range(int(IDLE_LIMIT_S / IDLE_S)):
+        before = machine.busy_seconds()
+        time.sleep(IDLE_S)
+        busy = (machine.busy_seconds() - before) / IDLE_S
+        if busy <= BUSY_MAX:
+            return busy
+    raise RuntimeError(f"{busy:.2f} processors are busy; waited {IDLE_LIMIT_S:g} s")
 
 
 def _is_there(launcher: Launcher) -> bool:
@@ -138,6 +170,12 @@ def _parser() -> argparse.ArgumentParser:
         help=f"repeatable (default: all of {', '.join(LAUNCHERS)})",
     )  # fmt: skip
     parser.add_argument("--scene", action="append", default=[], metavar="NAME", help="repeatable")
+    parser.add_argument(
+        "--headline", action="store_true", help=f"the scenes {', '.join(headline.HEADLINE)}"
+    )
+    parser.add_argument(
+        "--idle", action="store_true", help="wait before each run until the processors are idle"
+    )
     parser.add_argument("--runs", type=int, default=1, help="of each scene with each launcher")
     parser.add_argument("--jobs", type=int, default=1, help="runs at the same time")
     parser.add_argument("--json", type=Path, help="results, continued if the file exists")

@@ -10,6 +10,9 @@ from bench.faults.picture import COLORS, OTHER, text_at
 from bench.faults.reduce import NOT_APPLICABLE, has_trained
 from bench.faults.report import Result, by_scene
 
+# The faults that users have. --headline of the campaign runs them.
+HEADLINE = ("worker-killed", "node-killed", "host-lost", "first-host-lost", "worker-hangs",
+            "node-joins", "agent-preempted", "agent-killed")  # fmt: skip
 # The scenes of the picture, and what it calls them.
 SCENES = {
     "worker-killed": "a process is killed",
@@ -17,7 +20,7 @@ SCENES = {
     "host-lost": "a host loses its network",
     "worker-hangs": "a process hangs",
 }
-TITLES = {"ft_launcher": "NVRx ft_launcher"}
+TITLES = {"ft_launcher": "NVRx ft_launcher", "elastic-launch-plain": "elastic-launch"}
 WIDTH, LEFT, RIGHT, ROW, GAP, RADIUS = 860, 175, 232, 17, 14, 4
 STEP_S = 10.0  # between two lines of the axis
 LINE_CHARACTERS = 135

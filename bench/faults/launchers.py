@@ -155,8 +155,15 @@ class ElasticLaunch(Launcher):
         return None
 
 
+class PlainElasticLaunch(ElasticLaunch):
+    """The same without warm workers."""
+
+    name = "elastic-launch-plain"
+    options = tuple(option for option in ElasticLaunch.options if option != "--warm")
+
+
 LAUNCHERS: dict[str, type[Launcher]] = {
-    kind.name: kind for kind in (Launcher, FtLauncher, ElasticLaunch)
+    kind.name: kind for kind in (Launcher, FtLauncher, PlainElasticLaunch, ElasticLaunch)
 }
 
 

@@ -10,7 +10,12 @@ from xml.sax.saxutils import escape
 from bench.faults.reduce import NOT_APPLICABLE
 from bench.faults.report import Result, by_scene, median, outcome
 
-COLORS = {"elastic-launch": "#2da44e", "torchrun": "#bf8700", "ft_launcher": "#0969da"}
+COLORS = {
+    "elastic-launch": "#2da44e",
+    "elastic-launch-plain": "#116329",
+    "torchrun": "#bf8700",
+    "ft_launcher": "#0969da",
+}
 OTHER = "#57606a"
 WIDTH, LEFT, RIGHT, ROW, HEAD = 860, 190, 150, 15, 18
 FIRST_S, LAST_S = 0.01, 100.0

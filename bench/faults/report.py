@@ -21,8 +21,12 @@ TIMES = ("detected", "stopped", "round", "running", "first_step")
 Result = dict[str, Any]
 
 
-def result(scene: str, launcher: str, run: int, found: Measures) -> Result:
-    return {"scene": scene, "launcher": launcher, "run": run, **asdict(found)}
+def result(
+    scene: str, launcher: str, run: int, found: Measures, busy: float | None = None
+) -> Result:
+    """``busy``: how many processors were busy before the run began."""
+    made = {"scene": scene, "launcher": launcher, "run": run, **asdict(found)}
+    return made if busy is None else made | {"busy": round(busy, 3)}
 
 
 def facts(launchers: Iterable[Launcher]) -> dict[str, Any]:
@@ -37,6 +41,19 @@ def facts(launchers: Iterable[Launcher]) -> dict[str, Any]:
             for launcher in launchers
         },
     }
+
+
+def other_source(stored: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """Why new runs may not stand beside stored ones, as a predicate; "": they may."""
+    if not stored:
+        return ""
+    if stored["commit"] != now["commit"]:
+        return f"has runs of commit {stored['commit']}, this is {now['commit']}"
+    for name in ("cpu", "cores", "kernel", "python", "torch"):
+        before, after = stored["machine"][name], now["machine"][name]
+        if before != after:
+            return f"has runs of a machine with {name} {before}, this one has {after}"
+    return ""
 
 
 def _version(launcher: Launcher) -> str:
@@ -116,7 +133,7 @@ def csv_text(results: Sequence[Result]) -> str:
         (
             *("scene", "launcher", "run", "outcome", "why"),
             *(f"{name}_s" for name in TIMES),
-            *("left_behind", "culprit", "exit_codes"),
+            *("left_behind", "culprit", "exit_codes", "busy_before"),
         )
     )
     for scene, found in by_scene(results).items():
@@ -128,7 +145,7 @@ def csv_text(results: Sequence[Result]) -> str:
                     (
                         *(scene, launcher, run["run"], run["outcome"], run["why"]),
                         *times,
-                        *(run["orphans"], run["culprit"] or "", codes),
+                        *(run["orphans"], run["culprit"] or "", codes, run.get("busy", "")),
                     )
                 )
     return made.getvalue()

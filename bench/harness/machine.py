@@ -54,6 +54,12 @@ def facts(build: Path, private_network: bool, torchrun: Path | None) -> dict[str
     }
 
 
+def busy_seconds() -> float:
+    """What all processors together were busy since the machine was started."""
+    user, nice, system, _, _, *others = map(int, Path("/proc/stat").read_text().split(None, 9)[1:9])
+    return (user + nice + system + sum(others)) / os.sysconf("SC_CLK_TCK")
+
+
 def _cpu_model() -> str:
     for line in Path("/proc/cpuinfo").read_text().splitlines():
         if line.startswith("model name"):

@@ -11,7 +11,7 @@ import pytest
 
 from bench.faults import headline
 from bench.faults.reduce import HANG, NO_REACTION, OK, WRONG, Measures
-from bench.faults.report import result
+from bench.faults.report import other_source, result
 from bench.faults.scenes import BY_NAME
 from support.paths import ROOT
 
@@ -90,3 +90,21 @@ def test_one_command_makes_the_page_and_its_pictures() -> None:
     assert sorted(made) == ["continues.svg", "evidence.md", "evidence.svg", "faults.csv"]
     assert "commit abc, 1, 1 cores, load 1, PyTorch 1" in made["continues.svg"]
     assert [path.name for path in generate(None, None)] == ["evidence.md"]
+    alone = {"facts": facts, "results": [run("node-joins", "elastic-launch", 0.2) | {"busy": 0.03}]}
+    made = {path.name: text for path, text in generate(campaign, None, alone).items()}
+    assert "elastic-launch,1,ok,,,,,,0.2,0,,,0.03" in made["headline.csv"]
+    assert "at most 0.03 of its processors" in made["evidence.md"]
+    assert "1 cores, alone, PyTorch 1; python -m bench.faults --headline" in made["continues.svg"]
+
+
+@pytest.mark.parametrize(("change", "why"), [
+    ({}, ""),
+    ({"commit": "def"}, "has runs of commit abc, this is def"),
+    ({"machine": {"kernel": "7"}}, "has runs of a machine with kernel 6, this one has 7"),
+])  # fmt: skip
+def test_runs_of_another_source_do_not_continue_a_file(change: Any, why: str) -> None:
+    machine = {"cpu": "x", "cores": "2", "kernel": "6", "python": "3", "torch": "2"}
+    stored = {"commit": "abc", "machine": machine}
+    now = stored | change | {"machine": machine | change.get("machine", {})}
+    assert other_source(stored, now) == why
+    assert other_source({}, now) == ""
