@@ -4,7 +4,7 @@
 #   bash tests/run.sh               what CI runs: style, the installed package, C++ with sanitizers, fuzzing
 #   bash tests/run.sh quick         an answer within minutes, while you work
 #   bash tests/run.sh nightly       everything of the above, and what takes hours
-#   bash tests/run.sh STEP …        only these: tidy quick cpp python asan tsan fuzz
+#   bash tests/run.sh STEP …        only these: tidy quick cpp python old uv asan tsan fuzz
 #   bash tests/run.sh stress TEST   a test 50 times, beside four busy loops: a pytest id, or a C++ Suite.Test
 #
 # Needs Linux, python3 >= 3.10 with venv, and a C++20 compiler. As root on Debian or Ubuntu it installs
@@ -229,6 +229,44 @@ step_python() {
     -m "($python_tests) and alone" tests/python
 }
 
+# An environment of Python that sees the packages of the tests' own one.
+make_venv() { # interpreter, folder
+  "$1" -m venv --clear --without-pip "$2"
+  local site
+  site=$(echo "$2"/lib/python*/site-packages)
+  python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' >"$site/tests.pth"
+}
+
+# The programs of the tests run on an interpreter without os.memfd_create, os.pidfd_open and others,
+# as those of conda and uv are. Needs the package installed.
+step_old() {
+  local folder=$PWD/build/old-python
+  log_step "Python tests that start processes, on a Python that was built on an old system"
+  make_venv python "$folder"
+  echo "import os; exec(open('$PWD/tests/python/support/old_python/sitecustomize.py').read())" \
+    >"$(echo "$folder"/lib/python*/site-packages)/old_python.pth"
+  "$folder/bin/python" -c 'import elastic, os; assert not hasattr(os, "memfd_create")'
+  (PATH="$folder/bin:$PATH" && run_pytest old -n "$((2 * jobs))" --dist worksteal \
+    -m "process and not alone and not quarantine" tests/python/process)
+}
+
+# The same on an interpreter of uv, which has the version of the tests' own one.
+step_uv() {
+  local folder=$PWD/build/uv-python interpreter
+  log_step "Python tests that start processes, on a Python of uv"
+  pip_install uv
+  local version
+  version=$(python -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+  if ! uv python install -q --install-dir "$folder/installed" "$version" 2>"build/uv.log"; then
+    log_step "SKIPPED: uv cannot download a Python $version here: $(tail -n 1 build/uv.log)"
+    return 0
+  fi
+  interpreter=$(echo "$folder"/installed/cpython-*/bin/python3)
+  make_venv "$interpreter" "$folder/venv"
+  (PATH="$folder/venv/bin:$PATH" && run_pytest uv -n "$((2 * jobs))" --dist worksteal \
+    -m "process and not alone and not quarantine" tests/python/process)
+}
+
 stress() { # a test
   local runs=50 test=$1 failed=0 loops=() command
   set_up_python
@@ -273,7 +311,7 @@ case "${1-}" in
     ;;
   nightly)
     tier=nightly
-    steps=(tidy quick cpp python asan tsan fuzz)
+    steps=(tidy quick cpp python old uv asan tsan fuzz)
     sim_percent=2000
     fuzz_seconds=600
     python_tests="nightly or not nightly"
@@ -288,8 +326,8 @@ case "${1-}" in
 esac
 for step in "${steps[@]}"; do
   case $step in
-    tidy | quick | cpp | python | asan | tsan | fuzz) ;;
-    *) echo "tests/run.sh: unknown step $step (steps: tidy quick cpp python asan tsan fuzz)" >&2 && exit 2 ;;
+    tidy | quick | cpp | python | old | uv | asan | tsan | fuzz) ;;
+    *) echo "tests/run.sh: unknown step $step (steps: tidy quick cpp python old uv asan tsan fuzz)" >&2 && exit 2 ;;
   esac
 done
 

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import importlib.util
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from support.rendezvous_nodes import etcd_server
+
+for _module, _name, _value in getattr(sys, "old_python_names", ()):  # support/old_python
+    setattr(_module, _name, _value)
 
 pytest_plugins = ["support.retrying"]
 HERE = Path(__file__).parent

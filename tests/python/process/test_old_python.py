@@ -33,7 +33,7 @@ def test_warm_workers_are_forked(environ: dict[str, str], tmp_path: Path) -> Non
 def test_a_script_from_standard_input_runs(environ: dict[str, str]) -> None:
     done = run_program(
         [sys.executable, "-m", "elastic", "--standalone", "--nproc-per-node=2", "-"],
-        input="import os; print('rank', os.environ['RANK'], flush=True)",
+        input="import os, sys; sys.stdout.write(f\"rank {os.environ['RANK']}\\n\")",
         environ=environ,
         check=True,
     )

@@ -1,16 +1,14 @@
 """Makes Python what it is when it was built against an old libc and old headers of the kernel.
 
-The interpreters of conda and of uv have been. In the path, it removes these names in all processes
-but that of the tests themselves, whose support needs them.
+The interpreters of conda and of uv have been. In the path, or run by a .pth file (tests/run.sh), it
+removes these names. The tests themselves, whose support needs them, put them back (conftest.py).
 """
 
 import os
 import signal
 import sys
 
-if not any(os.path.basename(word) == "pytest" for word in sys.orig_argv):
-    for name in ("memfd_create", "pidfd_open"):
-        if hasattr(os, name):
-            delattr(os, name)
-    if hasattr(signal, "pidfd_send_signal"):
-        del signal.pidfd_send_signal
+removed = sys.__dict__.setdefault("old_python_names", [])  # a .pth file may be read twice
+for module, name in ((os, "memfd_create"), (os, "pidfd_open"), (signal, "pidfd_send_signal")):
+    if hasattr(module, name):
+        removed.append((module, name, module.__dict__.pop(name)))
