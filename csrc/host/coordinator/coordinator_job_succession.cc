@@ -76,7 +76,11 @@ bool CoordinatorJob::must_wait_for_resumes(const rdzv::Join& join) {
   return awaits_resumes_;
 }
 
-bool CoordinatorJob::must_wait_for_resumes(const rdzv::Resume&) { return awaits_resumes_ = false; }
+// A node of the next job resumes as well, if its session was interrupted while it waited.
+bool CoordinatorJob::must_wait_for_resumes(const rdzv::Resume& resume) {
+  if (resume.last) return awaits_resumes_ = false;
+  return must_wait_for_resumes(rdzv::Join{resume.node, resume.settings});
+}
 
 void CoordinatorJob::end_wait_for_resumes() {
   are_resumes_over_ = true;

@@ -135,34 +135,57 @@ TEST_F(ElectedCoordinatorTest, MeetsAJobThatWasBegunAtTheEndpoint) {
   EXPECT_TRUE(node.expect<session::Incumbent>().displaced);
 }
 
-// The coordinator was killed when the job had ended, and its record stayed in the store. The next
-// job of the id may have other settings.
-TEST_F(ElectedCoordinatorTest, TheNextJobBeginsWhereAStoreKeepsTheResultOfTheFormerOne) {
-  std::unique_ptr<CoordinatorService> kept;
-  thread_->call([&] {
-    const auto put_in_force = [&](const succession::Event& event) {
-      const auto* proposed = std::get_if<succession::Propose>(&event);
-      if (proposed == nullptr) return;
-      thread_->loop().post(
-          [&, number = proposed->number] { kept->on_succession(succession::InForce{number}); });
-    };
-    auto opened =
-        CoordinatorService::open(&thread_->loop(), {.host = "127.0.0.1"},
-                                 {.job = "job", .feed = put_in_force, .is_standby = true});
-    ASSERT_TRUE(opened.ok()) << opened.status().message();
-    kept = *std::move(opened);
-    const succession::JobRecord record{.job_id = "job",
-                                       .settings = settings(),
-                                       .state = state_of_round(group.now(), true),
-                                       .nodes = {}};
-    ASSERT_TRUE(
-        kept->succeed({.lineage = kLineage, .term = 2, .record = record, .is_kept = true}, kElected)
-            .ok());
-  });
-  SessionClient node(kept->port(), 9);
+// A coordinator of the same job id that was killed: a store has kept its record.
+class KeptCoordinatorTest : public ElectedCoordinatorTest {
+ protected:
+  void TearDown() override {
+    thread_->call([this] { kept_.reset(); });
+    ElectedCoordinatorTest::TearDown();
+  }
+  void open(bool is_over) {
+    thread_->call([&] {
+      const auto put_in_force = [this](const succession::Event& event) {
+        const auto* proposed = std::get_if<succession::Propose>(&event);
+        if (proposed == nullptr) return;
+        thread_->loop().post([this, number = proposed->number] {
+          kept_->on_succession(succession::InForce{number});
+        });
+      };
+      auto opened =
+          CoordinatorService::open(&thread_->loop(), {.host = "127.0.0.1"},
+                                   {.job = "job", .feed = put_in_force, .is_standby = true});
+      ASSERT_TRUE(opened.ok()) << opened.status().message();
+      kept_ = *std::move(opened);
+      const succession::JobRecord record{.job_id = "job",
+                                         .settings = settings(),
+                                         .state = state_of_round(group.now(), is_over),
+                                         .nodes = {}};
+      const succession::StartCoordinator start{
+          .lineage = kLineage, .term = 2, .record = record, .is_kept = true};
+      ASSERT_TRUE(kept_->succeed(start, kElected).ok());
+    });
+  }
+
+  std::unique_ptr<CoordinatorService> kept_;
+};
+
+// The job had ended. The next one of the id may have other settings.
+TEST_F(KeptCoordinatorTest, TheNextJobBeginsAfterTheResultOfTheFormerOne) {
+  open(/*is_over=*/true);
+  SessionClient node(kept_->port(), 9);
   node.join(nnodes(1, 1));
   EXPECT_EQ(node.expect<rdzv::Round>().record->nodes, 1);
-  thread_->call([&] { kept.reset(); });
+}
+
+// It is not refused for the settings of the former job.
+TEST_F(KeptCoordinatorTest, ANodeOfTheNextJobWaitsAlsoInASecondSession) {
+  open(/*is_over=*/false);
+  SessionClient node(kept_->port(), 9);
+  node.join(nnodes(1, 1));
+  node.expect<rdzv::Waiting>();
+  SessionClient again(kept_->port(), 9);
+  again.resume(nnodes(1, 1), rdzv::NodePhase::kJoined, std::nullopt);
+  EXPECT_EQ(again.expect<rdzv::Round>().record->nodes, 1);
 }
 
 // Its workers stop, and it joins: the number of its round says nothing here.
