@@ -333,7 +333,7 @@ void AgentPolicy::leave(Turn* turn) {
     result_.message += "; before that " + cause().describe();
   }
   deadline_.reset();
-  update(LeaveRequested{what}, turn);
+  update(LeaveRequested{what, result_.exit_code}, turn);
   if (!has_workers) return turn->raise(PolicyInput::kOver);
   kill(turn);
 }
@@ -385,7 +385,7 @@ void AgentPolicy::lose(Turn* turn) {
   result_.message = !turn->lost.empty()
                         ? turn->lost
                         : "a message of the rendezvous contradicts the state of the agent";
-  update(LeaveRequested{result_.message}, turn);
+  update(LeaveRequested{result_.message, result_.exit_code}, turn);
   deliver(AgentState::kUnknown, turn);
 }
 

@@ -263,7 +263,7 @@ PolicyInput AgentPolicy::read(const RendezvousLost& event, Turn* turn) const {
   return PolicyInput::kEnd;
 }
 PolicyInput AgentPolicy::read(const LocalFault& event, Turn* turn) const {
-  turn->end = End{.events = {LeaveRequested{event.message}, WorkersGone{}},
+  turn->end = End{.events = {LeaveRequested{event.message, event.exit_code}, WorkersGone{}},
                   .exit_code = event.exit_code,
                   .message = event.message,
                   .is_unstarted = true};
@@ -415,7 +415,8 @@ void AgentPolicy::await_order(Turn* turn) {
   deadline_ = add_saturating(turn->now, kOrderTimeout);
 }
 
-// The job continues without this node: the rendezvous receives a leave, not a failure.
+// The job continues without this node: the rendezvous receives a leave, not a failure. If it cannot
+// continue, it has lost a node: another one can replace this one.
 void AgentPolicy::leave_bad_node(Turn* turn) {
   const WorkerExited& event = *turn->exited;
   note_failure(turn);

@@ -136,7 +136,8 @@ void Participant::step(const ParticipantEvent& event, std::vector<NodeStatement>
     case Output::kDone: out->push_back(rdzv::Done{node_.id, round_}); break;
     case Output::kLeave:
       if (!has_ever_joined_) break;
-      out->push_back(rdzv::Leave{node_.id, std::get<LeaveRequested>(event).reason});
+      out->push_back(rdzv::Leave{node_.id, std::get<LeaveRequested>(event).reason,
+                                 std::get<LeaveRequested>(event).exit_code});
       break;
   }
 }

@@ -37,6 +37,7 @@ struct WorkersGone {};       // none is left, and not all of them have succeeded
 struct WorkersSucceeded {};  // none is left
 struct LeaveRequested {
   std::string reason;
+  int exit_code = 0;  // rdzv::Leave
 };
 struct RendezvousUnreachable {};  // for good
 

@@ -90,6 +90,8 @@ void visit(Visitor& v, RoundEnd& end) {
   v.name(end.failure.node, kNodeTextBytesMax);
   v.flag(end.verdict_pending);
   v.flag(end.charged);
+  v.number(end.exit_code);
+  v.check(is_exit_code(end.exit_code));
   v.flag(end.is_round_over_sent);
 }
 

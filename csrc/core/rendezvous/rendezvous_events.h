@@ -110,6 +110,9 @@ struct Done {
 struct Leave {
   NodeId node;
   std::string reason;
+  // Of the node's launcher. If the job ends since the node is missing, all nodes end with this
+  // code; 0: with that of a lost node.
+  int exit_code = 0;
   bool is_planned = false;  // set by the machine's owner: the node was to leave at an agreed step
 };
 // Closes the job for all nodes: by request, or after a failure that no restart can fix.

@@ -171,7 +171,8 @@ void RendezvousMachine::on(const rdzv::Done& event) {
 
 void RendezvousMachine::on(const rdzv::Leave& event) {
   if (!respond(event.node, NodeMessage::kLeave)) return;
-  depart(event.node, false, event.reason.substr(0, kMessageBytesMax), event.is_planned);
+  depart(event.node, false, event.reason.substr(0, kMessageBytesMax), event.is_planned,
+         event.exit_code);
   advance();
 }
 
@@ -329,6 +330,7 @@ void RendezvousMachine::check_timers() {
     JobResult result;
     result.outcome = JobOutcome::kFailed;
     result.cause = JobCause::kTooFewNodes;
+    result.exit_code = round_.end.exit_code;
     result.lost = round_.lost_names();
     for (const RoundMember& member : round_.members) {
       if (member.fate != MemberFate::kPresent) result.node = member.name;

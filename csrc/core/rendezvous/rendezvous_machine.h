@@ -55,7 +55,7 @@ Status compare_settings(const JobSettings& job, const JobSettings& node);
 inline constexpr std::string_view kProgramSetting = "program";
 
 // The version of encode()'s format.
-inline constexpr std::uint16_t kStateVersion = 8;
+inline constexpr std::uint16_t kStateVersion = 9;
 
 // One node of the job, for status displays.
 struct NodeStatus {
@@ -201,10 +201,11 @@ class RendezvousMachine {
   // Removes the node and updates the round and the restart budget. Call advance() after the last
   // removal.
   // A planned departure is not counted as flapping, so it does not delay later joins.
-  void depart(NodeId id, bool lost, const std::string& reason, bool is_planned = false);
+  void depart(NodeId id, bool lost, const std::string& reason, bool is_planned = false,
+              int exit_code = 0);
   Node take_out(Nodes::iterator found);
   void member_departed(const std::string& name, bool lost, const std::string& reason,
-                       bool is_planned = false);
+                       bool is_planned = false, int exit_code = 0);
   // Only the node that is found may be changed, and through change().
   Node* find(const NodeId& id);
   const Node* find(const NodeId& id) const;

@@ -362,7 +362,8 @@ Node RendezvousMachine::take_out(Nodes::iterator found) {
   return node;
 }
 
-void RendezvousMachine::depart(NodeId id, bool lost, const std::string& reason, bool is_planned) {
+void RendezvousMachine::depart(NodeId id, bool lost, const std::string& reason, bool is_planned,
+                               int exit_code) {
   const auto found = nodes_.find(id);
   if (found == nodes_.end()) return;
   const Node node = take_out(found);
@@ -393,11 +394,11 @@ void RendezvousMachine::depart(NodeId id, bool lost, const std::string& reason, 
     ++round_.finishers_departed;
     return;
   }
-  member_departed(node.info.name, lost, reason, is_planned);
+  member_departed(node.info.name, lost, reason, is_planned, exit_code);
 }
 
 void RendezvousMachine::member_departed(const std::string& name, bool lost,
-                                        const std::string& reason, bool is_planned) {
+                                        const std::string& reason, bool is_planned, int exit_code) {
   const std::string what = name + (lost ? " was lost (" : " left (") + reason + ")";
   const auto cause = lost ? rdzv::RestartCause::kMemberLost : rdzv::RestartCause::kMemberLeft;
   if (round_.is_running) {
@@ -412,6 +413,7 @@ void RendezvousMachine::member_departed(const std::string& name, bool lost,
     }
   }
   const bool survives = available_nodes() >= settings_.min_nodes;
+  if (available_nodes() == settings_.min_nodes - 1) round_.end.exit_code = exit_code;
   if (round_.end.verdict_pending) {
     explain_failures(is_planned);
     if (survives) {

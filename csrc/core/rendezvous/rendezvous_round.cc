@@ -178,6 +178,7 @@ void RendezvousMachine::charge(rdzv::RestartCause cause, const std::string& node
   if (is_loss) {
     result.outcome = JobOutcome::kFailed;
     result.cause = JobCause::kNodeLost;
+    result.exit_code = round_.end.exit_code;
     result.node = node;
     result.lost = round_.lost_names();
     const std::string left = settings_.min_nodes == 1

@@ -253,6 +253,8 @@ void fields(Visitor& v, rdzv::Done& done) {
 template <typename Visitor>
 void fields(Visitor& v, rdzv::Leave& leave) {
   v.text(leave.reason, kFieldBytesMax);
+  v.number(leave.exit_code);
+  v.check(core::is_exit_code(leave.exit_code));
 }
 
 template <typename Visitor>
@@ -338,6 +340,8 @@ void fields(Visitor& v, Incumbent& message) {
     inner.list(left, kLateLeavesMax, [&](LateLeave& one) {
       visit(inner, one.node);
       inner.text(one.reason, kMessageBytesMax);
+      inner.number(one.exit_code);
+      inner.check(core::is_exit_code(one.exit_code));
     });
   });
 }

@@ -53,8 +53,8 @@ inline constexpr std::string_view kMagic =
 inline constexpr char kTlsFirstByte = '\x16';
 
 // The current version of the protocol, and the oldest supported one.
-inline constexpr std::uint16_t kVersion = 2;
-inline constexpr std::uint16_t kOldestVersion = 2;
+inline constexpr std::uint16_t kVersion = 3;
+inline constexpr std::uint16_t kOldestVersion = 3;
 
 // The limit of the length; a join with the longest valid settings fits.
 inline constexpr std::size_t kFrameBytesMax = std::size_t{1} << 20;
@@ -213,6 +213,7 @@ struct Leaving {
 struct LateLeave {
   NodeId node;
   std::string reason;
+  int exit_code = 0;
 
   bool operator==(const LateLeave&) const = default;
 };
@@ -230,7 +231,7 @@ struct Incumbent {
   // stops its workers and joins that one. Why. Extension 1.
   std::optional<std::string> displaced = {};
   // To the node that has taken the job over (TakenOver), with is_elsewhere: the nodes that left
-  // after the TakeOver; the first kLateReasonsMax with their own reasons. Extension 3.
+  // after the TakeOver; the first kLateReasonsMax with their own reasons. Extension 2.
   std::optional<std::vector<LateLeave>> left = {};
 
   bool operator==(const Incumbent&) const = default;

@@ -27,9 +27,10 @@ int WorkerExit::shell_code() const {
 
 int exit_code_of(const JobResult& job) {
   if (job.outcome == JobOutcome::kSucceeded) return 0;
-  if (job.cause == JobCause::kNodeLost || job.cause == JobCause::kTooFewNodes) return kExitNodeLost;
   // A process cannot exit with another code: of 256 its parent would see 0.
-  return job.exit_code >= 1 && job.exit_code <= 255 ? job.exit_code : kExitJobClosed;
+  if (job.exit_code >= 1 && job.exit_code <= 255) return job.exit_code;
+  const bool is_loss = job.cause == JobCause::kNodeLost || job.cause == JobCause::kTooFewNodes;
+  return is_loss ? kExitNodeLost : kExitJobClosed;
 }
 
 int exit_code_of(const WorkerExit& exit) {

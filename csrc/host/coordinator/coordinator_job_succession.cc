@@ -408,7 +408,7 @@ bool CoordinatorJob::offer(const std::string& reason) {
   if (is_over() || is_gated() || rendezvous()->settings().static_ranks) return false;
   while (num_stepped_leaves_ < late_leaves_.size()) {
     const session::LateLeave& leave = late_leaves_[num_stepped_leaves_++];
-    step(rdzv::Leave{leave.node, leave.reason});
+    step(rdzv::Leave{leave.node, leave.reason, leave.exit_code});
   }
   SessionPeer* const member = is_over() ? nullptr : choose_member();
   if (member == nullptr) return false;
@@ -511,7 +511,8 @@ Status CoordinatorJob::on_message_while_offered(SessionPeer* peer,
     peer->has_joined = false;
     if (late_leaves_.size() < session::kLateLeavesMax) {
       const bool has_reason = late_leaves_.size() < session::kLateReasonsMax;
-      late_leaves_.push_back({peer->node, has_reason ? leave->reason : "it was stopped"});
+      late_leaves_.push_back(
+          {peer->node, has_reason ? leave->reason : "it was stopped", leave->exit_code});
     }
     // It must no longer be named: the next record omits it, so that the next member may conclude
     // that no other member was asked.
@@ -580,7 +581,7 @@ void CoordinatorJob::ask_another() {
 
 void CoordinatorJob::note_left(const std::vector<session::LateLeave>& left) {
   for (const session::LateLeave& leave : left) {
-    if (job_ != nullptr) step(rdzv::Leave{leave.node, leave.reason});
+    if (job_ != nullptr) step(rdzv::Leave{leave.node, leave.reason, leave.exit_code});
   }
 }
 

@@ -173,16 +173,17 @@ enum class JobOutcome : std::uint8_t { kSucceeded, kFailed, kClosed };
 // Why a job ended without success. Each comment names the fields of JobResult that are set.
 enum class JobCause : std::uint8_t {
   kNone,
-  kWorker,       // a worker failed and the budget is spent: exit_code, node, rank
-  kNodeLost,     // a node was lost or left, too few remain, and the budget is spent: node
-  kTooFewNodes,  // fewer than min_nodes were left for join_timeout
+  kWorker,  // a worker failed and the budget is spent: exit_code, node, rank
+  // A node was lost or left, too few remain, and the budget is spent: node; exit_code, if it left.
+  kNodeLost,
+  kTooFewNodes,  // fewer than min_nodes were left for join_timeout: as above
   kRequested,    // a node closed the job: exit_code
 };
 
 struct JobResult {
   JobOutcome outcome = JobOutcome::kSucceeded;
   JobCause cause = JobCause::kNone;
-  int exit_code = 0;              // kWorker, kRequested; else the launcher derives it from cause
+  int exit_code = 0;              // 0: the launcher derives it from the cause
   int rank = -1;                  // global rank of the worker that failed first
   std::string node;               // the name of its node, or of the lost node
   std::string message;            // one sentence

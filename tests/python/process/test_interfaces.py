@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -138,6 +139,22 @@ def test_a_store_that_is_not_reached_is_no_failure_without_the_test(
             nodes.start(f"--node-rank={rank}", on=host.command)
         done = nodes.succeed()
     assert not [node for node in done if "does not reach" in node.stderr]
+
+
+def test_all_nodes_end_with_the_code_of_the_one_whose_interface_has_lost_its_address(
+    hosts: list[namespaces.Host], tmp_path: Path
+) -> None:
+    go = tmp_path / "go"
+    script = f"echo $RANK; while ! test -e {go}; do sleep 0.05; done; exit 9"
+    words = ("--subnet=10.78.0.0/24", "--max-restarts=1", "--on-node-loss=fail")
+    with shell_job(f"{hosts[1].address}:29400", "2", script, *words) as nodes:
+        for rank, host in enumerate(hosts):
+            nodes.start(f"--node-rank={rank}", on=host.command)
+        assert [node.stdout.readline() for node in nodes.nodes] == ["0\n", "1\n"]
+        subprocess.run(hosts[0].command("ip", "address", "flush", "dev", "data0"), check=True)
+        go.touch()
+        done = nodes.finish_with(73, 73)
+    assert all("cannot listen on 10.78.0.1:" in node.stderr for node in done), done
 
 
 def test_a_host_that_does_not_reach_itself_is_named(tmp_path: Path) -> None:

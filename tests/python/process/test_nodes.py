@@ -218,6 +218,18 @@ def test_a_lost_node_is_named_where_none_can_replace_it() -> None:
     assert re.search(rf"failed: .*{name}", done[0].stderr), done[0].stderr
 
 
+@pytest.mark.parametrize("leaver", [0, 1])
+def test_all_nodes_end_with_the_code_of_the_one_without_which_there_are_too_few(
+    leaver: int,
+) -> None:
+    script = "echo $RANK; sleep 1000"
+    with job("2", "--on-node-loss=fail", "--max-restarts=3", script=script) as nodes:
+        both = nodes.start("--node-rank=0", HOST), nodes.start("--node-rank=1", GUEST)
+        assert [node.stdout.readline() for node in both] == ["0\n", "1\n"]
+        both[leaver].send_signal(signal.SIGTERM)
+        nodes.finish_with(143, 143)
+
+
 def test_the_others_go_on_as_soon_as_a_killed_agent_has_ended_with_its_workers(
     tmp_path: Path,
 ) -> None:

@@ -125,8 +125,8 @@ class Job {
   Sent beat(const std::string& name) { return step(rdzv::Heartbeat{id(name)}); }
   Sent gone(const std::string& name) { return step(rdzv::Gone{id(name), round()}); }
   Sent done(const std::string& name) { return step(rdzv::Done{id(name), round()}); }
-  Sent leave(const std::string& name, bool is_planned = false) {
-    return step(rdzv::Leave{id(name), "SIGTERM", is_planned});
+  Sent leave(const std::string& name, bool is_planned = false, int exit_code = 0) {
+    return step(rdzv::Leave{id(name), "SIGTERM", exit_code, is_planned});
   }
   Sent cut(const std::string& name) { return step(rdzv::SessionLost{id(name)}); }
   Sent end(const std::string& name) { return step(rdzv::ProcessEnded{id(name)}); }

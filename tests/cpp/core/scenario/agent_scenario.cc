@@ -44,7 +44,11 @@ struct StatementText {
   std::string operator()(const rdzv::Done& one) const {
     return "Done in round " + std::to_string(one.round);
   }
-  std::string operator()(const rdzv::Leave& one) const { return "Leave: " + one.reason; }
+  std::string operator()(const rdzv::Leave& one) const {
+    const std::string code =
+        one.exit_code == 0 ? "" : " with exit code " + std::to_string(one.exit_code);
+    return "Leave" + code + ": " + one.reason;
+  }
   std::string operator()(const rdzv::Close& one) const {
     return "Close, exit code " + std::to_string(one.result.exit_code) + ": " + one.result.message;
   }

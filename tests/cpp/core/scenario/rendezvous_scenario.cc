@@ -205,7 +205,8 @@ class RendezvousAdapter : public StoryAdapter<RendezvousAdapter> {
   }
   void leave(Command& command) {
     const bool is_planned = command.get_or("planned", false);
-    for (const std::string& name : command.words()) job_->leave(name, is_planned);
+    const int exit_code = command.get_or("exit", 0);
+    for (const std::string& name : command.words()) job_->leave(name, is_planned, exit_code);
   }
   void close(Command& command) {
     const std::string name = command.word();

@@ -110,14 +110,14 @@ TEST(SessionWire, BytesAreThoseOfTheProtocolDocument) {
   EXPECT_EQ(hex(std::string(kMagic)), "e5656c6173746963");
   EXPECT_EQ(hex(encode(ClientMessage(ClientHello{
                 .term = 3, .job_id = "j", .node = {1, 2}, .secret = {4, 5}, .attempt = 6}))),
-            "4300000001010200020000000000000000000300000000000000"
+            "4300000001010300030000000000000000000300000000000000"
             "010000006a"
             "01000000000000000200000000000000"
             "04000000000000000500000000000000"
             "0600000000000000");
   EXPECT_EQ(hex(encode(ServerMessage(
                 ServerHello{.incarnation = 0xdeadbeef, .time = Instant(Duration(7))}))),
-            "2600000041010200020000000000000000000100000000000000"
+            "2600000041010300030000000000000000000100000000000000"
             "efbeadde00000000"
             "0700000000000000");
   EXPECT_EQ(hex(encode(ClientMessage(Heartbeat{Instant(Duration(5))}))),
@@ -403,7 +403,7 @@ TEST(SessionWire, AnUnknownRequiredMessageIsRefusedWithBothVersions) {
   EXPECT_EQ(refused.error.code(), StatusCode::kFailedPrecondition);
   EXPECT_EQ(refused.error.message(),
             "a session message of kind 50 is unknown here: the peer uses version 7 of the session "
-            "protocol, this process version 2");
+            "protocol, this process version 3");
 }
 
 TEST(SessionWire, AnUnknownOptionalExtensionIsSkippedAndTheMessageRead) {
@@ -423,12 +423,12 @@ TEST(SessionWire, AnUnknownOptionalExtensionIsSkippedAndTheMessageRead) {
 TEST(SessionWire, AnUnknownRequiredExtensionIsRefusedWithBothVersions) {
   ClientMessage message;
   const DecodeResult refused =
-      decode(with_tail(client_messages()[6], extension(200, "new")), &message, 3);
+      decode(with_tail(client_messages()[6], extension(200, "new")), &message, kVersion + 1);
   EXPECT_EQ(refused.status, DecodeStatus::kViolation);
   EXPECT_EQ(refused.error.code(), StatusCode::kFailedPrecondition);
   EXPECT_EQ(refused.error.message(),
             "a session message of kind 7 needs extension 200, which is unknown here: the peer uses "
-            "version 3 of the session protocol, this process version 2");
+            "version 4 of the session protocol, this process version 3");
 }
 
 TEST(SessionWire, NewerVersionThatSupportsOursIsAccepted) {
@@ -445,7 +445,7 @@ TEST(SessionWire, IncompatibleVersionIsNamed) {
       encode(ServerMessage(ServerHello{.version = kVersion + 2, .oldest_version = kVersion + 1})));
   EXPECT_EQ(error.code(), StatusCode::kFailedPrecondition);
   EXPECT_EQ(error.message(),
-            "the peer uses version 3 to 4 of the session protocol, this process 2");
+            "the peer uses version 4 to 5 of the session protocol, this process 3");
 }
 
 TEST(SessionWire, RejectionWithCodeOkIsMalformed) {

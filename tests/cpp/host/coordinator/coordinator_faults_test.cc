@@ -64,7 +64,7 @@ TEST_F(CoordinatorFaultsTest, AFaultyBeginningEndsItsOwnSessionWithOneSentence) 
        "elastiq",
        "not a session"},
       {SessionClient::first_bytes({.version = 9, .oldest_version = 8, .job_id = "job"}),
-       "the peer uses version 8 to 9 of the session protocol, this process 2"},
+       "the peer uses version 8 to 9 of the session protocol, this process 3"},
       // A frame that is too long for a hello is refused before it is read.
       {magic + std::string(reinterpret_cast<const char*>(&length), sizeof length),
        "must be a hello"},
