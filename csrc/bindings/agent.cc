@@ -313,6 +313,8 @@ void bind_events(py::module_& module) {
       .def_readonly("message", &AgentResult::message)
       .def_readonly("failures", &AgentResult::failures,
                     "in this node's last round, earliest first, without workers that were stopped")
+      .def_readonly("is_cause", &AgentResult::is_cause,
+                    "whether the worker that the job's result names is one of these failures")
       .def_readonly("job", &AgentResult::job,
                     "None if the agent ended before it received the job's result");
   show_fields<AgentResult>({"state", "exit_code", "message", "failures", "job"});

@@ -94,21 +94,22 @@ void bind_rendezvous_options(py::module_& module) {
   show_fields<RendezvousOptions>({"endpoint_host", "endpoint_port", "local_addr"});
 }
 
-using ResultFields = std::tuple<JobOutcome, JobCause, int, int, std::string, std::string,
-                                std::vector<std::string>, std::optional<FailureEvidence>>;
+using ResultFields =
+    std::tuple<JobOutcome, JobCause, int, int, std::string, std::uint64_t, std::uint64_t,
+               std::string, std::vector<std::string>, std::optional<FailureEvidence>>;
 
 using EvidenceFields =
     std::tuple<std::string, std::int64_t, std::string, int, int, std::string, std::string>;
 
 ResultFields fields_of_result(const JobResult& one) {
-  return {one.outcome, one.cause,   one.exit_code, one.rank,
-          one.node,    one.message, one.lost,      one.evidence};
+  return {one.outcome,      one.cause,       one.exit_code, one.rank, one.node,
+          one.node_id.high, one.node_id.low, one.message,   one.lost, one.evidence};
 }
 
 JobResult result_of(const ResultFields& fields) {
   JobResult one;
-  std::tie(one.outcome, one.cause, one.exit_code, one.rank, one.node, one.message, one.lost,
-           one.evidence) = fields;
+  std::tie(one.outcome, one.cause, one.exit_code, one.rank, one.node, one.node_id.high,
+           one.node_id.low, one.message, one.lost, one.evidence) = fields;
   return one;
 }
 

@@ -782,11 +782,11 @@ class JobResult:
     __hash__: typing.ClassVar[None] = None  # type: ignore[assignment]
     def __eq__(self, other: object) -> bool:
         ...
-    def __getstate__(self) -> tuple[JobOutcome, JobCause, int, int, str, str, list[str], FailureEvidence | None]:
+    def __getstate__(self) -> tuple[JobOutcome, JobCause, int, int, str, int, int, str, list[str], FailureEvidence | None]:
         ...
     def __repr__(self) -> str:
         ...
-    def __setstate__(self, arg0: tuple[JobOutcome, JobCause, int, int, str, str, collections.abc.Sequence[str], FailureEvidence | None]) -> None:
+    def __setstate__(self, arg0: tuple[JobOutcome, JobCause, int, int, str, int, int, str, collections.abc.Sequence[str], FailureEvidence | None]) -> None:
         ...
     @property
     def cause(self) -> JobCause:
@@ -1491,6 +1491,11 @@ class AgentResult:
     def failures(self) -> list[WorkerFailure]:
         """
         in this node's last round, earliest first, without workers that were stopped
+        """
+    @property
+    def is_cause(self) -> bool:
+        """
+        whether the worker that the job's result names is one of these failures
         """
     @property
     def job(self) -> JobResult | None:

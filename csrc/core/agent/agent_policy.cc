@@ -226,9 +226,10 @@ void AgentPolicy::set_result(const JobResult& job) {
     return;
   }
   result_.message = job.message;
-  if (job.cause != JobCause::kWorker || job.node != self().name || failures_.empty()) return;
+  if (job.cause != JobCause::kWorker || job.node_id != self().id || failures_.empty()) return;
   const WorkerFailure& failure = cause();
   if (failure.rank != job.rank) return;
+  result_.is_cause = true;
   result_.message = failure.describe();
   if (const char* final = why_final(failure)) {
     result_.message += final;

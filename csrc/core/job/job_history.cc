@@ -13,17 +13,17 @@ ObservedRound* JobHistory::current(std::uint64_t round) {
   return &rounds_.back();
 }
 
-void JobHistory::worker_failed(const std::string& node, const rdzv::Failed& event) {
+void JobHistory::worker_failed(const std::string& name, const rdzv::Failed& event) {
   ObservedRound* const round = current(event.round);
   if (round == nullptr) return;
   if (!round->failed) failure_ = {};  // of an earlier round
-  if (!failure_.note(node, event.failure, event.failure.at)) return;
+  if (!failure_.note(event.node, name, event.failure, event.failure.at)) return;
   round->failed = failure_.report->at;
-  round->node = node;
+  round->node = name;
   round->rank = event.failure.rank;
   round->exit_code = event.failure.exit_code;
   if (round->cause == rdzv::RestartCause::kWorkerFailed) {
-    round->reason = describe_worker(round->rank, node, event.failure.message);
+    round->reason = describe_worker(round->rank, name, event.failure.message);
   }
 }
 

@@ -23,7 +23,7 @@ class JobHistory {
  public:
   // A node reported a failed worker of the current round. The one that failed first is kept, and is
   // the reason of the round's end if it ends by a failure.
-  void worker_failed(const std::string& node, const rdzv::Failed& event);
+  void worker_failed(const std::string& name, const rdzv::Failed& event);
   // The round ends. Further messages about the same round are ignored.
   void round_ends(const rdzv::Restart& action, Instant now);
   // A node reported that a worker of the round has completed steps. True: that is new.

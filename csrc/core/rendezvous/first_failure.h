@@ -25,19 +25,22 @@ inline std::pair<bool, Instant> failure_order(std::string_view error, Instant at
 // The first of the failures that nodes have reported about one round.
 struct FirstFailure {
   std::optional<FailureReport> report;
-  std::string node;  // its name; "" without a report
+  NodeId node;       // zero without a report
+  std::string name;  // of the node: no more than a text, as several nodes may have the same
 
   // `at`: the time of the evidence, as the owner believes it. True: this report is the first one
   // now, or a later report about the worker that was first.
-  bool note(const std::string& node_name, const FailureReport& failure, Instant at) {
+  bool note(const NodeId& from, const std::string& from_name, const FailureReport& failure,
+            Instant at) {
     if (report) {
-      const bool is_update = node == node_name && report->rank == failure.rank;
+      const bool is_update = node == from && report->rank == failure.rank;
       if (!is_update && order(failure, at) >= order(*report, report->at)) return false;
       if (is_update) at = std::min(at, report->at);
     }
     report = failure;
     report->at = at;
-    node = node_name;
+    node = from;
+    name = from_name;
     return true;
   }
 

@@ -87,7 +87,8 @@ void visit(Visitor& v, RoundEnd& end) {
   v.text(end.reason, kFieldBytesMax);
   v.optional(end.failure.report, [&](FailureReport& failure) { visit(v, failure); });
   v.past(end.failure_at);
-  v.name(end.failure.node, kNodeTextBytesMax);
+  visit(v, end.failure.node);
+  v.name(end.failure.name, kNodeTextBytesMax);
   v.flag(end.verdict_pending);
   v.flag(end.charged);
   v.number(end.exit_code);

@@ -155,6 +155,7 @@ void visit(Visitor& v, JobResult& result) {
   v.check(is_exit_code(result.exit_code));
   v.number(result.rank);
   v.name(result.node, kNodeTextBytesMax);
+  visit(v, result.node_id);
   v.text(result.message, kFieldBytesMax);
   v.list(result.lost, kLostNamesMax, [&](std::string& name) { v.name(name, kNodeTextBytesMax); });
   v.optional(result.evidence, [&](FailureEvidence& evidence) { visit(v, evidence); });

@@ -180,7 +180,7 @@ void RendezvousMachine::on(const rdzv::Close& event) {
   if (event.node == NodeId{}) {
     // Workers that have failed end a job without a restart, whatever else ends it now.
     if (!is_closed() && std::exchange(round_.end.verdict_pending, false)) {
-      charge(rdzv::RestartCause::kWorkerFailed, round_.end.failure.node, round_.end.reason);
+      charge(rdzv::RestartCause::kWorkerFailed, round_.end.failure.name, round_.end.reason);
     }
     if (!is_closed()) close(event.result);
     return;
@@ -191,6 +191,7 @@ void RendezvousMachine::on(const rdzv::Close& event) {
     send_evicted(event.node);  // I8: a lost node cannot decide for the job
   } else {
     JobResult result = event.result;
+    if (result.cause == JobCause::kWorker) result.node_id = event.node;
     // A job succeeds only if every rank of a round exited with 0.
     if (result.outcome == JobOutcome::kSucceeded) result.outcome = JobOutcome::kClosed;
     close(result);

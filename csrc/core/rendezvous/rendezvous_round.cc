@@ -54,7 +54,7 @@ void RendezvousMachine::fail(Node& node, const FailureReport& failure) {
   if (!round_.end.verdict_pending) return;
   // Clamp times in the future and times that are too old to be true.
   const Instant at = std::clamp(failure.at, now_ - kEvidenceAgeMax, now_);
-  if (!round_.end.failure.note(node.info.name, failure, at)) return;
+  if (!round_.end.failure.note(node.info.id, node.info.name, failure, at)) return;
   FailureReport& first = *round_.end.failure.report;
   first.message.resize(std::min(first.message.size(), kMessageBytesMax));
   round_.end.failure_at = stored(first.at);
@@ -144,7 +144,7 @@ void RendezvousMachine::check_verdict() {
   if (may_be_explained && round_.is_armed(Timer::kVerdict)) return;
   round_.end.verdict_pending = false;
   round_.disarm(Timer::kVerdict);
-  charge(rdzv::RestartCause::kWorkerFailed, round_.end.failure.node, round_.end.reason);
+  charge(rdzv::RestartCause::kWorkerFailed, round_.end.failure.name, round_.end.reason);
 }
 
 JobResult RendezvousMachine::failure_result() const {
@@ -154,7 +154,8 @@ JobResult RendezvousMachine::failure_result() const {
   result.cause = JobCause::kWorker;
   result.exit_code = first.exit_code;
   result.rank = first.rank;
-  result.node = round_.end.failure.node;
+  result.node = round_.end.failure.name;
+  result.node_id = round_.end.failure.node;
   result.message = describe_worker(first.rank, result.node, first.message);
   result.lost = round_.lost_names();
   result.evidence = first.evidence;

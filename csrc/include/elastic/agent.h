@@ -118,6 +118,8 @@ struct AgentResult {
   // The failed workers of this node in its last round, earliest first. Workers that had not failed
   // when the agent stopped them are not included.
   std::vector<WorkerFailure> failures;
+  // The worker of `job` is one of `failures`: of several nodes, this one ended the job.
+  bool is_cause = false;
   // The result that every node receives. nullopt: this agent ended without receiving it.
   std::optional<JobResult> job;
 

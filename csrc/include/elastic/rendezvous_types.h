@@ -186,6 +186,7 @@ struct JobResult {
   int exit_code = 0;              // 0: the launcher derives it from the cause
   int rank = -1;                  // global rank of the worker that failed first
   std::string node;               // the name of its node, or of the lost node
+  NodeId node_id;                 // kWorker: of its node, as several may have one name
   std::string message;            // one sentence
   std::vector<std::string> lost;  // names of nodes lost in the last round, at most eight
   std::optional<FailureEvidence> evidence = {};  // of the worker that failed first

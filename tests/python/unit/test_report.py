@@ -374,6 +374,13 @@ def test_a_local_failure_that_was_the_first_of_all_nodes_has_its_evidence() -> N
     assert "lost: host3_8_0" in text
 
 
+def test_an_earlier_failure_here_is_not_the_cause_because_of_its_rank() -> None:
+    found = examine(failure(5, code=4))
+    text = text_of(found, job=ELSEWHERE, message=ELSEWHERE.message, is_cause=False)
+    assert text.startswith("train.py failed: rank 5 on host2_7_0 exited with code 3\n")
+    assert "also failed here: rank 5 (local rank 5, pid 1005) exited with code 4" in text
+
+
 def test_a_lost_node_is_a_cause_without_a_rank() -> None:
     result = job("host3_8_0", -1, "node host3_8_0 was lost", "host3_8_0")
     text = text_of([], job=result, message="node host3_8_0 was lost, and 2 nodes are too few")

@@ -191,6 +191,7 @@ class RunResult:
     succeeded: Mapping[int, float] = field(default_factory=dict)
     # The same on every node. None if the job has one node, or if this node did not receive it.
     job: _C.JobResult | None = None
+    is_cause: bool = True  # False: the worker that ``job`` names is not one of ``failures``
     # The latest restarts of the job with their phases on this node; docs/observing.md.
     incidents: tuple[Mapping[str, Any], ...] = ()
     # The latest hangs that were found, each with ``at`` (by time.monotonic()), ``round``, and the
@@ -205,7 +206,7 @@ def own_failure(result: RunResult) -> ProcessFailure | None:
     """The failure of this node that ended the job; None if another node's did."""
     if result.job is None:
         return next(iter(result.failures.values()), None)
-    return result.failures.get(result.job.rank)
+    return result.failures.get(result.job.rank) if result.is_cause else None
 
 
 def check(spec: WorkerSpec, shutdown_timeout: float) -> None:

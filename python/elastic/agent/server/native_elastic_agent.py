@@ -547,6 +547,7 @@ class NativeElasticAgent:
             stopped=tuple(sorted(self._stopped - failures.keys())),
             succeeded={rank: offset + at for rank, at in self._succeeded.items()},
             job=None if self._is_alone else native.job,
+            is_cause=native.is_cause,
             incidents=tuple(self._timeline.latest) if self._timeline is not None else (),
             hangs=tuple(self._hangs),
         )

@@ -12,8 +12,8 @@ FailureReport report(int rank, int at, const char* error = "") {
   one.evidence.emplace().error = error;
   return one;
 }
-bool note(FirstFailure* first, const char* node, const FailureReport& one) {
-  return first->note(node, one, one.at);
+bool note(FirstFailure* first, const char* name, const FailureReport& one) {
+  return first->note({1, static_cast<std::uint64_t>(name[0])}, name, one, one.at);
 }
 
 TEST(FirstFailure, IsTheEarliestOne) {
@@ -22,7 +22,15 @@ TEST(FirstFailure, IsTheEarliestOne) {
   EXPECT_FALSE(note(&first, "c", report(2, 6)));
   EXPECT_FALSE(note(&first, "c", report(2, 5))) << "the first report wins";
   EXPECT_TRUE(note(&first, "a", report(0, 4)));
-  EXPECT_EQ(first.node, "a");
+  EXPECT_EQ(first.name, "a");
+  EXPECT_EQ(first.node, (NodeId{1, 'a'}));
+}
+
+TEST(FirstFailure, NodesOfOneNameAreDifferent) {
+  FirstFailure first;
+  EXPECT_TRUE(first.note({0, 1}, "n", report(0, 5, "ValueError: loss is nan"), report(0, 5).at));
+  EXPECT_FALSE(first.note({0, 2}, "n", report(0, 6), report(0, 6).at));
+  EXPECT_EQ(first.report->evidence->error, "ValueError: loss is nan");
 }
 
 TEST(FirstFailure, ALostPeerFollowsTheFailureOfThePeer) {
