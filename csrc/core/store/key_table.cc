@@ -1,6 +1,7 @@
 #include "core/store/key_table.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <limits>
 #include <new>
@@ -52,8 +53,10 @@ std::size_t KeyTable::charge(const Entry& entry) {
 KeyTable::Entry* KeyTable::allocate(std::uint32_t hash, std::string_view key,
                                     std::size_t allocation) {
   const std::size_t capacity = allocation - sizeof(Entry) - key.size();
-  auto* entry = new (::operator new(allocation))
-      Entry{nullptr, 0, capacity, hash, static_cast<std::uint32_t>(key.size())};
+  void* const memory = std::malloc(allocation);
+  if (memory == nullptr) throw std::bad_alloc();
+  auto* entry =
+      new (memory) Entry{nullptr, 0, capacity, hash, static_cast<std::uint32_t>(key.size())};
   if (!key.empty()) std::memcpy(entry->bytes(), key.data(), key.size());
   return entry;
 }
@@ -104,9 +107,12 @@ bool KeyTable::append(Position position, std::string_view key, std::string_view 
       room = size;
       if (!budget_->exchange(charge(*old), bytes_of(key.size(), room))) return false;
     }
-    Entry* entry = allocate(position.hash_, key, usable(sizeof(Entry) + key.size() + room));
-    entry->write(0, old->value());
-    insert(position, entry);
+    // The kernel moves the pages of a large value, and copies nothing.
+    const std::size_t allocation = usable(sizeof(Entry) + key.size() + room);
+    auto* const entry = static_cast<Entry*>(std::realloc(old, allocation));
+    if (entry == nullptr) throw std::bad_alloc();
+    entry->value_capacity = allocation - sizeof(Entry) - key.size();
+    *position.link_ = entry;
     entry->write(entry->value_size, suffix);
     return true;
   }
@@ -120,7 +126,7 @@ void KeyTable::insert(Position position, Entry* entry) {
   *position.link_ = entry;
   if (old != nullptr) {
     entry->next = old->next;
-    ::operator delete(old);
+    std::free(old);
     return;
   }
   ++size_;
@@ -170,7 +176,7 @@ void KeyTable::remove(Position position) {
   budget_->give_back(charge(*old));
   --size_;
   key_bytes_ -= old->key_size;
-  ::operator delete(old);
+  std::free(old);
 }
 
 void KeyTable::clear() {

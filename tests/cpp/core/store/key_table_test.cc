@@ -1,12 +1,15 @@
 #include "core/store/key_table.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <map>
 #include <random>
 #include <string>
 #include <vector>
+
+#include "sanitized.h"
 
 namespace elastic {
 namespace {
@@ -141,6 +144,21 @@ TEST(KeyTable, AppendTakesOnlyTheNeededBytesWhenTheBudgetIsNearlyFull) {
   ASSERT_TRUE(table.set("a", std::string(200, 'x')));
   EXPECT_TRUE(table.append("a", std::string(80, 'y')));
   EXPECT_EQ(table.get("a"), std::string(200, 'x') + std::string(80, 'y'));
+}
+
+// A copy would touch each of its pages for the first time, in a new allocation.
+TEST(KeyTable, AppendCopiesNoLargeValueThoughTheBudgetIsNearlyFull) {
+  if (kIsSanitized) GTEST_SKIP() << "the allocator of the sanitizer copies";
+  constexpr std::size_t kLarge = std::size_t{16} << 20;
+  Table table(kLarge + kLarge / 8);
+  ASSERT_TRUE(table.set("a", std::string(kLarge, 'x')));
+  rusage before{};
+  rusage after{};
+  ::getrusage(RUSAGE_THREAD, &before);
+  for (int i = 0; i < 100; ++i) ASSERT_TRUE(table.append("a", std::string(100, 'y')));
+  ::getrusage(RUSAGE_THREAD, &after);
+  EXPECT_LT(after.ru_minflt - before.ru_minflt, 1000);
+  EXPECT_EQ(table.get("a"), std::string(kLarge, 'x') + std::string(10'000, 'y'));
 }
 
 TEST(KeyTable, SmallValueReleasesTheAllocationOfALargeOne) {
