@@ -1,5 +1,6 @@
 #include "os/base/process.h"
 
+#include <pthread.h>
 #include <sys/random.h>
 #include <sys/resource.h>
 
@@ -27,6 +28,10 @@ std::mutex mutex;
 int owners = 0;       // guarded by mutex
 rlim_t original = 0;  // guarded by mutex
 rlim_t raised = 0;    // guarded by mutex; 0: nothing was raised
+
+// Another thread may hold the mutex when a thread forks, and does not exist in the child.
+[[maybe_unused]] const int is_held_across_forks =
+    ::pthread_atfork([] { mutex.lock(); }, [] { mutex.unlock(); }, [] { mutex.unlock(); });
 
 }  // namespace
 

@@ -4,6 +4,7 @@
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netdb.h>
+#include <pthread.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -127,16 +128,24 @@ class Threads {
     if (--found->second == 0) counts_.erase(found);
   }
 
+  // Across a fork: the child has none of these threads.
+  void lock() { mutex_.lock(); }
+  void unlock(bool is_child) {
+    if (is_child) counts_.clear();
+    mutex_.unlock();
+  }
+
  private:
   std::mutex mutex_;
   std::map<std::string, int> counts_;  // guarded by mutex_
 };
 
 // Never destroyed: a thread may end while the program exits.
-Threads& threads() {
-  static Threads& all = *new Threads;
-  return all;
-}
+Threads& threads = *new Threads;
+
+[[maybe_unused]] const int is_kept_across_forks =
+    ::pthread_atfork([] { threads.lock(); }, [] { threads.unlock(/*is_child=*/false); },
+                     [] { threads.unlock(/*is_child=*/true); });
 
 }  // namespace
 
@@ -273,14 +282,14 @@ Result<std::unique_ptr<NameLookup>> NameLookup::start(EventLoop* loop, const std
     (*resolution)->ready.notify();
     return lookup;
   }
-  if (!threads().begin(host)) {
+  if (!threads.begin(host)) {
     return Status(StatusCode::kUnavailable, "cannot resolve " + host +
                                                 ": the resolver has not answered " +
                                                 std::to_string(kThreadsMax) + " earlier requests");
   }
-  const Status begun = Resolution::begin(*resolution, host, port, [host] { threads().end(host); });
+  const Status begun = Resolution::begin(*resolution, host, port, [host] { threads.end(host); });
   if (begun.ok()) return lookup;
-  threads().end(host);
+  threads.end(host);
   return begun;
 }
 

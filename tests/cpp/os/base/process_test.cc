@@ -2,8 +2,12 @@
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <atomic>
 #include <memory>
+#include <thread>
 
 namespace elastic::os {
 namespace {
@@ -41,6 +45,28 @@ TEST_F(DescriptorLimit, OfTheProgramIsKept) {
     set(300);
   }
   EXPECT_EQ(descriptor_limit(), 300u);
+}
+
+TEST_F(DescriptorLimit, CanBeRaisedInAChildThoughAnotherThreadDidSoDuringTheFork) {
+  std::atomic<bool> is_over = false;
+  std::thread other([&] {
+    while (!is_over) const RaisedDescriptorLimit raised;
+  });
+  int succeeded = 0;
+  for (int i = 0; i < 100; ++i) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      ::alarm(60);
+      { const RaisedDescriptorLimit raised; }
+      ::_exit(0);
+    }
+    int status = -1;
+    if (::waitpid(child, &status, 0) == child && status == 0) ++succeeded;
+    if (succeeded <= i) break;  // it was killed by its alarm
+  }
+  is_over = true;
+  other.join();
+  EXPECT_EQ(succeeded, 100);
 }
 
 }  // namespace
