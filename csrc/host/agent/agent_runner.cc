@@ -247,15 +247,10 @@ void AgentRunner::on_mark(const guardian::MarkEvent& mark) {
 void AgentRunner::feed(const core::AgentInput& event) {
   std::vector<core::AgentAction> decided;
   machine_.step(event, loop_->now(), &decided);
-  for (core::AgentAction& action : decided) actions_.push_back(std::move(action));
-  if (is_executing_) return;
-  is_executing_ = true;
-  while (!actions_.empty()) {
-    core::AgentAction action = std::move(actions_.front());
-    actions_.pop_front();
+  const bool is_outer = actions_.run(std::move(decided), [this](core::AgentAction& action) {
     std::visit([this](auto& one) { execute(std::move(one)); }, action);
-  }
-  is_executing_ = false;
+  });
+  if (!is_outer) return;
   if (const auto deadline = machine_.next_deadline()) {
     deadline_.arm(*deadline);
   } else {

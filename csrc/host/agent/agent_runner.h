@@ -5,7 +5,6 @@
 // Loop thread only. Agent wraps it with a thread and a queue.
 
 #include <csignal>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <string>
@@ -18,6 +17,7 @@
 #include "elastic/status.h"
 #include "host/agent/failure_inquiry.h"
 #include "host/agent/liveness_port.h"
+#include "host/base/action_queue.h"
 #include "host/membership/membership.h"
 #include "host/store/round_store.h"
 #include "host/workers/supervisor.h"
@@ -123,8 +123,7 @@ class AgentRunner {
 
   const std::string host_name_;
   core::AgentMachine machine_;
-  std::deque<core::AgentAction> actions_;  // not executed yet
-  bool is_executing_ = false;
+  ActionQueue<core::AgentAction> actions_;
   AgentResult result_;
 
   std::string bind_host_;  // where the workers' store listens; "": every interface

@@ -342,6 +342,7 @@ void CoordinatorJob::after_step() {
 }
 
 void CoordinatorJob::execute_all() {
+  ELASTIC_DEBUG_CHECK(!is_stepping_);
   is_stepping_ = true;
   for (const core::JobAction& action : actions_) {
     std::visit([this](const auto& one) { execute(one); }, action);

@@ -8,6 +8,7 @@
 #include <variant>
 #include <vector>
 
+#include "core/base/check.h"
 #include "os/base/process.h"
 #include "os/loop/clock.h"
 
@@ -141,6 +142,7 @@ LocalMembership::LocalMembership(os::EventLoop* loop, Options options, Sink sink
 }
 
 LocalMembership::~LocalMembership() {
+  ELASTIC_DEBUG_CHECK(!is_delivering_);
   observers_.end("the job has ended");
   sessions_.reset();
 }
@@ -231,9 +233,10 @@ void LocalMembership::tick() {
 void LocalMembership::step(const core::JobEvent& event) {
   std::vector<core::JobAction> actions;
   job_.step(event, loop_->now(), &actions);
-  for (core::JobAction& action : actions) {
+  const bool is_outer = actions_.run(std::move(actions), [this](core::JobAction& action) {
     std::visit([this](auto& one) { execute(one); }, action);
-  }
+  });
+  if (!is_outer) return;
   if (job_.take_changed()) observers_.job_changed();
   const auto deadline = is_waiting_ ? job_.next_deadline() : job_.next_watch_deadline();
   if (deadline) {
@@ -266,13 +269,14 @@ void LocalMembership::receive(MembershipEvent event) {
 }
 
 void LocalMembership::deliver() {
-  const Sink sink = sink_;  // it may destroy this object while it runs
+  is_delivering_ = true;
   // Events that are added while these are delivered wait for the next iteration.
   for (std::size_t left = received_.size(); left > 0; --left) {
     const MembershipEvent event = std::move(received_.front());
     received_.pop_front();
-    sink(event);
+    sink_(event);
   }
+  is_delivering_ = false;
   if (received_.empty() && drained_) std::exchange(drained_, {})();
 }
 

@@ -13,6 +13,7 @@
 #include "core/job/job.h"
 #include "core/session/session_wire.h"
 #include "elastic/status.h"
+#include "host/base/action_queue.h"
 #include "host/base/admission.h"
 #include "host/coordinator/job_observers.h"
 #include "host/coordinator/session_peer.h"
@@ -97,6 +98,8 @@ class LocalMembership final : public Membership {
   const Sink sink_;
   core::Job job_;
   std::deque<MembershipEvent> received_;
+  bool is_delivering_ = false;
+  ActionQueue<core::JobAction> actions_;
   std::function<void()> drained_;
   JobObservers observers_;
   std::unique_ptr<LocalObservers> sessions_;  // null: there is no socket

@@ -9,9 +9,9 @@
 #include "os/net/address.h"
 
 // Theory of operation. Every callback becomes an event of the machine, whose actions are executed
-// at once, in order. Messages are handled one by one, so that the node has received each of them
-// before the machine sees the next. A statement that the node makes while it receives something is
-// executed inside of that; it only adds to the connection's output, which is sent at the end of the
+// in order. Messages are handled one by one, so that the node has received each of them before the
+// machine sees the next. A statement that the node makes while it receives something follows the
+// actions that led to it; it only adds to the connection's output, which is sent at the end of the
 // iteration.
 //
 // A new connection may be opened while an old one is silent. The old one is closed after the first
@@ -185,7 +185,10 @@ void Session::feed(const Machine::Event& event) {
 }
 
 void Session::carry_out(std::vector<Machine::Action> actions) {
-  for (Machine::Action& action : actions) execute(action);
+  const bool is_outer = actions_.run(std::move(actions), [this](Machine::Action& action) {
+    std::visit([this](auto& one) { execute(std::move(one)); }, action);
+  });
+  if (!is_outer) return;
   if (const auto next = machine_.next_deadline()) {
     timer_.arm(*next);
   } else {
@@ -193,41 +196,35 @@ void Session::carry_out(std::vector<Machine::Action> actions) {
   }
 }
 
-void Session::execute(Machine::Action& action) {
-  if (const auto* connect = std::get_if<Machine::Connect>(&action)) {
-    if (link_ != nullptr) voter_.session_silent(machine_.settings());
-    start_attempt(*connect);
-  } else if (const auto* disconnect = std::get_if<Machine::Disconnect>(&action)) {
-    if (disconnect->is_loss) voter_.session_closed(machine_.settings(), link_->round_trip());
-    link_->close();
-    retire(connections_, std::move(link_));
-  } else if (std::holds_alternative<Machine::CancelAttempt>(action)) {
-    attempt_.reset();
-  } else if (const auto* hello = std::get_if<Machine::SendHello>(&action)) {
-    send_hello(*hello);
-  } else if (auto* send_action = std::get_if<Machine::Send>(&action)) {
-    send(std::move(send_action->event));
-  } else if (auto* reported = std::get_if<Machine::SendReport>(&action)) {
-    std::visit([this](auto& one) { link_->send(std::move(one)); }, reported->report);
-  } else if (const auto* send_heartbeat = std::get_if<Machine::SendHeartbeat>(&action)) {
-    link_->send(session::Heartbeat{send_heartbeat->sent});
-  } else if (const auto* delivered = std::get_if<Machine::Deliver>(&action)) {
-    deliver(delivered->action);
-  } else if (const auto* noted = std::get_if<Machine::Log>(&action)) {
-    notify(MembershipProgress{noted->message, noted->deadline});
-  } else if (const auto* lost = std::get_if<Machine::Lost>(&action)) {
-    if (link_ != nullptr) link_->close();
-    notify(MembershipLost{lost->exit_code, lost->message});
-  } else if (const auto* end = std::get_if<Machine::EndCoordinator>(&action)) {
-    if (!hosting_.is_host()) return feed(Machine::EndStepDone{});
-    hosting_.drain(end->limit, {end->reason, end->gave_up},
-                   [this] { feed(Machine::EndStepDone{}); });
-  } else if (std::holds_alternative<Machine::ReleaseRecord>(action)) {
-    if (voter_.keeper() == nullptr) return feed(Machine::EndStepDone{});
-    voter_.release([this] { feed(Machine::EndStepDone{}); });
-  } else if (std::holds_alternative<Machine::Ended>(action)) {
-    on_drained_();
-  }
+void Session::execute(Machine::Connect action) {
+  if (link_ != nullptr) voter_.session_silent(machine_.settings());
+  start_attempt(action);
+}
+
+void Session::execute(Machine::Disconnect action) {
+  if (action.is_loss) voter_.session_closed(machine_.settings(), link_->round_trip());
+  link_->close();
+  retire(connections_, std::move(link_));
+}
+
+void Session::execute(Machine::SendReport action) {
+  std::visit([this](auto& one) { link_->send(std::move(one)); }, action.report);
+}
+
+void Session::execute(Machine::Lost action) {
+  if (link_ != nullptr) link_->close();
+  notify(MembershipLost{action.exit_code, action.message});
+}
+
+void Session::execute(Machine::EndCoordinator action) {
+  if (!hosting_.is_host()) return feed(Machine::EndStepDone{});
+  hosting_.drain(action.limit, {action.reason, action.gave_up},
+                 [this] { feed(Machine::EndStepDone{}); });
+}
+
+void Session::execute(Machine::ReleaseRecord) {
+  if (voter_.keeper() == nullptr) return feed(Machine::EndStepDone{});
+  voter_.release([this] { feed(Machine::EndStepDone{}); });
 }
 
 // ---- Connections.
@@ -365,13 +362,13 @@ void Session::introduce(const core::NodeInfo& node) {
   feed(Machine::Introduce{node.id});
 }
 
-void Session::send_hello(const Machine::SendHello& greeting) {
+void Session::execute(Machine::SendHello action) {
   session::ClientHello hello{.capabilities = session::kCanTakeOver,
-                             .term = greeting.term,
+                             .term = action.term,
                              .job_id = run_id_,
-                             .node = greeting.node,
+                             .node = action.node,
                              .secret = secret_,
-                             .attempt = greeting.attempt,
+                             .attempt = action.attempt,
                              .succession = voter_.hello(),
                              .successor = voter_.named()};
   if (!voter_.witness().empty()) hello.witness = voter_.witness();
@@ -380,14 +377,14 @@ void Session::send_hello(const Machine::SendHello& greeting) {
   link_->send(hello);
 }
 
-void Session::send(core::RendezvousEvent event) {
+void Session::execute(Machine::Send action) {
   std::visit(
       [this](auto& one) {
         if constexpr (std::is_constructible_v<session::ClientMessage, decltype(one)>) {
           link_->send(std::move(one));
         }
       },
-      event);
+      action.event);
 }
 
 void Session::on_message(const session::ServerMessage& message) {
@@ -486,7 +483,7 @@ void Session::note_host(const session::ServerHello& hello) {
       "is one; use another endpoint to keep the jobs apart");
 }
 
-void Session::deliver(const core::RendezvousAction& action) {
+void Session::execute(Machine::Deliver action) {
   std::visit(
       [this](const auto& one) {
         if constexpr (std::is_constructible_v<MembershipEvent, decltype(one)>) notify(one);
@@ -496,7 +493,7 @@ void Session::deliver(const core::RendezvousAction& action) {
           voter_.job_ended();
         }
       },
-      action);
+      action.action);
 }
 
 // ---- The address at which others reach this node.

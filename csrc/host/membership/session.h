@@ -21,6 +21,7 @@
 #include "core/session/session_wire.h"
 #include "elastic/rendezvous_options.h"
 #include "host/auth/token_source.h"
+#include "host/base/action_queue.h"
 #include "host/coordinator/hosting.h"
 #include "host/membership/membership.h"
 #include "host/membership/session_link.h"
@@ -63,8 +64,20 @@ class Session final : public Membership {
   Status open_keeper();
   void search();
   void feed(const Machine::Event& event);
-  void execute(Machine::Action& action);
   void carry_out(std::vector<Machine::Action> actions);
+  void execute(Machine::Connect action);
+  void execute(Machine::CancelAttempt) { attempt_.reset(); }
+  void execute(Machine::Disconnect action);
+  void execute(Machine::SendHello action);
+  void execute(Machine::Send action);
+  void execute(Machine::SendReport action);
+  void execute(Machine::SendHeartbeat action) { link_->send(session::Heartbeat{action.sent}); }
+  void execute(Machine::Deliver action);
+  void execute(Machine::Log action) { notify(MembershipProgress{action.message, action.deadline}); }
+  void execute(Machine::Lost action);
+  void execute(Machine::EndCoordinator action);
+  void execute(Machine::ReleaseRecord);
+  void execute(Machine::Ended) { on_drained_(); }
   void on_timer();
   void start_attempt(const Machine::Connect& connect);
   void stand_by();
@@ -73,9 +86,6 @@ class Session final : public Membership {
   void on_message(const session::ServerMessage& message);
   void join_elsewhere(const std::string& address, const std::string& reason);
   void on_lost(const Status& why);
-  void send_hello(const Machine::SendHello& greeting);
-  void send(core::RendezvousEvent event);
-  void deliver(const core::RendezvousAction& action);
   void notify(const MembershipEvent& event) { sink_(event); }
   void log_progress(const std::string& message) { notify(MembershipProgress{message}); }
   std::string published_address() const;
@@ -92,6 +102,7 @@ class Session final : public Membership {
   const Sink sink_;
 
   Machine machine_;
+  ActionQueue<Machine::Action> actions_;
   const session::NodeSecret secret_;
   std::shared_ptr<TokenSource> tokens_;  // null: sessions are not encrypted
   Hosting hosting_;

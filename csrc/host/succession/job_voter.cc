@@ -5,6 +5,7 @@
 #include <variant>
 #include <vector>
 
+#include "core/base/check.h"
 #include "os/base/process.h"
 
 namespace elastic::host {
@@ -20,6 +21,8 @@ VoterLinkLimits limits_of(const JobVoter::Options& options) {
 
 JobSuccession::JobSuccession(os::EventLoop* loop, Sink sink)
     : loop_(*loop), sink_(std::move(sink)), timer_(loop, [this] { feed(succession::Tick{}); }) {}
+
+JobSuccession::~JobSuccession() { ELASTIC_DEBUG_CHECK(!is_stepping_); }
 
 void JobSuccession::run(Step step) {
   steps_.push_back(std::move(step));

@@ -37,7 +37,7 @@ class JobSuccession {
 
   JobSuccession(const JobSuccession&) = delete;
   JobSuccession& operator=(const JobSuccession&) = delete;
-  virtual ~JobSuccession() = default;
+  virtual ~JobSuccession();  // not from an action
 
   virtual void feed(succession::Event event) = 0;
   // The node's job has dissolved, and it joins the one of this lineage.
