@@ -20,6 +20,7 @@
 #include "core/session/session_connection.h"
 #include "core/session/session_outbox.h"
 #include "core/session/session_table.h"
+#include "core/session/session_wire.h"
 #include "elastic/agent.h"
 
 namespace elastic::core {
@@ -175,9 +176,55 @@ class SessionMachine {
   struct ReleaseRecord {};
   // The session has ended. The last action.
   struct Ended {};
+
+  // ---- Actions that only receive() gives. They concern who coordinates the job.
+
+  // The coordinator has sent something.
+  struct CoordinatorActive {};
+  // It has replied to the hello.
+  struct CoordinatorFound {
+    std::uint64_t incarnation = 0;
+    std::uint64_t term = 1;
+    std::optional<std::string> host_job = {};  // it runs in an agent of that job
+  };
+  // It has named itself and its voters.
+  struct CoordinatorNamed {
+    succession::Incumbent incumbent;
+  };
+  // The process at the other end does not coordinate the job. CoordinatorMoved follows.
+  struct Directed {
+    session::Incumbent to;
+    bool was_coordinator = false;  // before
+  };
+  // The coordinator has dissolved the job, because `by` coordinates one of the same id.
+  struct Dissolved {
+    succession::Incumbent by;
+  };
+  // It will end before the job does, without a successor.
+  struct CoordinatorEnds {};
+  // It asks this node to run the job's coordinator.
+  struct AskedToRun {
+    session::TakeOver offer;
+  };
+  // The job's timings, and how many nodes wait.
+  struct JobTimings {
+    Duration node_timeout{};
+    Duration store_grace{};
+  };
+  struct JobCounts {
+    session::Counts counts;
+  };
+  // Deliver what is about the workers to the node.
+  struct Inform {
+    std::variant<session::StoreClients, session::WatchWorkers, hang::StacksWanted, hang::Verdict,
+                 drain::Order, drain::News>
+        message;
+  };
   using Action =
       std::variant<Connect, CancelAttempt, Disconnect, SendHello, Send, SendReport, SendHeartbeat,
-                   Deliver, Log, Lost, EndCoordinator, ReleaseRecord, Ended>;
+                   Deliver, Log, Lost, EndCoordinator, ReleaseRecord, Ended, CoordinatorActive,
+                   CoordinatorFound, CoordinatorNamed, Directed, Dissolved, CoordinatorEnds,
+                   AskedToRun, JobTimings, JobCounts, Inform>;
 
   // `endpoints`: the possible addresses of a coordinator, as messages show them; tried in turn.
   // REQUIRES: !endpoints.empty()
@@ -189,6 +236,9 @@ class SessionMachine {
   // Starts the first attempt.
   void begin(Instant now, std::vector<Action>* actions);
   void step(const Event& event, Instant now, std::vector<Action>* actions);
+  // Decides who receives what the peer has sent: this machine, as an event of the above; the node;
+  // and those who watch or run the job's coordinator.
+  void receive(const session::ServerMessage& message, Instant now, std::vector<Action>* actions);
   std::optional<Instant> next_deadline() const;
 
   SessionState state() const { return connection_.state(); }
@@ -206,8 +256,6 @@ class SessionMachine {
   bool is_final(const AttemptFailed& failure) const {
     return failure.exit_code && !failure.has_others && !was_connected();
   }
-  // The process at the other end of the connection has replied as a coordinator.
-  bool has_answered() const { return connection_.has_answered(); }
 
  private:
   void on(const Connected& event);
@@ -231,6 +279,19 @@ class SessionMachine {
   void on(const EndStepDone& event);
   void on(const ClockGap& event);
   void on(const Tick& event);
+  // session_messages.cc
+  void on(const session::ServerHello& message);
+  void on(const session::Incumbent& message);
+  void on(const session::HeartbeatReply& message);
+  void on(const session::Timings& message);
+  void on(const session::Counts& message);
+  void on(const session::Leaving& message);
+  void on(const session::TakeOver& message);
+  void on(const session::StoreClients& message);
+  void on(const session::WatchWorkers& message);
+  void on(const drain::Order& message);
+  template <typename Message>
+  void on(const Message& message);
 
   // `why` and `exit_code` belong to the input, if it has them.
   void apply(SessionInput input, const Status& why = Status(), int exit_code = 0);

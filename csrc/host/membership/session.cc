@@ -388,72 +388,56 @@ void Session::execute(Machine::Send action) {
 }
 
 void Session::on_message(const session::ServerMessage& message) {
-  if (session::is_from_coordinator(message)) voter_.session_active();
-  if (const auto* incumbent = std::get_if<session::Incumbent>(&message)) {
-    if (incumbent->displaced) {
-      voter_.displaced(incumbent->incumbent);
-      join_elsewhere(incumbent->incumbent.address, *incumbent->displaced);
-    } else if (incumbent->is_elsewhere) {
-      const std::string address = voter_.sent_elsewhere(*incumbent, machine_.has_answered());
-      voter_.coordinator_absent(link_peer_.text(), true);
-      if (address.empty()) route_.misdirected();
-      feed(Machine::CoordinatorMoved{address});
-    } else {
-      if (const std::string& address = incumbent->incumbent.address; !address.empty()) {
-        hosting_.note_coordinator(address);
-      }
-      voter_.informed(incumbent->incumbent);
-      feed(Machine::Activity{});
+  std::vector<Machine::Action> actions;
+  machine_.receive(message, loop_->now(), &actions);
+  carry_out(std::move(actions));
+}
+
+void Session::execute(Machine::CoordinatorFound action) {
+  route_.found(link_peer_);
+  note_host(action.host_job);
+  voter_.session_opened(action.incarnation, action.term, coordinator_address());
+  if (const auto taken = voter_.repeat_taken_over()) link_->send(*taken);
+  hosting_.note_coordinator(link_peer_.text());
+  stand_by();
+}
+
+void Session::execute(Machine::CoordinatorNamed action) {
+  const std::string& address = action.incumbent.address;
+  if (!address.empty()) hosting_.note_coordinator(address);
+  voter_.informed(action.incumbent);
+}
+
+void Session::execute(Machine::Directed action) {
+  const std::string address = voter_.sent_elsewhere(action.to, action.was_coordinator);
+  voter_.coordinator_absent(link_peer_.text(), true);
+  if (address.empty()) route_.misdirected();
+  feed(Machine::CoordinatorMoved{address});
+}
+
+void Session::execute(Machine::AskedToRun action) {
+  if (const auto taken = voter_.take_over(action.offer)) link_->send(*taken);
+}
+
+void Session::execute(Machine::JobCounts action) {
+  counts_ = action.counts;
+  voter_.set_spares(counts_.spare_nodes);
+}
+
+void Session::execute(Machine::Inform action) {
+  struct ToEvent {
+    MembershipEvent operator()(session::StoreClients& one) const {
+      return MembershipStoreClients{one.round, std::move(one.addresses)};
     }
-  } else if (const auto* hello = std::get_if<session::ServerHello>(&message)) {
-    route_.found(link_peer_);
-    note_host(*hello);
-    voter_.session_opened(hello->incarnation, hello->term, coordinator_address());
-    if (const auto taken = voter_.repeat_taken_over()) link_->send(*taken);
-    hosting_.note_coordinator(link_peer_.text());
-    feed(Machine::HelloReceived{hello->incarnation, hello->time, hello->term});
-    stand_by();
-  } else if (const auto* reply = std::get_if<session::HeartbeatReply>(&message)) {
-    feed(Machine::HeartbeatAcknowledged{reply->sent, reply->time,
-                                        reply->alone.value_or(Duration::zero())});
-  } else if (const auto* timings = std::get_if<session::Timings>(&message)) {
-    const JobSettings& job = timings->settings;
-    voter_.feed(succession::Timings{job.node_timeout, job.store_grace});
-    feed(Machine::TimingsReceived{job});
-  } else if (const auto* clients = std::get_if<session::StoreClients>(&message)) {
-    feed(Machine::Activity{});
-    notify(MembershipStoreClients{clients->round, clients->addresses});
-  } else if (const auto* leaving = std::get_if<session::Leaving>(&message)) {
-    voter_.coordinator_leaves();
-    feed(Machine::CoordinatorLeaves{leaving->reason});
-  } else if (const auto* watch = std::get_if<session::WatchWorkers>(&message)) {
-    notify(MembershipWatch{watch->is_on});
-    feed(Machine::Activity{});
-  } else if (const auto* offer = std::get_if<session::TakeOver>(&message)) {
-    if (const auto taken = voter_.take_over(*offer)) link_->send(*taken);
-    feed(Machine::Activity{});
-  } else if (const auto* counts = std::get_if<session::Counts>(&message)) {
-    counts_ = *counts;
-    voter_.set_spares(counts->spare_nodes);
-    feed(Machine::Activity{});
-  } else if (const auto* wanted = std::get_if<hang::StacksWanted>(&message)) {
-    notify(*wanted);
-  } else if (const auto* verdict = std::get_if<hang::Verdict>(&message)) {
-    notify(*verdict);
-  } else if (const auto* order = std::get_if<drain::Order>(&message)) {
-    feed(Machine::OrderReceived{*order});
-    notify(*order);
-  } else if (const auto* news = std::get_if<drain::News>(&message)) {
-    notify(*news);
-  } else {
-    std::visit(
-        [this](const auto& one) {
-          if constexpr (std::is_constructible_v<core::RendezvousAction, decltype(one)>) {
-            feed(Machine::Received{one});
-          }
-        },
-        message);
-  }
+    MembershipEvent operator()(session::WatchWorkers& one) const {
+      return MembershipWatch{one.is_on};
+    }
+    MembershipEvent operator()(hang::StacksWanted& one) const { return one; }
+    MembershipEvent operator()(hang::Verdict& one) const { return std::move(one); }
+    MembershipEvent operator()(drain::Order& one) const { return std::move(one); }
+    MembershipEvent operator()(drain::News& one) const { return std::move(one); }
+  };
+  notify(std::visit(ToEvent{}, action.message));
 }
 
 // The job of this node has dissolved.
@@ -472,13 +456,13 @@ std::variant<Hosting::Addresses, Hosting::Failure> Session::route_first(
 }
 
 // A coordinator in another job's agent.
-void Session::note_host(const session::ServerHello& hello) {
-  if (!hello.host_job) return;
+void Session::note_host(const std::optional<std::string>& job) {
+  if (!job) return;
   hosting_.release_role();
-  if (std::exchange(host_job_noted_, *hello.host_job) == *hello.host_job) return;
+  if (std::exchange(host_job_noted_, *job) == *job) return;
   log_progress(
-      "the coordinator at " + endpoint_text(options_) + " runs in an agent of job " +
-      *hello.host_job + ": when that agent ends in order, a node of job " + run_id_ +
+      "the coordinator at " + endpoint_text(options_) + " runs in an agent of job " + *job +
+      ": when that agent ends in order, a node of job " + run_id_ +
       " runs its coordinator, and when it is killed, an agent of this job on its host, if there "
       "is one; use another endpoint to keep the jobs apart");
 }

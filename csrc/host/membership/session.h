@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -78,6 +79,18 @@ class Session final : public Membership {
   void execute(Machine::EndCoordinator action);
   void execute(Machine::ReleaseRecord);
   void execute(Machine::Ended) { on_drained_(); }
+  void execute(Machine::CoordinatorActive) { voter_.session_active(); }
+  void execute(Machine::CoordinatorFound action);
+  void execute(Machine::CoordinatorNamed action);
+  void execute(Machine::Directed action);
+  void execute(Machine::Dissolved action) { voter_.displaced(action.by); }
+  void execute(Machine::CoordinatorEnds) { voter_.coordinator_leaves(); }
+  void execute(Machine::AskedToRun action);
+  void execute(Machine::JobTimings action) {
+    voter_.feed(succession::Timings{action.node_timeout, action.store_grace});
+  }
+  void execute(Machine::JobCounts action);
+  void execute(Machine::Inform action);
   void on_timer();
   void start_attempt(const Machine::Connect& connect);
   void stand_by();
@@ -90,7 +103,7 @@ class Session final : public Membership {
   void log_progress(const std::string& message) { notify(MembershipProgress{message}); }
   std::string published_address() const;
   std::string coordinator_address() const;
-  void note_host(const session::ServerHello& hello);
+  void note_host(const std::optional<std::string>& job);
   std::variant<Hosting::Addresses, Hosting::Failure> route_first(
       const Result<Hosting::Addresses>& found);
   // Constant after construction.

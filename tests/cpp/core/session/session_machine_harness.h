@@ -131,8 +131,21 @@ inline std::string text_of(const M::Action& action, Instant now) {
   }
   if (std::holds_alternative<M::ReleaseRecord>(action)) return "release the record";
   if (std::holds_alternative<M::Ended>(action)) return "ended";
-  const auto& lost = std::get<M::Lost>(action);
-  return "lost " + std::to_string(lost.exit_code) + ": " + lost.message;
+  if (const auto* lost = std::get_if<M::Lost>(&action)) {
+    return "lost " + std::to_string(lost->exit_code) + ": " + lost->message;
+  }
+  if (std::holds_alternative<M::CoordinatorActive>(action)) return "active";
+  if (std::holds_alternative<M::CoordinatorFound>(action)) return "found";
+  if (std::holds_alternative<M::CoordinatorNamed>(action)) return "named";
+  if (const auto* directed = std::get_if<M::Directed>(&action)) {
+    return directed->was_coordinator ? "directed by the coordinator" : "directed";
+  }
+  if (std::holds_alternative<M::Dissolved>(action)) return "dissolved";
+  if (std::holds_alternative<M::CoordinatorEnds>(action)) return "coordinator ends";
+  if (std::holds_alternative<M::AskedToRun>(action)) return "asked to run";
+  if (std::holds_alternative<M::JobTimings>(action)) return "timings";
+  if (std::holds_alternative<M::JobCounts>(action)) return "counts";
+  return "inform";
 }
 
 }  // namespace elastic::core::session_machine_test
