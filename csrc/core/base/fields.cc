@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "core/base/text.h"
+
 namespace elastic::core {
 
 void FieldWriter::flag(bool& value) { writer_.flag(value); }

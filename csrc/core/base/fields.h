@@ -20,11 +20,12 @@
 #include <vector>
 
 #include "core/base/bytes.h"
-#include "core/base/text.h"
 #include "elastic/status.h"
 #include "elastic/time.h"
 
 namespace elastic::core {
+
+enum class Lines;  // text.h
 
 inline constexpr Duration kFar = std::chrono::hours(24 * 365 * 50);  // longer times are cut to this
 

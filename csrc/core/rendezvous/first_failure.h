@@ -9,11 +9,12 @@
 #include <string_view>
 #include <utility>
 
-#include "core/base/text.h"
 #include "elastic/rendezvous_types.h"
 #include "elastic/time.h"
 
 namespace elastic::core {
+
+bool is_lost_peer(std::string_view error);  // text.h
 
 // The lesser one is first: by time; but that a peer was lost follows the failure of the peer, whose
 // exit may be known later, because a process that is killed closes its connections before its

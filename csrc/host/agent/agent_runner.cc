@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "core/base/text.h"
 #include "core/hang/collective_verdict.h"
 #include "core/hang/stack_text.h"
 #include "core/workers/worker_env.h"
