@@ -94,22 +94,22 @@ void bind_rendezvous_options(py::module_& module) {
   show_fields<RendezvousOptions>({"endpoint_host", "endpoint_port", "local_addr"});
 }
 
-using ResultFields =
-    std::tuple<JobOutcome, JobCause, int, int, std::string, std::uint64_t, std::uint64_t,
-               std::string, std::vector<std::string>, std::optional<FailureEvidence>>;
+using ResultFields = std::tuple<JobOutcome, JobCause, int, int, std::string, std::uint64_t,
+                                std::uint64_t, std::string, std::vector<std::string>,
+                                std::vector<std::string>, std::optional<FailureEvidence>>;
 
 using EvidenceFields =
     std::tuple<std::string, std::int64_t, std::string, int, int, std::string, std::string>;
 
 ResultFields fields_of_result(const JobResult& one) {
-  return {one.outcome,      one.cause,       one.exit_code, one.rank, one.node,
-          one.node_id.high, one.node_id.low, one.message,   one.lost, one.evidence};
+  return {one.outcome,     one.cause,   one.exit_code, one.rank,     one.node,    one.node_id.high,
+          one.node_id.low, one.message, one.lost,      one.finished, one.evidence};
 }
 
 JobResult result_of(const ResultFields& fields) {
   JobResult one;
   std::tie(one.outcome, one.cause, one.exit_code, one.rank, one.node, one.node_id.high,
-           one.node_id.low, one.message, one.lost, one.evidence) = fields;
+           one.node_id.low, one.message, one.lost, one.finished, one.evidence) = fields;
   return one;
 }
 
@@ -175,6 +175,9 @@ void bind_result(py::module_& module) {
       .def_readonly("message", &JobResult::message)
       .def_readonly("evidence", &JobResult::evidence, "of the worker that failed first, or None")
       .def_readonly("lost", &JobResult::lost, "names of nodes lost in the last round")
+      .def_readonly(
+          "finished", &JobResult::finished,
+          "names of nodes whose ranks had all exited with 0, if one of another node failed")
       .def(
           "__eq__", [](const JobResult& self, const JobResult& other) { return self == other; },
           py::is_operator())

@@ -782,11 +782,11 @@ class JobResult:
     __hash__: typing.ClassVar[None] = None  # type: ignore[assignment]
     def __eq__(self, other: object) -> bool:
         ...
-    def __getstate__(self) -> tuple[JobOutcome, JobCause, int, int, str, int, int, str, list[str], FailureEvidence | None]:
+    def __getstate__(self) -> tuple[JobOutcome, JobCause, int, int, str, int, int, str, list[str], list[str], FailureEvidence | None]:
         ...
     def __repr__(self) -> str:
         ...
-    def __setstate__(self, arg0: tuple[JobOutcome, JobCause, int, int, str, int, int, str, collections.abc.Sequence[str], FailureEvidence | None]) -> None:
+    def __setstate__(self, arg0: tuple[JobOutcome, JobCause, int, int, str, int, int, str, collections.abc.Sequence[str], collections.abc.Sequence[str], FailureEvidence | None]) -> None:
         ...
     @property
     def cause(self) -> JobCause:
@@ -800,6 +800,11 @@ class JobResult:
     def exit_code(self) -> int:
         """
         the cause's exit code, if it has one
+        """
+    @property
+    def finished(self) -> list[str]:
+        """
+        names of nodes whose ranks had all exited with 0, if one of another node failed
         """
     @property
     def launcher_exit_code(self) -> int:

@@ -158,6 +158,8 @@ void visit(Visitor& v, JobResult& result) {
   visit(v, result.node_id);
   v.text(result.message, kFieldBytesMax);
   v.list(result.lost, kLostNamesMax, [&](std::string& name) { v.name(name, kNodeTextBytesMax); });
+  v.list(result.finished, kLostNamesMax,
+         [&](std::string& name) { v.name(name, kNodeTextBytesMax); });
   v.optional(result.evidence, [&](FailureEvidence& evidence) { visit(v, evidence); });
 }
 

@@ -228,6 +228,7 @@ class RendezvousMachine {
   void recall(bool members_only);
   void recall_as_needed();
   JobResult failure_result() const;
+  std::vector<std::string> finished_names() const;
   void check_verdict();
   // Spends a restart, or closes the job because none is left.
   void charge(rdzv::RestartCause cause, const std::string& node, const std::string& what);

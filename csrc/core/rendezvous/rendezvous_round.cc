@@ -158,8 +158,20 @@ JobResult RendezvousMachine::failure_result() const {
   result.node_id = round_.end.failure.node;
   result.message = describe_worker(first.rank, result.node, first.message);
   result.lost = round_.lost_names();
+  result.finished = finished_names();
   result.evidence = first.evidence;
   return result;
+}
+
+// That they have ended may be why the others failed.
+std::vector<std::string> RendezvousMachine::finished_names() const {
+  std::vector<std::string> names;
+  for (const auto& [id, node] : nodes_) {
+    if (names.size() == kLostNamesMax) break;
+    const bool has_finished = node.rank >= 0 && node.done_round == round_.record.round;
+    if (has_finished) names.push_back(node.info.name);
+  }
+  return names;
 }
 
 void RendezvousMachine::charge(rdzv::RestartCause cause, const std::string& node,

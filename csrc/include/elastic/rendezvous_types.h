@@ -189,6 +189,8 @@ struct JobResult {
   NodeId node_id;                 // kWorker: of its node, as several may have one name
   std::string message;            // one sentence
   std::vector<std::string> lost;  // names of nodes lost in the last round, at most eight
+  // kWorker: names of nodes whose ranks had all exited with 0 in that round, at most eight.
+  std::vector<std::string> finished = {};
   std::optional<FailureEvidence> evidence = {};  // of the worker that failed first
 
   bool operator==(const JobResult&) const = default;

@@ -69,6 +69,8 @@ def format_report(name: str, result: RunResult, is_output_shown: bool = False) -
         lines += [] if is_output_shown else _evidence(first)
     if job is not None and job.lost:
         lines.append(f"lost: {', '.join(job.lost)}")
+    if job is not None and job.finished:
+        lines.append(f"exited with code 0: all ranks of {', '.join(job.finished)}")
     lines += _incidents(result)
     for other in failures.values():
         lines.append(f"also failed{_when(other, first_at)}: {other.describe()}")

@@ -49,6 +49,7 @@ def as_data(name: str, result: RunResult) -> dict[str, Any]:
         "other_failures": [_of_this_node(failure) for failure in failures.values()],
         "stopped_ranks": list(result.stopped),
         "lost_nodes": list(job.lost) if job is not None else [],
+        "finished_nodes": list(job.finished) if job is not None else [],
         "incidents": [_incident(one) for one in result.incidents],
         "hangs": [
             {"time": _wall_time(one["at"]), "round": one["round"], "message": one["message"]}

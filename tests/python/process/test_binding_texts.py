@@ -44,8 +44,9 @@ def test_bytes_of_other_hosts_become_text() -> None:
     evidence = (BYTES, 0, BYTES, 0, 0, BYTES, BYTES)
     details = _C.FailureEvidence.__new__(_C.FailureEvidence)
     details.__setstate__(evidence)
-    result.__setstate__((outcome, cause, 1, 0, BYTES, 3, 4, BYTES, [BYTES], details))
-    assert (result.node, result.message, result.lost) == (SHOWN, SHOWN, [SHOWN])
+    result.__setstate__((outcome, cause, 1, 0, BYTES, 3, 4, BYTES, [BYTES], [BYTES], details))
+    assert (result.node, result.message) == (SHOWN, SHOWN)
+    assert result.lost == result.finished == [SHOWN]
     assert (details.host, details.output, details.error, details.hint) == (SHOWN,) * 4
     assert repr(result)
 
@@ -53,7 +54,7 @@ def test_bytes_of_other_hosts_become_text() -> None:
 def test_a_result_has_the_exit_code_of_the_launchers() -> None:
     result = _C.JobResult.__new__(_C.JobResult)
     cause = _C.JobCause.NODE_LOST
-    loss = ("n1", 0, 0, "n1 was lost", ["n1"], None)
+    loss = ("n1", 0, 0, "n1 was lost", ["n1"], [], None)
     result.__setstate__((_C.JobOutcome.FAILED, cause, 0, -1, *loss))
     assert (result.exit_code, result.launcher_exit_code) == (0, _C.EXIT_NODE_LOST)
     shown = observe._result(result)

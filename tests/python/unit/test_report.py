@@ -255,7 +255,7 @@ def test_the_first_failure_is_passed_on_to_the_parent(tmp_path: Path, recorded: 
 def job(node: str, rank: int, message: str, *lost: str, evidence: Any = None) -> Any:
     """A job's result as the native agent reports it."""
     fields = {"node": node, "rank": rank, "message": message, "lost": list(lost)}
-    return SimpleNamespace(**fields, evidence=evidence)
+    return SimpleNamespace(**fields, finished=[], evidence=evidence)
 
 
 ELSEWHERE = job("host2_7_0", 5, "rank 5 on host2_7_0 exited with code 3")
@@ -372,6 +372,14 @@ def test_a_local_failure_that_was_the_first_of_all_nodes_has_its_evidence() -> N
     assert "also failed, 2.0" in text
     assert "s earlier: rank 1 (local rank 1, pid 1001) exited with code 4" in text
     assert "lost: host3_8_0" in text
+
+
+def test_nodes_whose_ranks_had_exited_with_0_are_named_on_every_node() -> None:
+    result = job("host1_6_0", 0, "rank 0 on host1_6_0 exited with code 1")
+    result.finished = ["host2_7_0", "host3_8_0"]
+    line = "exited with code 0: all ranks of host2_7_0, host3_8_0"
+    assert text_of(examine(failure(0)), job=result).splitlines()[-1] == line
+    assert line in text_of([], job=result, message=result.message).splitlines()
 
 
 def test_an_earlier_failure_here_is_not_the_cause_because_of_its_rank() -> None:

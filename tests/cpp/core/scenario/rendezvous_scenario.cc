@@ -78,6 +78,7 @@ struct RendezvousText {
     text += counter("exit code", result.exit_code) + counter("rank", result.rank, -1);
     if (!result.node.empty()) text += ", node " + result.node;
     for (const std::string& name : result.lost) text += ", lost " + name;
+    for (const std::string& name : result.finished) text += ", finished " + name;
     return text;
   }
   std::string operator()(const rdzv::RoundOver& one) const {

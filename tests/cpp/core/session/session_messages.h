@@ -72,8 +72,8 @@ inline FailureReport failure() {
 }
 
 inline JobResult result() {
-  return {JobOutcome::kFailed,  JobCause::kWorker,   3, 9, "10.0.0.7_4242_0", {4, 2},
-          "exited with code 3", {"lost_1", "lost_2"}};
+  return {JobOutcome::kFailed,  JobCause::kWorker,    3,         9, "10.0.0.7_4242_0", {4, 2},
+          "exited with code 3", {"lost_1", "lost_2"}, {"done_1"}};
 }
 
 inline WorkerReport worker_report() {
