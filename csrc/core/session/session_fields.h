@@ -1,0 +1,560 @@
+#pragma once
+
+// The fields of the session's messages: one list for each message serves both directions, as in
+// rendezvous_fields.h. session_wire.cc writes and reads them; tests fill them.
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/base/fields.h"
+#include "core/rendezvous/rendezvous_fields.h"
+#include "core/session/session_wire.h"
+
+namespace elastic::session {
+
+using core::kFieldBytesMax;
+
+inline constexpr std::uint8_t kAnnouncedExtension = core::kRequiredExtension + 1;
+
+template <typename Visitor>
+void visit_report(Visitor& v, FailureReport& failure) {
+  visit(v, failure);
+  v.instant(failure.at);
+}
+
+template <typename Visitor>
+void visit_settings(Visitor& v, JobSettings& settings) {
+  visit(v, settings);
+  visit_timings(v, settings);
+}
+
+template <typename Visitor>
+void visit(Visitor& v, ObservedWorker& worker) {
+  v.number(worker.local_rank);
+  v.number(worker.rank);
+  v.number(worker.pid);
+  v.choice(worker.state, ObservedWorkerState::kStopped);
+  v.number(worker.exit_code);
+}
+
+template <typename Visitor>
+void visit(Visitor& v, WorkerReport& report) {
+  v.number(report.round);
+  v.name(report.host, kNodeTextBytesMax);
+  v.list(report.workers, static_cast<std::size_t>(kLocalWorldSizeMax),
+         [&](ObservedWorker& worker) { visit(v, worker); });
+}
+
+template <typename Visitor>
+void visit(Visitor& v, ObservedNode& node) {
+  visit(v, node.id);
+  v.name(node.name, kNodeTextBytesMax);
+  v.name(node.address, kNodeTextBytesMax);
+  v.name(node.role, kNodeTextBytesMax);
+  v.number(node.local_world_size);
+  v.choice(node.phase, rdzv::NodePhase::kDone);
+  v.number(node.rank);
+  v.flag(node.is_suspect);
+  v.flag(node.hosts_coordinator);
+  v.duration(node.silence);
+  v.optional(node.report, [&](WorkerReport& report) { visit(v, report); });
+}
+
+template <typename Visitor>
+void visit_time(Visitor& v, std::optional<Instant>& at) {
+  v.optional(at, [&](Instant& one) { v.instant(one); });
+}
+
+template <typename Visitor>
+void visit(Visitor& v, ObservedRound& round) {
+  v.number(round.round);
+  v.number(round.nodes);
+  v.number(round.world_size);
+  v.number(round.restarts);
+  visit_time(v, round.formed);
+  visit_time(v, round.first_step);
+  visit_time(v, round.ended);
+  visit_time(v, round.failed);
+  visit_time(v, round.stopped);
+  v.optional(round.cause,
+             [&](rdzv::RestartCause& cause) { v.choice(cause, rdzv::RestartCause::kMemberLeft); });
+  v.text(round.reason, kFieldBytesMax);
+  v.name(round.node, kNodeTextBytesMax);
+  v.number(round.rank);
+  v.number(round.exit_code);
+}
+
+template <typename Visitor>
+void visit(Visitor& v, ObservedStraggler& straggler) {
+  v.number(straggler.rank);
+  v.name(straggler.node, kNodeTextBytesMax);
+  v.number(straggler.step);
+  v.duration(straggler.idle);
+}
+
+template <typename Visitor>
+void visit(Visitor& v, ObservedHang& hang) {
+  v.duration(hang.idle);
+  v.number(hang.step);
+  v.number(hang.rank);
+  v.text(hang.place, kFieldBytesMax);
+}
+
+template <typename Visitor>
+void visit(Visitor& v, ObservedProgress& progress) {
+  v.number(progress.step);
+  v.number(progress.slowest);
+  v.number(progress.ranks);
+  v.duration(progress.step_time);
+}
+
+template <typename Visitor>
+void visit(Visitor& v, CoordinatorInfo& info) {
+  v.name(info.address, reg::kAddressBytesMax);
+  v.name(info.lineage, kNodeTextBytesMax);
+  v.number(info.term);
+  v.list(info.voters, reg::kVotersMax,
+         [&](std::string& voter) { v.name(voter, reg::kAddressBytesMax); });
+}
+
+// Without its nodes, which are sent in pages, and what are extensions: incumbent, hang and
+// progress.
+template <typename Visitor>
+void visit(Visitor& v, ObservedJob& job) {
+  v.exact_name(job.id, kMessageBytesMax);
+  v.number(job.term);
+  v.number(job.coordinator);
+  v.instant(job.now);
+  v.number(job.wall_time);
+  v.choice(job.phase, RendezvousPhase::kClosed);
+  v.text(job.description, kFieldBytesMax);
+  visit(v, job.settings);
+  visit_timings(v, job.settings);
+  visit(v, job.record);
+  v.number(job.waiting_nodes);
+  v.number(job.spare_nodes);
+  visit_time(v, job.began);
+  v.duration(job.running);
+  v.list(job.rounds, kRoundsObserved, [&](ObservedRound& round) { visit(v, round); });
+  v.list(job.stragglers, kStragglersObserved,
+         [&](ObservedStraggler& straggler) { visit(v, straggler); });
+  v.optional(job.result, [&](JobResult& result) { visit(v, result); });
+}
+
+// The agent allocates and indexes by these numbers.
+inline bool is_possible(const RoundRecord& record, const NodeAssignment& own) {
+  const std::int64_t size = own.local_world_size;
+  const bool has_place = record.nodes >= 1 && record.nodes <= kNodesMax && own.group_rank >= 0 &&
+                         own.group_rank < record.nodes;
+  const bool has_ranks =
+      own.base_rank >= 0 && own.base_rank + size <= record.world_size && own.base_role_rank >= 0 &&
+      own.base_role_rank + size <= own.role_world_size && own.role_world_size <= record.world_size;
+  return has_place && size >= 1 && size <= kLocalWorldSizeMax && has_ranks;
+}
+
+template <typename Visitor>
+void fields(Visitor& v, ClientHello& hello) {
+  v.number(hello.version);
+  v.number(hello.oldest_version);
+  v.number(hello.capabilities);
+  v.number(hello.term);
+  v.check(hello.term <= reg::kNumberMax);
+  v.exact_name(hello.job_id, kJobIdBytesMax);
+  visit(v, hello.node);
+  v.number(hello.secret.high);
+  v.number(hello.secret.low);
+  v.number(hello.attempt);
+  v.extension(1, hello.succession, [](auto& inner, SuccessionHello& succession) {
+    inner.name(succession.voter_address, reg::kAddressBytesMax);
+    inner.number(succession.lineage.high);
+    inner.number(succession.lineage.low);
+    inner.flag(succession.is_replicated);
+  });
+  v.extension(2, hello.witness, [](auto& inner, std::string& witness) {
+    inner.name(witness, reg::kAddressBytesMax);
+  });
+  v.extension(3, hello.endpoints, [](auto& inner, std::vector<std::string>& endpoints) {
+    inner.list(endpoints, kEndpointsMax,
+               [&](std::string& endpoint) { inner.name(endpoint, reg::kAddressBytesMax); });
+  });
+  v.extension(4, hello.liveness_port, [](auto& inner, std::uint16_t& port) { inner.number(port); });
+  v.extension(5, hello.successor, [](auto& inner, succession::Successor& successor) {
+    inner.number(successor.lineage.high);
+    inner.number(successor.lineage.low);
+    inner.number(successor.term);
+  });
+  v.extension(core::kRequiredExtension, hello.observer,
+              [](auto& inner, ObserverRequest& request) { inner.flag(request.workers); });
+  v.extension(kAnnouncedExtension, hello.announced,
+              [](auto& inner, succession::Incumbent& incumbent) { visit(inner, incumbent); });
+}
+
+template <typename Visitor>
+void fields(Visitor& v, ServerHello& hello) {
+  v.number(hello.version);
+  v.number(hello.oldest_version);
+  v.number(hello.capabilities);
+  v.number(hello.term);
+  v.number(hello.incarnation);
+  v.instant(hello.time);
+  v.extension(1, hello.host_job,
+              [](auto& inner, std::string& id) { inner.exact_name(id, kJobIdBytesMax); });
+}
+
+template <typename Visitor>
+void fields(Visitor& v, Heartbeat& send_heartbeat) {
+  v.instant(send_heartbeat.sent);
+}
+
+template <typename Visitor>
+void fields(Visitor& v, HeartbeatReply& reply) {
+  v.instant(reply.sent);
+  v.instant(reply.time);
+  v.extension(1, reply.alone, [](auto& inner, Duration& alone) { inner.duration(alone); });
+}
+
+template <typename Visitor>
+void fields(Visitor& v, Counts& counts) {
+  v.number(counts.waiting_nodes);
+  v.number(counts.spare_nodes);
+}
+
+template <typename Visitor>
+void fields(Visitor& v, rdzv::Join& join) {
+  visit(v, join.node);
+  visit_settings(v, join.settings);
+}
+
+template <typename Visitor>
+void fields(Visitor& v, rdzv::Resume& resume) {
+  visit(v, resume.node);
+  visit_settings(v, resume.settings);
+  v.choice(resume.phase, rdzv::NodePhase::kDone);
+  v.optional(resume.last, [&](core::HeldRound& held) { visit(v, held); });
+  v.optional(resume.failure, [&](FailureReport& failure) { visit_report(v, failure); });
+}
+
+template <typename Visitor>
+void fields(Visitor& v, rdzv::Failed& failed) {
+  v.number(failed.round);
+  visit_report(v, failed.failure);
+}
+
+template <typename Visitor>
+void fields(Visitor& v, rdzv::Gone& gone) {
+  v.number(gone.round);
+}
+
+template <typename Visitor>
+void fields(Visitor& v, rdzv::Done& done) {
+  v.number(done.round);
+}
+
+template <typename Visitor>
+void fields(Visitor& v, rdzv::Leave& leave) {
+  v.text(leave.reason, kFieldBytesMax);
+  v.number(leave.exit_code);
+  v.check(core::is_exit_code(leave.exit_code));
+}
+
+template <typename Visitor>
+void fields(Visitor& v, rdzv::Close& close) {
+  visit(v, close.result);
+}
+
+template <typename Visitor>
+void fields(Visitor& v, rdzv::Round& round) {
+  v.shared(round.record, [&](RoundRecord& record) { visit(v, record); });
+  visit(v, round.own);
+  v.check(is_possible(*round.record, round.own));
+}
+
+template <typename Visitor>
+void fields(Visitor& v, rdzv::Restart& restart) {
+  v.number(restart.round);
+  v.choice(restart.cause, rdzv::RestartCause::kMemberLeft);
+  v.text(restart.reason, kFieldBytesMax);
+  v.duration(restart.grace);
+}
+
+template <typename Visitor>
+void fields(Visitor& v, rdzv::Waiting& waiting) {
+  v.text(waiting.message, kFieldBytesMax);
+  v.extension(1, waiting.remaining, [](auto& inner, Duration& left) { inner.duration(left); });
+}
+
+template <typename Visitor>
+void fields(Visitor& v, rdzv::Resumed& resumed) {
+  v.number(resumed.round);
+}
+
+template <typename Visitor>
+void fields(Visitor& v, rdzv::Evicted& evicted) {
+  v.number(evicted.round);
+  v.text(evicted.reason, kFieldBytesMax);
+}
+
+template <typename Visitor>
+void fields(Visitor& v, rdzv::Refused& refused) {
+  StatusCode code = refused.error.code();
+  std::string message(refused.error.message());
+  v.choice(code, StatusCode::kInternal);
+  v.text(message, kFieldBytesMax);
+  if constexpr (!Visitor::kIsWriter) {
+    v.check(code != StatusCode::kOk);  // Refused requires an error code
+    refused.error = Status(code, std::move(message));
+  }
+}
+
+template <typename Visitor>
+void fields(Visitor& v, rdzv::TimedOut& timed_out) {
+  v.text(timed_out.message, kFieldBytesMax);
+}
+
+template <typename Visitor>
+void fields(Visitor& v, rdzv::Closed& closed) {
+  v.shared(closed.result, [&](JobResult& result) { visit(v, result); });
+}
+
+template <typename Visitor>
+void fields(Visitor& v, rdzv::RoundOver& over) {
+  v.number(over.round);
+}
+
+template <typename Visitor>
+void fields(Visitor& v, Timings& timings) {
+  visit_timings(v, timings.settings);
+}
+
+template <typename Visitor>
+void fields(Visitor& v, Incumbent& message) {
+  visit(v, message.incumbent);
+  v.flag(message.is_elsewhere);
+  v.extension(1, message.displaced,
+              [](auto& inner, std::string& reason) { inner.text(reason, kFieldBytesMax); });
+  v.extension(2, message.left, [](auto& inner, std::vector<LateLeave>& left) {
+    inner.list(left, kLateLeavesMax, [&](LateLeave& one) {
+      visit(inner, one.node);
+      inner.text(one.reason, kMessageBytesMax);
+      inner.number(one.exit_code);
+      inner.check(core::is_exit_code(one.exit_code));
+    });
+  });
+}
+
+template <typename Visitor>
+void fields(Visitor& v, StoreClients& clients) {
+  v.number(clients.round);
+  v.list(clients.addresses, kStoreClientsMax,
+         [&](std::string& address) { v.name(address, kNodeTextBytesMax); });
+}
+
+template <typename Visitor>
+void fields(Visitor& v, TakeOver& offer) {
+  succession::visit(v, offer.lineage);
+  v.number(offer.term);
+  v.number(offer.begin);
+  v.number(offer.size);
+  v.bytes(offer.piece, kTakeOverPieceMax);
+}
+
+template <typename Visitor>
+void fields(Visitor& v, TakenOver& reply) {
+  v.flag(reply.wants_more);
+  v.name(reply.address, reg::kAddressBytesMax);
+  v.text(reply.error, kFieldBytesMax);
+}
+
+template <typename Visitor>
+void fields(Visitor& v, Leaving& leaving) {
+  v.text(leaving.reason, kFieldBytesMax);
+}
+
+template <typename Visitor>
+void fields(Visitor& v, Workers& workers) {
+  visit(v, workers.report);
+}
+
+template <typename Visitor>
+void fields(Visitor&, ObserverReady&) {}
+
+template <typename Visitor>
+void fields(Visitor& v, WatchWorkers& watch) {
+  v.flag(watch.is_on);
+}
+
+template <typename Visitor>
+void fields(Visitor& v, JobFacts& facts) {
+  visit(v, facts.job);
+  v.extension(1, facts.job.incumbent,
+              [](auto& inner, CoordinatorInfo& incumbent) { visit(inner, incumbent); });
+  v.extension(2, facts.job.hang, [](auto& inner, ObservedHang& hang) { visit(inner, hang); });
+  v.extension(3, facts.job.progress,
+              [](auto& inner, ObservedProgress& progress) { visit(inner, progress); });
+}
+
+template <typename Visitor>
+void fields(Visitor& v, NodePage& page) {
+  v.flag(page.is_last);
+  v.list(page.nodes, kNodesPerPage, [&](ObservedNode& node) { visit(v, node); });
+  v.list(page.removed, kNodesPerPage, [&](NodeId& id) { visit(v, id); });
+}
+
+template <typename Visitor>
+void fields(Visitor& v, Beats& beats) {
+  v.list(beats.silence_ms, static_cast<std::size_t>(kNodesMax),
+         [&](std::uint32_t& silence) { v.number(silence); });
+}
+
+template <typename Visitor>
+void fields(Visitor& v, hang::NodeProgress& progress) {
+  v.number(progress.round);
+  v.number(progress.reporting);
+  v.number(progress.newest);
+  v.number(progress.oldest);
+  v.number(progress.slowest_rank);
+  v.duration(progress.slowest_idle);
+  v.duration(progress.idle);
+  v.duration(progress.section_limit);
+  v.duration(progress.limit);
+  v.choice(progress.action, hang::Action::kFail);
+}
+
+template <typename Visitor>
+void fields(Visitor& v, hang::RankFinished& finished) {
+  v.number(finished.round);
+  v.number(finished.rank);
+  v.duration(finished.limit);
+  v.duration(finished.age);
+}
+
+template <typename Visitor>
+void fields(Visitor& v, hang::StackGroup& group) {
+  v.list(group.ranks, hang::kRanksPerNode, [&](std::int32_t& rank) { v.number(rank); });
+  v.number(group.oldest);
+  v.choice(group.kind, hang::StackGroup::Kind::kStopped);
+  v.text(group.label, hang::kLabelBytesMax);
+  v.text(group.text, hang::kStackBytesMax);
+}
+
+template <typename Visitor>
+void fields(Visitor& v, hang::CollectiveState& state) {
+  v.text(state.ranks, hang::kRanksTextMax);
+  v.text(state.group, hang::kCollectiveTextMax);
+  v.text(state.description, hang::kCollectiveTextMax);
+  v.text(state.members, hang::kRanksTextMax);
+  v.number(state.last);
+  v.number(state.open);
+  v.text(state.operation, hang::kCollectiveTextMax);
+  v.text(state.sizes, hang::kCollectiveTextMax);
+  v.duration(state.waiting);
+}
+
+template <typename Visitor>
+void fields(Visitor& v, hang::StacksWanted& wanted) {
+  v.number(wanted.request);
+}
+
+template <typename Visitor>
+void fields(Visitor& v, hang::NodeStacks& stacks) {
+  v.number(stacks.request);
+  v.name(stacks.host, kNodeTextBytesMax);
+  v.list(stacks.groups, hang::kGroupsMax, [&](hang::StackGroup& group) { fields(v, group); });
+  v.list(stacks.collectives, hang::kCollectivesMax,
+         [&](hang::CollectiveState& state) { fields(v, state); });
+}
+
+template <typename Visitor>
+void fields(Visitor& v, hang::Verdict& verdict) {
+  v.number(verdict.round);
+  v.text(verdict.text, hang::kScreenBytesMax);
+  v.text(verdict.cause, kMessageBytesMax);
+  v.number(verdict.suspect);
+  v.choice(verdict.action, hang::Action::kFail);
+  v.flag(verdict.is_straggling);
+}
+
+template <typename Visitor>
+void fields(Visitor&, RequestStacks&) {}
+
+template <typename Visitor>
+void fields(Visitor& v, StacksReport& report) {
+  v.text(report.text, hang::kScreenBytesMax);
+}
+
+template <typename Visitor>
+void visit_notice(Visitor& v, drain::Notice& notice) {
+  v.duration(notice.left);
+  v.text(notice.reason, kMessageBytesMax);
+}
+
+// Behind all other fields of the message.
+template <typename Visitor>
+void visit_departure(Visitor& v, drain::Notice& notice) {
+  v.extension(1, notice.departure, [](auto& inner, drain::Departure& departure) {
+    inner.list(departure.nodes, drain::kLeavingMax, [&](NodeId& node) { visit(inner, node); });
+    inner.flag(departure.stops_job);
+  });
+}
+
+template <typename Visitor>
+void fields(Visitor& v, drain::Notice& notice) {
+  visit_notice(v, notice);
+  visit_departure(v, notice);
+}
+
+template <typename Visitor>
+void fields(Visitor& v, drain::Order& order) {
+  v.choice(order.kind, drain::Order::Kind::kRelease);
+  v.number(order.round);
+  v.number(order.proposal);
+  v.number(order.step);
+  visit_notice(v, order.notice);
+  visit_departure(v, order.notice);
+}
+
+template <typename Visitor>
+void fields(Visitor& v, drain::Reply& reply) {
+  v.choice(reply.kind, drain::Reply::Kind::kWaiting);
+  v.number(reply.round);
+  v.number(reply.proposal);
+  v.number(reply.reporting);
+  v.number(reply.newest);
+  v.number(reply.oldest);
+  v.number(reply.num_silent);
+  v.list(reply.silent, drain::kSilentRanksMax, [&](std::int32_t& rank) { v.number(rank); });
+  v.number(reply.held);
+  v.flag(reply.is_committed);
+  v.number(reply.stopped);
+  v.number(reply.first_stop);
+  v.number(reply.last_stop);
+  std::optional<bool> can_continue;
+  if (reply.can_continue) can_continue = true;
+  v.extension(1, can_continue, [](auto& inner, bool& flag) { inner.flag(flag); });
+  reply.can_continue = can_continue.value_or(false);
+}
+
+template <typename Visitor>
+void fields(Visitor& v, drain::News& news) {
+  v.text(news.text, kMessageBytesMax);
+}
+
+template <typename Visitor>
+void fields(Visitor& v, RequestDrain& request) {
+  visit_notice(v, request.notice);
+  v.extension(core::kRequiredExtension, request.node,
+              [](auto& inner, std::string& node) { inner.name(node, kNodeTextBytesMax); });
+}
+
+template <typename Visitor>
+void fields(Visitor& v, DrainReport& report) {
+  v.flag(report.is_agreed);
+  v.text(report.text, 2 * kMessageBytesMax);
+}
+
+}  // namespace elastic::session
