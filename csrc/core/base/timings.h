@@ -21,7 +21,9 @@ constexpr Duration heartbeat_interval(Duration node_timeout) {
 }
 // A coordinator replies at once, so that one missing reply is enough to dial a second connection,
 // and seven eighths are left for that.
-constexpr Duration silence_limit(Duration node_timeout) { return node_timeout / 8; }
+constexpr Duration silence_limit(Duration node_timeout) {
+  return std::max<Duration>(node_timeout / 8, std::chrono::milliseconds(5));
+}
 // One attempt to connect may take as long as the coordinator waits, and a slow start of many nodes.
 constexpr Duration attempt_limit(Duration node_timeout) {
   return std::max<Duration>(node_timeout, std::chrono::seconds(5));

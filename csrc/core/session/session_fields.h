@@ -149,7 +149,8 @@ void visit(Visitor& v, ObservedJob& job) {
 // The agent allocates and indexes by these numbers.
 inline bool is_possible(const RoundRecord& record, const NodeAssignment& own) {
   const std::int64_t size = own.local_world_size;
-  const bool has_place = record.nodes >= 1 && record.nodes <= kNodesMax && own.group_rank >= 0 &&
+  const bool has_place = record.round <= core::kRoundMax && record.nodes >= 1 &&
+                         record.nodes <= kNodesMax && own.group_rank >= 0 &&
                          own.group_rank < record.nodes;
   const bool has_ranks =
       own.base_rank >= 0 && own.base_rank + size <= record.world_size && own.base_role_rank >= 0 &&
@@ -267,6 +268,13 @@ void fields(Visitor& v, rdzv::Close& close) {
   visit(v, close.result);
 }
 
+// Of the coordinator: the node counts on from it.
+template <typename Visitor>
+void visit_round(Visitor& v, std::uint64_t& round) {
+  v.number(round);
+  v.check(round <= core::kRoundMax);
+}
+
 template <typename Visitor>
 void fields(Visitor& v, rdzv::Round& round) {
   v.shared(round.record, [&](RoundRecord& record) { visit(v, record); });
@@ -276,7 +284,7 @@ void fields(Visitor& v, rdzv::Round& round) {
 
 template <typename Visitor>
 void fields(Visitor& v, rdzv::Restart& restart) {
-  v.number(restart.round);
+  visit_round(v, restart.round);
   v.choice(restart.cause, rdzv::RestartCause::kMemberLeft);
   v.text(restart.reason, kFieldBytesMax);
   v.duration(restart.grace);
@@ -295,7 +303,7 @@ void fields(Visitor& v, rdzv::Resumed& resumed) {
 
 template <typename Visitor>
 void fields(Visitor& v, rdzv::Evicted& evicted) {
-  v.number(evicted.round);
+  visit_round(v, evicted.round);
   v.text(evicted.reason, kFieldBytesMax);
 }
 
@@ -323,12 +331,14 @@ void fields(Visitor& v, rdzv::Closed& closed) {
 
 template <typename Visitor>
 void fields(Visitor& v, rdzv::RoundOver& over) {
-  v.number(over.round);
+  visit_round(v, over.round);
 }
 
 template <typename Visitor>
 void fields(Visitor& v, Timings& timings) {
   visit_timings(v, timings.settings);
+  // A node that used a negative store_grace would give the job up when its session ends next.
+  v.check(timings.settings.validate().ok());
 }
 
 template <typename Visitor>

@@ -107,17 +107,18 @@ void SessionMachine::on(const AttemptFailed& event) {
 
 void SessionMachine::on(const ConnectionLost& event) {
   const bool is_refusal = event.why.code() == StatusCode::kPeerViolation &&
-                          !connection_.has_answered() && !outbox_.works_in_round();
+                          !connection_.has_answered() && !outbox_.was_in_round();
   if (is_refusal) on(Received{rdzv::Refused{{}, event.why}});
-  // A coordinator that closes each connection at once, as after a message that it cannot read, is
-  // not called without a pause.
-  bool must_pause = false;
-  if (connection_.has_answered()) {
-    if (lost_at_ && clock_.now() - *lost_at_ > kLossesApart) losses_ = 0;
-    lost_at_ = clock_.now();
-    must_pause = ++losses_ > kLossesAtOnce;
-  }
+  const bool must_pause = connection_.has_answered() && is_lost_at_once();
   lose_connection(event.why, false, must_pause);
+}
+
+// A coordinator that closes or redirects each connection at once, as after a message that it cannot
+// read, is not called without a pause.
+bool SessionMachine::is_lost_at_once() {
+  if (lost_at_ && clock_.now() - *lost_at_ > kLossesApart) losses_ = 0;
+  lost_at_ = clock_.now();
+  return ++losses_ > kLossesAtOnce;
 }
 
 void SessionMachine::lose_connection(const Status& why, bool is_redirected, bool is_misdirected) {
@@ -163,7 +164,7 @@ void SessionMachine::on(const CoordinatorMoved& event) {
                                                    ? "it does not coordinate the job any more"
                                                    : "the coordinator moved to " + event.address);
     emit(Disconnect{.is_loss = connection_.has_answered()});
-    lose_connection(why, true, event.address.empty());
+    lose_connection(why, true, is_lost_at_once() || event.address.empty());
   }
   // A search that was going on continues with the address, at once.
   if (!was_searching || !clock_.is_searching() || event.address.empty()) return;
@@ -192,25 +193,38 @@ void SessionMachine::on(const HeartbeatAcknowledged& event) {
   if (clock_.acknowledge(event.sent, event.time)) outbox_.acknowledge(event.sent);
 }
 
-// Refusals whose reason can be gone in a second, while the workers of this node run: the
-// coordinator is full since it was restarted, or bytes were damaged.
-bool SessionMachine::is_outage(const RendezvousAction& action) const {
+// What ends the connection, and not the part of a node whose workers run: refusals whose reason can
+// be gone in a second (the coordinator is full since it was restarted, or bytes were damaged), and
+// a round that contradicts this node's own one.
+std::optional<Status> SessionMachine::outage_of(const RendezvousAction& action) const {
+  if (const auto* const round = std::get_if<rdzv::Round>(&action)) {
+    if (!outbox_.contradicts(*round)) return std::nullopt;
+    return Status(StatusCode::kPeerViolation, "the coordinator began round " +
+                                                  std::to_string(round->record->round) +
+                                                  ", which this node has not joined");
+  }
   const auto* const refused = std::get_if<rdzv::Refused>(&action);
-  if (refused == nullptr || !outbox_.works_in_round()) return false;
+  if (refused == nullptr || !outbox_.works_in_round()) return std::nullopt;
   const StatusCode code = refused->error.code();
-  return code == StatusCode::kResourceExhausted || code == StatusCode::kUnavailable ||
-         code == StatusCode::kPeerViolation;
+  const bool may_pass = code == StatusCode::kResourceExhausted ||
+                        code == StatusCode::kUnavailable || code == StatusCode::kPeerViolation;
+  return may_pass ? std::optional(refused->error) : std::nullopt;
 }
 
 // Its number of workers would size what this node allocates and indexes.
 bool SessionMachine::is_foreign(const RendezvousAction& action) const {
   const auto* const round = std::get_if<rdzv::Round>(&action);
-  return round != nullptr && outbox_.has_joined() &&
+  return round != nullptr && outbox_.awaits_round() &&
          round->own.local_world_size != outbox_.local_world_size();
 }
 
 void SessionMachine::on(const Received& event) {
   if (!accept_message()) return;
+  if (const auto why = outage_of(event.action); why && connection_.is_open()) {
+    // The search continues, with the pause between attempts, until store_grace is over.
+    emit(Disconnect{.is_loss = connection_.has_answered()});
+    return lose_connection(*why, true, true);
+  }
   if (is_foreign(event.action)) {
     const int given = std::get<rdzv::Round>(event.action).own.local_world_size;
     const Status why(StatusCode::kFailedPrecondition,
@@ -219,11 +233,6 @@ void SessionMachine::on(const Received& event) {
                          count_text(outbox_.local_world_size(), "worker") +
                          ": use another run id (--rdzv-id), or the same version on all nodes");
     return on(Received{rdzv::Refused{{}, why}});
-  }
-  if (is_outage(event.action) && connection_.is_open()) {
-    // The search continues, with the pause between attempts, until store_grace is over.
-    emit(Disconnect{.is_loss = connection_.has_answered()});
-    return lose_connection(std::get<rdzv::Refused>(event.action).error, true, true);
   }
   if (std::holds_alternative<rdzv::Resumed>(event.action)) {
     // The coordinator knows the round now.

@@ -296,10 +296,11 @@ class SessionMachine {
   // `why` and `exit_code` belong to the input, if it has them.
   void apply(SessionInput input, const Status& why = Status(), int exit_code = 0);
   bool accept_message();
-  bool is_outage(const RendezvousAction& action) const;
+  std::optional<Status> outage_of(const RendezvousAction& action) const;
   bool is_foreign(const RendezvousAction& action) const;
   // The two booleans: see the members of these names.
   void lose_connection(const Status& why, bool is_redirected, bool is_misdirected);
+  bool is_lost_at_once();
   void check_search();
   void check_majority();
 

@@ -173,7 +173,7 @@ SessionOutbox::Receipt SessionOutbox::receive(const RendezvousAction& action) {
 
 SessionOutbox::Receipt SessionOutbox::on(const rdzv::Round& action) {
   is_known_ = true;
-  if (action.record->round <= highest_round_) return Receipt::kKnown;
+  if (action.record->round <= highest_round_ || !awaits_round()) return Receipt::kKnown;
   highest_round_ = action.record->round;
   held_round_ = HeldRound{*action.record, action.own.group_rank};
   phase_ = rdzv::NodePhase::kWorking;
@@ -254,7 +254,7 @@ SessionOutbox::Receipt SessionOutbox::on(const rdzv::Closed& action) {
 }
 
 SessionOutbox::Receipt SessionOutbox::on(const rdzv::RoundOver& action) {
-  if (action.round <= round_over_) return Receipt::kKnown;
+  if (action.round <= round_over_ || action.round > highest_round_) return Receipt::kKnown;
   round_over_ = action.round;
   return Receipt::kDeliver;
 }

@@ -114,6 +114,14 @@ class SessionOutbox {
   bool works_in_round() const {
     return is_present() && !has_ended() && held_round_ && phase_ != rdzv::NodePhase::kJoined;
   }
+  // It has joined, and no round has begun for it since.
+  bool awaits_round() const {
+    return is_present() && !has_ended() && phase_ == rdzv::NodePhase::kJoined;
+  }
+  // A new round for a node that runs one, or has not joined: no coordinator of its job sends it.
+  bool contradicts(const rdzv::Round& round) const {
+    return round.record->round > highest_round_ && (works_in_round() || !has_joined());
+  }
   // REQUIRES: a Join was submitted
   int local_world_size() const { return join_->node.local_world_size; }
   bool has_joined() const { return join_.has_value(); }

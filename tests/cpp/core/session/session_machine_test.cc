@@ -140,6 +140,48 @@ TEST_F(SessionMachineTest, ARoundOfAnotherNumberOfWorkersIsRefused) {
   EXPECT_THAT(step(M::Received{other}), ::testing::ElementsAre("deliver: refused"));
 }
 
+TEST_F(SessionMachineTest, APeerThatRedirectsEachConnectionIsNotCalledWithoutAPause) {
+  enter_round(1);
+  for (int i = 0; i < 5; ++i) {
+    EXPECT_THAT(step(M::CoordinatorMoved{"10.0.0.9:5000"}), Contains("connect to 10.0.0.9:5000"));
+    step(M::Connected{});
+  }
+  EXPECT_THAT(step(M::CoordinatorMoved{"10.0.0.9:5000"}), Not(Contains(HasSubstr("connect to"))));
+  EXPECT_THAT(after(1s), Contains("connect"));
+}
+
+// The node's workers run, and the process at the other end gives it another round.
+TEST_F(SessionMachineTest, ARoundForANodeThatRunsOneEndsTheConnectionOnly) {
+  enter_round(1);
+  EXPECT_THAT(step(M::Received{round(2)}), ElementsAre("disconnect (lost)"));
+  EXPECT_THAT(after(1s), Contains("connect"));
+  step(M::Connected{});
+  step(M::HelloReceived{1, now_});
+  rdzv::Round larger = round(1);
+  larger.own.local_world_size = 9;
+  EXPECT_THAT(step(M::Received{larger}), IsEmpty()) << "one that it has is not looked at";
+}
+
+TEST_F(SessionMachineTest, ARoundForANodeThatHasNotJoinedEndsTheConnectionOnly) {
+  std::vector<M::Action> actions;
+  machine_.begin(now_, &actions);
+  step(M::Connected{});
+  step(M::Introduce{kNode});
+  step(M::HelloReceived{1, now_});
+  EXPECT_THAT(step(M::Received{round(1)}), ElementsAre("disconnect (lost)"));
+}
+
+// Bytes that it cannot read, before the hello, show a false version only to a node that begins.
+TEST_F(SessionMachineTest, ANodeThatWasInARoundIsNotEndedByBytesThatItCannotRead) {
+  enter_round(1);
+  step(M::Received{rdzv::Restart{kNode, 1, rdzv::RestartCause::kGrowth, "a node joined", 5s}});
+  step(M::Submit{join(1)});
+  lose_connection();
+  step(M::Connected{});
+  EXPECT_THAT(step(M::ConnectionLost{Status(StatusCode::kPeerViolation, "malformed")}),
+              ElementsAre("connect"));
+}
+
 TEST_F(SessionMachineTest, APeerThatClosesEachConnectionIsNotCalledWithoutAPause) {
   enter_round(1);
   for (int i = 0; i < 5; ++i) {

@@ -306,6 +306,36 @@ TEST(SessionWire, ImpossibleRoundIsMalformed) {
   }
 }
 
+// A node would use them at once.
+TEST(SessionWire, TimingsThatNoJobHasAreMalformed) {
+  const auto read = [](const JobSettings& job) {
+    ServerMessage message;
+    return decode(encode(ServerMessage(Timings{job})), &message).status;
+  };
+  EXPECT_EQ(read(settings()), DecodeStatus::kMessage);
+  for (Duration JobSettings::*const field :
+       {&JobSettings::node_timeout, &JobSettings::store_grace, &JobSettings::restart_backoff}) {
+    JobSettings job = settings();
+    job.*field = seconds(-1);
+    EXPECT_EQ(read(job), DecodeStatus::kSkipped);
+  }
+}
+
+TEST(SessionWire, ARoundFromWhichCountingCouldWrapIsMalformed) {
+  const auto read = [](const ServerMessage& message) {
+    ServerMessage decoded;
+    return decode(encode(message), &decoded).status;
+  };
+  const auto restart = [](std::uint64_t round) { return rdzv::Restart{{}, round, {}, "", {}}; };
+  EXPECT_EQ(read(restart(core::kRoundMax)), DecodeStatus::kMessage);
+  EXPECT_EQ(read(restart(core::kRoundMax + 1)), DecodeStatus::kViolation);
+  EXPECT_EQ(read(rdzv::Evicted{{}, ~std::uint64_t{0}, ""}), DecodeStatus::kViolation);
+  RoundRecord last = record();
+  last.round = core::kRoundMax + 1;
+  EXPECT_EQ(read(rdzv::Round{{}, std::make_shared<RoundRecord>(last), {1, 8, 8, 8, 32}}),
+            DecodeStatus::kViolation);
+}
+
 TEST(SessionWire, ATermFromWhichCountingCouldWrapIsMalformed) {
   ClientMessage message;
   const auto hello = [](std::uint64_t term) {
