@@ -93,7 +93,10 @@ Result<RoundStore::OpenPort> RoundStore::open_in_range(const std::string& host) 
 
 void RoundStore::allow(std::uint64_t round, const std::vector<std::string>& addresses) {
   if (std::exchange(allowed_round_, round) != round) allowed_.clear();
-  allowed_.insert(addresses.begin(), addresses.end());
+  for (const std::string& address : addresses) {
+    if (allowed_.size() == static_cast<std::size_t>(kNodesMax)) return;
+    allowed_.insert(address);
+  }
 }
 
 void RoundStore::open_fence() {
