@@ -23,16 +23,40 @@ from support.paths import STUBS
 STUB = STUBS / "stub_shm_user.py"
 WAYS = ("0", "raise", "_exit", "kill", "stop", "restart", "agent")
 CODES = {"0": 0, "raise": 1, "_exit": 3, "kill": 137, "stop": 143, "restart": 0, "agent": -9}
-FUNCTIONS = f"""
+PROGRAMS = {
+    "functions": """
 import sys
-import tempfile
 from elastic.launcher import LaunchConfig, elastic_launch
-sys.path.insert(0, {str(STUBS)!r})
+from elastic.multiprocessing import SignalException
+from elastic.multiprocessing.errors import ChildFailedError
 from stub_shm_user import run
 if __name__ == "__main__":
-    config = LaunchConfig(min_nodes=1, max_nodes=1, nproc_per_node=2, max_restarts=int(sys.argv[3]))
-    elastic_launch(config, run)(*sys.argv[1:3])
-"""
+    kind, way, restarts = sys.argv[1:]
+    config = LaunchConfig(
+        1, 1, 2, rdzv_backend="c10d", rdzv_endpoint="localhost:0", max_restarts=int(restarts)
+    )
+    try:
+        elastic_launch(config, run)(kind, way)
+    except ChildFailedError as error:
+        code = error.get_first_failure()[1].exitcode
+        sys.exit(code if code >= 0 else 128 - code)
+    except SignalException as stopped:
+        sys.exit(128 + stopped.sigval)
+""",
+    "processes": """
+import sys
+from elastic.multiprocessing import DefaultLogsSpecs, start_processes
+from stub_shm_user import run
+if __name__ == "__main__":
+    args = {rank: tuple(sys.argv[1:3]) for rank in (0, 1)}
+    environ = {
+        rank: {"RANK": str(rank), "WORLD_SIZE": "2", "TORCHELASTIC_RESTART_COUNT": "0"}
+        for rank in args
+    }
+    context = start_processes("run", run, args, environ, DefaultLogsSpecs())
+    sys.exit(max((one.exitcode for one in context.wait().failures.values()), default=0))
+""",
+}
 
 
 def has_mount_namespaces() -> bool:
@@ -78,9 +102,9 @@ def _run_in(folder: Path, shm: Path, temporary: Path, kind: str, way: str, mode:
             way,
         ],
     }
-    if mode == "functions":
+    if mode in PROGRAMS:
         job = folder / "job.py"
-        job.write_text(FUNCTIONS)
+        job.write_text(PROGRAMS[mode])
         command = [sys.executable, str(job), kind, way, str(restarts)]
     else:
         options = ["--nproc-per-node=2", f"--max-restarts={restarts}", "--shutdown-timeout=5"]
