@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 
 #include "elastic/worker.h"
 
@@ -95,6 +96,13 @@ PyObject* should_stop(PyObject* module, PyObject* argument) {
 
 PyObject* has_stopped(PyObject* /*module*/, PyObject* /*unused*/) {
   return PyBool_FromLong(static_cast<long>(__atomic_load_n(&is_stopping, __ATOMIC_RELAXED)));
+}
+
+// The text; None: this process is not being stopped.
+PyObject* stop_reason(PyObject* /*module*/, PyObject* /*unused*/) {
+  char text[ELASTIC_WORKER_STOP_REASON_BYTES];
+  if (elastic_worker_stop_reason(text, sizeof text) == 0) Py_RETURN_NONE;
+  return PyUnicode_DecodeUTF8(text, static_cast<Py_ssize_t>(std::strlen(text)), "replace");
 }
 
 PyObject* enter([[maybe_unused]] PyObject* module, PyObject* arguments) {
@@ -275,6 +283,8 @@ PyMethodDef functions[] = {
     {"is_restart", is_restart, METH_NOARGS,
      "is_restart()\n--\n\nWhether an earlier round of the job has ended."},
     {"open", open, METH_NOARGS, "open()\n--\n\nWhether this process has the worker's channel."},
+    {"stop_reason", stop_reason, METH_NOARGS,
+     "stop_reason()\n--\n\nWhy this process is being stopped, as text; None: it is not."},
     {"enter", enter, METH_VARARGS, "enter(name, limit)\n--\n\nOpens a section."},
     {"leave", leave, METH_NOARGS, "leave()\n--\n\nCloses the innermost section."},
     {"join_membership", join_membership, METH_NOARGS,

@@ -169,6 +169,15 @@ void Channel::commit_stop() {
   wake_stopping_worker();
 }
 
+void Channel::set_stop_reason(std::string_view text) {
+  const std::uint32_t sequence = load(&page_->stop_reason_sequence) | 1U;
+  __atomic_store_n(&page_->stop_reason_sequence, sequence, __ATOMIC_SEQ_CST);
+  std::memset(page_->stop_reason, 0, sizeof page_->stop_reason);
+  std::memcpy(page_->stop_reason, text.data(),
+              std::min(text.size(), sizeof page_->stop_reason - 1));
+  __atomic_store_n(&page_->stop_reason_sequence, sequence + 1, __ATOMIC_SEQ_CST);
+}
+
 void Channel::wake_stopping_worker() {
   __atomic_fetch_add(&page_->stop_sequence, 1, __ATOMIC_SEQ_CST);
   ::syscall(SYS_futex, &page_->stop_sequence, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
@@ -189,6 +198,7 @@ bool Channel::send_round(std::uint64_t round, const std::vector<std::string_view
   read_messages();  // of the earlier round
   is_reporting_ = false;
   set_tentative_stop(ELASTIC_WORKER_NO_STEP);
+  set_stop_reason("");
   // The worker's words: it is in no round, and clears them itself only when it takes this one.
   __atomic_store_n(&page_->step, ELASTIC_WORKER_NO_STEP, __ATOMIC_SEQ_CST);
   __atomic_store_n(&page_->stopped_at, ELASTIC_WORKER_NO_STEP, __ATOMIC_SEQ_CST);

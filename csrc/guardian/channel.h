@@ -70,6 +70,8 @@ class Channel {
   void set_tentative_stop(std::int64_t step);
   // should_stop() returns true at the tentative step.
   void commit_stop();
+  // Why the worker is stopped; "": it is not.
+  void set_stop_reason(std::string_view text);
 
   // Whether the process that has the channel can take part in another round.
   bool is_member() const { return is_member_; }

@@ -280,6 +280,10 @@ bool Guardian::handle(const Request& request, std::string_view payload) {
     if (const auto reply = stop_steps_.handle(*stop, &workers_)) send_event(*reply);
     return true;
   }
+  if (const auto* reason = std::get_if<StopReasonRequest>(&request)) {
+    set_stop_reason(&workers_, reason->text);
+    return true;
+  }
   if (const auto* cut = std::get_if<CutRequest>(&request)) {
     round_change_.cut(*cut);
     stop_steps_.withdraw(&workers_);

@@ -111,6 +111,12 @@ std::optional<ProgressEvent> ProgressSampler::take_first(std::vector<Worker>* wo
   return is_first && interval_ > Duration::zero() ? take(workers, now) : std::nullopt;
 }
 
+void set_stop_reason(std::vector<Worker>* workers, std::string_view text) {
+  for (Worker& worker : *workers) {
+    if (!worker.ended && worker.channel.valid()) worker.channel.set_stop_reason(text);
+  }
+}
+
 void StackCollector::begin(std::vector<Worker>* workers, Instant now, Duration limit) {
   deadline_ = add_saturating(now, limit);
   for (Worker& worker : *workers) {

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string_view>
 #include <vector>
 
 #include "core/workers/guardian_protocol.h"
@@ -31,6 +32,9 @@ class ProgressSampler {
   Instant sampled_;
   ProgressEvent last_;
 };
+
+// Writes why they are stopped to the pages of the workers that run.
+void set_stop_reason(std::vector<Worker>* workers, std::string_view text);
 
 // Collects the stacks of all running workers for one request.
 class StackCollector {

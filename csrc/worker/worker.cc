@@ -276,6 +276,25 @@ int elastic_worker_wait_for_stop(int64_t step, int timeout_ms) {
   return -1;
 }
 
+int elastic_worker_stop_reason(char* out, size_t size) {
+  constexpr int kReads = 1000;  // a guardian that is killed may leave it odd
+  const elastic_worker_page* const page = elastic_worker_page_in_use;
+  if (size == 0) return 0;
+  for (int i = 0; i < kReads; ++i) {
+    const uint32_t before = __atomic_load_n(&page->stop_reason_sequence, __ATOMIC_SEQ_CST);
+    size_t length = 0;
+    for (; length + 1 < size && length < sizeof page->stop_reason; ++length) {
+      out[length] = __atomic_load_n(&page->stop_reason[length], __ATOMIC_SEQ_CST);
+      if (out[length] == '\0') break;
+    }
+    out[length] = '\0';
+    const uint32_t after = __atomic_load_n(&page->stop_reason_sequence, __ATOMIC_SEQ_CST);
+    if (before % 2 == 0 && before == after) return length > 0 ? 1 : 0;
+  }
+  out[0] = '\0';
+  return 0;
+}
+
 int elastic_worker_stacks_descriptor(void) { return channel.memory; }
 
 int elastic_worker_owns_stacks_descriptor(void) {

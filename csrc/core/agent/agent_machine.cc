@@ -428,7 +428,7 @@ bool AgentMachine::is_of_notice(const WorkerExit& exit) const {
 
 void AgentMachine::on(const drain::Order& order) {
   if (!order.notice.departure) is_departure_ = false;  // the whole job stops
-  answer(drain_.on(order));
+  answer(drain_.on(order), order.notice.reason);
 }
 
 void AgentMachine::give_up_drain(const std::string& why) {
@@ -439,7 +439,7 @@ void AgentMachine::give_up_drain(const std::string& why) {
   on(StopRequested{SIGTERM});
 }
 
-void AgentMachine::answer(const DrainMember::Answer& answer) {
+void AgentMachine::answer(const DrainMember::Answer& answer, const std::string& notice) {
   if (answer.reply) {
     drain::Reply reply = *answer.reply;
     if (reply.kind == drain::Reply::Kind::kSteps || reply.kind == drain::Reply::Kind::kWaiting) {
@@ -447,7 +447,15 @@ void AgentMachine::answer(const DrainMember::Answer& answer) {
     }
     act(agent_action::Observe{std::move(reply)});
   }
-  if (answer.request) act(agent_action::SetStopStep{*answer.request});
+  if (answer.request) {
+    agent_action::SetStopStep set{*answer.request};
+    if (set.request.kind == drain::Order::Kind::kCommit) {
+      set.why =
+          StopReason{.cause = StopCause::kDrained,
+                     .text = "stopped at step " + std::to_string(set.request.step) + ": " + notice};
+    }
+    act(std::move(set));
+  }
   if (answer.leaves_at) decide(LeaveAtStep{*answer.leaves_at});
 }
 

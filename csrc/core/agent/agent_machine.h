@@ -107,6 +107,7 @@ struct RequestDrain {  // to the coordinator
 };
 struct SetStopStep {  // to the guardian, whose answers are events
   drain::StopStepRequest request;
+  std::optional<StopReason> why = {};  // the workers stop there
 };
 // Send what waits for the rendezvous, and wait until no node needs a coordinator in this process:
 // Flushed follows.
@@ -226,7 +227,7 @@ class AgentMachine {
   void release_stop();
   void probe_store();
   void end_round();
-  void answer(const DrainMember::Answer& answer);
+  void answer(const DrainMember::Answer& answer, const std::string& notice = "");
   void give_up_drain(const std::string& why);
   bool is_of_notice(const WorkerExit& exit) const;
   void end_by_notice(WorkerExited event);

@@ -5,6 +5,7 @@
 #include "core/agent/agent_policy.h"
 #include "core/base/describe.h"
 #include "core/base/text.h"
+#include "core/rendezvous/first_failure.h"
 #include "core/rendezvous/rank_assign.h"
 #include "elastic/observer.h"
 
@@ -55,6 +56,22 @@ namespace core {
 namespace {
 
 constexpr int kSignalBase = 128;  // a shell reports death by signal N as 128 + N
+
+// Why workers are stopped when the job has ended.
+StopReason reason_of(const JobResult& job, const std::string& what) {
+  if (job.cause == JobCause::kWorker) {
+    return worker_stop_reason(job.rank, job.node, job.exit_code, job.evidence, what);
+  }
+  StopReason why{.cause = StopCause::kJobEnded, .text = what};
+  if (job.cause == JobCause::kNodeLost) {
+    why.cause = job.exit_code == 0            ? StopCause::kNodeLost
+                : job.exit_code > kSignalBase ? StopCause::kPreempted
+                                              : StopCause::kNodeLeft;
+    why.node = job.node;
+    if (job.exit_code == 0) why.failure_class = FailureClass::kInfrastructure;
+  }
+  return why;
+}
 
 }  // namespace
 
@@ -148,11 +165,14 @@ void AgentPolicy::begin_round(Turn* turn) {
     restarting.ended = std::exchange(round_end_, {});
     turn->act(Report{std::move(restarting)});
   }
-  round_ = std::make_shared<const RoundInfo>(round_info(*event.record, event.own));
+  RoundInfo info = round_info(*event.record, event.own);
+  if (event.cause != nullptr) info.cause = *event.cause;
+  round_ = std::make_shared<const RoundInfo>(std::move(info));
   update(event, turn);
   update(WorkersStarted{}, turn);
   started_ = 0;
   ended_ = 0;
+  stop_reason_ = {};
   end_streak();
   failures_.clear();
   stop_step_ = -1;
@@ -167,6 +187,7 @@ std::string AgentPolicy::follow_order(Turn* turn) {
     round_end_.cause = order.cause;
     round_end_.ordered = turn->now;
   }
+  stop_reason_ = order.why;
   is_own_reason_ = !failures_.empty();
   end_reason_ = is_own_reason_ ? cause().describe() : order.reason;
   return order.reason;
@@ -192,6 +213,7 @@ void AgentPolicy::stop_workers(Turn* turn) {
 }
 
 void AgentPolicy::stop_unordered(Turn* turn) {
+  stop_reason_ = own_failure();
   stop_group(failure_grace(),
              cause().describe() + "; no answer from the coordinator; stopping the other workers",
              turn);
@@ -213,6 +235,8 @@ void AgentPolicy::end(Turn* turn) {
   if (is_unstarted || !has_processes(turn->from)) return turn->raise(PolicyInput::kOver);
   const std::string why = result_.message.empty() ? "the job is over" : result_.message;
   if (is_stopping(turn->from)) turn->report(AgentEvent::Kind::kProgress, state(), why);
+  stop_reason_ =
+      end.job != nullptr ? reason_of(*end.job, why) : StopReason{.cause = end.why, .text = why};
   stop_group(grace, why + "; stopping the workers", turn);
 }
 
@@ -319,7 +343,7 @@ void AgentPolicy::stop_group(Duration grace, const std::string& why, Turn* turn)
   const bool may_leave_processes = failures_.empty();
   if (!has_processes(turn->from) || (all_ended() && !may_leave_processes)) return;
   if (is_stopping(turn->from) || turn->has_sent_stop()) return;
-  turn->act(StopGroup{SIGTERM, grace});
+  turn->act(StopGroup{SIGTERM, grace, stop_reason_});
   turn->raise(PolicyInput::kStopSent);
   if (all_ended()) return;  // it ends the wait for the processes that they left running
   turn->report(AgentEvent::Kind::kStopping, state(), why + ", which have " + duration_text(grace));
@@ -373,7 +397,11 @@ void AgentPolicy::kill(Turn* turn) {
   const Duration grace =
       stop_requests_ > 1 ? std::min(stop_grace(), kRepeatedStopGrace) : stop_grace();
   const bool at_once = stop_requests_ > 2 || (stop_requests_ == 2 && grace == stop_grace());
-  turn->act(StopGroup{at_once ? SIGKILL : signal, at_once ? Duration::zero() : grace});
+  turn->act(StopGroup{at_once ? SIGKILL : signal,
+                      at_once ? Duration::zero() : grace,
+                      {.cause = StopCause::kPreempted,
+                       .node = self().name,
+                       .text = "stopped by " + signal_text(signal)}});
   turn->report(AgentEvent::Kind::kStopping, state(),
                "asked to stop by " + signal_text(signal) + (stop_requests_ > 1 ? " again" : "") +
                    (at_once ? "; killing the workers"
@@ -405,6 +433,12 @@ void AgentPolicy::deliver(AgentState state, Turn* turn) {
   result_.state = state;
   result_.failures = std::move(failures_);
   turn->act(Finish{result_});
+}
+
+StopReason AgentPolicy::own_failure() const {
+  const WorkerFailure& failure = cause();
+  return worker_stop_reason(failure.rank, self().name, failure.exit_code, failure.evidence,
+                            describe_worker(failure.rank, self().name, failure.message));
 }
 
 bool AgentPolicy::all_ended() const {
@@ -449,7 +483,7 @@ void AgentPolicy::cut_workers(Turn* turn) {
   cut_grace_ = without_cut(*turn->order->grace);
   left_.assign(round_->workers.size(), false);
   deadline_ = add_saturating(turn->now, *agent_.inplace_grace);
-  turn->act(CutGroup{round_->round});
+  turn->act(CutGroup{round_->round, stop_reason_});
   turn->report(AgentEvent::Kind::kStopping, state(),
                reason + "; keeping the workers, which have " +
                    duration_text(*agent_.inplace_grace) + " to leave the round");

@@ -116,6 +116,7 @@ struct PrepareGroup {
 // Tell the running workers to leave the collectives of their round, which is over.
 struct CutGroup {
   std::uint64_t round = 0;
+  StopReason why = {};
 };
 // The workers that have left their round, or wait for their first one, take part in this one.
 struct ContinueGroup {
@@ -127,6 +128,7 @@ struct ContinueGroup {
 struct StopGroup {
   int signal = 0;
   Duration grace{};
+  StopReason why = {};
 };
 // Deliver to the user. Kind, state, local rank, pid, exit, message and time are set.
 struct Report {
@@ -284,6 +286,7 @@ class AgentPolicy {
     std::string reason;
     std::string cause;
     std::optional<Duration> grace;  // nullopt: this node's
+    StopReason why = {};
   };
   // The end of this node's part in the job.
   struct End {
@@ -292,6 +295,7 @@ class AgentPolicy {
     std::string message;
     std::shared_ptr<const JobResult> job = {};  // null: the job may continue
     bool is_unstarted = false;                  // no worker was started
+    StopCause why = StopCause::kJobEnded;
   };
   struct Raised {
     PolicyInput input;
@@ -409,6 +413,7 @@ class AgentPolicy {
   void stop_group(Duration grace, const std::string& why, Turn* turn);
   void abandon_cut(const std::string& why, Turn* turn);
   void abandon_preparation(const std::string& why, Turn* turn);
+  StopReason own_failure() const;
   void set_result(const JobResult& job);
   void set_stopped_at_step();
   void count_one_exit(const WorkerExited& event, Turn* turn);
@@ -469,6 +474,7 @@ class AgentPolicy {
   std::vector<WorkerFailure> failures_;
   std::int64_t stop_step_ = -1;  // at which a worker was told to stop, and has exited
   std::string end_reason_;
+  StopReason stop_reason_;      // for the workers
   bool is_own_reason_ = false;  // the reason is a failure on this node
   AgentRoundEnd round_end_;
   Instant round_began_;

@@ -250,6 +250,23 @@ bool repeats(const WorkerExit& exit) {
 
 // ---- What an event means.
 
+namespace {
+
+// An earlier version does not send it.
+StopReason reason_of(const rdzv::Restart& restart) {
+  StopReason why{.text = restart.reason};
+  switch (restart.cause) {
+    case rdzv::RestartCause::kWorkerFailed: why.cause = StopCause::kWorkerFailed; break;
+    case rdzv::RestartCause::kMemberLost: why.cause = StopCause::kNodeLost; break;
+    case rdzv::RestartCause::kMemberLeft: why.cause = StopCause::kNodeLeft; break;
+    case rdzv::RestartCause::kGrowth:
+    case rdzv::RestartCause::kRejoin: break;
+  }
+  return why;
+}
+
+}  // namespace
+
 PolicyInput AgentPolicy::read(const RendezvousReady& event, Turn* turn) const {
   turn->ready = &event;
   return agent_.inplace_prepare ? PolicyInput::kReadyToPrepare : PolicyInput::kReady;
@@ -259,7 +276,10 @@ PolicyInput AgentPolicy::read(const Progress& event, Turn* turn) const {
   return PolicyInput::kProgress;
 }
 PolicyInput AgentPolicy::read(const RendezvousLost& event, Turn* turn) const {
-  turn->end = End{{RendezvousUnreachable{}}, event.exit_code, event.message};
+  turn->end = End{.events = {RendezvousUnreachable{}},
+                  .exit_code = event.exit_code,
+                  .message = event.message,
+                  .why = StopCause::kCoordinatorLost};
   return PolicyInput::kEnd;
 }
 PolicyInput AgentPolicy::read(const LocalFault& event, Turn* turn) const {
@@ -295,12 +315,14 @@ PolicyInput AgentPolicy::read(const rdzv::Round& event, Turn* turn) const {
 }
 PolicyInput AgentPolicy::read(const rdzv::Restart& event, Turn* turn) const {
   if (participant_.classify(event) == ParticipantInput::kStale) return PolicyInput::kStale;
-  turn->order = Order{event, event.reason, to_string(event.cause), event.grace};
+  turn->order = Order{event, event.reason, to_string(event.cause), event.grace,
+                      event.why.value_or(reason_of(event))};
   return can_cut() ? PolicyInput::kCutOrdered : ordered();
 }
 PolicyInput AgentPolicy::read(const rdzv::Evicted& event, Turn* turn) const {
-  turn->order = Order{event, "the other nodes continued without this node: " + event.reason,
-                      "evicted", std::nullopt};
+  const std::string what = "the other nodes continued without this node: " + event.reason;
+  turn->order =
+      Order{event, what, "evicted", std::nullopt, {.cause = StopCause::kEvicted, .text = what}};
   return ordered();
 }
 PolicyInput AgentPolicy::ordered() const {
@@ -428,6 +450,7 @@ void AgentPolicy::leave_bad_node(Turn* turn) {
   deadline_.reset();
   update(LeaveRequested{result_.message}, turn);
   turn->report(AgentEvent::Kind::kNotice, state(), result_.message + ": this node leaves the job");
+  stop_reason_ = own_failure();
   stop_group(failure_grace(), "leaving the job; stopping the other workers", turn);
 }
 

@@ -52,6 +52,24 @@ std::string duration_text(Duration duration) {
   return with_rest(minutes / kMinute, "h", minutes % kMinute, "min");
 }
 
+std::string without_numbers(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    const bool is_digit = c >= '0' && c <= '9';
+    if (!is_digit) {
+      out += c;
+    } else if (!out.ends_with('#')) {
+      out += '#';
+    }
+  }
+  return out;
+}
+
+std::string_view last_line(std::string_view text) {
+  while (text.ends_with('\n')) text.remove_suffix(1);
+  return text.substr(text.rfind('\n') + 1);  // npos + 1 is 0
+}
+
 std::string with_remaining(const std::string& message, std::optional<Duration> remaining) {
   return remaining ? message + " in " + duration_text(*remaining) : message;
 }

@@ -34,6 +34,11 @@ std::string signal_text(int signal);
 // of that rank.
 bool is_lost_peer(std::string_view error);
 
+// The text with "#" for each number in it: equal for errors that differ only in numbers.
+std::string without_numbers(std::string_view text);
+// The last line that is not empty; "".
+std::string_view last_line(std::string_view text);
+
 // ---- Names and texts of peers: what may be shown on a terminal, in a log and in a report.
 
 inline constexpr std::string_view kReplacementCharacter = "\xEF\xBF\xBD";  // U+FFFD

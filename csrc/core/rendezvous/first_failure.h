@@ -23,6 +23,17 @@ inline std::pair<bool, Instant> failure_order(std::string_view error, Instant at
   return {is_lost_peer(error), at};
 }
 
+// Why workers are stopped after this failure.
+inline StopReason worker_stop_reason(int rank, std::string node, int exit_code,
+                                     const std::optional<FailureEvidence>& evidence,
+                                     std::string text) {
+  StopReason why{StopCause::kWorkerFailed,  rank,           std::move(node), exit_code,
+                 FailureClass::kUserWorker, std::move(text)};
+  if (evidence) why.failure_class = evidence->failure_class;
+  if (evidence && evidence->cause == FailureCause::kHang) why.cause = StopCause::kHang;
+  return why;
+}
+
 // The first of the failures that nodes have reported about one round.
 struct FirstFailure {
   std::optional<FailureReport> report;

@@ -85,6 +85,8 @@ template <typename Visitor>
 void visit(Visitor& v, RoundEnd& end) {
   v.choice(end.cause, rdzv::RestartCause::kMemberLeft);
   v.text(end.reason, kFieldBytesMax);
+  v.name(end.departed, kNodeTextBytesMax);
+  v.choice(end.departed_as, StopCause::kJobEnded);
   v.optional(end.failure.report, [&](FailureReport& failure) { visit(v, failure); });
   v.past(end.failure_at);
   visit(v, end.failure.node);
@@ -101,6 +103,9 @@ void visit(Visitor& v, RoundState& round) {
   v.flag(round.is_running);
   v.flag(round.is_first);
   visit(v, round.record);
+  bool has_cause = round.cause != nullptr;
+  v.flag(has_cause);
+  if (has_cause) v.shared(round.cause, [&](RoundCause& cause) { visit(v, cause); });
   v.list(round.members, kNodesMax, [&](RoundMember& member) { visit(v, member); });
   v.number(round.finishers_departed);
   v.number(round.flaps);

@@ -47,6 +47,7 @@ struct NodeInfo {
 struct HeldRound {
   RoundRecord record;
   int group_rank = -1;
+  std::shared_ptr<const RoundCause> cause = {};  // as in rdzv::Round
 };
 
 enum class MemberFate : std::uint8_t {
@@ -149,6 +150,8 @@ struct Round {
   NodeId to;
   std::shared_ptr<const RoundRecord> record;
   NodeAssignment own;
+  // Why the round before ended; null: this is the first one, or an earlier version formed it.
+  std::shared_ptr<const RoundCause> cause = {};
 };
 // The node stops the workers of `round` within `grace`, sends Gone, then Join with a highest_round
 // of at least `round`. A finished node, or one that never received the round, has none to stop.
@@ -158,6 +161,7 @@ struct Restart {
   RestartCause cause = RestartCause::kWorkerFailed;
   std::string reason;  // one sentence
   Duration grace{};
+  std::optional<StopReason> why = {};  // nullopt: an earlier version sent it
 };
 // The reply to a Join whose round is not formed yet; repeated on a change and every 10 s.
 struct Waiting {

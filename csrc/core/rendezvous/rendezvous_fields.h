@@ -110,6 +110,26 @@ void visit(Visitor& v, NodeAssignment& assignment) {
 }
 
 template <typename Visitor>
+void visit(Visitor& v, StopReason& why) {
+  v.choice(why.cause, StopCause::kJobEnded);
+  v.number(why.rank);
+  v.name(why.node, kNodeTextBytesMax);
+  v.number(why.exit_code);
+  v.optional(why.failure_class, [&](FailureClass& failure_class) {
+    v.choice(failure_class, FailureClass::kInfrastructure);
+  });
+  v.text(why.text, kMessageBytesMax);
+}
+
+template <typename Visitor>
+void visit(Visitor& v, RoundCause& cause) {
+  visit(v, cause.why);
+  v.number(cause.same_failures);
+  v.number(cause.failure_digest);
+}
+
+// Without its cause, which is an extension.
+template <typename Visitor>
 void visit(Visitor& v, HeldRound& held) {
   visit(v, held.record);
   v.number(held.group_rank);

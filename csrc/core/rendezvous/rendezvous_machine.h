@@ -55,7 +55,7 @@ Status compare_settings(const JobSettings& job, const JobSettings& node);
 inline constexpr std::string_view kProgramSetting = "program";
 
 // The version of encode()'s format.
-inline constexpr std::uint16_t kStateVersion = 9;
+inline constexpr std::uint16_t kStateVersion = 10;
 
 // One node of the job, for status displays.
 struct NodeStatus {
@@ -219,7 +219,10 @@ class RendezvousMachine {
 
   // rendezvous_round.cc
   void advance();
-  void end_round(rdzv::RestartCause cause, std::string reason, bool is_planned = false);
+  // Notes the failure in `end` if it is the first.
+  void note_first(const NodeInfo& node, const FailureReport& failure, Instant at,
+                  RoundEnd* end) const;
+  void end_round(RoundEnd end, bool is_planned = false);
   void count_crash(rdzv::RestartCause cause);
   // A departure explains the failed workers, about which no verdict was given yet.
   void explain_failures(bool is_planned);

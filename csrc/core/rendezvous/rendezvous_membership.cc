@@ -289,7 +289,7 @@ void RendezvousMachine::enqueue(Node& node, const NodeInfo& info) {
     }
   });
   if (was_working && round_.is_running) {
-    end_round(rdzv::RestartCause::kRejoin, info.name + " asked for a new round");
+    end_round({.reason = info.name + " asked for a new round"});
   }
   if (!round_.is_armed(Timer::kResend)) arm_after(Timer::kResend, kWaitingMessageInterval);
   advance();
@@ -313,7 +313,7 @@ void RendezvousMachine::stop(Node& node) {
   if (node.phase != NodePhase::kWorking) return;
   change(node, [](Node& one) { one.phase = NodePhase::kStopped; });
   if (round_.is_running) {
-    end_round(rdzv::RestartCause::kRejoin, "the workers of " + node.info.name + " have ended");
+    end_round({.reason = "the workers of " + node.info.name + " have ended"});
   }
   announce_round_over();
 }
@@ -401,8 +401,14 @@ void RendezvousMachine::member_departed(const std::string& name, bool lost,
                                         const std::string& reason, bool is_planned, int exit_code) {
   const std::string what = name + (lost ? " was lost (" : " left (") + reason + ")";
   const auto cause = lost ? rdzv::RestartCause::kMemberLost : rdzv::RestartCause::kMemberLeft;
+  // The code of a launcher that a signal has stopped is 128 and the signal.
+  const bool is_preempted = is_planned || exit_code > 128;
+  const auto departed_as = lost           ? StopCause::kNodeLost
+                           : is_preempted ? StopCause::kPreempted
+                                          : StopCause::kNodeLeft;
   if (round_.is_running) {
-    end_round(cause, what, is_planned);
+    end_round({.cause = cause, .reason = what, .departed = name, .departed_as = departed_as},
+              is_planned);
   } else {
     if (settings_.shrink_delay > Duration::zero() && !round_.is_armed(Timer::kShrink)) {
       arm_after(Timer::kShrink, settings_.shrink_delay);
@@ -410,12 +416,16 @@ void RendezvousMachine::member_departed(const std::string& name, bool lost,
     if (!round_.end.verdict_pending && round_.end.cause != rdzv::RestartCause::kWorkerFailed) {
       round_.end.cause = cause;
       round_.end.reason = what;
+      round_.end.departed = name;
+      round_.end.departed_as = departed_as;
     }
   }
   const bool survives = available_nodes() >= settings_.min_nodes;
   if (available_nodes() == settings_.min_nodes - 1) round_.end.exit_code = exit_code;
   if (round_.end.verdict_pending) {
     explain_failures(is_planned);
+    round_.end.departed = name;
+    round_.end.departed_as = departed_as;
     if (survives) {
       round_.end.cause = cause;
       round_.end.reason = what;

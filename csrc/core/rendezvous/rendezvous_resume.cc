@@ -213,7 +213,7 @@ void RendezvousMachine::restore_round(const rdzv::Resume& event) {
   if (!may_take_static_rank(event.node)) return;
   if (event.last->record.generation != round_.record.generation)
     restarts_ = membership_changes_ = 0;
-  round_.adopt(event.last->record, stored(now_));
+  round_.adopt(*event.last, stored(now_));
   round_.may_be_stale = !is_of_stored_job;
   restarts_ = std::max(restarts_, round_.record.restarts);
   membership_changes_ = std::max(membership_changes_, round_.record.membership_changes);
@@ -321,7 +321,7 @@ bool RendezvousMachine::update_from_resume(Node& node, const rdzv::Resume& event
 void RendezvousMachine::resume_stopped(Node& node, const rdzv::Resume& event) {
   change(node, [](Node& one) { one.phase = NodePhase::kStopped; });
   if (round_.is_running && node.done_round == round_.record.round) {
-    end_round(rdzv::RestartCause::kRejoin, node.info.name + " was recalled");
+    end_round({.reason = node.info.name + " was recalled"});
   }
   if (event.phase == NodePhase::kJoined) {
     enqueue(node, event.node);
@@ -379,10 +379,10 @@ void RendezvousMachine::remind(const NodeId& id, std::uint64_t received) const {
     send_waiting(*node);
   } else if (phase() == RendezvousPhase::kForming) {
     emit(rdzv::Restart{id, round_.record.round, round_.end.cause, round_.end.reason,
-                       grace_of(*node)});
+                       grace_of(*node), round_.stop_reason()});
   } else if (received < round_.record.round) {
     emit(rdzv::Round{id, std::make_shared<const RoundRecord>(round_.record),
-                     round_.assignment_of(*node)});
+                     round_.assignment_of(*node), round_.cause});
   } else {
     emit(rdzv::Resumed{id, round_.record.round});
   }

@@ -44,23 +44,31 @@ void RendezvousMachine::advance() {
 
 void RendezvousMachine::fail(Node& node, const FailureReport& failure) {
   if (node.rank < 0) return;
-  if (round_.is_running) {
-    end_round(
-        rdzv::RestartCause::kWorkerFailed,
-        describe_worker(failure.rank, node.info.name, failure.message.substr(0, kMessageBytesMax)));
-    round_.end.verdict_pending = true;
-    arm_after(Timer::kVerdict, settings_.node_timeout);
-  }
-  if (!round_.end.verdict_pending) return;
   // Clamp times in the future and times that are too old to be true.
   const Instant at = std::clamp(failure.at, now_ - kEvidenceAgeMax, now_);
-  if (!round_.end.failure.note(node.info.id, node.info.name, failure, at)) return;
-  FailureReport& first = *round_.end.failure.report;
-  first.message.resize(std::min(first.message.size(), kMessageBytesMax));
-  round_.end.failure_at = stored(first.at);
+  if (round_.is_running) {
+    RoundEnd end{.cause = rdzv::RestartCause::kWorkerFailed};
+    end.reason =
+        describe_worker(failure.rank, node.info.name, failure.message.substr(0, kMessageBytesMax));
+    end.verdict_pending = true;
+    note_first(node.info, failure, at, &end);
+    end_round(std::move(end));
+    arm_after(Timer::kVerdict, settings_.node_timeout);
+  } else if (round_.end.verdict_pending) {
+    note_first(node.info, failure, at, &round_.end);
+  }
 }
 
-void RendezvousMachine::end_round(rdzv::RestartCause cause, std::string reason, bool is_planned) {
+void RendezvousMachine::note_first(const NodeInfo& node, const FailureReport& failure, Instant at,
+                                   RoundEnd* end) const {
+  if (!end->failure.note(node.id, node.name, failure, at)) return;
+  FailureReport& first = *end->failure.report;
+  first.message.resize(std::min(first.message.size(), kMessageBytesMax));
+  end->failure_at = stored(first.at);
+}
+
+void RendezvousMachine::end_round(RoundEnd end, bool is_planned) {
+  const rdzv::RestartCause cause = end.cause;
   round_.is_running = round_.is_growth_due = false;
   const bool was_short_lived = now_ - round_.started.at < kFlapRoundAge;
   if (!was_short_lived) {
@@ -68,9 +76,7 @@ void RendezvousMachine::end_round(rdzv::RestartCause cause, std::string reason, 
   } else if (is_departure(cause) && !is_planned) {
     ++round_.flaps;
   }
-  round_.end = {};
-  round_.end.cause = cause;
-  round_.end.reason = std::move(reason);
+  round_.end = std::move(end);
   count_crash(cause);
   round_.disarm(Timer::kGrowth);
   arm_after(Timer::kResend, kWaitingMessageInterval);
@@ -115,8 +121,8 @@ Duration RendezvousMachine::grace_of(const Node& node) const {
 void RendezvousMachine::send_restart(Node& node) {
   const Duration grace = grace_of(node);
   set_deadline(node, add_saturating(add_saturating(now_, grace), kStopMargin));
-  emit(
-      rdzv::Restart{node.info.id, round_.record.round, round_.end.cause, round_.end.reason, grace});
+  emit(rdzv::Restart{node.info.id, round_.record.round, round_.end.cause, round_.end.reason, grace,
+                     round_.stop_reason()});
 }
 
 void RendezvousMachine::recall(bool members_only) {
@@ -297,6 +303,9 @@ void RendezvousMachine::install_round(const std::vector<Node*>& by_rank) {
     node.rank = -1;
     node.deadline = {};
   }
+  // Before the end of the round is forgotten.
+  round_.cause =
+      round_.is_first ? nullptr : std::make_shared<const RoundCause>(round_.next_cause());
   round_.begin(++highest_seen_, by_rank, stored(now_));
   round_.record.term = std::max(round_.record.term, succession_.term);
   round_.record.restarts = restarts_;
@@ -309,7 +318,7 @@ void RendezvousMachine::install_round(const std::vector<Node*>& by_rank) {
 void RendezvousMachine::send_round(const std::vector<Node*>& by_rank) const {
   const auto record = std::make_shared<const RoundRecord>(round_.record);
   for (const Node* node : by_rank) {
-    emit(rdzv::Round{node->info.id, record, round_.assignment_of(*node)});
+    emit(rdzv::Round{node->info.id, record, round_.assignment_of(*node), round_.cause});
   }
   for (const auto& [id, node] : nodes_) {
     if (node.phase == NodePhase::kJoined) send_waiting(node);
@@ -364,7 +373,7 @@ void RendezvousMachine::grow(const std::string& why) {
   std::string reason =
       std::to_string(count) + (count == 1 ? " more node has joined" : " more nodes have joined");
   if (!why.empty()) reason += ", without an agreed step: " + why.substr(0, kMessageBytesMax);
-  end_round(rdzv::RestartCause::kGrowth, std::move(reason));
+  end_round({.cause = rdzv::RestartCause::kGrowth, .reason = std::move(reason)});
 }
 
 int RendezvousMachine::waiting_nodes() const {

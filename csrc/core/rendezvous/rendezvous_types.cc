@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <utility>
 
+#include "core/base/text.h"
 #include "core/rendezvous/rendezvous_fields.h"
 
 namespace elastic {
@@ -21,6 +22,32 @@ std::string to_string(const NodeId& id) {
   std::snprintf(text, sizeof text, "%016llx%016llx", static_cast<unsigned long long>(id.high),
                 static_cast<unsigned long long>(id.low));
   return text;
+}
+
+const char* to_string(StopCause cause) {
+  switch (cause) {
+    case StopCause::kWorkerFailed: return "worker-failed";
+    case StopCause::kHang: return "hang";
+    case StopCause::kNodeLost: return "node-lost";
+    case StopCause::kNodeLeft: return "node-left";
+    case StopCause::kMembersChanged: return "members-changed";
+    case StopCause::kPreempted: return "preempted";
+    case StopCause::kDrained: return "drained";
+    case StopCause::kEvicted: return "evicted";
+    case StopCause::kCoordinatorLost: return "coordinator-lost";
+    case StopCause::kJobEnded: break;
+  }
+  return "job-ended";
+}
+
+std::string StopReason::describe() const {
+  std::string line = to_string(cause);
+  if (rank >= 0) line += "; rank=" + std::to_string(rank);
+  if (!node.empty()) line += "; node=" + node;
+  if (rank >= 0) line += "; exit_code=" + std::to_string(exit_code);
+  if (failure_class) line += std::string("; class=") + to_string(*failure_class);
+  if (!text.empty()) line += "; reason=" + text;
+  return core::to_printable(line, core::Lines::kOne, kStopReasonBytesMax);
 }
 
 Status JobSettings::validate() const {

@@ -1,8 +1,10 @@
 #include "core/rendezvous/round_state.h"
 
 #include <algorithm>
+#include <climits>
 #include <utility>
 
+#include "core/base/describe.h"
 #include "core/base/siphash.h"
 #include "core/base/text.h"
 #include "core/rendezvous/rendezvous_fields.h"
@@ -22,6 +24,19 @@ std::uint64_t digest_of(const std::vector<RoundMember>& members) {
     add(member.role);
   }
   return SipHash(0)(bytes);
+}
+
+// Equal for failures that look the same, whichever rank they are of; not 0.
+std::uint64_t digest_of(const FailureReport& failure) {
+  std::string_view what;
+  std::string bytes = std::to_string(failure.exit_code);
+  if (failure.evidence) {
+    const FailureEvidence& evidence = *failure.evidence;
+    (bytes += '|') += to_string(evidence.cause);
+    what = evidence.error.empty() ? last_line(evidence.output) : std::string_view(evidence.error);
+  }
+  (bytes += '|') += without_numbers(what);
+  return SipHash(0)(bytes) | 1;
 }
 
 }  // namespace
@@ -122,8 +137,9 @@ void RoundState::begin(std::uint64_t round, const std::vector<Node*>& by_rank, S
   }
 }
 
-void RoundState::adopt(const RoundRecord& held, StoredInstant now) {
-  record = held;
+void RoundState::adopt(const HeldRound& held, StoredInstant now) {
+  record = held.record;
+  cause = held.cause;
   is_running = true;
   is_first = false;
   origin = RoundOrigin::kAdopted;
@@ -141,6 +157,34 @@ void RoundState::adopt(const RoundRecord& held, StoredInstant now) {
                             Timer::kVerdict, Timer::kResend, Timer::kBackoff}) {
     disarm(timer);
   }
+}
+
+StopReason RoundState::stop_reason() const {
+  StopReason why;
+  why.text = end.reason;
+  if (!end.departed.empty()) {
+    why.cause = end.departed_as;
+    why.node = end.departed;
+    if (why.cause == StopCause::kNodeLost) why.failure_class = FailureClass::kInfrastructure;
+  } else if (end.cause == rdzv::RestartCause::kWorkerFailed && end.failure.report) {
+    const FailureReport& first = *end.failure.report;
+    return worker_stop_reason(first.rank, end.failure.name, first.exit_code, first.evidence,
+                              describe_worker(first.rank, end.failure.name, first.message));
+  }
+  return why;
+}
+
+RoundCause RoundState::next_cause() const {
+  RoundCause next{.why = stop_reason()};
+  const bool is_failure = next.why.rank >= 0 && end.failure.report;
+  if (!is_failure) return next;
+  const FailureReport& first = *end.failure.report;
+  next.failure_digest = digest_of(first);
+  // The age of a round that an earlier coordinator has formed is not known.
+  if (is_adopted() || first.at - started.at > kSameFailureAge) return next;
+  const bool is_same = cause != nullptr && cause->failure_digest == next.failure_digest;
+  next.same_failures = is_same ? std::clamp(cause->same_failures, 0, INT_MAX - 1) + 1 : 1;
+  return next;
 }
 
 void FormerNodes::add(FormerNode node, std::size_t max) {

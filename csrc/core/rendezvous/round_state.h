@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -27,6 +28,8 @@ inline constexpr Duration kFlapRoundAge = std::chrono::seconds(60);
 inline constexpr int kFlapsForgiven = 1;  // further ones delay the admission of nodes
 // A round that a worker's failure ends before this age counts towards the restart back-off.
 inline constexpr Duration kCrashAge = std::chrono::seconds(5);
+// A failure before this age may be repeated in the same way: RoundCause::same_failures.
+inline constexpr Duration kSameFailureAge = std::chrono::minutes(1);
 
 // A point of time that is encoded as how far away it was when it was set, or as its age: a process
 // that loads the state, with another clock, counts from then.
@@ -56,10 +59,12 @@ struct Node {
 // Why the last round ended, and what that costs.
 struct RoundEnd {
   rdzv::RestartCause cause = rdzv::RestartCause::kRejoin;
-  std::string reason;
-  FirstFailure failure;
-  StoredInstant failure_at;      // of its evidence
-  bool verdict_pending = false;  // workers failed, and a loss may still explain it
+  std::string reason = {};
+  std::string departed = {};  // the node whose loss or leave ended it, or explains its failures
+  StopCause departed_as = StopCause::kNodeLeft;  // lost, left, or was told to stop
+  FirstFailure failure = {};
+  StoredInstant failure_at = {};  // of its evidence
+  bool verdict_pending = false;   // workers failed, and a loss may still explain it
   bool charged = false;
   int exit_code = 0;  // rdzv::Leave, of the node without which the job has too few; 0: it was lost
   bool is_round_over_sent = false;  // rank 0 was notified that no workers are left
@@ -106,7 +111,8 @@ struct RoundState {
   bool is_running = false;  // false: it has ended, or none was formed yet; the next one is forming
   bool is_first = true;     // no round of this generation has been completed
   RoundRecord record;
-  std::vector<RoundMember> members;  // by node rank
+  std::shared_ptr<const RoundCause> cause;  // of the end of the round before; null: none is known
+  std::vector<RoundMember> members;         // by node rank
   // The ranks of each member, at its node rank. Not encoded; empty while members of an adopted
   // round are missing.
   std::vector<NodeRanks> ranks;
@@ -156,7 +162,11 @@ struct RoundState {
   // The round becomes number `round`, with these members in the order of their ranks.
   void begin(std::uint64_t round, const std::vector<Node*>& by_rank, StoredInstant now);
   // The round that a node holds, of an earlier coordinator: all members are missing.
-  void adopt(const RoundRecord& held, StoredInstant now);
+  void adopt(const HeldRound& held, StoredInstant now);
+  // Why the round ends. REQUIRES: it is over
+  StopReason stop_reason() const;
+  // The same, for the round that follows.
+  RoundCause next_cause() const;
 };
 
 // The ranks of each member, at its node rank.

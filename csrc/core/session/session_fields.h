@@ -28,6 +28,16 @@ void visit_report(Visitor& v, FailureReport& failure) {
 }
 
 template <typename Visitor>
+void visit_cause(Visitor& v, std::shared_ptr<const RoundCause>& cause) {
+  std::optional<RoundCause> value;
+  if (cause != nullptr) value = *cause;
+  v.extension(1, value, [](auto& inner, RoundCause& one) { visit(inner, one); });
+  if constexpr (!Visitor::kIsWriter) {
+    cause = value ? std::make_shared<const RoundCause>(std::move(*value)) : nullptr;
+  }
+}
+
+template <typename Visitor>
 void visit_settings(Visitor& v, JobSettings& settings) {
   visit(v, settings);
   visit_timings(v, settings);
@@ -238,6 +248,8 @@ void fields(Visitor& v, rdzv::Resume& resume) {
   v.choice(resume.phase, rdzv::NodePhase::kDone);
   v.optional(resume.last, [&](core::HeldRound& held) { visit(v, held); });
   v.optional(resume.failure, [&](FailureReport& failure) { visit_report(v, failure); });
+  std::shared_ptr<const RoundCause> none;
+  visit_cause(v, resume.last ? resume.last->cause : none);
 }
 
 template <typename Visitor>
@@ -280,6 +292,7 @@ void fields(Visitor& v, rdzv::Round& round) {
   v.shared(round.record, [&](RoundRecord& record) { visit(v, record); });
   visit(v, round.own);
   v.check(is_possible(*round.record, round.own));
+  visit_cause(v, round.cause);
 }
 
 template <typename Visitor>
@@ -288,6 +301,7 @@ void fields(Visitor& v, rdzv::Restart& restart) {
   v.choice(restart.cause, rdzv::RestartCause::kMemberLeft);
   v.text(restart.reason, kFieldBytesMax);
   v.duration(restart.grace);
+  v.extension(1, restart.why, [](auto& inner, StopReason& why) { visit(inner, why); });
 }
 
 template <typename Visitor>

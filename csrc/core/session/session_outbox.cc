@@ -175,7 +175,7 @@ SessionOutbox::Receipt SessionOutbox::on(const rdzv::Round& action) {
   is_known_ = true;
   if (action.record->round <= highest_round_ || !awaits_round()) return Receipt::kKnown;
   highest_round_ = action.record->round;
-  held_round_ = HeldRound{*action.record, action.own.group_rank};
+  held_round_ = HeldRound{*action.record, action.own.group_rank, action.cause};
   phase_ = rdzv::NodePhase::kWorking;
   failure_.reset();
   was_evicted_while_done_ = was_displaced_ = false;

@@ -370,19 +370,6 @@ void add_memory_hint(const WorkerExit& exit, const KernelEvidence& kernel,
   found->cause = FailureCause::kOutOfMemory;
 }
 
-std::string without_numbers(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    const bool is_digit = std::isdigit(static_cast<unsigned char>(c)) != 0;
-    if (!is_digit) {
-      out += c;
-    } else if (!out.ends_with('#')) {
-      out += '#';
-    }
-  }
-  return out;
-}
-
 // The first line of an exception's message, or the exception that it quotes.
 std::string message_line(std::string_view message) {
   std::string line(message.substr(0, message.find('\n')));
@@ -458,10 +445,8 @@ FailureDiagnosis diagnose(const WorkerExit& exit, std::string_view output,
 
 std::string fingerprint_of(const WorkerExit& exit, const FailureDiagnosis& diagnosis,
                            std::string_view output) {
-  while (output.ends_with('\n')) output.remove_suffix(1);
-  const std::size_t last_line = output.rfind('\n') + 1;  // npos + 1 is 0
   const std::string_view what =
-      diagnosis.error.empty() ? output.substr(last_line) : std::string_view(diagnosis.error);
+      diagnosis.error.empty() ? last_line(output) : std::string_view(diagnosis.error);
   return exit.describe() + "|" + without_numbers(what);
 }
 

@@ -80,6 +80,11 @@ void fields(Visitor& v, drain::StopStepRequest& request) {
 }
 
 template <typename Visitor>
+void fields(Visitor& v, StopReasonRequest& request) {
+  v.c_string(request.text);
+}
+
+template <typename Visitor>
 void fields(Visitor& v, CutRequest& request) {
   v.number(request.round);
 }

@@ -23,7 +23,7 @@
 
 namespace elastic::guardian {
 
-inline constexpr std::uint32_t kProtocolVersion = 12;
+inline constexpr std::uint32_t kProtocolVersion = 13;
 
 // The guardian's descriptor of the channel.
 inline constexpr int kChannelDescriptor = 3;
@@ -113,6 +113,11 @@ struct StacksRequest {
   Duration limit{};
 };
 
+// Why the workers are stopped, for their pages. Sent before what stops them.
+struct StopReasonRequest {
+  std::string_view text;  // StopReason::describe()
+};
+
 // The round is over: every running worker that can take part in a further round (Mark::kMember) is
 // to leave its collectives. Each reports Mark::kLeft. A request for an earlier round than the last
 // one is ignored.
@@ -131,7 +136,7 @@ struct ContinueRequest {
 
 using Request = std::variant<StartRequest, SignalRequest, CancelStartsRequest, SweepRequest,
                              WatchRequest, StacksRequest, drain::StopStepRequest, CutRequest,
-                             ContinueRequest, AwaitLeftoversRequest>;
+                             ContinueRequest, AwaitLeftoversRequest, StopReasonRequest>;
 
 // The first event of every guardian.
 struct HelloEvent {

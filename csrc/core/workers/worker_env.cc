@@ -51,6 +51,10 @@ std::vector<std::string> rank_variables(const JobConstants& job, const RoundInfo
       variable("ELASTIC_ON_MEMBERSHIP_CHANGE", job.changes_in_place ? "inplace" : "restart"));
   variables.push_back(variable("ELASTIC_AWAITS_ROUND", "0"));
   variables.push_back(variable("ELASTIC_MEMBERSHIP_CHANGE", ""));
+  variables.push_back(
+      variable("ELASTIC_RESTART_CAUSE", round.cause ? round.cause->why.describe() : ""));
+  variables.push_back(
+      variable("ELASTIC_SAME_FAILURES", round.cause ? round.cause->same_failures : 0));
   return variables;
 }
 
@@ -79,7 +83,9 @@ std::vector<std::string> without_ranks(const std::vector<std::string>& environme
                                          "MASTER_PORT",
                                          "TORCHELASTIC_RESTART_COUNT",
                                          "TORCHELASTIC_USE_AGENT_STORE",
-                                         "ELASTIC_ROUND"};
+                                         "ELASTIC_ROUND",
+                                         "ELASTIC_RESTART_CAUSE",
+                                         "ELASTIC_SAME_FAILURES"};
   std::vector<std::string> kept;
   for (const std::string& entry : environment) {
     const std::string_view name = std::string_view(entry).substr(0, entry.find('='));

@@ -417,6 +417,7 @@ void AgentRunner::open_files(std::shared_ptr<const RoundInfo> round) {
 
 void AgentRunner::execute(core::CutGroup action) {
   probe_.cancel();  // of the store of a round that is over
+  supervisor_->set_stop_reason(action.why.describe());
   supervisor_->cut(shown_round(action.round));
 }
 
@@ -579,6 +580,7 @@ void AgentRunner::execute(core::agent_action::CollectStacks) {
 void AgentRunner::execute(core::agent_action::StopWorkers action) {
   probe_.cancel();
   inquiry_.workers_stopped(action.after_failure);
+  supervisor_->set_stop_reason(action.how.why.describe());
   supervisor_->stop(action.how.signal, action.how.grace, options_.stop_scope);
 }
 

@@ -233,6 +233,10 @@ void Supervisor::set_stop_step(const drain::StopStepRequest& request, StopStepSi
   send(request);
 }
 
+void Supervisor::set_stop_reason(const std::string& text) {
+  send(guardian::StopReasonRequest{text});
+}
+
 void Supervisor::cut(std::uint64_t round) { send(guardian::CutRequest{round}); }
 
 Status Supervisor::continue_round(std::uint64_t round,

@@ -58,6 +58,8 @@ class Supervisor final : private os::EventLoop::FdHandler {
   // Passes the request to the guardian. `sink` receives its events from now on.
   using StopStepSink = std::function<void(const drain::StopStepEvent&)>;
   void set_stop_step(const drain::StopStepRequest& request, StopStepSink sink);
+  // For the workers that run: why they are stopped. Call it before what stops them.
+  void set_stop_reason(const std::string& text);
   // The round is over: asks every worker that can take part in a further one (Mark::kMember) to
   // leave it. `marks` of watch() receives Mark::kLeft of each.
   void cut(std::uint64_t round);

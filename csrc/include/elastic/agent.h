@@ -73,6 +73,7 @@ struct RoundInfo {
   std::string master_addr;
   std::uint16_t master_port = 0;
   std::vector<WorkerAssignment> workers;
+  std::optional<RoundCause> cause;  // why the round before ended; nullopt: this is the first one
 };
 
 struct WorkerFailure {

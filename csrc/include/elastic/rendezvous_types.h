@@ -156,6 +156,48 @@ struct FailureEvidence {
   bool operator==(const FailureEvidence&) const = default;
 };
 
+// Why workers are stopped, as they learn it.
+enum class StopCause : std::uint8_t {
+  kWorkerFailed,     // a worker of the job failed
+  kHang,             // a worker was killed because it made no progress
+  kNodeLost,         // a node was lost
+  kNodeLeft,         // a node left
+  kMembersChanged,   // nodes join
+  kPreempted,        // a node was told to stop
+  kDrained,          // the job, or this node, stops at an agreed step
+  kEvicted,          // the job continues without this node
+  kCoordinatorLost,  // and no other one was found in time
+  kJobEnded,         // for another reason
+};
+
+ELASTIC_EXPORT const char* to_string(StopCause cause);  // "worker-failed", …
+
+struct StopReason {
+  StopCause cause = StopCause::kMembersChanged;
+  int rank = -1;          // of the worker that failed first; -1: no worker failed
+  std::string node = {};  // its node, or the one that was lost or has left; ""
+  int exit_code = 0;      // of that worker
+  std::optional<FailureClass> failure_class = {};  // who has to act
+  std::string text = {};                           // one sentence
+
+  bool operator==(const StopReason&) const = default;
+
+  // "worker-failed; rank=3; node=n1_77_0; exit_code=1; class=user worker; reason=…": one line, at
+  // most kStopReasonBytesMax. What is not known is left out. The reason comes last.
+  ELASTIC_EXPORT std::string describe() const;
+};
+inline constexpr std::size_t kStopReasonBytesMax = 1000;
+
+// Why the round before this one ended.
+struct RoundCause {
+  StopReason why = {};
+  // Rounds in a row that ended by the same failure within a minute of their start.
+  int same_failures = 0;
+  std::uint64_t failure_digest = 0;  // equal for failures that look the same; 0: none
+
+  bool operator==(const RoundCause&) const = default;
+};
+
 // The first failure of a node's workers in one round.
 struct FailureReport {
   int local_rank = 0;

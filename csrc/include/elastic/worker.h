@@ -38,6 +38,8 @@ extern "C" {
 #define ELASTIC_WORKER_GROUPS_BYTES 8192
 #define ELASTIC_WORKER_STACKS_OFFSET 20480
 #define ELASTIC_WORKER_SECTION_BYTES 64
+// Of elastic_worker_stop_reason(), with the final NUL.
+#define ELASTIC_WORKER_STOP_REASON_BYTES 1024
 // The value of a word that holds no step.
 #define ELASTIC_WORKER_NO_STEP (-1)
 #define ELASTIC_WORKER_NO_ROUND UINT64_MAX
@@ -78,6 +80,10 @@ typedef struct elastic_worker_page {
   uint32_t collectives_sequence;  // odd while the area changes
   uint32_t groups_sequence;       // likewise
   uint32_t is_counted;  // 1: the steps are counts of elastic_worker_count(), not the script's own
+
+  // Written by the guardian.
+  uint32_t stop_reason_sequence;  // odd while the text changes
+  char stop_reason[ELASTIC_WORKER_STOP_REASON_BYTES];
 } elastic_worker_page;
 
 // The page of this process: never null, and private memory without a channel. Not for direct use.
@@ -100,6 +106,12 @@ void elastic_worker_leave(void);
 // elastic_worker_wait_for_round() has returned another round.
 uint64_t elastic_worker_round(void);
 int elastic_worker_is_restart(void);
+
+// Why this process is being stopped, or its round ends: "worker-failed; rank=3; node=…; reason=…",
+// as in the variable ELASTIC_RESTART_CAUSE of the next round; docs/scripts.md has the words. Known
+// before SIGTERM is delivered, and when should_stop() has returned 1. Returns 1, or 0 and "" if the
+// process is not being stopped. Async-signal-safe.
+int elastic_worker_stop_reason(char* out, size_t size);
 
 // ---- Membership: a process that takes part in several rounds.
 //

@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 _NAMES = frozenset((
     "RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE",
     "GROUP_WORLD_SIZE", "ROLE_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",
-    "TORCHELASTIC_RESTART_COUNT", "ELASTIC_ROUND",
+    "TORCHELASTIC_RESTART_COUNT", "ELASTIC_ROUND", "ELASTIC_RESTART_CAUSE", "ELASTIC_SAME_FAILURES",
 ))  # fmt: skip
 # Each worker computes `rank_zero_only.rank` again, as the module does at its import.
 COMPUTED_AGAIN: dict[str, Callable[[Any], int]] = {

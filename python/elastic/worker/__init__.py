@@ -26,22 +26,28 @@ except ImportError:
 
 TYPE_CHECKING = False  # type checkers know the name
 if TYPE_CHECKING:
+    from elastic.worker._cause import Cause, Restart, restart, stop_reason
     from elastic.worker._membership import Membership, Round, membership
 
 _HOMES = {
+    "elastic.worker._cause": "Cause Restart restart stop_reason",
     "elastic.worker._membership": "Membership Round membership",
 }
 
 __all__ = [
+    "Cause",
     "Membership",
+    "Restart",
     "Round",
     "has_stopped",
     "is_restart",
     "membership",
     "progress",
+    "restart",
     "round",
     "section",
     "should_stop",
+    "stop_reason",
 ]
 
 __getattr__, __dir__ = _lazy.attach(__name__, _HOMES)

@@ -27,6 +27,10 @@ def has_stopped() -> bool:
     return False
 
 
+def stop_reason() -> str | None:
+    return None
+
+
 def round() -> int:
     return 0
 

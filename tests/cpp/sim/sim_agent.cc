@@ -116,7 +116,7 @@ void SimAgent::obey(const rdzv::Round& action) {
     fault_ = "a round was given to a node that did not ask for it";
     return;
   }
-  held_round_ = core::HeldRound{*action.record, action.own.group_rank};
+  held_round_ = core::HeldRound{*action.record, action.own.group_rank, action.cause};
   options_.info.highest_round = action.record->round;
   options_.info.previous_rank = action.own.group_rank;
   failure_.reset();

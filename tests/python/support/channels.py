@@ -13,7 +13,7 @@ from pathlib import Path
 from support.launching import DEADLINE_S, clean_environment, launch, run_program
 
 BYTES = 81920  # ELASTIC_WORKER_BYTES
-STEP, LEFT_ROUND = 264, 280  # of elastic_worker_page
+STEP, LEFT_ROUND, STOP_REASON = 264, 280, 408  # of elastic_worker_page
 NO_STEP = -1
 
 ALONE = ("--standalone",)
@@ -89,6 +89,9 @@ class MemberWorker:
 
     def left_round(self) -> int:
         return int(struct.unpack("<Q", os.pread(self._memory, 8, LEFT_ROUND))[0]) - 1
+
+    def set_stop_reason(self, text: str) -> None:
+        os.pwrite(self._memory, text.encode() + b"\0", STOP_REASON)
 
     def cut(self, round: int) -> None:
         self.socket.send(b"C" + struct.pack("<Q", round))

@@ -34,6 +34,67 @@ TEST_F(AgentMachineTest, AStopAfterAFailureWaitsForTheStacks) {
   EXPECT_EQ(one<Stop>()->how.signal, SIGTERM);
 }
 
+// ---- Why workers are stopped.
+
+TEST_F(AgentMachineTest, AStopSaysWhy) {
+  run(2);
+  const StopReason why{StopCause::kNodeLost,          -1,         "m", 0,
+                       FailureClass::kInfrastructure, "m is gone"};
+  step(rdzv::Restart{kSelf, round_, rdzv::RestartCause::kMemberLost, "m was lost",
+                     std::chrono::seconds(5), why});
+  ASSERT_TRUE(has<Stop>());
+  EXPECT_EQ(one<Stop>()->how.why, why);
+  step(StopRequested{SIGTERM});  // later and final
+  ASSERT_TRUE(has<Stop>());
+  EXPECT_EQ(one<Stop>()->how.why.describe(),
+            "preempted; node=n; reason=stopped by signal 15 (SIGTERM)");
+}
+
+TEST_F(AgentMachineTest, AnOrderOfAnEarlierVersionSaysLess) {
+  run(2);
+  restart(rdzv::RestartCause::kWorkerFailed);
+  ASSERT_TRUE(has<Stop>());
+  EXPECT_EQ(one<Stop>()->how.why.describe(), "worker-failed; reason=m was lost");
+}
+
+TEST_F(AgentMachineTest, WithoutAnOrderTheNodesOwnFailureIsTheReason) {
+  run(2);
+  exit(1, exited(3));
+  wait_for(kOrderTimeout);
+  ASSERT_TRUE(has<Stop>());
+  EXPECT_EQ(one<Stop>()->how.why.cause, StopCause::kWorkerFailed);
+  EXPECT_EQ(one<Stop>()->how.why.rank, 3);
+  EXPECT_EQ(one<Stop>()->how.why.exit_code, 3);
+}
+
+TEST_F(AgentMachineTest, TheEndOfTheJobIsAReason) {
+  struct Row {
+    JobCause cause;
+    int exit_code;
+    StopCause why;
+  };
+  for (const Row row : {Row{JobCause::kWorker, 1, StopCause::kWorkerFailed},
+                        Row{JobCause::kNodeLost, 0, StopCause::kNodeLost},
+                        Row{JobCause::kNodeLost, 42, StopCause::kNodeLeft},
+                        Row{JobCause::kNodeLost, 143, StopCause::kPreempted},
+                        Row{JobCause::kTooFewNodes, 0, StopCause::kJobEnded},
+                        Row{JobCause::kRequested, 1, StopCause::kJobEnded}}) {
+    use(options());
+    round_ = 0;
+    run(2);
+    JobResult result;
+    result.outcome = JobOutcome::kFailed;
+    result.cause = row.cause;
+    result.exit_code = row.exit_code;
+    result.rank = 0;
+    result.node = "m";
+    result.message = "it failed";
+    step(rdzv::Closed{kSelf, std::make_shared<const JobResult>(result)});
+    ASSERT_TRUE(has<Stop>());
+    EXPECT_EQ(one<Stop>()->how.why.cause, row.why);
+  }
+}
+
 TEST_F(AgentMachineTest, AStopWaitsForStacksAtMostTwoSeconds) {
   use(with_stacks());
   run();

@@ -152,7 +152,7 @@ class Job {
     rdzv::Resume event{node(name), settings_, phase, std::nullopt, std::nullopt};
     if (shares_.contains(id(name))) {
       const rdzv::Round& held = shares_[id(name)];
-      event.last = core::HeldRound{*held.record, held.own.group_rank};
+      event.last = core::HeldRound{*held.record, held.own.group_rank, held.cause};
     }
     return event;
   }

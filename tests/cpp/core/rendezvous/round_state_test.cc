@@ -24,7 +24,7 @@ TEST(RoundState, AnAdoptedRoundHasOnlyMissingMembersAndNoLastCall) {
   earlier.begin(4, {&a, &b}, {Instant(1s), 0s});
   RoundState round;
   round.arm(Timer::kLastCall, {Instant(9s), 0s});
-  round.adopt(earlier.record, {Instant(2s), 0s});
+  round.adopt({.record = earlier.record}, {Instant(2s), 0s});
   EXPECT_EQ(round.record, earlier.record);
   EXPECT_EQ(round.missing, 2);
   EXPECT_FALSE(round.is_armed(Timer::kLastCall));

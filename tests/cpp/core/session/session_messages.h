@@ -67,6 +67,10 @@ inline RoundRecord record() {
   return record;
 }
 
+inline StopReason stop_reason() {
+  return {StopCause::kWorkerFailed, 3, "node7", 9, FailureClass::kPlatform, "rank 3 was killed"};
+}
+
 inline FailureReport failure() {
   return {1, 9, 137, "was killed by SIGKILL", Instant(seconds(99))};
 }
@@ -145,8 +149,11 @@ inline hang::StackGroup stack_group() {
 
 inline std::vector<ClientMessage> client_messages() {
   const rdzv::Resume bare{node_info(), settings(), rdzv::NodePhase::kJoined, {}, {}};
-  const rdzv::Resume full{node_info(), settings(), rdzv::NodePhase::kStopped,
-                          core::HeldRound{record(), 2}, failure()};
+  const rdzv::Resume full{
+      node_info(), settings(), rdzv::NodePhase::kStopped,
+      core::HeldRound{record(), 2,
+                      std::make_shared<const RoundCause>(RoundCause{stop_reason(), 2, 7})},
+      failure()};
   return {ClientHello{.capabilities = 5,
                       .term = 3,
                       .job_id = "job",
@@ -251,7 +258,13 @@ inline std::vector<ServerMessage> server_messages() {
                 std::nullopt,
                 {{{{6, 7}, "SIGTERM"}}}},
       HeartbeatReply{Instant(seconds(3)), Instant(seconds(8)), seconds(2)},
-      TakeOver{.lineage = {3, 4}, .term = 2, .begin = 5, .size = 9, .piece = {"\1\0\xff\n", 4}}};
+      TakeOver{.lineage = {3, 4}, .term = 2, .begin = 5, .size = 9, .piece = {"\1\0\xff\n", 4}},
+      rdzv::Round{{},
+                  std::make_shared<const RoundRecord>(record()),
+                  {1, 8, 8, 8, 32},
+                  std::make_shared<const RoundCause>(RoundCause{stop_reason(), 2, 7})},
+      rdzv::Restart{
+          {}, 12, rdzv::RestartCause::kWorkerFailed, "rank 3", seconds(4), stop_reason()}};
 }
 
 }  // namespace elastic::session

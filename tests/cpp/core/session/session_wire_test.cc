@@ -90,6 +90,7 @@ TEST(SessionWire, NoFieldIsLost) {
   EXPECT_EQ(resume.phase, rdzv::NodePhase::kStopped);
   EXPECT_EQ(resume.last->record, record());
   EXPECT_EQ(resume.last->group_rank, 2);
+  EXPECT_EQ(resume.last->cause->why, stop_reason());
   EXPECT_EQ(*resume.failure, failure());
 
   ServerMessage server;
@@ -104,6 +105,12 @@ TEST(SessionWire, NoFieldIsLost) {
   EXPECT_EQ(std::get<Timings>(server).settings.store_grace, seconds(7));
   ASSERT_EQ(decode(encode(server_messages()[16]), &server).status, DecodeStatus::kMessage);
   EXPECT_EQ(std::get<ServerHello>(server), std::get<ServerHello>(server_messages()[16]));
+
+  const std::vector<ServerMessage> all = server_messages();
+  ASSERT_EQ(decode(encode(all[all.size() - 2]), &server).status, DecodeStatus::kMessage);
+  EXPECT_EQ(*std::get<rdzv::Round>(server).cause, (RoundCause{stop_reason(), 2, 7}));
+  ASSERT_EQ(decode(encode(all.back()), &server).status, DecodeStatus::kMessage);
+  EXPECT_EQ(std::get<rdzv::Restart>(server).why, stop_reason());
 }
 
 // The conversation of docs/protocol.md.

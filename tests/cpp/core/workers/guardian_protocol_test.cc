@@ -34,6 +34,7 @@ std::string sample_requests() {
   append_request(&bytes, drain::StopStepRequest{drain::Order::Kind::kTentative, 4, 101});
   append_request(&bytes, CutRequest{5});
   append_request(&bytes, ContinueRequest{1, 6, {"RANK=1", "A="}});
+  append_request(&bytes, StopReasonRequest{"hang; rank=3"});
   return bytes;
 }
 
@@ -72,6 +73,9 @@ std::string describe(const Request& request) {
     for (const auto item : next->env) text += " " + std::string(item);
     return text;
   }
+  if (const auto* reason = std::get_if<StopReasonRequest>(&request)) {
+    return "stop reason " + std::string(reason->text);
+  }
   return std::holds_alternative<CancelStartsRequest>(request) ? "cancel starts" : "sweep";
 }
 
@@ -99,7 +103,7 @@ TEST(GuardianProtocol, RequestsAreDecodedForEverySplit) {
     EXPECT_THAT(seen, ElementsAre("start helper 7 prog  a b A=1 B= /w/o cpu0 cpu65",
                                   "signal 15 1 stop", "signal 10 0 to 7", "cancel starts", "sweep",
                                   "watch 1000000000", "stacks 2000000000", "stop step 1 4 101",
-                                  "cut 5", "continue 1 6 RANK=1 A="));
+                                  "cut 5", "continue 1 6 RANK=1 A=", "stop reason hang; rank=3"));
   }
 }
 
@@ -201,7 +205,7 @@ TEST(GuardianProtocol, TheIdThatStandsForEveryWorkerIsNoProcess) {
 }
 
 TEST(GuardianProtocol, TruncatedOrExtendedMessagesAreMalformed) {
-  std::string requests[7];
+  std::string requests[8];
   append_start(&requests[0], 7, sample_command());
   append_request(&requests[1], SignalRequest{15, SignalScope::kLeader, true, kEveryWorker});
   append_request(&requests[2], CancelStartsRequest{});
@@ -209,6 +213,7 @@ TEST(GuardianProtocol, TruncatedOrExtendedMessagesAreMalformed) {
   append_request(&requests[4], drain::StopStepRequest{drain::Order::Kind::kCommit, 4, 101});
   append_request(&requests[5], CutRequest{5});
   append_request(&requests[6], ContinueRequest{1, 6, {"RANK=1"}});
+  append_request(&requests[7], StopReasonRequest{"hang; rank=3"});
   for (const std::string& bytes : requests) {
     const std::string payload = bytes.substr(core::kFrameHeaderBytes);
     Request request;
@@ -231,7 +236,7 @@ TEST(GuardianProtocol, GarbageIsRejected) {
     std::vector<std::string> seen;
     buffer.append(bytes);
     drain(&buffer, &seen);
-    EXPECT_LE(seen.size(), 10u);
+    EXPECT_LE(seen.size(), 11u);
     Event event;
     decode_event(bytes, &event);
   }

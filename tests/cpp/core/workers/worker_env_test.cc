@@ -9,6 +9,7 @@ namespace elastic::core {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::IsSupersetOf;
 using ::testing::UnorderedElementsAre;
 
 TEST(WorkerEnv, HoldsEveryRankVariableOfAHeterogeneousRound) {
@@ -22,15 +23,27 @@ TEST(WorkerEnv, HoldsEveryRankVariableOfAHeterogeneousRound) {
   round.master_port = 29500;
   round.workers = worker_assignments(nodes[2], 2);
   const JobConstants job{.run_id = "job/1", .role = "a", .max_restarts = 3};
-  EXPECT_THAT(rank_variables(job, round, 1, "/logs/1/error.json"),
-              UnorderedElementsAre(
-                  "LOCAL_RANK=1", "RANK=3", "GROUP_RANK=2", "ROLE_RANK=2", "ROLE_NAME=a",
-                  "LOCAL_WORLD_SIZE=2", "WORLD_SIZE=4", "GROUP_WORLD_SIZE=3", "ROLE_WORLD_SIZE=3",
-                  "MASTER_ADDR=10.0.0.1", "MASTER_PORT=29500", "TORCHELASTIC_RESTART_COUNT=2",
-                  "TORCHELASTIC_MAX_RESTARTS=3", "TORCHELASTIC_RUN_ID=job/1",
-                  "TORCHELASTIC_USE_AGENT_STORE=True", "TORCHELASTIC_ERROR_FILE=/logs/1/error.json",
-                  "ELASTIC_ROUND=6", "ELASTIC_ON_MEMBERSHIP_CHANGE=restart",
-                  "ELASTIC_AWAITS_ROUND=0", "ELASTIC_MEMBERSHIP_CHANGE="));
+  EXPECT_THAT(
+      rank_variables(job, round, 1, "/logs/1/error.json"),
+      UnorderedElementsAre(
+          "LOCAL_RANK=1", "RANK=3", "GROUP_RANK=2", "ROLE_RANK=2", "ROLE_NAME=a",
+          "LOCAL_WORLD_SIZE=2", "WORLD_SIZE=4", "GROUP_WORLD_SIZE=3", "ROLE_WORLD_SIZE=3",
+          "MASTER_ADDR=10.0.0.1", "MASTER_PORT=29500", "TORCHELASTIC_RESTART_COUNT=2",
+          "TORCHELASTIC_MAX_RESTARTS=3", "TORCHELASTIC_RUN_ID=job/1",
+          "TORCHELASTIC_USE_AGENT_STORE=True", "TORCHELASTIC_ERROR_FILE=/logs/1/error.json",
+          "ELASTIC_ROUND=6", "ELASTIC_ON_MEMBERSHIP_CHANGE=restart", "ELASTIC_AWAITS_ROUND=0",
+          "ELASTIC_MEMBERSHIP_CHANGE=", "ELASTIC_RESTART_CAUSE=", "ELASTIC_SAME_FAILURES=0"));
+  round.cause = RoundCause{.why = {.cause = StopCause::kWorkerFailed,
+                                   .rank = 3,
+                                   .node = "n1",
+                                   .exit_code = 7,
+                                   .failure_class = FailureClass::kUserInput,
+                                   .text = "rank 3 on n1 exited\nwith code 7"},
+                           .same_failures = 2};
+  EXPECT_THAT(rank_variables(job, round, 1, ""),
+              IsSupersetOf({"ELASTIC_RESTART_CAUSE=worker-failed; rank=3; node=n1; exit_code=7; "
+                            "class=user input; reason=rank 3 on n1 exited\xEF\xBF\xBDwith code 7",
+                            "ELASTIC_SAME_FAILURES=2"}));
 }
 
 TEST(WorkerEnv, WorkersWithoutARoundHaveNoRank) {

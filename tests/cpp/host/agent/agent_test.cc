@@ -86,7 +86,9 @@ TEST(Agent, GivesEveryRankItsEnvironmentAndNothingElse) {
         "ELASTIC_ROUND=0",
         "ELASTIC_ON_MEMBERSHIP_CHANGE=restart",
         "ELASTIC_AWAITS_ROUND=0",
-        "ELASTIC_MEMBERSHIP_CHANGE="};
+        "ELASTIC_MEMBERSHIP_CHANGE=",
+        "ELASTIC_RESTART_CAUSE=",
+        "ELASTIC_SAME_FAILURES=0"};
     if (rank == "1") expected.emplace_back("CUDA_VISIBLE_DEVICES=1");
     EXPECT_THAT(lines_of(read_all(round.log_dir + "/" + rank + "/stdout.log")),
                 ::testing::UnorderedElementsAreArray(expected));
