@@ -161,6 +161,9 @@ void AgentPolicy::begin_round(Turn* turn) {
     if (std::exchange(is_own_reason_, false)) end_reason_ = cause().describe();
     AgentEvent restarting = event_of(AgentEvent::Kind::kRestarting, AgentState::kInit, turn->now);
     restarting.message = end_reason_ + restart_text(*event.record, is_kept(turn->from));
+    if (event.cause != nullptr && !event.cause->rule.empty()) {
+      restarting.message += "; as " + event.cause->rule + " decides";
+    }
     round_end_.failures = failures_;
     restarting.ended = std::exchange(round_end_, {});
     turn->act(Report{std::move(restarting)});
@@ -255,7 +258,12 @@ void AgentPolicy::set_result(const JobResult& job) {
   if (failure.rank != job.rank) return;
   result_.is_cause = true;
   result_.message = failure.describe();
-  if (const char* final = why_final(failure)) {
+  // With rules the job's message goes on with the one that decided, unless more is known by now.
+  const std::string known = describe_worker(failure.rank, self().name, failure.message);
+  const bool has_rules = !failure_rules(settings_).empty();
+  if (has_rules && job.message.starts_with(known)) {
+    result_.message += job.message.substr(known.size());
+  } else if (const char* final = why_final(failure)) {
     result_.message += final;
   } else if (settings_.max_restarts > 0) {
     result_.message +=

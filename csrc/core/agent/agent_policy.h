@@ -18,6 +18,7 @@
 #include <variant>
 #include <vector>
 
+#include "core/rendezvous/failure_policy.h"
 #include "core/rendezvous/participant.h"
 #include "core/rendezvous/rendezvous_events.h"
 #include "elastic/agent.h"
@@ -219,6 +220,9 @@ inline constexpr std::size_t kPolicyInputs = 34;
 // workers without one: their collectives are broken anyway.
 inline constexpr Duration kOrderTimeout = std::chrono::seconds(1);
 
+// The options of a node after whose failures no restart follows, as rules.
+std::vector<FailureRule> final_rules(const AgentOptions& options);
+
 struct AgentPolicyOptions {
   NodeInfo node;  // without name, address and store_port
   JobSettings settings;
@@ -234,6 +238,7 @@ class AgentPolicy {
   explicit AgentPolicy(const AgentPolicyOptions& options)
       : settings_(options.settings),
         agent_(options.agent),
+        final_rules_(final_rules(options.agent)),
         participant_(options.node, options.settings) {}
 
   // Handles one event and appends the actions to execute, in order. After Finish, events have no
@@ -459,6 +464,7 @@ class AgentPolicy {
 
   const JobSettings settings_;
   const AgentOptions agent_;
+  const std::vector<FailureRule> final_rules_;
 
   PolicyState state_ = PolicyState::kInit;
   Participant participant_;

@@ -238,19 +238,11 @@ const AgentPolicy::Edge& AgentPolicy::edge_of(PolicyState state, PolicyInput inp
 
 namespace {
 
-// No restart follows: the same worker would fail in the same way in every round, or a hang ends the
-// job.
+// The same worker would fail in the same way in every round.
 bool repeats(const WorkerExit& exit) {
-  if (exit.ends_job) return true;
   if (exit.kind != ExitKind::kNotStarted) return false;
   return exit.error == ENOENT || exit.error == EACCES || exit.error == ENOEXEC;
 }
-
-}  // namespace
-
-// ---- What an event means.
-
-namespace {
 
 // An earlier version does not send it.
 StopReason reason_of(const rdzv::Restart& restart) {
@@ -266,6 +258,25 @@ StopReason reason_of(const rdzv::Restart& restart) {
 }
 
 }  // namespace
+
+std::vector<FailureRule> final_rules(const AgentOptions& options) {
+  std::vector<FailureRule> rules = {
+      {.name = "; a hang ends the job (--hang-action)",
+       .on = {{.kind = FailureKind::kHang}},
+       .action = FailureAction::kStop},
+      {.name = "; a restart would not help",
+       .on = {{.kind = FailureKind::kUnstartable}},
+       .action = FailureAction::kStop},
+  };
+  for (const int code : options.no_restart_codes) {
+    rules.push_back({.name = "; that code ends the job (--no-restart-codes)",
+                     .on = {{.kind = FailureKind::kWorker, .codes = {{code, code}}}},
+                     .action = FailureAction::kStop});
+  }
+  return rules;
+}
+
+// ---- What an event means.
 
 PolicyInput AgentPolicy::read(const RendezvousReady& event, Turn* turn) const {
   turn->ready = &event;
@@ -568,13 +579,16 @@ bool AgentPolicy::means_bad_node(const WorkerExit& exit) const {
 
 // Why no restart follows; null: one may.
 const char* AgentPolicy::why_final(const WorkerFailure& failure) const {
-  if (failure.exit.ends_job) return "; a hang ends the job (--hang-action)";
-  if (repeats(failure.exit)) return "; a restart would not help";
-  if (!failure.exit.verdict.empty()) return nullptr;
-  const auto found =
-      std::find(agent_.no_restart_codes.begin(), agent_.no_restart_codes.end(), failure.exit_code);
-  return found == agent_.no_restart_codes.end() ? nullptr
-                                                : "; that code ends the job (--no-restart-codes)";
+  FailureEvent event{.exit_code = failure.exit_code};
+  if (failure.exit.ends_job) {
+    event.kind = FailureKind::kHang;
+  } else if (repeats(failure.exit)) {
+    event.kind = FailureKind::kUnstartable;
+  } else if (!failure.exit.verdict.empty()) {
+    return nullptr;  // the code is the launcher's
+  }
+  const int rule = decide_failure(final_rules_, {}, event, {}).rule;
+  return rule < 0 ? nullptr : final_rules_[static_cast<std::size_t>(rule)].name.c_str();
 }
 
 void AgentPolicy::send_failure(const WorkerFailure& failure, Turn* turn) {

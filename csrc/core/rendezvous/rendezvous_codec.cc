@@ -82,6 +82,15 @@ void visit(Visitor& v, FormerNode& one) {
 }
 
 template <typename Visitor>
+void visit(Visitor& v, PastFailure& one) {
+  StoredInstant at{one.at, {}};
+  v.past(at);
+  one.at = at.at;
+  v.name(one.host, kNodeTextBytesMax);
+  v.number(one.rule);
+}
+
+template <typename Visitor>
 void visit(Visitor& v, RoundEnd& end) {
   v.choice(end.cause, rdzv::RestartCause::kMemberLeft);
   v.text(end.reason, kFieldBytesMax);
@@ -95,6 +104,7 @@ void visit(Visitor& v, RoundEnd& end) {
   v.flag(end.charged);
   v.number(end.exit_code);
   v.check(is_exit_code(end.exit_code));
+  v.text(end.rule, kMessageBytesMax);
   v.flag(end.is_round_over_sent);
 }
 
@@ -129,7 +139,8 @@ class RendezvousCodec {
         highest_seen(machine.highest_seen_),
         arrivals(machine.arrivals_),
         restarts(machine.restarts_),
-        membership_changes(machine.membership_changes_) {
+        membership_changes(machine.membership_changes_),
+        past_failures(machine.past_failures_) {
     if (machine.result_) result = *machine.result_;
     if (machine.previous_result_) previous_result = *machine.previous_result_;
   }
@@ -151,6 +162,7 @@ class RendezvousCodec {
     v.number(arrivals);
     v.number(restarts);
     v.number(membership_changes);
+    v.list(past_failures, kPastFailuresMax, [&](PastFailure& one) { visit(v, one); });
     for (auto* one : {&result, &previous_result}) {
       v.optional(*one, [&](JobResult& value) { visit(v, value); });
     }
@@ -233,6 +245,7 @@ class RendezvousCodec {
     m.arrivals_ = arrivals;
     m.restarts_ = restarts;
     m.membership_changes_ = membership_changes;
+    m.past_failures_ = std::move(past_failures);
     m.result_ = share(result);
     m.previous_result_ = share(previous_result);
     m.former_nodes_.assign(std::move(former_nodes));
@@ -267,6 +280,7 @@ class RendezvousCodec {
   std::uint64_t arrivals = 0;
   int restarts = 0;
   int membership_changes = 0;
+  std::vector<PastFailure> past_failures;
   std::optional<JobResult> previous_result;
   std::deque<FormerNode> former_nodes;  // the same
 };

@@ -126,6 +126,7 @@ void visit(Visitor& v, RoundCause& cause) {
   visit(v, cause.why);
   v.number(cause.same_failures);
   v.number(cause.failure_digest);
+  v.text(cause.rule, kMessageBytesMax);
 }
 
 // Without its cause, which is an extension.

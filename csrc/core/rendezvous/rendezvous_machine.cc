@@ -49,6 +49,7 @@ RendezvousMachine::RendezvousMachine(JobSettings settings, Instant now, Duration
       liveness_(settings_.node_timeout, settings_.reconnect_grace),
       now_(now) {
   ELASTIC_CHECK(settings_.validate().ok());
+  rules_ = failure_rules(settings_);
   arm_after(Timer::kStartHold, start_hold);
 }
 
@@ -180,7 +181,7 @@ void RendezvousMachine::on(const rdzv::Close& event) {
   if (event.node == NodeId{}) {
     // Workers that have failed end a job without a restart, whatever else ends it now.
     if (!is_closed() && std::exchange(round_.end.verdict_pending, false)) {
-      charge(rdzv::RestartCause::kWorkerFailed, round_.end.failure.name, round_.end.reason);
+      judge_failure();
     }
     if (!is_closed()) close(event.result);
     return;

@@ -28,6 +28,7 @@
 #include <vector>
 
 #include "core/base/timings.h"
+#include "core/rendezvous/failure_policy.h"
 #include "core/rendezvous/liveness.h"
 #include "core/rendezvous/rendezvous_events.h"
 #include "core/rendezvous/round_state.h"
@@ -55,7 +56,7 @@ Status compare_settings(const JobSettings& job, const JobSettings& node);
 inline constexpr std::string_view kProgramSetting = "program";
 
 // The version of encode()'s format.
-inline constexpr std::uint16_t kStateVersion = 10;
+inline constexpr std::uint16_t kStateVersion = 11;
 
 // One node of the job, for status displays.
 struct NodeStatus {
@@ -235,6 +236,13 @@ class RendezvousMachine {
   void check_verdict();
   // Spends a restart, or closes the job because none is left.
   void charge(rdzv::RestartCause cause, const std::string& node, const std::string& what);
+  // The rule of the failure policy that decides about it; it is remembered.
+  FailureDecision decide(const FailureEvent& event);
+  // What follows the failure that ended the round, and that no loss explains.
+  void judge_failure();
+  // What follows a loss; `survives`: enough nodes are left.
+  void judge_loss(const std::string& name, const std::string& what, bool survives);
+  JobResult loss_result(const std::string& node, const std::string& message) const;
   void check_min_nodes();
   bool may_complete();
   void complete();
@@ -335,6 +343,8 @@ class RendezvousMachine {
   std::uint64_t arrivals_ = 0;
   int restarts_ = 0;
   int membership_changes_ = 0;
+  std::vector<FailureRule> rules_;  // of the settings
+  std::vector<PastFailure> past_failures_;
   std::shared_ptr<const JobResult> result_;           // null while the job is open
   std::shared_ptr<const JobResult> previous_result_;  // of the generation before this one
   FormerNodes former_nodes_;

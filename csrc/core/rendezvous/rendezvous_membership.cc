@@ -204,6 +204,8 @@ void RendezvousMachine::begin_next_job() {
 
 void RendezvousMachine::start_generation(const JobSettings& settings) {
   settings_ = settings;
+  rules_ = failure_rules(settings_);
+  past_failures_.clear();
   is_one_program_ = true;
   const std::uint32_t generation = round_.record.generation + 1;
   round_ = {};
@@ -431,7 +433,11 @@ void RendezvousMachine::member_departed(const std::string& name, bool lost,
       round_.end.reason = what;
     }
   }
-  if (!survives) charge(cause, name, what);
+  if (lost) {
+    judge_loss(name, what, survives);
+  } else if (!survives) {
+    charge(cause, name, what);
+  }
 }
 
 std::string RendezvousMachine::name_of(const NodeId& id) const {

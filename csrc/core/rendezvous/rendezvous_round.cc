@@ -5,6 +5,7 @@
 
 #include "core/base/describe.h"
 #include "core/base/siphash.h"
+#include "core/base/text.h"
 #include "core/rendezvous/rank_assign.h"
 #include "core/rendezvous/rendezvous_events.h"
 #include "core/rendezvous/rendezvous_fields.h"
@@ -17,6 +18,13 @@ constexpr Duration kGrowthDelayMax = std::chrono::seconds(60);
 constexpr int kFlapDoublingsMax = 6;
 constexpr Duration kRestartBackoffMax = std::chrono::seconds(60);
 constexpr int kBackoffDoublingsMax = 16;
+
+// A node's name is that of its host, with its process and a number.
+std::string host_of(const std::string& node) {
+  std::size_t end = node.rfind('_');
+  if (end != node.npos && end > 0) end = node.rfind('_', end - 1);
+  return node.substr(0, end);
+}
 
 }  // namespace
 
@@ -150,7 +158,63 @@ void RendezvousMachine::check_verdict() {
   if (may_be_explained && round_.is_armed(Timer::kVerdict)) return;
   round_.end.verdict_pending = false;
   round_.disarm(Timer::kVerdict);
+  judge_failure();
+}
+
+FailureDecision RendezvousMachine::decide(const FailureEvent& event) {
+  if (rules_.empty()) return {};
+  FailureDecision decision = decide_failure(rules_, past_failures_, event, now_);
+  if (past_failures_.size() == kPastFailuresMax) past_failures_.erase(past_failures_.begin());
+  past_failures_.push_back({now_, event.host, decision.rule});
+  round_.end.rule = decision.why;
+  return decision;
+}
+
+void RendezvousMachine::judge_failure() {
+  const FailureReport& first = *round_.end.failure.report;
+  FailureEvent event{.exit_code = first.exit_code, .host = host_of(round_.end.failure.name)};
+  if (first.evidence) {
+    const FailureEvidence& evidence = *first.evidence;
+    if (evidence.cause == FailureCause::kHang) event.kind = FailureKind::kHang;
+    event.failure_class = evidence.failure_class;
+    event.error = evidence.error.empty() ? last_line(evidence.output) : evidence.error;
+  }
+  const FailureDecision decision = decide(event);
+  if (decision.action == FailureAction::kStop) {
+    JobResult result = failure_result();
+    result.message += "; " + decision.why;
+    return close(std::move(result));
+  }
+  if (!decision.counts.value_or(true)) return;
   charge(rdzv::RestartCause::kWorkerFailed, round_.end.failure.name, round_.end.reason);
+}
+
+void RendezvousMachine::judge_loss(const std::string& name, const std::string& what,
+                                   bool survives) {
+  // One end of a round is decided once, however many nodes were lost.
+  const bool is_decided = !round_.end.rule.empty();
+  const FailureDecision decision = is_decided
+                                       ? FailureDecision{}
+                                       : decide({.kind = FailureKind::kNodeLost,
+                                                 .failure_class = FailureClass::kInfrastructure,
+                                                 .error = what,
+                                                 .host = host_of(name)});
+  if (decision.action == FailureAction::kStop) {
+    return close(loss_result(name, what + "; " + decision.why));
+  }
+  if (decision.counts.value_or(!survives)) charge(rdzv::RestartCause::kMemberLost, name, what);
+}
+
+JobResult RendezvousMachine::loss_result(const std::string& node,
+                                         const std::string& message) const {
+  JobResult result;
+  result.outcome = JobOutcome::kFailed;
+  result.cause = JobCause::kNodeLost;
+  result.exit_code = round_.end.exit_code;
+  result.node = node;
+  result.lost = round_.lost_names();
+  result.message = message;
+  return result;
 }
 
 JobResult RendezvousMachine::failure_result() const {
@@ -195,16 +259,11 @@ void RendezvousMachine::charge(rdzv::RestartCause cause, const std::string& node
       may_replace ? restarts.describe_spent() : "lost nodes are not replaced";
   JobResult result;
   if (is_loss) {
-    result.outcome = JobOutcome::kFailed;
-    result.cause = JobCause::kNodeLost;
-    result.exit_code = round_.end.exit_code;
-    result.node = node;
-    result.lost = round_.lost_names();
     const std::string left = settings_.min_nodes == 1
                                  ? "no node remains"
                                  : std::to_string(available_nodes()) + " of at least " +
                                        std::to_string(settings_.min_nodes) + " nodes remain";
-    result.message = what + ": " + left + " and " + budget;
+    result = loss_result(node, what + ": " + left + " and " + budget);
     if (round_.end.failure.report) result.message += "; before that " + failure_result().message;
   } else {
     result = failure_result();

@@ -175,7 +175,7 @@ StopReason RoundState::stop_reason() const {
 }
 
 RoundCause RoundState::next_cause() const {
-  RoundCause next{.why = stop_reason()};
+  RoundCause next{.why = stop_reason(), .rule = end.rule};
   const bool is_failure = next.why.rank >= 0 && end.failure.report;
   if (!is_failure) return next;
   const FailureReport& first = *end.failure.report;

@@ -67,6 +67,7 @@ struct RoundEnd {
   bool verdict_pending = false;   // workers failed, and a loss may still explain it
   bool charged = false;
   int exit_code = 0;  // rdzv::Leave, of the node without which the job has too few; 0: it was lost
+  std::string rule = {};            // of the failure policy, that decided what follows; ""
   bool is_round_over_sent = false;  // rank 0 was notified that no workers are left
   bool is_crash = false;            // counted in RoundState::crashes; not encoded
 };

@@ -194,6 +194,7 @@ struct RoundCause {
   // Rounds in a row that ended by the same failure within a minute of their start.
   int same_failures = 0;
   std::uint64_t failure_digest = 0;  // equal for failures that look the same; 0: none
+  std::string rule = {};             // of the failure policy, that decided to restart; ""
 
   bool operator==(const RoundCause&) const = default;
 };

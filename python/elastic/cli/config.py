@@ -14,6 +14,7 @@ from elastic.text import join_endpoints
 
 if TYPE_CHECKING:
     from elastic import _C
+    from elastic.cli.failure_policy import Rule
     from elastic.multiprocessing.logs import LogOptions
     from elastic.rendezvous.api import RendezvousHandler
     from elastic.rendezvous.keys import Keys
@@ -40,6 +41,7 @@ class RendezvousConfig(NamedTuple):
     # A name of the program and its arguments: a surplus node with a different name is refused
     # instead of waiting as a spare. "": any may wait.
     program: str = ""
+    failure_policy: Mapping[str, str] = {}  # settings of the job, one for each rule
 
     @property
     def endpoints(self) -> tuple[tuple[str, int], ...]:
@@ -113,7 +115,10 @@ class RendezvousConfig(NamedTuple):
             on_loss=_C.LossPolicy.__members__[self.on_node_loss.upper()],
             max_membership_changes=self.max_membership_changes,
             backend=backend,
-            extra_settings={"program": self.program} if self.program else {},
+            extra_settings={
+                **({"program": self.program} if self.program else {}),
+                **self.failure_policy,
+            },
         )
 
 
@@ -158,4 +163,6 @@ class JobConfig(NamedTuple):
     metrics_port: int = 0  # 0: none
     is_dry_run: bool = False
     result_json: str = ""  # the file for the job's result; "": none
+    failure_rules: tuple[Rule, ...] = ()  # of --failure-policy
+    failure_policy: Mapping[str, str] = {}  # the same, as settings of the job
     notes: tuple[tuple[int, str], ...] = ()  # (level, message) for the log, once it is set up

@@ -359,6 +359,7 @@ class Launcher:
             logs,
             rendezvous=job.rendezvous and job.rendezvous.options(job.run_id, job.local_addr),
             warm_template=job.warm_template,
+            failure_policy=job.failure_policy,
             modules_after=_MODULES_AFTER,
             **common,
             **job.native,

@@ -246,6 +246,12 @@ _FAILURES = (
         more="A restart is charged only if fewer than MIN nodes are left. A "
         "[script can test](scripts.md#let-a-bad-node-leave) its devices this way.",
         unset="none", native="bad_node_codes", read=exit_codes, needs_native=True),
+    Option("failure-policy", "FILE",
+        "A TOML file with [rules](policy.md) for what follows a failure, by exit code, signal, "
+        "class, error, hang or lost node: the job stops, or restarts, charged or not. The first "
+        "rule that matches decides.",
+        more="All nodes need equal rules.",
+        unset="none", needs_native=True),
     Option("on-node-loss", "WHAT",
         "When fewer than MIN nodes remain after a loss: `replace` waits up to `join_timeout` for "
         "another node, `fail` ends the job.",

@@ -82,6 +82,8 @@ def _failures(job: JobConfig) -> Iterator[tuple[str, str]]:
     yield "restarts", str(job.max_restarts)
     if job.max_restarts:
         yield "restart backoff", duration(native["restart_backoff"])
+    for number, rule in enumerate(job.failure_rules, 1):
+        yield f"failure rule {number}", f"{rule.summary} (line {rule.line})"
     if native["no_restart_codes"]:
         yield "no restart after", ", ".join(map(str, native["no_restart_codes"]))
     if native["bad_node_codes"]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import time
 from typing import TYPE_CHECKING
@@ -41,6 +42,7 @@ def format_report(name: str, result: RunResult, is_output_shown: bool = False) -
             ("host", evidence.host if evidence else ""),
             ("node", job.node),
             run,
+            ("rule", _rule(result)),
             ("class", class_of(result)),
             ("error", evidence.error if evidence else ""),
             ("hint", evidence.hint if evidence else ""),
@@ -61,6 +63,7 @@ def format_report(name: str, result: RunResult, is_output_shown: bool = False) -
             ("host", os.uname().nodename),
             ("node", job.node if job else ""),
             run,
+            ("rule", _rule(result)),
             ("class", f"{first.failure_class} ({first.cause})"),
             ("error", first.error_line()),
             ("hint", first.hint),
@@ -82,6 +85,12 @@ def format_report(name: str, result: RunResult, is_output_shown: bool = False) -
         noun = "rank" if len(result.stopped) == 1 else "ranks"
         lines.append(f"stopped by the launcher, not failed: {noun} {ranks}")
     return "\n".join(lines)
+
+
+def _rule(result: RunResult) -> str:
+    """The rule of the failure policy that has ended the job; "": none has."""
+    found = re.search(r"; (rule \d+ \(line \d+\)) of the failure policy (.*)", result.message)
+    return f"{found[1]} {found[2]}" if found else ""
 
 
 def _ended_before(result: RunResult, first_at: float | None) -> list[str]:

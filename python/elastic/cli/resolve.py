@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from elastic import _environment
 from elastic._host import devices
@@ -36,6 +36,9 @@ from elastic.errors import ConfigError
 from elastic.multiprocessing.logs import LogOptions
 from elastic.text import UnresolvedHost, seconds, shutdown_timeout, signal_numbers
 
+if TYPE_CHECKING:
+    from elastic.cli.failure_policy import Rule
+
 
 def configure(line: CommandLine, environ: Mapping[str, str]) -> JobConfig:
     """Checks all settings; counts devices if ``--nproc-per-node`` requires it.
@@ -60,6 +63,9 @@ def configure(line: CommandLine, environ: Mapping[str, str]) -> JobConfig:
             error.timeout = nodes.join_timeout(line)
             raise
     node = _with_token(line, environ, _nodes(line))
+    rules, policy = _failure_policy(line)
+    if policy and node.rendezvous is not None:
+        node = node._replace(rendezvous=node.rendezvous._replace(failure_policy=policy))
     interpreter = _environment.interpreter(environ)
     nproc = devices.worker_count(
         line.text("nproc-per-node"), environ, interpreter, line.origin("nproc-per-node")
@@ -119,6 +125,8 @@ def configure(line: CommandLine, environ: Mapping[str, str]) -> JobConfig:
         log_records=bool(environ.get("LOGLEVEL")),
         error_file=environ.get(ERROR_FILE_VARIABLE, ""),
         is_dry_run=line.switch("dry-run"),
+        failure_rules=rules,
+        failure_policy=policy,
         result_json=output.result_json(line),
         notes=tuple(notes),
     )
@@ -141,6 +149,21 @@ def _without_effect(line: CommandLine, node: NodeConfig, logs: LogOptions) -> li
         return []
     verb = "has" if len(given) == 1 else "have"
     return [f"{', '.join(given)} {verb} no effect with {what}"]
+
+
+def _failure_policy(line: CommandLine) -> tuple[tuple[Rule, ...], dict[str, str]]:
+    """The rules, and the same as settings of the job."""
+    if not line.text("failure-policy"):
+        return (), {}
+    if line.text("no-restart-codes"):
+        raise ConfigError(
+            f"{line.origin('no-restart-codes')} cannot be combined with "
+            f'{line.origin("failure-policy")}: write on = "exit CODES", do = "stop" as a rule'
+        )
+    from elastic.cli import failure_policy
+
+    rules = failure_policy.read(line.text("failure-policy"), line.origin("failure-policy"))
+    return rules, failure_policy.settings(rules)
 
 
 def _nodes(line: CommandLine) -> NodeConfig:

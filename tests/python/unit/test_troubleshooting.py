@@ -59,7 +59,7 @@ EXEMPT = {
         "this is a forked child", "the observer belongs to", "the client belongs to",
         "the client is closed", "is longer than ", "no round within the timeout", "the timeout is ",
         "the store's port is 0", "keys in one call", " bytes: at most ", "role: longer than",
-        "(not static)",
+        "(not static)", "failure policy: rule ",
     ),
     "a peer that breaks the protocol; follows 'a session of … is closed'": (
         "contradicts", "the round that the node holds is invalid", "its round was superseded",

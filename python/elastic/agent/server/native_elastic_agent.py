@@ -98,6 +98,7 @@ class NativeElasticAgent:
         warm_template: Sequence[str] = (),
         modules_after: Sequence[str] = (),
         auto_progress: bool | None = None,
+        failure_policy: Mapping[str, str] | None = None,
         **settings: Any,
     ) -> None:
         """``environment`` is the workers' whole environment; None: this process's environment.
@@ -117,6 +118,7 @@ class NativeElasticAgent:
         executed. ``modules_after``: modules that the caller needs for the result of a failed job.
         ``auto_progress``: whether Python workers report their steps and stacks (docs/hangs.md).
         None: they do, the steps only if the script does not import ``elastic.worker``.
+        ``failure_policy``: the rules of a job of one node, as ``RendezvousOptions.extra_settings``.
         ``settings``: further fields of ``_C.AgentOptions``. Those of an option of the command line
         have its name, its meaning and its default (docs/cli.md), as ``restart_backoff``;
         ``hang_timeout`` is 0 if it is learned, ``straggler_timeout`` if there is no limit;
@@ -143,7 +145,9 @@ class NativeElasticAgent:
             address = spec.master_addr or spec.local_addr or LOOPBACK
             folders = _local_jobs.directories(_environment.inherited())
             path = _local_jobs.new_path(spec.job_id(), _local_jobs.SOCKET, folders)
-            rendezvous = _C.RendezvousOptions(local_addr=address, observer_socket=path)
+            rendezvous = _C.RendezvousOptions(
+                local_addr=address, observer_socket=path, extra_settings=dict(failure_policy or {})
+            )
         elif spec.local_addr:
             raise ConfigError(
                 "local_addr cannot be combined with `rendezvous`: set RendezvousOptions.local_addr"

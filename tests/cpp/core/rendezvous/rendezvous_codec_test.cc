@@ -97,7 +97,7 @@ TEST(RendezvousCodec, ANewerVersionIsNamed) {
   bytes[4] = core::kStateVersion + 1;
   const Status status = job.machine().load(bytes, job.now());
   EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("newer version (format 11"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("newer version (format 12"));
   EXPECT_EQ(job.machine().load("gar", job.now()).code(), StatusCode::kPeerViolation);
   EXPECT_EQ(job.machine().load("Y2FuaW1hZGFt", job.now()).code(), StatusCode::kPeerViolation);
 }

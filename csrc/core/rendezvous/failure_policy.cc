@@ -1,0 +1,191 @@
+#include "core/rendezvous/failure_policy.h"
+
+#include <algorithm>
+#include <charconv>
+
+#include "core/base/text.h"
+
+namespace elastic::core {
+namespace {
+
+constexpr std::pair<std::string_view, FailureKind> kKinds[] = {
+    {"worker", FailureKind::kWorker},
+    {"hang", FailureKind::kHang},
+    {"node-lost", FailureKind::kNodeLost},
+};
+constexpr FailureClass kClasses[] = {FailureClass::kUserWorker, FailureClass::kUserInput,
+                                     FailureClass::kPlatform, FailureClass::kInfrastructure};
+
+// Takes the text up to the mark, and the mark.
+std::string_view take(std::string_view* text, char mark) {
+  const std::string_view word = text->substr(0, text->find(mark));
+  text->remove_prefix(std::min(word.size() + 1, text->size()));
+  return word;
+}
+
+bool read_number(std::string_view text, int* number) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *number);
+  return error == std::errc() && end == text.data() + text.size() && *number >= 0;
+}
+
+bool read_ranges(std::string_view text, std::vector<std::pair<int, int>>* ranges) {
+  while (!text.empty()) {
+    std::string_view last = take(&text, ',');
+    const std::string_view first = take(&last, '-');
+    auto& [low, high] = ranges->emplace_back();
+    if (!read_number(first, &low)) return false;
+    high = low;
+    if (!last.empty() && !read_number(last, &high)) return false;
+  }
+  return !ranges->empty();
+}
+
+bool read_class(std::string_view text, std::optional<FailureClass>* failure_class) {
+  std::string word(text);
+  std::replace(word.begin(), word.end(), '-', ' ');
+  for (const FailureClass one : kClasses) {
+    if (to_string(one) == word) *failure_class = one;
+  }
+  return failure_class->has_value();
+}
+
+bool read_kind(std::string_view text, std::optional<FailureKind>* kind) {
+  for (const auto& [word, one] : kKinds) {
+    if (word == text) *kind = one;
+  }
+  return kind->has_value();
+}
+
+bool read_conditions(std::string_view text, std::vector<FailureCondition>* conditions) {
+  while (!text.empty()) {
+    std::string_view value = take(&text, ';');
+    const std::string_view what = take(&value, ':');
+    FailureCondition& one = conditions->emplace_back();
+    if (what == "exit") {
+      one.kind = FailureKind::kWorker;
+      if (!read_ranges(value, &one.codes)) return false;
+    } else if (!(what == "class" ? read_class(value, &one.failure_class)
+                                 : read_kind(what, &one.kind))) {
+      return false;
+    }
+  }
+  return !conditions->empty();
+}
+
+bool matches(const FailureCondition& condition, const FailureEvent& event) {
+  if (condition.kind && *condition.kind != event.kind) return false;
+  if (condition.failure_class && *condition.failure_class != event.failure_class) return false;
+  const auto has_code = [&](const std::pair<int, int>& range) {
+    return range.first <= event.exit_code && event.exit_code <= range.second;
+  };
+  return condition.codes.empty() ||
+         std::any_of(condition.codes.begin(), condition.codes.end(), has_code);
+}
+
+// How many failures in a row, up to this one, were on its host.
+int in_a_row(const std::vector<PastFailure>& past, const FailureEvent& event) {
+  const auto other = std::find_if(past.rbegin(), past.rend(),
+                                  [&](const PastFailure& one) { return one.host != event.host; });
+  return static_cast<int>(other - past.rbegin()) + 1;
+}
+
+bool matches(const FailureRule& rule, const std::vector<PastFailure>& past,
+             const FailureEvent& event) {
+  const bool is_on =
+      rule.on.empty() || std::any_of(rule.on.begin(), rule.on.end(),
+                                     [&](const auto& one) { return matches(one, event); });
+  return is_on && event.error.find(rule.text) != event.error.npos &&
+         in_a_row(past, event) >= rule.same_host;
+}
+
+bool is_exhausted(const FailureRule& rule, int index, const std::vector<PastFailure>& past,
+                  Instant now) {
+  if (rule.max < 0) return false;
+  const auto used = std::count_if(past.begin(), past.end(), [&](const PastFailure& one) {
+    const bool is_old = rule.within > Duration::zero() && now - one.at > rule.within;
+    return one.rule == index && !is_old;
+  });
+  return used >= rule.max;
+}
+
+std::string allowance(const FailureRule& rule) {
+  std::string text = "allows " + count_text(rule.max, "restart");
+  if (rule.within > Duration::zero()) text += " within " + duration_text(rule.within);
+  return text;
+}
+
+}  // namespace
+
+FailureDecision decide_failure(const std::vector<FailureRule>& rules,
+                               const std::vector<PastFailure>& past, const FailureEvent& event,
+                               Instant now) {
+  for (std::size_t i = 0; i < rules.size(); ++i) {
+    const FailureRule& rule = rules[i];
+    if (!matches(rule, past, event)) continue;
+    const int index = static_cast<int>(i);
+    FailureDecision decision{rule.action, rule.counts, index, rule.name};
+    if (rule.action == FailureAction::kStop) {
+      decision.why += " ends the job";
+    } else if (is_exhausted(rule, index, past, now)) {
+      decision.action = FailureAction::kStop;
+      decision.why += " " + allowance(rule);
+    }
+    return decision;
+  }
+  return {};
+}
+
+Result<FailureRule> parse_failure_rule(std::string_view text, int number) {
+  FailureRule rule;
+  rule.name = "rule " + std::to_string(number) + " of the failure policy";
+  const std::string_view all = text;
+  while (!text.empty()) {
+    const std::string_view name = take(&text, '=');
+    if (name == "text") {
+      rule.text = text;
+      break;
+    }
+    const std::string_view value = take(&text, ' ');
+    int read = 0;
+    bool is_read = false;
+    if (name == "on") {
+      is_read = read_conditions(value, &rule.on);
+    } else if (name == "do") {
+      is_read = value == "stop" || value == "restart";
+      if (value == "stop") rule.action = FailureAction::kStop;
+    } else if (read_number(value, &read)) {
+      is_read = true;
+      if (name == "host") {
+        rule.same_host = read;
+      } else if (name == "count") {
+        rule.counts = read != 0;
+      } else if (name == "max") {
+        rule.max = read;
+      } else if (name == "within") {
+        rule.within = std::chrono::seconds(read);
+      } else if (name == "line") {
+        rule.name = "rule " + std::to_string(number) + " (line " + std::to_string(read) +
+                    ") of the failure policy";
+      } else {
+        is_read = false;
+      }
+    }
+    if (!is_read) {
+      return Status(StatusCode::kInvalidArgument, "failure policy: rule " + std::to_string(number) +
+                                                      " cannot be read: " + std::string(all));
+    }
+  }
+  return rule;
+}
+
+std::vector<FailureRule> failure_rules(const JobSettings& settings) {
+  std::vector<FailureRule> rules;
+  for (const auto& [name, value] : settings.extra) {
+    if (!name.starts_with(kPolicySetting)) continue;
+    Result<FailureRule> rule = parse_failure_rule(value, static_cast<int>(rules.size()) + 1);
+    if (rule.ok()) rules.push_back(std::move(*rule));
+  }
+  return rules;
+}
+
+}  // namespace elastic::core

@@ -1,0 +1,88 @@
+#pragma once
+
+// What follows a failure: the first rule that matches decides. The options of a launcher are its
+// rules, and a file of the user may precede them (docs/policy.md).
+//
+// Pure: the events so far and the rules give the decision.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "elastic/rendezvous_types.h"
+#include "elastic/time.h"
+
+namespace elastic::core {
+
+enum class FailureKind : std::uint8_t {
+  kWorker,
+  kHang,
+  kNodeLost,
+  kUnstartable,  // the program of a worker cannot be executed on any node
+};
+
+// A failure, or the loss of a node, that has ended a round.
+struct FailureEvent {
+  FailureKind kind = FailureKind::kWorker;
+  int exit_code = 0;
+  FailureClass failure_class = FailureClass::kUserWorker;
+  std::string error = {};  // the exception, or the last line of the output
+  std::string host = {};   // of the worker, or the node that was lost
+};
+
+enum class FailureAction : std::uint8_t { kStop, kRestart };
+
+// What is given must hold.
+struct FailureCondition {
+  std::optional<FailureKind> kind = {};
+  std::vector<std::pair<int, int>> codes = {};  // of a worker: ranges; 128+N: signal N
+  std::optional<FailureClass> failure_class = {};
+};
+
+struct FailureRule {
+  std::string name;                       // in messages: "rule 2 (line 7) of the failure policy"
+  std::vector<FailureCondition> on = {};  // one of them must hold; empty: every failure
+  // And these.
+  std::string text = {};  // a part of the error
+  int same_host = 0;      // this failure and those before it, in a row, were this many of its host
+  // What it decides.
+  FailureAction action = FailureAction::kRestart;
+  std::optional<bool> counts = {};  // against the restart budget; nullopt: as without a rule
+  int max = -1;                     // it restarts this often, then it stops; -1: no limit
+  Duration within{};                // of these times; zero: of all
+};
+
+// A failure that was decided.
+struct PastFailure {
+  Instant at;
+  std::string host;
+  int rule = -1;  // its index; -1: none
+};
+inline constexpr std::size_t kPastFailuresMax = 256;
+
+struct FailureDecision {
+  FailureAction action = FailureAction::kRestart;
+  std::optional<bool> counts = {};
+  int rule = -1;  // -1: no rule matches
+  // "rule 2 (line 7) of the failure policy", and when it stops "… ends the job" or "… allows 3
+  // restarts"; "": no rule matches.
+  std::string why = {};
+};
+
+FailureDecision decide_failure(const std::vector<FailureRule>& rules,
+                               const std::vector<PastFailure>& past, const FailureEvent& event,
+                               Instant now);
+
+// Rules as settings of a job (JobSettings::extra), one in each, in their order. The value has
+// "name=value" with spaces between them; "text=" comes last, and reaches to the end:
+// "line=7 on=exit:3,64-78;hang;node-lost;class:platform host=3 do=restart count=0 max=3 within=60
+// text=…"
+inline constexpr std::string_view kPolicySetting = "failure policy, rule ";
+Result<FailureRule> parse_failure_rule(std::string_view text, int number);
+// Those of the settings. A rule that cannot be read is left out.
+std::vector<FailureRule> failure_rules(const JobSettings& settings);
+
+}  // namespace elastic::core

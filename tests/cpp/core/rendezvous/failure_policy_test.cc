@@ -1,0 +1,226 @@
+// The rules of a failure policy. tests/data/policy.txt has the table.
+
+#include "core/rendezvous/failure_policy.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "core/rendezvous/rendezvous_harness.h"
+#include "core/rendezvous/rendezvous_machine.h"
+
+namespace elastic::core {
+namespace {
+
+using test::Job;
+using test::nnodes;
+using namespace std::chrono_literals;  // NOLINT: every test uses durations
+
+std::vector<std::string> split(const std::string& text, const std::string& mark) {
+  std::vector<std::string> parts;
+  std::size_t from = 0;
+  for (std::size_t at = 0; (at = text.find(mark, from)) != text.npos; from = at + mark.size()) {
+    parts.push_back(text.substr(from, at - from));
+  }
+  parts.push_back(text.substr(from));
+  return parts;
+}
+
+struct TimedEvent {
+  Instant at;
+  FailureEvent event;
+};
+
+// "61 worker 3 a user-worker CUDA error: oom"
+TimedEvent read_event(const std::string& text) {
+  std::istringstream in(text);
+  int seconds = 0;
+  std::string kind;
+  std::string failure_class;
+  TimedEvent read;
+  in >> seconds >> kind >> read.event.exit_code >> read.event.host >> failure_class;
+  std::getline(in >> std::ws, read.event.error);
+  read.at = Instant(std::chrono::seconds(seconds));
+  read.event.kind = kind == "worker" ? FailureKind::kWorker
+                    : kind == "hang" ? FailureKind::kHang
+                                     : FailureKind::kNodeLost;
+  read.event.failure_class = failure_class == "user-worker"  ? FailureClass::kUserWorker
+                             : failure_class == "user-input" ? FailureClass::kUserInput
+                             : failure_class == "platform"   ? FailureClass::kPlatform
+                                                             : FailureClass::kInfrastructure;
+  return read;
+}
+
+std::string describe(const FailureDecision& decision) {
+  std::string text = decision.action == FailureAction::kStop ? "stop" : "restart";
+  if (decision.counts) text += *decision.counts ? " counted" : " free";
+  return text + " " + std::to_string(decision.rule + 1);
+}
+
+std::string decide_all(const std::vector<FailureRule>& rules, const std::string& events) {
+  std::string decisions;
+  std::vector<PastFailure> past;
+  for (const std::string& one : split(events, "; ")) {
+    const TimedEvent timed = read_event(one);
+    const FailureDecision decision = decide_failure(rules, past, timed.event, timed.at);
+    past.push_back({timed.at, timed.event.host, decision.rule});
+    if (!decisions.empty()) decisions += "; ";
+    decisions += describe(decision);
+  }
+  return decisions;
+}
+
+TEST(FailurePolicy, DecidesAsTheTable) {
+  std::ifstream file(ELASTIC_TEST_POLICY);
+  std::vector<FailureRule> rules;
+  int rows = 0;
+  for (std::string line; std::getline(file, line);) {
+    if (line.empty() || line.starts_with('#')) continue;
+    if (line.starts_with("policy ")) {
+      rules.clear();
+    } else if (line.starts_with("  ")) {
+      const auto rule = parse_failure_rule(line.substr(2), static_cast<int>(rules.size()) + 1);
+      ASSERT_TRUE(rule.ok()) << rule.status().message();
+      rules.push_back(*rule);
+    } else {
+      const auto row = split(line, " -> ");
+      ASSERT_EQ(row.size(), 2U) << line;
+      EXPECT_EQ(decide_all(rules, row[0]), row[1]) << row[0];
+      ++rows;
+    }
+  }
+  EXPECT_GE(rows, 200);
+}
+
+TEST(FailurePolicy, NamesTheRuleThatDecides) {
+  const auto rule = parse_failure_rule("line=7 do=restart max=2 within=21600", 3);
+  ASSERT_TRUE(rule.ok());
+  const Instant now(std::chrono::hours(1));
+  std::vector<PastFailure> past;
+  EXPECT_EQ(decide_failure({*rule}, past, {}, now).why, "rule 3 (line 7) of the failure policy");
+  past = {{now, "a", 0}, {now, "b", 0}};
+  const FailureDecision last = decide_failure({*rule}, past, {}, now);
+  EXPECT_EQ(last.action, FailureAction::kStop);
+  EXPECT_EQ(last.why, "rule 3 (line 7) of the failure policy allows 2 restarts within 6 h");
+}
+
+TEST(FailurePolicy, ARuleThatCannotBeReadIsAnError) {
+  for (const char* text :
+       {"on=exit:", "on=exit:x", "on=", "on=class:x", "on=node", "do=wait", "max=-1",
+        "max=", "count=x", "unknown=1", "host=1 unknown=1", "on=hang;"}) {
+    const auto rule = parse_failure_rule(text, 1);
+    if (std::string(text) == "on=hang;") {
+      EXPECT_TRUE(rule.ok());
+      continue;
+    }
+    EXPECT_FALSE(rule.ok()) << text;
+  }
+}
+
+TEST(FailurePolicy, RulesAreSettingsOfTheJob) {
+  JobSettings settings;
+  settings.extra = {{"program", "train.py"},
+                    {std::string(kPolicySetting) + "1", "line=2 on=exit:3 do=stop"},
+                    {std::string(kPolicySetting) + "2", "line=5 do=restart text=a=b c"}};
+  const auto rules = failure_rules(settings);
+  ASSERT_EQ(rules.size(), 2U);
+  EXPECT_EQ(rules[1].name, "rule 2 (line 5) of the failure policy");
+  EXPECT_EQ(rules[1].text, "a=b c");
+}
+
+// ---- In a job.
+
+JobSettings with_rules(JobSettings settings, const std::vector<std::string>& rules) {
+  for (const std::string& rule : rules) {
+    settings.extra.emplace_back(
+        std::string(kPolicySetting) + std::to_string(settings.extra.size() + 1), rule);
+  }
+  return settings;
+}
+
+void rejoin_all(Job* job) {
+  for (const char* name : {"a", "b"}) job->rejoin(name);
+}
+
+TEST(FailurePolicyOfAJob, StopsItAlthoughRestartsAreLeft) {
+  JobSettings settings = with_rules(nnodes(2, 2), {"line=1 on=exit:3 do=stop"});
+  settings.max_restarts = 5;
+  Job job(settings);
+  job.join_all({"a", "b"});
+  job.fail("a", 1);
+  rejoin_all(&job);
+  EXPECT_TRUE(job.is_running());
+  EXPECT_EQ(job.machine().record().restarts, 1);
+  job.fail("b", 3);
+  rejoin_all(&job);
+  ASSERT_TRUE(job.is_closed());
+  EXPECT_EQ(job.result().exit_code, 3);
+  EXPECT_TRUE(job.result().message.ends_with("rule 1 (line 1) of the failure policy ends the job"))
+      << job.result().message;
+}
+
+TEST(FailurePolicyOfAJob, RestartsItWithoutACharge) {
+  Job job(with_rules(nnodes(2, 2), {"line=1 on=exit:137 do=restart count=0 max=2"}));
+  job.join_all({"a", "b"});
+  for (int i = 0; i < 2; ++i) {
+    job.fail("a", 137);
+    rejoin_all(&job);
+    ASSERT_TRUE(job.is_running());
+    EXPECT_EQ(job.machine().record().restarts, 0);
+    EXPECT_EQ(job.share("b").cause->rule, "rule 1 (line 1) of the failure policy");
+  }
+  job.fail("a", 137);
+  rejoin_all(&job);
+  ASSERT_TRUE(job.is_closed());
+  EXPECT_TRUE(job.result().message.ends_with("allows 2 restarts")) << job.result().message;
+}
+
+TEST(FailurePolicyOfAJob, EveryOtherFailureIsDecidedAsWithoutRules) {
+  Job job(with_rules(nnodes(2, 2), {"line=1 on=exit:137 do=restart count=0"}));
+  job.join_all({"a", "b"});
+  job.fail("a", 1);
+  rejoin_all(&job);
+  ASSERT_TRUE(job.is_closed());
+  EXPECT_TRUE(job.result().message.ends_with("no restart is allowed")) << job.result().message;
+}
+
+TEST(FailurePolicyOfAJob, DecidesAboutALoss) {
+  for (const bool stops : {false, true}) {
+    JobSettings settings = nnodes(1, 2);
+    settings.max_restarts = 5;
+    Job job(with_rules(settings, {stops ? "line=1 on=node-lost do=stop"
+                                        : "line=1 on=node-lost do=restart count=1"}));
+    job.join_all({"a", "b"});
+    job.cut("b");
+    job.pass_and_tick(1s);
+    if (stops) {
+      ASSERT_TRUE(job.is_closed());
+      EXPECT_EQ(job.result().cause, JobCause::kNodeLost);
+      EXPECT_EQ(job.result().node, "b");
+      continue;
+    }
+    job.rejoin("a");
+    ASSERT_TRUE(job.is_running());
+    EXPECT_EQ(job.machine().record().restarts, 1);  // it would be free
+  }
+}
+
+TEST(FailurePolicyOfAJob, ItsMemoryIsPartOfTheState) {
+  const JobSettings settings =
+      with_rules(nnodes(2, 2), {"line=1 do=restart count=0 max=1 within=100"});
+  Job job(settings);
+  job.join_all({"a", "b"});
+  job.fail("a", 1);
+  rejoin_all(&job);
+  const std::string state = job.machine().encode();
+  RendezvousMachine later(settings, Instant(9999s));
+  ASSERT_TRUE(later.load(state, Instant(9999s)).ok());
+  EXPECT_EQ(later.encode(), state);
+}
+
+}  // namespace
+}  // namespace elastic::core

@@ -1,0 +1,136 @@
+"""The file of --failure-policy."""
+
+from __future__ import annotations
+
+import pytest
+from elastic.cli import failure_policy
+from elastic.errors import ConfigError
+
+GOOD = """\
+# What a failure means here.
+[[rule]]
+on = "exit 3,64-78"
+do = "stop"
+
+[[rule]]
+on = ["signal KILL", "class platform"]
+do = "restart"
+count = false
+max = 3
+within = 3600
+
+[[rule]]
+on = "hang"
+error = "CUDA error: x = 1"
+same_host = 2
+do = "stop"
+
+[[rule]]
+do = "restart"
+max = 5
+"""
+
+
+def test_rules_are_written_for_core() -> None:
+    rules = failure_policy.parse(GOOD, "policy.toml")
+    assert [rule.text for rule in rules] == [
+        "line=2 on=exit:3,64-78 do=stop",
+        "line=6 on=exit:137;class:platform do=restart count=0 max=3 within=3600",
+        "line=13 on=hang host=2 do=stop text=CUDA error: x = 1",
+        "line=19 do=restart max=5",
+    ]
+    assert [rule.line for rule in rules] == [2, 6, 13, 19]
+    assert rules[1].summary == (
+        "signal KILL or class platform: restart, not counted, at most 3 within 3600 s"
+    )
+    assert list(failure_policy.settings(rules)) == [
+        f"failure policy, rule 0{n}" for n in (1, 2, 3, 4)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        ("", "p: the file has no [[rule]]"),
+        ("[[rules]]\ndo = 'stop'", "p:1: unknown key 'rules'; did you mean rule?"),
+        ("[rule]\ndo = 'stop'", "p:1: each rule begins with [[rule]]"),
+        ("[[rule]]\non = 'hang'", 'p:1: rule 1: it has no key do: expected "restart" or "stop"'),
+        (
+            "[[rule]]\ndo = 'stp'",
+            'p:2: rule 1: do is \'stp\': expected "restart" or "stop"; did you mean stop?',
+        ),
+        (
+            "[[rule]]\ndo = 'stop'\ncuont = 1",
+            "p:3: rule 1: unknown key 'cuont'; did you mean count?",
+        ),
+        (
+            "[[rule]]\ndo = 'stop'\n[[rule]]\non = 'lostnode'\ndo = 'stop'",
+            "p:4: rule 2: unknown condition 'lostnode'; did you mean lost-node?",
+        ),
+        (
+            "[[rule]]\non = 'signal SIGKIL'\ndo = 'stop'",
+            "p:2: rule 1: there is no signal 'SIGKIL'; did you mean SIGKILL?",
+        ),
+        (
+            "[[rule]]\non = 'class platfrom'\ndo = 'stop'",
+            "p:2: rule 1: unknown class 'platfrom'; did you mean platform?",
+        ),
+        (
+            "[[rule]]\non = 'exit 0'\ndo = 'stop'",
+            "p:2: rule 1: 'exit 0': expected exit codes from 1 to 255, as in exit 3,64-78",
+        ),
+        ("[[rule]]\non = 'exit'\ndo = 'stop'", "p:2: rule 1: the condition 'exit' needs a value"),
+        (
+            "[[rule]]\non = 'hang 3'\ndo = 'stop'",
+            "p:2: rule 1: the condition 'hang 3' takes no value",
+        ),
+        (
+            "[[rule]]\non = 3\ndo = 'stop'",
+            "p:2: rule 1: on is 3: expected a text, or a list of texts",
+        ),
+        (
+            "[[rule]]\ndo = 'restart'\nmax = 0",
+            "p:3: rule 1: max is 0: expected a whole number from 1",
+        ),
+        (
+            "[[rule]]\ndo = 'restart'\nmax = true",
+            "p:3: rule 1: max is True: expected a whole number from 1",
+        ),
+        ("[[rule]]\ndo = 'restart'\nwithin = 3", "p:3: rule 1: within has no effect without max"),
+        (
+            "[[rule]]\ndo = 'restart'\ncount = 1",
+            "p:3: rule 1: count is 1: expected true or false",
+        ),
+        (
+            "[[rule]]\ndo = 'stop'\ncount = true",
+            'p:3: rule 1: count has no effect with do = "stop"',
+        ),
+        (
+            "[[rule]]\ndo = 'restart'\nerror = \"a\\nb\"",
+            "p:3: rule 1: error is 'a\\nb': expected a text of one line",
+        ),
+        (
+            "stop_without_progress = 3",
+            "p:1: stop_without_progress is not supported yet: use a rule with max and within",
+        ),
+    ],
+)
+def test_each_fault_is_one_sentence_with_its_line(lines: str, message: str) -> None:
+    with pytest.raises(ConfigError) as found:
+        failure_policy.parse(lines, "p")
+    assert str(found.value) == message
+
+
+def test_no_host_is_remembered() -> None:
+    with pytest.raises(ConfigError, match='p:2: rule 1: do = "exclude" is not supported yet'):
+        failure_policy.parse("[[rule]]\ndo = 'exclude'", "p")
+
+
+def test_a_file_that_is_not_toml_is_a_fault_with_its_line() -> None:
+    with pytest.raises(ConfigError, match=r"p: .*line 2"):
+        failure_policy.parse("[[rule]]\ndo = stop", "p")
+
+
+def test_a_file_that_cannot_be_read_is_named() -> None:
+    with pytest.raises(ConfigError, match="--failure-policy: cannot read /no/file: No such file"):
+        failure_policy.read("/no/file", "--failure-policy")
