@@ -143,7 +143,8 @@ class HostileMember {
     if (const auto* restart = std::get_if<rdzv::Restart>(&message)) return restart->round > kLast;
     if (const auto* evicted = std::get_if<rdzv::Evicted>(&message)) return evicted->round > kLast;
     if (const auto* timings = std::get_if<session::Timings>(&message)) {
-      return timings->settings.store_grace < 3min;  // a job may have that
+      const JobSettings& job = timings->settings;
+      return std::min(job.store_grace, job.join_timeout) < 3min;  // a job may have that
     }
     const auto* const reply = std::get_if<session::HeartbeatReply>(&message);
     return std::holds_alternative<rdzv::Closed>(message) ||
