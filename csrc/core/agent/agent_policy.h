@@ -295,9 +295,9 @@ class AgentPolicy {
   };
   // The end of this node's part in the job.
   struct End {
-    std::vector<ParticipantEvent> events;
+    std::vector<ParticipantEvent> events = {};
     int exit_code = 0;
-    std::string message;
+    std::string message = {};
     std::shared_ptr<const JobResult> job = {};  // null: the job may continue
     bool is_unstarted = false;                  // no worker was started
     StopCause why = StopCause::kJobEnded;

@@ -15,8 +15,8 @@ TEST(AgentPolicyTable, IsConsistent) {
     const bool is_finished = from == PolicyState::kFinished;
     for (std::size_t input = 0; input < kPolicyInputs; ++input) {
       const AgentPolicy::Edge& edge = AgentPolicy::edge_of(from, static_cast<PolicyInput>(input));
-      if (edge.is_loss) EXPECT_EQ(edge.next, PolicyState::kFinished);
-      if (is_finished) EXPECT_EQ(edge.next, from);
+      EXPECT_TRUE(!edge.is_loss || edge.next == PolicyState::kFinished);
+      EXPECT_TRUE(!is_finished || edge.next == from);
       EXPECT_FALSE(is_finished && edge.run != nullptr);
     }
     EXPECT_EQ(AgentPolicy::edge_of(from, PolicyInput::kSupervisionLost).is_loss, !is_finished);
