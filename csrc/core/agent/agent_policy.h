@@ -282,7 +282,6 @@ class AgentPolicy {
   static const Edge& edge_of(PolicyState state, PolicyInput input);
 
  private:
-  struct Row;
   struct Table;
 
   // An order to end the round.

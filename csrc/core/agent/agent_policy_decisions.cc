@@ -3,16 +3,15 @@
 // receives of it. agent_policy.cc has the theory of operation.
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstddef>
-#include <initializer_list>
 #include <utility>
 
 #include "core/agent/agent_policy.h"
 #include "core/base/check.h"
 #include "core/base/describe.h"
 #include "core/base/text.h"
+#include "core/base/transitions.h"
 #include "core/rendezvous/first_failure.h"
 #include "elastic/observer.h"
 
@@ -53,36 +52,17 @@ AgentState agent_state(PolicyState state) {
   return AgentState::kUnknown;
 }
 
-namespace {
-
-template <typename Enum>
-struct EnumSet {
-  std::uint64_t bits = 0;
-  constexpr EnumSet(std::initializer_list<Enum> members) {
-    for (const Enum one : members) bits |= std::uint64_t{1} << static_cast<unsigned>(one);
-  }
-  constexpr bool has(std::size_t index) const { return (bits >> index & 1) != 0; }
-};
-using States = EnumSet<PolicyState>;
-using Inputs = EnumSet<PolicyInput>;
-static_assert(kPolicyStates <= 64 && kPolicyInputs <= 64);
 static_assert(static_cast<std::size_t>(PolicyState::kFinished) + 1 == kPolicyStates);
 static_assert(static_cast<std::size_t>(PolicyInput::kOverAtStep) + 1 == kPolicyInputs);
-
-}  // namespace
-
-struct AgentPolicy::Row {
-  States in;
-  Inputs on;
-  void (AgentPolicy::*run)(Turn*) = nullptr;
-  std::optional<PolicyState> next = {};  // nullopt: the same
-};
 
 // The policy's program. A pair of state and input without a row ends in UNKNOWN.
 struct AgentPolicy::Table {
   using enum PolicyState;
   using enum PolicyInput;
   using P = AgentPolicy;
+  using States = EnumSet<PolicyState>;
+  using Inputs = EnumSet<PolicyInput>;
+  using Row = Transition<PolicyState, PolicyInput, void (AgentPolicy::*)(Turn*)>;
 
   static constexpr States kAnyInit = {kInit, kPreparing, kUnprepared, kWaiting, kDropping};
   static constexpr States kAnyPrepared = {kPreparing, kUnprepared};
@@ -211,29 +191,16 @@ struct AgentPolicy::Table {
        .next = kInit},
   };
 
-  std::array<std::array<Edge, kPolicyInputs>, kPolicyStates> edges{};
-
-  constexpr Table() {
-    for (std::size_t state = 0; state < kPolicyStates; ++state) {
-      const auto same = static_cast<PolicyState>(state);
-      for (std::size_t input = 0; input < kPolicyInputs; ++input) {
-        Edge& edge = edges[state][input];
-        const bool is_ignored = kOptional.has(input) || same == kFinished;
-        edge = is_ignored ? Edge{nullptr, same} : Edge{&P::lose, kFinished, true};
-        bool is_known = false;
-        for (const Row& row : kRows) {
-          if (!row.in.has(state) || !row.on.has(input)) continue;
-          ELASTIC_CHECK(!std::exchange(is_known, true));  // one row for each pair
-          edge = {row.run, row.next.value_or(same)};
-        }
-      }
-    }
+  using Edges = TransitionTable<Edge, kPolicyStates, kPolicyInputs>;
+  static constexpr Edge without_row(PolicyState state, PolicyInput input) {
+    if (kOptional.has(input) || state == kFinished) return {nullptr, state};
+    return {&P::lose, kFinished, true};
   }
 };
 
 const AgentPolicy::Edge& AgentPolicy::edge_of(PolicyState state, PolicyInput input) {
-  static constexpr Table kTable;
-  return kTable.edges[static_cast<std::size_t>(state)][static_cast<std::size_t>(input)];
+  static constexpr auto kTable = make_transitions<Table::Edges>(Table::kRows, &Table::without_row);
+  return kTable[static_cast<std::size_t>(state)][static_cast<std::size_t>(input)];
 }
 
 namespace {

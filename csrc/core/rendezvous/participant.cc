@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/base/transitions.h"
+
 // Theory of operation. An event and what is known give an input (classify); state and input name
 // one edge of the table: what is sent, and the next state. A pair that needs nothing keeps the
 // state: the owner decides whether it is an error.
@@ -23,46 +25,41 @@ constexpr std::size_t index_of(Input input) { return static_cast<std::size_t>(in
 static_assert(index_of(State::kDone) + 1 == kParticipantStates);
 static_assert(index_of(Input::kClosed) + 1 == kParticipantInputs);
 
-using Table = std::array<std::array<ParticipantEdge, kParticipantInputs>, kParticipantStates>;
+using enum ParticipantState;
+using enum ParticipantInput;
 
-constexpr Table make_edges() {
-  Table table{};
-  const auto at = [&table](State state, Input input) -> ParticipantEdge& {
-    return table[index_of(state)][index_of(input)];
-  };
-  for (std::size_t row = 0; row < kParticipantStates; ++row) {
-    const auto state = static_cast<State>(row);
-    table[row].fill({Output::kNothing, state});
-    at(state, Input::kJoinRequested) = {Output::kJoin, State::kJoining};
-    at(state, Input::kLeaveRequested) = {Output::kLeave, State::kOutside};
-    at(state, Input::kRestart) = {Output::kNothing, State::kOutside};
-    at(state, Input::kEvicted) = {Output::kNothing, State::kOutside};
-    at(state, Input::kRejected) = {Output::kNothing, State::kOutside};
-  }
-  at(State::kJoining, Input::kJoinRequested) = {Output::kNothing, State::kJoining};
-  for (const State state : {State::kOutside, State::kJoining}) {
-    at(state, Input::kRound) = {Output::kNothing, State::kAssigned};
-  }
-  at(State::kAssigned, Input::kWorkersStarted) = {Output::kNothing, State::kWorking};
-  at(State::kAssigned, Input::kRestart) = {Output::kGone, State::kOutside};
-  for (const State state : {State::kAssigned, State::kWorking}) {
-    at(state, Input::kJoinRequested) = {Output::kGoneAndJoin, State::kJoining};
-    at(state, Input::kWorkersGone) = {Output::kGone, State::kOutside};
-  }
-  at(State::kWorking, Input::kWorkersSucceeded) = {Output::kDone, State::kDone};
-  at(State::kReleased, Input::kWorkersSucceeded) = {Output::kNothing, State::kOutside};
-  at(State::kReleased, Input::kWorkersGone) = {Output::kNothing, State::kOutside};
-  at(State::kWorking, Input::kRestart) = {Output::kNothing, State::kWorking};
-  at(State::kReleased, Input::kRestart) = {Output::kNothing, State::kReleased};
-  for (const State state : {State::kWorking, State::kReleased}) {
-    at(state, Input::kLeaveRequested) = {Output::kLeave, State::kReleased};
-    at(state, Input::kEvicted) = {Output::kNothing, State::kReleased};
-    at(state, Input::kRejected) = {Output::kNothing, State::kReleased};
-  }
-  return table;
-}
+constexpr EnumSet<State> kWithoutWorkers = {kOutside, kJoining, kAssigned, kDone};
+constexpr EnumSet<State> kWithWorkers = {kWorking, kReleased};
 
-constexpr Table kEdges = make_edges();
+constexpr Transition<State, Input, Output> kRows[] = {
+    {.in = {kOutside, kReleased, kDone},
+     .on = {kJoinRequested},
+     .run = Output::kJoin,
+     .next = kJoining},
+    {.in = {kAssigned, kWorking},
+     .on = {kJoinRequested},
+     .run = Output::kGoneAndJoin,
+     .next = kJoining},
+    {.in = kWithoutWorkers, .on = {kLeaveRequested}, .run = Output::kLeave, .next = kOutside},
+    {.in = kWithWorkers, .on = {kLeaveRequested}, .run = Output::kLeave, .next = kReleased},
+
+    {.in = {kOutside, kJoining}, .on = {kRound}, .next = kAssigned},
+    {.in = {kOutside, kJoining, kDone}, .on = {kRestart}, .next = kOutside},
+    {.in = {kAssigned}, .on = {kRestart}, .run = Output::kGone, .next = kOutside},
+    {.in = kWithoutWorkers, .on = {kEvicted, kRejected}, .next = kOutside},
+    {.in = kWithWorkers, .on = {kEvicted, kRejected}, .next = kReleased},
+
+    {.in = {kAssigned}, .on = {kWorkersStarted}, .next = kWorking},
+    {.in = {kAssigned, kWorking}, .on = {kWorkersGone}, .run = Output::kGone, .next = kOutside},
+    {.in = {kWorking}, .on = {kWorkersSucceeded}, .run = Output::kDone, .next = kDone},
+    {.in = {kReleased}, .on = {kWorkersGone, kWorkersSucceeded}, .next = kOutside},
+};
+
+constexpr auto kEdges =
+    make_transitions<TransitionTable<ParticipantEdge, kParticipantStates, kParticipantInputs>>(
+        kRows, [](State state, Input) {
+          return ParticipantEdge{Output::kNothing, state};
+        });
 
 }  // namespace
 

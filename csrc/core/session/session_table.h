@@ -3,9 +3,10 @@
 // The transition table of a node's session: what the machine does with each input in each state.
 // docs/protocol.md shows the same table.
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
+
+#include "core/base/transitions.h"
 
 namespace elastic::core {
 
@@ -65,63 +66,58 @@ struct SessionEdge {
   SessionState next = SessionState::kIdle;
 };
 
-using SessionTable = std::array<std::array<SessionEdge, kSessionInputs>, kSessionStates>;
-
 constexpr std::size_t index_of(SessionState state) { return static_cast<std::size_t>(state); }
 constexpr std::size_t index_of(SessionInput input) { return static_cast<std::size_t>(input); }
 
-constexpr SessionTable make_session_table() {
+struct SessionTable {
   using S = SessionState;
   using I = SessionInput;
   using R = SessionReaction;
-  SessionTable table{};
-  const auto at = [&table](S state, I input) -> SessionEdge& {
-    return table[index_of(state)][index_of(input)];
+  using States = EnumSet<S>;
+
+  static constexpr States kAnyLiving = {S::kIdle,  S::kSearching,      S::kConnected,  S::kGreeting,
+                                        S::kReady, S::kGreetingSilent, S::kReadySilent};
+  static constexpr States kAnySearching = {S::kSearching, S::kGreetingSilent, S::kReadySilent};
+  static constexpr States kAnyConnected = {S::kConnected, S::kGreeting, S::kReady};
+  static constexpr States kAnySilent = {S::kGreetingSilent, S::kReadySilent};
+
+  static constexpr Transition<S, I, R> kRows[] = {
+      {.in = kAnyLiving, .on = {I::kAuthorityLost}, .run = R::kReject, .next = S::kLost},
+      {.in = {S::kIdle}, .on = {I::kConnectionNeeded}, .run = R::kSearch, .next = S::kSearching},
+
+      {.in = kAnySearching, .on = {I::kConnected}, .run = R::kAdopt, .next = S::kConnected},
+      {.in = kAnySearching, .on = {I::kAttemptFailed}, .run = R::kRetry},
+      {.in = kAnySearching, .on = {I::kRetryDue}, .run = R::kConnect},
+      {.in = kAnySearching, .on = {I::kLogDue}, .run = R::kLog},
+      {.in = kAnySearching, .on = {I::kSearchExpired}, .run = R::kGiveUp, .next = S::kLost},
+      {.in = {S::kSearching}, .on = {I::kAttemptRejected}, .run = R::kReject, .next = S::kLost},
+
+      {.in = kAnyConnected, .on = {I::kConnectionLost}, .run = R::kSearch, .next = S::kSearching},
+      {.in = kAnySilent,
+       .on = {I::kConnectionLost},
+       .run = R::kKeepSearching,
+       .next = S::kSearching},
+      {.in = kAnyConnected, .on = {I::kConnectionOver}, .run = R::kStop, .next = S::kIdle},
+      {.in = kAnySilent, .on = {I::kConnectionOver}, .run = R::kStop, .next = S::kIdle},
+
+      // A message that arrives before the hello was sent is addressed to no node.
+      {.in = {S::kConnected}, .on = {I::kFactsToSend}, .run = R::kSendHello, .next = S::kGreeting},
+      {.in = {S::kGreeting}, .on = {I::kClockKnown}, .run = R::kSendFacts, .next = S::kReady},
+
+      {.in = {S::kGreeting, S::kReady}, .on = {I::kMessage}, .run = R::kReceive},
+      {.in = {S::kReady, S::kReadySilent}, .on = {I::kHeartbeatDue}, .run = R::kSendHeartbeat},
+      {.in = {S::kGreeting}, .on = {I::kSilence}, .run = R::kSearch, .next = S::kGreetingSilent},
+      {.in = {S::kReady}, .on = {I::kSilence}, .run = R::kSearch, .next = S::kReadySilent},
+      {.in = {S::kGreetingSilent}, .on = {I::kMessage}, .run = R::kRecover, .next = S::kGreeting},
+      {.in = {S::kReadySilent}, .on = {I::kMessage}, .run = R::kRecover, .next = S::kReady},
   };
-  for (std::size_t state = 0; state < kSessionStates; ++state) {
-    table[state].fill({R::kIgnore, static_cast<S>(state)});
-  }
+};
 
-  for (std::size_t state = 0; state < index_of(S::kLost); ++state) {
-    at(static_cast<S>(state), I::kAuthorityLost) = {R::kReject, S::kLost};
-  }
-  at(S::kIdle, I::kConnectionNeeded) = {R::kSearch, S::kSearching};
-
-  for (const S state : {S::kSearching, S::kGreetingSilent, S::kReadySilent}) {
-    at(state, I::kConnected) = {R::kAdopt, S::kConnected};
-    at(state, I::kAttemptFailed) = {R::kRetry, state};
-    at(state, I::kRetryDue) = {R::kConnect, state};
-    at(state, I::kLogDue) = {R::kLog, state};
-    at(state, I::kSearchExpired) = {R::kGiveUp, S::kLost};
-  }
-  at(S::kSearching, I::kAttemptRejected) = {R::kReject, S::kLost};
-
-  for (const S state : {S::kConnected, S::kGreeting, S::kReady}) {
-    at(state, I::kConnectionLost) = {R::kSearch, S::kSearching};
-    at(state, I::kConnectionOver) = {R::kStop, S::kIdle};
-  }
-  for (const S state : {S::kGreetingSilent, S::kReadySilent}) {
-    at(state, I::kConnectionLost) = {R::kKeepSearching, S::kSearching};
-    at(state, I::kConnectionOver) = {R::kStop, S::kIdle};
-  }
-
-  // A message that arrives before the hello was sent is addressed to no node.
-  at(S::kConnected, I::kFactsToSend) = {R::kSendHello, S::kGreeting};
-
-  at(S::kGreeting, I::kMessage) = {R::kReceive, S::kGreeting};
-  at(S::kGreeting, I::kClockKnown) = {R::kSendFacts, S::kReady};
-  at(S::kGreeting, I::kSilence) = {R::kSearch, S::kGreetingSilent};
-  at(S::kGreetingSilent, I::kMessage) = {R::kRecover, S::kGreeting};
-
-  at(S::kReady, I::kMessage) = {R::kReceive, S::kReady};
-  at(S::kReady, I::kHeartbeatDue) = {R::kSendHeartbeat, S::kReady};
-  at(S::kReady, I::kSilence) = {R::kSearch, S::kReadySilent};
-  at(S::kReadySilent, I::kMessage) = {R::kRecover, S::kReady};
-  at(S::kReadySilent, I::kHeartbeatDue) = {R::kSendHeartbeat, S::kReadySilent};
-  return table;
-}
-
-inline constexpr SessionTable kSessionTable = make_session_table();
+inline constexpr auto kSessionTable =
+    make_transitions<TransitionTable<SessionEdge, kSessionStates, kSessionInputs>>(
+        SessionTable::kRows, [](SessionState state, SessionInput) {
+          return SessionEdge{SessionReaction::kIgnore, state};
+        });
 
 constexpr const SessionEdge& edge_of(SessionState state, SessionInput input) {
   return kSessionTable[index_of(state)][index_of(input)];
