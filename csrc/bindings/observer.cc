@@ -136,6 +136,10 @@ py::dict to_dict(const ObservedJob& job) {
     dict["progress"] = py::dict("step"_a = progress->step, "slowest"_a = progress->slowest,
                                 "ranks"_a = progress->ranks, "step_time"_a = progress->step_time);
   }
+  dict["saved"] = py::none();
+  if (const auto& saved = job.saved) {
+    dict["saved"] = py::dict("step"_a = saved->step, "age"_a = saved->age);
+  }
   dict["result"] = job.result ? py::cast(*job.result) : py::none();
   dict["nodes"] = nodes;
   dict["stacks"] = job.stacks;

@@ -12,6 +12,7 @@
 #include <cstring>
 
 #include "elastic/worker.h"
+#include "elastic/worker_snapshot.h"
 
 // Theory of operation of the stacks. faulthandler writes the stacks of all threads in a signal
 // handler of its own, without the GIL. offer_stacks() puts a handler before it, which checks that
@@ -233,6 +234,82 @@ PyObject* page(PyObject* /*module*/, PyObject* /*unused*/) {
   return PyCapsule_New(elastic_worker_page_in_use, "elastic._worker.page", nullptr);
 }
 
+// What PyObject_GetBuffer() has returned for each part.
+struct Buffers {
+  Py_buffer* items = nullptr;
+  Py_ssize_t count = 0;
+  ~Buffers() {
+    for (Py_ssize_t i = 0; i < count; ++i) PyBuffer_Release(&items[i]);
+    PyMem_Free(items);
+  }
+};
+
+PyObject* snapshot_save([[maybe_unused]] PyObject* module, PyObject* arguments) {
+  PyObject* number = nullptr;
+  PyObject* list = nullptr;
+  if (PyArg_ParseTuple(arguments, "OO!", &number, &PyList_Type, &list) == 0) return nullptr;
+  std::int64_t step = 0;
+  if (!read_step(number, &step)) return nullptr;
+  const Py_ssize_t count = PyList_GET_SIZE(list);
+  const auto room = static_cast<std::size_t>(count) + 1;
+  Buffers buffers;
+  buffers.items = static_cast<Py_buffer*>(PyMem_Calloc(room, sizeof(Py_buffer)));
+  auto* const parts =
+      static_cast<elastic_snapshot_part*>(PyMem_Calloc(room, sizeof(elastic_snapshot_part)));
+  bool is_whole = buffers.items != nullptr && parts != nullptr;
+  if (!is_whole) PyErr_NoMemory();
+  for (Py_ssize_t i = 0; is_whole && i < count; ++i) {
+    PyObject* object = nullptr;
+    int kind = 0;
+    is_whole = PyArg_ParseTuple(PyList_GET_ITEM(list, i), "Oi", &object, &kind) != 0 &&
+               PyObject_GetBuffer(object, &buffers.items[i], PyBUF_SIMPLE) == 0;
+    if (!is_whole) break;
+    ++buffers.count;
+    parts[i] = {buffers.items[i].buf, static_cast<std::size_t>(buffers.items[i].len), kind};
+  }
+  int is_saved = 0;
+  if (is_whole) {
+    Py_BEGIN_CRITICAL_SECTION(module);
+    Py_BEGIN_ALLOW_THREADS;
+    is_saved = elastic_snapshot_save(step, parts, static_cast<std::size_t>(count));
+    Py_END_ALLOW_THREADS;
+    Py_END_CRITICAL_SECTION();
+  }
+  PyMem_Free(parts);
+  return is_whole ? PyBool_FromLong(is_saved) : nullptr;
+}
+
+// The step and the parts; None: nothing; False: it is damaged.
+PyObject* snapshot_restore(PyObject* /*module*/, PyObject* /*unused*/) {
+  std::int64_t step = 0;
+  const elastic_snapshot_part* parts = nullptr;
+  std::size_t count = 0;
+  int found = 0;
+  Py_BEGIN_ALLOW_THREADS;
+  found = elastic_snapshot_restore(&step, &parts, &count);
+  Py_END_ALLOW_THREADS;
+  if (found == 0) Py_RETURN_NONE;
+  if (found < 0) Py_RETURN_FALSE;
+  PyObject* const list = PyList_New(static_cast<Py_ssize_t>(count));
+  for (std::size_t i = 0; list != nullptr && i < count; ++i) {
+    auto* const bytes = static_cast<char*>(const_cast<void*>(parts[i].data));
+    PyObject* const view =
+        PyMemoryView_FromMemory(bytes, static_cast<Py_ssize_t>(parts[i].bytes), PyBUF_READ);
+    if (view == nullptr) {
+      Py_DECREF(list);
+      return nullptr;
+    }
+    PyList_SET_ITEM(list, static_cast<Py_ssize_t>(i), view);
+  }
+  return list == nullptr ? nullptr : Py_BuildValue("LN", static_cast<long long>(step), list);
+}
+
+PyObject* snapshot_error(PyObject* /*module*/, PyObject* /*unused*/) {
+  return PyUnicode_DecodeUTF8(elastic_snapshot_error(),
+                              static_cast<Py_ssize_t>(std::strlen(elastic_snapshot_error())),
+                              "replace");
+}
+
 // Returns a signal that has no handler yet; 0: none, or no channel, or the stacks are offered.
 PyObject* free_signal(PyObject* /*module*/, PyObject* /*unused*/) {
   int number = 0;
@@ -300,6 +377,9 @@ PyMethodDef functions[] = {
     {"wait_for_round", wait_for_round, METH_O,
      "wait_for_round(timeout)\n--\n\nThe variables of the next round; None: none in time."},
     {"page", page, METH_NOARGS, "page()\n--\n\nThe memory of the channel."},
+    {"snapshot_save", snapshot_save, METH_VARARGS, nullptr},
+    {"snapshot_restore", snapshot_restore, METH_NOARGS, nullptr},
+    {"snapshot_error", snapshot_error, METH_NOARGS, nullptr},
     {"free_signal", free_signal, METH_NOARGS, nullptr},
     {"stacks_descriptor", stacks_descriptor, METH_NOARGS, nullptr},
     {"offer_stacks", offer_stacks, METH_O, nullptr},

@@ -264,12 +264,13 @@ char* Channel::stacks_area() const {
 void Channel::read_messages() {
   for (int i = 0; i < kMessagesAtOnce && socket_.valid(); ++i) {
     char message = '\0';
-    const auto received =
+    auto received =
         receive_message<ucred>(socket_.get(), &message, sizeof message, SCM_CREDENTIALS);
     if (received.bytes < 0 && (errno == EAGAIN || errno == EINTR)) return;
     if (received.bytes <= 0 || --messages_left_ <= 0) return socket_.reset();
     if (message == worker::kReporting) is_reporting_ = true;
     if (message == worker::kMember) is_member_ = true;
+    if (message == worker::kSnapshots) passed_ = std::move(received.file);
     if (message != worker::kOpened || !received.ancillary) continue;
     if (std::exchange(owner_, received.ancillary->pid) != 0) is_member_ = false;
   }

@@ -14,6 +14,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "elastic/time.h"
@@ -52,6 +53,8 @@ class Channel {
   // Reads the messages that have arrived, at most a few. The process that opened the channel is the
   // one that the kernel names as the sender.
   void read_messages();
+  // A socket that the worker has passed since the last call; invalid: none.
+  os::UniqueFd take_passed() { return std::move(passed_); }
   // By this pid namespace; 0: no process has opened the channel.
   pid_t owner() const { return owner_; }
   // Whether it has reported a step.
@@ -115,6 +118,7 @@ class Channel {
   os::UniqueFd memory_;
   os::UniqueFd worker_socket_;
   os::UniqueFd socket_;
+  os::UniqueFd passed_;
   std::unique_ptr<elastic_worker_page, Unmap> page_;
   std::array<char, worker::kNameBytesMax> variable_{};
   pid_t owner_ = 0;
@@ -129,6 +133,7 @@ template <typename Ancillary>
 struct ReceivedMessage {
   ssize_t bytes = -1;                  // as from recv(2)
   std::optional<Ancillary> ancillary;  // of the wanted type
+  os::UniqueFd file;                   // a descriptor, if another type was wanted
   bool is_truncated = false;  // ancillary data was lost, such as a descriptor without a free number
 };
 
@@ -138,7 +143,7 @@ template <typename Ancillary>
 ReceivedMessage<Ancillary> receive_message(int socket, void* bytes, std::size_t size, int type,
                                            int flags = 0) {
   iovec data{bytes, size};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(Ancillary))] = {};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(Ancillary)) + CMSG_SPACE(sizeof(int))] = {};
   msghdr message{};
   message.msg_iov = &data;
   message.msg_iovlen = 1;
@@ -148,10 +153,16 @@ ReceivedMessage<Ancillary> receive_message(int socket, void* bytes, std::size_t 
   received.bytes = ::recvmsg(socket, &message, MSG_CMSG_CLOEXEC | flags);
   if (received.bytes <= 0) return received;
   received.is_truncated = (message.msg_flags & MSG_CTRUNC) != 0;
-  const cmsghdr* const header = CMSG_FIRSTHDR(&message);
-  if (header != nullptr && header->cmsg_level == SOL_SOCKET && header->cmsg_type == type &&
-      header->cmsg_len == CMSG_LEN(sizeof(Ancillary))) {
-    std::memcpy(&received.ancillary.emplace(), CMSG_DATA(header), sizeof(Ancillary));
+  for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr;
+       header = CMSG_NXTHDR(&message, header)) {
+    if (header->cmsg_level != SOL_SOCKET) continue;
+    if (header->cmsg_type == type && header->cmsg_len == CMSG_LEN(sizeof(Ancillary))) {
+      std::memcpy(&received.ancillary.emplace(), CMSG_DATA(header), sizeof(Ancillary));
+    } else if (header->cmsg_type == SCM_RIGHTS && header->cmsg_len == CMSG_LEN(sizeof(int))) {
+      int descriptor = -1;
+      std::memcpy(&descriptor, CMSG_DATA(header), sizeof descriptor);
+      received.file.reset(descriptor);
+    }
   }
   return received;
 }

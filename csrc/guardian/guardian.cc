@@ -54,6 +54,9 @@
 // Processes that outlive the workers are named before the sweep kills them; or their end is awaited
 // before it, if the agent asks for that.
 //
+// Snapshots of workers (snapshots.h) outlive them. The sweep is complete when the last ones are
+// verified.
+//
 // Helpers are processes that survive a sweep. A sweep does not kill them or their descendants,
 // except those that became orphans. When a helper ends, its group is killed and it is reaped.
 //
@@ -83,10 +86,6 @@ constexpr int kReapedAtOnce = 1024;
 constexpr int kAgentEndTimeoutMs = 5000;  // from the close of its files to its end
 constexpr int kTimeoutMaxMs = 60'000;
 constexpr Duration kPollRetry = std::chrono::milliseconds(20);
-// How long the end of a process that is just ending is awaited, since its children are not ours
-// yet.
-constexpr Duration kEndingTime = std::chrono::milliseconds(200);
-constexpr useconds_t kListingPauseUs = 200;
 
 bool has_pid(const std::vector<Worker>& processes, pid_t pid) {
   return std::any_of(processes.begin(), processes.end(),
@@ -154,12 +153,16 @@ void Guardian::wait() {
     if (is_behind()) break;
     if (one.channel.socket() >= 0) polled_.push_back({one.channel.socket(), POLLIN, 0});
   }
+  const auto first_snapshot = static_cast<std::ptrdiff_t>(polled_.size());
+  if (connected_) snapshots_.add_to(&polled_);
   const bool is_known = poll_descriptors();
   now_ = os::monotonic_now();
 
   const auto is_ready = [](const pollfd& item) { return item.revents != 0; };
   const auto messages = polled_.begin() + first_message;
-  if (std::any_of(messages, polled_.end(), is_ready)) collect_messages();
+  const auto snapshots = polled_.begin() + first_snapshot;
+  if (std::any_of(messages, snapshots, is_ready)) collect_messages();
+  if (std::any_of(snapshots, polled_.end(), is_ready)) snapshots_.read();
   if (std::any_of(polled_.begin() + kFixed, messages, is_ready)) {
     collect_starts(&workers_);
     collect_starts(&helpers_);
@@ -183,7 +186,23 @@ void Guardian::wait() {
   cleaners_.expire(now_);
   if (sweeping_) sweep_once();
   watch_workers();
+  snapshots_.work();
+  report_snapshots(false);
   flush();
+}
+
+void Guardian::report_snapshots(bool at_once) {
+  if (is_behind() && !at_once) return;
+  std::string notice;
+  if (const auto held = snapshots_.take_event(now_, at_once, &notice)) send_event(*held);
+}
+
+// The next round continues from what the workers have left, so it is reported before their end.
+bool Guardian::settle_snapshots() {
+  if (!connected_) return true;
+  if (!snapshots_.settle()) return false;
+  report_snapshots(true);
+  return true;
 }
 
 bool Guardian::is_behind() const { return unsent_.size() > kUnsentMax; }
@@ -211,6 +230,8 @@ int Guardian::poll_timeout() const {
     add(stacks_.deadline());
     add(next_sample());
     add(fork_deadline());
+    if (!is_behind()) add(snapshots_.deadline());
+    if (snapshots_.has_work()) return 0;
   }
   add(cleaners_.deadline());
   if (sweeping_) add(group_kill_);
@@ -292,6 +313,10 @@ bool Guardian::handle(const Request& request, std::string_view payload) {
   }
   if (const auto* next = std::get_if<ContinueRequest>(&request)) {
     change_round(*next);
+    return true;
+  }
+  if (const auto* kept = std::get_if<snapshot::KeepRequest>(&request)) {
+    snapshots_.keep(*kept);
     return true;
   }
   if (sweeping_) return false;
@@ -413,6 +438,9 @@ void Guardian::collect_messages() {
     const pid_t owner = one.channel.owner();
     const bool was_reporting = one.channel.is_reporting();
     one.channel.read_messages();
+    if (os::UniqueFd passed = one.channel.take_passed(); passed.valid()) {
+      snapshots_.connect(std::move(passed));
+    }
     if (one.channel.owner() != owner) send_event(MarkEvent{one.id, Mark::kOpened, now_});
     if (one.channel.is_reporting() == was_reporting) continue;
     send_event(MarkEvent{one.id, Mark::kFirstStep, now_, one.channel.first_step()});
@@ -429,6 +457,7 @@ void Guardian::change_round(const ContinueRequest& request) {
   now_ = os::monotonic_now();
   if (!round_change_.give(request, &workers_, now_)) return;
   stop_steps_.clear();  // a stop that was agreed in the earlier round is void
+  snapshots_.continue_round();
 }
 
 void Guardian::collect_starts(std::vector<Worker>* processes) {
@@ -551,7 +580,7 @@ void Guardian::sweep_once() {
   const bool are_cleaners = std::all_of(children_.begin(), children_.end(),
                                         [this](pid_t child) { return cleaners_.is_known(child); });
   if (are_cleaners) cleaners_.leave(os::monotonic_now());
-  if (is_swept()) finish_sweep();
+  if (is_swept() && settle_snapshots()) finish_sweep();
 }
 
 // True if it found a child that was not killed before.
@@ -640,61 +669,6 @@ void Guardian::flush() {
     if (put < 0) return agent_lost();
     unsent_.erase(0, static_cast<std::size_t>(put));
   }
-}
-
-void Guardian::report_leftovers() {
-  const bool is_any_running = std::any_of(workers_.begin(), workers_.end(),
-                                          [](const Worker& worker) { return !worker.ended; });
-  if (is_any_running || awaits_fork()) return;
-  std::string command;
-  const LeftoverEvent event = find_leftovers(&command);
-  if (event.count > 0) send_event(event);
-}
-
-void Guardian::await_leftovers() {
-  now_ = os::monotonic_now();
-  std::string command;
-  LeftoverEvent event = find_leftovers(&command);
-  event.is_awaited = true;
-  awaits_leftovers_ = event.count > 0;
-  send_event(event);
-}
-
-// When a child has ended. Its own children are ours by then.
-void Guardian::check_leftovers() {
-  if (!awaits_leftovers_) return;
-  std::string command;
-  if (find_leftovers(&command).count > 0) return;
-  awaits_leftovers_ = false;
-  send_event(LeftoverEvent{.is_awaited = true, .command = {}});
-}
-
-LeftoverEvent Guardian::find_leftovers(std::string* command) {
-  LeftoverEvent event;
-  // The children of a listed process that is just ending are not listed yet.
-  const Instant limit = now_ + kEndingTime;
-  bool is_complete = false;
-  while (!is_complete && list_swept_children()) {
-    event.count = 0;
-    is_complete = true;
-    for (const pid_t child : children_) {
-      if (has_pid(workers_, child)) continue;
-      std::string words = command_of(child);
-      const bool has_gone = ::waitpid(child, nullptr, WNOHANG) == child;
-      if (has_gone || words.empty()) {
-        is_complete = false;
-        continue;
-      }
-      if (ends_with_its_parent(words)) continue;
-      if (event.count++ > 0) continue;
-      event.pid = child;
-      *command = std::move(words);
-    }
-    if (is_complete || os::monotonic_now() >= limit) break;
-    ::usleep(kListingPauseUs);
-  }
-  event.command = *command;
-  return event;
 }
 
 }  // namespace elastic::guardian

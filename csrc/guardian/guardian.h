@@ -16,6 +16,7 @@
 #include "elastic/time.h"
 #include "guardian/cleaners.h"
 #include "guardian/pages.h"
+#include "guardian/snapshots.h"
 #include "guardian/template.h"
 #include "guardian/worker.h"
 #include "os/base/fd.h"
@@ -56,6 +57,8 @@ class Guardian {
   void change_round(const ContinueRequest& request);
   void report_members();
   void watch_workers();
+  void report_snapshots(bool at_once);
+  bool settle_snapshots();
   bool is_behind() const;  // the agent does not read its events
   std::optional<Instant> next_sample() const;
   int poll_timeout() const;
@@ -130,6 +133,7 @@ class Guardian {
   StackCollector stacks_;
   StopSteps stop_steps_;
   RoundChange round_change_;
+  Snapshots snapshots_;
   bool connected_ = true;         // false: the agent has died
   Instant now_;                   // of the last return from poll
   bool must_poll_again_ = false;  // the next poll does not wait

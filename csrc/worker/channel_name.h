@@ -20,6 +20,7 @@ inline constexpr char kStopped = 't';        // should_stop() has returned true
 inline constexpr char kWaiting = 'w';        // should_stop() waits: the word waits_at was set
 inline constexpr char kMember = 'm';         // its process can take part in another round
 inline constexpr char kLeft = 'x';           // the word left_round was set
+inline constexpr char kSnapshots = 'k';      // with a descriptor: a socket for snapshots
 
 // Messages of the guardian, to a worker that has sent kMember: one packet each.
 inline constexpr char kCut = 'C';       // then the number of the round that is over, 8 bytes

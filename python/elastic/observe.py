@@ -314,6 +314,11 @@ def view(facts: dict[str, Any]) -> dict[str, Any]:
         "stragglers": facts["stragglers"],
         "hang": _hang(facts["hang"]),
         "progress": _progress(facts["progress"]),
+        "saved": facts["saved"]
+        and {
+            "step": facts["saved"]["step"],
+            "age_seconds": round(facts["saved"]["age"], 3),
+        },
         "result": _result(facts["result"]),
         "nodes": nodes,
     }

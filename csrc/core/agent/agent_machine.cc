@@ -8,6 +8,7 @@
 #include "core/base/earliest.h"
 #include "core/base/text.h"
 #include "core/rendezvous/rendezvous_events.h"
+#include "core/snapshot/snapshot_plan.h"
 
 // Theory of operation. The policy decides about rounds, workers and the result (agent_policy.cc).
 // This machine connects it with what can delay, cause or follow its decisions:
@@ -122,6 +123,9 @@ void AgentMachine::follow(Send action) {
   auto* const join = std::get_if<rdzv::Join>(&action.statement);
   if (join == nullptr) return act(std::move(action));
   unsent_join_ = std::move(*join);
+  if (std::exchange(is_out_of_memory_, false)) release_snapshots();
+  // Workers that keep their processes have their state.
+  if (!policy_.has_processes()) unsent_join_->node.held = held_;
   port_limit_ = now_ + kPortLimit;
   act(agent_action::OpenStore{});
 }
@@ -160,6 +164,8 @@ void AgentMachine::note_exit(const WorkerExited& event) {
   drain_.worker_ended(event.local_rank);
   const auto index = static_cast<std::size_t>(event.local_rank);
   if (index < has_ended_.size()) has_ended_[index] = true;
+  last_step_ = std::max(last_step_, event.exit.last_step);
+  note_cause(event.facts);
   if (event.exit.succeeded()) return note_finished(event);
   if (event.exit.stopped_by_us) return;
   is_stop_for_failure_ = true;
@@ -229,9 +235,46 @@ void AgentMachine::follow(PrepareGroup action) {
 void AgentMachine::follow(StartGroup action) {
   has_started_.assign(action.round->workers.size(), false);
   has_ended_.assign(action.round->workers.size(), false);
+  plan_snapshots(*action.round);
   begin_round(action.round);
   is_opening_files_ = true;
   act(std::move(action));
+}
+
+void AgentMachine::note_saved() {
+  std::int64_t step = -1;
+  if (round_ != nullptr && !round_->workers.empty()) {
+    const WorkerAssignment& first = round_->workers.front();
+    const auto ranks = static_cast<int>(round_->workers.size());
+    step = snapshot::plan_step({{first.rank, ranks, &held_}}, first.world_size);
+  }
+  if (step != saved_step_) saved_at_ = now_;
+  saved_step_ = step;
+}
+
+// Their memory is charged to the group in which the next workers must fit.
+void AgentMachine::release_snapshots() {
+  if (!has_snapshots_ || policy_.has_processes()) return;
+  act(agent_action::KeepSnapshots{});
+  if (!std::exchange(held_, {}).empty()) {
+    report(AgentEvent::Kind::kNotice,
+           "the snapshots of this node were released: a worker was killed for lack of memory");
+  }
+}
+
+void AgentMachine::plan_snapshots(const RoundInfo& round) {
+  const std::int64_t last = std::exchange(last_step_, -1);
+  if (!has_snapshots_) return;
+  const int ranks = static_cast<int>(round.workers.size());
+  const int base_rank = ranks > 0 ? round.workers.front().rank : 0;
+  const int world_size = ranks > 0 ? round.workers.front().world_size : 0;
+  act(agent_action::KeepSnapshots{{round.resume_step, world_size, base_rank, ranks}});
+  const auto held = std::exchange(held_, {});  // the guardian reports what it has kept
+  if (held.empty()) return;
+  if (round.resume_step >= 0 && round.group_rank != 0) return;
+  report(AgentEvent::Kind::kNotice,
+         "round " + std::to_string(shown_round(round.round)) + ": " +
+             snapshot::describe_plan(round.resume_step, last, held, world_size, base_rank, ranks));
 }
 
 void AgentMachine::on(const agent_event::FilesOpened& event) {

@@ -26,6 +26,7 @@
 #include "core/base/timings.h"
 #include "core/drain/drain_member.h"
 #include "core/hang/hang_types.h"
+#include "core/snapshot/snapshot_types.h"
 #include "elastic/agent.h"
 #include "elastic/time.h"
 
@@ -72,11 +73,11 @@ struct Flushed {};
 
 using AgentInput =
     std::variant<PolicyEvent, rdzv::RoundOver, hang::Verdict, drain::Order, drain::StopStepEvent,
-                 agent_event::TemplateReady, agent_event::StoreOpened, agent_event::FilesOpened,
-                 agent_event::StartCancelled, agent_event::StacksCollected,
-                 agent_event::StoreUnreachable, agent_event::DrainRequested,
-                 agent_event::ProcessesEnded, agent_event::FailuresExamined,
-                 agent_event::ResultFixed, agent_event::Flushed>;
+                 snapshot::HeldEvent, agent_event::TemplateReady, agent_event::StoreOpened,
+                 agent_event::FilesOpened, agent_event::StartCancelled,
+                 agent_event::StacksCollected, agent_event::StoreUnreachable,
+                 agent_event::DrainRequested, agent_event::ProcessesEnded,
+                 agent_event::FailuresExamined, agent_event::ResultFixed, agent_event::Flushed>;
 
 namespace agent_action {
 struct AwaitTemplate {};  // TemplateReady follows
@@ -105,6 +106,9 @@ struct Observe {  // to the coordinator
 struct RequestDrain {  // to the coordinator
   drain::Notice notice;
 };
+struct KeepSnapshots {  // to the guardian, before the workers of a round are started
+  snapshot::KeepRequest request;
+};
 struct SetStopStep {  // to the guardian, whose answers are events
   drain::StopStepRequest request;
   std::optional<StopReason> why = {};  // the workers stop there
@@ -124,8 +128,8 @@ using AgentAction =
                  agent_action::CancelStart, agent_action::ProbeStore, agent_action::EndRound,
                  agent_action::EndExamination, agent_action::CollectStacks,
                  agent_action::WriteStacks, agent_action::StopWorkers, agent_action::KillWorker,
-                 agent_action::Observe, agent_action::RequestDrain, agent_action::SetStopStep,
-                 agent_action::Flush, agent_action::Close>;
+                 agent_action::Observe, agent_action::RequestDrain, agent_action::KeepSnapshots,
+                 agent_action::SetStopStep, agent_action::Flush, agent_action::Close>;
 
 // The longest delay of a stop for the sake of stacks.
 inline constexpr Duration kHeldStopLimit = std::chrono::seconds(2);
@@ -165,6 +169,9 @@ class AgentMachine {
   std::optional<Instant> next_deadline() const;
 
   AgentState state() const { return policy_.state(); }
+  // The newest step of which every rank of this node has a snapshot; -1: none. When it was known.
+  std::int64_t saved_step() const { return saved_step_; }
+  Instant saved_at() const { return saved_at_; }
   // The exit of a worker that this machine has killed says why.
   WorkerExit explain(int local_rank, WorkerExit exit) const;
 
@@ -181,6 +188,10 @@ class AgentMachine {
   void on(const RendezvousLost& event);
   void on(const WorkerStarted& event);
   void on(const WorkerExited& event);
+  void on(const FailureFound& event) {
+    note_cause(event.facts);
+    decide(event);
+  }
   void on(const rdzv::Restart& event);
   void on(const rdzv::Evicted& event);
   void on(const rdzv::Closed& event);
@@ -188,6 +199,11 @@ class AgentMachine {
   void on(const hang::Verdict& verdict);
   void on(const drain::Order& order);
   void on(const drain::StopStepEvent& event) { answer(drain_.on(event)); }
+  void on(const snapshot::HeldEvent& event) {
+    has_snapshots_ = true;
+    held_ = event.held;
+    note_saved();
+  }
   void on(const agent_event::TemplateReady&) { join(); }
   void on(const agent_event::StoreOpened& event);
   void on(const agent_event::FilesOpened& event);
@@ -220,6 +236,12 @@ class AgentMachine {
   }
 
   void begin_round(std::shared_ptr<const RoundInfo> round);
+  void plan_snapshots(const RoundInfo& round);
+  void note_saved();
+  void release_snapshots();
+  void note_cause(const FailureFacts& facts) {
+    is_out_of_memory_ = is_out_of_memory_ || facts.evidence.cause == FailureCause::kOutOfMemory;
+  }
   void join();
   void note_exit(const WorkerExited& event);
   void note_finished(const WorkerExited& event);
@@ -249,7 +271,13 @@ class AgentMachine {
   std::optional<rdzv::Join> unsent_join_;  // waits for a port
   Instant port_limit_;
   std::optional<Instant> port_at_;  // the next attempt
-  bool is_opening_files_ = false;   // the workers start when their files exist
+  std::vector<HeldState> held_;     // the snapshots of this node's ranks
+  bool has_snapshots_ = false;      // a worker has saved one
+  bool is_out_of_memory_ = false;   // the kernel has killed a worker of the round for that
+  std::int64_t saved_step_ = -1;
+  Instant saved_at_;
+  std::int64_t last_step_ = -1;    // that a worker of the last round had reported
+  bool is_opening_files_ = false;  // the workers start when their files exist
 
   // ---- The round. Null before the first one.
   std::shared_ptr<const RoundInfo> round_;

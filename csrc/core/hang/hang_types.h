@@ -44,6 +44,9 @@ struct NodeProgress {
   // The node's settings. The shortest limit of all nodes applies, with that node's action.
   Duration limit{};  // zero: learned
   Action action = Action::kReport;
+  // The newest snapshot that all workers of the node have, and how old it is; kNoStep: none.
+  std::int64_t saved_step = kNoStep;
+  Duration saved_age{};
 
   bool operator==(const NodeProgress&) const = default;
 };

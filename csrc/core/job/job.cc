@@ -9,6 +9,7 @@
 
 #include "core/base/earliest.h"
 #include "core/session/session_wire.h"
+#include "core/snapshot/snapshot_plan.h"
 
 // Theory of operation. An event of the rendezvous is one step of its machine. What the gate lets
 // through of the actions is sent, and tells the judge of hangs and the agreed step which nodes work
@@ -20,6 +21,7 @@ namespace elastic::core {
 Job::Job(std::string id, JobSettings settings, Instant now, Duration start_hold)
     : id_(std::move(id)), rendezvous_(std::move(settings), now, start_hold), gate_(id_) {
   rendezvous_.await_grow();
+  rendezvous_.set_resume_plan(snapshot::plan_step);
 }
 
 void Job::begin(Instant now, std::vector<JobAction>* out) {
@@ -150,6 +152,9 @@ void Job::note_report(const RendezvousEvent& event) {
 void Job::on(const job_event::Progressed& event) {
   const bool has_steps = event.progress.reporting > 0;
   if (has_steps && history_.progressed(event.progress.round, now_)) has_changed_ = true;
+  if (event.progress.saved_step >= 0 && event.progress.round == rendezvous_.record().round) {
+    snapshots_.note(event.node, event.progress.saved_step, now_ - event.progress.saved_age);
+  }
   feed_both(round_event::Progressed{event.node, event.progress});
 }
 
@@ -222,6 +227,7 @@ void Job::note_generation() {
   feed_hangs(round_event::Ended{});
   feed_drain(drain_event::Over{});  // the observers that wait for its answer get one
   drain_ = {};
+  snapshots_.clear();
 }
 
 void Job::pass(std::vector<RendezvousAction> actions) {
@@ -249,6 +255,7 @@ void Job::follow(const rdzv::Resumed& action) {
 
 void Job::follow(const rdzv::Restart& action) {
   history_.round_ends(action, now_);
+  snapshots_.clear();
   feed_both(round_event::Ended{});
 }
 
@@ -259,6 +266,7 @@ void Job::follow(const rdzv::Closed&) {
 }
 
 void Job::follow(const rdzv::Evicted& action) {
+  snapshots_.forget(action.to);
   feed_both(round_event::Left{action.to, rendezvous_.members_left()});
 }
 
@@ -361,6 +369,7 @@ ObservedJob describe_job(const Job* job, Instant now) {
   if (const auto pace = job->hangs().pace()) {
     facts.progress = {pace->newest, pace->oldest, pace->ranks, pace->step_time};
   }
+  facts.saved = job->saved(now);
   const RendezvousMachine& rendezvous = job->rendezvous();
   facts.phase = rendezvous.phase();
   facts.description = rendezvous.describe(now);

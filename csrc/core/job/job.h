@@ -11,6 +11,7 @@
 // Pure: no I/O, clock, threads or logging. The same calls in the same order give the same actions.
 // A coordinator and the agent of a job with one node are its transports. Not thread-safe.
 
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -26,6 +27,7 @@
 #include "core/job/job_history.h"
 #include "core/job/round_gate.h"
 #include "core/rendezvous/rendezvous_machine.h"
+#include "core/snapshot/snapshot_status.h"
 #include "elastic/observer.h"
 #include "elastic/time.h"
 
@@ -117,6 +119,9 @@ class Job {
   // What observers see of the agreed step; "": no notice was given.
   std::string describe_drain() const { return drain_.describe(); }
   const JobHistory& history() const { return history_; }
+  std::optional<ObservedSave> saved(Instant now) const {
+    return snapshots_.newest(static_cast<std::size_t>(rendezvous_.members_left()), now);
+  }
   // What observers see, or what is stored, may have changed since the last call.
   bool take_changed() { return std::exchange(has_changed_, false); }
 
@@ -169,6 +174,7 @@ class Job {
   HangWatch hangs_;
   DrainMachine drain_;
   JobHistory history_;
+  snapshot::SnapshotStatus snapshots_;
   std::uint32_t generation_ = 1;  // as last seen, like what follows
   std::size_t stragglers_ = 0;
   std::optional<std::int32_t> suspect_;

@@ -39,6 +39,9 @@ struct NodeInfo {
   Duration stop_grace = std::chrono::seconds(30);     // from SIGTERM to SIGKILL
   Duration failure_grace = std::chrono::seconds(30);  // the same, after another node failed
   bool hosts_coordinator = false;  // the coordinator runs in this agent's process
+  // What its ranks can continue from, of the rounds before. Sent with each join and resume, and not
+  // part of the stored state.
+  std::vector<HeldState> held;
 
   bool operator==(const NodeInfo&) const = default;
 };

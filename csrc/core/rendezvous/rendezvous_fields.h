@@ -6,8 +6,11 @@
 // and needs a new version of each. A session's message can be extended without: extension().
 
 #include <cstddef>
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "core/base/fields.h"
 #include "core/rendezvous/rendezvous_events.h"
@@ -40,6 +43,7 @@ std::string describe_timing_difference(const JobSettings& job, const JobSettings
 inline constexpr std::size_t kFieldBytesMax = 4 * kMessageBytesMax;
 inline constexpr std::size_t kLostNamesMax = 8;
 inline constexpr std::size_t kExtraSettingsMax = 255;
+inline constexpr std::size_t kHeldStatesMax = std::size_t{2} * kLocalWorldSizeMax;
 
 inline bool is_exit_code(int code) { return code >= 0 && code <= 255; }
 
@@ -98,6 +102,31 @@ void visit(Visitor& v, RoundRecord& record) {
   v.number(record.membership_changes);
   v.number(record.coordinator_rank);
   v.number(record.members_digest);
+}
+
+// Extensions of messages, like RoundRecord::resume_step and NodeInfo::held.
+template <typename Visitor>
+void extend_record(Visitor& v, std::uint8_t kind, RoundRecord& record) {
+  std::optional<std::int64_t> step;
+  if (record.resume_step >= 0) step = record.resume_step;
+  v.extension(kind, step, [](auto& inner, std::int64_t& value) { inner.number(value); });
+  record.resume_step = step && *step >= 0 ? *step : -1;
+}
+
+template <typename Visitor>
+void extend_node(Visitor& v, std::uint8_t kind, NodeInfo& info) {
+  std::optional<std::vector<HeldState>> held;
+  if (!info.held.empty()) held = info.held;
+  v.extension(kind, held, [](auto& inner, std::vector<HeldState>& states) {
+    inner.list(states, kHeldStatesMax, [&](HeldState& state) {
+      inner.number(state.rank);
+      inner.number(state.world_size);
+      inner.number(state.step);
+      inner.number(state.round);
+      inner.number(state.digest);
+    });
+  });
+  info.held = std::move(held).value_or(std::vector<HeldState>());
 }
 
 template <typename Visitor>

@@ -56,7 +56,7 @@ Status compare_settings(const JobSettings& job, const JobSettings& node);
 inline constexpr std::string_view kProgramSetting = "program";
 
 // The version of encode()'s format.
-inline constexpr std::uint16_t kStateVersion = 11;
+inline constexpr std::uint16_t kStateVersion = 12;
 
 // One node of the job, for status displays.
 struct NodeStatus {
@@ -118,6 +118,9 @@ class RendezvousMachine {
   int waiting_nodes() const;  // nodes that a restart would let in; spares are not counted
   int spare_nodes() const;
   int replacements() const;  // both, of those with a session: for nodes that leave a running round
+  // Chooses RoundRecord::resume_step of a new round, whose nodes are in the order of their ranks.
+  using ResumePlan = std::int64_t (*)(const std::vector<NodeHoldings>& nodes, int world_size);
+  void set_resume_plan(ResumePlan plan) { resume_plan_ = plan; }
   // From now on no round ends for nodes that wait before rdzv::Grow.
   void await_grow() { awaits_grow_ = true; }
   bool is_growth_due() const { return round_.is_growth_due && !is_closed(); }  // Grow is awaited
@@ -249,6 +252,7 @@ class RendezvousMachine {
   std::vector<Node*> order_by_rank(const std::vector<Node*>& chosen);
   void install_round(const std::vector<Node*>& by_rank);
   void send_round(const std::vector<Node*>& by_rank) const;
+  std::int64_t plan_resume(const std::vector<Node*>& by_rank) const;
   std::vector<Node*> choose_members();
   void check_growth();
   bool may_grow() const;
@@ -351,10 +355,11 @@ class RendezvousMachine {
 
   // Observed or derived here; not part of the encoding.
   Liveness liveness_;
-  RendezvousSuccession succession_;  // term 1: this is the job's first coordinator
-  std::string refused_;              // the last node, and why; "": none for this round
-  std::string neighbours_;           // as set_neighbours()
-  bool awaits_grow_ = false;         // as await_grow()
+  RendezvousSuccession succession_;   // term 1: this is the job's first coordinator
+  std::string refused_;               // the last node, and why; "": none for this round
+  std::string neighbours_;            // as set_neighbours()
+  ResumePlan resume_plan_ = nullptr;  // null: no round continues from a step
+  bool awaits_grow_ = false;          // as await_grow()
   // Until the job ends. Not encoded: nodes send the stop notice again when they resume.
   bool holds_growth_ = false;
   bool is_one_program_ = true;    // every node so far named the settings' program

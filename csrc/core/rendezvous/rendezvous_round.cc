@@ -369,9 +369,20 @@ void RendezvousMachine::install_round(const std::vector<Node*>& by_rank) {
   round_.record.term = std::max(round_.record.term, succession_.term);
   round_.record.restarts = restarts_;
   round_.record.membership_changes = membership_changes_;
+  round_.record.resume_step = plan_resume(by_rank);
   // A node of an earlier round that resumes now finds a newer one: no further wait for it.
   if (now_ < round_.at(Timer::kStartHold)) arm(Timer::kStartHold, now_);
   recount();
+}
+
+std::int64_t RendezvousMachine::plan_resume(const std::vector<Node*>& by_rank) const {
+  if (resume_plan_ == nullptr) return -1;
+  std::vector<NodeHoldings> holdings;
+  for (std::size_t i = 0; i < by_rank.size(); ++i) {
+    const NodeInfo& info = by_rank[i]->info;
+    holdings.push_back({round_.ranks[i].base_rank, info.local_world_size, &info.held});
+  }
+  return resume_plan_(holdings, round_.record.world_size);
 }
 
 void RendezvousMachine::send_round(const std::vector<Node*>& by_rank) const {

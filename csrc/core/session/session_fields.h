@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -239,6 +240,7 @@ template <typename Visitor>
 void fields(Visitor& v, rdzv::Join& join) {
   visit(v, join.node);
   visit_settings(v, join.settings);
+  core::extend_node(v, 1, join.node);
 }
 
 template <typename Visitor>
@@ -250,6 +252,9 @@ void fields(Visitor& v, rdzv::Resume& resume) {
   v.optional(resume.failure, [&](FailureReport& failure) { visit_report(v, failure); });
   std::shared_ptr<const RoundCause> none;
   visit_cause(v, resume.last ? resume.last->cause : none);
+  core::extend_node(v, 2, resume.node);
+  RoundRecord no_record;
+  core::extend_record(v, 3, resume.last ? resume.last->record : no_record);
 }
 
 template <typename Visitor>
@@ -293,6 +298,13 @@ void fields(Visitor& v, rdzv::Round& round) {
   visit(v, round.own);
   v.check(is_possible(*round.record, round.own));
   visit_cause(v, round.cause);
+  RoundRecord record = *round.record;
+  core::extend_record(v, 2, record);
+  if constexpr (!Visitor::kIsWriter) {
+    if (record.resume_step >= 0) {
+      round.record = std::make_shared<const RoundRecord>(std::move(record));
+    }
+  }
 }
 
 template <typename Visitor>
@@ -420,6 +432,11 @@ void fields(Visitor& v, JobFacts& facts) {
   v.extension(2, facts.job.hang, [](auto& inner, ObservedHang& hang) { visit(inner, hang); });
   v.extension(3, facts.job.progress,
               [](auto& inner, ObservedProgress& progress) { visit(inner, progress); });
+  core::extend_record(v, 4, facts.job.record);
+  v.extension(5, facts.job.saved, [](auto& inner, ObservedSave& saved) {
+    inner.number(saved.step);
+    inner.duration(saved.age);
+  });
 }
 
 template <typename Visitor>
@@ -447,6 +464,13 @@ void fields(Visitor& v, hang::NodeProgress& progress) {
   v.duration(progress.section_limit);
   v.duration(progress.limit);
   v.choice(progress.action, hang::Action::kFail);
+  std::optional<std::pair<std::int64_t, Duration>> saved;
+  if (progress.saved_step >= 0) saved = {progress.saved_step, progress.saved_age};
+  v.extension(1, saved, [](auto& inner, auto& one) {
+    inner.number(one.first);
+    inner.duration(one.second);
+  });
+  if (saved) std::tie(progress.saved_step, progress.saved_age) = *saved;
 }
 
 template <typename Visitor>

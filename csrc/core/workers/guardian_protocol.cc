@@ -96,6 +96,14 @@ void fields(Visitor& v, ContinueRequest& request) {
   strings(v, request.env);
 }
 
+template <typename Visitor>
+void fields(Visitor& v, snapshot::KeepRequest& request) {
+  v.number(request.step);
+  v.number(request.world_size);
+  v.number(request.base_rank);
+  v.number(request.ranks);
+}
+
 // ---- Events.
 
 template <typename Visitor>
@@ -201,6 +209,19 @@ void fields(Visitor& v, MarkEvent& event) {
   v.choice(event.mark, Mark::kLeft);
   v.instant(event.at);
   v.number(event.step);
+}
+
+template <typename Visitor>
+void fields(Visitor& v, snapshot::HeldEvent& event) {
+  v.list(event.held, snapshot::kHeldMax, [&](HeldState& state) {
+    v.number(state.rank);
+    v.number(state.world_size);
+    v.number(state.step);
+    v.number(state.round);
+    v.number(state.digest);
+  });
+  v.number(event.bytes);
+  v.c_string(event.notice);
 }
 
 // ---- All messages.

@@ -18,6 +18,7 @@
 
 #include "core/base/frame.h"
 #include "core/drain/drain_types.h"
+#include "core/snapshot/snapshot_types.h"
 #include "elastic/time.h"
 #include "elastic/worker_group.h"
 
@@ -136,7 +137,8 @@ struct ContinueRequest {
 
 using Request = std::variant<StartRequest, SignalRequest, CancelStartsRequest, SweepRequest,
                              WatchRequest, StacksRequest, drain::StopStepRequest, CutRequest,
-                             ContinueRequest, AwaitLeftoversRequest, StopReasonRequest>;
+                             ContinueRequest, AwaitLeftoversRequest, StopReasonRequest,
+                             snapshot::KeepRequest>;
 
 // The first event of every guardian.
 struct HelloEvent {
@@ -267,7 +269,7 @@ struct StacksDoneEvent {
 
 using Event = std::variant<HelloEvent, StartedEvent, NotStartedEvent, ExitedEvent, KillSentEvent,
                            SweptEvent, TemplateEvent, ProgressEvent, StacksEvent, StacksDoneEvent,
-                           drain::StopStepEvent, MarkEvent, LeftoverEvent>;
+                           drain::StopStepEvent, MarkEvent, LeftoverEvent, snapshot::HeldEvent>;
 
 // Appends a start request for a command of the public interface. The caller checks that the frame
 // fits kFrameBytesMax, and the other limits (contains_nul, kListItemsMax).

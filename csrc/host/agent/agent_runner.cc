@@ -112,6 +112,12 @@ Result<std::unique_ptr<AgentRunner>> AgentRunner::start(os::EventLoop* loop,
       sample_interval(options.hang_timeout),
       [raw](const auto& progress) { raw->on_progress(progress); },
       [raw](const auto& mark) { raw->on_mark(mark); });
+  node->supervisor_->on_snapshots([raw](const snapshot::HeldEvent& event) {
+    if (!event.notice.empty()) {
+      raw->report_message(AgentEvent::Kind::kNotice, std::string(event.notice));
+    }
+    raw->feed(event);
+  });
   auto membership = open_membership(
       loop, options.rendezvous, options.run_id,
       [raw](const MembershipEvent& event) { raw->on_membership_event(event); },
@@ -540,7 +546,9 @@ void AgentRunner::on_progress(const guardian::ProgressEvent& progress) {
                                          .idle = progress.idle,
                                          .section_limit = progress.section_limit,
                                          .limit = options_.hang_timeout,
-                                         .action = options_.hang_action});
+                                         .action = options_.hang_action,
+                                         .saved_step = machine_.saved_step(),
+                                         .saved_age = loop_->now() - machine_.saved_at()});
 }
 
 void AgentRunner::on_stacks_wanted(const hang::StacksWanted& wanted) {

@@ -97,6 +97,9 @@ class AgentRunner {
   }
   void execute(core::agent_action::Observe action);
   void execute(core::agent_action::RequestDrain action) { membership_->report(action.notice); }
+  void execute(core::agent_action::KeepSnapshots action) {
+    supervisor_->keep_snapshots(action.request);
+  }
   void execute(core::agent_action::SetStopStep action) {
     if (action.why) supervisor_->set_stop_reason(action.why->describe());
     supervisor_->set_stop_step(action.request, [this](const auto& event) { feed(event); });

@@ -237,6 +237,8 @@ void Supervisor::set_stop_reason(const std::string& text) {
   send(guardian::StopReasonRequest{text});
 }
 
+void Supervisor::keep_snapshots(const snapshot::KeepRequest& request) { send(request); }
+
 void Supervisor::cut(std::uint64_t round) { send(guardian::CutRequest{round}); }
 
 Status Supervisor::continue_round(std::uint64_t round,
@@ -439,6 +441,10 @@ void Supervisor::on_event(const guardian::StacksEvent& event) {
 
 void Supervisor::on_event(const drain::StopStepEvent& event) {
   if (stop_step_sink_) stop_step_sink_(event);
+}
+
+void Supervisor::on_event(const snapshot::HeldEvent& event) {
+  if (snapshot_sink_) snapshot_sink_(event);
 }
 
 void Supervisor::on_event(const guardian::StacksDoneEvent&) {

@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/base/frame.h"
@@ -60,6 +61,11 @@ class Supervisor final : private os::EventLoop::FdHandler {
   void set_stop_step(const drain::StopStepRequest& request, StopStepSink sink);
   // For the workers that run: why they are stopped. Call it before what stops them.
   void set_stop_reason(const std::string& text);
+  // Passes the request to the guardian, at the beginning of a round in which workers are started.
+  void keep_snapshots(const snapshot::KeepRequest& request);
+  // `sink` receives what the guardian holds of the workers' snapshots, whenever that has changed.
+  using SnapshotSink = std::function<void(const snapshot::HeldEvent&)>;
+  void on_snapshots(SnapshotSink sink) { snapshot_sink_ = std::move(sink); }
   // The round is over: asks every worker that can take part in a further one (Mark::kMember) to
   // leave it. `marks` of watch() receives Mark::kLeft of each.
   void cut(std::uint64_t round);
@@ -110,6 +116,7 @@ class Supervisor final : private os::EventLoop::FdHandler {
   void on_event(const guardian::StacksEvent& event);
   void on_event(const guardian::StacksDoneEvent& event);
   void on_event(const drain::StopStepEvent& event);
+  void on_event(const snapshot::HeldEvent& event);
 
   void on_template(const WarmTemplate::Reaction& reaction);
   void report_template(const std::string& notice);
@@ -143,6 +150,7 @@ class Supervisor final : private os::EventLoop::FdHandler {
   MarkSink mark_sink_;
   StacksSink stacks_sink_;
   StopStepSink stop_step_sink_;
+  SnapshotSink snapshot_sink_;
   std::function<void()> warm_sink_;
   std::vector<core::WorkerEvidence> evidence_;  // of the current request
 

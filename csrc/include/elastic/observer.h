@@ -123,6 +123,14 @@ struct ObservedProgress {
   bool operator==(const ObservedProgress&) const = default;
 };
 
+// The newest snapshot that every rank of the round has (docs/snapshots.md).
+struct ObservedSave {
+  std::int64_t step = -1;
+  Duration age{};
+
+  bool operator==(const ObservedSave&) const = default;
+};
+
 struct ObservedJob {
   std::string id;
   std::uint64_t term = 1;
@@ -144,6 +152,7 @@ struct ObservedJob {
   std::vector<ObservedStraggler> stragglers;  // at most one of each node, and 64
   std::optional<ObservedHang> hang;           // nullopt: none, or an older version
   std::optional<ObservedProgress> progress;   // nullopt: no rank reports steps
+  std::optional<ObservedSave> saved = {};     // nullopt: none is complete on every rank
   std::optional<JobResult> result;
   std::vector<ObservedNode> nodes;  // by id
   std::string stacks;               // one screen, when the reply to ObserverOptions::stacks is here

@@ -32,6 +32,7 @@ GROUPS: tuple[tuple[str, dict[str, str]], ...] = (
     }),
     ("Recover", {
         "warm-workers": "restarts without importing torch again (--warm)",
+        "snapshots": "ranks that continue from a step held in memory",
         "in-place": "processes that continue when members of the job change",
         "preemption": "all ranks save at one step, then stop (--drain)",
         "high-availability": "when the host of the coordinator is lost",

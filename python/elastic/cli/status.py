@@ -218,7 +218,7 @@ def _complain(problem: str) -> None:
 
 def _without_time(snapshot: dict[str, Any]) -> str:
     """The facts whose change is worth a new output."""
-    passing = ("time", "running_seconds", "goodput", "description", "progress")
+    passing = ("time", "running_seconds", "goodput", "description", "progress", "saved")
     kept = {key: value for key, value in snapshot.items() if key not in passing}
     kept["stragglers"] = [one["rank"] for one in snapshot["stragglers"]]
     kept["hang"] = snapshot["hang"] and (snapshot["hang"]["step"], snapshot["hang"]["rank"])

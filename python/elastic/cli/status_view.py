@@ -45,7 +45,7 @@ def state_of(snapshot: dict[str, Any]) -> tuple[str, str]:
 
 
 def facts(snapshot: dict[str, Any]) -> list[Fact]:
-    found = [_state(snapshot), *_hang(snapshot), *_progress(snapshot)]
+    found = [_state(snapshot), *_hang(snapshot), *_progress(snapshot), *_saved(snapshot)]
     if snapshot["round"] is not None:
         text = (
             f"{snapshot['round']}: {plural(snapshot['nodes_in_round'], 'node')}, world size "
@@ -112,6 +112,14 @@ def _progress(snapshot: dict[str, Any]) -> list[Fact]:
     if snapshot["hang"]:
         progress = progress | {"step_seconds": None}  # the recent pace is no longer true
     return [Fact("progress", progress_text(progress))]
+
+
+def _saved(snapshot: dict[str, Any]) -> list[Fact]:
+    saved = snapshot["saved"]
+    if saved is None or snapshot["result"] is not None:
+        return []
+    age = duration(round(saved["age_seconds"], 1))
+    return [Fact("in memory", f"step {saved['step']} of every rank, {age} old")]
 
 
 def progress_text(progress: dict[str, Any]) -> str:

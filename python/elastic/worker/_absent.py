@@ -84,6 +84,18 @@ def page() -> object:
     return None
 
 
+def snapshot_save(step: int, parts: list[tuple[object, int]], /) -> bool:
+    return False
+
+
+def snapshot_restore() -> tuple[int, list[memoryview]] | bool | None:
+    return None
+
+
+def snapshot_error() -> str:
+    return "this process has no launcher that keeps snapshots"
+
+
 def free_signal() -> int:
     return 0
 

@@ -37,6 +37,7 @@ def snapshot(ranks: int, **more: Any) -> dict[str, Any]:
         "master_port": 40000, "generation": 1, "restarts": 1, "membership_changes": 0,
         "waiting_nodes": 0, "spare_nodes": 0, "began": TIME - 7200, "running_seconds": 7050.0,
         "goodput": 0.979, "rounds": [one | size for one in rounds], "stragglers": [], "hang": None,
+        "saved": None,
         "progress": {"step": 83412, "slowest_step": 83411, "ranks": ranks, "step_seconds": 0.322},
         "result": None, "nodes": [_node(number, per_node) for number in range(nodes)],
     } | more  # fmt: skip

@@ -15,6 +15,7 @@ from elastic.errors import RendezvousUnavailable
 
 OPEN: dict[str, Any] = {
     "job": "two", "result": None, "progress": None, "nodes": [], "stragglers": [], "hang": None,
+    "saved": None,
     "coordinator": {"address": "a:1", "voters": ["b:2"]},
 }  # fmt: skip
 

@@ -16,6 +16,7 @@ SNAPSHOT: dict[str, Any] = {
     "round": 1, "nodes_in_round": 1, "world_size": 8, "master_addr": "127.0.0.1",
     "master_port": 5, "restarts": 1, "membership_changes": 0, "waiting_nodes": 0, "spare_nodes": 0,
     "began": 1e9 - 60, "running_seconds": 59.0, "goodput": 0.983, "stragglers": [], "hang": None,
+    "saved": None,
     "progress": {"step": 834, "slowest_step": 833, "ranks": 8, "step_seconds": 0.25},
     "result": None,
     "rounds": [
@@ -81,6 +82,12 @@ def test_the_facts_agree_with_the_nodes() -> None:
     assert "restarts     1 of 3 used, 1 membership change\n" in shown
     assert "running      600 ms of 14 s since " in shown
     assert "nodes        1 wanted, 0 waiting, 0 spare\n" in shown
+
+
+def test_the_snapshot_that_every_rank_has_is_shown_with_its_age() -> None:
+    assert "in memory" not in status_view.text(changed())
+    shown = status_view.text(changed(saved={"step": 830, "age_seconds": 3.24}))
+    assert "in memory    step 830 of every rank, 3.2 s old\n" in shown
 
 
 def test_a_job_without_steps_has_no_goodput() -> None:

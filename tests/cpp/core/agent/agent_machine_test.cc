@@ -586,5 +586,84 @@ TEST_F(AgentMachineTest, ALostGuardianIsLetGo) {
   EXPECT_TRUE(one<agent_action::Flush>()->is_supervision_lost);
 }
 
+// ---- Snapshots.
+
+class AgentSnapshotTest : public AgentMachineTest {
+ protected:
+  void hold(std::int64_t step_of_both) {
+    snapshot::HeldEvent event;
+    for (const int rank : {0, 1}) {
+      event.held.push_back({.rank = rank, .world_size = 2, .step = step_of_both});
+    }
+    step(event);
+  }
+  std::vector<HeldState> joined_with() {
+    const auto sent = one<Send>();
+    const auto* join = sent ? std::get_if<rdzv::Join>(&sent->statement) : nullptr;
+    return join != nullptr ? join->node.held : std::vector<HeldState>{{.rank = 99}};
+  }
+  // A worker has failed, after the other one had reported this step.
+  void end_round(std::int64_t last_step) {
+    WorkerExit other = exited(1);
+    other.last_step = last_step;
+    other.stopped_by_us = true;
+    exit(0, exited(1));
+    restart(rdzv::RestartCause::kWorkerFailed);
+    exit(1, other);
+    step(agent_event::ProcessesEnded{});
+    step(agent_event::FailuresExamined{});
+    step(agent_event::StoreOpened{std::uint16_t{4711}});
+  }
+};
+
+TEST_F(AgentSnapshotTest, AJoinHasWhatIsHeldAndTheRoundSaysFromWhichStepItContinues) {
+  run();
+  hold(5);
+  EXPECT_EQ(agent_->saved_step(), 5);
+  end_round(7);
+  EXPECT_EQ(joined_with().size(), 2U);
+  form_round(1, 5);
+  const snapshot::KeepRequest kept{.step = 5, .world_size = 2, .base_rank = 0, .ranks = 2};
+  EXPECT_EQ(one<agent_action::KeepSnapshots>()->request, kept);
+  EXPECT_EQ(reported(AgentEvent::Kind::kNotice),
+            "round 1: continued at step 5 from memory: 2 steps lost");
+}
+
+TEST_F(AgentSnapshotTest, ARoundWithoutAStepReleasesWhatIsHeld) {
+  run();
+  hold(5);
+  end_round(7);
+  form_round(1);
+  EXPECT_EQ(one<agent_action::KeepSnapshots>()->request.step, -1);
+  EXPECT_THAT(reported(AgentEvent::Kind::kNotice), HasSubstr("no step is complete"));
+}
+
+TEST_F(AgentSnapshotTest, MemoryIsReleasedIfAWorkerWasKilledForLackOfIt) {
+  run();
+  hold(5);
+  FailureFound found;
+  found.facts.evidence.cause = FailureCause::kOutOfMemory;
+  exit(0, exited(1));
+  step(found);
+  restart(rdzv::RestartCause::kWorkerFailed);
+  exit(1, exited(1));
+  step(agent_event::ProcessesEnded{});
+  step(agent_event::FailuresExamined{});
+  ASSERT_TRUE(has<agent_action::KeepSnapshots>());
+  EXPECT_EQ(one<agent_action::KeepSnapshots>()->request, snapshot::KeepRequest{});
+  EXPECT_THAT(reported(AgentEvent::Kind::kNotice), HasSubstr("for lack of memory"));
+  step(agent_event::StoreOpened{std::uint16_t{4711}});
+  EXPECT_THAT(joined_with(), ::testing::IsEmpty());
+}
+
+TEST_F(AgentSnapshotTest, WithoutSnapshotsNothingIsSentOrReported) {
+  run();
+  end_round(7);
+  EXPECT_THAT(joined_with(), ::testing::IsEmpty());
+  form_round(1);
+  EXPECT_FALSE(has<agent_action::KeepSnapshots>());
+  EXPECT_EQ(reported(AgentEvent::Kind::kNotice), "");
+}
+
 }  // namespace
 }  // namespace elastic::core

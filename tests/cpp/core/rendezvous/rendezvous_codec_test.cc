@@ -94,10 +94,11 @@ TEST(RendezvousCodec, OtherSettingsAreRejectedWithBothValues) {
 TEST(RendezvousCodec, ANewerVersionIsNamed) {
   Job job(nnodes(1, 1));
   std::string bytes = job.machine().encode();
-  bytes[4] = core::kStateVersion + 1;
+  bytes[4] = static_cast<char>(core::kStateVersion + 1);
   const Status status = job.machine().load(bytes, job.now());
   EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("newer version (format 12"));
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("newer version (format " + std::to_string(core::kStateVersion + 1)));
   EXPECT_EQ(job.machine().load("gar", job.now()).code(), StatusCode::kPeerViolation);
   EXPECT_EQ(job.machine().load("Y2FuaW1hZGFt", job.now()).code(), StatusCode::kPeerViolation);
 }

@@ -134,6 +134,7 @@ inline ObservedJob observed_job() {
                  .exit_code = 3}};
   job.stragglers = {{.rank = 9, .node = "node7_4242", .step = 99, .idle = seconds(61)}};
   job.hang = ObservedHang{seconds(61), 99, 9, "in read (data.py:41)"};
+  job.saved = ObservedSave{.step = 98, .age = seconds(3)};
   job.progress = ObservedProgress{.step = 99, .slowest = 98, .ranks = 32, .step_time = seconds(2)};
   job.result = result();
   return job;
@@ -180,7 +181,9 @@ inline std::vector<ClientMessage> client_messages() {
                              .idle = milliseconds(20),
                              .section_limit = seconds(600),
                              .limit = seconds(5),
-                             .action = hang::Action::kRestart},
+                             .action = hang::Action::kRestart,
+                             .saved_step = 98,
+                             .saved_age = milliseconds(300)},
           hang::NodeStacks{.request = 3,
                            .host = "node7",
                            .groups = {stack_group()},

@@ -138,6 +138,7 @@ TEST(GuardianProtocol, EventsAreDecodedAsEncoded) {
       MarkEvent{2, Mark::kFirstStep, at, 91},
       MarkEvent{2, Mark::kLeft, at, 91},
       drain::StopStepEvent{drain::Reply::Kind::kReached, 4, {0, 7}, 101, 100, 2, 101, 102},
+      snapshot::HeldEvent{{{3, 4, 1204, 1, 0xFFFFFFFF}, {3, 4, 1205, 2, 7}}, 1 << 20, "a notice"},
   };
   for (const Event& event : events) {
     std::string bytes;

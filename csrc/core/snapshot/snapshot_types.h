@@ -1,0 +1,39 @@
+#pragma once
+
+// What an agent and its guardian tell each other about the snapshots of a node's ranks.
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "elastic/rendezvous_types.h"
+
+namespace elastic::snapshot {
+
+// Two for each rank, and as many of an earlier round.
+inline constexpr std::size_t kHeldMax = std::size_t{4} * kLocalWorldSizeMax;
+
+// A new round begins, which continues from `step`: of these ranks this snapshot and older ones are
+// kept. The memory of the others is used again; that of another world size, or of other ranks, is
+// released.
+struct KeepRequest {
+  std::int64_t step = -1;  // -1: no snapshot is kept
+  std::int32_t world_size = 0;
+  std::int32_t base_rank = 0;
+  std::int32_t ranks = 0;
+
+  bool operator==(const KeepRequest&) const = default;
+};
+
+// The complete and verified snapshots, whenever they have changed, at most once a second; and
+// before SweptEvent the last ones of the workers that have ended.
+struct HeldEvent {
+  std::vector<HeldState> held;  // by rank
+  std::uint64_t bytes = 0;      // of memory, for all of them and those that are being written
+  std::string_view notice;      // why a snapshot is not used; "": nothing to report
+
+  bool operator==(const HeldEvent&) const = default;
+};
+
+}  // namespace elastic::snapshot

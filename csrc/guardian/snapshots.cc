@@ -1,0 +1,503 @@
+#include "guardian/snapshots.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <string_view>
+#include <utility>
+
+#include "core/snapshot/crc32c.h"
+#include "os/process/process_tree.h"
+
+// Theory of operation. A worker's file may hold anything at any time, since the worker writes to
+// it. So the guardian reads it by pread, and never maps it: that raises no signal, and its own
+// resident memory stays small. A snapshot is verified if its header is the same before and after
+// the digest was computed, and says that it is complete; the header has a number that increases
+// with each snapshot of the rank. What is not verified is not reported, and no round continues from
+// it.
+//
+// A worker that was killed between its last write and its message has left a complete snapshot, and
+// one that was killed while it wrote has left an unfinished one in a file whose earlier snapshot
+// was verified. So when the workers have ended every file is looked at again.
+//
+// Digests are computed in pieces, because the same thread reaps workers. Each piece takes less than
+// a millisecond.
+
+namespace elastic::guardian {
+namespace {
+
+using worker::kSlots;
+using worker::SnapshotKind;
+using worker::SnapshotPacket;
+
+constexpr std::size_t kReadAtOnce = 256 << 10;
+constexpr int kReadsAtOnce = 4;
+constexpr int kPacketsAtOnce = 64;
+constexpr std::size_t kNewSocketsMax = 1024;
+constexpr Duration kInterval = std::chrono::seconds(1);
+// What must be left of the memory when a snapshot has been made.
+constexpr std::uint64_t kReserve = std::uint64_t{64} << 20;
+
+static_assert(kReadAtOnce % snapshot::kAlignment == 0);
+
+bool read_exactly(int file, void* bytes, std::size_t size, std::uint64_t at) {
+  return ::pread(file, bytes, size, static_cast<off_t>(at)) == static_cast<ssize_t>(size);
+}
+
+std::optional<snapshot::Header> header_of(int file, std::uint64_t size) {
+  char page[sizeof(snapshot::Header)];
+  snapshot::Header header;
+  const bool is_read =
+      read_exactly(file, page, sizeof page, 0) && snapshot::read_header(page, size, &header);
+  return is_read ? std::optional(header) : std::nullopt;
+}
+
+bool send_packet(int socket, const SnapshotPacket& packet, const std::vector<int>& files = {}) {
+  iovec data{const_cast<SnapshotPacket*>(&packet), sizeof packet};
+  alignas(cmsghdr) char control[CMSG_SPACE(kSlots * sizeof(int))] = {};
+  msghdr message{};
+  message.msg_iov = &data;
+  message.msg_iovlen = 1;
+  if (!files.empty()) {
+    const std::size_t bytes = files.size() * sizeof(int);
+    message.msg_control = control;
+    message.msg_controllen = CMSG_SPACE(bytes);
+    cmsghdr* const header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(bytes);
+    std::memcpy(CMSG_DATA(header), files.data(), bytes);
+  }
+  return ::sendmsg(socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL) ==
+         static_cast<ssize_t>(sizeof packet);
+}
+
+std::string bytes_text(std::uint64_t bytes) {
+  char text[40];
+  constexpr double kMiB = 1 << 20;
+  const double value = static_cast<double>(bytes) / kMiB;
+  std::snprintf(text, sizeof text, value < 1024 ? "%.1f MiB" : "%.1f GiB",
+                value < 1024 ? value : value / 1024);
+  return text;
+}
+
+std::optional<std::uint64_t> number_in(std::string_view text) {
+  std::uint64_t value = 0;
+  const auto read = std::from_chars(text.data(), text.data() + text.size(), value);
+  return read.ec == std::errc() ? std::optional(value) : std::nullopt;
+}
+
+std::optional<std::uint64_t> number_in_file(const std::string& path) {
+  std::string text;
+  return os::read_proc_file(path, &text) ? number_in(text) : std::nullopt;  // "max": no limit
+}
+
+// The number behind the name, at the beginning of a line.
+std::uint64_t field_of(const std::string& text, const std::string& name) {
+  std::size_t at = text.starts_with(name) ? 0 : text.find("\n" + name);
+  if (at == text.npos) return 0;
+  at = text.find_first_of("0123456789", at + name.size());
+  return at == text.npos ? 0 : number_in(std::string_view(text).substr(at)).value_or(0);
+}
+
+struct Memory {
+  std::uint64_t left = UINT64_MAX;
+  std::string of;  // the limit, in words
+};
+
+void consider(Memory* memory, const std::string& folder, const char* limit_file,
+              const char* usage_file, const char* cache_field) {
+  const auto limit = number_in_file(folder + limit_file);
+  const auto usage = number_in_file(folder + usage_file);
+  if (!limit || !usage || *limit > snapshot::kBytesMax) return;
+  std::string statistics;
+  os::read_proc_file(folder + "/memory.stat", &statistics);
+  const std::uint64_t used = *usage - std::min(*usage, field_of(statistics, cache_field));
+  const std::uint64_t left = *limit - std::min(*limit, used);
+  if (left >= memory->left) return;
+  *memory = {left, "of the control group's limit of " + bytes_text(*limit)};
+}
+
+// What this process and its workers may still use: of the limits of its control groups (both
+// versions, each with its parents), and of the host.
+Memory memory_left() {
+  Memory memory;
+  std::string text;
+  if (os::read_proc_file("/proc/meminfo", &text)) {
+    memory = {field_of(text, "MemAvailable:") << 10, "on this host"};
+    if (memory.left == 0) memory.left = UINT64_MAX;
+  }
+  if (!os::read_proc_file("/proc/self/cgroup", &text)) return memory;
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = std::min(text.find('\n', begin), text.size());
+    const std::string line = text.substr(begin, end - begin);
+    begin = end + 1;
+    const std::size_t first = line.find(':');
+    const std::size_t second = line.find(':', first + 1);
+    if (second == line.npos) continue;
+    const std::string controllers = "," + line.substr(first + 1, second - first - 1) + ",";
+    const bool is_v2 = controllers == ",,";
+    if (!is_v2 && controllers.find(",memory,") == controllers.npos) continue;
+    // In a container the path may be that of the host: then only the root exists.
+    for (std::string path = line.substr(second + 1);; path.erase(path.rfind('/'))) {
+      if (path == "/") path.clear();
+      if (is_v2) {
+        consider(&memory, "/sys/fs/cgroup" + path, "/memory.max", "/memory.current",
+                 "inactive_file");
+      } else {
+        consider(&memory, "/sys/fs/cgroup/memory" + path, "/memory.limit_in_bytes",
+                 "/memory.usage_in_bytes", "total_inactive_file");
+      }
+      if (path.find('/') == path.npos) break;
+    }
+  }
+  return memory;
+}
+
+}  // namespace
+
+Snapshots::Rank* Snapshots::find(std::uint32_t rank) {
+  const auto found =
+      std::find_if(ranks_.begin(), ranks_.end(), [&](const Rank& one) { return one.rank == rank; });
+  return found == ranks_.end() ? nullptr : &*found;
+}
+
+Snapshots::Slot* Snapshots::find(std::uint32_t rank, std::uint32_t slot) {
+  Rank* const found = find(rank);
+  return found == nullptr || slot >= kSlots ? nullptr : &found->slots[slot];
+}
+
+void Snapshots::connect(os::UniqueFd socket) {
+  if (new_sockets_.size() < kNewSocketsMax) new_sockets_.push_back(std::move(socket));
+}
+
+void Snapshots::keep(const snapshot::KeepRequest& request) {
+  step_ = request.step;
+  is_settling_ = false;
+  std::erase_if(ranks_, [&](const Rank& one) {
+    const auto rank = static_cast<std::int64_t>(one.rank);
+    return one.world != static_cast<std::uint32_t>(request.world_size) ||
+           rank < request.base_rank || rank >= request.base_rank + std::int64_t{request.ranks};
+  });
+  job_.reset();
+  queue_.clear();
+  for (Rank& rank : ranks_) {
+    rank.socket.reset();
+    for (Slot& slot : rank.slots) {
+      // What is older was saved on the way to it.
+      const bool is_kept = slot.is_verified && slot.header.step <= step_;
+      if (slot.file.valid() && !is_kept) discard(&slot);
+    }
+  }
+  has_changed_ = true;
+}
+
+void Snapshots::continue_round() {
+  step_ = -1;
+  for (Rank& rank : ranks_) {
+    for (Slot& slot : rank.slots) {
+      if (slot.file.valid()) discard(&slot);
+    }
+  }
+  has_changed_ = has_changed_ || !ranks_.empty();
+}
+
+// The file is no snapshot from now on, and is looked at again only if a worker has written to it.
+void Snapshots::discard(Slot* slot) {
+  const std::vector<char> zeros(snapshot::kPage);
+  (void)!::pwrite(slot->file.get(), zeros.data(), zeros.size(), 0);
+  slot->is_verified = false;
+}
+
+void Snapshots::add_to(std::vector<pollfd>* polled) const {
+  for (const os::UniqueFd& one : new_sockets_) polled->push_back({one.get(), POLLIN, 0});
+  for (const Rank& one : ranks_) {
+    if (one.socket.valid()) polled->push_back({one.socket.get(), POLLIN, 0});
+  }
+}
+
+void Snapshots::read() {
+  std::vector<os::UniqueFd> sockets = std::exchange(new_sockets_, {});
+  for (os::UniqueFd& one : sockets) {
+    read_new(&one);
+    if (one.valid()) new_sockets_.push_back(std::move(one));
+  }
+  for (std::size_t i = 0; i < ranks_.size(); ++i) {
+    for (int n = 0; n < kPacketsAtOnce && read_one(&ranks_[i]); ++n) continue;
+  }
+}
+
+namespace {
+
+// As recv(2), without waiting; the descriptor that was passed.
+ssize_t receive_packet(int socket, SnapshotPacket* packet, os::UniqueFd* file) {
+  iovec data{packet, sizeof *packet};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  msghdr message{};
+  message.msg_iov = &data;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof control;
+  const ssize_t got = ::recvmsg(socket, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+  if (got <= 0) return got;
+  const cmsghdr* const header = CMSG_FIRSTHDR(&message);
+  if (header != nullptr && header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS &&
+      header->cmsg_len == CMSG_LEN(sizeof(int))) {
+    int descriptor = -1;
+    std::memcpy(&descriptor, CMSG_DATA(header), sizeof descriptor);
+    file->reset(descriptor);
+  }
+  return got;
+}
+
+bool must_wait(ssize_t got) { return got < 0 && (errno == EAGAIN || errno == EINTR); }
+
+}  // namespace
+
+// Resets the socket unless its hello has not arrived yet.
+void Snapshots::read_new(os::UniqueFd* socket) {
+  SnapshotPacket packet;
+  os::UniqueFd file;
+  const ssize_t got = receive_packet(socket->get(), &packet, &file);
+  if (must_wait(got)) return;
+  os::UniqueFd own = std::move(*socket);
+  const bool is_hello = got == sizeof packet && packet.kind == SnapshotKind::kHello &&
+                        packet.rank < packet.world &&
+                        packet.world <= static_cast<std::uint32_t>(INT32_MAX);
+  if (!is_hello) return;
+  Rank* rank = find(packet.rank);
+  if (rank == nullptr && ranks_.size() >= static_cast<std::size_t>(kLocalWorldSizeMax)) return;
+  if (rank != nullptr && rank->world != packet.world) *rank = {};
+  if (rank == nullptr) rank = &ranks_.emplace_back();
+  rank->rank = packet.rank;
+  rank->world = packet.world;
+  rank->socket = std::move(own);
+  answer_hello(rank);
+}
+
+void Snapshots::answer_hello(Rank* rank) {
+  SnapshotPacket reply{.kind = SnapshotKind::kSlots};
+  std::vector<int> files;
+  for (std::uint32_t i = 0; i < kSlots; ++i) {
+    const Slot& slot = rank->slots[i];
+    if (!slot.file.valid()) continue;
+    reply.slot |= 1U << i;
+    files.push_back(slot.file.get());
+    const bool is_wanted = slot.is_verified && step_ >= 0 && slot.header.step == step_;
+    const bool is_newer =
+        reply.step < 0 || slot.header.sequence > rank->slots[reply.from].header.sequence;
+    if (!is_wanted || !is_newer) continue;
+    reply.step = step_;
+    reply.from = i;
+    reply.digest = slot.digest;
+  }
+  if (!send_packet(rank->socket.get(), reply, files)) rank->socket.reset();
+}
+
+// False: nothing more to read now.
+bool Snapshots::read_one(Rank* rank) {
+  if (!rank->socket.valid()) return false;
+  SnapshotPacket packet;
+  os::UniqueFd file;
+  const ssize_t got = receive_packet(rank->socket.get(), &packet, &file);
+  if (must_wait(got)) return false;
+  if (got != sizeof packet || packet.slot >= kSlots) {
+    rank->socket.reset();
+    return false;
+  }
+  if (packet.kind == SnapshotKind::kComplete) {
+    enqueue(rank->rank, packet.slot);
+  } else if (packet.kind == SnapshotKind::kOffer) {
+    take_offer(rank, packet, std::move(file));
+  } else if (packet.kind == SnapshotKind::kDamaged) {
+    Slot& slot = rank->slots[packet.slot];
+    if (slot.is_verified) {
+      discard(&slot);
+      note("the snapshot of rank " + std::to_string(rank->rank) + " after step " +
+           std::to_string(slot.header.step) + " was changed in memory, and is not used again");
+    }
+  }
+  return true;
+}
+
+void Snapshots::take_offer(Rank* rank, const SnapshotPacket& packet, os::UniqueFd file) {
+  SnapshotPacket reply{.kind = SnapshotKind::kRefused, .slot = packet.slot};
+  struct stat found {};
+  const int seals = file.valid() ? ::fcntl(file.get(), F_GET_SEALS) : -1;
+  const bool is_sealed = seals >= 0 && (seals & F_SEAL_SHRINK) != 0 && (seals & F_SEAL_GROW) != 0;
+  if (!is_sealed || ::fstat(file.get(), &found) != 0) {
+    std::snprintf(reply.text, sizeof reply.text, "the guardian received no sealed file");
+  } else {
+    Slot& slot = rank->slots[packet.slot];
+    Slot& other = rank->slots[1 - packet.slot];
+    const auto size = static_cast<std::uint64_t>(found.st_size);
+    slot = {};
+    // The other file follows, and files that were accepted may not be touched yet.
+    std::uint64_t needed = other.file.valid() ? size : 2 * size;
+    for (const Rank& one : ranks_) {
+      for (const Slot& held : one.slots) {
+        struct stat held_now {};
+        if (!held.file.valid() || ::fstat(held.file.get(), &held_now) != 0) continue;
+        const std::uint64_t touched = static_cast<std::uint64_t>(held_now.st_blocks) * 512;
+        needed += held.size - std::min(held.size, touched);
+      }
+    }
+    const Memory memory = memory_left();
+    if (needed > memory.left - std::min(memory.left, kReserve)) {
+      std::snprintf(reply.text, sizeof reply.text,
+                    "two snapshots of %s need more memory than the %s that are left %s",
+                    bytes_text(size).c_str(), bytes_text(memory.left).c_str(), memory.of.c_str());
+    } else {
+      slot.file = std::move(file);
+      slot.size = size;
+      reply.kind = SnapshotKind::kAccepted;
+    }
+    has_changed_ = true;
+  }
+  if (!send_packet(rank->socket.get(), reply)) rank->socket.reset();
+}
+
+void Snapshots::enqueue(std::uint32_t rank, std::uint32_t slot) {
+  const Due due{rank, slot};
+  if (std::find(queue_.begin(), queue_.end(), due) == queue_.end()) queue_.push_back(due);
+}
+
+void Snapshots::begin_job() {
+  const Due due = queue_.front();
+  queue_.pop_front();
+  Slot* const slot = find(due.rank, due.slot);
+  if (slot == nullptr || !slot->file.valid()) return;
+  const auto header = header_of(slot->file.get(), slot->size);
+  const Rank& owner = *find(due.rank);
+  const bool is_known = slot->is_verified && header && *header == slot->header;
+  if (is_known) return;
+  has_changed_ = has_changed_ || slot->is_verified;
+  slot->is_verified = false;
+  if (!header || header->state != snapshot::State::kComplete || header->sequence == slot->refused ||
+      header->rank != owner.rank || header->world != owner.world) {
+    return;
+  }
+  Job job{.rank = due.rank, .slot = due.slot, .header = *header, .index = {}};
+  job.index.resize(header->parts);
+  if (!read_exactly(slot->file.get(), job.index.data(), header->parts * sizeof(snapshot::Entry),
+                    snapshot::kPage) ||
+      !snapshot::check_index(job.index.data(), *header)) {
+    return;
+  }
+  job.digest = snapshot::header_digest(*header);
+  job.at = snapshot::kPage;
+  job_ = std::move(job);
+}
+
+void Snapshots::work() {
+  if (!job_ && !queue_.empty()) begin_job();
+  if (!job_) return;
+  const Slot* const slot = find(job_->rank, job_->slot);
+  if (slot == nullptr || !slot->file.valid()) return job_.reset();
+  buffer_.resize(kReadAtOnce);
+  for (int n = 0; n < kReadsAtOnce && job_->at < job_->header.size; ++n) {
+    const std::size_t size = static_cast<std::size_t>(
+        std::min<std::uint64_t>(kReadAtOnce, job_->header.size - job_->at));
+    if (!read_exactly(slot->file.get(), buffer_.data(), size, job_->at)) return end_job(false);
+    job_->digest = snapshot::crc32c(job_->digest, buffer_.data(), size);
+    job_->has_nan = job_->has_nan || look(&*job_, buffer_.data(), size);
+    job_->at += size;
+  }
+  if (job_->at == job_->header.size) end_job(true);
+}
+
+// Whether a part in these bytes has a number that is none.
+bool Snapshots::look(Job* job, const char* bytes, std::size_t size) {
+  const std::uint64_t begin = job->at;
+  const std::uint64_t end = begin + size;
+  for (; job->next < job->index.size(); ++job->next) {
+    const snapshot::Entry& entry = job->index[job->next];
+    const std::uint64_t from = std::max(entry.offset, begin);
+    const std::uint64_t to = std::min(entry.offset + entry.bytes, end);
+    if (from < to && snapshot::has_nan(entry.kind, bytes + (from - begin),
+                                       static_cast<std::size_t>(to - from))) {
+      return true;
+    }
+    if (entry.offset + entry.bytes > end) return false;
+  }
+  return false;
+}
+
+void Snapshots::end_job(bool is_whole) {
+  const Job job = *std::exchange(job_, std::nullopt);
+  Slot* const slot = find(job.rank, job.slot);
+  const auto header = header_of(slot->file.get(), slot->size);
+  if (!is_whole || !header || *header != job.header) return;  // it is being overwritten
+  if (job.has_nan) {
+    slot->refused = job.header.sequence;
+    (void)!::pwrite(slot->file.get(), &job.header.sequence, sizeof job.header.sequence,
+                    snapshot::kVerdictOffset);
+    return note("the snapshot of rank " + std::to_string(job.rank) + " after step " +
+                std::to_string(job.header.step) +
+                " contains NaN and is not used; an earlier one is kept if there is one");
+  }
+  slot->header = job.header;
+  slot->digest = job.digest;
+  slot->is_verified = true;
+  has_changed_ = true;
+}
+
+bool Snapshots::settle() {
+  if (!is_settling_) {
+    is_settling_ = true;
+    read();
+    new_sockets_.clear();
+    for (Rank& rank : ranks_) {
+      rank.socket.reset();
+      for (std::uint32_t slot = 0; slot < kSlots; ++slot) enqueue(rank.rank, slot);
+    }
+  }
+  if (has_work()) return false;
+  is_settling_ = false;
+  return true;
+}
+
+void Snapshots::note(std::string text) {
+  notice_ = std::move(text);
+  has_changed_ = true;
+}
+
+std::optional<Instant> Snapshots::deadline() const {
+  return has_changed_ ? std::optional(sent_at_ + kInterval) : std::nullopt;
+}
+
+std::optional<snapshot::HeldEvent> Snapshots::take_event(Instant now, bool at_once,
+                                                         std::string* notice) {
+  if (!has_changed_ || (!at_once && now < sent_at_ + kInterval)) return std::nullopt;
+  has_changed_ = false;
+  sent_at_ = now;
+  snapshot::HeldEvent event;
+  for (const Rank& rank : ranks_) {
+    for (const Slot& slot : rank.slots) {
+      if (slot.file.valid()) event.bytes += slot.size;
+      if (!slot.is_verified) continue;
+      event.held.push_back({.rank = static_cast<std::int32_t>(rank.rank),
+                            .world_size = static_cast<std::int32_t>(rank.world),
+                            .step = slot.header.step,
+                            .round = slot.header.round,
+                            .digest = slot.digest});
+    }
+  }
+  std::sort(event.held.begin(), event.held.end(), [](const HeldState& a, const HeldState& b) {
+    return std::pair(a.rank, a.step) < std::pair(b.rank, b.step);
+  });
+  *notice = std::exchange(notice_, {});
+  event.notice = *notice;
+  return event;
+}
+
+}  // namespace elastic::guardian

@@ -1,0 +1,58 @@
+#pragma once
+
+// Snapshots for programs without Python: the state of a rank in memory that outlives its process
+// (docs/snapshots.md). Library elastic::worker; call elastic_worker_open() first.
+//
+//   const elastic_snapshot_part state[] = {{weights, sizeof weights, ELASTIC_SNAPSHOT_FLOAT32}};
+//   if (elastic_snapshot_restore(&step, &saved, &count) == 1) {
+//     memcpy(weights, saved[0].data, saved[0].bytes);
+//   }
+//   while (step < steps) {
+//     train();
+//     elastic_snapshot_save(++step, state, 1);
+//   }
+//
+// save() copies the parts into one of two files of memory, the one with the older snapshot. The
+// guardian holds both: they outlive this process, and end with the job. restore() gives the step
+// from which *all* ranks of the round continue, or none. One thread at a time.
+//
+// Pure C, as elastic/worker.h.
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// How the numbers of a part are stored: a snapshot in which one is not a number is not used.
+enum {
+  ELASTIC_SNAPSHOT_BYTES = 0,
+  ELASTIC_SNAPSHOT_FLOAT16 = 1,
+  ELASTIC_SNAPSHOT_BFLOAT16 = 2,
+  ELASTIC_SNAPSHOT_FLOAT32 = 3,
+  ELASTIC_SNAPSHOT_FLOAT64 = 4
+};
+
+typedef struct elastic_snapshot_part {
+  const void* data;
+  size_t bytes;
+  int kind;
+} elastic_snapshot_part;
+
+// Returns 1: saved. 0: not, and elastic_snapshot_error() says why. The first call takes some ten
+// times as long as later ones, because its memory is new; a thread then prepares the second file,
+// and ends.
+int elastic_snapshot_save(int64_t step, const elastic_snapshot_part* parts, size_t count);
+
+// Returns 1, and what this rank continues from: valid until the second save. 0: there is nothing,
+// or this process has saved already. -1: it was changed after it was saved; end the process with an
+// error, so that all ranks continue from an earlier one.
+int elastic_snapshot_restore(int64_t* step, const elastic_snapshot_part** parts, size_t* count);
+
+// Why the last call has returned 0 or -1, in one line; "": there was nothing to restore.
+const char* elastic_snapshot_error(void);
+
+#ifdef __cplusplus
+}
+#endif

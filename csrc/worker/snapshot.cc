@@ -1,0 +1,394 @@
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "core/snapshot/format.h"
+#include "elastic/worker.h"
+#include "elastic/worker_snapshot.h"
+#include "worker/channel_name.h"
+#include "worker/channel_state.h"
+#include "worker/snapshot_messages.h"
+
+// Theory of operation. The worker makes the files (memfd_create), since it knows their size and the
+// pages that it touches first are charged to its control group, and passes their descriptors to the
+// guardian, which keeps them open. So the memory has no name that could collide or be left over, is
+// not bound by the size of /dev/shm, and is gone when the guardian and the workers are.
+//
+// The exchange has a socket of its own, whose other end goes to the guardian over the channel: on
+// the channel a thread of the membership may read. The next process of the rank receives the files
+// in reply to its hello.
+//
+// A file is sealed against changes of its size, so an access never raises SIGBUS. It is mapped for
+// good, without huge pages; a forked child does not inherit the mapping.
+//
+// The first touch of memory takes ten times as long as the copy. It cannot be avoided for the first
+// snapshot; the pages of the second file are touched by a thread, which the second save ends.
+
+namespace {
+
+using elastic::snapshot::Entry;
+using elastic::snapshot::Header;
+using elastic::snapshot::Kind;
+using elastic::snapshot::State;
+using elastic::worker::kSlots;
+using elastic::worker::SnapshotKind;
+using elastic::worker::SnapshotPacket;
+
+constexpr int kSeals = F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW;
+constexpr int kReplyTimeoutMs = 10'000;
+constexpr size_t kTouchedAtOnce = 8 << 20;
+constexpr size_t kStackBytes = 256 << 10;  // with the static TLS of all libraries
+constexpr int kMadvPopulateWrite = 23;     // since Linux 5.14
+
+struct Slot {
+  int file = -1;
+  uint64_t size = 0;
+  char* bytes = nullptr;
+};
+
+struct Snapshots {
+  int socket = -1;  // -1: not connected yet
+  uint32_t rank = 0;
+  uint32_t world = 0;
+  Slot slots[kSlots];
+  int newest = -1;        // the slot of the last snapshot
+  uint64_t sequence = 0;  // of the last one
+  int64_t step = -1;      // from which the round continues
+  int from = -1;          // the slot that has it
+  uint32_t digest = 0;    // of that snapshot
+  bool has_saved = false;
+  bool has_failed = false;                 // the guardian does not answer
+  elastic_snapshot_part* parts = nullptr;  // what was restored
+  pthread_t thread{};
+  bool is_touching = false;
+  int must_stop = 0;
+  char error[256] = {};
+};
+
+Snapshots self;
+
+int fail(const char* format, const char* what = "") {
+  std::snprintf(self.error, sizeof self.error, format, what);
+  return 0;
+}
+
+bool number_of(const char* name, uint32_t* out) {
+  const char* const text = std::getenv(name);
+  if (text == nullptr || *text == '\0') return false;
+  char* end = nullptr;
+  const unsigned long value = std::strtoul(text, &end, 10);
+  *out = static_cast<uint32_t>(value);
+  return *end == '\0' && value <= INT32_MAX;
+}
+
+// Sends the packet, and a descriptor if it is not -1.
+bool send_to(int socket, const void* bytes, size_t size, int descriptor) {
+  iovec data{const_cast<void*>(bytes), size};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof descriptor)] = {};
+  msghdr message{};
+  message.msg_iov = &data;
+  message.msg_iovlen = 1;
+  if (descriptor >= 0) {
+    message.msg_control = control;
+    message.msg_controllen = sizeof control;
+    cmsghdr* const header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(sizeof descriptor);
+    std::memcpy(CMSG_DATA(header), &descriptor, sizeof descriptor);
+  }
+  ssize_t sent = 0;
+  do {
+    sent = ::sendmsg(socket, &message, MSG_NOSIGNAL);
+  } while (sent < 0 && errno == EINTR);
+  return sent == static_cast<ssize_t>(size);
+}
+
+bool send_packet(SnapshotPacket packet, int descriptor = -1) {
+  packet.rank = self.rank;
+  packet.world = self.world;
+  return send_to(self.socket, &packet, sizeof packet, descriptor);
+}
+
+// Waits for the guardian's reply, with up to two descriptors; -1 where there is none.
+bool receive_packet(SnapshotPacket* packet, int (&descriptors)[kSlots]) {
+  pollfd item{self.socket, POLLIN, 0};
+  int ready = 0;
+  do {
+    ready = ::poll(&item, 1, kReplyTimeoutMs);
+  } while (ready < 0 && errno == EINTR);
+  if (ready <= 0) return false;
+  iovec data{packet, sizeof *packet};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof descriptors)] = {};
+  msghdr message{};
+  message.msg_iov = &data;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof control;
+  const ssize_t got = ::recvmsg(self.socket, &message, MSG_CMSG_CLOEXEC);
+  for (int& one : descriptors) one = -1;
+  const cmsghdr* const header = CMSG_FIRSTHDR(&message);
+  if (got > 0 && header != nullptr && header->cmsg_type == SCM_RIGHTS) {
+    std::memcpy(descriptors, CMSG_DATA(header), header->cmsg_len - CMSG_LEN(0));
+  }
+  packet->text[sizeof packet->text - 1] = '\0';
+  return got == sizeof *packet;
+}
+
+bool map(Slot* slot) {
+  struct stat found {};
+  const int seals = ::fcntl(slot->file, F_GET_SEALS);
+  if (seals < 0 || (seals & F_SEAL_SHRINK) == 0 || ::fstat(slot->file, &found) != 0) return false;
+  slot->size = static_cast<uint64_t>(found.st_size);
+  void* const mapped =
+      ::mmap(nullptr, slot->size, PROT_READ | PROT_WRITE, MAP_SHARED, slot->file, 0);
+  if (mapped == MAP_FAILED) return false;
+  ::madvise(mapped, slot->size, MADV_DONTFORK);
+  slot->bytes = static_cast<char*>(mapped);
+  return true;
+}
+
+void release(Slot* slot) {
+  if (slot->bytes != nullptr) ::munmap(slot->bytes, slot->size);
+  if (slot->file >= 0) ::close(slot->file);
+  *slot = {};
+}
+
+// In a forked child: the snapshots are its parent's. The mappings are not inherited.
+void forget() {
+  if (self.socket >= 0) ::close(self.socket);
+  for (Slot& slot : self.slots) {
+    if (slot.file >= 0) ::close(slot.file);
+  }
+  self = {};
+}
+
+// Connects to the guardian, once. False: there is none, or it does not answer.
+bool connect_to_guardian() {
+  uint32_t rank = 0;
+  uint32_t world = 0;
+  const bool is_ranked = number_of("RANK", &rank) && number_of("WORLD_SIZE", &world);
+  if (self.socket >= 0) {
+    const bool is_same = is_ranked && rank == self.rank && world == self.world;
+    return is_same || fail("the round of this process has changed in place") != 0;
+  }
+  if (self.has_failed) return fail("the launcher's guardian does not answer") != 0;
+  if (!elastic::worker::is_attached()) {
+    return fail("this process has no launcher that keeps snapshots") != 0;
+  }
+  if (!is_ranked) return fail("RANK or WORLD_SIZE is not set") != 0;
+  self.rank = rank;
+  self.world = world;
+  int ends[2];
+  static bool has_fork_handler = false;
+  if (!has_fork_handler && ::pthread_atfork(nullptr, nullptr, forget) != 0) return false;
+  has_fork_handler = true;
+  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) {
+    return fail("socketpair: %s", std::strerror(errno)) != 0;
+  }
+  self.socket = ends[0];
+  const char message = elastic::worker::kSnapshots;
+  SnapshotPacket reply;
+  int files[kSlots];
+  const bool is_sent = send_to(elastic::worker::own_socket(), &message, 1, ends[1]);
+  ::close(ends[1]);
+  const bool is_answered = is_sent && send_packet({.kind = SnapshotKind::kHello}) &&
+                           receive_packet(&reply, files) && reply.kind == SnapshotKind::kSlots;
+  if (!is_answered) {
+    ::close(self.socket);
+    self.socket = -1;
+    self.has_failed = true;
+    return fail("the launcher's guardian does not answer") != 0;
+  }
+  int next = 0;
+  for (int i = 0; i < kSlots; ++i) {
+    if ((reply.slot >> i & 1) == 0 || next == kSlots) continue;
+    self.slots[i].file = files[next++];
+    if (self.slots[i].file >= 0 && !map(&self.slots[i])) release(&self.slots[i]);
+  }
+  if (reply.step >= 0 && reply.from < kSlots && self.slots[reply.from].bytes != nullptr) {
+    self.step = reply.step;
+    self.from = self.newest = static_cast<int>(reply.from);
+    self.digest = reply.digest;
+  }
+  for (const Slot& slot : self.slots) {
+    Header header;
+    if (slot.bytes != nullptr && elastic::snapshot::read_header(slot.bytes, slot.size, &header) &&
+        header.sequence > self.sequence) {
+      self.sequence = header.sequence;
+    }
+  }
+  return true;
+}
+
+// Makes a file of this size for the slot, which the guardian keeps in place of the earlier one.
+bool make(int index, uint64_t size) {
+  Slot* const slot = &self.slots[index];
+  release(slot);
+  slot->file = ::memfd_create("elastic-snapshot", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  if (slot->file < 0 || ::ftruncate(slot->file, static_cast<off_t>(size)) != 0 ||
+      ::fcntl(slot->file, F_ADD_SEALS, kSeals) != 0 || !map(slot)) {
+    release(slot);
+    return fail("a file of memory cannot be made: %s", std::strerror(errno)) != 0;
+  }
+  SnapshotPacket reply;
+  int none[kSlots];
+  const bool is_answered =
+      send_packet(
+          {.kind = SnapshotKind::kOffer, .slot = static_cast<uint32_t>(index), .bytes = size},
+          slot->file) &&
+      receive_packet(&reply, none);
+  if (is_answered && reply.kind == SnapshotKind::kAccepted) return true;
+  release(slot);
+  return fail("%s", is_answered ? reply.text : "the launcher's guardian does not answer") != 0;
+}
+
+// A page that cannot be made ends this thread's work, and not the process: the snapshot that needs
+// it reports it.
+void* touch(void* argument) {
+  const Slot& slot = *static_cast<const Slot*>(argument);
+  for (uint64_t at = 0; at < slot.size; at += kTouchedAtOnce) {
+    if (__atomic_load_n(&self.must_stop, __ATOMIC_ACQUIRE) != 0) break;
+    const uint64_t left = slot.size - at;
+    const size_t piece = left < kTouchedAtOnce ? static_cast<size_t>(left) : kTouchedAtOnce;
+    if (::madvise(slot.bytes + at, piece, kMadvPopulateWrite) != 0) break;
+  }
+  return nullptr;
+}
+
+void begin_touching(Slot* slot) {
+  pthread_attr_t attributes;
+  if (::pthread_attr_init(&attributes) != 0) return;
+  ::pthread_attr_setstacksize(&attributes, kStackBytes);
+  sigset_t all;
+  sigset_t before;
+  ::sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  self.must_stop = 0;
+  self.is_touching = ::pthread_create(&self.thread, &attributes, touch, slot) == 0;
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  ::pthread_attr_destroy(&attributes);
+}
+
+void end_touching() {
+  if (!self.is_touching) return;
+  __atomic_store_n(&self.must_stop, 1, __ATOMIC_RELEASE);
+  ::pthread_join(self.thread, nullptr);
+  self.is_touching = false;
+}
+
+// The one that is overwritten: the older snapshot, or the newest one if the guardian has found it
+// to be bad.
+int choose_slot() {
+  if (self.newest < 0) return 0;
+  const Slot& newest = self.slots[self.newest];
+  if (newest.bytes == nullptr) return self.newest;
+  uint64_t bad = 0;
+  std::memcpy(&bad, newest.bytes + elastic::snapshot::kVerdictOffset, sizeof bad);
+  return bad == self.sequence && self.has_saved ? self.newest : 1 - self.newest;
+}
+
+}  // namespace
+
+extern "C" {
+
+int elastic_snapshot_save(int64_t step, const elastic_snapshot_part* parts, size_t count) {
+  self.error[0] = '\0';
+  if (step < 0) return fail("the step is negative");
+  if (!connect_to_guardian()) return 0;
+  end_touching();
+  if (count > elastic::snapshot::kPartsMax) return fail("the state has too many parts");
+  auto* const entries = static_cast<Entry*>(std::calloc(count + 1, sizeof(Entry)));
+  if (entries == nullptr) return fail("out of memory");
+  for (size_t i = 0; i < count; ++i) {
+    entries[i].bytes = parts[i].bytes;
+    entries[i].kind = static_cast<Kind>(parts[i].kind);
+  }
+  const uint64_t size = elastic::snapshot::lay_out(entries, count);
+  const uint64_t room = elastic::snapshot::round_up(size, elastic::snapshot::kPage);
+  const int index = choose_slot();
+  Slot* const slot = &self.slots[index];
+  Slot* const other = &self.slots[1 - index];
+  const bool is_new = slot->bytes == nullptr || slot->size < size;
+  if (size == 0 || (is_new && !make(index, room))) {
+    std::free(entries);
+    return size == 0 ? fail("the state is too large") : 0;
+  }
+  if (other->bytes == nullptr && !make(1 - index, room)) {
+    std::free(entries);
+    release(slot);
+    return 0;
+  }
+  Header header;
+  header.state = State::kWriting;
+  header.sequence = ++self.sequence;
+  header.step = step;
+  header.world = self.world;
+  header.rank = self.rank;
+  header.parts = static_cast<uint32_t>(count);
+  header.round = static_cast<uint32_t>(elastic_worker_round());
+  header.size = size;
+  auto* const state = reinterpret_cast<uint32_t*>(slot->bytes + offsetof(Header, state));
+  __atomic_store_n(state, static_cast<uint32_t>(State::kWriting), __ATOMIC_SEQ_CST);
+  std::memcpy(slot->bytes, &header, sizeof header);
+  std::memcpy(slot->bytes + elastic::snapshot::kPage, entries, count * sizeof(Entry));
+  for (size_t i = 0; i < count; ++i) {
+    if (entries[i].bytes > 0) {
+      std::memcpy(slot->bytes + entries[i].offset, parts[i].data, entries[i].bytes);
+    }
+  }
+  std::free(entries);
+  __atomic_store_n(state, static_cast<uint32_t>(State::kComplete), __ATOMIC_SEQ_CST);
+  const bool is_first = !self.has_saved && is_new;
+  self.newest = index;
+  self.has_saved = true;
+  self.from = -1;
+  send_packet(
+      {.kind = SnapshotKind::kComplete, .slot = static_cast<uint32_t>(index), .step = step});
+  if (is_first) begin_touching(other);
+  return 1;
+}
+
+int elastic_snapshot_restore(int64_t* step, const elastic_snapshot_part** parts, size_t* count) {
+  self.error[0] = '\0';
+  if (!connect_to_guardian() || self.from < 0 || self.has_saved) return 0;
+  const Slot& slot = self.slots[self.from];
+  Header header;
+  const Entry* const entries =
+      elastic::snapshot::open_snapshot(slot.bytes, slot.size, self.digest, &header);
+  if (entries == nullptr || header.step != self.step) {
+    send_packet({.kind = SnapshotKind::kDamaged, .slot = static_cast<uint32_t>(self.from)});
+    self.from = -1;
+    fail("the snapshot in memory was changed after it was saved, and is not used");
+    return -1;
+  }
+  std::free(self.parts);
+  self.parts = static_cast<elastic_snapshot_part*>(
+      std::calloc(size_t{header.parts} + 1, sizeof(elastic_snapshot_part)));
+  if (self.parts == nullptr) {
+    fail("out of memory");
+    return -1;
+  }
+  for (uint32_t i = 0; i < header.parts; ++i) {
+    self.parts[i] = {slot.bytes + entries[i].offset, static_cast<size_t>(entries[i].bytes),
+                     static_cast<int>(entries[i].kind)};
+  }
+  *step = self.step;
+  *parts = self.parts;
+  *count = header.parts;
+  return 1;
+}
+
+const char* elastic_snapshot_error(void) { return self.error; }
+
+}  // extern "C"

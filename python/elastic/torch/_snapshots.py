@@ -1,0 +1,253 @@
+"""The state of a training in memory that outlives its processes."""
+
+from __future__ import annotations
+
+import ctypes
+import io
+import pickle
+import random
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from elastic.worker import snapshot
+
+_KINDS = {
+    torch.float16: snapshot.FLOAT16,
+    torch.bfloat16: snapshot.BFLOAT16,
+    torch.float32: snapshot.FLOAT32,
+    torch.float64: snapshot.FLOAT64,
+    torch.complex64: snapshot.FLOAT32,
+    torch.complex128: snapshot.FLOAT64,
+}
+
+
+class Snapshots:
+    """Keeps the state of this rank in memory that outlives its process.
+
+        snapshots = Snapshots(model=model, optimizer=optimizer, scheduler=scheduler)
+        step = snapshots.restore()
+        if step is None:
+            step = load_my_checkpoint()
+        while step < steps:
+            train_one_step()
+            step += 1
+            snapshots.save(step)
+
+    Each argument has ``state_dict()`` and ``load_state_dict()``, or is a ``torch.Generator``. The
+    state of the random generators of torch, numpy and Python is kept as well. Every rank saves
+    after the same steps. Under another launcher nothing is saved, and ``restore()`` returns None.
+    It is no checkpoint: it ends with the job.
+    """
+
+    def __init__(self, **stateful: Any) -> None:
+        for name, one in stateful.items():
+            if not _has_state(one):
+                raise TypeError(
+                    f"{name} is a {type(one).__name__}, which has no state_dict() and "
+                    "load_state_dict(): leave it out, or pass an object that has them"
+                )
+        self._stateful = stateful
+
+    def save(self, step: int) -> bool:
+        """Copies the state after ``step`` steps; False if it was not kept, for a reason that is
+        logged once.
+
+        The state must not change meanwhile. Raises ``TypeError`` for a tensor that cannot be
+        copied, such as a sparse one.
+        """
+        state = {
+            "stateful": {name: _state_of(one) for name, one in self._stateful.items()},
+            "generators": _generators(),
+        }
+        writer = _Writer()
+        writer.dump(state)
+        return snapshot.save_parts(step, [(writer.structure(), snapshot.BYTES), *writer.parts])
+
+    def restore(self) -> int | None:
+        """Loads the state from which all ranks of this round continue, and returns its step.
+
+        None if there is none: in the first round, with another world size, or after the loss of a
+        node. Call it before the first ``save()``, on every rank.
+        """
+        found = snapshot.restore_parts()
+        if found is None:
+            return None
+        step, (structure, *parts) = found
+        reader = _Reader(structure, parts)
+        reader.meshes = self._meshes
+        state = reader.load()
+        missing = self._stateful.keys() ^ state["stateful"].keys()
+        if missing:
+            raise ValueError(
+                f"the snapshot and this object differ in {', '.join(sorted(missing))}: pass the "
+                "same names in every round"
+            )
+        for name, one in self._stateful.items():
+            _load(one, state["stateful"][name])
+        _set_generators(state["generators"])
+        return step
+
+    def _meshes(self) -> dict[str, Any]:
+        """The device meshes on which the tensors of these objects are distributed."""
+        finder = _Meshes(io.BytesIO())
+        finder.dump([_state_of(one) for one in self._stateful.values()])
+        return finder.found
+
+
+def _has_state(one: Any) -> bool:
+    if isinstance(one, torch.Generator):
+        return True
+    return callable(getattr(one, "state_dict", None)) and callable(
+        getattr(one, "load_state_dict", None)
+    )
+
+
+def _state_of(one: Any) -> Any:
+    return one.get_state() if isinstance(one, torch.Generator) else one.state_dict()
+
+
+def _load(one: Any, state: Any) -> None:
+    if isinstance(one, torch.Generator):
+        one.set_state(state)
+    else:
+        one.load_state_dict(state)
+
+
+def _generators() -> dict[str, Any]:
+    found: dict[str, Any] = {"torch": torch.get_rng_state(), "python": random.getstate()}
+    if "numpy" in sys.modules:
+        found["numpy"] = sys.modules["numpy"].random.get_state()
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        found["cuda"] = torch.cuda.get_rng_state()
+    return found
+
+
+def _set_generators(state: dict[str, Any]) -> None:
+    torch.set_rng_state(state["torch"])
+    random.setstate(state["python"])
+    if "numpy" in state:
+        import numpy
+
+        numpy.random.set_state(state["numpy"])
+    if "cuda" in state:
+        torch.cuda.set_rng_state(state["cuda"].cpu())
+
+
+class _Writer(pickle.Pickler):
+    """Pickles a state without its tensors. They become parts, each once even if it occurs often."""
+
+    def __init__(self) -> None:
+        self._bytes = io.BytesIO()
+        super().__init__(self._bytes, protocol=pickle.HIGHEST_PROTOCOL)
+        self.parts: list[tuple[Any, int]] = []
+        self._kept: list[torch.Tensor] = []  # their memory is used until the save
+        self._known: dict[Any, int] = {}
+
+    def structure(self) -> bytes:
+        return self._bytes.getvalue()
+
+    def persistent_id(self, obj: Any) -> Any:
+        if not isinstance(obj, torch.Tensor):
+            return None
+        if hasattr(obj, "to_local"):
+            return self._distributed(obj)
+        return self._plain(obj)
+
+    def _distributed(self, tensor: Any) -> Any:
+        """A DTensor: this rank's part of it, which only the same rank reads again."""
+        whole = (tuple(tensor.shape), tensor.stride())
+        return self._plain(tensor.to_local()), _key_of(tensor.device_mesh), tensor.placements, whole
+
+    def _plain(self, obj: torch.Tensor) -> Any:
+        _check(obj)
+        tensor = obj.detach()
+        key = (tensor.data_ptr(), tensor.dtype, tuple(tensor.shape), tensor.stride(), tensor.device)
+        index = self._known.get(key) if tensor.numel() else None
+        if index is None:
+            index = self._known[key] = len(self.parts)
+            self.parts.append((self._bytes_of(tensor), _KINDS.get(tensor.dtype, snapshot.BYTES)))
+            self._kept.append(tensor)  # its address stays its own
+        return index, tensor.dtype, tuple(tensor.shape), tensor.device.type
+
+    def _bytes_of(self, tensor: torch.Tensor) -> Any:
+        plain = tensor.cpu().resolve_conj().resolve_neg().contiguous()
+        self._kept.append(plain)
+        size = plain.numel() * plain.element_size()
+        return (ctypes.c_char * size).from_address(plain.data_ptr()) if size else b""
+
+
+def _check(tensor: torch.Tensor) -> None:
+    what = ""
+    if tensor.layout is not torch.strided:
+        what = "a sparse tensor"
+    elif tensor.is_quantized:
+        what = "a quantised tensor"
+    elif tensor.device.type == "meta":
+        what = "a tensor on the meta device"
+    if what:
+        raise TypeError(
+            f"a snapshot cannot hold {what} (shape {tuple(tensor.shape)}): leave the object out "
+            "that has it, or convert it in an object of your own with state_dict()"
+        )
+
+
+def _key_of(mesh: Any) -> Any:
+    return mesh.device_type, mesh.mesh.tolist(), mesh.mesh_dim_names
+
+
+class _Meshes(pickle.Pickler):
+    """Finds the device meshes in a state; what it writes is not read."""
+
+    def __init__(self, out: io.BytesIO) -> None:
+        super().__init__(out)
+        self.found: dict[str, Any] = {}
+
+    def persistent_id(self, obj: Any) -> Any:
+        if not isinstance(obj, torch.Tensor):
+            return None
+        if hasattr(obj, "to_local"):
+            self.found[repr(_key_of(obj.device_mesh))] = obj.device_mesh
+        return 0
+
+
+class _Reader(pickle.Unpickler):
+    """Reads what a ``_Writer`` has written. The tensors have memory of their own."""
+
+    def __init__(self, structure: memoryview, parts: list[memoryview]) -> None:
+        super().__init__(io.BytesIO(structure))
+        self._parts = parts
+        self._tensors: dict[int, torch.Tensor] = {}
+        self.meshes: Callable[[], dict[str, Any]] = dict  # is called for the first DTensor
+        self._known_meshes: dict[str, Any] | None = None
+
+    def persistent_load(self, pid: Any) -> torch.Tensor:
+        return self._plain(*pid) if isinstance(pid[0], int) else self._distributed(*pid)
+
+    def _distributed(self, local: Any, key: Any, placements: Any, whole: Any) -> torch.Tensor:
+        from torch.distributed.tensor import DTensor
+
+        if self._known_meshes is None:
+            self._known_meshes = self.meshes()
+        mesh = self._known_meshes.get(repr(key))
+        if mesh is None:
+            raise ValueError(
+                f"no tensor of these objects is distributed on the device mesh {key} of the "
+                "snapshot: build them in the same way in every round"
+            )
+        shape, stride = torch.Size(whole[0]), whole[1]
+        return DTensor.from_local(
+            self._plain(*local), mesh, placements, run_check=False, shape=shape, stride=stride
+        )
+
+    def _plain(self, index: int, dtype: Any, shape: Any, device: str) -> torch.Tensor:
+        if index not in self._tensors:
+            part = bytearray(self._parts[index])
+            if part:
+                tensor = torch.frombuffer(part, dtype=torch.uint8).view(dtype).reshape(shape)
+            else:
+                tensor = torch.empty(shape, dtype=dtype)
+            self._tensors[index] = tensor if device == "cpu" else tensor.to(device)
+        return self._tensors[index]

@@ -1,0 +1,88 @@
+"""The state of this rank in memory that outlives its process, for scripts without torch.
+
+    from elastic.worker import snapshot
+
+    saved = snapshot.restore()
+    step = saved.step if saved else 0
+    ...
+    snapshot.save(step, [weights, moments], blob=pickle.dumps(rest))
+
+With torch, ``elastic.torch.Snapshots`` does this. docs/snapshots.md says what is kept, and when.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from elastic.worker._channel import calls
+
+# Of elastic/worker_snapshot.h.
+BYTES, FLOAT16, BFLOAT16, FLOAT32, FLOAT64 = range(5)
+
+_KINDS = {"e": FLOAT16, "f": FLOAT32, "d": FLOAT64}
+_reported: set[str] = set()
+
+
+class SnapshotDamaged(RuntimeError):
+    """The snapshot of this rank was changed after it was saved.
+
+    Let the process end with it: all ranks of the next round continue from an earlier snapshot.
+    """
+
+
+class Saved(NamedTuple):
+    """What this rank continues from. The buffers are read-only, and valid until the second save."""
+
+    step: int
+    buffers: list[memoryview]
+    blob: bytes
+
+
+def save(step: int, buffers: Sequence[Any], blob: bytes = b"") -> bool:
+    """Copies the buffers and the blob, as the state of this rank after ``step`` steps.
+
+    Every rank calls it after the same steps. Returns False if nothing was kept; the reason is
+    logged once.
+    """
+    views = [memoryview(one) for one in buffers]
+    return save_parts(
+        step, [(blob, BYTES), *((one, _KINDS.get(one.format, BYTES)) for one in views)]
+    )
+
+
+def restore() -> Saved | None:
+    """What all ranks of this round continue from, or None. Call it before the first ``save()``."""
+    found = restore_parts()
+    if found is None:
+        return None
+    step, (blob, *buffers) = found
+    return Saved(step, buffers, bytes(blob))
+
+
+def save_parts(step: int, parts: list[tuple[Any, int]]) -> bool:
+    """As ``save()``, of C-contiguous buffers with the kinds of their numbers."""
+    if calls.snapshot_save(step, parts):
+        return True
+    _report_once("no snapshot was saved")
+    return False
+
+
+def restore_parts() -> tuple[int, list[memoryview]] | None:
+    found = calls.snapshot_restore()
+    if isinstance(found, bool):
+        raise SnapshotDamaged(calls.snapshot_error())
+    if found is None:
+        _report_once("no snapshot is restored")
+        return None
+    return found
+
+
+def _report_once(what: str) -> None:
+    why = calls.snapshot_error()
+    if not why or why in _reported:
+        return
+    _reported.add(why)
+    import logging
+
+    logging.getLogger(__name__).warning("%s: %s", what, why)

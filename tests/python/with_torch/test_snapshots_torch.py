@@ -1,0 +1,241 @@
+"""elastic.torch.Snapshots: what it holds, and that killed trainings end like undisturbed ones."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from elastic.torch import Snapshots
+from elastic.worker import snapshot
+
+from support.launching import launch
+
+
+class Memory:
+    """Stands for the launcher: holds what was saved as bytes."""
+
+    def __init__(self) -> None:
+        self.step = 0
+        self.parts: list[bytes] = []
+
+    def save(self, step: int, parts: list[tuple[Any, int]]) -> bool:
+        self.step, self.parts = step, [bytes(one) for one, _ in parts]
+        return True
+
+    def restore(self) -> tuple[int, list[memoryview]] | None:
+        return (self.step, [memoryview(one) for one in self.parts]) if self.parts else None
+
+
+@pytest.fixture
+def memory(monkeypatch: pytest.MonkeyPatch) -> Iterator[Memory]:
+    found = Memory()
+    monkeypatch.setattr(snapshot, "save_parts", found.save)
+    monkeypatch.setattr(snapshot, "restore_parts", found.restore)
+    yield found
+
+
+class Holder:
+    def __init__(self, state: Any = None) -> None:
+        self.state = state
+
+    def state_dict(self) -> Any:
+        return self.state
+
+    def load_state_dict(self, state: Any) -> None:
+        self.state = state
+
+
+def through(memory: Memory, state: Any) -> Any:
+    Snapshots(one=Holder(state)).save(7)
+    target = Holder()
+    assert Snapshots(one=target).restore() == 7
+    return target.state
+
+
+DTYPES = [
+    *(torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64),
+    *(torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64),
+    torch.float8_e4m3fn,
+]
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_tensors_of_any_type_and_shape(memory: Memory, dtype: torch.dtype) -> None:
+    base = torch.arange(24).reshape(4, 6).to(dtype)
+    for tensor in (base, base.t(), base[1:3, ::2], base[0, 0], base[:0], base.expand(2, 4, 6)):
+        found = through(memory, {"one": tensor})["one"]
+        assert found.dtype == dtype and found.shape == tensor.shape
+        wide = torch.complex64 if dtype.is_complex else torch.float32
+        assert torch.equal(found.to(wide), tensor.to(wide))
+
+
+def test_a_tensor_that_occurs_twice_is_held_once(memory: Memory) -> None:
+    tensor = torch.rand(1000)
+    found = through(memory, {"a": tensor, "b": [tensor], "view": tensor.view(10, 100)})
+    assert found["a"] is found["b"][0]
+    assert torch.equal(found["view"], tensor.view(10, 100))
+    assert len(memory.parts) == 4  # the structure, two tensors, and torch's generator
+
+
+def test_what_is_loaded_is_not_the_memory_of_the_snapshot(memory: Memory) -> None:
+    found = through(memory, {"one": torch.zeros(3)})["one"]
+    found += 1
+    assert torch.equal(through(memory, {"one": found})["one"], torch.ones(3))
+
+
+def test_views_with_a_lazy_sign_or_conjugation(memory: Memory) -> None:
+    complex_one = torch.tensor([1 + 2j])
+    for tensor in (complex_one.conj(), complex_one.conj().imag):
+        assert torch.equal(through(memory, {"one": tensor})["one"], tensor)
+
+
+@pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor")
+@pytest.mark.parametrize(
+    ("make", "name"),
+    [
+        (lambda: torch.eye(2).to_sparse(), "a sparse tensor"),
+        (
+            lambda: torch.quantize_per_tensor(torch.ones(2), 0.1, 0, torch.qint8),
+            "a quantised tensor",
+        ),
+        (lambda: torch.ones(2, device="meta"), "a tensor on the meta device"),
+    ],
+)
+def test_what_cannot_be_held_is_refused(
+    memory: Memory, make: Callable[[], torch.Tensor], name: str
+) -> None:
+    with pytest.raises(TypeError, match=rf"cannot hold {name} \(shape \(2"):
+        Snapshots(one=Holder({"one": make()})).save(1)
+
+
+def test_what_has_no_state_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"scheduler is a NoneType, which has no state_dict"):
+        Snapshots(scheduler=None)
+
+
+def test_the_names_of_another_round_are_compared(memory: Memory) -> None:
+    Snapshots(model=torch.nn.Linear(1, 1)).save(1)
+    with pytest.raises(ValueError, match="differ in model, network"):
+        Snapshots(network=torch.nn.Linear(1, 1)).restore()
+
+
+def test_generators_continue(memory: Memory) -> None:
+    numpy = pytest.importorskip("numpy")
+    own = torch.Generator().manual_seed(3)
+
+    def draw() -> tuple[float, ...]:
+        drawn = torch.rand(1), torch.rand(1, generator=own), random.random(), numpy.random.rand()
+        return tuple(map(float, drawn))
+
+    Snapshots(own=own).save(1)
+    first = draw()
+    assert draw() != first
+    Snapshots(own=own).restore()
+    assert draw() == first
+
+
+def test_a_model_with_tied_weights_and_its_optimizer(memory: Memory) -> None:
+    def build() -> tuple[torch.nn.Module, torch.optim.Optimizer]:
+        model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.BatchNorm1d(4))
+        model.append(torch.nn.Linear(4, 4))
+        model[2].weight = model[0].weight
+        return model, torch.optim.AdamW(model.parameters(), lr=0.1)
+
+    def train(model: torch.nn.Module, optimizer: torch.optim.Optimizer, steps: int) -> list[float]:
+        losses = []
+        for _ in range(steps):
+            optimizer.zero_grad()
+            loss = model(torch.rand(8, 4)).square().sum()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+        return losses
+
+    model, optimizer = build()
+    train(model, optimizer, 3)
+    Snapshots(model=model, optimizer=optimizer).save(3)
+    expected = train(model, optimizer, 5)
+    other, other_optimizer = build()
+    assert Snapshots(model=other, optimizer=other_optimizer).restore() == 3
+    assert other[2].weight is other[0].weight
+    assert train(other, other_optimizer, 5) == expected
+
+
+TRAINING = """
+import os, random, signal, sys
+import torch
+import torch.distributed as dist
+from elastic import worker
+from elastic.torch import Snapshots
+from torch import nn
+
+STEPS, KILLS, KIND = 60, int(sys.argv[1]), sys.argv[2]
+dist.init_process_group("gloo")
+rank, count = dist.get_rank(), worker.round()
+torch.manual_seed(rank)
+model = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Dropout(0.3), nn.Linear(256, 8))
+if KIND == "fsdp":
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    torch.manual_seed(0)
+    model = fully_shard(model, mesh=init_device_mesh("cpu", (2,)))
+else:
+    model = nn.parallel.DistributedDataParallel(model)
+torch.manual_seed(rank)
+optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 7, 0.7)
+snapshots = Snapshots(model=model, optimizer=optimizer, scheduler=scheduler)
+step = snapshots.restore()
+if step is None:
+    assert count == 0, count
+    step = 0
+begun = step
+while step < STEPS or count < KILLS:
+    optimizer.zero_grad()
+    loss = model(torch.rand(32, 64)).square().mean()
+    loss.backward()
+    optimizer.step()
+    scheduler.step()
+    step += 1
+    worker.progress(step)
+    os.write(1, f"rank {rank} step {step} loss {loss.item().hex()}\\n".encode())
+    snapshots.save(step)
+    if step == begun + 3 and count < KILLS and rank == count % 2:
+        signal.setitimer(signal.ITIMER_REAL, random.Random(count).uniform(0.001, 0.12))
+dist.barrier()
+os._exit(0)
+"""
+
+
+@pytest.mark.parametrize("kind", ["ddp", "fsdp"])
+def test_losses_after_kills_are_those_of_an_undisturbed_training(kind: str, tmp_path: Path) -> None:
+    kills = 4
+    path = tmp_path / "train.py"
+    path.write_text(TRAINING)
+
+    def losses(number: int) -> dict[tuple[str, int], str]:
+        done = launch(
+            *("--warm", "--nproc-per-node=2", f"--max-restarts={number}", "--restart-backoff=0"),
+            *(str(path), str(number), kind),
+        )
+        assert done.returncode == 0, done.stderr
+        found: dict[tuple[str, int], str] = {}
+        for line in done.stdout.splitlines():
+            words = line.split()
+            if len(words) != 6 or words[2] != "step":
+                continue
+            at = (words[1], int(words[3]))
+            assert found.setdefault(at, words[5]) == words[5], line  # also if a step is repeated
+        if number:
+            assert done.stderr.count("from memory") == number, done.stderr
+        return found
+
+    undisturbed, killed = losses(0), losses(kills)
+    common = undisturbed.keys() & killed.keys()
+    assert len(common) == 2 * 60
+    assert {at: killed[at] for at in common} == {at: undisturbed[at] for at in common}
