@@ -278,7 +278,7 @@ class Job {
       } else if (const auto* asked = std::get_if<elastic::hang::StacksWanted>(&message)) {
         send(stacks(asked->request));
       } else if (const auto* verdict = std::get_if<elastic::hang::Verdict>(&message)) {
-        has_verdict = has_verdict || !verdict->is_straggling;
+        has_verdict = has_verdict || verdict->kind == elastic::hang::Verdict::Kind::kHang;
       } else if (const auto* refused = std::get_if<elastic::rdzv::Refused>(&message)) {
         fail(refused->error);
       } else if (std::holds_alternative<elastic::session::HeartbeatReply>(message)) {

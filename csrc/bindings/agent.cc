@@ -277,6 +277,8 @@ void bind_events(py::module_& module) {
       .value("RESTARTING", AgentEvent::Kind::kRestarting)
       .value("HANG", AgentEvent::Kind::kHang)
       .value("STRAGGLING", AgentEvent::Kind::kStraggling)
+      .value("STALLED", AgentEvent::Kind::kStalled)
+      .value("STALL_OVER", AgentEvent::Kind::kStallOver)
       .value("DRAIN", AgentEvent::Kind::kDrain)
       .value("COORDINATOR_MOVED", AgentEvent::Kind::kCoordinatorMoved)
       .value("FINISHED", AgentEvent::Kind::kFinished);

@@ -131,6 +131,11 @@ py::dict to_dict(const ObservedJob& job) {
     dict["hang"] = py::dict("idle_seconds"_a = hang->idle, "step"_a = hang->step,
                             "rank"_a = hang->rank, "place"_a = hang->place);
   }
+  dict["stall"] = py::none();
+  if (const auto& stall = job.stall) {
+    dict["stall"] = py::dict("idle_seconds"_a = stall->idle, "rank"_a = stall->rank,
+                             "message"_a = stall->text, "place"_a = stall->place);
+  }
   dict["progress"] = py::none();
   if (const auto& progress = job.progress) {
     dict["progress"] = py::dict("step"_a = progress->step, "slowest"_a = progress->slowest,

@@ -342,6 +342,12 @@ PyObject* offer_stacks(PyObject* /*module*/, PyObject* argument) {
   Py_RETURN_NONE;
 }
 
+// A thread of elastic._collectives sets the word waits_since.
+PyObject* announce_watch(PyObject* /*module*/, PyObject* /*unused*/) {
+  elastic_worker_announce_watch();
+  Py_RETURN_NONE;
+}
+
 // The floor of the measurements.
 PyObject* nothing(PyObject* /*module*/, PyObject* /*argument*/) { Py_RETURN_NONE; }
 
@@ -383,6 +389,7 @@ PyMethodDef functions[] = {
     {"free_signal", free_signal, METH_NOARGS, nullptr},
     {"stacks_descriptor", stacks_descriptor, METH_NOARGS, nullptr},
     {"offer_stacks", offer_stacks, METH_O, nullptr},
+    {"announce_watch", announce_watch, METH_NOARGS, nullptr},
     {"nothing", nothing, METH_O, nullptr},
     {nullptr, nullptr, 0, nullptr}};
 

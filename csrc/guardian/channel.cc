@@ -156,6 +156,12 @@ std::int64_t Channel::first_step() const {
 
 std::int64_t Channel::stopped_at() const { return load_step(&page_->stopped_at); }
 
+std::optional<Instant> Channel::waits_since() const {
+  const std::int64_t since = load(&page_->waits_since);
+  if (since <= 0) return std::nullopt;
+  return Instant(std::chrono::nanoseconds(since));
+}
+
 std::int64_t Channel::waits_at() const { return load_step(&page_->waits_at); }
 
 void Channel::set_tentative_stop(std::int64_t step) {
@@ -271,6 +277,7 @@ void Channel::read_messages() {
     if (message == worker::kReporting) is_reporting_ = true;
     if (message == worker::kMember) is_member_ = true;
     if (message == worker::kSnapshots) passed_ = std::move(received.file);
+    if (message == worker::kWatching) is_watching_ = true;
     if (message != worker::kOpened || !received.ancillary) continue;
     if (std::exchange(owner_, received.ancillary->pid) != 0) is_member_ = false;
   }

@@ -59,6 +59,10 @@ class Channel {
   pid_t owner() const { return owner_; }
   // Whether it has reported a step.
   bool is_reporting() const { return is_reporting_; }
+  // Whether waits_since() may ever have a value.
+  bool is_watching() const { return is_watching_; }
+  // Since when it waits in collective operations; nullopt: in none.
+  std::optional<Instant> waits_since() const;
   WorkerProgress progress() const;
 
   // Steps; ELASTIC_WORKER_NO_STEP, which is -1: none.
@@ -123,6 +127,7 @@ class Channel {
   std::array<char, worker::kNameBytesMax> variable_{};
   pid_t owner_ = 0;
   bool is_reporting_ = false;
+  bool is_watching_ = false;
   bool is_member_ = false;
   std::uint32_t stacks_before_ = 0;  // stacks_written at the last request
   int messages_left_ = 0;

@@ -294,7 +294,7 @@ bool Guardian::handle(const Request& request, std::string_view payload) {
   }
   if (const auto* wanted = std::get_if<StacksRequest>(&request)) {
     now_ = os::monotonic_now();
-    stacks_.begin(&workers_, now_, wanted->limit);
+    stacks_.begin(&workers_, now_, *wanted);
     return true;
   }
   if (const auto* stop = std::get_if<drain::StopStepRequest>(&request)) {

@@ -35,12 +35,16 @@ pid_t process_of(const Worker& worker) {
   return worker.channel.valid() && worker.channel.owner() > 0 ? worker.channel.owner() : worker.pid;
 }
 
+bool is_watching(const Worker& worker) {
+  return !worker.ended && worker.channel.valid() && worker.channel.is_watching();
+}
+
 // What the texts of an event refer to.
 struct EvidenceTexts {
   std::string wait_channel, text, collectives, groups;
 };
 
-StacksEvent evidence_of(const Worker& worker, EvidenceTexts* texts) {
+StacksEvent evidence_of(const Worker& worker, const os::ProcessWork& work, EvidenceTexts* texts) {
   const os::ProcessWait wait = os::wait_of(process_of(worker));
   texts->wait_channel = wait.channel;
   StacksEvent event;
@@ -52,6 +56,9 @@ StacksEvent evidence_of(const Worker& worker, EvidenceTexts* texts) {
     texts->collectives = worker.channel.collectives();
     texts->groups = worker.channel.groups();
   }
+  event.cpu = work.cpu;
+  event.io_bytes = work.io_bytes;
+  event.is_at_work = work.is_at_work;
   event.wait_channel = texts->wait_channel;
   event.text = texts->text;
   event.collectives = texts->collectives;
@@ -62,8 +69,10 @@ StacksEvent evidence_of(const Worker& worker, EvidenceTexts* texts) {
 }  // namespace
 
 std::optional<Instant> ProgressSampler::next(const std::vector<Worker>& workers) const {
-  const bool is_needed =
-      last_.reporting > 0 || std::any_of(workers.begin(), workers.end(), is_reporting);
+  const bool is_needed = last_.reporting > 0 || last_.waiting > 0 ||
+                         std::any_of(workers.begin(), workers.end(), [](const Worker& worker) {
+                           return is_reporting(worker) || is_watching(worker);
+                         });
   if (interval_ <= Duration::zero() || !is_needed) return std::nullopt;
   return sampled_ + interval_;
 }
@@ -73,6 +82,13 @@ std::optional<ProgressEvent> ProgressSampler::take(std::vector<Worker>* workers,
   ProgressEvent found;
   Instant progressed;
   bool has_changed = false;
+  std::optional<Instant> waits_since;
+  for (const Worker& worker : *workers) {
+    const auto since = is_watching(worker) ? worker.channel.waits_since() : std::nullopt;
+    if (!since) continue;
+    waits_since = std::min(waits_since.value_or(*since), *since);
+    ++found.waiting;
+  }
   for (Worker& worker : *workers) {
     if (!is_reporting(worker)) continue;
     const WorkerProgress progress = worker.channel.progress();
@@ -98,8 +114,12 @@ std::optional<ProgressEvent> ProgressSampler::take(std::vector<Worker>* workers,
   }
   has_changed = has_changed || found.reporting != last_.reporting;
   if (found.reporting > 0) found.idle = now - progressed;
+  if (waits_since) found.waited = std::max(now - *waits_since, Duration::zero());
+  found.has_advanced = has_changed;
+  const bool waits_anew =
+      found.waiting != last_.waiting || std::exchange(waits_since_, waits_since) != waits_since;
   last_ = found;
-  if (!has_changed) return std::nullopt;
+  if (!has_changed && !waits_anew) return std::nullopt;
   return found;
 }
 
@@ -117,11 +137,13 @@ void set_stop_reason(std::vector<Worker>* workers, std::string_view text) {
   }
 }
 
-void StackCollector::begin(std::vector<Worker>* workers, Instant now, Duration limit) {
-  deadline_ = add_saturating(now, limit);
+void StackCollector::begin(std::vector<Worker>* workers, Instant now,
+                           const StacksRequest& request) {
+  deadline_ = add_saturating(now, request.limit);
+  measures_ = request.measures_work;
   for (Worker& worker : *workers) {
-    worker.is_asked =
-        !worker.ended && worker.channel.valid() && worker.channel.request_stacks(worker.pid);
+    worker.is_asked = !request.measures_work && !worker.ended && worker.channel.valid() &&
+                      worker.channel.request_stacks(worker.pid);
   }
 }
 
@@ -132,10 +154,16 @@ bool StackCollector::advance(const std::vector<Worker>& workers, Instant now, st
   });
   if (is_waiting && now < *deadline_) return false;
   deadline_.reset();
-  for (const Worker& worker : workers) {
-    if (worker.ended) continue;
+  std::vector<os::ProcessWork> works(workers.size());
+  if (measures_) {
+    std::vector<pid_t> pids;
+    for (const Worker& worker : workers) pids.push_back(worker.ended ? -1 : worker.pid);
+    works = os::work_of(pids);
+  }
+  for (std::size_t i = 0; i < workers.size(); ++i) {
+    if (workers[i].ended) continue;
     EvidenceTexts texts;
-    append_event(events, evidence_of(worker, &texts));
+    append_event(events, evidence_of(workers[i], works[i], &texts));
   }
   append_event(events, StacksDoneEvent{});
   return true;

@@ -15,11 +15,11 @@
 
 namespace elastic::guardian {
 
-// Reads the pages of workers that report steps.
+// Reads the pages of workers that report steps, or wait in collective operations.
 class ProgressSampler {
  public:
   void set_interval(Duration interval) { interval_ = interval; }
-  // When take() must be called; nullopt: no running worker reports.
+  // When take() must be called; nullopt: no running worker reports anything.
   std::optional<Instant> next(const std::vector<Worker>& workers) const;
   // An event if something has changed since the last sample.
   std::optional<ProgressEvent> take(std::vector<Worker>* workers, Instant now);
@@ -31,16 +31,17 @@ class ProgressSampler {
   Duration interval_{};  // zero: none
   Instant sampled_;
   ProgressEvent last_;
+  std::optional<Instant> waits_since_;  // of the last sample
 };
 
 // Writes why they are stopped to the pages of the workers that run.
 void set_stop_reason(std::vector<Worker>* workers, std::string_view text);
 
-// Collects the stacks of all running workers for one request.
+// Collects the stacks of all running workers for one request, or what they have worked.
 class StackCollector {
  public:
   // Signals the workers that can write their stacks.
-  void begin(std::vector<Worker>* workers, Instant now, Duration limit);
+  void begin(std::vector<Worker>* workers, Instant now, const StacksRequest& request);
   // When advance() must be called at the latest; nullopt: nothing is collected.
   std::optional<Instant> deadline() const { return deadline_; }
   // True once the events of all workers are appended: every worker has replied, or time is over.
@@ -48,6 +49,7 @@ class StackCollector {
 
  private:
   std::optional<Instant> deadline_;
+  bool measures_ = false;
 };
 
 // The guardian's part of an agreed step: writes the step to the workers' pages, and observes who

@@ -21,6 +21,7 @@ inline constexpr char kWaiting = 'w';        // should_stop() waits: the word wa
 inline constexpr char kMember = 'm';         // its process can take part in another round
 inline constexpr char kLeft = 'x';           // the word left_round was set
 inline constexpr char kSnapshots = 'k';      // with a descriptor: a socket for snapshots
+inline constexpr char kWatching = 'c';       // a thread sets the word waits_since
 
 // Messages of the guardian, to a worker that has sent kMember: one packet each.
 inline constexpr char kCut = 'C';       // then the number of the round that is over, 8 bytes

@@ -239,7 +239,7 @@ void note(const Entry& entry, Groups* groups) {
 
 namespace elastic::worker {
 
-size_t condense(const char* json, size_t bytes, char* out, size_t size) {
+size_t condense(const char* json, size_t bytes, char* out, size_t size, int64_t* newest) {
   Groups groups;
   Cursor from{json, json + bytes};
   const bool is_read = read_object(&from, [&](const char* key) {
@@ -255,6 +255,8 @@ size_t condense(const char* json, size_t bytes, char* out, size_t size) {
   size_t written = 0;
   for (int i = 0; i < groups.count; ++i) {
     const Group& group = groups.all[i];
+    const bool is_newest = newest != nullptr && group.open != 0 && group.created > *newest;
+    if (is_newest) *newest = group.created;
     char line[320];
     const int length = std::snprintf(
         line, sizeof line, "%s\t%s\t%llu\t%llu\t%lld\t%s\t%s\n", group.name, group.description,
@@ -372,6 +374,12 @@ void publish_collectives(elastic_worker_page* page, const char* text, size_t byt
           &page->collectives_sequence, text, bytes);
 }
 
+int64_t now_of(clockid_t clock) {
+  timespec now{};
+  ::clock_gettime(clock, &now);
+  return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+}
+
 class Watch {
  public:
   explicit Watch(elastic_worker_page* page) : page_(page) {}
@@ -387,12 +395,15 @@ class Watch {
     pauses_ = steps || forms_groups ? pauses_ + 1 : kPausesWithSteps;
     if (forms_groups || pauses_ < kPausesWithSteps) return;
     pauses_ = 0;
+    const int64_t now = now_of(CLOCK_MONOTONIC);
     if (header_has_changed()) {
       withdraw();
       unchanged_ = 0;
+      changed_after_ = looked_;
     } else if (++unchanged_ == kLooksUnchanged) {
-      read();
+      read(now);
     }
+    looked_ = now;
   }
 
  private:
@@ -410,21 +421,33 @@ class Watch {
     return has_changed;
   }
 
-  void read() {
+  void read(int64_t now) {
     static char text[ELASTIC_WORKER_COLLECTIVES_BYTES];
     size_t written = 0;
+    int64_t newest = 0;
     for (const Recorder& one : recorders_) {
       with_reply(one, true, [&](const char* reply, size_t bytes) {
-        written +=
-            elastic::worker::condense(reply, bytes, text + written, sizeof text - 1 - written);
+        written += elastic::worker::condense(reply, bytes, text + written,
+                                             sizeof text - 1 - written, &newest);
       });
     }
     is_published_ = written > 0;
     if (is_published_) publish_collectives(page_, text, written);
+    if (newest == 0) return;
+    // An operation may be open for long while the process enters others.
+    const int64_t age = now_of(CLOCK_REALTIME) - newest;
+    const int64_t entered = age > 0 ? now - age : now;
+    set_waits_since(entered > changed_after_ ? entered : changed_after_);
+  }
+
+  void set_waits_since(int64_t since) {
+    __atomic_store_n(&page_->waits_since, since, __ATOMIC_SEQ_CST);
   }
 
   void withdraw() {
-    if (is_published_) publish_collectives(page_, "", 0);
+    if (!is_published_) return;
+    set_waits_since(0);
+    publish_collectives(page_, "", 0);
     is_published_ = false;
   }
 
@@ -435,6 +458,8 @@ class Watch {
   int pauses_ = 0;     // since the last look
   int unchanged_ = 0;  // looks that found the same header
   bool is_published_ = false;
+  int64_t looked_ = 0;
+  int64_t changed_after_ = 0;  // the look before the last change of the header
 };
 
 void* watch(void* page) {
@@ -477,5 +502,7 @@ bool watch_collectives(elastic_worker_page* page, const char* members) {
 }  // namespace elastic::worker
 
 int elastic_worker_watch_collectives(const char* members) {
-  return elastic::worker::watch_collectives(elastic_worker_page_in_use, members) ? 1 : 0;
+  if (!elastic::worker::watch_collectives(elastic_worker_page_in_use, members)) return 0;
+  elastic_worker_announce_watch();
+  return 1;
 }

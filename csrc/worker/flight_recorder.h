@@ -17,8 +17,9 @@ namespace elastic::worker {
 // `last`: the sequence number of the last operation that was entered; `open`: of the first one that
 // is not over, 0: none is; `created`: when that was entered, in nanoseconds since 1970. All text is
 // printable ASCII without tabs. Returns the bytes written; 0 if the reply has no operation, or
-// cannot be read. Groups that do not fit are left out.
-size_t condense(const char* json, size_t bytes, char* out, size_t size);
+// cannot be read. Groups that do not fit are left out. `newest`: raised to `created` of every group
+// with an open operation.
+size_t condense(const char* json, size_t bytes, char* out, size_t size, int64_t* newest = nullptr);
 
 // As elastic_worker_watch_collectives(), for the page of this process.
 bool watch_collectives(elastic_worker_page* page, const char* members);

@@ -309,6 +309,8 @@ void elastic_worker_offer_stacks(int number) {
   set(&elastic_worker_page_in_use->stacks_signal, static_cast<uint32_t>(number));
 }
 
+void elastic_worker_announce_watch(void) { notify(elastic::worker::kWatching); }
+
 void elastic_worker_stacks_written(void) {
   __atomic_fetch_add(&elastic_worker_page_in_use->stacks_written, 1, __ATOMIC_SEQ_CST);
   notify(elastic::worker::kStacksWritten);

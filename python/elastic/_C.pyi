@@ -1364,6 +1364,10 @@ class AgentEvent:
 
           STRAGGLING
 
+          STALLED
+
+          STALL_OVER
+
           DRAIN
 
           COORDINATOR_MOVED
@@ -1380,6 +1384,8 @@ class AgentEvent:
         PROGRESS: typing.ClassVar[AgentEvent.Kind]
         RESTARTING: typing.ClassVar[AgentEvent.Kind]
         ROUND_STARTING: typing.ClassVar[AgentEvent.Kind]
+        STALLED: typing.ClassVar[AgentEvent.Kind]
+        STALL_OVER: typing.ClassVar[AgentEvent.Kind]
         STOPPING: typing.ClassVar[AgentEvent.Kind]
         STRAGGLING: typing.ClassVar[AgentEvent.Kind]
         WORKERS_RUNNING: typing.ClassVar[AgentEvent.Kind]

@@ -313,6 +313,7 @@ def view(facts: dict[str, Any]) -> dict[str, Any]:
         "rounds": rounds,
         "stragglers": facts["stragglers"],
         "hang": _hang(facts["hang"]),
+        "stall": _stall(facts["stall"]),
         "progress": _progress(facts["progress"]),
         "saved": facts["saved"]
         and {
@@ -331,6 +332,17 @@ def _hang(facts: dict[str, Any] | None) -> dict[str, Any] | None:
         "idle_seconds": round(facts["idle_seconds"], 3),
         "step": facts["step"],
         "rank": facts["rank"] if facts["rank"] >= 0 else None,
+        "place": facts["place"] or None,
+    }
+
+
+def _stall(facts: dict[str, Any] | None) -> dict[str, Any] | None:
+    if facts is None:
+        return None
+    return {
+        "idle_seconds": round(facts["idle_seconds"], 3),
+        "rank": facts["rank"] if facts["rank"] >= 0 else None,
+        "message": facts["message"],
         "place": facts["place"] or None,
     }
 

@@ -312,6 +312,7 @@ void AgentMachine::follow(ContinueGroup action) {
 void AgentMachine::begin_round(std::shared_ptr<const RoundInfo> round) {
   round_ = std::move(round);
   killed_.clear();
+  stall_.clear();
   last_killed_.reset();
   idle_drain_until_.reset();
   has_sent_finish_ = is_stop_for_failure_ = is_stop_for_loss_ = false;
@@ -368,9 +369,17 @@ void AgentMachine::on(const agent_event::FailuresExamined&) {
 
 void AgentMachine::on(const hang::Verdict& verdict) {
   if (round_ == nullptr || verdict.round != round_->round) return;
-  const bool is_hang = !verdict.is_straggling;
-  report(is_hang ? AgentEvent::Kind::kHang : AgentEvent::Kind::kStraggling, verdict.text);
-  if (is_hang && options_.keeps_stacks) act(agent_action::WriteStacks{verdict.text});
+  using Kind = hang::Verdict::Kind;
+  switch (verdict.kind) {
+    case Kind::kHang: report(AgentEvent::Kind::kHang, verdict.text); break;
+    case Kind::kStraggling: report(AgentEvent::Kind::kStraggling, verdict.text); break;
+    case Kind::kStalled: report(AgentEvent::Kind::kStalled, verdict.text); break;
+    case Kind::kStallOver: report(AgentEvent::Kind::kStallOver, verdict.text); break;
+  }
+  if (verdict.kind == Kind::kStalled) stall_ = verdict.text;
+  if (verdict.kind == Kind::kStallOver) stall_.clear();
+  if (verdict.kind == Kind::kHang && options_.keeps_stacks)
+    act(agent_action::WriteStacks{verdict.text});
   if (verdict.action == HangAction::kReport) return;
   may_hold_stop_ = false;  // the stacks of this failure are known
   // Without a suspect the job ends by rank 0, which runs then: some worker must fail.
@@ -424,6 +433,13 @@ WorkerExit AgentMachine::explain(int local_rank, WorkerExit exit) const {
   exit.ends_job = found->ends_job;
   exit.is_unreachable = found->is_unreachable;
   return exit;
+}
+
+FailureFacts AgentMachine::explain(FailureFacts facts) const {
+  if (facts.evidence.hint.empty() && !stall_.empty()) {
+    facts.evidence.hint = "before this failure the job had stalled: " + stall_;
+  }
+  return facts;
 }
 
 // ---- The agreed step.

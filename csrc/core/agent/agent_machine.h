@@ -174,6 +174,8 @@ class AgentMachine {
   Instant saved_at() const { return saved_at_; }
   // The exit of a worker that this machine has killed says why.
   WorkerExit explain(int local_rank, WorkerExit exit) const;
+  // A worker may fail because others did not enter a collective operation.
+  FailureFacts explain(FailureFacts facts) const;
 
  private:
   void on(const PolicyEvent& event) {
@@ -298,6 +300,7 @@ class AgentMachine {
     bool is_unreachable = false;
   };
   std::vector<Killed> killed_;
+  std::string stall_;  // ranks of the round wait for one that does nothing: the line about it
   std::optional<Instant> drain_until_;
   std::optional<Instant> idle_drain_until_;  // the same, while no worker exists here
   struct Noticed {

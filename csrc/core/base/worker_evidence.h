@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <string>
 
+#include "elastic/time.h"
+
 namespace elastic::core {
 
 struct WorkerEvidence {
@@ -18,6 +20,10 @@ struct WorkerEvidence {
   // As elastic_worker_watch_collectives() publishes them; "": none.
   std::string collectives = {};
   std::string groups = {};
+  // What the worker and its children have worked since they began, where it was measured.
+  Duration cpu{};
+  std::uint64_t io_bytes = 0;
+  bool is_at_work = false;  // one of them runs, or waits for a disk
 };
 
 }  // namespace elastic::core

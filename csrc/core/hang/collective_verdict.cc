@@ -216,7 +216,7 @@ class Judge {
 
   std::string place_of(std::int32_t rank) const {
     for (const hang::StackGroup& place : places_) {
-      if (place.contains(rank)) return place.label.empty() ? "" : "; it is " + place.label;
+      if (place.contains(rank)) return place.label;
     }
     return "";
   }
@@ -247,10 +247,13 @@ class Judge {
     const bool is_one = ranks->size() == 1;
     CollectiveVerdict verdict;
     if (is_one) verdict.suspect = ranks->front();
-    verdict.text = describe_ranks(*ranks) + " " + std::string(is_one ? one : several) + " " +
-                   name_of({group, most.first}) + ", for which " + count_text(most.count, "rank") +
-                   (most.count == 1 ? " waits since " : " wait since ") +
-                   duration_text(most.since) + (is_one ? place_of(ranks->front()) : "");
+    verdict.causes = *ranks;
+    verdict.key = describe_ranks(*ranks) + " " + std::string(is_one ? one : several) + " " +
+                  name_of({group, most.first});
+    verdict.text = verdict.key + ", for which " + count_text(most.count, "rank") +
+                   (most.count == 1 ? " waits since " : " wait since ") + duration_text(most.since);
+    if (is_one) verdict.place = place_of(ranks->front());
+    if (!verdict.place.empty()) verdict.text += "; it is " + verdict.place;
     return verdict;
   }
 
@@ -265,11 +268,12 @@ class Judge {
       rank = *next;
     }
     const std::int32_t other = *awaited_by(rank);  // in the circle, as all that it leads to
-    return CollectiveVerdict{
-        -1, "rank " + std::to_string(rank) + " waits in " + name_of(waits_.at(rank)) +
-                " for rank " + std::to_string(other) + ", which waits in " +
-                name_of(waits_.at(other)) + " for rank " + std::to_string(*awaited_by(other)) +
-                ": the ranks call operations in different orders"};
+    CollectiveVerdict verdict;
+    verdict.key = verdict.text =
+        "rank " + std::to_string(rank) + " waits in " + name_of(waits_.at(rank)) + " for rank " +
+        std::to_string(other) + ", which waits in " + name_of(waits_.at(other)) + " for rank " +
+        std::to_string(*awaited_by(other)) + ": the ranks call operations in different orders";
+    return verdict;
   }
 
   // The first rank that this one waits for, and that waits itself.
@@ -305,9 +309,10 @@ class Judge {
       const auto& right = is_known ? *most : *std::next(kinds.begin());
       CollectiveVerdict verdict;
       if (is_known && wrong.second.size() == 1) verdict.suspect = wrong.second.front();
-      verdict.text = describe_ranks(wrong.second) + " called " + wrong.first + " as #" +
-                     std::to_string(key.second) + " of " + key.first->label + ", and " +
-                     describe_ranks(right.second) + " " + right.first;
+      verdict.key = verdict.text = describe_ranks(wrong.second) + " called " + wrong.first +
+                                   " as #" + std::to_string(key.second) + " of " +
+                                   key.first->label + ", and " + describe_ranks(right.second) +
+                                   " " + right.first;
       return verdict;
     }
     return std::nullopt;
@@ -317,9 +322,11 @@ class Judge {
     const Wait& wait = waits_.begin()->second;
     const Waiters all = waiters_of(wait.group, wait.state->open - 1);
     if (all.count < wait.group->members.size()) return {};
-    return {-1, "all " + count_text(all.count, "rank") + " have entered " + name_of(wait) +
-                    ", and none has completed it since " + duration_text(all.since) +
-                    ": the network, or a device, does not"};
+    CollectiveVerdict verdict;
+    verdict.key = "all " + count_text(all.count, "rank") + " have entered " + name_of(wait);
+    verdict.text = verdict.key + ", and none has completed it since " + duration_text(all.since) +
+                   ": the network, or a device, does not";
+    return verdict;
   }
 
   const std::vector<hang::StackGroup>& places_;

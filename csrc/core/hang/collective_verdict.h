@@ -20,8 +20,11 @@ std::vector<hang::CollectiveState> collective_states(const std::vector<WorkerEvi
                                                      std::int64_t wall_now);
 
 struct CollectiveVerdict {
-  std::int32_t suspect = -1;  // the rank that the others wait for; -1: none, or several
-  std::string text;           // one sentence; "": the states show nothing
+  std::int32_t suspect = -1;         // the rank that the others wait for; -1: none, or several
+  std::vector<std::int32_t> causes;  // the ranks that the others wait for; empty: none is
+  std::string key;    // equal for two verdicts about the same waits; "": the states show nothing
+  std::string place;  // of the suspect; "": unknown
+  std::string text;   // one sentence; "": the states show nothing
 };
 
 // `groups`: the places of the ranks, for the text. The cost grows with the number of ranks, each

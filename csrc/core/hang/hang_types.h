@@ -31,7 +31,7 @@ inline constexpr std::int64_t kNoStep = -1;
 using Action = HangAction;
 
 // The progress of one node's workers, sent when it changes. Of constant size: it has no ranks but
-// the slowest one.
+// the slowest one, and of those that wait in collective operations only the longest wait.
 struct NodeProgress {
   std::uint64_t round = 0;
   std::int32_t reporting = 0;  // workers that run and have reported a step
@@ -44,6 +44,9 @@ struct NodeProgress {
   // The node's settings. The shortest limit of all nodes applies, with that node's action.
   Duration limit{};  // zero: learned
   Action action = Action::kReport;
+  bool has_advanced = true;  // false: a coordinator that has the last message learns of waits only
+  std::int32_t waiting = 0;  // workers that wait in collective operations
+  Duration waited{};         // of these, the one that waits for longest
   // The newest snapshot that all workers of the node have, and how old it is; kNoStep: none.
   std::int64_t saved_step = kNoStep;
   Duration saved_age{};
@@ -90,6 +93,7 @@ struct CollectiveState {
 // Requests the stacks of a node's workers.
 struct StacksWanted {
   std::uint64_t request = 0;
+  bool measures_work = false;  // without stacks: no worker is interrupted
 
   bool operator==(const StacksWanted&) const = default;
 };
@@ -100,6 +104,8 @@ struct NodeStacks {
   std::string host;
   std::vector<StackGroup> groups;
   std::vector<CollectiveState> collectives = {};
+  // Sorted: the ranks that have done nothing since the last request that measured it.
+  std::vector<std::int32_t> idle = {};
 
   bool operator==(const NodeStacks&) const = default;
 };
@@ -122,6 +128,16 @@ struct Hang {
   std::string place;            // of the suspect: "in read_bytes (hang.py:26)"
 
   bool operator==(const Hang&) const = default;
+};
+
+// Ranks wait in a collective operation, and nothing in the job makes progress.
+struct Stall {
+  Instant since;              // by the caller's clock
+  std::int32_t suspect = -1;  // the rank that the others wait for; -1: none, or several
+  std::string text;           // "rank 3 has not entered all_reduce #4 of the default group"
+  std::string place;          // of the suspect, once the stall was reported
+
+  bool operator==(const Stall&) const = default;
 };
 
 // How far the ranks that report steps are, and how fast.
@@ -147,12 +163,18 @@ struct RankFinished {
 
 // A verdict with its evidence, to every node.
 struct Verdict {
+  enum class Kind : std::uint8_t {
+    kHang,
+    kStraggling,  // only the suspect makes no progress; the text is one sentence, as of the next
+    kStalled,     // ranks wait in a collective operation for the suspect
+    kStallOver,   // they wait no more
+  };
   std::uint64_t round = 0;
   std::string text;           // one screen
   std::string cause;          // one sentence, for the failure of the suspected worker
   std::int32_t suspect = -1;  // a rank; -1: none
   Action action = Action::kReport;
-  bool is_straggling = false;  // only the suspect makes no progress; the text is one sentence
+  Kind kind = Kind::kHang;
 
   bool operator==(const Verdict&) const = default;
 };

@@ -27,9 +27,13 @@
 // has no stack; if no worker has one, all ranks have ended, and the result of the job is on its
 // way.
 //
-// A coordinator that follows a lost one receives both again, with their ages: the exit perhaps
-// before the round is known, the progress of a node when the node has resumed. It judges when all
-// nodes have had the time to resume.
+// Ranks that wait in collective operations need no steps either: StallWatch decides when the nodes
+// are asked for what their workers do, and whether that is a line. Such a look interrupts no
+// worker.
+//
+// A coordinator that follows a lost one receives all of this again, with their ages: the exit
+// perhaps before the round is known, the progress of a node when the node has resumed. It judges
+// when all nodes have had the time to resume.
 
 namespace elastic::core {
 namespace {
@@ -98,12 +102,13 @@ void JobProgress::remove(const NodeId& id) {
 void JobProgress::clear() { *this = JobProgress(); }
 
 void JobProgress::update(const NodeId& id, const hang::NodeProgress& progress, Instant progressed,
-                         Instant slowest_progressed) {
+                         Instant slowest_progressed, std::optional<Instant> waits_since) {
   Node& node = nodes_.at(id);
   remove_from_order(id, node);
   node.progress = progress;
   node.progressed = progressed;
   node.slowest_progressed = slowest_progressed;
+  node.waits_since = waits_since;
   if (!has_slowest(progress)) node.straggler = -1;
   add_to_order(id, node);
 }
@@ -113,6 +118,7 @@ void JobProgress::shift(Duration gap) {
     remove_from_order(id, node);
     node.progressed += gap;
     node.slowest_progressed += gap;
+    if (node.waits_since) *node.waits_since += gap;
     add_to_order(id, node);
   }
 }
@@ -121,6 +127,7 @@ void JobProgress::add_to_order(const NodeId& id, const Node& node) {
   const hang::NodeProgress& progress = node.progress;
   if (progress.limit > Duration::zero()) limits_.insert(progress.limit);
   if (progress.section_limit > Duration::zero()) section_limits_.insert(progress.section_limit);
+  if (node.waits_since) waits_.insert(*node.waits_since);
   if (progress.reporting == 0) return;
   progressed_.insert(node.progressed);
   if (!has_slowest(progress)) return;
@@ -133,6 +140,7 @@ void JobProgress::remove_from_order(const NodeId& id, const Node& node) {
   if (progress.section_limit > Duration::zero()) {
     erase_one(&section_limits_, progress.section_limit);
   }
+  if (node.waits_since) erase_one(&waits_, *node.waits_since);
   if (progress.reporting == 0) return;
   erase_one(&progressed_, node.progressed);
   timely_.erase({node.slowest_progressed, id});
@@ -151,6 +159,11 @@ void JobProgress::note_reply(const NodeId& id) {
 std::optional<Instant> JobProgress::last_progress() const {
   if (progressed_.empty()) return std::nullopt;
   return *progressed_.rbegin();
+}
+
+std::optional<Instant> JobProgress::waits_since() const {
+  if (waits_.empty()) return std::nullopt;
+  return *waits_.begin();
 }
 
 Duration JobProgress::given_limit() const {
@@ -201,11 +214,13 @@ void HangWatch::on(const round_event::Began& event, Instant now, std::vector<Han
   job_.add(event.node).name = event.name;
 }
 
-void HangWatch::on(const round_event::Ended&, Instant, std::vector<HangAnswer>* out) {
+void HangWatch::on(const round_event::Ended&, Instant now, std::vector<HangAnswer>* out) {
+  if (collection_ && collection_->purpose == Purpose::kLook) collection_.reset();
   if (collection_) {
     collection_->purpose = Purpose::kObserver;
-    finish_collection(out);
+    finish_collection(now, out);
   }
+  stall_.clear();
   partial_exit_.reset();
   recent_.reset();
   job_.clear();
@@ -215,9 +230,10 @@ void HangWatch::on(const round_event::Ended&, Instant, std::vector<HangAnswer>* 
   recent_advances_.clear();
 }
 
-void HangWatch::on(const round_event::Left& event, Instant, std::vector<HangAnswer>* out) {
+void HangWatch::on(const round_event::Left& event, Instant now, std::vector<HangAnswer>* out) {
   job_.remove(event.node);
-  if (collection_ && job_.all_have_replied()) finish_collection(out);
+  follow_waits(now);
+  if (collection_ && job_.all_have_replied()) finish_collection(now, out);
 }
 
 void HangWatch::on(const round_event::Progressed& event, Instant now,
@@ -225,8 +241,14 @@ void HangWatch::on(const round_event::Progressed& event, Instant now,
   Node* const node = job_.find(event.node);
   if (node == nullptr || event.progress.round != round_) return;
   const auto progressed_before = job_.last_progress();
-  job_.update(event.node, event.progress, before(now, event.progress.idle),
-              before(now, event.progress.slowest_idle));
+  // A message takes its time, so the same progress twice would be new progress.
+  const bool is_known = !event.progress.has_advanced && node->progress.reporting > 0;
+  std::optional<Instant> waits_since;
+  if (event.progress.waiting > 0) waits_since = before(now, event.progress.waited);
+  job_.update(
+      event.node, event.progress, is_known ? node->progressed : before(now, event.progress.idle),
+      is_known ? node->slowest_progressed : before(now, event.progress.slowest_idle), waits_since);
+  follow_waits(now);
   find_stragglers(now, out);
   const std::int32_t slowest = event.progress.slowest_rank;
   if (node->straggler >= 0 && std::exchange(node->straggler, slowest) != slowest) {
@@ -255,7 +277,8 @@ void HangWatch::on(const hang_event::Finished& event, Instant now, std::vector<H
   partial_exit_->deadline = std::min(partial_exit_->deadline, deadline);
 }
 
-void HangWatch::on(const hang_event::StacksReceived& event, Instant, std::vector<HangAnswer>* out) {
+void HangWatch::on(const hang_event::StacksReceived& event, Instant now,
+                   std::vector<HangAnswer>* out) {
   const Node* const node = job_.find(event.node);
   const bool is_expected = collection_ && node != nullptr && !node->has_replied &&
                            event.stacks.request == collection_->request;
@@ -268,7 +291,9 @@ void HangWatch::on(const hang_event::StacksReceived& event, Instant, std::vector
   }
   collection_->collectives.insert(collection_->collectives.end(), event.stacks.collectives.begin(),
                                   event.stacks.collectives.end());
-  if (job_.all_have_replied()) finish_collection(out);
+  collection_->idle_ranks.insert(collection_->idle_ranks.end(), event.stacks.idle.begin(),
+                                 event.stacks.idle.end());
+  if (job_.all_have_replied()) finish_collection(now, out);
 }
 
 void HangWatch::on(const hang_event::Requested& event, Instant now, std::vector<HangAnswer>* out) {
@@ -283,45 +308,59 @@ void HangWatch::on(const hang_event::Requested& event, Instant now, std::vector<
                             "at most every " + duration_text(kStacksInterval) + "."});
     return;
   }
-  if (!collection_) collect(Purpose::kObserver, {}, now, out);
+  if (!collection_ || collection_->purpose == Purpose::kLook) {
+    collect(Purpose::kObserver, {}, now, out);
+  }
   collection_->observers.push_back(event.observer);
 }
 
 void HangWatch::on(const round_event::Tick&, Instant now, std::vector<HangAnswer>* out) {
-  if (collection_ && now >= collection_->deadline) finish_collection(out);
+  if (collection_ && now >= collection_->deadline) finish_collection(now, out);
   find_stragglers(now, out);
+  if (std::string end = stall_.take_end(now); !end.empty()) {
+    hang::Verdict verdict;
+    verdict.round = round_;
+    verdict.kind = hang::Verdict::Kind::kStallOver;
+    verdict.text = std::move(end);
+    out->push_back(hang_action::Publish{std::move(verdict)});
+  }
   // The end of the job comes before a report; a report that is being made comes first.
-  const bool is_reporting = collection_ && collection_->purpose != Purpose::kObserver;
   const auto overdue = overdue_at();
-  if (overdue && now >= *overdue && !is_reporting) {
+  if (overdue && now >= *overdue && !is_reporting()) {
     const hang_state::PartialExit first = *std::exchange(partial_exit_, std::nullopt);
     collect(Purpose::kPartialExit, now - first.finished, now, out);
     collection_->exited = first.rank;
     return;
   }
   const auto hung = hung_at();
-  if (!hung || now < *hung || is_reporting) return;
+  const bool hangs = hung && now >= *hung && !is_reporting();
+  const auto look = look_at();
+  if (!hangs && look && now >= *look && !collection_) collect(Purpose::kLook, {}, now, out);
+  if (!hangs) return;
   hang_ = hang::Hang{*job_.last_progress(), newest_, -1, {}};
   collect(Purpose::kHang, now - *job_.last_progress(), now, out);
 }
 
 void HangWatch::on(const round_event::ClockGap& event, Instant, std::vector<HangAnswer>*) {
   job_.shift(event.gap);
+  stall_.shift(event.gap);
   judged_from_ = add_saturating(judged_from_, event.gap);
   if (!partial_exit_) return;
   partial_exit_->finished += event.gap;
   partial_exit_->deadline = add_saturating(partial_exit_->deadline, event.gap);
 }
 
-// The stacks that an observer waits for already are recent enough for any purpose.
+// The stacks that an observer waits for already are recent enough for any purpose. A look has none,
+// and is repeated.
 void HangWatch::collect(Purpose purpose, Duration idle, Instant now, std::vector<HangAnswer>* out) {
+  if (collection_ && collection_->purpose == Purpose::kLook) collection_.reset();
   if (!collection_) {
     collection_.emplace();
     collection_->request = ++requests_;
     collection_->began = now;
     collection_->deadline = now + kStacksTimeout;
     job_.forget_replies();
-    out->push_back(hang_action::Ask{{collection_->request}});
+    out->push_back(hang_action::Ask{{collection_->request, purpose == Purpose::kLook}});
   }
   collection_->purpose = purpose;
   collection_->idle = idle;
@@ -344,15 +383,47 @@ std::optional<hang::Pace> HangWatch::pace() const {
   return pace;
 }
 
-void HangWatch::finish_collection(std::vector<HangAnswer>* out) {
+void HangWatch::finish_look(Collection found, Instant now, std::vector<HangAnswer>* out) {
+  std::vector<std::int32_t> all;
+  for (const hang::StackGroup& group : found.groups) {
+    all.insert(all.end(), group.ranks.begin(), group.ranks.end());
+  }
+  std::sort(all.begin(), all.end());
+  std::sort(found.idle_ranks.begin(), found.idle_ranks.end());
+  const bool is_stalled =
+      stall_.looked(found.verdict, found.idle_ranks, all, job_.all_have_replied(), now);
+  if (is_stalled && !hang_) collect(Purpose::kStall, {}, now, out);
+}
+
+void HangWatch::publish_stall(const CollectiveVerdict& found, Instant now,
+                              std::vector<HangAnswer>* out) {
+  hang::Verdict verdict;
+  verdict.round = round_;
+  verdict.kind = hang::Verdict::Kind::kStalled;
+  verdict.suspect = found.suspect;
+  verdict.text = stall_.report(found, now);
+  if (!verdict.text.empty()) out->push_back(hang_action::Publish{std::move(verdict)});
+}
+
+// A rank that makes steps goes on, whoever waits.
+void HangWatch::follow_waits(Instant now) {
+  auto since = job_.waits_since();
+  const auto progressed = job_.last_progress();
+  if (since && progressed) since = std::max(*since, *progressed);
+  stall_.follow(since, job_.section_limit(), now);
+}
+
+void HangWatch::finish_collection(Instant now, std::vector<HangAnswer>* out) {
   Collection found = *std::exchange(collection_, std::nullopt);
   found.groups = found.received.take();
   found.verdict = judge_collectives(found.collectives, found.groups);
+  if (found.purpose == Purpose::kLook) return finish_look(std::move(found), now, out);
   std::string text = screen(found, found.purpose == Purpose::kHang ? suspect_of(found) : -1);
   recent_ = {found.began, text};
   for (const std::uint64_t observer : found.observers) {
     out->push_back(hang_action::Reply{observer, text});
   }
+  if (found.purpose == Purpose::kStall) publish_stall(found.verdict, now, out);
   if (found.purpose == Purpose::kHang) publish_hang(found, std::move(text), out);
   if (found.purpose == Purpose::kPartialExit) close_partial(found, std::move(text), out);
 }
@@ -405,7 +476,7 @@ void HangWatch::publish_straggler(const Node& node, Instant now, std::vector<Han
   if (are_many && std::exchange(has_published_many_, true)) return;
   hang::Verdict verdict;
   verdict.round = round_;
-  verdict.is_straggling = true;
+  verdict.kind = hang::Verdict::Kind::kStraggling;
   verdict.suspect = node.straggler;
   verdict.text = describe_worker(
       node.straggler, node.name,
@@ -437,8 +508,23 @@ std::optional<hang::Hang> HangWatch::hang() const {
 std::optional<Instant> HangWatch::next_deadline() const {
   std::optional<Instant> collected;
   if (collection_) collected = collection_->deadline;
-  if (collection_ && collection_->purpose != Purpose::kObserver) return collected;
-  return earliest({collected, overdue_at(), hung_at()});
+  const auto ended = stall_.end_at();
+  if (is_reporting()) return earliest({collected, ended});
+  const auto look = collection_ ? std::nullopt : look_at();
+  return earliest({collected, ended, look, overdue_at(), hung_at()});
+}
+
+// Whether the stacks are for a report that precedes others.
+bool HangWatch::is_reporting() const {
+  return collection_ &&
+         (collection_->purpose == Purpose::kHang || collection_->purpose == Purpose::kPartialExit);
+}
+
+// When the ranks are to be looked at; nullopt: none waits, or what they wait for was reported.
+std::optional<Instant> HangWatch::look_at() const {
+  const auto look = stall_.look_at();
+  if (hang_ || !look) return std::nullopt;
+  return std::max(*look, judged_from_);
 }
 
 // When the ranks that still run are overdue; nullopt: none has exited in the known round.
@@ -475,7 +561,7 @@ hang::Action HangWatch::action() const {
 
 // The first line of the screen.
 std::string HangWatch::headline(const Collection& found) const {
-  if (found.purpose == Purpose::kObserver) {
+  if (found.purpose == Purpose::kObserver || found.purpose == Purpose::kStall) {
     return "stacks of round " + std::to_string(shown_round(round_));
   }
   if (found.purpose == Purpose::kPartialExit) {

@@ -21,6 +21,7 @@
 #include "core/hang/collective_verdict.h"
 #include "core/hang/hang_types.h"
 #include "core/hang/stack_text.h"
+#include "core/hang/stall_watch.h"
 #include "elastic/rendezvous_types.h"
 #include "elastic/time.h"
 
@@ -33,10 +34,11 @@ class JobProgress {
   struct Node {
     std::string name;
     hang::NodeProgress progress;
-    Instant progressed;           // by the caller's clock
-    Instant slowest_progressed;   // its slowest rank
-    bool has_replied = false;     // to the current request for stacks
-    std::int32_t straggler = -1;  // the rank that was reported; -1: none lags
+    Instant progressed;                  // by the caller's clock
+    Instant slowest_progressed;          // its slowest rank
+    std::optional<Instant> waits_since;  // a worker, in a collective operation
+    bool has_replied = false;            // to the current request for stacks
+    std::int32_t straggler = -1;         // the rank that was reported; -1: none lags
   };
 
   // The node, which is added if it is new.
@@ -48,7 +50,7 @@ class JobProgress {
 
   // The times are by the caller's clock.
   void update(const NodeId& id, const hang::NodeProgress& progress, Instant progressed,
-              Instant slowest_progressed);
+              Instant slowest_progressed, std::optional<Instant> waits_since = {});
   void shift(Duration gap);
 
   void forget_replies();
@@ -57,6 +59,8 @@ class JobProgress {
 
   // The last progress of any rank that reports; nullopt: no rank does.
   std::optional<Instant> last_progress() const;
+  // Since when the rank waits that waits for longest in a collective operation; nullopt: none does.
+  std::optional<Instant> waits_since() const;
   Duration given_limit() const;    // the shortest one; zero: none is given
   Duration section_limit() const;  // the longest one; zero: no section with a limit is open
 
@@ -77,6 +81,7 @@ class JobProgress {
   std::map<NodeId, Node> nodes_;
   std::size_t num_replies_ = 0;
   std::multiset<Instant> progressed_;  // of nodes with ranks that report
+  std::multiset<Instant> waits_;       // of nodes with ranks that wait
   std::multiset<Duration> limits_;     // those that are given
   std::multiset<Duration> section_limits_;
   ByAge timely_;
@@ -146,7 +151,7 @@ struct PartialExit {
   Instant deadline;  // for all other ranks
 };
 // What the stacks are for. Observers may wait for them in any case.
-enum class Purpose : std::uint8_t { kObserver, kHang, kPartialExit };
+enum class Purpose : std::uint8_t { kObserver, kLook, kStall, kHang, kPartialExit };
 // One request for stacks.
 struct Collection {
   std::uint64_t request = 0;
@@ -159,6 +164,7 @@ struct Collection {
   StackGroups received;
   std::vector<hang::StackGroup> groups;  // once all were received
   std::vector<hang::CollectiveState> collectives;
+  std::vector<std::int32_t> idle_ranks;       // kLook
   CollectiveVerdict verdict;                  // of these, once all were received
   std::map<std::int32_t, std::string> hosts;  // of the first rank of each node's groups
 };
@@ -175,6 +181,8 @@ class HangWatch {
   std::size_t num_stragglers() const { return hang_ ? 0 : job_.num_lagging(); }
   // nullopt: a rank makes progress, or the limit has not passed.
   std::optional<hang::Hang> hang() const;
+  // nullopt: no rank waits, or it has not been found out for whom.
+  std::optional<hang::Stall> stall() const { return stall_.stall(); }
   // nullopt: no rank of the round has reported a step.
   std::optional<hang::Pace> pace() const;
   // The limit that applies now.
@@ -196,11 +204,16 @@ class HangWatch {
   void on(const round_event::ClockGap& event, Instant now, std::vector<HangAnswer>* out);
 
   void collect(Purpose purpose, Duration idle, Instant now, std::vector<HangAnswer>* out);
-  void finish_collection(std::vector<HangAnswer>* out);
+  void finish_collection(Instant now, std::vector<HangAnswer>* out);
+  void finish_look(Collection found, Instant now, std::vector<HangAnswer>* out);
+  void publish_stall(const CollectiveVerdict& verdict, Instant now, std::vector<HangAnswer>* out);
+  void follow_waits(Instant now);
   void publish_hang(const Collection& found, std::string text, std::vector<HangAnswer>* out);
   void close_partial(const Collection& found, std::string text, std::vector<HangAnswer>* out) const;
   void find_stragglers(Instant now, std::vector<HangAnswer>* out);
   void publish_straggler(const Node& node, Instant now, std::vector<HangAnswer>* out);
+  std::optional<Instant> look_at() const;
+  bool is_reporting() const;
   std::optional<Instant> overdue_at() const;
   std::optional<Instant> hung_at() const;
   hang::Action action() const;
@@ -215,6 +228,7 @@ class HangWatch {
   std::optional<hang::Hang> hang_;  // since then no rank has made progress
   std::optional<hang_state::PartialExit> partial_exit_;
   std::optional<Collection> collection_;
+  StallWatch stall_;
   struct Screen {
     Instant began;
     std::string text;

@@ -317,6 +317,10 @@ void Job::feed_hangs(const HangEvent& event) {
         },
         answer);
   }
+  if (auto stall = hangs_.stall(); stall_ != stall) {
+    stall_ = std::move(stall);
+    has_changed_ = true;
+  }
   const std::size_t stragglers = hangs_.num_stragglers();
   const auto hang = hangs_.hang();
   const auto suspect = hang ? std::optional(hang->suspect) : std::nullopt;
@@ -365,6 +369,10 @@ ObservedJob describe_job(const Job* job, Instant now) {
   }
   if (auto hang = job->hangs().hang()) {
     facts.hang = {now - hang->progressed, hang->step, hang->suspect, std::move(hang->place)};
+  }
+  if (auto stall = job->hangs().stall()) {
+    facts.stall = {now - stall->since, stall->suspect, std::move(stall->text),
+                   std::move(stall->place)};
   }
   if (const auto pace = job->hangs().pace()) {
     facts.progress = {pace->newest, pace->oldest, pace->ranks, pace->step_time};

@@ -178,6 +178,7 @@ class Job {
   std::uint32_t generation_ = 1;  // as last seen, like what follows
   std::size_t stragglers_ = 0;
   std::optional<std::int32_t> suspect_;
+  std::optional<hang::Stall> stall_;
   bool is_growth_due_ = false;  // as last seen
   bool has_changed_ = false;
 

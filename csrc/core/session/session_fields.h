@@ -117,6 +117,14 @@ void visit(Visitor& v, ObservedHang& hang) {
 }
 
 template <typename Visitor>
+void visit(Visitor& v, ObservedStall& stall) {
+  v.duration(stall.idle);
+  v.number(stall.rank);
+  v.text(stall.text, kMessageBytesMax);
+  v.text(stall.place, kFieldBytesMax);
+}
+
+template <typename Visitor>
 void visit(Visitor& v, ObservedProgress& progress) {
   v.number(progress.step);
   v.number(progress.slowest);
@@ -437,6 +445,7 @@ void fields(Visitor& v, JobFacts& facts) {
     inner.number(saved.step);
     inner.duration(saved.age);
   });
+  v.extension(6, facts.job.stall, [](auto& inner, ObservedStall& stall) { visit(inner, stall); });
 }
 
 template <typename Visitor>
@@ -464,6 +473,9 @@ void fields(Visitor& v, hang::NodeProgress& progress) {
   v.duration(progress.section_limit);
   v.duration(progress.limit);
   v.choice(progress.action, hang::Action::kFail);
+  v.flag(progress.has_advanced);
+  v.number(progress.waiting);
+  v.duration(progress.waited);
   std::optional<std::pair<std::int64_t, Duration>> saved;
   if (progress.saved_step >= 0) saved = {progress.saved_step, progress.saved_age};
   v.extension(1, saved, [](auto& inner, auto& one) {
@@ -506,6 +518,7 @@ void fields(Visitor& v, hang::CollectiveState& state) {
 template <typename Visitor>
 void fields(Visitor& v, hang::StacksWanted& wanted) {
   v.number(wanted.request);
+  v.flag(wanted.measures_work);
 }
 
 template <typename Visitor>
@@ -515,6 +528,7 @@ void fields(Visitor& v, hang::NodeStacks& stacks) {
   v.list(stacks.groups, hang::kGroupsMax, [&](hang::StackGroup& group) { fields(v, group); });
   v.list(stacks.collectives, hang::kCollectivesMax,
          [&](hang::CollectiveState& state) { fields(v, state); });
+  v.list(stacks.idle, hang::kRanksPerNode, [&](std::int32_t& rank) { v.number(rank); });
 }
 
 template <typename Visitor>
@@ -524,7 +538,7 @@ void fields(Visitor& v, hang::Verdict& verdict) {
   v.text(verdict.cause, kMessageBytesMax);
   v.number(verdict.suspect);
   v.choice(verdict.action, hang::Action::kFail);
-  v.flag(verdict.is_straggling);
+  v.choice(verdict.kind, hang::Verdict::Kind::kStallOver);
 }
 
 template <typename Visitor>

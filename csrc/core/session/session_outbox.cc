@@ -65,6 +65,7 @@ std::optional<hang::NodeProgress> KeptReports::after_resumed(Instant now) {
   hang::NodeProgress progress = progress_->report;
   progress.idle += now - progress_->at;
   progress.slowest_idle += now - progress_->at;
+  progress.waited += now - progress_->at;
   return progress;
 }
 

@@ -69,6 +69,7 @@ void fields(Visitor& v, WatchRequest& request) {
 template <typename Visitor>
 void fields(Visitor& v, StacksRequest& request) {
   v.duration(request.limit);
+  v.flag(request.measures_work);
 }
 
 template <typename Visitor>
@@ -175,6 +176,9 @@ void fields(Visitor& v, ProgressEvent& event) {
   v.duration(event.slowest_idle);
   v.duration(event.idle);
   v.duration(event.section_limit);
+  v.flag(event.has_advanced);
+  v.number(event.waiting);
+  v.duration(event.waited);
 }
 
 template <typename Visitor>
@@ -186,6 +190,9 @@ void fields(Visitor& v, StacksEvent& event) {
   v.c_string(event.text);
   v.c_string(event.collectives);
   v.c_string(event.groups);
+  v.duration(event.cpu);
+  v.number(event.io_bytes);
+  v.flag(event.is_at_work);
 }
 
 template <typename Visitor>

@@ -103,8 +103,8 @@ struct SweepRequest {
 // with a count of 0 when the last of them has ended, or if there is none.
 struct AwaitLeftoversRequest {};
 
-// Reads the workers' pages this often while a worker reports steps, and sends a ProgressEvent when
-// something has changed. Zero, as at the start: never.
+// Reads the workers' pages this often while a worker reports steps or watches its collective
+// operations, and sends a ProgressEvent when something has changed. Zero, as at the start: never.
 struct WatchRequest {
   Duration interval{};
 };
@@ -112,6 +112,8 @@ struct WatchRequest {
 // Collects the stacks of every running worker, and sends a StacksEvent for each within `limit`.
 struct StacksRequest {
   Duration limit{};
+  // At once and without stacks: no worker is signalled, and the events have what it has worked.
+  bool measures_work = false;
 };
 
 // Why the workers are stopped, for their pages. Sent before what stops them.
@@ -223,7 +225,7 @@ struct TemplateEvent {
   bool operator==(const TemplateEvent&) const = default;
 };
 
-// The progress of the workers that run and have reported a step.
+// The progress of the workers that run and have reported a step, or wait in collective operations.
 struct ProgressEvent {
   std::uint32_t reporting = 0;
   std::int64_t newest = -1;
@@ -232,6 +234,9 @@ struct ProgressEvent {
   Duration slowest_idle{};    // since it made progress
   Duration idle{};            // since one of them made progress
   Duration section_limit{};   // the longest limit of an open section; zero: none
+  bool has_advanced = true;   // false: nothing but what follows has changed since the last event
+  std::uint32_t waiting = 0;  // workers that wait in collective operations
+  Duration waited{};          // of these, the one that waits for longest
   bool operator==(const ProgressEvent&) const = default;
 };
 
@@ -260,6 +265,10 @@ struct StacksEvent {
   std::string_view text;
   std::string_view collectives;  // core/hang/collective_text.h, as the next one
   std::string_view groups;
+  // Of the worker and its children, if the request measures it (os::ProcessWork).
+  Duration cpu{};
+  std::uint64_t io_bytes = 0;
+  bool is_at_work = false;
   bool operator==(const StacksEvent&) const = default;
 };
 // Every StacksEvent of a request was sent.

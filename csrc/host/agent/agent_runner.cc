@@ -90,6 +90,16 @@ constexpr Duration kStacksLimit = std::chrono::seconds(1);
 
 const std::string kNullDevice = "/dev/null";
 
+// The guardian knows local ranks only.
+void set_ranks(const RoundInfo& round, std::vector<core::WorkerEvidence>* workers) {
+  for (core::WorkerEvidence& worker : *workers) {
+    const auto local_rank = static_cast<std::size_t>(worker.rank);
+    if (local_rank < round.workers.size()) worker.rank = round.workers[local_rank].rank;
+  }
+  std::sort(workers->begin(), workers->end(),
+            [](const auto& a, const auto& b) { return a.rank < b.rank; });
+}
+
 }  // namespace
 
 Result<std::unique_ptr<AgentRunner>> AgentRunner::start(os::EventLoop* loop,
@@ -147,7 +157,11 @@ AgentRunner::AgentRunner(os::EventLoop* loop, const AgentOptions& options, Sink 
           loop, options_,
           [this](const std::string& error) { report_message(AgentEvent::Kind::kNotice, error); }),
       inquiry_(
-          loop, &output_, [this](const core::FailureFound& found) { feed(found); },
+          loop, &output_,
+          [this](core::FailureFound found) {
+            found.facts = machine_.explain(std::move(found.facts));
+            feed(found);
+          },
           [this](int local_rank, const std::string& error) { report_late(local_rank, error); }),
       watch_timer_(loop, [this] { send_workers(); }),
       deadline_(loop, [this] { feed(core::PolicyTick{}); }) {}
@@ -197,7 +211,7 @@ void AgentRunner::on_worker_exit(const WorkerEvent& event) {
                             machine_.explain(event.local_rank, event.exit)};
   marks_.ended(event.exit.last_step);
   if (!event.exit.succeeded() && !event.exit.stopped_by_us) {
-    exited.facts = inquiry_.facts_now(event.local_rank, exited.exit);
+    exited.facts = machine_.explain(inquiry_.facts_now(event.local_rank, exited.exit));
   }
   feed(exited);
   inquiry_.worker_ended(event.local_rank, event.pid, exited.exit);
@@ -547,11 +561,15 @@ void AgentRunner::on_progress(const guardian::ProgressEvent& progress) {
                                          .section_limit = progress.section_limit,
                                          .limit = options_.hang_timeout,
                                          .action = options_.hang_action,
+                                         .has_advanced = progress.has_advanced,
+                                         .waiting = static_cast<std::int32_t>(progress.waiting),
+                                         .waited = progress.waited,
                                          .saved_step = machine_.saved_step(),
                                          .saved_age = loop_->now() - machine_.saved_at()});
 }
 
 void AgentRunner::on_stacks_wanted(const hang::StacksWanted& wanted) {
+  if (wanted.measures_work) return measure_work(wanted);
   collect_stacks([this, wanted](bool any) {
     if (membership_ == nullptr || round_ == nullptr) return;
     hang::NodeStacks stacks{.request = wanted.request, .host = host_name_, .groups = {}};
@@ -563,21 +581,28 @@ void AgentRunner::on_stacks_wanted(const hang::StacksWanted& wanted) {
   });
 }
 
+void AgentRunner::measure_work(const hang::StacksWanted& wanted) {
+  supervisor_->measure_work([this, wanted, round = round_](auto workers) {
+    if (membership_ == nullptr || round == nullptr || round != round_) return;
+    set_ranks(*round, &workers);
+    hang::NodeStacks stacks{.request = wanted.request, .host = host_name_, .groups = {}};
+    stacks.groups = core::group_stacks(workers);
+    stacks.collectives = core::collective_states(workers, os::wall_time(loop_->now()));
+    stacks.idle = idle_.look(workers, loop_->now());
+    membership_->report(stacks);
+  });
+}
+
 // Those that arrive after the end of the round are not of its workers.
 void AgentRunner::collect_stacks(std::function<void(bool any)> done) {
-  supervisor_->collect_stacks(
-      kStacksLimit, [this, round = round_, done = std::move(done)](auto workers) {
-        if (round == nullptr || round != round_) return done(false);
-        for (core::WorkerEvidence& worker : workers) {  // the guardian knows local ranks only
-          const auto local_rank = static_cast<std::size_t>(worker.rank);
-          if (local_rank < round->workers.size()) worker.rank = round->workers[local_rank].rank;
-        }
-        std::sort(workers.begin(), workers.end(),
-                  [](const auto& a, const auto& b) { return a.rank < b.rank; });
-        const bool any = !workers.empty();
-        if (any) stacks_ = std::move(workers);
-        done(any);
-      });
+  supervisor_->collect_stacks(kStacksLimit,
+                              [this, round = round_, done = std::move(done)](auto workers) {
+                                if (round == nullptr || round != round_) return done(false);
+                                set_ranks(*round, &workers);
+                                const bool any = !workers.empty();
+                                if (any) stacks_ = std::move(workers);
+                                done(any);
+                              });
 }
 
 void AgentRunner::execute(core::agent_action::CollectStacks) {

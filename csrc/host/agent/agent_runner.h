@@ -12,6 +12,7 @@
 
 #include "core/agent/agent_machine.h"
 #include "core/agent/round_marks.h"
+#include "core/hang/idle_workers.h"
 #include "elastic/agent.h"
 #include "elastic/observer.h"
 #include "elastic/status.h"
@@ -63,6 +64,7 @@ class AgentRunner {
   void on_progress(const guardian::ProgressEvent& progress);
   void on_mark(const guardian::MarkEvent& mark);
   void on_stacks_wanted(const hang::StacksWanted& wanted);
+  void measure_work(const hang::StacksWanted& wanted);
   void collect_stacks(std::function<void(bool any)> done);  // stacks_ has them
   void feed(const core::AgentInput& event);
   void execute(core::Send action) { membership_->send(action.statement); }
@@ -135,6 +137,7 @@ class AgentRunner {
   bool is_store_at_endpoint_ = false;
   std::shared_ptr<const RoundInfo> round_;
   std::vector<core::WorkerEvidence> stacks_;  // the last ones of this node's workers
+  core::IdleWorkers idle_;
   core::RoundMarks marks_;
   RoundStore store_;
   ReachProbe probe_;

@@ -225,7 +225,13 @@ void Supervisor::watch(Duration interval, ProgressSink progress, MarkSink marks)
 void Supervisor::collect_stacks(Duration limit, StacksSink done) {
   stacks_sink_ = std::move(done);
   evidence_.clear();
-  send(guardian::StacksRequest{limit});
+  send(guardian::StacksRequest{.limit = limit});
+}
+
+void Supervisor::measure_work(StacksSink done) {
+  stacks_sink_ = std::move(done);
+  evidence_.clear();
+  send(guardian::StacksRequest{.measures_work = true});
 }
 
 void Supervisor::set_stop_step(const drain::StopStepRequest& request, StopStepSink sink) {
@@ -436,7 +442,10 @@ void Supervisor::on_event(const guardian::StacksEvent& event) {
                        .wait_channel = std::string(event.wait_channel),
                        .text = std::string(event.text),
                        .collectives = std::string(event.collectives),
-                       .groups = std::string(event.groups)});
+                       .groups = std::string(event.groups),
+                       .cpu = event.cpu,
+                       .io_bytes = event.io_bytes,
+                       .is_at_work = event.is_at_work});
 }
 
 void Supervisor::on_event(const drain::StopStepEvent& event) {

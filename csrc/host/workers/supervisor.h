@@ -56,6 +56,8 @@ class Supervisor final : private os::EventLoop::FdHandler {
   // guardian is lost or stacks are requested again before. The ranks are local.
   using StacksSink = std::function<void(std::vector<core::WorkerEvidence>)>;
   void collect_stacks(Duration limit, StacksSink done);
+  // The same without stacks, and with what the workers have worked: no worker is interrupted.
+  void measure_work(StacksSink done);
   // Passes the request to the guardian. `sink` receives its events from now on.
   using StopStepSink = std::function<void(const drain::StopStepEvent&)>;
   void set_stop_step(const drain::StopStepRequest& request, StopStepSink sink);

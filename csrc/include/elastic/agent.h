@@ -172,6 +172,8 @@ struct AgentEvent {
     kRestarting,        // another round follows; message: the reason and the remaining budget
     kHang,              // the job hangs; message: one screen, which every node receives
     kStraggling,        // a rank makes no progress while others advance; message: one sentence
+    kStalled,           // ranks wait for one that does nothing; message: one sentence
+    kStallOver,         // they wait no more; message: one sentence
     kDrain,             // message: how far the stop at an agreed step is, which every node receives
     kCoordinatorMoved,  // coordinator, moved; message: one sentence
     kFinished,          // result() is final; this is the last event

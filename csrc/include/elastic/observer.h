@@ -113,6 +113,16 @@ struct ObservedHang {
   bool operator==(const ObservedHang&) const = default;
 };
 
+// Ranks wait in a collective operation, and nothing in the job makes progress (docs/hangs.md).
+struct ObservedStall {
+  Duration idle{};    // since the last progress
+  int rank = -1;      // for which they wait; -1: none, or several
+  std::string text;   // "rank 3 has not entered all_reduce #4 of the default group"
+  std::string place;  // of that rank; "": unknown
+
+  bool operator==(const ObservedStall&) const = default;
+};
+
 // How far the ranks that report steps are (docs/scripts.md).
 struct ObservedProgress {
   std::int64_t step = -1;     // the newest of any rank
@@ -151,6 +161,7 @@ struct ObservedJob {
   std::vector<ObservedRound> rounds;          // the latest, oldest first
   std::vector<ObservedStraggler> stragglers;  // at most one of each node, and 64
   std::optional<ObservedHang> hang;           // nullopt: none, or an older version
+  std::optional<ObservedStall> stall;         // nullopt: none, or an older version
   std::optional<ObservedProgress> progress;   // nullopt: no rank reports steps
   std::optional<ObservedSave> saved = {};     // nullopt: none is complete on every rank
   std::optional<JobResult> result;

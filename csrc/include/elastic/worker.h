@@ -80,6 +80,10 @@ typedef struct elastic_worker_page {
   uint32_t collectives_sequence;  // odd while the area changes
   uint32_t groups_sequence;       // likewise
   uint32_t is_counted;  // 1: the steps are counts of elastic_worker_count(), not the script's own
+  uint32_t reserved3;
+  // Since when the process waits in collective operations and has entered no other one, in
+  // nanoseconds of CLOCK_MONOTONIC; 0: it waits in none.
+  int64_t waits_since;
 
   // Written by the guardian.
   uint32_t stop_reason_sequence;  // odd while the text changes
@@ -195,6 +199,8 @@ int elastic_worker_owns_stacks_descriptor(void);
 void elastic_worker_offer_stacks(int number);
 // Reports that a request was answered. Async-signal-safe.
 void elastic_worker_stacks_written(void);
+// A thread sets the word waits_since: elastic_worker_watch_collectives() calls this.
+void elastic_worker_announce_watch(void);
 
 // For a program with torch: publishes which collective operation of torch.distributed the process
 // waits in, as torch's flight recorder shows it, so that the launcher can name the ranks that

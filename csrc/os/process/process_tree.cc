@@ -8,6 +8,7 @@
 #include <charconv>
 #include <csignal>
 #include <cstdlib>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -68,6 +69,44 @@ std::string read_stat(pid_t pid) {
   if (!read_proc_file("/proc/" + std::to_string(pid) + "/stat", &text)) return "";
   const std::size_t bracket = text.rfind(')');
   return bracket == std::string::npos || bracket + 2 > text.size() ? "" : text.substr(bracket + 2);
+}
+
+// The number behind `name`; 0: there is none.
+std::uint64_t number_after(const std::string& text, std::string_view name) {
+  const std::size_t at = text.find(name);
+  return at == std::string::npos ? 0 : std::strtoull(text.c_str() + at + name.size(), nullptr, 10);
+}
+
+struct ProcessFacts {
+  char state = 0;
+  pid_t parent = 0;
+  pid_t session = 0;
+  std::uint64_t ticks = 0;  // CPU time, with that of children that were waited for
+};
+
+ProcessFacts facts_of(const std::string& stat) {
+  // The fields after the name, from 1: state parent group session …
+  constexpr int kParent = 2, kSession = 4, kFirstTime = 12, kLastTime = 15;
+  ProcessFacts facts;
+  facts.state = stat.empty() ? '\0' : stat[0];
+  const char* at = stat.c_str();
+  for (int field = 1; field <= kLastTime && *at != '\0'; ++field) {
+    const std::uint64_t value = std::strtoull(at, nullptr, 10);
+    if (field == kParent) facts.parent = static_cast<pid_t>(value);
+    if (field == kSession) facts.session = static_cast<pid_t>(value);
+    if (field >= kFirstTime) facts.ticks += value;
+    while (*at != '\0' && *at != ' ') ++at;
+    while (*at == ' ') ++at;
+  }
+  return facts;
+}
+
+std::uint64_t io_bytes_of(pid_t pid) {
+  std::string io;
+  if (!read_proc_file("/proc/" + std::to_string(pid) + "/io", &io)) return 0;
+  // Of system calls, and of the disk: a file that is mapped to memory is read without calls.
+  return number_after(io, "rchar: ") + number_after(io, "wchar: ") +
+         number_after(io, "\nread_bytes: ");
 }
 
 }  // namespace
@@ -159,6 +198,37 @@ std::string describe_wait(pid_t pid) {
   std::string text = std::string("state ") + wait.state;
   if (!wait.channel.empty() && wait.channel != "0") text += " in " + wait.channel;
   return text;
+}
+
+std::vector<ProcessWork> work_of(const std::vector<pid_t>& roots) {
+  const auto ticks_per_second = static_cast<std::uint64_t>(std::max(::sysconf(_SC_CLK_TCK), 1L));
+  std::map<pid_t, ProcessFacts> all;
+  for_each_process([&](pid_t pid) {
+    const std::string stat = read_stat(pid);
+    if (!stat.empty()) all.emplace(pid, facts_of(stat));
+    return true;
+  });
+  const auto root_of = [&](pid_t pid, const ProcessFacts& facts) {
+    constexpr int kDepthMax = 64;
+    for (int depth = 0; depth < kDepthMax; ++depth) {
+      const auto found = std::find(roots.begin(), roots.end(), pid);
+      if (found != roots.end()) return found;
+      const auto process = all.find(pid);
+      if (process == all.end()) break;
+      pid = process->second.parent;
+    }
+    return std::find(roots.begin(), roots.end(), facts.session);
+  };
+  std::vector<ProcessWork> works(roots.size());
+  for (const auto& [pid, facts] : all) {
+    const auto root = root_of(pid, facts);
+    if (root == roots.end()) continue;
+    ProcessWork& work = works[static_cast<std::size_t>(root - roots.begin())];
+    work.cpu += std::chrono::milliseconds(facts.ticks * 1000 / ticks_per_second);
+    work.io_bytes += io_bytes_of(pid);
+    work.is_at_work = work.is_at_work || facts.state == 'R' || facts.state == 'D';
+  }
+  return works;
 }
 
 bool is_suspended(pid_t pid) {

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "elastic/time.h"
 #include "os/base/fd.h"
 
 namespace elastic::os {
@@ -66,5 +67,16 @@ std::string describe_wait(pid_t pid);
 // Whether a process is stopped, traced or in an uninterruptible wait, so that it runs no code.
 // False if /proc does not tell.
 bool is_suspended(pid_t pid);
+
+// What a process and its descendants have worked since they began, with the children that they
+// have waited for. Zeros without /proc.
+struct ProcessWork {
+  Duration cpu{};
+  std::uint64_t io_bytes = 0;  // read and written
+  bool is_at_work = false;     // one of them runs, or is in an uninterruptible wait
+};
+// Of each of these processes, with those of its session whose parent has ended. Scans all
+// processes.
+std::vector<ProcessWork> work_of(const std::vector<pid_t>& roots);
 
 }  // namespace elastic::os

@@ -61,7 +61,7 @@ def _begin() -> None:
     _offer_stacks(calls)
     tell = _note_imports(address) if address and os.environ.get("LOCAL_RANK") == "0" else None
     after_import(OPTIMIZER, lambda module: _count_steps(module, calls.count, asked == "1", tell))
-    after_import(DISTRIBUTED, lambda module: _follow_groups(module, calls.page))
+    after_import(DISTRIBUTED, lambda module: _follow_groups(module, calls))
 
 
 def _load(extension: str) -> Any:
@@ -215,7 +215,7 @@ def _count_steps(
     optimizer.register_optimizer_step_post_hook(after_step)
 
 
-def _follow_groups(c10d: Any, page: Callable[[], object]) -> None:
+def _follow_groups(c10d: Any, calls: Any) -> None:
     """Publishes the members of each process group that the script forms.
 
     torch keeps them in a dictionary of the module. With the first group, the worker's thread
@@ -231,7 +231,8 @@ def _follow_groups(c10d: Any, page: Callable[[], object]) -> None:
             dict.__setitem__(self, group, ranks)
             try:
                 lines.append(f"{c10d._world.pg_names[group]}\t{_ranges(sorted(ranks))}\n")
-                collectives.watch(page(), "".join(lines))
+                if collectives.watch(calls.page(), "".join(lines)) and len(lines) == 1:
+                    calls.announce_watch()
             except Exception:  # another version of torch: nothing is known of this group
                 return
 

@@ -55,6 +55,10 @@ def as_data(name: str, result: RunResult) -> dict[str, Any]:
             {"time": _wall_time(one["at"]), "round": one["round"], "message": one["message"]}
             for one in result.hangs
         ],
+        "stalls": [
+            {"time": _wall_time(one["at"]), "round": one["round"], "message": one["message"]}
+            for one in result.stalls
+        ],
     }
 
 

@@ -75,6 +75,8 @@ def facts(snapshot: dict[str, Any]) -> list[Fact]:
         is_known = snapshot["progress"] is not None or snapshot["result"] is not None
         text += f"goodput {100 * snapshot['goodput']:.1f} %" if is_known else "no steps reported"
         found.append(Fact("running", text))
+    if snapshot["stall"] is not None and snapshot["result"] is None:
+        found.append(Fact("stalled", stall_text(snapshot["stall"]), WARN))
     for one in snapshot["stragglers"]:
         text = (
             f"rank {one['rank']} on {one['node']}: at step {one['step']}, no progress for "
@@ -82,6 +84,12 @@ def facts(snapshot: dict[str, Any]) -> list[Fact]:
         )
         found.append(Fact("straggling", text, WARN))
     return [one for one in found if one.text]
+
+
+def stall_text(stall: dict[str, Any]) -> str:
+    idle = duration(round(stall["idle_seconds"], 1))
+    place = f"; it is {stall['place']}" if stall["place"] else ""
+    return f"{stall['message']} (for {idle}){place}"
 
 
 def _state(snapshot: dict[str, Any]) -> Fact:

@@ -6,9 +6,26 @@ from pathlib import Path
 
 import pytest
 
-from support.collective_scenes import SCENES, check_scene
+from support.collective_scenes import EARLY, SCENES, SCRIPT, check_early, check_scene
+from support.launching import await_line, free_endpoint, job_at
 
 
 @pytest.mark.parametrize("name", SCENES)
 def test_the_report_of_a_hang_names_the_cause(name: str, tmp_path: Path) -> None:
     check_scene(name, tmp_path)
+
+
+@pytest.mark.parametrize("name", EARLY)
+def test_a_plain_start_names_the_rank(name: str, tmp_path: Path) -> None:
+    check_early(name, tmp_path)
+
+
+def test_every_node_logs_the_line(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(SCRIPT + "if rank == 2: sleep()\ndist.all_reduce(ones)\n")
+    program = [str(script)]
+    with job_at(free_endpoint(), "2", program, "--nproc-per-node=2") as job:
+        for _ in range(2):
+            job.start()
+        for node in job.nodes:
+            await_line(node, r"rank 2 has not entered all_reduce #4 .* 3 ranks wait since \d")

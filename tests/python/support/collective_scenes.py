@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-from support.launching import launch
+from support.launching import await_line, launch, launched
 
 
 class Scene(NamedTuple):
@@ -18,6 +18,9 @@ class Scene(NamedTuple):
 
 SCRIPT = """
 import ctypes
+import os
+import signal
+import threading
 import time
 
 import torch
@@ -41,7 +44,7 @@ SCENES = {
         3,
         "if rank == 1: sleep()\ndist.all_reduce(ones)\n",
         "rank 1 has not entered all_reduce #4 of the default group, for which 2 ranks wait since "
-        r"[\d.]+ s; it is in sleep \(train.py:9\)",
+        r"[\d.]+ s; it is in sleep \(train.py:12\)",
         1,
     ),
     "locked-interpreter": Scene(
@@ -77,6 +80,39 @@ SCENES = {
         "group 2 for rank 0: the ranks call operations in different orders",
     ),
 }
+
+
+# What a plain start logs: the rank, and where it is. `rank` 1 does what the name says.
+WAITS = (
+    "rank 1 (has not entered|is not seen in) all_reduce #4 of the default group, for which "
+    r"2 ranks wait since \d[\d.]* s"
+)
+EARLY = {
+    "sleeps": ("if rank == 1: sleep()\n", r"; it is in sleep \(train.py:12\)"),
+    "locked": (
+        "lock = threading.Lock()\nlock.acquire()\nif rank == 1: lock.acquire()\n",
+        r"; it is in <module> \(train.py:2\d\)",
+    ),
+    "stopped": (
+        "if rank == 1: os.kill(os.getpid(), signal.SIGSTOP)\n",
+        "; it is stopped by a signal",
+    ),
+    "locked-interpreter": (
+        "if rank == 1: ctypes.PyDLL(None).sleep(600)\n",
+        r"; it is waiting in the kernel \(\w+\)",
+    ),
+}
+
+
+def check_early(name: str, directory: Path, *options: str) -> None:
+    """The line of a plain start; the job runs on."""
+    body, place = EARLY[name]
+    script = directory / "train.py"
+    script.write_text(SCRIPT + body + "dist.all_reduce(ones)\n")
+    with launched("--standalone", "--nproc-per-node=3", *options, str(script)) as job:
+        await_line(job, WAITS + place)
+        assert job.poll() is None
+        job.kill()
 
 
 def check_scene(name: str, directory: Path) -> None:

@@ -16,6 +16,7 @@ from elastic.errors import RendezvousUnavailable
 OPEN: dict[str, Any] = {
     "job": "two", "result": None, "progress": None, "nodes": [], "stragglers": [], "hang": None,
     "saved": None,
+    "stall": None,
     "coordinator": {"address": "a:1", "voters": ["b:2"]},
 }  # fmt: skip
 

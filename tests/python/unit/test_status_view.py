@@ -17,6 +17,7 @@ SNAPSHOT: dict[str, Any] = {
     "master_port": 5, "restarts": 1, "membership_changes": 0, "waiting_nodes": 0, "spare_nodes": 0,
     "began": 1e9 - 60, "running_seconds": 59.0, "goodput": 0.983, "stragglers": [], "hang": None,
     "saved": None,
+    "stall": None,
     "progress": {"step": 834, "slowest_step": 833, "ranks": 8, "step_seconds": 0.25},
     "result": None,
     "rounds": [
@@ -49,6 +50,10 @@ def test_the_text_has_progress_and_counts_many_workers() -> None:
     assert "job job7: HUNG" in hung
     assert "no rank has made progress for 12 s, since step 5; suspect: rank 3, in read" in hung
     assert "slowest rank at 833\n" in hung, "without the pace, which is of before the hang"
+    text = {"message": "rank 3 has not entered all_reduce #4", "idle_seconds": 40.0, "rank": 3}
+    stalled = status_view.text(changed(stall=text | {"place": "in read (hang.py:26)"}))
+    assert "stalled      rank 3 has not entered all_reduce #4 (for 40 s); it is in read" in stalled
+    assert "(for 40 s)\n" in status_view.text(changed(stall=text | {"place": None}))
 
 
 @pytest.mark.parametrize(

@@ -197,6 +197,8 @@ class RunResult:
     # The latest hangs that were found, each with ``at`` (by time.monotonic()), ``round``, and the
     # screen as ``message``; docs/hangs.md.
     hangs: tuple[Mapping[str, Any], ...] = ()
+    # The same of the lines about ranks that wait for one that does nothing, and their ends.
+    stalls: tuple[Mapping[str, Any], ...] = ()
 
     def is_failed(self) -> bool:
         return self.state is WorkerState.FAILED

@@ -217,6 +217,7 @@ class NativeElasticAgent:
         self._stops_noted = 0
         self._stop_line = ""  # the first line about the end of the round
         self._hangs: deque[dict[str, Any]] = deque(maxlen=HANGS_KEPT)
+        self._stalls: deque[dict[str, Any]] = deque(maxlen=HANGS_KEPT)
         self._endpoints = rendezvous.endpoints
         self._record: _local_jobs.Record | None = None
         host, port = rendezvous.endpoint_host, rendezvous.endpoint_port
@@ -440,11 +441,12 @@ class NativeElasticAgent:
         elif event.kind == kinds.RESTARTING:
             stopped, self._stop_line = self._stop_line, ""
             self._log(logging.WARNING, "%s", restart_line(event.message, waited, stopped))
-        elif event.kind in (kinds.HANG, kinds.STRAGGLING):
-            self._log(logging.WARNING, "%s", event.message)
-            if event.kind == kinds.HANG and self._round is not None:
-                hang = {"at": event.at, "round": self._round.round, "message": event.message}
-                self._hangs.append(hang)
+        elif event.kind in (kinds.HANG, kinds.STRAGGLING, kinds.STALLED, kinds.STALL_OVER):
+            level = NOTICE if event.kind == kinds.STALL_OVER else logging.WARNING
+            self._log(level, "%s", event.message)
+            if event.kind != kinds.STRAGGLING and self._round is not None:
+                found = {"at": event.at, "round": self._round.round, "message": event.message}
+                (self._hangs if event.kind == kinds.HANG else self._stalls).append(found)
         elif event.kind == kinds.FINISHED:
             self._note_killed()
             if event.state == _C.AgentState.SUCCEEDED and event.message:
@@ -554,6 +556,7 @@ class NativeElasticAgent:
             is_cause=native.is_cause,
             incidents=tuple(self._timeline.latest) if self._timeline is not None else (),
             hangs=tuple(self._hangs),
+            stalls=tuple(self._stalls),
         )
 
     def _return_values(self) -> dict[int, object]:

@@ -172,6 +172,8 @@ _SENTENCES = {
     _KINDS.STOPPING: "stopping",
     _KINDS.HANG: "hang",
     _KINDS.STRAGGLING: "straggling",
+    _KINDS.STALLED: "stalled",
+    _KINDS.STALL_OVER: "stall_over",
     _KINDS.DRAIN: "drain",
 }
 

@@ -61,6 +61,11 @@ function withoutTraining(round) {
 function showNow(job) {
   const lines = [element("p", describe(job), stateOf(job))];
   if (!job.result) {
+    if (job.stall && !job.hang) {
+      const { idle_seconds, message, place } = job.stall;
+      const text = `${message} (for ${duration(idle_seconds)})${place ? `; it is ${place}` : ""}`;
+      lines.push(element("p", text, "straggling"));
+    }
     for (const one of job.stragglers.slice(0, SENTENCES_MAX)) {
       const text =
         `rank ${one.rank} on ${one.node}: at step ${one.step}, no progress for ` +

@@ -226,10 +226,27 @@ TEST_F(AgentMachineTest, AVerdictThatOnlyReportsKillsNobody) {
   EXPECT_FALSE(has<agent_action::KillWorker>());
   EXPECT_EQ(one<agent_action::WriteStacks>()->reason, "the job hangs");
   hang::Verdict straggling = verdict(HangAction::kReport);
-  straggling.is_straggling = true;
+  straggling.kind = hang::Verdict::Kind::kStraggling;
   step(straggling);
   EXPECT_EQ(reported(AgentEvent::Kind::kStraggling), "the job hangs");
   EXPECT_FALSE(has<agent_action::WriteStacks>());
+}
+
+TEST_F(AgentMachineTest, AFailureIsExplainedByTheStallBeforeIt) {
+  run();
+  EXPECT_EQ(agent_->explain(FailureFacts{}).evidence.hint, "");
+  hang::Verdict stalled = verdict(HangAction::kReport);
+  stalled.kind = hang::Verdict::Kind::kStalled;
+  step(stalled);
+  EXPECT_EQ(reported(AgentEvent::Kind::kStalled), "the job hangs");
+  EXPECT_EQ(agent_->explain(FailureFacts{}).evidence.hint,
+            "before this failure the job had stalled: the job hangs");
+  FailureFacts known;
+  known.evidence.hint = "killed by the kernel";
+  EXPECT_EQ(agent_->explain(known).evidence.hint, "killed by the kernel");
+  stalled.kind = hang::Verdict::Kind::kStallOver;
+  step(stalled);
+  EXPECT_EQ(agent_->explain(FailureFacts{}).evidence.hint, "");
 }
 
 TEST_F(AgentMachineTest, WithoutASuspectRankZeroEnds) {

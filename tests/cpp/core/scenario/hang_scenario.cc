@@ -43,12 +43,15 @@ class HangAdapter : public StoryAdapter<HangAdapter> {
   }
   void print(const core::hang_action::Ask& ask) {
     request_ = ask.wanted.request;
-    trace_->line("Ask for stacks, request " + std::to_string(request_));
+    trace_->line(ask.wanted.measures_work
+                     ? "Look at what the ranks do, request " + std::to_string(request_)
+                     : "Ask for stacks, request " + std::to_string(request_));
   }
   void print(const core::hang_action::Publish& published) {
     static constexpr const char* kActions[] = {"report", "restart", "fail"};
     const hang::Verdict& verdict = published.verdict;
-    trace_->line(std::string("Publish ") + (verdict.is_straggling ? "straggler" : "verdict") +
+    static constexpr const char* kKinds[] = {"verdict", "straggler", "stall", "end of stall"};
+    trace_->line(std::string("Publish ") + kKinds[static_cast<std::size_t>(verdict.kind)] +
                  ", round " + std::to_string(verdict.round) + ", " +
                  kActions[static_cast<std::size_t>(verdict.action)] +
                  (verdict.suspect < 0 ? "" : ", suspect " + std::to_string(verdict.suspect)) +
@@ -97,6 +100,9 @@ class HangAdapter : public StoryAdapter<HangAdapter> {
     progress.slowest_idle = command.get_or("slowest_idle", progress.idle);
     command.get("section", &progress.section_limit);
     command.get("limit", &progress.limit);
+    progress.waiting = command.get_or("waiting", 0);
+    command.get("waited", &progress.waited);
+    progress.has_advanced = command.get_or("advanced", true);
     const std::string action = command.text("action", "report");
     progress.action = action == "restart" ? hang::Action::kRestart
                       : action == "fail"  ? hang::Action::kFail
@@ -118,7 +124,14 @@ class HangAdapter : public StoryAdapter<HangAdapter> {
       }
     });
   }
-  // The ranks of each kind: waiting=0,1 at_work=3 stopped=2.
+  static std::vector<std::int32_t> ranks_of(const std::string& text) {
+    std::vector<std::int32_t> ranks;
+    std::istringstream words(text);
+    for (std::string rank; std::getline(words, rank, ',');) ranks.push_back(std::stoi(rank));
+    return ranks;
+  }
+  // The ranks of each kind: waiting=0,1 at_work=3 stopped=2. Those that have entered operation 4,
+  // or only 3: entered=0,1 missing=3. Those that did nothing: idle=0,1,3.
   void stacks(Command& command) {
     const int index = index_of(command.word());
     hang::NodeStacks stacks;
@@ -127,15 +140,30 @@ class HangAdapter : public StoryAdapter<HangAdapter> {
     const auto add = [&](const char* key, StackGroup::Kind kind, const std::string& place) {
       const auto ranks = command.text(key);
       if (!ranks) return;
-      StackGroup group{.ranks = {}, .oldest = 3, .kind = kind, .label = place, .text = ""};
-      std::istringstream words(*ranks);
-      for (std::string rank; std::getline(words, rank, ',');)
-        group.ranks.push_back(std::stoi(rank));
+      StackGroup group{
+          .ranks = ranks_of(*ranks), .oldest = 3, .kind = kind, .label = place, .text = ""};
       if (kind != StackGroup::Kind::kWaiting) group.text = command.text("stack", "");
       stacks.groups.push_back(group);
     };
     add("waiting", StackGroup::Kind::kWaiting, "in all_reduce (train.py:88)");
     add("at_work", StackGroup::Kind::kAtWork, command.text("place", "in read (data.py:41)"));
+    const std::uint64_t number = command.get_or<std::uint64_t>("operation", 4);
+    const auto enter = [&](const char* key, std::uint64_t last, std::uint64_t open) {
+      if (const auto ranks = command.text(key)) {
+        stacks.collectives.push_back({.ranks = *ranks,
+                                      .group = "0",
+                                      .description = "default_pg",
+                                      .members = "",
+                                      .last = last,
+                                      .open = open,
+                                      .operation = open > 0 ? "all_reduce" : "",
+                                      .sizes = open > 0 ? "[[4]]" : "",
+                                      .waiting = command.get_or("since", Duration::zero())});
+      }
+    };
+    enter("entered", number, number);
+    enter("missing", number - 1, 0);
+    stacks.idle = ranks_of(command.text("idle", ""));
     step(core::hang_event::StacksReceived{id_of(index), stacks});
   }
   void finish(Command& command) {
@@ -178,6 +206,10 @@ class HangAdapter : public StoryAdapter<HangAdapter> {
                    (hang->suspect < 0
                         ? ""
                         : ", suspect " + std::to_string(hang->suspect) + " " + hang->place));
+    }
+    if (const auto stall = watch_.stall()) {
+      trace_->line("stall: " + stall->text + ", for " + ago(stall->since, now_) +
+                   (stall->place.empty() ? "" : ", " + stall->place));
     }
     for (const hang::Straggler& straggler : watch_.stragglers()) {
       trace_->line("straggler: rank " + std::to_string(straggler.rank) + " on " + straggler.node +

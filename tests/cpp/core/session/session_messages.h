@@ -135,6 +135,8 @@ inline ObservedJob observed_job() {
   job.stragglers = {{.rank = 9, .node = "node7_4242", .step = 99, .idle = seconds(61)}};
   job.hang = ObservedHang{seconds(61), 99, 9, "in read (data.py:41)"};
   job.saved = ObservedSave{.step = 98, .age = seconds(3)};
+  job.stall =
+      ObservedStall{seconds(14), 9, "rank 9 has not entered all_reduce #4", "in read (a:1)"};
   job.progress = ObservedProgress{.step = 99, .slowest = 98, .ranks = 32, .step_time = seconds(2)};
   job.result = result();
   return job;
@@ -182,6 +184,9 @@ inline std::vector<ClientMessage> client_messages() {
                              .section_limit = seconds(600),
                              .limit = seconds(5),
                              .action = hang::Action::kRestart,
+                             .has_advanced = false,
+                             .waiting = 7,
+                             .waited = seconds(14),
                              .saved_step = 98,
                              .saved_age = milliseconds(300)},
           hang::NodeStacks{.request = 3,
@@ -195,7 +200,8 @@ inline std::vector<ClientMessage> client_messages() {
                                             .open = 1203,
                                             .operation = "all_reduce",
                                             .sizes = "[[1024]]",
-                                            .waiting = std::chrono::seconds(14)}}},
+                                            .waiting = std::chrono::seconds(14)}},
+                           .idle = {8, 9}},
           RequestStacks{},
           hang::RankFinished{.round = 12, .rank = 9, .limit = seconds(60), .age = seconds(3)},
           drain::Notice{seconds(30), "SIGTERM", drain::Departure{{{1, 2}, {3, 4}}, true}},
@@ -239,9 +245,9 @@ inline std::vector<ServerMessage> server_messages() {
       ServerHello{.host_job = "another job"},
       Incumbent{{{1, 2}, 3, {4, 5}, "10.0.0.1:29401", {}}, true, "the job runs already"},
       WatchWorkers{true},
-      hang::StacksWanted{3},
+      hang::StacksWanted{3, true},
       hang::Verdict{12, "the job hangs", "hung: in read (data.py:41)", 9, hang::Action::kFail,
-                    true},
+                    hang::Verdict::Kind::kStallOver},
       StacksReport{"stacks of round 11"},
       drain::Order{.kind = drain::Order::Kind::kTentative,
                    .round = 12,

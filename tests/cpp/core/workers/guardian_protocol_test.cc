@@ -30,7 +30,7 @@ std::string sample_requests() {
   append_request(&bytes, CancelStartsRequest{});
   append_request(&bytes, SweepRequest{});
   append_request(&bytes, WatchRequest{std::chrono::seconds(1)});
-  append_request(&bytes, StacksRequest{std::chrono::seconds(2)});
+  append_request(&bytes, StacksRequest{std::chrono::seconds(2), true});
   append_request(&bytes, drain::StopStepRequest{drain::Order::Kind::kTentative, 4, 101});
   append_request(&bytes, CutRequest{5});
   append_request(&bytes, ContinueRequest{1, 6, {"RANK=1", "A="}});
@@ -59,7 +59,8 @@ std::string describe(const Request& request) {
     return "watch " + std::to_string(watch->interval.count());
   }
   if (const auto* stacks = std::get_if<StacksRequest>(&request)) {
-    return "stacks " + std::to_string(stacks->limit.count());
+    return "stacks " + std::to_string(stacks->limit.count()) +
+           (stacks->measures_work ? " work" : "");
   }
   if (const auto* stop = std::get_if<drain::StopStepRequest>(&request)) {
     return "stop step " + std::to_string(static_cast<int>(stop->kind)) + " " +
@@ -102,7 +103,7 @@ TEST(GuardianProtocol, RequestsAreDecodedForEverySplit) {
     }
     EXPECT_THAT(seen, ElementsAre("start helper 7 prog  a b A=1 B= /w/o cpu0 cpu65",
                                   "signal 15 1 stop", "signal 10 0 to 7", "cancel starts", "sweep",
-                                  "watch 1000000000", "stacks 2000000000", "stop step 1 4 101",
+                                  "watch 1000000000", "stacks 2000000000 work", "stop step 1 4 101",
                                   "cut 5", "continue 1 6 RANK=1 A=", "stop reason hang; rank=3"));
   }
 }
@@ -131,9 +132,10 @@ TEST(GuardianProtocol, EventsAreDecodedAsEncoded) {
       SweptEvent{},
       TemplateEvent{TemplateNews::kExecuted, 6, at, "late"},
       ProgressEvent{8, 100, 99, 3, std::chrono::seconds(7), std::chrono::milliseconds(20),
-                    std::chrono::seconds(600)},
+                    std::chrono::seconds(600), false, 7, std::chrono::seconds(14)},
       StacksEvent{3, 99, 'S', "futex_wait", "in all_reduce",
-                  "0\tdefault_pg\t4\t4\t1\tbarrier\t[]\n", "0\t0-1\n"},
+                  "0\tdefault_pg\t4\t4\t1\tbarrier\t[]\n", "0\t0-1\n", std::chrono::seconds(3),
+                  4096, true},
       StacksDoneEvent{},
       MarkEvent{2, Mark::kFirstStep, at, 91},
       MarkEvent{2, Mark::kLeft, at, 91},

@@ -1,14 +1,17 @@
 #include "os/process/process_tree.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/mount.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <string>
 #include <thread>
 #include <vector>
@@ -74,6 +77,39 @@ TEST_F(Children, WaitIsDescribedByItsState) {
   EXPECT_THAT(describe_wait(child_), ::testing::StartsWith("state "));
   end_child();
   EXPECT_EQ(describe_wait(child_), "gone");
+}
+
+// The CPU time of the thread, and the bytes of its writes, are in the sums of its process.
+TEST(WorkOf, CountsTimeAndBytesOfEachProcess) {
+  int pipes[2];
+  ASSERT_EQ(::pipe(pipes), 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    char byte = 0;
+    ::_exit(::read(pipes[0], &byte, 1) == 1 ? 0 : 1);
+  }
+  const std::vector<pid_t> pids = {::getpid(), child};
+  const auto before = work_of(pids);
+  const std::string megabyte(1 << 20, 'x');
+  const int null = ::open("/dev/null", O_WRONLY | O_CLOEXEC);
+  EXPECT_EQ(::write(null, megabyte.data(), megabyte.size()), 1 << 20);
+  ::close(null);
+  const auto cpu_now = [] {
+    timespec now{};
+    ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return std::chrono::seconds(now.tv_sec) + std::chrono::nanoseconds(now.tv_nsec);
+  };
+  const auto begun = cpu_now();
+  while (cpu_now() - begun < std::chrono::milliseconds(100)) continue;
+  const auto after = work_of(pids);
+  ASSERT_EQ(after.size(), 2U);
+  EXPECT_GE(after[0].cpu - before[0].cpu, std::chrono::milliseconds(80));
+  EXPECT_GE(after[0].io_bytes - before[0].io_bytes, std::uint64_t{1} << 20);
+  EXPECT_TRUE(after[0].is_at_work);
+  EXPECT_TRUE(support::eventually([&] { return !work_of(pids)[1].is_at_work; })) << "it reads";
+  EXPECT_EQ(::write(pipes[1], "x", 1), 1);
+  ::waitpid(child, nullptr, 0);
+  for (const int end : pipes) ::close(end);
 }
 
 }  // namespace

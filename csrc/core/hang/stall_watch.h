@@ -1,0 +1,69 @@
+#pragma once
+
+// Decides when a job whose ranks wait in collective operations is looked at, and when the rank that
+// they wait for is named: it does nothing, which two looks have shown.
+//
+// Pure. A part of HangWatch, which collects the evidence.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/hang/collective_verdict.h"
+#include "core/hang/hang_types.h"
+#include "elastic/time.h"
+
+namespace elastic::core {
+
+// From the last progress to the first look, and from each look to the next one. The second one is
+// the earliest that names a rank: a line is logged within 15 s, with what a report takes.
+inline constexpr Duration kFirstLook = std::chrono::seconds(7);
+inline constexpr Duration kLookInterval = std::chrono::seconds(5);
+inline constexpr Duration kLookIntervalMax = std::chrono::seconds(10);  // of a rank that works
+// A rank has waited for long and waits no more: the round may be over, which is known by then.
+inline constexpr Duration kStallOverDelay = std::chrono::seconds(2);
+
+class StallWatch {
+ public:
+  // Since when nothing in the job has made progress and a rank waits; nullopt: none waits.
+  // `allowed`: how long that may take by an open section.
+  void follow(std::optional<Instant> since, Duration allowed, Instant now);
+  // When a look is due, until looked() is called; nullopt: no rank waits, or it was reported.
+  std::optional<Instant> look_at() const { return look_at_; }
+  // When take_end() has a line.
+  std::optional<Instant> end_at() const { return end_at_; }
+
+  // What the nodes have measured. `idle`: sorted; ranks that have done nothing since the last look.
+  // `all`: every rank that runs; `is_complete`: all nodes have replied.
+  // Returns true if the stall is to be reported, with stacks.
+  bool looked(const CollectiveVerdict& verdict, const std::vector<std::int32_t>& idle,
+              const std::vector<std::int32_t>& all, bool is_complete, Instant now);
+  // The verdict with stacks. Returns the line to report; "": the ranks are elsewhere by now.
+  std::string report(const CollectiveVerdict& verdict, Instant now);
+  // The line for the end of a stall that was reported; "": it is not due.
+  std::string take_end(Instant now);
+
+  // nullopt: none is known.
+  std::optional<hang::Stall> stall() const;
+
+  void shift(Duration gap);
+  // The round is over.
+  void clear() { *this = {}; }
+
+ private:
+  void look_again(Instant now);
+
+  std::optional<Instant> since_;
+  std::optional<Instant> look_at_;
+  Duration interval_ = kLookInterval;
+  std::string seen_;  // the key of the last look's verdict
+  std::int32_t suspect_ = -1;
+  std::string place_;  // of the suspect in the line
+  // The line that was logged for this stall was about these; empty `reported_`: none was.
+  std::string reported_;
+  std::optional<Instant> end_at_;
+  std::string end_;
+};
+
+}  // namespace elastic::core
