@@ -46,7 +46,8 @@ void SessionPeer::refuse(const Status& why) {
 }
 
 void SessionPeer::on_lost(const Status& why) {
-  if (why.code() == StatusCode::kFailedPrecondition) context_.on_refusal(this, why.message());
+  const bool is_refusal = why.code() == StatusCode::kFailedPrecondition;
+  if (is_refusal && context_.on_refusal) context_.on_refusal(this, why.message());
 }
 
 bool SessionPeer::is_from_this_host() const {
@@ -61,7 +62,7 @@ void SessionPeer::on_frame(std::string_view frame) {
     if (!error.ok()) refuse(error);
   } else if (!decoded.error.ok()) {
     const bool is_ignored = decoded.status == session::DecodeStatus::kSkipped;
-    context_.on_fault(this, decoded.error, is_ignored);
+    if (context_.on_fault) context_.on_fault(this, decoded.error, is_ignored);
     if (!is_ignored) refuse(decoded.error);
   }
 }

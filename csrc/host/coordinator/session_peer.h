@@ -37,7 +37,7 @@ struct SessionContext : PeerGroup {
 
   // Handles a message. An error ends the session.
   std::function<Status(SessionPeer* peer, session::ClientMessage& message)> on_message;
-  // A message is ignored, or the session is closed: why.
+  // A message is ignored, or the session is closed: why. May be empty, as on_refusal.
   std::function<void(SessionPeer*, const Status& why, bool is_ignored)> on_fault;
   std::function<void(SessionPeer*)> on_closed;  // removes the session
   // The client has proved that it knows a token, or has failed to: `why`.
