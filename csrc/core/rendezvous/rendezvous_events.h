@@ -12,6 +12,7 @@
 #include <string>
 #include <variant>
 
+#include "core/base/held_state.h"
 #include "elastic/rendezvous_types.h"
 #include "elastic/status.h"
 #include "elastic/time.h"

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/base/held_state.h"
 #include "elastic/rendezvous_types.h"
 
 namespace elastic::snapshot {

@@ -36,6 +36,7 @@ GROUPS: tuple[tuple[str, dict[str, str]], ...] = (
         "in-place": "processes that continue when members of the job change",
         "preemption": "all ranks save at one step, then stop (--drain)",
         "high-availability": "when the host of the coordinator is lost",
+        "policy": "rules for what follows a failure (--failure-policy)",
     }),
     ("Operate", {
         "observing": "status, dashboard, event log, metrics",
