@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "elastic/rendezvous_types.h"
+#include "core/base/held_state.h"
 
 namespace elastic::snapshot {
 
