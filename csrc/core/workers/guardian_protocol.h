@@ -24,7 +24,7 @@
 
 namespace elastic::guardian {
 
-inline constexpr std::uint32_t kProtocolVersion = 13;
+inline constexpr std::uint32_t kProtocolVersion = 14;
 
 // The guardian's descriptor of the channel.
 inline constexpr int kChannelDescriptor = 3;
@@ -137,10 +137,10 @@ struct ContinueRequest {
       env;  // "NAME=value"; together at most kRoundEnvBytesMax, with a NUL each
 };
 
-using Request = std::variant<StartRequest, SignalRequest, CancelStartsRequest, SweepRequest,
-                             WatchRequest, StacksRequest, drain::StopStepRequest, CutRequest,
-                             ContinueRequest, AwaitLeftoversRequest, StopReasonRequest,
-                             snapshot::KeepRequest>;
+using Request =
+    std::variant<StartRequest, SignalRequest, CancelStartsRequest, SweepRequest, WatchRequest,
+                 StacksRequest, drain::StopStepRequest, CutRequest, ContinueRequest,
+                 AwaitLeftoversRequest, StopReasonRequest, snapshot::KeepRequest>;
 
 // The first event of every guardian.
 struct HelloEvent {
