@@ -21,8 +21,8 @@ namespace elastic::core {
 inline constexpr Duration kFirstLook = std::chrono::seconds(7);
 inline constexpr Duration kLookInterval = std::chrono::seconds(5);
 inline constexpr Duration kLookIntervalMax = std::chrono::seconds(10);  // of a rank that works
-// A rank has waited for long and waits no more: the round may be over, which is known by then.
-inline constexpr Duration kStallOverDelay = std::chrono::seconds(2);
+// Ranks wait no more: their operation may have failed, and a process takes its time to end by it.
+inline constexpr Duration kStallOverDelay = std::chrono::seconds(10);
 
 class StallWatch {
  public:

@@ -99,7 +99,7 @@ EARLY = {
     ),
     "locked-interpreter": (
         "if rank == 1: ctypes.PyDLL(None).sleep(600)\n",
-        r"; it is waiting in the kernel \(\w+\)",
+        r"; it is in <module> \(train.py:2\d\)",
     ),
 }
 

@@ -31,7 +31,7 @@ print("done")
 
 
 def test_a_plain_start_logs_the_wait_and_its_end(tmp_path: Path) -> None:
-    (tmp_path / "train.py").write_text(SCRIPT + WAIT_FOR_FILE + "time.sleep(6)\n")
+    (tmp_path / "train.py").write_text(SCRIPT + WAIT_FOR_FILE + "time.sleep(15)\n")
     events = tmp_path / "events"
     options = ("--standalone", "--nproc-per-node=3", f"--event-log={events}")
     with launched(*options, str(tmp_path / "train.py"), cwd=tmp_path) as job:
