@@ -80,9 +80,10 @@ def restore_parts() -> tuple[int, list[memoryview]] | None:
 
 def _report_once(what: str) -> None:
     why = calls.snapshot_error()
-    if not why or why in _reported:
+    kind = "".join(one for one in why if one not in "0123456789.")  # free memory changes
+    if not why or kind in _reported:
         return
-    _reported.add(why)
+    _reported.add(kind)
     import logging
 
     logging.getLogger(__name__).warning("%s: %s", what, why)
