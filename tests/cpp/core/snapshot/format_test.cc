@@ -30,7 +30,9 @@ struct File {
     header.parts = static_cast<std::uint32_t>(parts.size());
     words.resize((header.size + 7) / 8 + room);
     std::memcpy(bytes(), &header, sizeof header);
-    std::memcpy(bytes() + kPage, entries.data(), entries.size() * sizeof(Entry));
+    if (!entries.empty()) {
+      std::memcpy(bytes() + kPage, entries.data(), entries.size() * sizeof(Entry));
+    }
     for (std::size_t i = 0; i < parts.size(); ++i) {
       std::memcpy(bytes() + entries[i].offset, parts[i].data(), parts[i].size());
     }
