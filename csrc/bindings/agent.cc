@@ -65,9 +65,10 @@ void bind_constants(py::module_& module) {
   module.attr("EXIT_REJECTED") = kExitRejected;
   module.attr("EXIT_COORDINATOR_LOST") = kExitCoordinatorLost;
   module.attr("EXIT_NODE_LOST") = kExitNodeLost;
-  module.attr("EXIT_JOB_CLOSED") = kExitJobClosed;
+  module.attr("EXIT_BAD_HOST") = kExitBadHost;
   module.attr("EXIT_STOPPED_AT_STEP") = kExitStoppedAtStep;
   module.attr("EXIT_PARTIAL") = kExitPartial;
+  module.attr("EXIT_JOB_CLOSED") = kExitJobClosed;
   py::enum_<AgentState>(module, "AgentState", "The states of an agent, as torch names them.")
       .value("INIT", AgentState::kInit)
       .value("HEALTHY", AgentState::kHealthy)

@@ -7,7 +7,7 @@ from __future__ import annotations
 import collections.abc
 import datetime
 import typing
-__all__: list[str] = ['Agent', 'AgentEvent', 'AgentFirstStep', 'AgentOptions', 'AgentResult', 'AgentRoundEnd', 'AgentState', 'ConfigError', 'CoordinatorInfo', 'CoordinatorMove', 'EXIT_CANNOT_LOG', 'EXIT_CANNOT_SERVE', 'EXIT_CANNOT_START', 'EXIT_COORDINATOR_LOST', 'EXIT_INTERNAL', 'EXIT_JOB_CLOSED', 'EXIT_JOIN_TIMED_OUT', 'EXIT_NODE_LOST', 'EXIT_PARTIAL', 'EXIT_REJECTED', 'EXIT_STOPPED_AT_STEP', 'EXIT_SUPERVISION_LOST', 'EXIT_USAGE', 'ElasticError', 'ExitKind', 'FailureEvidence', 'HangAction', 'JobCause', 'JobOutcome', 'JobResult', 'LossPolicy', 'Observer', 'QueueEmpty', 'REPEATED_STOP_GRACE', 'RendezvousBackend', 'RendezvousClient', 'RendezvousClosed', 'RendezvousError', 'RendezvousOptions', 'RendezvousRound', 'RendezvousTimeout', 'RendezvousUnavailable', 'ResourceExhausted', 'RoundInfo', 'SignalScope', 'StoreClient', 'StoreError', 'StoreProtocolError', 'StoreServer', 'StoreServerStats', 'StoreTimeout', 'StoreUnavailable', 'StreamTarget', 'WorkerAssignment', 'WorkerCommand', 'WorkerEvent', 'WorkerExit', 'WorkerFailure', 'WorkerGroup', 'WorkerTemplate', 'check_token', 'describe_exit', 'describe_ranks', 'describe_restarts_left', 'describe_restarts_used', 'describe_worker', 'duration_text', 'file_backend', 'find_coordinator', 'host_addresses', 'observer_token', 'store_backend', 'temporary_stem']
+__all__: list[str] = ['Agent', 'AgentEvent', 'AgentFirstStep', 'AgentOptions', 'AgentResult', 'AgentRoundEnd', 'AgentState', 'ConfigError', 'CoordinatorInfo', 'CoordinatorMove', 'EXIT_BAD_HOST', 'EXIT_CANNOT_LOG', 'EXIT_CANNOT_SERVE', 'EXIT_CANNOT_START', 'EXIT_COORDINATOR_LOST', 'EXIT_INTERNAL', 'EXIT_JOB_CLOSED', 'EXIT_JOIN_TIMED_OUT', 'EXIT_NODE_LOST', 'EXIT_PARTIAL', 'EXIT_REJECTED', 'EXIT_STOPPED_AT_STEP', 'EXIT_SUPERVISION_LOST', 'EXIT_USAGE', 'ElasticError', 'ExitKind', 'FailureEvidence', 'HangAction', 'JobCause', 'JobOutcome', 'JobResult', 'LossPolicy', 'Observer', 'QueueEmpty', 'REPEATED_STOP_GRACE', 'RendezvousBackend', 'RendezvousClient', 'RendezvousClosed', 'RendezvousError', 'RendezvousOptions', 'RendezvousRound', 'RendezvousTimeout', 'RendezvousUnavailable', 'ResourceExhausted', 'RoundInfo', 'SignalScope', 'StoreClient', 'StoreError', 'StoreProtocolError', 'StoreServer', 'StoreServerStats', 'StoreTimeout', 'StoreUnavailable', 'StreamTarget', 'WorkerAssignment', 'WorkerCommand', 'WorkerEvent', 'WorkerExit', 'WorkerFailure', 'WorkerGroup', 'WorkerTemplate', 'check_token', 'describe_exit', 'describe_ranks', 'describe_restarts_left', 'describe_restarts_used', 'describe_worker', 'duration_text', 'file_backend', 'find_coordinator', 'host_addresses', 'observer_token', 'store_backend', 'temporary_stem']
 class ElasticError(Exception):
     """The base class of elastic's errors."""
 
@@ -1623,12 +1623,13 @@ def temporary_stem() -> str:
     """
     How the names of this host's temporary directories begin: if this process is killed, its guardian removes those that are not locked.
     """
+EXIT_BAD_HOST: int = 79
 EXIT_CANNOT_LOG: int = 74
 EXIT_CANNOT_SERVE: int = 73
 EXIT_CANNOT_START: int = 72
 EXIT_COORDINATOR_LOST: int = 77
 EXIT_INTERNAL: int = 70
-EXIT_JOB_CLOSED: int = 79
+EXIT_JOB_CLOSED: int = 82
 EXIT_JOIN_TIMED_OUT: int = 75
 EXIT_NODE_LOST: int = 78
 EXIT_PARTIAL: int = 81

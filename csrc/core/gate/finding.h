@@ -35,7 +35,7 @@ struct Finding {
   std::string check;  // "gpu", "network", or the command
   Verdict verdict = Verdict::kUnknown;
   std::string reason;  // one line
-  Instant at;          // on the clock of the process that reads it
+  Duration age{};      // since it was found
 
   bool operator==(const Finding&) const = default;
 };

@@ -190,6 +190,8 @@ void Job::on(const job_event::DrainRequested& event) {
   feed_drain(drain_event::Noticed{notice, event.observer, {}, spares()});
 }
 
+void Job::on(const job_event::Found&) { has_changed_ = true; }
+
 std::vector<NodeId> Job::members_at(const std::string& text) const {
   std::vector<NodeId> found;
   for (const RoundMember& member : rendezvous_.members()) {

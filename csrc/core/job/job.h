@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "core/drain/drain_machine.h"
+#include "core/gate/finding.h"
 #include "core/hang/hang_watch.h"
 #include "core/job/job_history.h"
 #include "core/job/round_gate.h"
@@ -50,8 +51,13 @@ struct StopReplied {
   NodeId node;
   drain::Reply reply;
 };
-// The same by an observer, which receives a drain_action::Inform. `node`: only the nodes that have
-// this name (HOST_PID, HOST_PID_N), or are on the host of this name or address, leave.
+// A check of a node has ended.
+struct Found {
+  NodeId node;  // that reports it; it may not have joined
+  gate::Finding finding;
+};
+// The same as Noticed by an observer, which receives a drain_action::Inform. `node`: only the nodes
+// that have this name (HOST_PID, HOST_PID_N), or are on the host of this name or address, leave.
 struct DrainRequested {
   std::uint64_t observer = 0;
   drain::Notice notice;
@@ -62,7 +68,7 @@ struct DrainRequested {
 using JobEvent =
     std::variant<RendezvousEvent, job_event::WatchTick, job_event::Progressed, hang_event::Finished,
                  hang_event::StacksReceived, hang_event::Requested, job_event::Noticed,
-                 job_event::StopReplied, job_event::DrainRequested>;
+                 job_event::StopReplied, job_event::DrainRequested, job_event::Found>;
 
 // A RendezvousAction and a drain_action::Send are messages to one node.
 using JobAction =
@@ -135,6 +141,7 @@ class Job {
   void on(const job_event::Noticed& event);
   void on(const job_event::StopReplied& event);
   void on(const job_event::DrainRequested& event);
+  void on(const job_event::Found& event);
 
   void begin(Instant now, std::vector<JobAction>* out);
   void decide();

@@ -607,6 +607,15 @@ void fields(Visitor& v, drain::News& news) {
 }
 
 template <typename Visitor>
+void fields(Visitor& v, gate::Finding& finding) {
+  v.name(finding.host, gate::kHostBytesMax);
+  v.name(finding.check, gate::kCheckBytesMax);
+  v.choice(finding.verdict, gate::Verdict::kUnknown);
+  v.text(finding.reason, gate::kReasonBytesMax);
+  v.duration(finding.age);
+}
+
+template <typename Visitor>
 void fields(Visitor& v, RequestDrain& request) {
   visit_notice(v, request.notice);
   v.extension(core::kRequiredExtension, request.node,

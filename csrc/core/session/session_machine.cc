@@ -508,6 +508,10 @@ void SessionMachine::send(RendezvousEvent event) {
   } else if (is_resume) {
     for (NodeReport& report : kept_.after_resume(clock_.now())) emit(SendReport{std::move(report)});
   }
+  if (!is_join && !is_resume) return;
+  for (gate::Finding& finding : kept_.take_findings(clock_.now())) {
+    emit(SendReport{std::move(finding)});
+  }
 }
 
 }  // namespace elastic::core

@@ -14,6 +14,9 @@ void KeptReports::keep(const NodeReport& report, bool is_sent, Instant now) {
   } else if (const auto* const notice = std::get_if<drain::Notice>(&report)) {
     notice_ = {*notice, now};
     is_unanswered_ = true;
+  } else if (const auto* const finding = std::get_if<gate::Finding>(&report); finding && !is_sent) {
+    if (findings_.size() == kFindingsKept) findings_.erase(findings_.begin());
+    findings_.push_back({*finding, now});
   }
 }
 
@@ -50,6 +53,16 @@ std::vector<NodeReport> KeptReports::after_resume(Instant now) const {
     if (*kept) messages.push_back(aged(**kept, now));
   }
   return messages;
+}
+
+std::vector<gate::Finding> KeptReports::take_findings(Instant now) {
+  std::vector<gate::Finding> findings;
+  for (Kept<gate::Finding>& kept : findings_) {
+    kept.report.age += now - kept.at;
+    findings.push_back(std::move(kept.report));
+  }
+  findings_.clear();
+  return findings;
 }
 
 std::optional<drain::Notice> KeptReports::after_join(Instant now) const {

@@ -5,6 +5,7 @@
 //
 // Pure. Not thread-safe. Parts of SessionMachine.
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -14,12 +15,16 @@
 #include "core/drain/drain_types.h"
 #include "core/hang/hang_types.h"
 #include "core/rendezvous/rendezvous_events.h"
+#include "core/session/session_wire.h"
 #include "elastic/time.h"
 
 namespace elastic::core {
 
 using NodeReport = std::variant<hang::NodeProgress, hang::NodeStacks, hang::RankFinished,
-                                drain::Reply, drain::Notice>;
+                                drain::Reply, drain::Notice, gate::Finding>;
+
+// Findings that were made while the coordinator was not reached; the oldest are dropped.
+inline constexpr std::size_t kFindingsKept = 16;
 
 // What a node reports about its workers, kept for a coordinator that follows the one to which it
 // was sent. Times of reports are relative, so that every coordinator can place them on its own
@@ -39,6 +44,8 @@ class KeptReports {
 
   // What follows a Resume. A coordinator receives these again after each reconnect.
   std::vector<NodeReport> after_resume(Instant now) const;
+  // What follows a Join or a Resume: the findings that were not sent.
+  std::vector<gate::Finding> take_findings(Instant now);
   // What follows a Join: the node's own notice, while it has time left and no order has answered
   // it. The coordinator to which it was sent may not have known the node.
   std::optional<drain::Notice> after_join(Instant now) const;
@@ -58,6 +65,7 @@ class KeptReports {
   std::optional<Kept<drain::Notice>> notice_;
   bool is_unanswered_ = false;  // notice_ is this node's own, not an order's
   std::optional<Kept<drain::Notice>> joining_;
+  std::vector<Kept<gate::Finding>> findings_;
   std::optional<Kept<hang::NodeProgress>> progress_;
   bool is_progress_known_ = false;
   std::uint64_t incarnation_ = 0;

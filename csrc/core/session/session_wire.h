@@ -32,6 +32,7 @@
 
 #include "core/base/frame.h"
 #include "core/drain/drain_types.h"
+#include "core/gate/finding.h"
 #include "core/hang/hang_types.h"
 #include "core/register/register_types.h"
 #include "core/rendezvous/rendezvous_events.h"
@@ -324,7 +325,8 @@ using ClientMessages =
                  Entry<23, hang::RankFinished, Need::kOptional>,
                  Entry<24, drain::Notice, Need::kOptional>,  //
                  Entry<25, drain::Reply, Need::kOptional>,   //
-                 Entry<26, RequestDrain>, Entry<27, TakenOver, Need::kOptional>>;
+                 Entry<26, RequestDrain>, Entry<27, TakenOver, Need::kOptional>,
+                 Entry<28, gate::Finding, Need::kOptional>>;
 using ServerMessages =
     MessageTable<Entry<65, ServerHello>,               //
                  Entry<66, HeartbeatReply>,            //

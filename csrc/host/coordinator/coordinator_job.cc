@@ -238,6 +238,11 @@ Status CoordinatorJob::on(SessionPeer* peer, hang::RankFinished& finished) {
   return {};
 }
 
+Status CoordinatorJob::on(SessionPeer* peer, gate::Finding& finding) {
+  if (job_ != nullptr) step(core::job_event::Found{peer->node, std::move(finding)});
+  return {};
+}
+
 Status CoordinatorJob::on(SessionPeer* peer, drain::Notice& notice) {
   if (job_ != nullptr && peer->has_joined) step(core::job_event::Noticed{peer->node, notice});
   return {};

@@ -177,6 +177,7 @@ class CoordinatorJob {
   Status on(SessionPeer* peer, hang::NodeProgress& progress);
   Status on(SessionPeer* peer, hang::NodeStacks& stacks);
   Status on(SessionPeer* peer, hang::RankFinished& finished);
+  Status on(SessionPeer* peer, gate::Finding& finding);
   Status on(SessionPeer* peer, session::RequestStacks& request);
   Status on(SessionPeer* peer, drain::Notice& notice);
   Status on(SessionPeer* peer, drain::Reply& reply);

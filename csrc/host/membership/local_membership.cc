@@ -217,6 +217,9 @@ void LocalMembership::report(const core::NodeReport& report) {
     core::JobEvent operator()(const drain::Reply& reply) const {
       return core::job_event::StopReplied{node, reply};
     }
+    core::JobEvent operator()(const gate::Finding& finding) const {
+      return core::job_event::Found{node, finding};
+    }
     core::JobEvent operator()(const drain::Notice& notice) const {
       return core::job_event::Noticed{node, notice};
     }

@@ -43,9 +43,10 @@ inline constexpr int kExitJoinTimedOut = 75;     // too few nodes joined in time
 inline constexpr int kExitRejected = 76;  // settings, version or protocol differ from the job's
 inline constexpr int kExitCoordinatorLost = 77;  // unreachable for store_grace; workers stopped
 inline constexpr int kExitNodeLost = 78;         // too few nodes remain, and none replaced them
-inline constexpr int kExitJobClosed = 79;        // the job was closed without an exit code
+inline constexpr int kExitBadHost = 79;          // the host was found bad, or is excluded
 inline constexpr int kExitStoppedAtStep = 80;    // every rank stopped at an agreed step; resumable
-inline constexpr int kExitPartial = 81;  // ranks still ran straggler_timeout after another's exit
+inline constexpr int kExitPartial = 81;    // ranks still ran straggler_timeout after another's exit
+inline constexpr int kExitJobClosed = 82;  // the job was closed without an exit code
 
 // The exit code of the agents of a job that ended with this result.
 ELASTIC_EXPORT int exit_code_of(const JobResult& job);

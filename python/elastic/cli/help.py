@@ -88,7 +88,7 @@ TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE (default "[${{role_name}}${{local_rank}}]:
 TORCHELASTIC_ERROR_FILE (receives the error of the job's first failure), CUDA_VISIBLE_DEVICES.
 
 Exit status: 0 if every worker succeeded; otherwise that of the worker that failed first, 128+N
-if signal N killed it; 128+N after signal N to the launcher; 2 for bad usage; 70 to 79 for faults
+if signal N killed it; 128+N after signal N to the launcher; 2 for bad usage; 70 to 82 for faults
 of the launcher, its surroundings or other nodes; 80 if all ranks stopped at an agreed step,
 81 if ranks still ran --straggler-timeout after another's exit ({PROGRAM} help exit-codes).
 All nodes end with the same.

@@ -36,6 +36,20 @@ TEST(KeptReports, ReportsHaveAgedWithEachResume) {
   }
 }
 
+TEST(KeptReports, FindingsWaitForACoordinatorAndAreSentOnce) {
+  KeptReports kept;
+  kept.keep(gate::Finding{.host = "a", .check = "sent"}, true, at(1));
+  for (std::size_t i = 0; i <= kFindingsKept; ++i) {
+    kept.keep(gate::Finding{.host = "a", .check = std::to_string(i), .age = seconds(1)}, false,
+              at(2));
+  }
+  const auto findings = kept.take_findings(at(5));
+  ASSERT_EQ(findings.size(), kFindingsKept);
+  EXPECT_EQ(findings.front().check, "1") << "the oldest is dropped";
+  EXPECT_EQ(findings.front().age, seconds(4));
+  EXPECT_TRUE(kept.take_findings(at(6)).empty());
+}
+
 // A coordinator ignores the notice of a node that it does not know.
 TEST(KeptReports, ANoticeThatNoOrderHasAnsweredIsSentAgainAfterAJoin) {
   KeptReports kept;

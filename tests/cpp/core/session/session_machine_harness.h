@@ -86,7 +86,7 @@ inline std::string text_of(const RendezvousEvent& event) {
 }
 
 inline const char* text_of(const NodeReport& report) {
-  constexpr const char* kNames[] = {"progress", "stacks", "finished", "reply", "notice"};
+  constexpr const char* kNames[] = {"progress", "stacks", "finished", "reply", "notice", "finding"};
   return kNames[report.index()];
 }
 
