@@ -603,7 +603,11 @@ bool Guardian::kill_workers_and_orphans(Instant looks_until) {
       if (::kill(child, SIGKILL) != 0 && errno == EPERM) refused = child;
     }
   }
-  if (!std::exchange(kill_reported_, true)) send_event(KillSentEvent{refused, is_listed});
+  if (!std::exchange(kill_reported_, true)) {
+    send_event(KillSentEvent{refused, is_listed});
+    flush();  // where processes fork without end, a sweep may not return for longer than agents
+              // wait
+  }
   return found_new;
 }
 

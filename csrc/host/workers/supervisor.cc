@@ -145,7 +145,7 @@ Supervisor::Supervisor(os::EventLoop* loop, os::Helper helper, std::optional<Orp
       sink_(std::move(sink)),
       deadline_timer_(loop, [this] { step(group_event::Tick{}); }),
       orphan_timer_(loop, [this] { sweep_orphans(); }),
-      silence_timer_(loop, [this] { report_silence(); }) {}
+      silence_timer_(loop, [this] { silent_ ? judge_silent_guardian() : report_silence(); }) {}
 
 Status Supervisor::begin() {
   auto watch = loop_->watch(guardian_.channel.get(), EPOLLIN, this);
@@ -315,7 +315,9 @@ void Supervisor::act(const group_action::Emit& action) {
   WorkerEvent event = action.event;
   if (event.kind == WorkerEvent::Kind::kGroupEnded) start_orders_.clear();
   if (event.kind == WorkerEvent::Kind::kStuck && !event.kill_sent) {
-    return kill_silent_guardian(event);
+    silent_.emplace(loop_->now());
+    stuck_ = event;
+    return judge_silent_guardian();
   }
   if (event.kind == WorkerEvent::Kind::kStuck && event.pid > 0) {
     event.message += " (" + os::describe_wait(event.pid) + ")";
@@ -379,6 +381,7 @@ void Supervisor::on_event(const guardian::ExitedEvent& event) {
 }
 
 void Supervisor::on_event(const guardian::KillSentEvent& event) {
+  if (std::exchange(silent_, std::nullopt)) silence_timer_.disarm();
   step(group_event::KillSent{event.refused_pid, event.found_all});
 }
 
@@ -461,12 +464,29 @@ void Supervisor::on_event(const guardian::StacksDoneEvent&) {
   if (const auto sink = std::exchange(stacks_sink_, {})) sink(std::move(evidence));
 }
 
-// A guardian that is stopped, or cannot run, does not kill the workers. Its own end makes the
-// kernel kill the workers (parent-death signal), and leaves their descendants to this process.
-void Supervisor::kill_silent_guardian(const WorkerEvent& stuck) {
-  stuck_ = stuck;
+// Its own end makes the kernel kill the workers (parent-death signal), and leaves their descendants
+// to this process.
+void Supervisor::judge_silent_guardian() {
+  if (!silent_->must_end(os::wait_of(guardian_.pid).state, loop_->now())) {
+    silence_timer_.arm(loop_->now() + core::SilentGuardian::kPause);
+    if (silent_->take_report()) report_starved_guardian();
+    return;
+  }
+  silent_.reset();
+  is_guardian_killed_ = true;
   ::kill(guardian_.pid, SIGKILL);
   silence_timer_.arm(loop_->now() + kOrphanTimeout);
+}
+
+void Supervisor::report_starved_guardian() {
+  WorkerEvent notice;
+  notice.kind = WorkerEvent::Kind::kNotice;
+  notice.at = loop_->now();
+  notice.message = "the guardian (pid " + std::to_string(guardian_.pid) +
+                   ") kills the workers late, because it waits for a processor: it has " +
+                   core::duration_text(core::SilentGuardian::kStarvedMax) +
+                   " more; check how many processes run on this host";
+  sink_(notice);
 }
 
 void Supervisor::report_silence() {
@@ -479,7 +499,8 @@ void Supervisor::lose_guardian(std::string how) {
   watch_.reset();
   connected_ = false;
   silence_timer_.disarm();
-  if (stuck_) how = "did not kill the workers in time and ";
+  silent_.reset();
+  if (is_guardian_killed_) how = "did not kill the workers in time and ";
   unsent_.clear();
   loss_ = "the guardian (pid " + std::to_string(guardian_.pid) + ") " + how +
           os::end_helper(guardian_.pid);

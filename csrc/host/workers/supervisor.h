@@ -16,6 +16,7 @@
 #include "core/base/frame.h"
 #include "core/base/worker_evidence.h"
 #include "core/workers/guardian_protocol.h"
+#include "core/workers/silent_guardian.h"
 #include "core/workers/worker_group.h"
 #include "elastic/status.h"
 #include "elastic/worker_group.h"
@@ -123,7 +124,8 @@ class Supervisor final : private os::EventLoop::FdHandler {
   void on_template(const WarmTemplate::Reaction& reaction);
   void report_template(const std::string& notice);
   void start_template();
-  void kill_silent_guardian(const WorkerEvent& stuck);
+  void judge_silent_guardian();
+  void report_starved_guardian();
   void report_silence();
   void lose_guardian(std::string how);
   void sweep_orphans();
@@ -156,7 +158,9 @@ class Supervisor final : private os::EventLoop::FdHandler {
   std::function<void()> warm_sink_;
   std::vector<core::WorkerEvidence> evidence_;  // of the current request
 
-  std::optional<WorkerEvent> stuck_;  // the guardian was killed because of it
+  std::optional<core::SilentGuardian> silent_;  // the guardian, and it was not killed yet
+  std::optional<WorkerEvent> stuck_;            // what it should have killed
+  bool is_guardian_killed_ = false;
   std::string loss_;
   Instant orphan_deadline_;
   os::EventLoop::Timer deadline_timer_;

@@ -158,8 +158,14 @@ class Group {
     while (auto event = group_->next_event(generous_deadline())) {
       if (event->kind == kind) return *event;
       passed.push_back(*event);
+      if (event->kind == WorkerEvent::Kind::kGuardianLost) break;  // it is the last one
     }
-    ADD_FAILURE() << "no event of kind " << static_cast<int>(kind);
+    std::string others;
+    for (const WorkerEvent& event : passed) {
+      others += "\n  kind " + std::to_string(static_cast<int>(event.kind)) + ", pid " +
+                std::to_string(event.pid) + ": " + event.message;
+    }
+    ADD_FAILURE() << "no event of kind " << static_cast<int>(kind) << ", but:" << others;
     return {};
   }
   WorkerExit wait_for_exit() { return wait_for(WorkerEvent::Kind::kExited).exit; }
