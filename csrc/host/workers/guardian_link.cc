@@ -105,6 +105,13 @@ Result<std::vector<StartOrder>> encode_starts(const std::vector<WorkerCommand>& 
     if (guardian::contains_nul(command)) {
       return Status(StatusCode::kInvalidArgument, who + "an argument or variable contains a NUL");
     }
+    const bool are_cpus = std::all_of(command.cpus.begin(), command.cpus.end(),
+                                      [](std::uint32_t cpu) { return cpu < guardian::kCpusMax; });
+    if (!are_cpus || command.cpus.size() > guardian::kCpusMax) {
+      return Status(StatusCode::kInvalidArgument,
+                    who + "its CPUs must be at most " + std::to_string(guardian::kCpusMax) +
+                        " numbers below " + std::to_string(guardian::kCpusMax));
+    }
     std::uint8_t passed = 0;
     if (streams[i].descriptor.valid()) {
       passed = guardian::kPassedStderr;

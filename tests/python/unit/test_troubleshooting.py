@@ -54,7 +54,7 @@ EXEMPT = {
         "join: ", "an agent needs at least one worker", " has no program",
         "cannot be negative", "worker_ports: ", "needs an endpoint or a backend",
         "local_world_size: ", "run_id: ", "the list is empty", "its command is empty",
-        "contains a NUL", "are too long", "have not ended yet", "start_timeout must be",
+        "contains a NUL", "are too long", "its CPUs must be", "have not ended yet", "start_timeout must be",
         "inplace_grace must be", "inplace_prepare must be",
         "this is a forked child", "the observer belongs to", "the client belongs to",
         "the client is closed", "is longer than ", "no round within the timeout", "the timeout is ",

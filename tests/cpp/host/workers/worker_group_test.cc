@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <set>
 
+#include "core/workers/guardian_protocol.h"
 #include "host/workers/worker_group_harness.h"
 
 namespace elastic {
@@ -119,6 +120,23 @@ TEST(WorkerGroup, ReportsTheReasonOfAFailedStart) {
     EXPECT_THAT(exit.describe(), ::testing::HasSubstr(exit.path));
   }
   EXPECT_TRUE(group.passed.empty()) << "a worker was reported as started";
+}
+
+// Each list and text of a start beyond the limit that the guardian's reader has.
+TEST(WorkerGroup, RefusesACommandThatItsGuardianCouldNotRead) {
+  const std::size_t many = guardian::kListItemsMax + 1;
+  std::vector<WorkerCommand> commands(6, stub({"exit", "0"}));
+  commands[0].argv.resize(many, "x");
+  commands[1].env.resize(many, "A=");
+  commands[2].env.push_back("A=" + std::string(guardian::kFrameBytesMax, 'x'));
+  commands[3].cwd = std::string("a\0b", 3);
+  commands[4].cpus = {0, guardian::kCpusMax};
+  commands[5].cpus.resize(guardian::kCpusMax + 1);
+  Group group;
+  for (const WorkerCommand& command : commands) {
+    EXPECT_EQ(group->start({stub({"exit", "0"}), command}).code(), StatusCode::kInvalidArgument);
+  }
+  EXPECT_EQ(group.run(stub({"exit", "3"})).code, 3);
 }
 
 TEST(WorkerGroup, FailedStartDoesNotStopTheOthers) {
