@@ -1,6 +1,6 @@
 """``elastic-launch help [TOPIC]``: prints a page of the manual that the package contains.
 
-TOPIC is a page, the heading of a section, or a word, whose places are listed.
+TOPIC is a page, the heading of a section, or words, whose places are listed.
 """
 
 from __future__ import annotations
@@ -62,8 +62,11 @@ GROUPS: tuple[tuple[str, dict[str, str]], ...] = (
 )  # fmt: skip
 
 
+_PER_PAGE = 2  # sections of a page that are listed with the places of a word
+
+
 class Place(NamedTuple):
-    """A line of a page, and the heading above it."""
+    """A passage of a page, and the heading above it."""
 
     topic: str
     heading: str
@@ -73,17 +76,18 @@ class Place(NamedTuple):
 def parser() -> argparse.ArgumentParser:
     made = subcommands.Parser(
         prog=f"{PROGRAM} help",
-        description="Prints a page of the manual, one of its sections, or the places of a word; "
+        description="Prints a page of the manual, one of its sections, or the places of words; "
         "without TOPIC, the list of pages.",
     )
     made.add_argument(
-        "topic", metavar="TOPIC", nargs="?", default="", help="a page, a heading, or a word"
+        "topic", metavar="TOPIC", nargs="*", help="a page, a heading, or words of a message"
     )
     return made
 
 
 def run(arguments: Sequence[str]) -> int:
-    given = parser().parse_args(arguments).topic
+    parser().parse_known_args(arguments)  # --help; another option is a word to search
+    given = " ".join(arguments)
     topic = given.removeprefix("docs/").removesuffix(".md")
     if not topic:
         _show(contents())
@@ -101,24 +105,26 @@ def topics() -> list[str]:
 def contents() -> str:
     """The pages by group, each with a sentence."""
     lines = [f"{PROGRAM} help TOPIC prints one of these pages, a section by its heading",
-             "(exit-codes), or the places of a word (node_timeout):"]  # fmt: skip
+             "(exit-codes), or the places of words (out of memory):"]  # fmt: skip
     for title, pages in GROUPS:
         lines += ["", title, *(f"  {name:<18}{what}" for name, what in pages.items())]
     return "\n".join([*lines, ""])
 
 
 def page(topic: str) -> str:
-    """A page, a section or the places of a word as Markdown; of ``all`` that of ``--help all``."""
+    """A page, a section or the places of words as Markdown; of ``all`` that of ``--help all``."""
     if topic == "all":
         from elastic.cli import help
 
         return help.full_text()
     if topic in topics():
         return _read(topic)
+    places = list(_places(topic))
     if found := _section(topic):
-        return found
-    if places := list(_places(topic)):
-        return _listed(topic, places)
+        others = [one for one in places if manual_text.slug(one.heading) != manual_text.slug(topic)]
+        return found if "-" in topic or not others else f"{found}\n{_listed(topic, others)}"
+    if places:
+        return f"# {topic}\n\n{_listed(topic, places)}"
     known = [*topics(), *(manual_text.slug(one.heading) for one in _headings())]
     near = difflib.get_close_matches(topic, known, 1, 0.5)
     hint = f"; did you mean {near[0]}?" if near else ""
@@ -130,13 +136,12 @@ def _read(topic: str) -> str:
 
 
 def _lines() -> Iterator[Place]:
-    """Every line of the manual, in the order of the groups."""
+    """Every passage of the manual, in the order of the groups."""
     for _, pages in GROUPS:
         for topic in pages:
-            heading, is_code = "", False
-            for line in _read(topic).splitlines():
-                is_code ^= line.startswith("```")
-                if not is_code and line.startswith("#"):
+            heading = ""
+            for line in manual_text.passages(_read(topic)):
+                if line.startswith("#"):
                     heading = line.lstrip("# ")
                 yield Place(topic, heading, line)
 
@@ -161,22 +166,47 @@ def _section(topic: str) -> str:
     return f"{mark.strip()}\n{text.rstrip()}\n\nFrom [{found.topic}]({found.topic}.md).\n"
 
 
-def _places(word: str) -> Iterator[Place]:
-    sought = word.lower()
-    for place in _lines():
-        if sought in place.line.lower():
-            yield place
+def _places(topic: str) -> Iterator[Place]:
+    """Where the words are: as they are given, else inside other words, else all in one passage."""
+    shown = [one._replace(line=manual_text.without_links(one.line)) for one in _lines()]
+    words = [manual_text.pattern(word) for word in topic.split()]
+    for found in (
+        [one for one in shown if manual_text.pattern(topic).search(one.line)],
+        [one for one in shown if topic.lower() in one.line.lower()],
+        [one for one in shown if all(word.search(one.line) for word in words)],
+    ):
+        if found:
+            yield from found
+            return
 
 
-def _listed(word: str, places: list[Place]) -> str:
-    """One line for each section that has the word, with the first line that has it."""
-    sections: dict[tuple[str, str], list[str]] = {}
+def _listed(topic: str, places: list[Place]) -> str:
+    """The sections of each page that have the words, first those that have them as heading."""
+    sought = manual_text.pattern(topic)
+    if not any(sought.search(one.line) for one in places):
+        sought = re.compile(re.escape(topic.split()[0]), re.IGNORECASE)
+    pages: dict[str, dict[str, list[str]]] = {}
     for place in places:
-        sections.setdefault((place.topic, place.heading), []).append(place.line)
-    lines = [f"# {word}", ""]
-    for (topic, heading), found in sections.items():
-        more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
-        lines.append(f"- `help {topic}`, {heading}: {manual_text.around(found[0], word)}{more}")
+        pages.setdefault(place.topic, {}).setdefault(place.heading, []).append(place.line)
+
+    def defines(line: str) -> bool:
+        return sought.match(line.lstrip("|*- `[")) is not None
+
+    def rank(section: tuple[str, list[str]]) -> tuple[bool, bool, int]:
+        heading, found = section
+        return not sought.search(heading), not any(map(defines, found)), -len(found)
+
+    lines = ["Places of these words:", ""]
+    inside = {page for _, group in GROUPS[-2:] for page in group}
+    for page, sections in sorted(
+        pages.items(), key=lambda one: (one[0] in inside, *min(map(rank, one[1].items()))[:2])
+    ):
+        best = sorted(sections.items(), key=rank)
+        for heading, found in best[:_PER_PAGE]:
+            text = min(found, key=lambda line: (line.startswith("#"), not defines(line)))
+            lines.append(f"- `help {page}`, {heading}: {manual_text.around(text, sought)}")
+        if more := len(best[_PER_PAGE:]):
+            lines[-1] += f" (and {more} more section{'s' * (more > 1)})"
     return "\n".join([*lines, ""])
 
 

@@ -15,6 +15,8 @@ _PICTURE = re.compile(r"^!\[([^\]]*)\]\([^)]*\)\n", re.MULTILINE)
 _PAGE = re.compile(r"\[([^\]]+)\]\(([\w-]+)\.md(?:#[\w-]*)?\)")
 _HERE = re.compile(r"\[([^\]]+)\]\(#[\w-]*\)")
 _SOURCE = re.compile(r"\[([^\]]+)\]\(\.\./([^)#]+)(?:#[\w-]*)?\)")
+_EMPHASIS = re.compile(r"\*([^*\s][^*]*)\*")
+_MARK = re.compile(r"\s*(?:[-*] |#+ |\d+\. )")
 _CELL = re.compile(r"(?<!\\)\|")
 _WIDEST = 36  # characters of the first column
 _AROUND = 60  # characters on each side of a word that was found
@@ -36,12 +38,38 @@ def _to_source(found: re.Match[str]) -> str:
     return found[1] if found[2] in found[1] else f"{found[1]} ({found[2]} in the sources)"
 
 
-def around(line: str, word: str) -> str:
-    """The part of a line around a word."""
-    text = without_links(line).strip("|#*- ").replace("|", " ")
-    at = text.lower().find(word.lower())
-    first, last = max(0, at - _AROUND), at + len(word) + _AROUND
-    part = text[first:last].replace("`", "").strip()
+def passages(text: str) -> Iterator[str]:
+    """Headings, rows of tables and lines of code as they are; other paragraphs as one line each."""
+    is_code, words = False, []
+    for line in [*text.splitlines(), ""]:
+        if words and not _continues(line):
+            yield " ".join(words)
+            words = []
+        if line.startswith("```"):
+            is_code = not is_code
+        elif is_code:
+            yield f"    {line}"
+        elif not words and line.startswith(("#", "|", "    ")):
+            yield line
+        elif line.strip():
+            words.append(line.strip())
+
+
+def pattern(word: str) -> re.Pattern[str]:
+    """The word, with or without a plural's or a verb's ending, but not inside another word."""
+    stem = word[:-1] if len(word) > 3 and word.endswith("s") and not word.endswith("ss") else word
+    ending = "(?:e?s|ed|ing)?" if stem[-1:].isalpha() else ""
+    return re.compile(rf"(?<![a-z]){re.escape(stem)}{ending}(?![a-z])", re.IGNORECASE)
+
+
+def around(line: str, sought: re.Pattern[str]) -> str:
+    """The part of a line around the first place of a word."""
+    text = _EMPHASIS.sub(r"\1", _inline(_MARK.sub("", line, count=1))).replace("|", " ").strip()
+    found = sought.search(text)
+    at, end = found.span() if found else (0, 0)
+    first, last = max(0, at - _AROUND), end + _AROUND
+    first = text.rfind(" ", 0, first) + 1
+    part = text[first:last].strip()
     return ("…" if first else "") + part + ("…" if last < len(text) else "")
 
 

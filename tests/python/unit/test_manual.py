@@ -38,12 +38,48 @@ def test_a_section_is_printed_by_its_heading(capsys: pytest.CaptureFixture[str])
     assert printed.endswith("From troubleshooting (elastic-launch help troubleshooting).\n")
 
 
-def test_the_places_of_a_word_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert manual.run(["node_timeout"]) == 0
+def listed(words: list[str], capsys: pytest.CaptureFixture[str]) -> list[tuple[str, str]]:
+    """The page and the heading of each place."""
+    assert manual.run(words) == 0
+    printed = " ".join(capsys.readouterr().out.split()).partition("Places of these words:")[2]
+    return re.findall(r"- help ([\w-]+), ([^:]+):", printed)
+
+
+@pytest.mark.parametrize(("words", "found"), [
+    (["node_timeout"], [("cli", "Several nodes"), ("rendezvous", "Events and consequences")]),
+    (["oom"], [("troubleshooting", "By symptom")]),
+    (["out", "of", "memory"], [("troubleshooting", "Workers")]),
+    (["logs"], [("cli", "Limits of log files"), ("cli", "Output")]),
+    (["--log-dir"], [("cli", "Output")]),
+    (["restart"], [("scripts", "Writing training scripts that survive restarts")]),
+    (["nccl"], [("start", "Where it was run")]),  # after the section with this heading
+    (["address", "already", "in"], []),
+    (["kubernetes", "token"], [("clusters", "A token under Kubernetes")]),
+])  # fmt: skip
+def test_the_places_of_words_are_listed(
+    words: list[str], found: list[tuple[str, str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    if not found:
+        with pytest.raises(ConfigError, match="no page of the manual has"):
+            manual.run(words)
+        return
+    assert set(found) <= set(listed(words, capsys))
+
+
+def test_a_word_inside_another_word_is_no_place_and_headings_are_first(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    places = listed(["port"], capsys)
+    assert places[0] == ("clusters", "Ports and firewalls")
+    assert ("start", "Support") not in places  # support, import, report
+
+
+def test_sections_of_other_pages_with_the_same_heading_are_listed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    manual.run(["slurm"])
     printed = capsys.readouterr().out
-    assert {"cli", "high-availability", "rendezvous"} <= set(
-        re.findall(r"- help ([\w-]+), ", printed)
-    )
+    assert printed.startswith("Slurm\n-----\n") and "help clusters, Notice by Slurm" in printed
 
 
 def test_links_are_commands_and_none_is_left() -> None:
