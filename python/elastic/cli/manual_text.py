@@ -40,7 +40,8 @@ def _to_source(found: re.Match[str]) -> str:
 
 def passages(text: str) -> Iterator[str]:
     """Headings, rows of tables and lines of code as they are; other paragraphs as one line each."""
-    is_code, words = False, []
+    is_code = False
+    words: list[str] = []
     for line in [*text.splitlines(), ""]:
         if words and not _continues(line):
             yield " ".join(words)
