@@ -13,8 +13,11 @@ PyObject* watch(PyObject* /*module*/, PyObject* arguments) {
   if (PyArg_ParseTuple(arguments, "Os", &capsule, &members) == 0) return nullptr;
   void* const page = PyCapsule_GetPointer(capsule, "elastic._worker.page");
   if (page == nullptr) return nullptr;
+  const auto announce = reinterpret_cast<void (*)()>(PyCapsule_GetContext(capsule));
   return PyBool_FromLong(
-      elastic::worker::watch_collectives(static_cast<elastic_worker_page*>(page), members) ? 1 : 0);
+      elastic::worker::watch_collectives(static_cast<elastic_worker_page*>(page), members, announce)
+          ? 1
+          : 0);
 }
 
 PyMethodDef functions[] = {

@@ -231,7 +231,10 @@ PyObject* wait_for_round(PyObject* /*module*/, PyObject* argument) {
 
 // For elastic._collectives. The private page in a process without a channel, or in a forked child.
 PyObject* page(PyObject* /*module*/, PyObject* /*unused*/) {
-  return PyCapsule_New(elastic_worker_page_in_use, "elastic._worker.page", nullptr);
+  PyObject* capsule = PyCapsule_New(elastic_worker_page_in_use, "elastic._worker.page", nullptr);
+  void* const announce = reinterpret_cast<void*>(&elastic_worker_announce_watch);
+  if (capsule != nullptr && PyCapsule_SetContext(capsule, announce) != 0) Py_CLEAR(capsule);
+  return capsule;
 }
 
 // What PyObject_GetBuffer() has returned for each part.
@@ -342,12 +345,6 @@ PyObject* offer_stacks(PyObject* /*module*/, PyObject* argument) {
   Py_RETURN_NONE;
 }
 
-// A thread of elastic._collectives sets the word waits_since.
-PyObject* announce_watch(PyObject* /*module*/, PyObject* /*unused*/) {
-  elastic_worker_announce_watch();
-  Py_RETURN_NONE;
-}
-
 // The floor of the measurements.
 PyObject* nothing(PyObject* /*module*/, PyObject* /*argument*/) { Py_RETURN_NONE; }
 
@@ -389,7 +386,6 @@ PyMethodDef functions[] = {
     {"free_signal", free_signal, METH_NOARGS, nullptr},
     {"stacks_descriptor", stacks_descriptor, METH_NOARGS, nullptr},
     {"offer_stacks", offer_stacks, METH_O, nullptr},
-    {"announce_watch", announce_watch, METH_NOARGS, nullptr},
     {"nothing", nothing, METH_O, nullptr},
     {nullptr, nullptr, 0, nullptr}};
 

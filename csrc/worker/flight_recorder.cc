@@ -488,21 +488,24 @@ bool start_thread(elastic_worker_page* page) {
 
 namespace elastic::worker {
 
-bool watch_collectives(elastic_worker_page* page, const char* members) {
+bool watch_collectives(elastic_worker_page* page, const char* members, void (*announce)()) {
   static std::mutex calls;
   static bool is_watching = false;
   const std::lock_guard lock(calls);
   if (page->magic != ELASTIC_WORKER_MAGIC) return false;
   publish(page, ELASTIC_WORKER_GROUPS_OFFSET, ELASTIC_WORKER_GROUPS_BYTES, &page->groups_sequence,
           members, strnlen(members, ELASTIC_WORKER_GROUPS_BYTES - 1));
-  if (!is_watching) is_watching = start_thread(page);
+  if (is_watching) return true;
+  is_watching = start_thread(page);
+  if (is_watching && announce != nullptr) announce();
   return is_watching;
 }
 
 }  // namespace elastic::worker
 
 int elastic_worker_watch_collectives(const char* members) {
-  if (!elastic::worker::watch_collectives(elastic_worker_page_in_use, members)) return 0;
-  elastic_worker_announce_watch();
-  return 1;
+  return elastic::worker::watch_collectives(elastic_worker_page_in_use, members,
+                                            elastic_worker_announce_watch)
+             ? 1
+             : 0;
 }

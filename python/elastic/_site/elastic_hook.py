@@ -231,8 +231,7 @@ def _follow_groups(c10d: Any, calls: Any) -> None:
             dict.__setitem__(self, group, ranks)
             try:
                 lines.append(f"{c10d._world.pg_names[group]}\t{_ranges(sorted(ranks))}\n")
-                if collectives.watch(calls.page(), "".join(lines)) and len(lines) == 1:
-                    calls.announce_watch()
+                collectives.watch(calls.page(), "".join(lines))
             except Exception:  # another version of torch: nothing is known of this group
                 return
 

@@ -84,10 +84,6 @@ def page() -> object:
     return None
 
 
-def announce_watch() -> None:
-    """Has no effect here."""
-
-
 def snapshot_save(step: int, parts: list[tuple[object, int]], /) -> bool:
     return False
 
