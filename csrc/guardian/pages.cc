@@ -116,8 +116,8 @@ std::optional<ProgressEvent> ProgressSampler::take(std::vector<Worker>* workers,
   if (found.reporting > 0) found.idle = now - progressed;
   if (waits_since) found.waited = std::max(now - *waits_since, Duration::zero());
   found.has_advanced = has_changed;
-  const bool waits_anew =
-      found.waiting != last_.waiting || std::exchange(waits_since_, waits_since) != waits_since;
+  const bool waits_since_another = std::exchange(waits_since_, waits_since) != waits_since;
+  const bool waits_anew = found.waiting != last_.waiting || waits_since_another;
   last_ = found;
   if (!has_changed && !waits_anew) return std::nullopt;
   return found;
