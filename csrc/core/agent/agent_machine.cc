@@ -371,15 +371,20 @@ void AgentMachine::on(const hang::Verdict& verdict) {
   if (round_ == nullptr || verdict.round != round_->round) return;
   using Kind = hang::Verdict::Kind;
   switch (verdict.kind) {
-    case Kind::kHang: report(AgentEvent::Kind::kHang, verdict.text); break;
+    case Kind::kHang:
+      report(AgentEvent::Kind::kHang, verdict.text);
+      if (options_.keeps_stacks) act(agent_action::WriteStacks{verdict.text});
+      break;
     case Kind::kStraggling: report(AgentEvent::Kind::kStraggling, verdict.text); break;
-    case Kind::kStalled: report(AgentEvent::Kind::kStalled, verdict.text); break;
-    case Kind::kStallOver: report(AgentEvent::Kind::kStallOver, verdict.text); break;
+    case Kind::kStalled:
+      report(AgentEvent::Kind::kStalled, verdict.text);
+      stall_ = verdict.text;
+      break;
+    case Kind::kStallOver:
+      report(AgentEvent::Kind::kStallOver, verdict.text);
+      stall_.clear();
+      break;
   }
-  if (verdict.kind == Kind::kStalled) stall_ = verdict.text;
-  if (verdict.kind == Kind::kStallOver) stall_.clear();
-  if (verdict.kind == Kind::kHang && options_.keeps_stacks)
-    act(agent_action::WriteStacks{verdict.text});
   if (verdict.action == HangAction::kReport) return;
   may_hold_stop_ = false;  // the stacks of this failure are known
   // Without a suspect the job ends by rank 0, which runs then: some worker must fail.

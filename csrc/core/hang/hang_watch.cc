@@ -405,7 +405,7 @@ void HangWatch::publish_stall(const CollectiveVerdict& found, Instant now,
   if (!verdict.text.empty()) out->push_back(hang_action::Publish{std::move(verdict)});
 }
 
-// A rank that makes steps goes on, whoever waits.
+// While a rank makes steps the job has not stalled, whoever waits.
 void HangWatch::follow_waits(Instant now) {
   auto since = job_.waits_since();
   const auto progressed = job_.last_progress();
