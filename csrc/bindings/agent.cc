@@ -280,6 +280,7 @@ void bind_events(py::module_& module) {
       .value("STRAGGLING", AgentEvent::Kind::kStraggling)
       .value("STALLED", AgentEvent::Kind::kStalled)
       .value("STALL_OVER", AgentEvent::Kind::kStallOver)
+      .value("MISMATCH", AgentEvent::Kind::kMismatch)
       .value("DRAIN", AgentEvent::Kind::kDrain)
       .value("COORDINATOR_MOVED", AgentEvent::Kind::kCoordinatorMoved)
       .value("FINISHED", AgentEvent::Kind::kFinished);

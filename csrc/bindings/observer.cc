@@ -136,6 +136,7 @@ py::dict to_dict(const ObservedJob& job) {
     dict["stall"] = py::dict("idle_seconds"_a = stall->idle, "rank"_a = stall->rank,
                              "message"_a = stall->text, "place"_a = stall->place);
   }
+  dict["mismatch"] = job.mismatch;
   dict["progress"] = py::none();
   if (const auto& progress = job.progress) {
     dict["progress"] = py::dict("step"_a = progress->step, "slowest"_a = progress->slowest,

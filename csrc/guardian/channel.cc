@@ -249,6 +249,13 @@ std::string Channel::groups() const {
                            &page_->groups_sequence);
 }
 
+std::string Channel::signatures() const {
+  return unchanged_text_at(ELASTIC_WORKER_SIGNATURES_OFFSET, ELASTIC_WORKER_SIGNATURES_BYTES,
+                           &page_->signatures_sequence);
+}
+
+std::uint32_t Channel::signatures_sequence() const { return load(&page_->signatures_sequence); }
+
 std::string Channel::text_at(std::size_t offset, std::size_t size) const {
   std::string text(reinterpret_cast<const char*>(page_.get()) + offset, size);
   text.resize(std::min(text.find('\0'), text.size()));

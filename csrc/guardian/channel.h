@@ -105,6 +105,10 @@ class Channel {
   // process groups (elastic_worker_watch_collectives); "": none, or the worker changes them.
   std::string collectives() const;
   std::string groups() const;
+  // Lines about operations that are over (worker/collective_blocks.h); "": as above. The number
+  // changes with them.
+  std::string signatures() const;
+  std::uint32_t signatures_sequence() const;
 
  private:
   struct Unmap {

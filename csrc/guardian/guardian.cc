@@ -215,6 +215,9 @@ void Guardian::watch_workers() {
   const auto next = next_sample();
   if (next && now_ >= *next) {
     if (const auto progress = sampler_.take(&workers_, now_)) send_event(*progress);
+    std::string signatures;
+    take_signatures(&workers_, &signatures);
+    if (connected_) unsent_ += signatures;
   }
   std::string events;
   if (stacks_.advance(workers_, now_, &events) && connected_) unsent_ += events;

@@ -131,6 +131,24 @@ std::optional<ProgressEvent> ProgressSampler::take_first(std::vector<Worker>* wo
   return is_first && interval_ > Duration::zero() ? take(workers, now) : std::nullopt;
 }
 
+void take_signatures(std::vector<Worker>* workers, std::string* events) {
+  bool is_settled = true;
+  std::vector<Worker*> changed;
+  for (Worker& worker : *workers) {
+    if (!is_watching(worker)) continue;
+    const std::uint32_t sequence = worker.channel.signatures_sequence();
+    is_settled &= std::exchange(worker.seen_signatures, sequence) == sequence;
+    if (worker.sent_signatures != sequence) changed.push_back(&worker);
+  }
+  if (!is_settled) return;
+  for (Worker* const worker : changed) {
+    worker->sent_signatures = worker->seen_signatures;
+    const std::string text = worker->channel.signatures();
+    const std::string groups = worker->channel.groups();
+    append_event(events, SignaturesEvent{worker->id, worker == changed.back(), text, groups});
+  }
+}
+
 void set_stop_reason(std::vector<Worker>* workers, std::string_view text) {
   for (Worker& worker : *workers) {
     if (!worker.ended && worker.channel.valid()) worker.channel.set_stop_reason(text);

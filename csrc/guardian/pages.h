@@ -34,6 +34,11 @@ class ProgressSampler {
   std::optional<Instant> waits_since_;  // of the last sample
 };
 
+// Reads the signatures that workers publish about their collective operations, and appends the
+// events of those that are new. Workers publish at the same time, so they are reported together,
+// once no page has changed from look to look. Call it with every sample of the ProgressSampler.
+void take_signatures(std::vector<Worker>* workers, std::string* events);
+
 // Writes why they are stopped to the pages of the workers that run.
 void set_stop_reason(std::vector<Worker>* workers, std::string_view text);
 

@@ -68,7 +68,9 @@ struct Worker {
   std::int64_t seen_step = -1;
   std::uint32_t seen_sections = 0;
   Instant progressed;
-  bool is_asked = false;  // for its stacks, in the last request
+  std::uint32_t seen_signatures = 0;  // likewise
+  std::uint32_t sent_signatures = 0;  // those that were reported
+  bool is_asked = false;              // for its stacks, in the last request
   // Its page has the tentative step of the last StopStepRequest.
   bool takes_part = false;
   bool succeeded = false;  // it has ended with code 0

@@ -13,15 +13,22 @@
 #include <ctime>
 #include <mutex>
 
+#include "core/hang/signature.h"
+#include "worker/collective_blocks.h"
+#include "worker/recorder_reply.h"
+
 // Theory of operation. torch records the collective operations of a process in a ring, also for
 // gloo, and exports a function that returns it as JSON. A thread looks at the header of the reply
 // every second, which takes some 30 microseconds, and more rarely while the process reports steps.
 // Only when the header stays as it is, so that the process has entered no operation meanwhile, the
 // thread reads the operations, once, and publishes them in the channel's memory.
 //
-// Gloo's operations are over when they are "retired"; NCCL's also when their state is "completed".
-// The reader goes by keys, skips what it does not know, and takes numbers as strings, too: versions
-// of torch differ in both.
+// What a job does while its ranks make progress is sampled: at the same second of the wall clock on
+// every host, so that the ranks read the same operations, each thread reads the recorder and
+// publishes the signatures of a few blocks (worker/collective_blocks.h). A full recorder takes some
+// 60 ms of this thread, so the pause from read to read is a multiple of the shortest one that
+// depends on the time of the last read: a power of two, so that all ranks meet at the multiples of
+// the longest pause.
 //
 // The thread is a guest in torch's library. While the process exits, the destructors of that
 // library take away the strings that the function uses: a handler that runs before them ends the
@@ -34,205 +41,46 @@
 
 namespace {
 
+using elastic::hang::kSampleSeconds;
+using elastic::worker::Operation;
+
 constexpr int kGroupsMax = 32;
-constexpr int kDepthMax = 16;
-constexpr timespec kPause{1, 0};
+constexpr int64_t kSecond = 1'000'000'000;
 constexpr int kPausesWithSteps = 4;  // from look to look while the process reports steps
 constexpr int kLooksUnchanged = 2;   // before the operations are read
-constexpr std::chrono::seconds kLookTakesAtMost{2};  // for the handlers, which go on after it
+constexpr std::chrono::seconds kLookTakesAtMost{2};  // for the handlers, which continue after it
+// A sample takes at most this part of the time of a core, unless the longest pause is too short.
+constexpr int64_t kPausePerSample = 2000;
+constexpr int64_t kPausesMax = 64;
 
 struct Group {
-  char name[64];
-  char description[64];
+  Operation operation;  // the first open one, or one that is over
   uint64_t last;
   uint64_t open;
-  int64_t created;
-  char operation[48];
-  char sizes[64];
 };
-
-struct Entry {
-  Group group;
-  uint64_t sequence = 0;
-  bool is_over = false;
-  bool is_point_to_point = false;
-};
-
-// A position in the text. Once it is not ok, every further step does nothing.
-struct Cursor {
-  const char* at;
-  const char* end;
-  bool ok = true;
-
-  bool fail() {
-    ok = false;
-    return false;
-  }
-  void skip_space() {
-    while (at < end && (*at == ' ' || *at == '\n' || *at == '\t' || *at == '\r')) ++at;
-  }
-  bool take(char byte) {
-    skip_space();
-    if (!ok || at >= end || *at != byte) return false;
-    ++at;
-    return true;
-  }
-  char next() {
-    skip_space();
-    return ok && at < end ? *at : '\0';
-  }
-};
-
-bool is_plain(char byte) { return byte >= ' ' && byte <= '~'; }
-
-// A string, cut at the size; other bytes than printable ones are replaced. Escapes are kept as they
-// are written, but for their backslash.
-bool read_string(Cursor* from, char* out, size_t size) {
-  if (!from->take('"')) return from->fail();
-  size_t length = 0;
-  while (from->at < from->end && *from->at != '"') {
-    if (*from->at == '\\' && ++from->at == from->end) break;
-    const char byte = *from->at++;
-    if (length + 1 < size) out[length++] = is_plain(byte) ? byte : '?';
-  }
-  if (size > 0) out[length] = '\0';
-  return from->take('"') || from->fail();
-}
-
-bool skip_value(Cursor* from, int depth = 0) {
-  if (depth > kDepthMax) return from->fail();
-  const char first = from->next();
-  if (first == '"') return read_string(from, nullptr, 0);
-  if (first == '{' || first == '[') {
-    const char last = first == '{' ? '}' : ']';
-    ++from->at;
-    if (from->take(last)) return true;
-    do {
-      if (first == '{' && (!read_string(from, nullptr, 0) || !from->take(':'))) {
-        return from->fail();
-      }
-      if (!skip_value(from, depth + 1)) return false;
-    } while (from->take(','));
-    return from->take(last) || from->fail();
-  }
-  const char* const begin = from->at;
-  while (from->at < from->end && std::strchr(",]} \n\t\r", *from->at) == nullptr) ++from->at;
-  return from->at > begin || from->fail();
-}
-
-// The text of a value as it is written.
-bool copy_value(Cursor* from, char* out, size_t size) {
-  from->skip_space();
-  const char* const begin = from->at;
-  if (!skip_value(from)) return false;
-  size_t length = 0;
-  for (const char* byte = begin; byte < from->at && length + 1 < size; ++byte) {
-    if (is_plain(*byte) && *byte != ' ' && *byte != '"') out[length++] = *byte;
-  }
-  out[length] = '\0';
-  return true;
-}
-
-// A number, or one that is written as a string.
-template <typename Number>
-bool read_number(Cursor* from, Number* out) {
-  char text[32];
-  if (!copy_value(from, text, sizeof text)) return false;
-  char* last = nullptr;
-  const auto number = std::strtoull(text, &last, 10);
-  if (last != text) *out = static_cast<Number>(number);
-  return true;
-}
-
-// Calls on_key(key) at each value of an object, which consumes it.
-template <typename OnKey>
-bool read_object(Cursor* from, OnKey on_key) {
-  if (!from->take('{')) return from->fail();
-  if (from->take('}')) return true;
-  do {
-    char key[40];
-    if (!read_string(from, key, sizeof key) || !from->take(':')) return from->fail();
-    if (!on_key(key)) return from->fail();
-  } while (from->take(','));
-  return from->take('}') || from->fail();
-}
-
-template <typename OnItem>
-bool read_array(Cursor* from, OnItem on_item) {
-  if (!from->take('[')) return from->fail();
-  if (from->take(']')) return true;
-  do {
-    if (!on_item()) return from->fail();
-  } while (from->take(','));
-  return from->take(']') || from->fail();
-}
-
-bool is_key(const char* key, const char* wanted) { return std::strcmp(key, wanted) == 0; }
-
-// "gloo:all_reduce" -> "all_reduce"
-void cut_backend(char* operation) {
-  const char* const colon = std::strchr(operation, ':');
-  if (colon != nullptr) std::memmove(operation, colon + 1, std::strlen(colon + 1) + 1);
-}
-
-// [name, description]
-bool read_group(Cursor* from, Group* group) {
-  int index = 0;
-  return read_array(from, [&] {
-    const int part = index++;
-    if (part > 1 || from->next() != '"') return skip_value(from);
-    return part == 0 ? read_string(from, group->name, sizeof group->name)
-                     : read_string(from, group->description, sizeof group->description);
-  });
-}
-
-bool read_entry(Cursor* from, Entry* entry) {
-  return read_object(from, [&](const char* key) {
-    if (is_key(key, "process_group") && from->next() == '[') return read_group(from, &entry->group);
-    if (is_key(key, "collective_seq_id")) return read_number(from, &entry->sequence);
-    if (is_key(key, "time_created_ns")) return read_number(from, &entry->group.created);
-    if (is_key(key, "profiling_name") && from->next() == '"') {
-      const bool is_read = read_string(from, entry->group.operation, sizeof entry->group.operation);
-      cut_backend(entry->group.operation);
-      return is_read;
-    }
-    if (is_key(key, "input_sizes")) {
-      return copy_value(from, entry->group.sizes, sizeof entry->group.sizes);
-    }
-    const bool tells_end = is_key(key, "retired") || is_key(key, "state");
-    const bool is_flag = tells_end || is_key(key, "is_p2p");
-    if (!is_flag) return skip_value(from);
-    char text[16];
-    if (!copy_value(from, text, sizeof text)) return false;
-    const bool is_set = is_key(text, "true") || is_key(text, "completed");
-    if (tells_end) entry->is_over |= is_set;
-    if (!tells_end) entry->is_point_to_point = is_set;
-    return true;
-  });
-}
 
 struct Groups {
   Group all[kGroupsMax];
   int count = 0;
 };
 
-void note(const Entry& entry, Groups* groups) {
-  if (entry.is_point_to_point || entry.sequence == 0) return;
+void note(const Operation& operation, Groups* groups) {
+  if (operation.is_point_to_point || operation.sequence == 0) return;
   int index = 0;
-  while (index < groups->count && !is_key(groups->all[index].name, entry.group.name)) ++index;
+  while (index < groups->count &&
+         std::strcmp(groups->all[index].operation.group, operation.group) != 0) {
+    ++index;
+  }
   if (index == kGroupsMax) return;
   Group& group = groups->all[index];
   if (index == groups->count) {
-    group = entry.group;
-    group.last = group.open = 0;
+    group = {operation, 0, 0};
     ++groups->count;
   }
-  if (entry.sequence > group.last) group.last = entry.sequence;
-  if (entry.is_over || (group.open != 0 && group.open <= entry.sequence)) return;
-  const uint64_t last = group.last;
-  group = entry.group;
-  group.last = last;
-  group.open = entry.sequence;
+  if (operation.sequence > group.last) group.last = operation.sequence;
+  if (operation.is_over || (group.open != 0 && group.open <= operation.sequence)) return;
+  group.operation = operation;
+  group.open = operation.sequence;
 }
 
 }  // namespace
@@ -241,27 +89,20 @@ namespace elastic::worker {
 
 size_t condense(const char* json, size_t bytes, char* out, size_t size, int64_t* newest) {
   Groups groups;
-  Cursor from{json, json + bytes};
-  const bool is_read = read_object(&from, [&](const char* key) {
-    if (!is_key(key, "entries") || from.next() != '[') return skip_value(&from);
-    return read_array(&from, [&] {
-      Entry entry{};
-      if (!read_entry(&from, &entry)) return false;
-      note(entry, &groups);
-      return true;
-    });
-  });
+  const bool is_read = for_each_operation(
+      json, bytes, [&](const Operation& operation) { note(operation, &groups); });
   if (!is_read) return 0;
   size_t written = 0;
   for (int i = 0; i < groups.count; ++i) {
     const Group& group = groups.all[i];
-    const bool is_newest = newest != nullptr && group.open != 0 && group.created > *newest;
-    if (is_newest) *newest = group.created;
+    const Operation& one = group.operation;
+    const bool is_newest = newest != nullptr && group.open != 0 && one.created > *newest;
+    if (is_newest) *newest = one.created;
     char line[320];
     const int length = std::snprintf(
-        line, sizeof line, "%s\t%s\t%llu\t%llu\t%lld\t%s\t%s\n", group.name, group.description,
+        line, sizeof line, "%s\t%s\t%llu\t%llu\t%lld\t%s\t%s\n", one.group, one.description,
         static_cast<unsigned long long>(group.last), static_cast<unsigned long long>(group.open),
-        static_cast<long long>(group.created), group.operation, group.sizes);
+        static_cast<long long>(one.created), one.name, one.sizes);
     if (length <= 0 || static_cast<size_t>(length) >= sizeof line ||
         written + static_cast<size_t>(length) > size) {
       break;
@@ -377,7 +218,7 @@ void publish_collectives(elastic_worker_page* page, const char* text, size_t byt
 int64_t now_of(clockid_t clock) {
   timespec now{};
   ::clock_gettime(clock, &now);
-  return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+  return int64_t{now.tv_sec} * kSecond + now.tv_nsec;
 }
 
 class Watch {
@@ -392,6 +233,7 @@ class Watch {
     const bool steps = step != step_;
     groups_ = groups;
     step_ = step;
+    if (!forms_groups) sample(now_of(CLOCK_REALTIME) / kSecond / kSampleSeconds);
     pauses_ = steps || forms_groups ? pauses_ + 1 : kPausesWithSteps;
     if (forms_groups || pauses_ < kPausesWithSteps) return;
     pauses_ = 0;
@@ -407,6 +249,31 @@ class Watch {
   }
 
  private:
+  // `sample`: the number of the sample, the same on all hosts.
+  void sample(int64_t sample) {
+    if (sample == sample_ || sample % sample_pauses_ != 0) return;
+    sample_ = sample;
+    static char text[ELASTIC_WORKER_SIGNATURES_BYTES];
+    const int64_t began = now_of(CLOCK_THREAD_CPUTIME_ID);
+    size_t written = 0;
+    for (int i = 0; i < kRecorders; ++i) {
+      find(kSources[i], &recorders_[i]);
+      with_reply(recorders_[i], true, [&](const char* reply, size_t bytes) {
+        written += elastic::worker::sign_blocks(reply, bytes, {sample, i}, text + written,
+                                                sizeof text - 1 - written);
+      });
+    }
+    const int64_t took = now_of(CLOCK_THREAD_CPUTIME_ID) - began;
+    sample_pauses_ = 1;
+    while (sample_pauses_ < kPausesMax &&
+           sample_pauses_ * kSampleSeconds * kSecond < took * kPausePerSample) {
+      sample_pauses_ *= 2;
+    }
+    if (written == 0) return;
+    publish(page_, ELASTIC_WORKER_SIGNATURES_OFFSET, ELASTIC_WORKER_SIGNATURES_BYTES,
+            &page_->signatures_sequence, text, written);
+  }
+
   bool header_has_changed() {
     bool has_changed = false;
     for (int i = 0; i < kRecorders; ++i) {
@@ -460,12 +327,17 @@ class Watch {
   bool is_published_ = false;
   int64_t looked_ = 0;
   int64_t changed_after_ = 0;  // the look before the last change of the header
+  int64_t sample_ = 0;         // the last one
+  int64_t sample_pauses_ = 1;  // from sample to sample, in units of the shortest pause
 };
 
 void* watch(void* page) {
   Watch watch(static_cast<elastic_worker_page*>(page));
   for (;;) {
-    ::nanosleep(&kPause, nullptr);
+    // To the next full second, as on every host.
+    const int64_t left = kSecond - now_of(CLOCK_REALTIME) % kSecond;
+    const timespec pause{left / kSecond, left % kSecond};
+    ::nanosleep(&pause, nullptr);
     watch.look();
   }
   return nullptr;

@@ -1368,6 +1368,8 @@ class AgentEvent:
 
           STALL_OVER
 
+          MISMATCH
+
           DRAIN
 
           COORDINATOR_MOVED
@@ -1380,6 +1382,7 @@ class AgentEvent:
         FINISHED: typing.ClassVar[AgentEvent.Kind]
         FIRST_STEP: typing.ClassVar[AgentEvent.Kind]
         HANG: typing.ClassVar[AgentEvent.Kind]
+        MISMATCH: typing.ClassVar[AgentEvent.Kind]
         NOTICE: typing.ClassVar[AgentEvent.Kind]
         PROGRESS: typing.ClassVar[AgentEvent.Kind]
         RESTARTING: typing.ClassVar[AgentEvent.Kind]

@@ -314,6 +314,7 @@ def view(facts: dict[str, Any]) -> dict[str, Any]:
         "stragglers": facts["stragglers"],
         "hang": _hang(facts["hang"]),
         "stall": _stall(facts["stall"]),
+        "mismatch": facts["mismatch"],
         "progress": _progress(facts["progress"]),
         "saved": facts["saved"]
         and {

@@ -20,6 +20,7 @@ struct WorkerEvidence {
   // As elastic_worker_watch_collectives() publishes them; "": none.
   std::string collectives = {};
   std::string groups = {};
+  std::string signatures = {};  // worker/collective_blocks.h
   // What the worker and its children have worked since they began, where it was measured.
   Duration cpu{};
   std::uint64_t io_bytes = 0;

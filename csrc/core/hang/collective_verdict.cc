@@ -1,7 +1,6 @@
 #include "core/hang/collective_verdict.h"
 
 #include <algorithm>
-#include <charconv>
 #include <map>
 #include <optional>
 #include <set>
@@ -11,6 +10,7 @@
 
 #include "core/base/describe.h"
 #include "core/base/text.h"
+#include "core/hang/collective_text.h"
 
 // Theory of operation. Operations of a group have sequence numbers, and every member enters them in
 // the same order. A rank waits at its first operation that is not over, for the members whose last
@@ -23,51 +23,6 @@ namespace elastic::core {
 namespace {
 
 using hang::CollectiveState;
-
-// A text of ranks that names more than these is of no group.
-constexpr std::size_t kRanksMax = std::size_t{1} << 17;
-// From so many ranks on, one that differs from the others is the one that is wrong.
-constexpr std::size_t kMajorityRanks = 3;
-
-// One field of a line, which it removes from the text.
-std::string_view take_field(std::string_view* text) {
-  const std::size_t end = std::min(text->find('\t'), text->size());
-  const std::string_view field = text->substr(0, end);
-  text->remove_prefix(std::min(end + 1, text->size()));
-  return field;
-}
-
-std::string_view take_line(std::string_view* text) {
-  const std::size_t end = std::min(text->find('\n'), text->size());
-  const std::string_view line = text->substr(0, end);
-  text->remove_prefix(std::min(end + 1, text->size()));
-  return line;
-}
-
-template <typename Number>
-std::optional<Number> number_of(std::string_view text) {
-  Number value{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return value;
-}
-
-// "0-3,8"; nothing if it is no such text.
-std::vector<std::int32_t> ranks_in(std::string_view text) {
-  std::vector<std::int32_t> ranks;
-  while (!text.empty()) {
-    const std::size_t end = std::min(text.find(','), text.size());
-    const std::string_view part = text.substr(0, end);
-    text.remove_prefix(std::min(end + 1, text.size()));
-    const std::size_t dash = part.find('-');
-    const auto first = number_of<std::int32_t>(part.substr(0, dash));
-    const auto last = dash == part.npos ? first : number_of<std::int32_t>(part.substr(dash + 1));
-    if (!first || !last || *first < 0 || *last < *first) return {};
-    if (static_cast<std::size_t>(*last - *first) >= kRanksMax - ranks.size()) return {};
-    for (std::int32_t rank = *first; rank <= *last; ++rank) ranks.push_back(rank);
-  }
-  return ranks;
-}
 
 std::optional<CollectiveState> state_of(std::string_view line, std::int64_t wall_now) {
   CollectiveState state;
@@ -105,15 +60,6 @@ struct Wait {
   const Group* group = nullptr;
   const CollectiveState* state = nullptr;
 };
-
-std::string label_of(const CollectiveState& state) {
-  const std::string& description = state.description;
-  if (description == "default_pg" || (description.empty() && state.group == "0")) {
-    return "the default group";
-  }
-  const bool is_named = !description.empty() && description != "undefined";
-  return "group " + (is_named ? description : state.group);
-}
 
 std::string name_of(const Wait& wait) {
   return wait.state->operation + " #" + std::to_string(wait.state->open) + " of " +
@@ -158,7 +104,7 @@ class Judge {
 
   void add(const CollectiveState& state) {
     Group& group = groups_[state.group];
-    group.label = label_of(state);
+    group.label = group_label(state.group, state.description);
     if (group.members.empty()) group.members = ranks_in(state.members);
     for (const std::int32_t rank : ranks_in(state.ranks)) {
       group.known[rank] = {state.last, state.open, &state};
@@ -337,13 +283,6 @@ class Judge {
   std::set<std::int32_t> held_;  // others wait for them, and they wait as well
 };
 
-// As ranks_in() reads it. Ranks that do not fit are left out.
-std::string list_ranks(const std::vector<std::int32_t>& ranks) {
-  std::string list = ranges_text(ranks);
-  if (list.size() > hang::kRanksTextMax) list.resize(list.rfind(',', hang::kRanksTextMax));
-  return list;
-}
-
 }  // namespace
 
 std::vector<CollectiveState> collective_states(const std::vector<WorkerEvidence>& workers,
@@ -351,13 +290,7 @@ std::vector<CollectiveState> collective_states(const std::vector<WorkerEvidence>
   using Key = std::tuple<std::string, std::uint64_t, std::uint64_t, std::string, std::string>;
   std::map<Key, std::pair<CollectiveState, std::vector<std::int32_t>>> all;
   for (const WorkerEvidence& worker : workers) {
-    std::map<std::string, std::string, std::less<>> members;
-    std::string_view groups = worker.groups;
-    while (!groups.empty()) {
-      std::string_view line = take_line(&groups);
-      const std::string_view name = take_field(&line);
-      if (line.size() <= hang::kRanksTextMax) members[std::string(name)] = line;
-    }
+    const auto members = members_of_groups(worker.groups);
     std::string_view text = worker.collectives;
     while (!text.empty()) {
       auto state = state_of(take_line(&text), wall_now);

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "core/hang/signature.h"
 #include "elastic/agent_options.h"
 #include "elastic/rendezvous_types.h"
 #include "elastic/time.h"
@@ -88,6 +89,30 @@ struct CollectiveState {
   Duration waiting{};       // in `open`
 
   bool operator==(const CollectiveState&) const = default;
+};
+
+inline constexpr std::size_t kSignaturesMax = 64;  // of one node's message
+
+// Operations of one block that are over on these ranks (core/hang/signature.h).
+struct BlockSignature {
+  std::string ranks;  // the workers: "0-3,8"
+  std::string group;
+  std::string description;    // the script's
+  std::uint8_t recorder = 0;  // the group may have a sequence of operations in each recorder
+  std::uint64_t first = 0;    // the sequence number with which the block begins
+  std::string signature;
+
+  bool operator==(const BlockSignature&) const = default;
+};
+
+// What the workers of one node have published in one sample. All ranks publish at the same times,
+// so that signatures of the same sample are of the same processes.
+struct NodeSignatures {
+  std::uint64_t round = 0;
+  std::int64_t sample = 0;
+  std::vector<BlockSignature> blocks;
+
+  bool operator==(const NodeSignatures&) const = default;
 };
 
 // Requests the stacks of a node's workers.
@@ -168,6 +193,7 @@ struct Verdict {
     kStraggling,  // only the suspect makes no progress; the text is one sentence, as of the next
     kStalled,     // ranks wait in a collective operation for the suspect
     kStallOver,   // they wait no more
+    kMismatch,    // ranks called operations of different sizes or types, and nothing failed
   };
   std::uint64_t round = 0;
   std::string text;           // one screen

@@ -221,6 +221,7 @@ void HangWatch::on(const round_event::Ended&, Instant now, std::vector<HangAnswe
     finish_collection(now, out);
   }
   stall_.clear();
+  mismatches_.clear();
   partial_exit_.reset();
   recent_.reset();
   job_.clear();
@@ -296,6 +297,12 @@ void HangWatch::on(const hang_event::StacksReceived& event, Instant now,
   if (job_.all_have_replied()) finish_collection(now, out);
 }
 
+void HangWatch::on(const hang_event::SignaturesReceived& event, Instant now,
+                   std::vector<HangAnswer>*) {
+  const bool is_expected = job_.find(event.node) != nullptr && event.signatures.round == round_;
+  if (is_expected) mismatches_.add(event.signatures, now);
+}
+
 void HangWatch::on(const hang_event::Requested& event, Instant now, std::vector<HangAnswer>* out) {
   if (job_.nodes().empty()) {
     out->push_back(hang_action::Reply{event.observer, hang::kNoRound});
@@ -317,6 +324,7 @@ void HangWatch::on(const hang_event::Requested& event, Instant now, std::vector<
 void HangWatch::on(const round_event::Tick&, Instant now, std::vector<HangAnswer>* out) {
   if (collection_ && now >= collection_->deadline) finish_collection(now, out);
   find_stragglers(now, out);
+  if (mismatches_.due_at() && now >= *mismatches_.due_at()) publish_mismatches(out);
   if (std::string end = stall_.take_end(now); !end.empty()) {
     hang::Verdict verdict;
     verdict.round = round_;
@@ -344,6 +352,7 @@ void HangWatch::on(const round_event::Tick&, Instant now, std::vector<HangAnswer
 void HangWatch::on(const round_event::ClockGap& event, Instant, std::vector<HangAnswer>*) {
   job_.shift(event.gap);
   stall_.shift(event.gap);
+  mismatches_.shift(event.gap);
   judged_from_ = add_saturating(judged_from_, event.gap);
   if (!partial_exit_) return;
   partial_exit_->finished += event.gap;
@@ -403,6 +412,17 @@ void HangWatch::publish_stall(const CollectiveVerdict& found, Instant now,
   verdict.suspect = found.suspect;
   verdict.text = stall_.report(found, now);
   if (!verdict.text.empty()) out->push_back(hang_action::Publish{std::move(verdict)});
+}
+
+void HangWatch::publish_mismatches(std::vector<HangAnswer>* out) {
+  for (Mismatch& mismatch : mismatches_.compare()) {
+    hang::Verdict verdict;
+    verdict.round = round_;
+    verdict.kind = hang::Verdict::Kind::kMismatch;
+    verdict.suspect = mismatch.suspect;
+    verdict.text = std::move(mismatch.text);
+    out->push_back(hang_action::Publish{std::move(verdict)});
+  }
 }
 
 // While a rank makes steps the job has not stalled, whoever waits.
@@ -508,7 +528,7 @@ std::optional<hang::Hang> HangWatch::hang() const {
 std::optional<Instant> HangWatch::next_deadline() const {
   std::optional<Instant> collected;
   if (collection_) collected = collection_->deadline;
-  const auto ended = stall_.end_at();
+  const auto ended = earliest({stall_.end_at(), mismatches_.due_at()});
   if (is_reporting()) return earliest({collected, ended});
   const auto look = collection_ ? std::nullopt : look_at();
   return earliest({collected, ended, look, overdue_at(), hung_at()});

@@ -20,6 +20,7 @@
 
 #include "core/hang/collective_verdict.h"
 #include "core/hang/hang_types.h"
+#include "core/hang/mismatch_watch.h"
 #include "core/hang/stack_text.h"
 #include "core/hang/stall_watch.h"
 #include "elastic/rendezvous_types.h"
@@ -96,6 +97,10 @@ struct StacksReceived {
   NodeId node;
   hang::NodeStacks stacks;
 };
+struct SignaturesReceived {
+  NodeId node;
+  hang::NodeSignatures signatures;
+};
 // Somebody asks for the stacks of a running job.
 struct Requested {
   std::uint64_t observer = 0;
@@ -104,8 +109,8 @@ struct Requested {
 
 using HangEvent =
     std::variant<round_event::Began, round_event::Ended, round_event::Left, round_event::Progressed,
-                 hang_event::Finished, hang_event::StacksReceived, hang_event::Requested,
-                 round_event::Tick, round_event::ClockGap>;
+                 hang_event::Finished, hang_event::StacksReceived, hang_event::SignaturesReceived,
+                 hang_event::Requested, round_event::Tick, round_event::ClockGap>;
 
 namespace hang_action {
 // To every member of the round.
@@ -183,6 +188,8 @@ class HangWatch {
   std::optional<hang::Hang> hang() const;
   // nullopt: no rank waits, or it has not been found out for whom.
   std::optional<hang::Stall> stall() const { return stall_.stall(); }
+  // One sentence: ranks have called operations of different sizes or types; "": none is known.
+  const std::string& mismatch() const { return mismatches_.last(); }
   // nullopt: no rank of the round has reported a step.
   std::optional<hang::Pace> pace() const;
   // The limit that applies now.
@@ -199,6 +206,7 @@ class HangWatch {
   void on(const round_event::Progressed& event, Instant now, std::vector<HangAnswer>* out);
   void on(const hang_event::Finished& event, Instant now, std::vector<HangAnswer>* out);
   void on(const hang_event::StacksReceived& event, Instant now, std::vector<HangAnswer>* out);
+  void on(const hang_event::SignaturesReceived& event, Instant now, std::vector<HangAnswer>* out);
   void on(const hang_event::Requested& event, Instant now, std::vector<HangAnswer>* out);
   void on(const round_event::Tick& event, Instant now, std::vector<HangAnswer>* out);
   void on(const round_event::ClockGap& event, Instant now, std::vector<HangAnswer>* out);
@@ -208,6 +216,7 @@ class HangWatch {
   void finish_look(Collection found, Instant now, std::vector<HangAnswer>* out);
   void publish_stall(const CollectiveVerdict& verdict, Instant now, std::vector<HangAnswer>* out);
   void follow_waits(Instant now);
+  void publish_mismatches(std::vector<HangAnswer>* out);
   void publish_hang(const Collection& found, std::string text, std::vector<HangAnswer>* out);
   void close_partial(const Collection& found, std::string text, std::vector<HangAnswer>* out) const;
   void find_stragglers(Instant now, std::vector<HangAnswer>* out);
@@ -229,6 +238,7 @@ class HangWatch {
   std::optional<hang_state::PartialExit> partial_exit_;
   std::optional<Collection> collection_;
   StallWatch stall_;
+  MismatchWatch mismatches_;
   struct Screen {
     Instant began;
     std::string text;

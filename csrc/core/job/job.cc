@@ -323,6 +323,10 @@ void Job::feed_hangs(const HangEvent& event) {
     stall_ = std::move(stall);
     has_changed_ = true;
   }
+  if (mismatch_ != hangs_.mismatch()) {
+    mismatch_ = hangs_.mismatch();
+    has_changed_ = true;
+  }
   const std::size_t stragglers = hangs_.num_stragglers();
   const auto hang = hangs_.hang();
   const auto suspect = hang ? std::optional(hang->suspect) : std::nullopt;
@@ -375,6 +379,9 @@ ObservedJob describe_job(const Job* job, Instant now) {
   if (auto stall = job->hangs().stall()) {
     facts.stall = {now - stall->since, stall->suspect, std::move(stall->text),
                    std::move(stall->place)};
+  }
+  if (const std::string& mismatch = job->hangs().mismatch(); !mismatch.empty()) {
+    facts.mismatch = mismatch;
   }
   if (const auto pace = job->hangs().pace()) {
     facts.progress = {pace->newest, pace->oldest, pace->ranks, pace->step_time};

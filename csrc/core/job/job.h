@@ -67,8 +67,9 @@ struct DrainRequested {
 
 using JobEvent =
     std::variant<RendezvousEvent, job_event::WatchTick, job_event::Progressed, hang_event::Finished,
-                 hang_event::StacksReceived, hang_event::Requested, job_event::Noticed,
-                 job_event::StopReplied, job_event::DrainRequested, job_event::Found>;
+                 hang_event::StacksReceived, hang_event::SignaturesReceived, hang_event::Requested,
+                 job_event::Noticed, job_event::StopReplied, job_event::DrainRequested,
+                 job_event::Found>;
 
 // A RendezvousAction and a drain_action::Send are messages to one node.
 using JobAction =
@@ -137,6 +138,7 @@ class Job {
   void on(const job_event::Progressed& event);
   void on(const hang_event::Finished& event) { feed_hangs(event); }
   void on(const hang_event::StacksReceived& event) { feed_hangs(event); }
+  void on(const hang_event::SignaturesReceived& event) { feed_hangs(event); }
   void on(const hang_event::Requested& event) { feed_hangs(event); }
   void on(const job_event::Noticed& event);
   void on(const job_event::StopReplied& event);
@@ -186,6 +188,7 @@ class Job {
   std::size_t stragglers_ = 0;
   std::optional<std::int32_t> suspect_;
   std::optional<hang::Stall> stall_;
+  std::string mismatch_;
   bool is_growth_due_ = false;  // as last seen
   bool has_changed_ = false;
 

@@ -446,6 +446,8 @@ void fields(Visitor& v, JobFacts& facts) {
     inner.duration(saved.age);
   });
   v.extension(6, facts.job.stall, [](auto& inner, ObservedStall& stall) { visit(inner, stall); });
+  v.extension(7, facts.job.mismatch,
+              [](auto& inner, std::string& text) { inner.text(text, kMessageBytesMax); });
 }
 
 template <typename Visitor>
@@ -532,13 +534,27 @@ void fields(Visitor& v, hang::NodeStacks& stacks) {
 }
 
 template <typename Visitor>
+void fields(Visitor& v, hang::NodeSignatures& node) {
+  v.number(node.round);
+  v.number(node.sample);
+  v.list(node.blocks, hang::kSignaturesMax, [&](hang::BlockSignature& block) {
+    v.text(block.ranks, hang::kRanksTextMax);
+    v.text(block.group, hang::kCollectiveTextMax);
+    v.text(block.description, hang::kCollectiveTextMax);
+    v.number(block.recorder);
+    v.number(block.first);
+    v.text(block.signature, hang::kSignatureBytes);
+  });
+}
+
+template <typename Visitor>
 void fields(Visitor& v, hang::Verdict& verdict) {
   v.number(verdict.round);
   v.text(verdict.text, hang::kScreenBytesMax);
   v.text(verdict.cause, kMessageBytesMax);
   v.number(verdict.suspect);
   v.choice(verdict.action, hang::Action::kFail);
-  v.choice(verdict.kind, hang::Verdict::Kind::kStallOver);
+  v.choice(verdict.kind, hang::Verdict::Kind::kMismatch);
 }
 
 template <typename Visitor>

@@ -21,7 +21,7 @@
 namespace elastic::core {
 
 using NodeReport = std::variant<hang::NodeProgress, hang::NodeStacks, hang::RankFinished,
-                                drain::Reply, drain::Notice, gate::Finding>;
+                                drain::Reply, drain::Notice, gate::Finding, hang::NodeSignatures>;
 
 // Findings that were made while the coordinator was not reached; the oldest are dropped.
 inline constexpr std::size_t kFindingsKept = 16;

@@ -309,24 +309,23 @@ using core::MessageTable;
 using core::Need;
 
 // Kinds are unique over both directions.
-using ClientMessages =
-    MessageTable<Entry<1, ClientHello>,   //
-                 Entry<2, Heartbeat>,     //
-                 Entry<4, rdzv::Join>,    //
-                 Entry<5, rdzv::Resume>,  //
-                 Entry<6, rdzv::Failed>,  //
-                 Entry<7, rdzv::Gone>,    //
-                 Entry<8, rdzv::Done>,    //
-                 Entry<9, rdzv::Leave>,   //
-                 Entry<10, rdzv::Close>,  //
-                 Entry<16, Workers, Need::kOptional>, Entry<17, ObserverReady>,
-                 Entry<20, hang::NodeProgress, Need::kOptional>,
-                 Entry<21, hang::NodeStacks, Need::kOptional>, Entry<22, RequestStacks>,
-                 Entry<23, hang::RankFinished, Need::kOptional>,
-                 Entry<24, drain::Notice, Need::kOptional>,  //
-                 Entry<25, drain::Reply, Need::kOptional>,   //
-                 Entry<26, RequestDrain>, Entry<27, TakenOver, Need::kOptional>,
-                 Entry<28, gate::Finding, Need::kOptional>>;
+using ClientMessages = MessageTable<
+    Entry<1, ClientHello>,   //
+    Entry<2, Heartbeat>,     //
+    Entry<4, rdzv::Join>,    //
+    Entry<5, rdzv::Resume>,  //
+    Entry<6, rdzv::Failed>,  //
+    Entry<7, rdzv::Gone>,    //
+    Entry<8, rdzv::Done>,    //
+    Entry<9, rdzv::Leave>,   //
+    Entry<10, rdzv::Close>,  //
+    Entry<16, Workers, Need::kOptional>, Entry<17, ObserverReady>,
+    Entry<20, hang::NodeProgress, Need::kOptional>, Entry<21, hang::NodeStacks, Need::kOptional>,
+    Entry<22, RequestStacks>, Entry<23, hang::RankFinished, Need::kOptional>,
+    Entry<24, drain::Notice, Need::kOptional>,  //
+    Entry<25, drain::Reply, Need::kOptional>,   //
+    Entry<26, RequestDrain>, Entry<27, TakenOver, Need::kOptional>,
+    Entry<28, gate::Finding, Need::kOptional>, Entry<29, hang::NodeSignatures, Need::kOptional>>;
 using ServerMessages =
     MessageTable<Entry<65, ServerHello>,               //
                  Entry<66, HeartbeatReply>,            //

@@ -231,6 +231,14 @@ void fields(Visitor& v, snapshot::HeldEvent& event) {
   v.c_string(event.notice);
 }
 
+template <typename Visitor>
+void fields(Visitor& v, SignaturesEvent& event) {
+  v.number(event.id);
+  v.flag(event.is_last);
+  v.c_string(event.signatures);
+  v.c_string(event.groups);
+}
+
 // ---- All messages.
 
 template <typename Messages>

@@ -24,7 +24,7 @@
 
 namespace elastic::guardian {
 
-inline constexpr std::uint32_t kProtocolVersion = 14;
+inline constexpr std::uint32_t kProtocolVersion = 15;
 
 // The guardian's descriptor of the channel.
 inline constexpr int kChannelDescriptor = 3;
@@ -276,9 +276,19 @@ struct StacksDoneEvent {
   bool operator==(const StacksDoneEvent&) const = default;
 };
 
-using Event = std::variant<HelloEvent, StartedEvent, NotStartedEvent, ExitedEvent, KillSentEvent,
-                           SweptEvent, TemplateEvent, ProgressEvent, StacksEvent, StacksDoneEvent,
-                           drain::StopStepEvent, MarkEvent, LeftoverEvent, snapshot::HeldEvent>;
+// New signatures of the collective operations of one worker (worker/collective_blocks.h).
+struct SignaturesEvent {
+  std::uint32_t id = 0;
+  bool is_last = false;  // of the workers that have new ones
+  std::string_view signatures;
+  std::string_view groups;  // as in StacksEvent
+  bool operator==(const SignaturesEvent&) const = default;
+};
+
+using Event =
+    std::variant<HelloEvent, StartedEvent, NotStartedEvent, ExitedEvent, KillSentEvent, SweptEvent,
+                 TemplateEvent, ProgressEvent, StacksEvent, StacksDoneEvent, drain::StopStepEvent,
+                 MarkEvent, LeftoverEvent, snapshot::HeldEvent, SignaturesEvent>;
 
 // Appends a start request for a command of the public interface. The caller checks that the frame
 // fits kFrameBytesMax, and the other limits (contains_nul, kListItemsMax).

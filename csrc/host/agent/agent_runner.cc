@@ -8,6 +8,7 @@
 
 #include "core/base/text.h"
 #include "core/hang/collective_verdict.h"
+#include "core/hang/mismatch_watch.h"
 #include "core/hang/stack_text.h"
 #include "core/workers/worker_env.h"
 #include "os/net/address.h"
@@ -122,6 +123,7 @@ Result<std::unique_ptr<AgentRunner>> AgentRunner::start(os::EventLoop* loop,
       sample_interval(options.hang_timeout),
       [raw](const auto& progress) { raw->on_progress(progress); },
       [raw](const auto& mark) { raw->on_mark(mark); });
+  node->supervisor_->on_signatures([raw](auto workers) { raw->on_signatures(std::move(workers)); });
   node->supervisor_->on_snapshots([raw](const snapshot::HeldEvent& event) {
     if (!event.notice.empty()) {
       raw->report_message(AgentEvent::Kind::kNotice, std::string(event.notice));
@@ -566,6 +568,14 @@ void AgentRunner::on_progress(const guardian::ProgressEvent& progress) {
                                          .waited = progress.waited,
                                          .saved_step = machine_.saved_step(),
                                          .saved_age = loop_->now() - machine_.saved_at()});
+}
+
+void AgentRunner::on_signatures(std::vector<core::WorkerEvidence> workers) {
+  if (round_ == nullptr || membership_ == nullptr) return;
+  set_ranks(*round_, &workers);
+  auto signatures = core::node_signatures(workers, os::wall_time(loop_->now()));
+  signatures.round = round_->round;
+  if (!signatures.blocks.empty()) membership_->report(std::move(signatures));
 }
 
 void AgentRunner::on_stacks_wanted(const hang::StacksWanted& wanted) {

@@ -64,6 +64,7 @@ class AgentRunner {
   void on_progress(const guardian::ProgressEvent& progress);
   void on_mark(const guardian::MarkEvent& mark);
   void on_stacks_wanted(const hang::StacksWanted& wanted);
+  void on_signatures(std::vector<core::WorkerEvidence> workers);
   void measure_work(const hang::StacksWanted& wanted);
   void collect_stacks(std::function<void(bool any)> done);  // stacks_ has them
   void feed(const core::AgentInput& event);

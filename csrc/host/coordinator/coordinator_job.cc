@@ -233,6 +233,13 @@ Status CoordinatorJob::on(SessionPeer* peer, hang::NodeStacks& stacks) {
   return {};
 }
 
+Status CoordinatorJob::on(SessionPeer* peer, hang::NodeSignatures& signatures) {
+  if (job_ != nullptr) {
+    step(core::hang_event::SignaturesReceived{peer->node, std::move(signatures)});
+  }
+  return {};
+}
+
 Status CoordinatorJob::on(SessionPeer* peer, hang::RankFinished& finished) {
   if (job_ != nullptr && peer->has_joined) step(core::hang_event::Finished{finished});
   return {};

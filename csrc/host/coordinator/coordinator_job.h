@@ -176,6 +176,7 @@ class CoordinatorJob {
   Status on(SessionPeer* peer, session::ObserverReady& ready);
   Status on(SessionPeer* peer, hang::NodeProgress& progress);
   Status on(SessionPeer* peer, hang::NodeStacks& stacks);
+  Status on(SessionPeer* peer, hang::NodeSignatures& signatures);
   Status on(SessionPeer* peer, hang::RankFinished& finished);
   Status on(SessionPeer* peer, gate::Finding& finding);
   Status on(SessionPeer* peer, session::RequestStacks& request);

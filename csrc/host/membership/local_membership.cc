@@ -223,6 +223,9 @@ void LocalMembership::report(const core::NodeReport& report) {
     core::JobEvent operator()(const drain::Notice& notice) const {
       return core::job_event::Noticed{node, notice};
     }
+    core::JobEvent operator()(const hang::NodeSignatures& signatures) const {
+      return core::hang_event::SignaturesReceived{node, signatures};
+    }
   };
   step(std::visit(ToEvent{node_}, report));
 }

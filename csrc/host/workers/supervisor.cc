@@ -459,6 +459,17 @@ void Supervisor::on_event(const snapshot::HeldEvent& event) {
   if (snapshot_sink_) snapshot_sink_(event);
 }
 
+void Supervisor::on_event(const guardian::SignaturesEvent& event) {
+  if (event.id < start_orders_.size()) {
+    signatures_.push_back({.rank = static_cast<std::int32_t>(event.id),
+                           .groups = std::string(event.groups),
+                           .signatures = std::string(event.signatures)});
+  }
+  if (!event.is_last) return;
+  auto signatures = std::exchange(signatures_, {});
+  if (signatures_sink_) signatures_sink_(std::move(signatures));
+}
+
 void Supervisor::on_event(const guardian::StacksDoneEvent&) {
   auto evidence = std::exchange(evidence_, {});
   if (const auto sink = std::exchange(stacks_sink_, {})) sink(std::move(evidence));

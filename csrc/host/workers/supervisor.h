@@ -59,6 +59,8 @@ class Supervisor final : private os::EventLoop::FdHandler {
   void collect_stacks(Duration limit, StacksSink done);
   // The same without stacks, and with what the workers have worked: no worker is interrupted.
   void measure_work(StacksSink done);
+  // `sink` receives the new signatures of the workers' collective operations.
+  void on_signatures(StacksSink sink) { signatures_sink_ = std::move(sink); }
   // Passes the request to the guardian. `sink` receives its events from now on.
   using StopStepSink = std::function<void(const drain::StopStepEvent&)>;
   void set_stop_step(const drain::StopStepRequest& request, StopStepSink sink);
@@ -120,6 +122,7 @@ class Supervisor final : private os::EventLoop::FdHandler {
   void on_event(const guardian::StacksDoneEvent& event);
   void on_event(const drain::StopStepEvent& event);
   void on_event(const snapshot::HeldEvent& event);
+  void on_event(const guardian::SignaturesEvent& event);
 
   void on_template(const WarmTemplate::Reaction& reaction);
   void report_template(const std::string& notice);
@@ -153,10 +156,12 @@ class Supervisor final : private os::EventLoop::FdHandler {
   ProgressSink progress_sink_;
   MarkSink mark_sink_;
   StacksSink stacks_sink_;
+  StacksSink signatures_sink_;
   StopStepSink stop_step_sink_;
   SnapshotSink snapshot_sink_;
   std::function<void()> warm_sink_;
-  std::vector<core::WorkerEvidence> evidence_;  // of the current request
+  std::vector<core::WorkerEvidence> evidence_;    // of the current request
+  std::vector<core::WorkerEvidence> signatures_;  // until the last one was received
 
   std::optional<core::SilentGuardian> silent_;  // the guardian, and it was not killed yet
   std::optional<WorkerEvent> stuck_;            // what it should have killed

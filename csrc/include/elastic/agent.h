@@ -175,6 +175,7 @@ struct AgentEvent {
     kStraggling,        // a rank makes no progress while others advance; message: one sentence
     kStalled,           // ranks wait for one that does nothing; message: one sentence
     kStallOver,         // they wait no more; message: one sentence
+    kMismatch,          // ranks called operations of different sizes; message: one sentence
     kDrain,             // message: how far the stop at an agreed step is, which every node receives
     kCoordinatorMoved,  // coordinator, moved; message: one sentence
     kFinished,          // result() is final; this is the last event

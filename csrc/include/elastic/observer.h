@@ -162,8 +162,9 @@ struct ObservedJob {
   std::vector<ObservedStraggler> stragglers;  // at most one of each node, and 64
   std::optional<ObservedHang> hang;           // nullopt: none, or an older version
   std::optional<ObservedStall> stall;         // nullopt: none, or an older version
-  std::optional<ObservedProgress> progress;   // nullopt: no rank reports steps
-  std::optional<ObservedSave> saved = {};     // nullopt: none is complete on every rank
+  std::optional<std::string> mismatch = {};  // one sentence: ranks called operations of other sizes
+  std::optional<ObservedProgress> progress;  // nullopt: no rank reports steps
+  std::optional<ObservedSave> saved = {};    // nullopt: none is complete on every rank
   std::optional<JobResult> result;
   std::vector<ObservedNode> nodes;  // by id
   std::string stacks;               // one screen, when the reply to ObserverOptions::stacks is here

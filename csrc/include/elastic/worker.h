@@ -28,15 +28,18 @@ extern "C" {
 
 // The name and version of the layout below; both sides check it.
 #define ELASTIC_WORKER_MAGIC UINT64_C(0x6c656e6e61686345)  // "Echannel"
-#define ELASTIC_WORKER_LAYOUT 2
+#define ELASTIC_WORKER_LAYOUT 3
 // The size of the shared memory, and the areas in it behind the page: the collective operations
-// that the worker waits in, the members of its process groups, and stacks, up to the end.
-#define ELASTIC_WORKER_BYTES 81920
+// that the worker waits in, the members of its process groups, signatures of operations that are
+// over, and stacks, up to the end.
+#define ELASTIC_WORKER_BYTES 90112
 #define ELASTIC_WORKER_COLLECTIVES_OFFSET 4096
 #define ELASTIC_WORKER_COLLECTIVES_BYTES 8192
 #define ELASTIC_WORKER_GROUPS_OFFSET 12288
 #define ELASTIC_WORKER_GROUPS_BYTES 8192
-#define ELASTIC_WORKER_STACKS_OFFSET 20480
+#define ELASTIC_WORKER_SIGNATURES_OFFSET 20480
+#define ELASTIC_WORKER_SIGNATURES_BYTES 8192
+#define ELASTIC_WORKER_STACKS_OFFSET 28672
 #define ELASTIC_WORKER_SECTION_BYTES 64
 // Of elastic_worker_stop_reason(), with the final NUL.
 #define ELASTIC_WORKER_STOP_REASON_BYTES 1024
@@ -80,7 +83,7 @@ typedef struct elastic_worker_page {
   uint32_t collectives_sequence;  // odd while the area changes
   uint32_t groups_sequence;       // likewise
   uint32_t is_counted;  // 1: the steps are counts of elastic_worker_count(), not the script's own
-  uint32_t reserved3;
+  uint32_t signatures_sequence;  // odd while the area changes
   // Since when the process waits in collective operations and has entered no other one, in
   // nanoseconds of CLOCK_MONOTONIC; 0: it waits in none.
   int64_t waits_since;

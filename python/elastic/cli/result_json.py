@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from elastic import _C, _files
@@ -51,15 +51,17 @@ def as_data(name: str, result: RunResult) -> dict[str, Any]:
         "lost_nodes": list(job.lost) if job is not None else [],
         "finished_nodes": list(job.finished) if job is not None else [],
         "incidents": [_incident(one) for one in result.incidents],
-        "hangs": [
-            {"time": _wall_time(one["at"]), "round": one["round"], "message": one["message"]}
-            for one in result.hangs
-        ],
-        "stalls": [
-            {"time": _wall_time(one["at"]), "round": one["round"], "message": one["message"]}
-            for one in result.stalls
-        ],
+        "hangs": _verdicts(result.hangs),
+        "stalls": _verdicts(result.stalls),
+        "mismatches": _verdicts(result.mismatches),
     }
+
+
+def _verdicts(found: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    return [
+        {"time": _wall_time(one["at"]), "round": one["round"], "message": one["message"]}
+        for one in found
+    ]
 
 
 def _incident(incident: Mapping[str, Any]) -> dict[str, Any]:

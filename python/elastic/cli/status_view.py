@@ -77,6 +77,8 @@ def facts(snapshot: dict[str, Any]) -> list[Fact]:
         found.append(Fact("running", text))
     if snapshot["stall"] is not None and snapshot["result"] is None:
         found.append(Fact("stalled", stall_text(snapshot["stall"]), WARN))
+    if snapshot["mismatch"] is not None and snapshot["result"] is None:
+        found.append(Fact("mismatch", snapshot["mismatch"], WARN))
     for one in snapshot["stragglers"]:
         text = (
             f"rank {one['rank']} on {one['node']}: at step {one['step']}, no progress for "

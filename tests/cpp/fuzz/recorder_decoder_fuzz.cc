@@ -12,11 +12,24 @@
 
 #include "core/base/check.h"
 #include "core/hang/collective_verdict.h"
+#include "core/hang/mismatch_watch.h"
+#include "worker/collective_blocks.h"
 #include "worker/flight_recorder.h"
 
 namespace {
 
+void compare(const std::string& lines) {
+  const auto node = elastic::core::node_signatures(
+      {{.rank = 0, .signatures = lines}, {.rank = 1, .groups = lines, .signatures = lines}},
+      1'800'000'000'000'000'000);
+  ELASTIC_CHECK(node.blocks.size() <= elastic::hang::kSignaturesMax);
+  elastic::core::MismatchWatch watch;
+  watch.add(node, {});
+  ELASTIC_CHECK(watch.compare().size() <= elastic::core::kMismatchesMax);
+}
+
 void judge(const std::string& lines) {
+  compare(lines);
   const std::string groups = lines.substr(0, lines.size() / 2);
   const auto states = elastic::core::collective_states(
       {{.rank = 0, .collectives = lines, .groups = groups}, {.rank = 1, .collectives = groups}},
@@ -45,5 +58,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   out.resize(written);
   ELASTIC_CHECK(out.empty() || out.back() == '\n');
   judge(out);
+  std::string blocks(1024, '\0');
+  blocks.resize(
+      elastic::worker::sign_blocks(exact.get(), text.size(), {1, 0}, blocks.data(), blocks.size()));
+  ELASTIC_CHECK(blocks.empty() || blocks.back() == '\n');
+  compare(blocks);
   return 0;
 }

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from support.launching import DEADLINE_S, clean_environment, launch, run_program
 
-BYTES = 81920  # ELASTIC_WORKER_BYTES
+BYTES = 90112  # ELASTIC_WORKER_BYTES
 STEP, LEFT_ROUND, STOP_REASON = 264, 280, 420  # of elastic_worker_page
 NO_STEP = -1
 

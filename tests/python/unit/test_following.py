@@ -17,6 +17,7 @@ OPEN: dict[str, Any] = {
     "job": "two", "result": None, "progress": None, "nodes": [], "stragglers": [], "hang": None,
     "saved": None,
     "stall": None,
+    "mismatch": None,
     "coordinator": {"address": "a:1", "voters": ["b:2"]},
 }  # fmt: skip
 

@@ -18,6 +18,7 @@ SNAPSHOT: dict[str, Any] = {
     "began": 1e9 - 60, "running_seconds": 59.0, "goodput": 0.983, "stragglers": [], "hang": None,
     "saved": None,
     "stall": None,
+    "mismatch": None,
     "progress": {"step": 834, "slowest_step": 833, "ranks": 8, "step_seconds": 0.25},
     "result": None,
     "rounds": [

@@ -199,6 +199,8 @@ class RunResult:
     hangs: tuple[Mapping[str, Any], ...] = ()
     # The same of the lines about ranks that wait for one that does nothing, and their ends.
     stalls: tuple[Mapping[str, Any], ...] = ()
+    # The same of the lines about operations with different sizes or types.
+    mismatches: tuple[Mapping[str, Any], ...] = ()
 
     def is_failed(self) -> bool:
         return self.state is WorkerState.FAILED

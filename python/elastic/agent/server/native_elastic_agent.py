@@ -218,6 +218,15 @@ class NativeElasticAgent:
         self._stop_line = ""  # the first line about the end of the round
         self._hangs: deque[dict[str, Any]] = deque(maxlen=HANGS_KEPT)
         self._stalls: deque[dict[str, Any]] = deque(maxlen=HANGS_KEPT)
+        self._mismatches: deque[dict[str, Any]] = deque(maxlen=HANGS_KEPT)
+        kinds = _C.AgentEvent.Kind
+        self._verdicts: dict[Any, deque[dict[str, Any]] | None] = {
+            kinds.HANG: self._hangs,
+            kinds.STRAGGLING: None,
+            kinds.STALLED: self._stalls,
+            kinds.STALL_OVER: self._stalls,
+            kinds.MISMATCH: self._mismatches,
+        }
         self._endpoints = rendezvous.endpoints
         self._record: _local_jobs.Record | None = None
         host, port = rendezvous.endpoint_host, rendezvous.endpoint_port
@@ -441,12 +450,13 @@ class NativeElasticAgent:
         elif event.kind == kinds.RESTARTING:
             stopped, self._stop_line = self._stop_line, ""
             self._log(logging.WARNING, "%s", restart_line(event.message, waited, stopped))
-        elif event.kind in (kinds.HANG, kinds.STRAGGLING, kinds.STALLED, kinds.STALL_OVER):
+        elif event.kind in self._verdicts:
             level = NOTICE if event.kind == kinds.STALL_OVER else logging.WARNING
             self._log(level, "%s", event.message)
-            if event.kind != kinds.STRAGGLING and self._round is not None:
+            kept = self._verdicts[event.kind]
+            if kept is not None and self._round is not None:
                 found = {"at": event.at, "round": self._round.round, "message": event.message}
-                (self._hangs if event.kind == kinds.HANG else self._stalls).append(found)
+                kept.append(found)
         elif event.kind == kinds.FINISHED:
             self._note_killed()
             if event.state == _C.AgentState.SUCCEEDED and event.message:
@@ -557,6 +567,7 @@ class NativeElasticAgent:
             incidents=tuple(self._timeline.latest) if self._timeline is not None else (),
             hangs=tuple(self._hangs),
             stalls=tuple(self._stalls),
+            mismatches=tuple(self._mismatches),
         )
 
     def _return_values(self) -> dict[int, object]:

@@ -174,6 +174,7 @@ _SENTENCES = {
     _KINDS.STRAGGLING: "straggling",
     _KINDS.STALLED: "stalled",
     _KINDS.STALL_OVER: "stall_over",
+    _KINDS.MISMATCH: "mismatch",
     _KINDS.DRAIN: "drain",
 }
 

@@ -66,6 +66,7 @@ function showNow(job) {
       const text = `${message} (for ${duration(idle_seconds)})${place ? `; it is ${place}` : ""}`;
       lines.push(element("p", text, "straggling"));
     }
+    if (job.mismatch) lines.push(element("p", job.mismatch, "straggling"));
     for (const one of job.stragglers.slice(0, SENTENCES_MAX)) {
       const text =
         `rank ${one.rank} on ${one.node}: at step ${one.step}, no progress for ` +

@@ -229,6 +229,9 @@ TEST_F(AgentMachineTest, AVerdictThatOnlyReportsKillsNobody) {
   straggling.kind = hang::Verdict::Kind::kStraggling;
   step(straggling);
   EXPECT_EQ(reported(AgentEvent::Kind::kStraggling), "the job hangs");
+  straggling.kind = hang::Verdict::Kind::kMismatch;
+  step(straggling);
+  EXPECT_EQ(reported(AgentEvent::Kind::kMismatch), "the job hangs");
   EXPECT_FALSE(has<agent_action::WriteStacks>());
 }
 

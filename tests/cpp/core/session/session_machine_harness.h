@@ -86,7 +86,8 @@ inline std::string text_of(const RendezvousEvent& event) {
 }
 
 inline const char* text_of(const NodeReport& report) {
-  constexpr const char* kNames[] = {"progress", "stacks", "finished", "reply", "notice", "finding"};
+  constexpr const char* kNames[] = {"progress", "stacks",  "finished",  "reply",
+                                    "notice",   "finding", "signatures"};
   return kNames[report.index()];
 }
 

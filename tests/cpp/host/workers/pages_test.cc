@@ -5,8 +5,13 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <cstring>
+#include <string>
+#include <string_view>
 #include <vector>
 
+#include "core/base/frame.h"
+#include "core/workers/guardian_protocol.h"
 #include "elastic/worker.h"
 #include "guardian/channel.h"
 #include "guardian/worker.h"
@@ -47,6 +52,30 @@ TEST(ProgressSampler, AWaitIsReportedOnce) {
   EXPECT_EQ(first->waiting, 1U);
   EXPECT_EQ(first->waited, 5s);
   EXPECT_FALSE(sampler.take(&workers, at(6s)));
+}
+
+TEST(Signatures, AreReportedOnceWhenNoPageChangesAnyMore) {
+  std::vector<Worker> workers = worker_that([](elastic_worker_page* page) {
+    char* const bytes = reinterpret_cast<char*>(page);
+    std::strcpy(bytes + ELASTIC_WORKER_GROUPS_OFFSET, "0\t0-3\n");
+    std::strcpy(bytes + ELASTIC_WORKER_SIGNATURES_OFFSET, "7\t0\t0\t\t64\tr0f3a\n");
+    page->signatures_sequence = 2;
+  });
+  std::string events;
+  take_signatures(&workers, &events);
+  EXPECT_EQ(events, "");  // the page has changed
+  take_signatures(&workers, &events);
+  core::FrameBuffer buffer(kFrameLimits);
+  buffer.append(events);
+  std::string_view payload;
+  ASSERT_EQ(buffer.next(&payload), core::FrameStatus::kFrame);
+  Event event;
+  ASSERT_TRUE(decode_event(payload, &event));
+  const SignaturesEvent expected{3, true, "7\t0\t0\t\t64\tr0f3a\n", "0\t0-3\n"};
+  EXPECT_EQ(event, Event(expected));
+  events.clear();
+  take_signatures(&workers, &events);
+  EXPECT_EQ(events, "");
 }
 
 }  // namespace
