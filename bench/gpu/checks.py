@@ -11,10 +11,12 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from elastic.agent.server import nccl_ras
 
 from harness import proc
 from harness.jobs import free_port
@@ -44,9 +46,17 @@ class Machine:
 class Agent:
     """A launcher, and the lines of JSON of its workers."""
 
-    def __init__(self, machine: Machine, folder: Path, *words: str, node: str = "0") -> None:
+    def __init__(
+        self,
+        machine: Machine,
+        folder: Path,
+        *words: str,
+        node: str = "0",
+        variables: Mapping[str, str] | None = None,
+    ) -> None:
         environ = {
             **os.environ,
+            **(variables or {}),
             "GPU_CHECK_DIR": str(folder),
             "GPU_CHECK_NODE": node,
             "PET_RESTART_BACKOFF": "0",
@@ -209,6 +219,37 @@ def hang(machine: Machine) -> str:
     return f"`{named[0]}`; the others, whose kernels wait on the device: `{others[0]}`"
 
 
+def ras(machine: Machine) -> str:
+    """What NCCL's threads reply while a rank does not enter an operation."""
+    ranks = max(3, machine.ranks)
+    port = free_port()
+    address = {"NCCL_RAS_ADDR": f"127.0.0.1:{port}"}
+    with _folder() as folder:
+        words = ("--standalone", f"--nproc-per-node={ranks}", str(WORKER), "hang")
+        agent = Agent(machine, folder, *words, variables=address)
+        with _running(agent):
+            deadline = time.monotonic() + LIMIT_S
+            while not (folder / "never").exists():
+                _expect(time.monotonic() < deadline, f"no rank waits: {agent.log[-2000:]}")
+                time.sleep(0.1)
+            replies = []
+            for pause in (nccl_ras.PAUSE_S, nccl_ras.PAUSE_S):  # the others launch the operation
+                time.sleep(pause)
+                try:
+                    replies.append(nccl_ras.fetch(("127.0.0.1", port)))
+                except nccl_ras.NoReplyError as error:
+                    raise Failed(str(error)) from None
+            if record := os.environ.get("GPU_CHECK_RECORD"):
+                for number, reply in enumerate(replies):
+                    Path(record, f"ras-{number}.json").write_bytes(reply)
+            (folder / "go").touch()
+            agent.end()
+    first, second = map(nccl_ras.decode, replies)
+    found = nccl_ras.explain(first, second, ranks)
+    _expect(found.startswith(f"rank {ranks - 1} launched"), f"{found!r} of {replies[1]!r}")
+    return f"NCCL {second.version}: `{found}`"
+
+
 def numa(machine: Machine) -> str:
     nodes = sorted(Path("/sys/devices/system/node").glob("node[0-9]*"))
     if not nodes:
@@ -358,6 +399,7 @@ CHECKS: dict[str, tuple[str, Callable[[Machine], str]]] = {
     "restart": ("a restart", restart),
     "warm": ("warm workers", warm),
     "hang": ("a hang, with the others in a kernel", hang),
+    "ras": ("NCCL's own count of operations", ras),
     "in-place": ("members change in place", in_place),
     "leave": ("a node leaves as planned", leave),
     "numa": ("`--numa-binding=node`", numa),

@@ -59,7 +59,12 @@ def as_data(name: str, result: RunResult) -> dict[str, Any]:
 
 def _verdicts(found: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return [
-        {"time": _wall_time(one["at"]), "round": one["round"], "message": one["message"]}
+        {
+            "time": _wall_time(one["at"]),
+            "round": one["round"],
+            "message": one["message"],
+            **({"nccl": one["nccl"]} if "nccl" in one else {}),
+        }
         for one in found
     ]
 

@@ -15,6 +15,7 @@ from support.launching import (
     DEADLINE_S,
     Job,
     await_line,
+    clean_environment,
     free_endpoint,
     job_at,
     launch,
@@ -22,6 +23,7 @@ from support.launching import (
     launcher_command,
     run_program,
 )
+from support.ras_server import ras_server, report
 from support.succession import ELECTED, REPLICATED, Nodes
 from support.waiting import eventually
 
@@ -95,6 +97,20 @@ def test_hang_restarts_the_job_within_its_budget(
     assert idle_seconds(done.stderr) >= LIMIT_S
     assert done.stdout.count("continued in round 1") == 2
     assert "executed" not in done.stderr
+
+
+def test_nccls_own_count_is_a_second_witness(steps: str, meeting: Path, tmp_path: Path) -> None:
+    replies = [json.dumps(report([4, 3], second)).encode() for second in (1, 6)]
+    result = tmp_path / "result.json"
+    with ras_server(replies) as ((host, port), _):
+        env = clean_environment(NCCL_RAS_ADDR=f"{host}:{port}")
+        options = standalone("--nproc-per-node=2", f"--result-json={result}")
+        with launched(*options, steps, "3", str(meeting), environ=env) as job:
+            await_line(job, "NCCL's RAS: rank 1 launched 3 AllReduce, 1 rank 4")
+            job.terminate()
+            job.communicate(timeout=DEADLINE_S)
+    (hang,) = json.loads(result.read_text())["hangs"]
+    assert hang["nccl"] == "rank 1 launched 3 AllReduce, 1 rank 4"
 
 
 def test_hang_fails_the_job_and_the_report_says_so(steps: str, tmp_path: Path) -> None:

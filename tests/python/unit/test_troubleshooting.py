@@ -47,6 +47,11 @@ MESSAGES = (
 # Parts of statements. What is between two messages of a peer is in the logs of both as the reason
 # of "a session of … is closed".
 EXEMPT = {
+    "why NCCL did not reply, which is not shown": (
+        "the reply is not JSON", "the reply has no communicators", "no process listens",
+        "another program listens", "this version of NCCL has no JSON", "the reply is too long",
+        "the connection was closed",
+    ),
     "what is searched in the output of a worker": ("exited unexpectedly", "double free or"),
     "an argument or setting, whose name and limits are in the message": (
         "min_nodes: ", "nnodes=", "max_nodes: ", "max_restarts: ", "max_membership_changes: ",

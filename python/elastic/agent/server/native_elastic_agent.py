@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import logging
+import os
 import signal
 import sys
 import time
@@ -57,6 +58,7 @@ from elastic.multiprocessing.logs import LogOptions, ProvidesLogOptions, log_opt
 from elastic.text import join_endpoints
 
 if TYPE_CHECKING:
+    from elastic.agent.server.nccl_ras import Witness
     from elastic.agent.server.recording import Recorder
     from elastic.agent.server.timeline import Timeline
     from elastic.multiprocessing.errors.evidence import ProcessFailure
@@ -166,6 +168,10 @@ class NativeElasticAgent:
         if not rendezvous.is_single_node and not spec.master_addr:
             host, own = rendezvous.endpoint_host, rendezvous.local_addr
             variables |= network.worker_variables(environment, host, own)
+        self._witness = _witness(environment)
+        if self._witness is not None:
+            weakref.finalize(self, self._witness.close)
+            variables |= self._witness.variables
         self._watchdog = watchdog(environment, spec.job_id(), uninterruptible_state_timeout)
         if self._watchdog is not None:
             variables |= self._watchdog.variables
@@ -457,6 +463,8 @@ class NativeElasticAgent:
             if kept is not None and self._round is not None:
                 found = {"at": event.at, "round": self._round.round, "message": event.message}
                 kept.append(found)
+                if event.kind in (kinds.HANG, kinds.STALLED):
+                    self._ask_nccl(self._round, found)
         elif event.kind == kinds.FINISHED:
             self._note_killed()
             if event.state == _C.AgentState.SUCCEEDED and event.message:
@@ -570,6 +578,17 @@ class NativeElasticAgent:
             mismatches=tuple(self._mismatches),
         )
 
+    def _ask_nccl(self, info: _C.RoundInfo, found: dict[str, Any]) -> None:
+        """Any process of the job replies for all of them, so one node asks."""
+        if self._witness is None or info.group_rank != 0:
+            return
+
+        def note(text: str) -> None:
+            found["nccl"] = text
+            self._log(logging.WARNING, "NCCL's RAS: %s", text)
+
+        self._witness.ask(info.workers[0].world_size, note)
+
     def _return_values(self) -> dict[int, object]:
         calls, info = self._calls, self._round
         if calls is None or info is None:
@@ -598,6 +617,15 @@ def _native_options(handler: object) -> _C.RendezvousOptions:
             "use HandlerElasticAgent"
         )
     return handler.native_options
+
+
+def _witness(environment: Mapping[str, str]) -> Witness | None:
+    """None: the workers have no NCCL, or it does not listen."""
+    if "NCCL_RAS_ADDR" not in environment and not os.path.exists("/dev/nvidiactl"):
+        return None
+    from elastic.agent.server.nccl_ras import Witness
+
+    return Witness.of(environment)
 
 
 def _has_debugger() -> bool:

@@ -12,7 +12,7 @@
 
 #include "core/hang/signature.h"
 
-namespace elastic::core {
+namespace elastic::core::mismatches {
 namespace {
 
 using namespace std::chrono_literals;
@@ -175,4 +175,4 @@ TEST(MismatchWatch, ManyRanksAreCountedAndTheFewAreNamed) {
 }
 
 }  // namespace
-}  // namespace elastic::core
+}  // namespace elastic::core::mismatches

@@ -14,7 +14,7 @@
 
 #include "core/hang/signature.h"
 
-namespace elastic::worker {
+namespace elastic::worker::blocks {
 namespace {
 
 using ::testing::ElementsAre;
@@ -188,4 +188,4 @@ TEST(CollectiveBlocks, AReplyThatIsCutHasNoLine) {
 }
 
 }  // namespace
-}  // namespace elastic::worker
+}  // namespace elastic::worker::blocks

@@ -17,7 +17,7 @@
 #include "guardian/worker.h"
 #include "host/workers/forked_worker.h"
 
-namespace elastic::guardian {
+namespace elastic::guardian::pages {
 namespace {
 
 using namespace std::chrono_literals;
@@ -79,4 +79,4 @@ TEST(Signatures, AreReportedOnceWhenNoPageChangesAnyMore) {
 }
 
 }  // namespace
-}  // namespace elastic::guardian
+}  // namespace elastic::guardian::pages
