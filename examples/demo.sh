@@ -25,6 +25,10 @@ package=${ELASTIC_PACKAGE:-$root}
 torch_for_cpus="torch==2.13.0 --index-url https://download.pytorch.org/whl/cpu --retries 1"
 
 case ${1:-} in
+  -h | --help)
+    sed -n '3,/^set /{/^set /d;s/^# \{0,1\}//;p;}' "$0"
+    exit
+    ;;
   --kill-a-worker) what="trains on handwritten digits with two workers and kills one of them" ;;
   --watch-it-recover) what="trains on several nodes of this machine and takes down one thing after the other" ;;
   --watch-it-grow-and-shrink) what="trains while nodes of this machine join, are lost and leave" ;;

@@ -163,7 +163,7 @@ class _Reader:
             if action is None:
                 raise ConfigError(self._fault("", f"it has no key do: {expected}"))
             raise ConfigError(
-                self._fault("do", f"do is {action!r}: {expected}{_hint(action, _ACTIONS)}")
+                self._fault("do", f"do is {action!r}: {expected}{_near(action, _ACTIONS)}")
             )
         return str(action)
 
@@ -268,9 +268,12 @@ def _is_range(text: str) -> bool:
 
 
 def _hint(given: object, known: Iterable[str]) -> str:
-    names = sorted(known)
-    close = difflib.get_close_matches(str(given), names, 1, 0.5)
-    return f"; did you mean {close[0]}?" if close else f"; known are {', '.join(names[:12])}"
+    return _near(given, known) or f"; known are {', '.join(sorted(known)[:12])}"
+
+
+def _near(given: object, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(str(given), sorted(known), 1, 0.5)
+    return f"; did you mean {close[0]}?" if close else ""
 
 
 def _toml() -> tuple[Callable[[str], dict[str, Any]], type[Exception]]:

@@ -86,7 +86,7 @@ def configure(line: CommandLine, environ: Mapping[str, str]) -> JobConfig:
     warm_template = entrypoint.warm_template(line, program, node)
     notes += [(LOG_LEVELS["INFO"], note) for note in node.notes]
     if line.warnings and line.switch("strict"):
-        raise ConfigError("; ".join(line.warnings))
+        raise ConfigError(f"{'; '.join(line.warnings)} (an error, because of --strict)")
     if line.warnings:
         notes.append((LOG_LEVELS["WARNING"], "; ".join(line.warnings)))
     signals, forwarded = (_signals(line, name) for name in ("signals-to-handle", "forward-signals"))

@@ -501,7 +501,8 @@ def test_what_torchrun_accepts_is_one_warning_and_with_strict_an_error(
 def test_a_monitor_interval_is_no_warning_but_with_strict_an_error(script: str) -> None:
     words = ["--monitor-interval=1", script]
     assert [text for level, text in configure(words).notes if level == 30] == []
-    assert "--monitor-interval has no effect" in refusal(["--strict", *words])
+    refused = refusal(["--strict", *words])
+    assert "--monitor-interval has no effect" in refused and "because of --strict" in refused
 
 
 def test_a_free_port_of_one_node_is_no_setting_without_effect(script: str) -> None:

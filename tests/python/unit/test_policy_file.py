@@ -59,6 +59,7 @@ def test_rules_are_written_for_core() -> None:
             "[[rule]]\ndo = 'stp'",
             'p:2: rule 1: do is \'stp\': expected "restart" or "stop"; did you mean stop?',
         ),
+        ("[[rule]]\ndo = 'halt'", 'p:2: rule 1: do is \'halt\': expected "restart" or "stop"'),
         (
             "[[rule]]\ndo = 'stop'\ncuont = 1",
             "p:3: rule 1: unknown key 'cuont'; did you mean count?",

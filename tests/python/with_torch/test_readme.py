@@ -48,6 +48,13 @@ def test_demo_installs_the_package_and_trains(venv: Path) -> None:
     check_accuracy(run(["bash", "examples/demo.sh"], timeout=1100, **variables))
 
 
+def test_demo_prints_its_options_and_installs_nothing(tmp_path: Path) -> None:
+    venv = tmp_path / "venv"
+    printed = run(["bash", "examples/demo.sh", "--help"], timeout=60, ELASTIC_DEMO_VENV=str(venv))
+    assert "--kill-a-worker" in printed and "ELASTIC_DEMO_VENV" in printed
+    assert "#" not in printed and "set -eu" not in printed and not venv.exists()
+
+
 def test_command_line_snippet_runs() -> None:
     output = run(shell_commands()[1].split(), timeout=DEADLINE_S)
     assert sorted(output.splitlines()) == [f"rank {rank} of 2: sum 1" for rank in range(2)]
