@@ -6,6 +6,7 @@ TOPIC is a page, the heading of a section, or words, whose places are listed.
 from __future__ import annotations
 
 import argparse
+import collections
 import difflib
 import re
 import shutil
@@ -152,6 +153,12 @@ def _headings() -> Iterator[Place]:
             yield place
 
 
+def sections() -> set[str]:
+    """The headings by which a section can be printed: those that one page has, once."""
+    counts = collections.Counter(manual_text.slug(one.heading) for one in _headings())
+    return {name for name, count in counts.items() if count == 1} - {*topics()}
+
+
 def _section(topic: str) -> str:
     """The section with this heading and what is below it; empty if there is none."""
     found = next(
@@ -168,7 +175,8 @@ def _section(topic: str) -> str:
 
 def _places(topic: str) -> Iterator[Place]:
     """Where the words are: as they are given, else inside other words, else all in one passage."""
-    shown = [one._replace(line=manual_text.without_links(one.line)) for one in _lines()]
+    unique = sections()
+    shown = [one._replace(line=manual_text.without_links(one.line, unique)) for one in _lines()]
     words = [manual_text.pattern(word) for word in topic.split()]
     for found in (
         [one for one in shown if manual_text.pattern(topic).search(one.line)],
@@ -211,7 +219,7 @@ def _listed(topic: str, places: list[Place]) -> str:
 
 
 def _show_markdown(text: str) -> None:
-    text = manual_text.without_links(text)
+    text = manual_text.without_links(text, sections())
     if sys.stdout.isatty():
         try:
             from rich.console import Console

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 
 from elastic.cli.options import PROGRAM
 
 _COMMENT = re.compile(r"<!--.*?-->\n*", re.DOTALL)
+_DIAGRAM = re.compile(r"^```mermaid\n.*?^```\n", re.DOTALL | re.MULTILINE)
 _FOLDED = re.compile(r"^</?details.*\n", re.MULTILINE)
 _PICTURE = re.compile(r"^!\[([^\]]*)\]\([^)]*\)\n", re.MULTILINE)
 # To another page of the manual; to a place in this one; to a file of the sources.
-_PAGE = re.compile(r"\[([^\]]+)\]\(([\w-]+)\.md(?:#[\w-]*)?\)")
+_PAGE = re.compile(r"\[([^\]]+)\]\(([\w-]+)\.md(?:#([\w-]*))?\)")
+_ONLY_PAGE = re.compile(rf"\({_PAGE.pattern}\)")
 _HERE = re.compile(r"\[([^\]]+)\]\(#[\w-]*\)")
 _SOURCE = re.compile(r"\[([^\]]+)\]\(\.\./([^)#]+)(?:#[\w-]*)?\)")
 _EMPHASIS = re.compile(r"\*([^*\s][^*]*)\*")
@@ -24,13 +26,26 @@ _AROUND = 60  # characters on each side of a word that was found
 
 def slug(heading: str) -> str:
     """A heading as one word, as in an address."""
-    return re.sub(r"[^\w]+", "-", heading.lower()).strip("-")
+    return re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", heading.lower()).strip())
 
 
-def without_links(text: str) -> str:
-    """A terminal cannot follow a link: a page becomes the command that prints it."""
+def without_links(text: str, sections: Container[str] = ()) -> str:
+    """A terminal cannot follow a link: it becomes the command that prints the page or section.
+
+    ``sections``: the headings, as slugs, that one page has.
+    """
+
+    def command(found: re.Match[str]) -> str:
+        return f"`{PROGRAM} help {found[3] if found[3] in sections else found[2]}`"
+
+    def alone(found: re.Match[str]) -> str:
+        is_name = slug(found[1].removesuffix(".md")) in (found[2], found[3])
+        return f"({command(found)})" if is_name else f"({found[1]}: {command(found)})"
+
     text = _PICTURE.sub("", _FOLDED.sub("", _COMMENT.sub("", text)))
-    text = _PAGE.sub(rf"\1 (`{PROGRAM} help \2`)", text)
+    text = _DIAGRAM.sub("(The sources show a diagram here.)\n\n", text)
+    text = _ONLY_PAGE.sub(alone, text)
+    text = _PAGE.sub(lambda found: f"{found[1]} ({command(found)})", text)
     return _SOURCE.sub(_to_source, _HERE.sub(r"\1", text))
 
 
