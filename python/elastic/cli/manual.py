@@ -1,6 +1,6 @@
 """``elastic-launch help [TOPIC]``: prints a page of the manual that the package contains.
 
-TOPIC is a page, the heading of a section, or words, whose places are listed.
+TOPIC is a page, the heading of a section, a message, or words, whose places are listed.
 """
 
 from __future__ import annotations
@@ -64,6 +64,9 @@ GROUPS: tuple[tuple[str, dict[str, str]], ...] = (
 
 
 _PER_PAGE = 2  # sections of a page that are listed with the places of a word
+_ENTRIES = 3  # of messages
+_WORDS_OF_MESSAGE = 3
+_SHORTEST_QUOTE = 9  # characters of a message
 
 
 class Place(NamedTuple):
@@ -77,7 +80,8 @@ class Place(NamedTuple):
 def parser() -> argparse.ArgumentParser:
     made = subcommands.Parser(
         prog=f"{PROGRAM} help",
-        description="Prints a page of the manual, one of its sections, or the places of words; "
+        description="Prints a page of the manual, one of its sections, what a message of the "
+        "launcher means, or the places of words; "
         "without TOPIC, the list of pages.",
     )
     made.add_argument(
@@ -106,7 +110,8 @@ def topics() -> list[str]:
 def contents() -> str:
     """The pages by group, each with a sentence."""
     lines = [f"{PROGRAM} help TOPIC prints one of these pages, a section by its heading",
-             "(exit-codes), or the places of words (out of memory):"]  # fmt: skip
+             "(exit-codes), what a message of the launcher means (paste it), or the places of",
+             "words (out of memory):"]  # fmt: skip
     for title, pages in GROUPS:
         lines += ["", title, *(f"  {name:<18}{what}" for name, what in pages.items())]
     return "\n".join([*lines, ""])
@@ -124,8 +129,11 @@ def page(topic: str) -> str:
     if found := _section(topic):
         others = [one for one in places if manual_text.slug(one.heading) != manual_text.slug(topic)]
         return found if "-" in topic or not others else f"{found}\n{_listed(topic, others)}"
-    if places:
-        return f"# {topic}\n\n{_listed(topic, places)}"
+    entries = _messages(topic)
+    if entries or places:
+        source = "\nFrom [troubleshooting](troubleshooting.md).\n" if entries else ""
+        listed = _listed(topic, places) if places else ""
+        return "\n".join([f"# {topic}\n", *entries, source, listed]).rstrip() + "\n"
     known = [*topics(), *(manual_text.slug(one.heading) for one in _headings())]
     near = difflib.get_close_matches(topic, known, 1, 0.5)
     hint = f"; did you mean {near[0]}?" if near else ""
@@ -186,6 +194,20 @@ def _places(topic: str) -> Iterator[Place]:
         if found:
             yield from found
             return
+
+
+def _messages(text: str) -> list[str]:
+    """The entries of a message, of which ``text`` is a part, or a line of the log."""
+    if len(text.split()) < _WORDS_OF_MESSAGE:
+        return []
+    entries = []
+    for place in _lines():
+        if place.topic == "troubleshooting" and place.line.startswith("* `"):
+            quotes = re.findall(r"`([^`]+)`", place.line.partition(" — ")[0])
+            known = [one for one in quotes if len(one) >= _SHORTEST_QUOTE]
+            shared = sum(len(one) for one in known if one in text or text in one)
+            entries.append((-shared, place.line))
+    return [line for shared, line in sorted(entries)[:_ENTRIES] if shared]
 
 
 def _listed(topic: str, places: list[Place]) -> str:

@@ -74,6 +74,19 @@ def test_a_word_inside_another_word_is_no_place_and_headings_are_first(
     assert ("start", "Support") not in places  # support, import, report
 
 
+@pytest.mark.parametrize(("message", "cure"), [
+    ("elastic-launch: waiting for a coordinator at n:29400: cannot resolve n: unknown, gives up",
+     "no agent hosts the coordinator yet"),
+    ("no port of 3:4 is free on this node", "a greater range"),
+    ("killed by the kernel for", "a smaller batch"),
+])  # fmt: skip
+def test_a_message_is_explained(
+    message: str, cure: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert manual.run([message]) == 0
+    assert cure in " ".join(capsys.readouterr().out.split())
+
+
 def test_sections_of_other_pages_with_the_same_heading_are_listed(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
