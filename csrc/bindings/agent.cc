@@ -169,6 +169,14 @@ void bind_options(py::module_& module) {
           [](auto* made, const TextList& command) { made->warm_template = to_arguments(command); }),
       option("no_restart_codes", &AgentOptions::no_restart_codes),
       option("bad_node_codes", &AgentOptions::bad_node_codes),
+      option_by<AgentOptions, std::vector<std::pair<std::string, TextList>>>(
+          "node_checks", py::list(),
+          [](auto* made, const std::vector<std::pair<std::string, TextList>>& checks) {
+            for (const auto& [name, command] : checks) {
+              made->node_checks.push_back({name, to_arguments(command)});
+            }
+          }),
+      option("node_check_timeout", &AgentOptions::node_check_timeout),
       option("inplace_grace", &AgentOptions::inplace_grace),
       option("inplace_prepare", &AgentOptions::inplace_prepare));
   options.def_readonly("run_id", &AgentOptions::run_id)
@@ -264,6 +272,12 @@ void bind_events(py::module_& module) {
       .def_readonly("lost_steps", &AgentFirstStep::lost_steps,
                     "the steps that are made again, this one among them; -1: unknown");
   show_fields<AgentFirstStep>({"step", "opened", "store_used", "store_filled", "lost_steps"});
+  py::class_<AgentCheck>(module, "AgentCheck", "What a check of this node has found.")
+      .def_readonly("host", &AgentCheck::host)
+      .def_readonly("name", &AgentCheck::name)
+      .def_readonly("verdict", &AgentCheck::verdict, "good, bad or unknown")
+      .def_readonly("reason", &AgentCheck::reason, "one line");
+  show_fields<AgentCheck>({"host", "name", "verdict", "reason"});
   py::class_<AgentEvent> event(module, "AgentEvent", "An event of the agent or of its workers.");
   py::enum_<AgentEvent::Kind>(event, "Kind")
       .value("PROGRESS", AgentEvent::Kind::kProgress)
@@ -283,6 +297,7 @@ void bind_events(py::module_& module) {
       .value("MISMATCH", AgentEvent::Kind::kMismatch)
       .value("DRAIN", AgentEvent::Kind::kDrain)
       .value("COORDINATOR_MOVED", AgentEvent::Kind::kCoordinatorMoved)
+      .value("NODE_CHECK", AgentEvent::Kind::kNodeCheck)
       .value("FINISHED", AgentEvent::Kind::kFinished);
   event.def_readonly("kind", &AgentEvent::kind)
       .def_readonly("at", &AgentEvent::at, "in the time of time.monotonic()")
@@ -308,6 +323,7 @@ void bind_events(py::module_& module) {
           "of ROUND_STARTING and COORDINATOR_MOVED; None: the job has no coordinator")
       .def_readonly("moved", &AgentEvent::moved, "of COORDINATOR_MOVED; else None")
       .def_readonly("first_step", &AgentEvent::first_step, "of FIRST_STEP; else None")
+      .def_readonly("check", &AgentEvent::check, "of NODE_CHECK; else None")
       .def_readonly("hosts_coordinator", &AgentEvent::hosts_coordinator);
   show_fields<AgentEvent>({"kind", "state", "local_rank", "pid", "message"});
 

@@ -75,6 +75,7 @@ struct Plan {
   int stream;                   // replaces the descriptors in `passed`; negative: none
   std::uint8_t passed;
   int socket;                    // of a template; negative: none
+  bool has_stdin;                // the guardian's; else /dev/null
   std::array<int, 2> inherited;  // beside 0, 1 and 2; negative: none
   const std::vector<std::string>* candidates;
   const std::vector<unsigned long>* cpu_mask;  // empty: the CPUs of the guardian
@@ -148,6 +149,10 @@ void bind_to_cpus(const Plan& plan) {
   // The guardian may have died before the line above; then the parent is another process.
   if (::getppid() != plan.guardian) ::_exit(127);
   bind_to_cpus(plan);
+  if (!plan.has_stdin) {
+    const int null = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+    if (null < 0 || ::dup2(null, STDIN_FILENO) < 0) fail(plan, Stage::kOpen, errno, STDIN_FILENO);
+  }
   open_output(plan, STDOUT_FILENO);
   open_output(plan, STDERR_FILENO);
   if (plan.socket >= 0 && ::dup2(plan.socket, kTemplateSocket) < 0) {
@@ -256,6 +261,7 @@ bool spawn(const StartRequest& request, pid_t guardian, int stream, int socket, 
                   stream,
                   request.passed,
                   socket,
+                  request.lifetime == Lifetime::kWorker || request.kind != StartKind::kExec,
                   worker->channel.inherited(),
                   &worker->candidates,
                   &cpu_mask};

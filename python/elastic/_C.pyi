@@ -7,7 +7,7 @@ from __future__ import annotations
 import collections.abc
 import datetime
 import typing
-__all__: list[str] = ['Agent', 'AgentEvent', 'AgentFirstStep', 'AgentOptions', 'AgentResult', 'AgentRoundEnd', 'AgentState', 'ConfigError', 'CoordinatorInfo', 'CoordinatorMove', 'EXIT_BAD_HOST', 'EXIT_CANNOT_LOG', 'EXIT_CANNOT_SERVE', 'EXIT_CANNOT_START', 'EXIT_COORDINATOR_LOST', 'EXIT_INTERNAL', 'EXIT_JOB_CLOSED', 'EXIT_JOIN_TIMED_OUT', 'EXIT_NODE_LOST', 'EXIT_PARTIAL', 'EXIT_REJECTED', 'EXIT_STOPPED_AT_STEP', 'EXIT_SUPERVISION_LOST', 'EXIT_USAGE', 'ElasticError', 'ExitKind', 'FailureEvidence', 'HangAction', 'JobCause', 'JobOutcome', 'JobResult', 'LossPolicy', 'Observer', 'QueueEmpty', 'REPEATED_STOP_GRACE', 'RendezvousBackend', 'RendezvousClient', 'RendezvousClosed', 'RendezvousError', 'RendezvousOptions', 'RendezvousRound', 'RendezvousTimeout', 'RendezvousUnavailable', 'ResourceExhausted', 'RoundInfo', 'SignalScope', 'StoreClient', 'StoreError', 'StoreProtocolError', 'StoreServer', 'StoreServerStats', 'StoreTimeout', 'StoreUnavailable', 'StreamTarget', 'WorkerAssignment', 'WorkerCommand', 'WorkerEvent', 'WorkerExit', 'WorkerFailure', 'WorkerGroup', 'WorkerTemplate', 'check_token', 'describe_exit', 'describe_ranks', 'describe_restarts_left', 'describe_restarts_used', 'describe_worker', 'duration_text', 'file_backend', 'find_coordinator', 'host_addresses', 'observer_token', 'store_backend', 'temporary_stem']
+__all__: list[str] = ['Agent', 'AgentCheck', 'AgentEvent', 'AgentFirstStep', 'AgentOptions', 'AgentResult', 'AgentRoundEnd', 'AgentState', 'ConfigError', 'CoordinatorInfo', 'CoordinatorMove', 'EXIT_BAD_HOST', 'EXIT_CANNOT_LOG', 'EXIT_CANNOT_SERVE', 'EXIT_CANNOT_START', 'EXIT_COORDINATOR_LOST', 'EXIT_INTERNAL', 'EXIT_JOB_CLOSED', 'EXIT_JOIN_TIMED_OUT', 'EXIT_NODE_LOST', 'EXIT_PARTIAL', 'EXIT_REJECTED', 'EXIT_STOPPED_AT_STEP', 'EXIT_SUPERVISION_LOST', 'EXIT_USAGE', 'ElasticError', 'ExitKind', 'FailureEvidence', 'HangAction', 'JobCause', 'JobOutcome', 'JobResult', 'LossPolicy', 'Observer', 'QueueEmpty', 'REPEATED_STOP_GRACE', 'RendezvousBackend', 'RendezvousClient', 'RendezvousClosed', 'RendezvousError', 'RendezvousOptions', 'RendezvousRound', 'RendezvousTimeout', 'RendezvousUnavailable', 'ResourceExhausted', 'RoundInfo', 'SignalScope', 'StoreClient', 'StoreError', 'StoreProtocolError', 'StoreServer', 'StoreServerStats', 'StoreTimeout', 'StoreUnavailable', 'StreamTarget', 'WorkerAssignment', 'WorkerCommand', 'WorkerEvent', 'WorkerExit', 'WorkerFailure', 'WorkerGroup', 'WorkerTemplate', 'check_token', 'describe_exit', 'describe_ranks', 'describe_restarts_left', 'describe_restarts_used', 'describe_worker', 'duration_text', 'file_backend', 'find_coordinator', 'host_addresses', 'observer_token', 'store_backend', 'temporary_stem']
 class ElasticError(Exception):
     """The base class of elastic's errors."""
 
@@ -1101,7 +1101,7 @@ class AgentOptions:
     """
     The workers of an agent and its settings.
     """
-    def __init__(self, workers: collections.abc.Sequence[WorkerTemplate], *, env: dict[str, str], run_id: str = 'none', role: str = 'default', cwd: str = '', rendezvous: RendezvousOptions | None = None, max_restarts: int = 0, restart_backoff: float = 1.0, stop_grace: float = 30.0, failure_grace: float | None = None, stop_scope: SignalScope = SignalScope.HANDLER, exit_barrier_timeout: float | None = None, master_port: int = 0, worker_ports: tuple[int, int] = (0, 0), share_store: bool = True, capture_stderr: bool = True, hang_timeout: float = 0.0, hang_action: HangAction = HangAction.REPORT, straggler_timeout: float = 0.0, stacks_on_failure: bool = False, leftover_grace: float = 0.0, reach_timeout: float = 30.0, log_dir: str = '', log_bytes_max: int = 0, log_files_max: int = 5, line_prefix: str = '[${role_name}${local_rank}]:', merge_lines: bool = False, stdout_filters: collections.abc.Sequence[str] = [], stderr_filters: collections.abc.Sequence[str] = [], guardian_path: str = '', become_subreaper: bool = False, start_timeout: float = 60.0, warm_template: list[str] = [], no_restart_codes: collections.abc.Sequence[int] = [], bad_node_codes: collections.abc.Sequence[int] = [], inplace_grace: float | None = None, inplace_prepare: float | None = None) -> None:
+    def __init__(self, workers: collections.abc.Sequence[WorkerTemplate], *, env: dict[str, str], run_id: str = 'none', role: str = 'default', cwd: str = '', rendezvous: RendezvousOptions | None = None, max_restarts: int = 0, restart_backoff: float = 1.0, stop_grace: float = 30.0, failure_grace: float | None = None, stop_scope: SignalScope = SignalScope.HANDLER, exit_barrier_timeout: float | None = None, master_port: int = 0, worker_ports: tuple[int, int] = (0, 0), share_store: bool = True, capture_stderr: bool = True, hang_timeout: float = 0.0, hang_action: HangAction = HangAction.REPORT, straggler_timeout: float = 0.0, stacks_on_failure: bool = False, leftover_grace: float = 0.0, reach_timeout: float = 30.0, log_dir: str = '', log_bytes_max: int = 0, log_files_max: int = 5, line_prefix: str = '[${role_name}${local_rank}]:', merge_lines: bool = False, stdout_filters: collections.abc.Sequence[str] = [], stderr_filters: collections.abc.Sequence[str] = [], guardian_path: str = '', become_subreaper: bool = False, start_timeout: float = 60.0, warm_template: list[str] = [], no_restart_codes: collections.abc.Sequence[int] = [], bad_node_codes: collections.abc.Sequence[int] = [], node_checks: collections.abc.Sequence[tuple[str, list[str]]] = [], node_check_timeout: float = 60.0, inplace_grace: float | None = None, inplace_prepare: float | None = None) -> None:
         """
         One WorkerTemplate for each local rank; workers inherit no variables except `env`. `max_restarts` is the budget of the whole job. Without `rendezvous` the job has one node.
         """
@@ -1332,6 +1332,28 @@ class AgentFirstStep:
         """
         when the first client had connected to the round's store, if that is here; or None
         """
+class AgentCheck:
+    """
+    What a check of this node has found.
+    """
+    def __repr__(self) -> str:
+        ...
+    @property
+    def host(self) -> str:
+        ...
+    @property
+    def name(self) -> str:
+        ...
+    @property
+    def reason(self) -> str:
+        """
+        one line
+        """
+    @property
+    def verdict(self) -> str:
+        """
+        good, bad or unknown
+        """
 class AgentEvent:
     """
     An event of the agent or of its workers.
@@ -1374,6 +1396,8 @@ class AgentEvent:
 
           COORDINATOR_MOVED
 
+          NODE_CHECK
+
           FINISHED
         """
         COORDINATOR_LOG: typing.ClassVar[AgentEvent.Kind]
@@ -1383,6 +1407,7 @@ class AgentEvent:
         FIRST_STEP: typing.ClassVar[AgentEvent.Kind]
         HANG: typing.ClassVar[AgentEvent.Kind]
         MISMATCH: typing.ClassVar[AgentEvent.Kind]
+        NODE_CHECK: typing.ClassVar[AgentEvent.Kind]
         NOTICE: typing.ClassVar[AgentEvent.Kind]
         PROGRESS: typing.ClassVar[AgentEvent.Kind]
         RESTARTING: typing.ClassVar[AgentEvent.Kind]
@@ -1435,6 +1460,11 @@ class AgentEvent:
     def at(self) -> float:
         """
         in the time of time.monotonic()
+        """
+    @property
+    def check(self) -> AgentCheck | None:
+        """
+        of NODE_CHECK; else None
         """
     @property
     def coordinator(self) -> CoordinatorInfo:

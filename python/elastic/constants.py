@@ -42,6 +42,7 @@ AUTO_PROGRESS_VARIABLE = "ELASTIC_AUTO_PROGRESS"  # 0: the workers start without
 # Defaults of options that programs can set too; the native ones are those of ``_C.AgentOptions``.
 DEFAULT_ROLE = "default"
 DEFAULT_START_TIMEOUT_S = 60.0
+DEFAULT_NODE_CHECK_TIMEOUT_S = 60.0
 DEFAULT_SHUTDOWN_TIMEOUT_S = 30.0
 DEFAULT_DRAIN_TIMEOUT_S = 60.0  # to agree on a step and to reach it
 DEFAULT_INPLACE_GRACE_S = 5.0  # to leave a round that is over

@@ -46,7 +46,7 @@ std::string worker_has_it(int signal) {
 }  // namespace
 
 AgentMachine::AgentMachine(AgentMachineOptions options)
-    : options_(std::move(options)), policy_(options_.policy) {}
+    : options_(std::move(options)), policy_(options_.policy), checks_(options_.checks) {}
 
 void AgentMachine::step(const AgentInput& input, Instant now, std::vector<AgentAction>* out) {
   now_ = now;
@@ -57,13 +57,20 @@ void AgentMachine::step(const AgentInput& input, Instant now, std::vector<AgentA
 
 std::optional<Instant> AgentMachine::next_deadline() const {
   return earliest({policy_.next_deadline(), join_at_, port_at_, held_until_, examined_until_,
-                   drain_until_, idle_drain_until_, shutdown_at_});
+                   drain_until_, idle_drain_until_, shutdown_at_, checks_.next_deadline(),
+                   unfit_until_});
 }
 
 void AgentMachine::on(const PolicyTick& event) {
   const auto is_due = [this](const std::optional<Instant>& at) { return at && now_ >= *at; };
   decide(event);
-  if (is_due(join_at_)) join();
+  if (is_due(join_at_)) on(agent_event::TemplateReady{});
+  if (is_due(checks_.next_deadline())) {
+    gate::NodeChecks::Out actions;
+    checks_.tick(now_, &actions);
+    follow_checks(actions);
+  }
+  if (is_due(unfit_until_)) leave_unfit();
   if (is_due(port_at_)) {
     port_at_.reset();
     act(agent_action::OpenStore{});
@@ -91,8 +98,11 @@ void AgentMachine::report(AgentEvent::Kind kind, std::string message) {
 // ---- The policy.
 
 void AgentMachine::on(const RendezvousReady& event) {
-  if (!options_.template_limit) return decide(event);
+  is_reached_ = true;
+  report_findings();
+  if (unfit_) return leave_unfit();
   ready_ = event;
+  if (!options_.template_limit) return join();
   join_at_ = add_saturating(now_, *options_.template_limit);
   act(agent_action::AwaitTemplate{});
 }
@@ -113,8 +123,11 @@ void AgentMachine::end_by_notice(WorkerExited event) {
 
 // Kept workers wait for the workers of a joining node, so the node joins when it can fork them.
 void AgentMachine::join() {
-  join_at_.reset();
-  if (const auto ready = std::exchange(ready_, std::nullopt)) decide(*ready);
+  if (join_at_ || checks_.holds_join()) return;
+  if (const auto ready = std::exchange(ready_, std::nullopt)) {
+    has_joined_ = true;
+    decide(*ready);
+  }
 }
 
 void AgentMachine::follow(Send action) {
@@ -158,6 +171,9 @@ void AgentMachine::on(const WorkerExited& event) {
   if (is_of_notice(event.exit)) return end_by_notice(event);
   note_exit(event);
   decide(event);
+  const bool is_own_stop = event.exit.stop_step >= 0 && event.exit.verdict.empty();
+  const bool is_failure = !event.exit.succeeded() && !event.exit.stopped_by_us && !is_own_stop;
+  if (is_failure) check_after_failure();
 }
 
 void AgentMachine::note_exit(const WorkerExited& event) {
@@ -530,6 +546,7 @@ void AgentMachine::follow(Finish action) {
   unsent_join_.reset();
   port_at_.reset();
   is_finished_ = true;
+  end_checks();
   if (std::exchange(is_opening_files_, false)) act(agent_action::CancelStart{});
   ends_job_ = action.result.job.has_value();
   act(std::move(action));

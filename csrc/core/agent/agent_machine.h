@@ -25,6 +25,7 @@
 #include "core/agent/agent_policy.h"
 #include "core/base/timings.h"
 #include "core/drain/drain_member.h"
+#include "core/gate/node_checks.h"
 #include "core/hang/hang_types.h"
 #include "core/snapshot/snapshot_types.h"
 #include "elastic/agent.h"
@@ -69,6 +70,13 @@ struct ResultFixed {
 };
 // The answer to Flush.
 struct Flushed {};
+// The agent of the node runs: its checks begin. Fed once, before any other event.
+struct NodeStarted {};
+// The answer to RunCheck.
+struct CheckEnded {
+  std::uint32_t run = 0;
+  gate::CheckEnd end;
+};
 }  // namespace agent_event
 
 using AgentInput =
@@ -77,7 +85,8 @@ using AgentInput =
                  agent_event::FilesOpened, agent_event::StartCancelled,
                  agent_event::StacksCollected, agent_event::StoreUnreachable,
                  agent_event::DrainRequested, agent_event::ProcessesEnded,
-                 agent_event::FailuresExamined, agent_event::ResultFixed, agent_event::Flushed>;
+                 agent_event::FailuresExamined, agent_event::ResultFixed, agent_event::Flushed,
+                 agent_event::NodeStarted, agent_event::CheckEnded>;
 
 namespace agent_action {
 struct AwaitTemplate {};  // TemplateReady follows
@@ -101,7 +110,7 @@ struct KillWorker {
   int local_rank = 0;
 };
 struct Observe {  // to the coordinator
-  std::variant<drain::Reply, hang::RankFinished> message;
+  std::variant<drain::Reply, hang::RankFinished, gate::Finding> message;
 };
 struct RequestDrain {  // to the coordinator
   drain::Notice notice;
@@ -129,7 +138,8 @@ using AgentAction =
                  agent_action::EndExamination, agent_action::CollectStacks,
                  agent_action::WriteStacks, agent_action::StopWorkers, agent_action::KillWorker,
                  agent_action::Observe, agent_action::RequestDrain, agent_action::KeepSnapshots,
-                 agent_action::SetStopStep, agent_action::Flush, agent_action::Close>;
+                 agent_action::SetStopStep, agent_action::Flush, agent_action::Close,
+                 gate::check_action::Run, gate::check_action::Kill>;
 
 // The longest delay of a stop for the sake of stacks.
 inline constexpr Duration kHeldStopLimit = std::chrono::seconds(2);
@@ -151,12 +161,16 @@ inline constexpr Duration kPortPause = std::chrono::milliseconds(100);
 // How long rank 0 tests whether its own store is reached: no packet leaves the host.
 inline constexpr Duration kOwnReachTimeout = std::chrono::seconds(2);
 
+// How long a bad node waits for the rendezvous, to report what was found.
+inline constexpr Duration kFindingLimit = std::chrono::seconds(5);
+
 struct AgentMachineOptions {
   AgentPolicyOptions policy;
   std::string host_name;      // in messages
   bool keeps_stacks = false;  // also writes the stacks of a hang
   // The node joins when the template of its workers is ready, or after this; nullopt: at once.
   std::optional<Duration> template_limit;
+  gate::NodeCheckOptions checks = {};
   std::uint16_t endpoint_port = 0;  // a store there is not tested: the session reaches it
 };
 
@@ -206,7 +220,10 @@ class AgentMachine {
     held_ = event.held;
     note_saved();
   }
-  void on(const agent_event::TemplateReady&) { join(); }
+  void on(const agent_event::TemplateReady&) {
+    join_at_.reset();
+    join();
+  }
   void on(const agent_event::StoreOpened& event);
   void on(const agent_event::FilesOpened& event);
   void on(const agent_event::StartCancelled&);
@@ -218,6 +235,8 @@ class AgentMachine {
   void on(const agent_event::ResultFixed& event);
   void on(const rdzv::RoundOver& event);
   void on(const agent_event::Flushed&) { shutdown_at_ = now_; }
+  void on(const agent_event::NodeStarted&);
+  void on(const agent_event::CheckEnded& event);
 
   template <typename Event>
   void decide(const Event& event) {
@@ -245,6 +264,17 @@ class AgentMachine {
     is_out_of_memory_ = is_out_of_memory_ || facts.evidence.cause == FailureCause::kOutOfMemory;
   }
   void join();
+  // Of checks: agent_checks.cc.
+  void follow_checks(const gate::NodeChecks::Out& actions);
+  void follow_check(const gate::check_action::Run& action) { act(action); }
+  void follow_check(const gate::check_action::Kill& action) { act(action); }
+  void follow_check(const gate::check_action::Report& action);
+  void follow_check(const gate::check_action::Admit&) { join(); }
+  void follow_check(const gate::check_action::Reject& action);
+  void check_after_failure();
+  void end_checks();
+  void report_findings();
+  void leave_unfit();
   void note_exit(const WorkerExited& event);
   void note_finished(const WorkerExited& event);
   void kill(int local_rank, std::string verdict, bool ends_job, bool is_unreachable);
@@ -268,6 +298,12 @@ class AgentMachine {
   const AgentMachineOptions options_;
   AgentPolicy policy_;
   DrainMember drain_;
+  gate::NodeChecks checks_;
+  std::vector<gate::Finding> unsent_findings_;  // the rendezvous was not reached yet
+  bool is_reached_ = false;
+  bool has_joined_ = false;
+  std::optional<std::string> unfit_;      // this node is bad: why; it has not left yet
+  std::optional<Instant> unfit_until_;    // it leaves without a report
   std::optional<RendezvousReady> ready_;  // this node has not begun to join yet
   std::optional<Instant> join_at_;
   std::optional<rdzv::Join> unsent_join_;  // waits for a port

@@ -226,7 +226,7 @@ void AgentPolicy::end(Turn* turn) {
   const End& end = *turn->end;
   deadline_.reset();
   for (const ParticipantEvent& event : end.events) update(event, turn);
-  Duration grace = stop_grace();
+  Duration grace = end.follows_failure ? failure_grace() : stop_grace();
   if (end.job != nullptr) {
     set_result(*end.job);
     if (end.job->outcome == JobOutcome::kFailed) grace = failure_grace();

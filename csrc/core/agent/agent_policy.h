@@ -45,6 +45,11 @@ struct LocalFault {
   int exit_code = kExitInternal;
   std::string message;
 };
+// A check has found this node bad, before it joined or after a failure of its workers.
+struct NodeUnfit {
+  std::string message;
+  bool has_joined = false;
+};
 struct WorkerStarted {
   int local_rank = 0;
   int pid = -1;
@@ -98,10 +103,10 @@ struct SupervisionLost {
 struct PolicyTick {};
 
 using PolicyEvent =
-    std::variant<RendezvousReady, Progress, RendezvousLost, LocalFault, rdzv::Round, rdzv::Restart,
-                 rdzv::Evicted, rdzv::Refused, rdzv::TimedOut, rdzv::Closed, WorkerStarted,
-                 WorkerExited, FailureFound, WorkerCapable, WorkerLeft, LeaveAtStep, GroupGone,
-                 StopRequested, SupervisionLost, PolicyTick>;
+    std::variant<RendezvousReady, Progress, RendezvousLost, LocalFault, NodeUnfit, rdzv::Round,
+                 rdzv::Restart, rdzv::Evicted, rdzv::Refused, rdzv::TimedOut, rdzv::Closed,
+                 WorkerStarted, WorkerExited, FailureFound, WorkerCapable, WorkerLeft, LeaveAtStep,
+                 GroupGone, StopRequested, SupervisionLost, PolicyTick>;
 
 // Send to the rendezvous. A Join lacks its store_port: the owner binds one and fills it in.
 struct Send {
@@ -300,6 +305,7 @@ class AgentPolicy {
     std::shared_ptr<const JobResult> job = {};  // null: the job may continue
     bool is_unstarted = false;                  // no worker was started
     StopCause why = StopCause::kJobEnded;
+    bool follows_failure = false;  // of a worker of this node
   };
   struct Raised {
     PolicyInput input;
@@ -345,6 +351,7 @@ class AgentPolicy {
   PolicyInput read(const Progress& event, Turn* turn) const;
   PolicyInput read(const RendezvousLost& event, Turn* turn) const;
   PolicyInput read(const LocalFault& event, Turn* turn) const;
+  PolicyInput read(const NodeUnfit& event, Turn* turn) const;
   PolicyInput read(const rdzv::Round& event, Turn* turn) const;
   PolicyInput read(const rdzv::Restart& event, Turn* turn) const;
   PolicyInput read(const rdzv::Evicted& event, Turn* turn) const;

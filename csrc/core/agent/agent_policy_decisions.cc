@@ -267,6 +267,15 @@ PolicyInput AgentPolicy::read(const LocalFault& event, Turn* turn) const {
                   .is_unstarted = true};
   return PolicyInput::kEnd;
 }
+PolicyInput AgentPolicy::read(const NodeUnfit& event, Turn* turn) const {
+  turn->end = End{.events = {LeaveRequested{event.message, kExitBadHost}},
+                  .exit_code = kExitBadHost,
+                  .message = event.message + (event.has_joined ? "; this node leaves the job"
+                                                               : "; this node does not join"),
+                  .why = StopCause::kNodeLeft,
+                  .follows_failure = true};
+  return PolicyInput::kEnd;
+}
 PolicyInput AgentPolicy::read(const rdzv::Refused& event, Turn* turn) const {
   // There may be room for this node later.
   const bool is_full = event.error.code() == StatusCode::kResourceExhausted;

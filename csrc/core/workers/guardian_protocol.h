@@ -79,6 +79,8 @@ inline constexpr std::uint32_t kEveryWorker = 0xffffffff;
 
 // The id of an agent's template.
 inline constexpr std::uint32_t kTemplateId = 0xfffffffe;
+// Its other helpers have the ids from here to it.
+inline constexpr std::uint32_t kFirstHelperId = 0xffff0000;
 
 // Signals one process, or every worker that was started since the last sweep. A process that has
 // ended is skipped.

@@ -32,6 +32,14 @@ Status validate(const AgentOptions& options) {
   if (options.exit_barrier_timeout && *options.exit_barrier_timeout < Duration::zero()) {
     return invalid("exit_barrier_timeout cannot be negative");
   }
+  for (const NodeCheck& check : options.node_checks) {
+    if (check.argv.empty() || check.argv.front().empty()) {
+      return invalid("the check " + check.name + " has no program");
+    }
+  }
+  if (options.node_check_timeout <= Duration::zero()) {
+    return invalid("node_check_timeout must be greater than 0");
+  }
   if (options.worker_ports.last < options.worker_ports.first) {
     return invalid("worker_ports: the last port is below the first");
   }

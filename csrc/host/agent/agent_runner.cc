@@ -55,6 +55,12 @@ AgentOptions with_effect(AgentOptions options) {
   return options;
 }
 
+gate::NodeCheckOptions check_options(const AgentOptions& options, const std::string& host) {
+  gate::NodeCheckOptions checks{.host = host, .limit = options.node_check_timeout};
+  for (const NodeCheck& check : options.node_checks) checks.checks.push_back(check.name);
+  return checks;
+}
+
 core::AgentMachineOptions machine_options(const AgentOptions& options, const std::string& host) {
   const RendezvousOptions& rendezvous = options.rendezvous;
   std::optional<Duration> template_limit;
@@ -65,6 +71,7 @@ core::AgentMachineOptions machine_options(const AgentOptions& options, const std
           .host_name = host,
           .keeps_stacks = !options.log_dir.empty(),
           .template_limit = template_limit,
+          .checks = check_options(options, host),
           .endpoint_port =
               rendezvous.settings.static_ranks ? rendezvous.endpoint_port : std::uint16_t{0}};
 }
@@ -136,6 +143,7 @@ Result<std::unique_ptr<AgentRunner>> AgentRunner::start(os::EventLoop* loop,
       port ? port->port() : std::uint16_t{0});
   if (!membership.ok()) return membership.status();
   node->membership_ = *std::move(membership);
+  node->feed(core::agent_event::NodeStarted{});
   return node;
 }
 
@@ -166,7 +174,10 @@ AgentRunner::AgentRunner(os::EventLoop* loop, const AgentOptions& options, Sink 
           },
           [this](int local_rank, const std::string& error) { report_late(local_rank, error); }),
       watch_timer_(loop, [this] { send_workers(); }),
-      deadline_(loop, [this] { feed(core::PolicyTick{}); }) {}
+      deadline_(loop, [this] { feed(core::PolicyTick{}); }),
+      checks_(loop, options_, [this](std::uint32_t run, gate::CheckEnd end) {
+        feed(core::agent_event::CheckEnded{run, std::move(end)});
+      }) {}
 
 AgentRunner::~AgentRunner() = default;
 

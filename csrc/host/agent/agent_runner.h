@@ -19,6 +19,7 @@
 #include "host/agent/failure_inquiry.h"
 #include "host/agent/liveness_port.h"
 #include "host/base/action_queue.h"
+#include "host/gate/check_runner.h"
 #include "host/membership/membership.h"
 #include "host/store/round_store.h"
 #include "host/workers/supervisor.h"
@@ -107,6 +108,8 @@ class AgentRunner {
     if (action.why) supervisor_->set_stop_reason(action.why->describe());
     supervisor_->set_stop_step(action.request, [this](const auto& event) { feed(event); });
   }
+  void execute(gate::check_action::Run action) { checks_.run(supervisor_.get(), action); }
+  void execute(gate::check_action::Kill action) { checks_.kill(supervisor_.get(), action.run); }
   void execute(core::agent_action::Flush action);
   void execute(core::agent_action::Close action);
   bool is_endpoint_port(std::uint16_t port) const;
@@ -149,7 +152,8 @@ class AgentRunner {
   std::vector<ObservedWorker> workers_;  // of the round
   bool is_watched_ = false;              // the coordinator requested reports of them
   os::EventLoop::Timer watch_timer_;
-  os::EventLoop::Timer deadline_;                // of the machine
+  os::EventLoop::Timer deadline_;  // of the machine
+  CheckRunner checks_;
   std::unique_ptr<LivenessPort> liveness_port_;  // null: no coordinator asks for it
   std::unique_ptr<Supervisor> supervisor_;
   std::unique_ptr<Membership> membership_;

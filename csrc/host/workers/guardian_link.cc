@@ -88,6 +88,36 @@ ssize_t Outbox::send_some(int socket) {
   return put;
 }
 
+namespace {
+
+Status check_command(const WorkerCommand& command, const std::string& who) {
+  if (command.argv.empty() || command.argv[0].empty()) {
+    return {StatusCode::kInvalidArgument, who + "its command is empty"};
+  }
+  if (guardian::contains_nul(command)) {
+    return {StatusCode::kInvalidArgument, who + "an argument or variable contains a NUL"};
+  }
+  const bool are_cpus = std::all_of(command.cpus.begin(), command.cpus.end(),
+                                    [](std::uint32_t cpu) { return cpu < guardian::kCpusMax; });
+  if (!are_cpus || command.cpus.size() > guardian::kCpusMax) {
+    return {StatusCode::kInvalidArgument,
+            who + "its CPUs must be at most " + std::to_string(guardian::kCpusMax) +
+                " numbers below " + std::to_string(guardian::kCpusMax)};
+  }
+  return {};
+}
+
+Status check_size(const StartOrder& order, const WorkerCommand& command, const std::string& who) {
+  if (order.request.size() <= guardian::kFrameBytesMax &&
+      command.argv.size() <= guardian::kListItemsMax &&
+      command.env.size() <= guardian::kListItemsMax) {
+    return {};
+  }
+  return {StatusCode::kInvalidArgument, who + "its arguments and environment are too long"};
+}
+
+}  // namespace
+
 Result<std::vector<StartOrder>> encode_starts(const std::vector<WorkerCommand>& commands,
                                               std::vector<WorkerStream> streams,
                                               guardian::StartKind kind, Duration template_wait) {
@@ -99,19 +129,7 @@ Result<std::vector<StartOrder>> encode_starts(const std::vector<WorkerCommand>& 
   for (std::size_t i = 0; i < commands.size(); ++i) {
     const WorkerCommand& command = commands[i];
     const std::string who = "cannot start worker " + std::to_string(i) + ": ";
-    if (command.argv.empty() || command.argv[0].empty()) {
-      return Status(StatusCode::kInvalidArgument, who + "its command is empty");
-    }
-    if (guardian::contains_nul(command)) {
-      return Status(StatusCode::kInvalidArgument, who + "an argument or variable contains a NUL");
-    }
-    const bool are_cpus = std::all_of(command.cpus.begin(), command.cpus.end(),
-                                      [](std::uint32_t cpu) { return cpu < guardian::kCpusMax; });
-    if (!are_cpus || command.cpus.size() > guardian::kCpusMax) {
-      return Status(StatusCode::kInvalidArgument,
-                    who + "its CPUs must be at most " + std::to_string(guardian::kCpusMax) +
-                        " numbers below " + std::to_string(guardian::kCpusMax));
-    }
+    if (Status status = check_command(command, who); !status.ok()) return status;
     std::uint8_t passed = 0;
     if (streams[i].descriptor.valid()) {
       passed = guardian::kPassedStderr;
@@ -120,14 +138,21 @@ Result<std::vector<StartOrder>> encode_starts(const std::vector<WorkerCommand>& 
     orders[i].stream = std::move(streams[i].descriptor);
     guardian::append_start(&orders[i].request, static_cast<std::uint32_t>(i), command,
                            guardian::Lifetime::kWorker, passed, kind, template_wait);
-    if (orders[i].request.size() > guardian::kFrameBytesMax ||
-        command.argv.size() > guardian::kListItemsMax ||
-        command.env.size() > guardian::kListItemsMax) {
-      return Status(StatusCode::kInvalidArgument,
-                    who + "its arguments and environment are too long");
-    }
+    if (Status status = check_size(orders[i], command, who); !status.ok()) return status;
   }
   return orders;
+}
+
+Result<StartOrder> encode_helper(std::uint32_t id, const WorkerCommand& command,
+                                 os::UniqueFd stream) {
+  const std::string who = "it cannot be started: ";
+  if (Status status = check_command(command, who); !status.ok()) return status;
+  StartOrder order;
+  order.stream = std::move(stream);
+  guardian::append_start(&order.request, id, command, guardian::Lifetime::kHelper,
+                         guardian::kPassedStdout | guardian::kPassedStderr);
+  if (Status status = check_size(order, command, who); !status.ok()) return status;
+  return order;
 }
 
 Status append_continue(std::string* out, std::uint64_t round,

@@ -64,6 +64,10 @@ Result<std::vector<StartOrder>> encode_starts(const std::vector<WorkerCommand>& 
                                               std::vector<WorkerStream> streams,
                                               guardian::StartKind kind, Duration template_wait);
 
+// The same of a helper, whose stdout and stderr are the stream.
+Result<StartOrder> encode_helper(std::uint32_t id, const WorkerCommand& command,
+                                 os::UniqueFd stream);
+
 // Appends a ContinueRequest for each of the `workers`; nothing if a list of variables is invalid.
 Status append_continue(std::string* out, std::uint64_t round,
                        const std::vector<std::vector<std::string>>& env, std::size_t workers);

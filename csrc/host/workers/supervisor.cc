@@ -33,6 +33,9 @@ constexpr std::size_t kCommandBytesMax = 200;
 
 constexpr std::size_t kChannelReadBytes = 64 << 10;
 
+// Below the template's id.
+constexpr std::uint32_t kHelperNumbers = guardian::kTemplateId - guardian::kFirstHelperId;
+
 // A process with much device memory may take seconds to end.
 constexpr Duration kCloseTimeout = std::chrono::seconds(5);
 
@@ -257,6 +260,37 @@ Status Supervisor::continue_round(std::uint64_t round,
   return {};
 }
 
+Status Supervisor::start_helper(std::uint32_t number, const WorkerCommand& command,
+                                os::UniqueFd output, HelperSink ended) {
+  if (!connected_) return {StatusCode::kFailedPrecondition, "the guardian has ended"};
+  const std::uint32_t id = guardian::kFirstHelperId + number % kHelperNumbers;
+  auto order = encode_helper(id, command, std::move(output));
+  if (!order.ok()) return order.status();
+  if (helpers_.count(id) > 0) {
+    return {StatusCode::kResourceExhausted, "the program of an earlier check still exists"};
+  }
+  Helper& helper = helpers_[id] = {*std::move(order), std::move(ended)};
+  unsent_.append(helper.order);
+  flush();
+  return {};
+}
+
+void Supervisor::kill_helper(std::uint32_t number) {
+  const std::uint32_t id = guardian::kFirstHelperId + number % kHelperNumbers;
+  const auto found = helpers_.find(id);
+  if (found == helpers_.end()) return;
+  found->second.ended = nullptr;
+  send(guardian::SignalRequest{.signal = SIGKILL, .id = id});
+}
+
+void Supervisor::helper_ended(std::uint32_t id, const WorkerExit& exit) {
+  const auto found = helpers_.find(id);
+  if (found == helpers_.end()) return;
+  const HelperSink ended = std::move(found->second.ended);
+  helpers_.erase(found);
+  if (ended) ended(exit);
+}
+
 void Supervisor::when_warm(std::function<void()> done) {
   if (!template_.is_importing()) return done();
   warm_sink_ = std::move(done);
@@ -364,6 +398,12 @@ void Supervisor::on_event(const guardian::HelloEvent& event) {
 
 void Supervisor::on_event(const guardian::StartedEvent& event) {
   if (event.id == guardian::kTemplateId) return;
+  if (is_helper(event.id)) {
+    if (const auto found = helpers_.find(event.id); found != helpers_.end()) {
+      found->second.order = {};
+    }
+    return;
+  }
   if (event.id < start_orders_.size()) start_orders_[event.id].stream.reset();
   step(group_event::Started{static_cast<int>(event.id), event.pid, event.at});
 }
@@ -372,11 +412,13 @@ void Supervisor::on_event(const guardian::NotStartedEvent& event) {
   if (event.id == guardian::kTemplateId) {
     return on_template(template_.on_end(to_exit(event, start_timeout_)));
   }
+  if (is_helper(event.id)) return helper_ended(event.id, to_exit(event, start_timeout_));
   step(group_event::Ended{static_cast<int>(event.id), event.at, to_exit(event, start_timeout_)});
 }
 
 void Supervisor::on_event(const guardian::ExitedEvent& event) {
   if (event.id == guardian::kTemplateId) return on_template(template_.on_end(to_exit(event)));
+  if (is_helper(event.id)) return helper_ended(event.id, to_exit(event));
   step(group_event::Ended{static_cast<int>(event.id), event.at, to_exit(event)});
 }
 

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -80,6 +81,15 @@ class Supervisor final : private os::EventLoop::FdHandler {
   Status continue_round(std::uint64_t round, const std::vector<std::vector<std::string>>& env);
   // Calls `done` once: at once, or when the template that imports can fork workers, or never will.
   void when_warm(std::function<void()> done);
+  // Runs a program beside the workers, with /dev/null as stdin and `output` as its stdout and
+  // stderr: a helper, which the stop of the workers does not reach and which ends with this object.
+  // `ended` is called once, unless it is killed or the guardian is lost. `number`: chosen by the
+  // caller, and not used by one that runs.
+  using HelperSink = std::function<void(const WorkerExit&)>;
+  Status start_helper(std::uint32_t number, const WorkerCommand& command, os::UniqueFd output,
+                      HelperSink ended);
+  // With SIGKILL, and all processes of its group. It is not awaited.
+  void kill_helper(std::uint32_t number);
   // True until the generation has ended (kGroupEnded).
   bool running() const { return machine_.live(); }
   // Closes the link: the guardian kills all processes, however long that takes, and exits. Does not
@@ -124,6 +134,13 @@ class Supervisor final : private os::EventLoop::FdHandler {
   void on_event(const snapshot::HeldEvent& event);
   void on_event(const guardian::SignaturesEvent& event);
 
+  struct Helper {
+    StartOrder order;  // until it runs
+    HelperSink ended;  // empty: it was killed
+  };
+  static bool is_helper(std::uint32_t id) { return id >= guardian::kFirstHelperId; }
+  void helper_ended(std::uint32_t id, const WorkerExit& exit);
+
   void on_template(const WarmTemplate::Reaction& reaction);
   void report_template(const std::string& notice);
   void start_template();
@@ -147,8 +164,9 @@ class Supervisor final : private os::EventLoop::FdHandler {
 
   bool connected_ = true;  // false: the guardian has ended, reported or not
   bool greeted_ = false;
-  bool broken_ = false;                   // the guardian violated the protocol
-  std::vector<StartOrder> start_orders_;  // of the generation
+  bool broken_ = false;                      // the guardian violated the protocol
+  std::vector<StartOrder> start_orders_;     // of the generation
+  std::map<std::uint32_t, Helper> helpers_;  // by id
   Outbox unsent_;
   bool waits_to_send_ = false;
   core::FrameBuffer received_{guardian::kFrameLimits};

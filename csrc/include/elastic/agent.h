@@ -178,6 +178,7 @@ struct AgentEvent {
     kMismatch,          // ranks called operations of different sizes; message: one sentence
     kDrain,             // message: how far the stop at an agreed step is, which every node receives
     kCoordinatorMoved,  // coordinator, moved; message: one sentence
+    kNodeCheck,         // check; message: what it has found, as one sentence
     kFinished,          // result() is final; this is the last event
   };
   Kind kind = Kind::kFinished;
@@ -197,6 +198,7 @@ struct AgentEvent {
   // Set by kRoundStarting and kCoordinatorMoved; null: the job has no coordinator.
   std::shared_ptr<const CoordinatorInfo> coordinator;
   std::optional<CoordinatorMove> moved;  // kCoordinatorMoved
+  std::optional<AgentCheck> check;       // kNodeCheck
 };
 
 class ELASTIC_EXPORT Agent {

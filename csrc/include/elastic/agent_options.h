@@ -33,6 +33,20 @@ enum class HangAction : std::uint8_t {
   kFail,     // and the job fails, whatever is left of the restart budget
 };
 
+// A program that tests the host of a node.
+struct NodeCheck {
+  std::string name;  // in messages
+  std::vector<std::string> argv;
+};
+
+// What one has found.
+struct AgentCheck {
+  std::string host;
+  std::string name;
+  std::string verdict;  // "good", "bad" or "unknown"
+  std::string reason;   // one line
+};
+
 struct AgentOptions {
   std::string run_id = "none";
   std::string role = "default";
@@ -92,6 +106,12 @@ struct AgentOptions {
   // stops its other workers and leaves the job with that code. The other nodes continue as after a
   // loss: with a spare or without it, and charged only if fewer than min_nodes are left.
   std::vector<int> bad_node_codes;
+
+  // Run before this node joins and after a failure of one of its workers (docs/node-checks.md). A
+  // bad node does not join, or leaves the job, with kExitBadHost.
+  std::vector<NodeCheck> node_checks;
+  // After it a check is killed, and what it would have found is unknown.
+  Duration node_check_timeout = std::chrono::seconds(60);
 
   // Port of the store. 0: a new port for every round. Otherwise this port in all rounds; the store
   // is emptied between two rounds.

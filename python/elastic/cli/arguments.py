@@ -29,6 +29,21 @@ class _PrintCompletion(argparse.Action):
         parser.exit()
 
 
+class _AddLine(argparse.Action):
+    """Of an option that may be given several times: its attribute has one line for each."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        given = getattr(namespace, self.dest)
+        is_first = given is self.default
+        setattr(namespace, self.dest, str(values) if is_first else f"{given}\n{values}")
+
+
 def completion(parser: argparse.ArgumentParser, shell: str) -> str:
     """A script that completes the options in this shell, after the name that this program has."""
     try:
@@ -106,6 +121,7 @@ def add(group: argparse._ActionsContainer, option: Option, flags: list[str], def
         return
     group.add_argument(
         *flags,
+        action=_AddLine if option.repeats else "store",
         metavar=option.metavar,
         type=option.type,
         choices=option.choices or None,

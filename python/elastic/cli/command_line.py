@@ -95,7 +95,10 @@ def _parse(
             _refuse(f"{given.flag} needs a value")
         if name in TEXTS:
             _print_text(name, given.text or "")
-        values[name] = Value("1" if is_switch else given.text or "", f"--{name}")
+        text = "1" if is_switch else given.text or ""
+        if option is not None and option.repeats and name in values:
+            text = f"{values[name].text}\n{text}"
+        values[name] = Value(text, f"--{name}")
     if position == len(argv):
         _refuse(f"the following arguments are required: PROGRAM{_taken(values)}")
     if argv[position][0:1] in _DASHES:

@@ -7,6 +7,7 @@ modules are imported after the signal handling is set up.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import io
 import os
 import signal
@@ -316,7 +317,19 @@ class Launcher:
             self._write_result(job.result_json, job.name, result)
         if result.exit_code != 0:
             self._report(job, result)
+        if result.bad_host:
+            self._print_bad_host(job, result.bad_host)
         return result.exit_code
+
+    def _print_bad_host(self, job: JobConfig, found: Mapping[str, str]) -> None:
+        """The line for schedulers: the last one of stdout (docs/node-checks.md)."""
+        import json
+
+        from elastic.cli import console
+
+        line = {"event": "bad_host", "run_id": job.run_id} | dict(found)
+        with contextlib.suppress(OSError, console.OutputError):  # the report has it, too
+            console.show(json.dumps(line) + "\n")
 
     def launch(self, job: JobConfig) -> RunResult:
         import logging

@@ -38,6 +38,7 @@ GROUPS: tuple[tuple[str, dict[str, str]], ...] = (
         "preemption": "all ranks save at one step, then stop (--drain)",
         "high-availability": "when the host of the coordinator is lost",
         "policy": "rules for what follows a failure (--failure-policy)",
+        "node-checks": "hosts that are tested before they join (--node-check)",
     }),
     ("Operate", {
         "observing": "status, dashboard, event log, metrics",

@@ -11,11 +11,20 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from elastic.cli.values import Line, choice, duration, exit_codes, positive_duration, switch
+from elastic.cli.values import (
+    Line,
+    choice,
+    duration,
+    exit_codes,
+    lines,
+    positive_duration,
+    switch,
+)
 from elastic.constants import (
     DEFAULT_DRAIN_TIMEOUT_S,
     DEFAULT_INPLACE_GRACE_S,
     DEFAULT_LINE_PREFIX,
+    DEFAULT_NODE_CHECK_TIMEOUT_S,
     DEFAULT_ROLE,
     DEFAULT_SHUTDOWN_TIMEOUT_S,
     DEFAULT_SIGNALS,
@@ -62,6 +71,7 @@ class Option(NamedTuple):
     # The field of ``_C.AgentOptions`` that gets the value; ``read`` returns None for its default.
     native: str = ""
     read: Callable[[Line, str], Any] | None = None
+    repeats: bool = False  # given several times it has several lines, as its variable may have
 
     @property
     def variable(self) -> str:
@@ -246,6 +256,17 @@ _FAILURES = (
         more="A restart is charged only if fewer than MIN nodes are left. A "
         "[script can test](scripts.md#let-a-bad-node-leave) its devices this way.",
         unset="none", native="bad_node_codes", read=exit_codes, needs_native=True),
+    Option("node-check", "COMMAND",
+        "Test this host before it joins, and after a failure of its workers, beside their stop: "
+        "exit code 0 is good, 1 and 2 are bad, others unknown. A bad node does not join, or leaves "
+        "the job, with exit code 79. `gpu` is built in. May be given several times "
+        "(elastic-launch help node-checks).",
+        more="`PET_NODE_CHECK` has one command in each line. See [node checks](node-checks.md).",
+        unset="none", native="node_checks", read=lines, needs_native=True, repeats=True),
+    Option("node-check-timeout", "SECONDS",
+        "After it a check is killed, with all of its processes, and its verdict is unknown.",
+        default=f"{DEFAULT_NODE_CHECK_TIMEOUT_S:g}", native="node_check_timeout",
+        read=positive_duration, needs_native=True),
     Option("failure-policy", "FILE",
         "A TOML file with [rules](policy.md) for what follows a failure, by exit code, signal, "
         "class, error, hang or lost node: the job stops, or restarts, charged or not. The first "

@@ -88,6 +88,10 @@ def _failures(job: JobConfig) -> Iterator[tuple[str, str]]:
         yield "no restart after", ", ".join(map(str, native["no_restart_codes"]))
     if native["bad_node_codes"]:
         yield "codes of a bad node", ", ".join(map(str, native["bad_node_codes"]))
+    for number, command in enumerate(native["node_checks"], 1):
+        yield f"node check {number}", command
+    if native["node_checks"]:
+        yield "node check timeout", duration(native["node_check_timeout"])
     yield "shutdown timeout", duration(job.shutdown_timeout)
     yield "failure grace", duration(native.get("failure_grace", job.shutdown_timeout))
     if native["inplace_grace"] is not None:

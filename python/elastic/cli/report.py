@@ -181,6 +181,7 @@ _CLASSES = {
     _C.EXIT_COORDINATOR_LOST: "infrastructure",
     _C.EXIT_NODE_LOST: "infrastructure (node lost)",
     _C.EXIT_PARTIAL: "user worker (partial exit)",
+    _C.EXIT_BAD_HOST: "infrastructure (bad host)",
 }
 
 

@@ -27,7 +27,7 @@ def as_data(name: str, result: RunResult) -> dict[str, Any]:
     failures = dict(result.failures)
     job = result.job
     first: dict[str, Any] | None = None
-    own_codes = (_C.EXIT_STOPPED_AT_STEP, _C.EXIT_PARTIAL)
+    own_codes = (_C.EXIT_STOPPED_AT_STEP, _C.EXIT_PARTIAL, _C.EXIT_BAD_HOST)
     is_own = result.exit_code in own_codes and not report.worker_failed(result)
     if result.exit_code != 0 and not is_own:
         own = own_failure(result)
@@ -50,6 +50,7 @@ def as_data(name: str, result: RunResult) -> dict[str, Any]:
         "stopped_ranks": list(result.stopped),
         "lost_nodes": list(job.lost) if job is not None else [],
         "finished_nodes": list(job.finished) if job is not None else [],
+        "bad_host": dict(result.bad_host) if result.bad_host else None,
         "incidents": [_incident(one) for one in result.incidents],
         "hangs": _verdicts(result.hangs),
         "stalls": _verdicts(result.stalls),

@@ -48,6 +48,11 @@ def exit_codes(line: Line, name: str) -> tuple[int, ...]:
     return tuple(sorted(found))
 
 
+def lines(line: Line, name: str) -> tuple[str, ...]:
+    """The values of an option that may be given several times."""
+    return tuple(filter(None, map(str.strip, line.text(name).splitlines())))
+
+
 def duration(line: Line, name: str) -> float | None:
     """Seconds; None: the option was not given and has no default."""
     return seconds(line.text(name), line.origin(name)) if line.has_value(name) else None

@@ -150,6 +150,7 @@ VALUES: dict[object, tuple[str, object]] = {
     values.positive_duration: ("=0.25", 0.25),
     values.exit_codes: ("=3,64-65", (3, 64, 65)),
     values.switch: ("", True),
+    values.lines: ("=a b", ("a b",)),
 }
 NEEDED = {"hang-action": ["--hang-timeout=9"]}  # beside such an option
 
@@ -164,6 +165,14 @@ def test_an_option_of_the_native_agent_reaches_its_field(
     text, value = VALUES.get(option.read, (f"={last}", last))
     job = configure([f"--{option.name}{text}", *NEEDED.get(option.name, ()), script])
     assert job.native[option.native] == value
+
+
+def test_an_option_that_repeats_has_every_value(script: str) -> None:
+    words = ["--node-check=gpu", "--node-check", "/opt/check --quick", script]
+    assert configure(words).native["node_checks"] == ("gpu", "/opt/check --quick")
+    parsed = arguments.parser({}).parse_args(words)
+    assert parsed.node_check == "gpu\n/opt/check --quick"
+    assert arguments.parser({}).parse_args([script]).node_check is None
 
 
 @pytest.mark.parametrize("words", [["-r3", "-t", "1"], ["--redirects=3", "--tee=1"]])

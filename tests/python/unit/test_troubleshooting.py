@@ -61,6 +61,7 @@ EXEMPT = {
         "local_world_size: ", "run_id: ", "the list is empty", "its command is empty",
         "contains a NUL", "are too long", "its CPUs must be", "have not ended yet",
         "start_timeout must be", "inplace_grace must be", "inplace_prepare must be",
+        "node_check_timeout must be",
         "this is a forked child", "the observer belongs to", "the client belongs to",
         "the client is closed", "is longer than ", "no round within the timeout", "the timeout is ",
         "the store's port is 0", "keys in one call", " bytes: at most ", "role: longer than",

@@ -201,6 +201,8 @@ class RunResult:
     stalls: tuple[Mapping[str, Any], ...] = ()
     # The same of the lines about operations with different sizes or types.
     mismatches: tuple[Mapping[str, Any], ...] = ()
+    # Why this node does not take part: host, check and reason; docs/node-checks.md.
+    bad_host: Mapping[str, str] | None = None
 
     def is_failed(self) -> bool:
         return self.state is WorkerState.FAILED

@@ -101,6 +101,7 @@ class NativeElasticAgent:
         modules_after: Sequence[str] = (),
         auto_progress: bool | None = None,
         failure_policy: Mapping[str, str] | None = None,
+        node_checks: Sequence[str] = (),
         **settings: Any,
     ) -> None:
         """``environment`` is the workers' whole environment; None: this process's environment.
@@ -121,6 +122,7 @@ class NativeElasticAgent:
         ``auto_progress``: whether Python workers report their steps and stacks (docs/hangs.md).
         None: they do, the steps only if the script does not import ``elastic.worker``.
         ``failure_policy``: the rules of a job of one node, as ``RendezvousOptions.extra_settings``.
+        ``node_checks``: commands that test this host, as ``--node-check``.
         ``settings``: further fields of ``_C.AgentOptions``. Those of an option of the command line
         have its name, its meaning and its default (docs/cli.md), as ``restart_backoff``;
         ``hang_timeout`` is 0 if it is learned, ``straggler_timeout`` if there is no limit;
@@ -160,6 +162,10 @@ class NativeElasticAgent:
         if warm_template and _has_debugger():
             logger.warning("--warm is off: the debugger of this process cannot follow forks of it")
             warm_template = ()
+        if node_checks:
+            from elastic.agent.server.node_checks import programs
+
+            settings["node_checks"] = programs(node_checks)
         self._calls = function_calls(spec)
         if self._calls is not None:
             weakref.finalize(self, self._calls.close)
@@ -233,6 +239,7 @@ class NativeElasticAgent:
             kinds.STALL_OVER: self._stalls,
             kinds.MISMATCH: self._mismatches,
         }
+        self._bad_host: dict[str, str] | None = None
         self._endpoints = rendezvous.endpoints
         self._record: _local_jobs.Record | None = None
         host, port = rendezvous.endpoint_host, rendezvous.endpoint_port
@@ -421,6 +428,8 @@ class NativeElasticAgent:
             self._log(logging.INFO, "coordinator: %s", event.message)
         elif event.kind == kinds.NOTICE:
             self._log(logging.WARNING, "%s", event.message)
+        elif event.check is not None:
+            self._note_check(event.message, event.check)
         elif event.kind == kinds.COORDINATOR_MOVED:
             self._log(NOTICE, "%s", event.message)
             self._note_coordinator(event)
@@ -504,6 +513,11 @@ class NativeElasticAgent:
             self._has_hinted = True
             self._log(NOTICE, "%s", hint)
 
+    def _note_check(self, message: str, check: _C.AgentCheck) -> None:
+        self._log(logging.INFO if check.verdict == "good" else logging.WARNING, "%s", message)
+        if check.verdict == "bad":
+            self._bad_host = {"host": check.host, "check": check.name, "reason": check.reason}
+
     def _note_stop(self, event: _C.AgentEvent) -> None:
         """Logs why the round ends; after a signal, what the agent waits for, and how to stop."""
         sentence = event.message
@@ -576,6 +590,7 @@ class NativeElasticAgent:
             hangs=tuple(self._hangs),
             stalls=tuple(self._stalls),
             mismatches=tuple(self._mismatches),
+            bad_host=self._bad_host if native.exit_code == _C.EXIT_BAD_HOST else None,
         )
 
     def _ask_nccl(self, info: _C.RoundInfo, found: dict[str, Any]) -> None:

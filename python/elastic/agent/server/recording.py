@@ -222,6 +222,9 @@ class EventLogSink(Sink):
             self._write("workers_running", event, durations={"start": took})
         elif event.kind == _KINDS.WORKER_EXITED:
             self._worker_exited(event, group)
+        elif event.kind == _KINDS.NODE_CHECK and (check := event.check) is not None:
+            found = {"check": check.name, "verdict": check.verdict, "reason": check.reason}
+            self._write("node_check", event, **found)
         elif event.kind == _KINDS.COORDINATOR_MOVED and (moved := event.moved) is not None:
             self._write(
                 "coordinator_moved",

@@ -36,6 +36,7 @@ class Transition(NamedTuple):
     coordinator: Any = None  # a _C.CoordinatorInfo
     moved: Any = None  # a _C.CoordinatorMove
     first_step: Any = None  # the fields of _C.AgentFirstStep
+    check: Any = None  # a _C.AgentCheck
 
 
 AgentEvent = _C.AgentEvent | Transition

@@ -1,0 +1,76 @@
+// The checks of a node, as its agent follows them: what is reported, when it joins, and how a bad
+// node leaves.
+
+#include <string>
+#include <utility>
+
+#include "core/agent/agent_machine.h"
+#include "core/gate/node_checks.h"
+
+namespace elastic::core {
+
+void AgentMachine::on(const agent_event::NodeStarted&) {
+  gate::NodeChecks::Out actions;
+  checks_.start(now_, &actions);
+  follow_checks(actions);
+}
+
+void AgentMachine::on(const agent_event::CheckEnded& event) {
+  gate::NodeChecks::Out actions;
+  checks_.ended(event.run, event.end, now_, &actions);
+  follow_checks(actions);
+}
+
+void AgentMachine::check_after_failure() {
+  gate::NodeChecks::Out actions;
+  checks_.worker_failed(now_, &actions);
+  follow_checks(actions);
+}
+
+void AgentMachine::end_checks() {
+  unfit_.reset();
+  unfit_until_.reset();
+  gate::NodeChecks::Out actions;
+  checks_.node_ended(now_, &actions);
+  follow_checks(actions);
+}
+
+void AgentMachine::follow_checks(const gate::NodeChecks::Out& actions) {
+  for (const gate::CheckAction& action : actions) {
+    std::visit([this](const auto& one) { follow_check(one); }, action);
+  }
+}
+
+void AgentMachine::follow_check(const gate::check_action::Report& action) {
+  unsent_findings_.push_back(action.finding);
+  AgentEvent event = event_of(AgentEvent::Kind::kNodeCheck, policy_.state(), now_);
+  event.message = gate::describe(action.finding);
+  event.check = AgentCheck{action.finding.host, action.finding.check,
+                           gate::to_string(action.finding.verdict), action.finding.reason};
+  act(Report{std::move(event)});
+  if (is_reached_) report_findings();
+}
+
+void AgentMachine::report_findings() {
+  for (gate::Finding& finding : std::exchange(unsent_findings_, {})) {
+    act(agent_action::Observe{std::move(finding)});
+  }
+}
+
+void AgentMachine::follow_check(const gate::check_action::Reject& action) {
+  unfit_ = gate::describe(action.finding);
+  if (is_reached_) return leave_unfit();
+  unfit_until_ = now_ + kFindingLimit;
+}
+
+// One whose part in the job is over has nothing left to leave.
+void AgentMachine::leave_unfit() {
+  unfit_until_.reset();
+  ready_.reset();
+  join_at_.reset();
+  const std::string why = *std::exchange(unfit_, std::nullopt);
+  const bool has_part = !is_finished_ && !policy_.is_done() && !policy_.is_being_stopped();
+  if (has_part) on(NodeUnfit{why, has_joined_});
+}
+
+}  // namespace elastic::core
