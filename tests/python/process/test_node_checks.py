@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import shlex
+import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,14 @@ import pytest
 from support.launching import await_line, free_endpoint, launch, shell_job
 
 SCRIPT = ("--no-python", "sh", "-c", "echo started")
+
+
+def host(name: str) -> Callable[..., list[str]]:
+    """A prefix of a command that gives it this host name."""
+    if subprocess.run(["unshare", "--uts", "true"], capture_output=True, check=False).returncode:
+        pytest.skip("host names cannot be set here")
+    script = 'hostname "$0"; exec "$@"'
+    return lambda *command: ["unshare", "--uts", "sh", "-c", script, name, *command]
 
 
 def check(body: str) -> str:
@@ -100,11 +110,11 @@ def test_node_that_is_bad_after_a_failure_leaves_and_a_spare_takes_its_place(
     body = 'test "$ELASTIC_CHECK" = join || test "$BAD" != 1 || { echo no memory; exit 2; }'
     options = ("--rdzv-conf=settle=0", "--max-restarts=1", check(body))
     with shell_job(free_endpoint(), "2", worker, *options) as nodes:
-        good = nodes.start(f"--result-json={tmp_path / 'good.json'}")
+        good = nodes.start(on=host("good1"))
         await_line(good, "as host")  # the coordinator stays
-        bad = nodes.start(BAD="1")
+        bad = nodes.start(on=host("bad"), BAD="1")
         assert bad.stdout.readline() == "round 0\n"
-        await_line(nodes.start(), "waiting at")
+        await_line(nodes.start(on=host("good2")), "waiting at")
         found.touch()
         done = nodes.finish_with(0, 79, 0)
     assert "no memory; this node leaves the job" in done[1].stderr
