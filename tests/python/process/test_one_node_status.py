@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import stat
 import uuid
 from pathlib import Path
@@ -64,6 +65,29 @@ def test_a_job_of_one_node_is_listed_shown_and_stopped_by_its_id(tmp_path: Path)
     gone = launch("status", f"--rdzv-id={run_id}")
     assert gone.returncode == 1
     assert f"no job {run_id} of this user runs on this host" in gone.stderr
+
+
+MAGIC = b"\xe5elastic"
+# A hello without fields, one that is cut, a message of a later version, and no message.
+OTHERS = [b"\2\0\0\0\1\1", b"\4\0\0\0\1\1\xff\xff", b"\2\0\0\0\77\0", b"\xff" * 64]
+
+
+@pytest.mark.parametrize("sent", OTHERS)
+def test_an_observer_of_another_version_does_not_end_the_job(sent: bytes, tmp_path: Path) -> None:
+    run_id = new_id()
+    with launched(f"--rdzv-id={run_id}", STUB, str(tmp_path), MANY, "1") as job:
+        await_steps(job, 1)
+        (row,) = listed(run_id)
+        with socket.socket(socket.AF_UNIX) as observer:
+            observer.connect(row["endpoint"].removeprefix("unix:"))
+            observer.sendall(MAGIC + sent)
+            observer.shutdown(socket.SHUT_WR)
+            while observer.recv(4096):
+                pass
+        assert f"job {run_id}: running" in launch("status", run_id, check=True).stdout
+        assert job.poll() is None
+        job.terminate()
+        job.communicate(timeout=DEADLINE_S)
 
 
 def test_a_job_of_several_nodes_is_found_by_its_id() -> None:
