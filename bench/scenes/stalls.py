@@ -24,6 +24,16 @@ EVENTS = {
 }
 
 
+# Of the judge of hangs alone, when all ranks of the larger job wait in collective operations.
+WAITS = {
+    "one": "a rank has not entered an operation",
+    "groups": "the same, in groups of ranks of a node and of the same local rank",
+    "scattered": "every rank is at another operation",
+    "circle": "each node waits for the next one",
+    "mismatch": "sizes of operations that are over",
+}
+
+
 def stalls(plan: Plan) -> Findings:
     findings = Findings()
     sizes = QUICK_SIZES if plan.quick else SIZES
@@ -43,7 +53,26 @@ def stalls(plan: Plan) -> Findings:
         findings.at_most(
             f"{text}: CPU time per node, {large} nodes / {small}", costs[1] / costs[0], GROWTH
         )
+    _judge(plan, findings, large)
     return findings
+
+
+def _judge(plan: Plan, findings: Findings, count: int) -> None:
+    command = [plan.programs.built("hang_judge"), "--nodes", str(count)]
+    cases = []
+    for _ in range(plan.times(5)):
+        done = subprocess.run(
+            command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+            timeout=ANSWER_SECONDS, check=True,
+        )  # fmt: skip
+        for line in done.stdout.splitlines():
+            scene, *figures = line.split()
+            for what, figure in zip(("message", "verdict"), map(int, figures), strict=True):
+                case = f"all ranks wait ({WAITS[scene]}), {count} nodes: longest {what}, CPU time"
+                cases.append(case)
+                findings.add(case, "elastic", "ms", figure / 1e6)
+    for case in dict.fromkeys(cases):
+        findings.at_most(f"{case}, ms", findings.median(case, "elastic"), LONGEST_MS)
 
 
 def _one(plan: Plan, findings: Findings, count: int) -> None:

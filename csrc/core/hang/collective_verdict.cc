@@ -1,6 +1,8 @@
 #include "core/hang/collective_verdict.h"
 
 #include <algorithm>
+#include <functional>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <set>
@@ -18,6 +20,10 @@
 // rank that others wait for and that waits for none itself is the cause. If all of these wait as
 // well, they wait in a circle: the ranks call operations in different orders. If no rank is behind,
 // the operations differ, or nothing completes them.
+//
+// All ranks of a large job may wait. What a message brings is sorted into its groups at once; the
+// verdict walks through sorted lists, so that its time grows with the number of ranks and groups,
+// not with their product.
 
 namespace elastic::core {
 namespace {
@@ -42,48 +48,100 @@ std::optional<CollectiveState> state_of(std::string_view line, std::int64_t wall
   return state;
 }
 
-// What one rank shows of one group.
-struct Member {
+struct Operation {
+  std::string name;
+  std::string sizes;
+
+  auto operator<=>(const Operation&) const = default;
+};
+
+// What one rank shows of one group, as in CollectiveState.
+struct Known {
+  std::int32_t rank = 0;
   std::uint64_t last = 0;
   std::uint64_t open = 0;
-  const CollectiveState* state = nullptr;
+  Duration waiting{};
+  const Operation* operation = nullptr;
+};
+
+bool is_before(const Known& one, const Known& other) { return one.rank < other.rank; }
+
+// A rank that waits in the group.
+struct Waiter {
+  std::uint64_t open = 0;
+  std::int32_t rank = 0;
+  const Operation* operation = nullptr;
+  Duration longest{};  // of this one and those behind it
+};
+
+// A member of the group that waits, in any group.
+struct Held {
+  std::int32_t rank = 0;
+  std::uint64_t least =
+      0;  // the fewest operations of the group that it or one before it has entered
 };
 
 struct Group {
   std::string label;
   std::vector<std::int32_t> members;
-  std::map<std::int32_t, Member> known;
+  std::set<Operation> operations;
+  std::vector<Known> known;     // by rank
+  std::vector<Waiter> waiters;  // by operation and rank
+  std::vector<Held> held;       // in the order of members
 };
 
 // Where a rank waits.
 struct Wait {
-  const Group* group = nullptr;
-  const CollectiveState* state = nullptr;
+  std::int32_t rank = 0;
+  Group* group = nullptr;
+  std::uint64_t open = 0;
+  Duration waiting{};
+  const Operation* operation = nullptr;
 };
 
-std::string name_of(const Wait& wait) {
-  return wait.state->operation + " #" + std::to_string(wait.state->open) + " of " +
-         wait.group->label;
+// A rank for which others wait, and in which group.
+struct Awaited {
+  std::int32_t rank = 0;
+  const Group* group = nullptr;
+  std::uint64_t last = 0;  // the last operation of the group that it has entered
+};
+
+// The first item that is of this rank or a later one; usually it is near.
+template <typename Iterator>
+Iterator skip_to(std::int32_t rank, Iterator from, Iterator end) {
+  if (from != end && from->rank < rank) ++from;
+  if (from == end || from->rank >= rank) return from;
+  return std::lower_bound(from, end, rank,
+                          [](const auto& one, std::int32_t wanted) { return one.rank < wanted; });
 }
+
+template <typename Items, typename Rank>
+auto find_rank(const Items& items, Rank rank) -> decltype(&items.front()) {
+  const auto found =
+      std::ranges::lower_bound(items, rank, {}, [](const auto& one) { return one.rank; });
+  return found == items.end() || found->rank != rank ? nullptr : &*found;
+}
+
+std::string name_of(const Operation& operation, std::uint64_t number, const Group& group) {
+  return operation.name + " #" + std::to_string(number) + " of " + group.label;
+}
+std::string name_of(const Wait& wait) { return name_of(*wait.operation, wait.open, *wait.group); }
+
+}  // namespace
+
+struct CollectiveJudge::Evidence {
+  // By name, for a verdict that does not depend on the order of messages.
+  std::map<std::string, Group, std::less<>> groups;
+};
+
+namespace {
 
 class Judge {
  public:
-  Judge(const std::vector<CollectiveState>& states, const std::vector<hang::StackGroup>& places)
-      : places_(places) {
-    for (const CollectiveState& state : states) add(state);
-    std::vector<std::int32_t> all;
-    for (const hang::StackGroup& place : places) {
-      all.insert(all.end(), place.ranks.begin(), place.ranks.end());
-    }
-    std::sort(all.begin(), all.end());
-    for (auto& [name, group] : groups_) {
-      if (!group.members.empty()) continue;
-      if (name == "0") group.members = all;
-      for (const auto& [rank, member] : group.known) group.members.push_back(rank);
-      std::sort(group.members.begin(), group.members.end());
-      group.members.erase(std::unique(group.members.begin(), group.members.end()),
-                          group.members.end());
-    }
+  Judge(std::map<std::string, Group, std::less<>>* groups,
+        const std::vector<hang::StackGroup>& places)
+      : groups_(*groups), places_(places) {
+    for (auto& [name, group] : groups_) complete(name, &group);
     find_waits();
     find_awaited();
   }
@@ -100,44 +158,89 @@ class Judge {
   }
 
  private:
-  using Ranks = std::map<std::int32_t, const Group*>;
-
-  void add(const CollectiveState& state) {
-    Group& group = groups_[state.group];
-    group.label = group_label(state.group, state.description);
-    if (group.members.empty()) group.members = ranks_in(state.members);
-    for (const std::int32_t rank : ranks_in(state.ranks)) {
-      group.known[rank] = {state.last, state.open, &state};
+  // Sorts what the messages have brought. A later message about a rank replaces the former one.
+  void complete(const std::string& name, Group* group) const {
+    std::vector<Known>& known = group->known;
+    if (!std::ranges::is_sorted(known, is_before)) std::ranges::stable_sort(known, is_before);
+    std::size_t kept = 0;
+    for (const Known& one : known) {
+      const bool is_again = kept > 0 && known[kept - 1].rank == one.rank;
+      known[is_again ? kept - 1 : kept++] = one;
     }
+    known.resize(kept);
+    if (!std::ranges::is_sorted(group->members)) std::ranges::sort(group->members);
+    if (!group->members.empty()) return;
+    if (name == "0") {
+      for (const hang::StackGroup& place : places_) {
+        group->members.insert(group->members.end(), place.ranks.begin(), place.ranks.end());
+      }
+    }
+    for (const Known& one : known) group->members.push_back(one.rank);
+    std::ranges::sort(group->members);
+    group->members.erase(std::unique(group->members.begin(), group->members.end()),
+                         group->members.end());
   }
 
+  // Of several groups a rank waits in the one in which it has waited for longest.
   void find_waits() {
-    for (const auto& [name, group] : groups_) {
-      for (const auto& [rank, member] : group.known) {
-        if (member.open == 0) continue;
-        Wait& wait = waits_[rank];
-        const bool is_longer = wait.state == nullptr || member.state->waiting > wait.state->waiting;
-        if (is_longer) wait = {&group, member.state};
+    for (auto& [name, group] : groups_) {
+      for (const Known& one : group.known) {
+        if (one.open == 0) continue;
+        waits_.push_back({one.rank, &group, one.open, one.waiting, one.operation});
       }
+    }
+    std::ranges::stable_sort(waits_, {}, &Wait::rank);
+    std::size_t kept = 0;
+    for (const Wait& wait : waits_) {
+      const bool is_same = kept > 0 && waits_[kept - 1].rank == wait.rank;
+      if (is_same && wait.waiting <= waits_[kept - 1].waiting) continue;
+      waits_[is_same ? kept - 1 : kept++] = wait;
+    }
+    waits_.resize(kept);
+    for (const Wait& wait : waits_) {
+      wait.group->waiters.push_back({wait.open, wait.rank, wait.operation, wait.waiting});
     }
   }
 
   void find_awaited() {
-    std::map<const Group*, std::uint64_t> newest;  // the latest operation in which a rank waits
-    for (const auto& [rank, wait] : waits_) {
-      newest[wait.group] = std::max(newest[wait.group], wait.state->open);
+    for (auto& [name, group] : groups_) {
+      if (group.waiters.empty()) continue;
+      std::ranges::stable_sort(group.waiters, {}, &Waiter::open);
+      for (std::size_t i = group.waiters.size() - 1; i > 0; --i) {
+        Duration& longest = group.waiters[i - 1].longest;
+        longest = std::max(longest, group.waiters[i].longest);
+      }
+      add_awaited(&group, group.waiters.back().open);
     }
-    for (const auto& [group, sequence] : newest) {
-      for (const std::int32_t rank : group->members) {
-        const auto known = group->known.find(rank);
-        const bool waits = waits_.contains(rank);
-        if (known == group->known.end()) {
-          if (!waits) silent_.emplace(rank, group);
-          if (waits) held_.insert(rank);
-        } else if (known->second.last < sequence) {
-          if (!waits) behind_.emplace(rank, group);
-          if (waits) held_.insert(rank);
-        }
+    std::ranges::stable_sort(behind_, {}, &Awaited::rank);
+    std::ranges::stable_sort(silent_, {}, &Awaited::rank);
+    const auto is_same = [](const Awaited& one, const Awaited& other) {
+      return one.rank == other.rank;
+    };
+    behind_.erase(std::unique(behind_.begin(), behind_.end(), is_same), behind_.end());
+    silent_.erase(std::unique(silent_.begin(), silent_.end(), is_same), silent_.end());
+  }
+
+  // The members of the group that have not entered this operation, the latest in which a rank
+  // waits.
+  void add_awaited(Group* group, std::uint64_t newest) {
+    auto known = group->known.begin();
+    auto wait = waits_.begin();
+    for (const std::int32_t rank : group->members) {
+      known = skip_to(rank, known, group->known.end());
+      wait = skip_to(rank, wait, waits_.end());
+      const bool is_known = known != group->known.end() && known->rank == rank;
+      const bool waits = wait != waits_.end() && wait->rank == rank;
+      const std::uint64_t last = is_known ? known->last : 0;
+      if (waits) {
+        const std::uint64_t least = group->held.empty() ? last : group->held.back().least;
+        group->held.push_back({rank, std::min(least, last)});
+      }
+      if (is_known && last >= newest) continue;
+      if (waits) {
+        first_held_ = std::min(first_held_.value_or(rank), rank);
+      } else {
+        (is_known ? behind_ : silent_).push_back({rank, group, last});
       }
     }
   }
@@ -145,19 +248,14 @@ class Judge {
   // The first operation of the group, after this one, in which others wait, how many, and since
   // when.
   struct Waiters {
-    const CollectiveState* first = nullptr;
+    const Waiter* first = nullptr;
     std::size_t count = 0;
     Duration since{};
   };
-  Waiters waiters_of(const Group* group, std::uint64_t last) const {
-    Waiters found;
-    for (const auto& [rank, wait] : waits_) {
-      if (wait.group != group || wait.state->open <= last) continue;
-      if (found.first == nullptr || wait.state->open < found.first->open) found.first = wait.state;
-      found.since = std::max(found.since, wait.state->waiting);
-      ++found.count;
-    }
-    return found;
+  static Waiters waiters_of(const Group* group, std::uint64_t last) {
+    const auto first = std::ranges::upper_bound(group->waiters, last, {}, &Waiter::open);
+    if (first == group->waiters.end()) return {};
+    return {&*first, static_cast<std::size_t>(group->waiters.end() - first), first->longest};
   }
 
   std::string place_of(std::int32_t rank) const {
@@ -168,45 +266,50 @@ class Judge {
   }
 
   // The ranks for which most others wait, in one operation.
-  std::optional<CollectiveVerdict> not_entered(const Ranks& missing, std::string_view one,
+  std::optional<CollectiveVerdict> not_entered(const std::vector<Awaited>& missing,
+                                               std::string_view one,
                                                std::string_view several) const {
-    std::map<std::pair<const Group*, std::uint64_t>, std::vector<std::int32_t>> causes;
-    for (const auto& [rank, group] : missing) {
-      const auto known = group->known.find(rank);
-      const std::uint64_t last = known == group->known.end() ? 0 : known->second.last;
-      causes[{group, last}].push_back(rank);
-    }
+    std::vector<Awaited> causes = missing;  // those with one group and operation together
+    std::ranges::stable_sort(causes, [](const Awaited& left, const Awaited& right) {
+      return std::pair(left.group, left.last) < std::pair(right.group, right.last);
+    });
     Waiters most;
-    const std::vector<std::int32_t>* ranks = nullptr;
-    const Group* group = nullptr;
-    for (const auto& [where, found] : causes) {
-      const Waiters waiters = waiters_of(where.first, where.second);
+    auto begin = causes.end();
+    auto end = causes.end();
+    for (auto from = causes.begin(); from != causes.end();) {
+      auto to = from;
+      while (to != causes.end() && to->group == from->group && to->last == from->last) ++to;
+      const Waiters waiters = waiters_of(from->group, from->last);
       const bool is_more = waiters.first != nullptr &&
-                           (ranks == nullptr || std::tuple(waiters.count, ranks->front()) >
-                                                    std::tuple(most.count, found.front()));
-      if (!is_more) continue;
-      most = waiters;
-      ranks = &found;
-      group = where.first;
+                           (begin == causes.end() || std::tuple(waiters.count, begin->rank) >
+                                                         std::tuple(most.count, from->rank));
+      if (is_more) {
+        most = waiters;
+        begin = from;
+        end = to;
+      }
+      from = to;
     }
-    if (ranks == nullptr) return std::nullopt;
-    const bool is_one = ranks->size() == 1;
+    if (begin == causes.end()) return std::nullopt;
+    std::vector<std::int32_t> ranks;
+    for (auto at = begin; at != end; ++at) ranks.push_back(at->rank);
+    const bool is_one = ranks.size() == 1;
     CollectiveVerdict verdict;
-    if (is_one) verdict.suspect = ranks->front();
-    verdict.causes = *ranks;
-    verdict.key = describe_ranks(*ranks) + " " + std::string(is_one ? one : several) + " " +
-                  name_of({group, most.first});
+    if (is_one) verdict.suspect = ranks.front();
+    verdict.key = describe_ranks(ranks) + " " + std::string(is_one ? one : several) + " " +
+                  name_of(*most.first->operation, most.first->open, *begin->group);
     verdict.text = verdict.key + ", for which " + count_text(most.count, "rank") +
                    (most.count == 1 ? " waits since " : " wait since ") + duration_text(most.since);
-    if (is_one) verdict.place = place_of(ranks->front());
+    if (is_one) verdict.place = place_of(ranks.front());
     if (!verdict.place.empty()) verdict.text += "; it is " + verdict.place;
+    verdict.causes = std::move(ranks);
     return verdict;
   }
 
   // Everybody who is awaited waits as well.
   std::optional<CollectiveVerdict> circle() const {
-    if (held_.empty() || !silent_.empty()) return std::nullopt;
-    std::int32_t rank = *held_.begin();
+    if (!first_held_ || !silent_.empty()) return std::nullopt;
+    std::int32_t rank = *first_held_;
     std::set<std::int32_t> seen;
     while (seen.insert(rank).second) {
       const auto next = awaited_by(rank);
@@ -216,57 +319,70 @@ class Judge {
     const std::int32_t other = *awaited_by(rank);  // in the circle, as all that it leads to
     CollectiveVerdict verdict;
     verdict.key = verdict.text =
-        "rank " + std::to_string(rank) + " waits in " + name_of(waits_.at(rank)) + " for rank " +
-        std::to_string(other) + ", which waits in " + name_of(waits_.at(other)) + " for rank " +
-        std::to_string(*awaited_by(other)) + ": the ranks call operations in different orders";
+        "rank " + std::to_string(rank) + " waits in " + name_of(*find_rank(waits_, rank)) +
+        " for rank " + std::to_string(other) + ", which waits in " +
+        name_of(*find_rank(waits_, other)) + " for rank " + std::to_string(*awaited_by(other)) +
+        ": the ranks call operations in different orders";
     return verdict;
   }
 
-  // The first rank that this one waits for, and that waits itself.
+  // The first rank that this one waits for, and that waits itself. The rank itself has entered the
+  // operation.
   std::optional<std::int32_t> awaited_by(std::int32_t rank) const {
-    const Wait& wait = waits_.at(rank);
-    for (const std::int32_t other : wait.group->members) {
-      const auto known = wait.group->known.find(other);
-      const std::uint64_t last = known == wait.group->known.end() ? 0 : known->second.last;
-      if (other != rank && last < wait.state->open && waits_.contains(other)) return other;
-    }
-    return std::nullopt;
+    const Wait& wait = *find_rank(waits_, rank);
+    const std::vector<Held>& held = wait.group->held;
+    const auto found = std::partition_point(
+        held.begin(), held.end(), [&](const Held& one) { return one.least >= wait.open; });
+    if (found == held.end()) return std::nullopt;
+    return found->rank;
+  }
+
+  static std::string what(const Operation& operation) {
+    const bool has_sizes = operation.name == "all_reduce" || operation.name == "broadcast";
+    return operation.name + (has_sizes ? " of " + operation.sizes : "");
   }
 
   // Two operations, or sizes, under one number.
   std::optional<CollectiveVerdict> different() const {
-    using Key = std::pair<const Group*, std::uint64_t>;
-    std::map<Key, std::map<std::string, std::vector<std::int32_t>>> all;
-    for (const auto& [rank, wait] : waits_) {
-      const CollectiveState& state = *wait.state;
-      const bool has_sizes = state.operation == "all_reduce" || state.operation == "broadcast";
-      const std::string what = state.operation + (has_sizes ? " of " + state.sizes : "");
-      all[{wait.group, state.open}][what].push_back(rank);
-    }
-    for (const auto& [key, kinds] : all) {
-      if (kinds.size() < 2) continue;
-      const auto by_count = [](const auto& a, const auto& b) {
-        return a.second.size() < b.second.size();
-      };
-      const auto [fewest, most] = std::minmax_element(kinds.begin(), kinds.end(), by_count);
-      const std::size_t total = fewest->second.size() + most->second.size();
-      const bool is_known = total >= kMajorityRanks && fewest->second.size() < most->second.size();
-      const auto& wrong = is_known ? *fewest : *kinds.begin();
-      const auto& right = is_known ? *most : *std::next(kinds.begin());
-      CollectiveVerdict verdict;
-      if (is_known && wrong.second.size() == 1) verdict.suspect = wrong.second.front();
-      verdict.key = verdict.text = describe_ranks(wrong.second) + " called " + wrong.first +
-                                   " as #" + std::to_string(key.second) + " of " +
-                                   key.first->label + ", and " + describe_ranks(right.second) +
-                                   " " + right.first;
-      return verdict;
+    for (const auto& [name, group] : groups_) {
+      for (auto from = group.waiters.begin(); from != group.waiters.end();) {
+        const auto to =
+            std::ranges::upper_bound(from, group.waiters.end(), from->open, {}, &Waiter::open);
+        const bool are_equal = std::all_of(
+            from, to, [&](const Waiter& one) { return one.operation == from->operation; });
+        if (!are_equal) {
+          if (auto found = different(group, {from, to})) return found;
+        }
+        from = to;
+      }
     }
     return std::nullopt;
   }
 
+  static std::optional<CollectiveVerdict> different(const Group& group,
+                                                    const std::vector<Waiter>& waiters) {
+    std::map<std::string, std::vector<std::int32_t>> kinds;
+    for (const Waiter& one : waiters) kinds[what(*one.operation)].push_back(one.rank);
+    if (kinds.size() < 2) return std::nullopt;
+    const auto by_count = [](const auto& a, const auto& b) {
+      return a.second.size() < b.second.size();
+    };
+    const auto [fewest, most] = std::minmax_element(kinds.begin(), kinds.end(), by_count);
+    const std::size_t total = fewest->second.size() + most->second.size();
+    const bool is_known = total >= kMajorityRanks && fewest->second.size() < most->second.size();
+    const auto& wrong = is_known ? *fewest : *kinds.begin();
+    const auto& right = is_known ? *most : *std::next(kinds.begin());
+    CollectiveVerdict verdict;
+    if (is_known && wrong.second.size() == 1) verdict.suspect = wrong.second.front();
+    verdict.key = verdict.text = describe_ranks(wrong.second) + " called " + wrong.first + " as #" +
+                                 std::to_string(waiters.front().open) + " of " + group.label +
+                                 ", and " + describe_ranks(right.second) + " " + right.first;
+    return verdict;
+  }
+
   CollectiveVerdict not_completed() const {
-    const Wait& wait = waits_.begin()->second;
-    const Waiters all = waiters_of(wait.group, wait.state->open - 1);
+    const Wait& wait = waits_.front();
+    const Waiters all = waiters_of(wait.group, wait.open - 1);
     if (all.count < wait.group->members.size()) return {};
     CollectiveVerdict verdict;
     verdict.key = "all " + count_text(all.count, "rank") + " have entered " + name_of(wait);
@@ -275,12 +391,12 @@ class Judge {
     return verdict;
   }
 
+  std::map<std::string, Group, std::less<>>& groups_;
   const std::vector<hang::StackGroup>& places_;
-  std::map<std::string, Group> groups_;
-  std::map<std::int32_t, Wait> waits_;
-  Ranks behind_;                 // others wait for them, and they wait for none
-  Ranks silent_;                 // others may wait for them, and nothing is known of them
-  std::set<std::int32_t> held_;  // others wait for them, and they wait as well
+  std::vector<Wait> waits_;                 // by rank
+  std::vector<Awaited> behind_;             // by rank: others wait for them, and they wait for none
+  std::vector<Awaited> silent_;             // likewise: nothing is known of them
+  std::optional<std::int32_t> first_held_;  // the first rank for which others wait, and that waits
 };
 
 }  // namespace
@@ -315,9 +431,31 @@ std::vector<CollectiveState> collective_states(const std::vector<WorkerEvidence>
   return states;
 }
 
+CollectiveJudge::CollectiveJudge() : evidence_(std::make_unique<Evidence>()) {}
+CollectiveJudge::CollectiveJudge(CollectiveJudge&&) noexcept = default;
+CollectiveJudge& CollectiveJudge::operator=(CollectiveJudge&&) noexcept = default;
+CollectiveJudge::~CollectiveJudge() = default;
+
+void CollectiveJudge::add(const CollectiveState& state) {
+  Group& group = evidence_->groups[state.group];
+  if (group.label.empty()) group.label = group_label(state.group, state.description);
+  if (group.members.empty()) group.members = ranks_in(state.members);
+  const Operation* const operation =
+      &*group.operations.insert({state.operation, state.sizes}).first;
+  for (const std::int32_t rank : ranks_in(state.ranks)) {
+    group.known.push_back({rank, state.last, state.open, state.waiting, operation});
+  }
+}
+
+CollectiveVerdict CollectiveJudge::verdict(const std::vector<hang::StackGroup>& places) {
+  return Judge(&evidence_->groups, places).verdict();
+}
+
 CollectiveVerdict judge_collectives(const std::vector<CollectiveState>& states,
                                     const std::vector<hang::StackGroup>& groups) {
-  return Judge(states, groups).verdict();
+  CollectiveJudge judge;
+  for (const CollectiveState& state : states) judge.add(state);
+  return judge.verdict(groups);
 }
 
 }  // namespace elastic::core

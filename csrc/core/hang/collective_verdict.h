@@ -5,6 +5,7 @@
 // Pure.
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -27,8 +28,25 @@ struct CollectiveVerdict {
   std::string text;   // one sentence; "": the states show nothing
 };
 
-// `groups`: the places of the ranks, for the text. The cost grows with the number of ranks, each
-// taken with its groups.
+// Collects what all nodes show, one by one, and judges it.
+class CollectiveJudge {
+ public:
+  CollectiveJudge();
+  CollectiveJudge(CollectiveJudge&&) noexcept;
+  CollectiveJudge& operator=(CollectiveJudge&&) noexcept;
+  ~CollectiveJudge();
+
+  void add(const hang::CollectiveState& state);
+  // Once. `places`: of the ranks, for the text.
+  CollectiveVerdict verdict(const std::vector<hang::StackGroup>& places);
+
+ private:
+  struct Evidence;
+
+  std::unique_ptr<Evidence> evidence_;
+};
+
+// The same with everything at once.
 CollectiveVerdict judge_collectives(const std::vector<hang::CollectiveState>& states,
                                     const std::vector<hang::StackGroup>& groups);
 

@@ -290,8 +290,9 @@ void HangWatch::on(const hang_event::StacksReceived& event, Instant now,
     for (const std::int32_t rank : group.ranks) collection_->hosts[rank] = event.stacks.host;
     collection_->received.add(group);
   }
-  collection_->collectives.insert(collection_->collectives.end(), event.stacks.collectives.begin(),
-                                  event.stacks.collectives.end());
+  for (const hang::CollectiveState& state : event.stacks.collectives) {
+    collection_->collectives.add(state);
+  }
   collection_->idle_ranks.insert(collection_->idle_ranks.end(), event.stacks.idle.begin(),
                                  event.stacks.idle.end());
   if (job_.all_have_replied()) finish_collection(now, out);
@@ -436,7 +437,7 @@ void HangWatch::follow_waits(Instant now) {
 void HangWatch::finish_collection(Instant now, std::vector<HangAnswer>* out) {
   Collection found = *std::exchange(collection_, std::nullopt);
   found.groups = found.received.take();
-  found.verdict = judge_collectives(found.collectives, found.groups);
+  found.verdict = found.collectives.verdict(found.groups);
   if (found.purpose == Purpose::kLook) return finish_look(std::move(found), now, out);
   std::string text = screen(found, found.purpose == Purpose::kHang ? suspect_of(found) : -1);
   recent_ = {found.began, text};

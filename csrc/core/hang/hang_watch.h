@@ -168,7 +168,7 @@ struct Collection {
   std::vector<std::uint64_t> observers;
   StackGroups received;
   std::vector<hang::StackGroup> groups;  // once all were received
-  std::vector<hang::CollectiveState> collectives;
+  CollectiveJudge collectives;
   std::vector<std::int32_t> idle_ranks;       // kLook
   CollectiveVerdict verdict;                  // of these, once all were received
   std::map<std::int32_t, std::string> hosts;  // of the first rank of each node's groups
