@@ -45,6 +45,7 @@ def all_scenes() -> dict[str, Scene]:
     """Every scene by name, in the order in which they run."""
     from scenes import (
         client,
+        collectives,
         console_delay,
         failure_grace,
         functions,
@@ -76,6 +77,7 @@ def all_scenes() -> dict[str, Scene]:
         "launcher-memory": start.launcher_memory,
         "restart": restart.restart,
         "idle": idle.idle,
+        "collectives": collectives.collectives,
         "output": output.output,
         "tee": tee.tee,
         "console-delay": console_delay.console_delay,

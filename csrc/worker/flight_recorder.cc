@@ -253,11 +253,13 @@ class Watch {
   void sample(int64_t sample) {
     if (sample == sample_ || sample % sample_pauses_ != 0) return;
     sample_ = sample;
+    const uint64_t header = header_of_all();
+    if (header == sampled_header_) return;  // no operation was entered or has ended since
+    sampled_header_ = header;
     static char text[ELASTIC_WORKER_SIGNATURES_BYTES];
     const int64_t began = now_of(CLOCK_THREAD_CPUTIME_ID);
     size_t written = 0;
     for (int i = 0; i < kRecorders; ++i) {
-      find(kSources[i], &recorders_[i]);
       with_reply(recorders_[i], true, [&](const char* reply, size_t bytes) {
         written += elastic::worker::sign_blocks(reply, bytes, {sample, i}, text + written,
                                                 sizeof text - 1 - written);
@@ -272,6 +274,17 @@ class Watch {
     if (written == 0) return;
     publish(page_, ELASTIC_WORKER_SIGNATURES_OFFSET, ELASTIC_WORKER_SIGNATURES_BYTES,
             &page_->signatures_sequence, text, written);
+  }
+
+  uint64_t header_of_all() {
+    uint64_t headers = 0;
+    for (int i = 0; i < kRecorders; ++i) {
+      find(kSources[i], &recorders_[i]);
+      with_reply(recorders_[i], false, [&](const char* reply, size_t bytes) {
+        headers = headers * 31 + hash(reply, bytes);
+      });
+    }
+    return headers;
   }
 
   bool header_has_changed() {
@@ -328,6 +341,7 @@ class Watch {
   int64_t looked_ = 0;
   int64_t changed_after_ = 0;  // the look before the last change of the header
   int64_t sample_ = 0;         // the last one
+  uint64_t sampled_header_ = 0;
   int64_t sample_pauses_ = 1;  // from sample to sample, in units of the shortest pause
 };
 
@@ -351,6 +365,7 @@ bool start_thread(elastic_worker_page* page) {
   ::pthread_sigmask(SIG_SETMASK, &all, &before);
   pthread_t thread;
   const bool is_started = ::pthread_create(&thread, nullptr, watch, page) == 0;
+  if (is_started) ::pthread_setname_np(thread, "elastic-watch");
   if (is_started) ::pthread_detach(thread);
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
   return is_started;

@@ -18,6 +18,7 @@ OTHERS = (
     "launcher-memory",
     "restart",
     "idle",
+    "collectives",
     "failure-grace",
     "tee",
     "nodes",
