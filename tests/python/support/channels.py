@@ -12,7 +12,7 @@ from pathlib import Path
 
 from support.launching import DEADLINE_S, clean_environment, launch, run_program
 
-BYTES = 90112  # ELASTIC_WORKER_BYTES
+LAYOUT, BYTES = 3, 90112  # ELASTIC_WORKER_LAYOUT, ELASTIC_WORKER_BYTES
 STEP, LEFT_ROUND, STOP_REASON = 264, 280, 420  # of elastic_worker_page
 NO_STEP = -1
 
@@ -37,7 +37,7 @@ def alone(script: str, **variables: str) -> str:
 def new_memory() -> int:
     """A worker's page, as the guardian makes it."""
     memory = os.memfd_create("channel", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    page = struct.pack("<QII112x", 0x6C656E6E61686345, 2, BYTES)
+    page = struct.pack("<QII112x", 0x6C656E6E61686345, LAYOUT, BYTES)
     page += struct.pack("<qq112x", NO_STEP, NO_STEP) + struct.pack("<qqq", 0, NO_STEP, NO_STEP)
     page = page.ljust(376, b"\0") + struct.pack("<q", NO_STEP)
     os.pwrite(memory, page.ljust(BYTES, b"\0"), 0)
