@@ -17,6 +17,9 @@ from __future__ import annotations
 
 from elastic import _lazy
 from elastic.worker import _channel
+
+# Not on first use: a handler of a signal, which calls it, may interrupt the import that this is.
+from elastic.worker._cause import Cause, Restart, restart, stop_reason
 from elastic.worker._channel import section
 
 try:
@@ -26,13 +29,9 @@ except ImportError:
 
 TYPE_CHECKING = False  # type checkers know the name
 if TYPE_CHECKING:
-    from elastic.worker._cause import Cause, Restart, restart, stop_reason
     from elastic.worker._membership import Membership, Round, membership
 
-_HOMES = {
-    "elastic.worker._cause": "Cause Restart restart stop_reason",
-    "elastic.worker._membership": "Membership Round membership",
-}
+_HOMES = {"elastic.worker._membership": "Membership Round membership"}
 
 __all__ = [
     "Cause",

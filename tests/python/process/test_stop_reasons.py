@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import signal
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -169,3 +170,22 @@ def test_variables_of_any_version_are_read(text: str, repeats: str, expected: st
     )
     found = alone(script, ELASTIC_RESTART_CAUSE=text, ELASTIC_SAME_FAILURES=repeats)
     assert found == expected + "\n"
+
+
+def test_a_signal_during_the_first_call_finds_what_its_handler_calls() -> None:
+    script = """
+        import signal, sys
+        from elastic import worker
+
+        def on_sigterm(*_):
+            print(worker.stop_reason())
+
+        def interrupt(event, args):
+            if event == "exec" and "worker/_" in args[0].co_filename:
+                signal.raise_signal(signal.SIGTERM)
+
+        signal.signal(signal.SIGTERM, on_sigterm)
+        sys.addaudithook(interrupt)
+        print(bool(worker.restart()), worker.stop_reason())
+    """
+    assert alone(textwrap.dedent(script)).splitlines()[-1] == "False None"
