@@ -102,6 +102,7 @@ def test_replies_that_are_cut_or_changed_raise_the_one_error() -> None:
 
 
 def test_values_of_other_types_are_left_out() -> None:
+    value: Any
     for value in (None, True, -1, "4", [], {}, 1.5):
         for change in ({"size": value}, {"ranks": value}, {"ranks": [value]}, {"hash": value},
                        {"missing_ranks": value}, {"missing_ranks": [value]}):  # fmt: skip
@@ -114,8 +115,8 @@ def test_values_of_other_types_are_left_out() -> None:
 
 def in_pieces(connection: socket.socket, replies: Iterator[bytes]) -> None:
     class Pieces:
-        def makefile(self, mode: str) -> Any:
-            return connection.makefile(mode)
+        def makefile(self, _mode: str) -> Any:
+            return connection.makefile("rb")
 
         def sendall(self, data: bytes) -> None:
             for byte in data:
