@@ -32,29 +32,29 @@ namespace elastic::reg {
 // The machine takes the set of rules as a type. In the library that type is AllRules, whose answer
 // is a constant: the checks cost nothing, and no setting can disable a rule in production. The test
 // program instantiates the same source with a type that leaves one rule out.
-
+// Each has here what happens without it; docs/rendezvous.md has the rules.
 enum class Rule : std::uint8_t {
-  kOneLineage,          // R1: messages of another lineage are ignored
-  kDistinctHosts,       // R2: the voters are on different hosts
-  kStrictMajority,      // R3: more than half, not half
-  kOldMajority,         // R3: a majority of the voters of the replaced record accepts, too
-  kNewMajority,         // R3: a majority of the new voters accepts
-  kAcceptPromises,      // R3: accepting implies promising
-  kTellInForce,         // a record that is not in force is not delivered
-  kRefuseLowerTerm,     // R4: a promise binds
-  kPromiseOnce,         // R4: one promise per term
-  kBothSets,            // R4: promises of both sets unless the record is known to be in force
-  kFollowNewer,         // R4: promises of the voters of a newer record that a promise reports
-  kAdoptNewest,         // R4: the newest accepted record is proposed again, not the own one
-  kTermBeforeSequence,  // R4: newness is the term, then the sequence
-  kReproposeFirst,      // R4: a new coordinator proposes nothing before that record is in force
-  kLostIncumbent,       // R4: promises only after the incumbent is lost
-  kAskFirst,            // R4: asks before it prepares
-  kStartApart,          // R4: candidates start apart
-  kReplaceVoters,       // R5: unreachable voters are replaced
-  kJudgeAcceptance,     // R5: a voter that accepts nothing is unreachable
-  kExpire,              // R5: authority ends after store_grace without a majority
-  kKeepEarlyPromise,    // R10: handing over is a promise
+  kOneLineage,          // R1: a node that changed jobs accepts a record of the former one
+  kDistinctHosts,       // R2: the loss of one host takes the majority
+  kStrictMajority,      // R3: half is enough, so two coordinators
+  kOldMajority,         // R3: a candidate that knows only the replaced record does not find it
+  kNewMajority,         // R3: the loss of a minority of the new voters loses it
+  kAcceptPromises,      // R3: a late record of an earlier term replaces it
+  kTellInForce,         // R3: a later coordinator contradicts what was delivered
+  kRefuseLowerTerm,     // R4: a late record of an earlier term replaces a newer one
+  kPromiseOnce,         // R4: two coordinators of one term
+  kBothSets,            // R4: the former set of voters continues without the new one
+  kFollowNewer,         // R4: a candidate with an old record is elected by former voters
+  kAdoptNewest,         // R4: a record in force is dropped
+  kTermBeforeSequence,  // R4: a proposal that was overtaken comes back
+  kReproposeFirst,      // R4: it builds on a record that is not in force
+  kLostIncumbent,       // R4: one bad link ends the authority
+  kAskFirst,            // R4: one bad link burns a term
+  kStartApart,          // R4: candidates outvote each other for ever
+  kReplaceVoters,       // R5: losses one after the other leave no majority
+  kJudgeAcceptance,     // R5: a voter that answers and accepts nothing blocks every round
+  kExpire,              // R5: members of a coordinator without a majority wait for ever
+  kKeepEarlyPromise,    // R10: both the old and the new coordinator continue
 };
 inline constexpr std::size_t kRules = 21;
 static_assert(static_cast<std::size_t>(Rule::kKeepEarlyPromise) + 1 == kRules);
