@@ -573,7 +573,12 @@ def test_stream_selection_round_trips_through_text(streams: dict[int, Std], spac
     assert Std.from_str(text) == streams
 
 
-@given(st.lists(st.sampled_from([o for o in options.OPTIONS if o.help and not o.is_switch])))
+@given(
+    st.lists(
+        st.sampled_from([o for o in options.OPTIONS if o.help and not o.is_switch]),
+        unique_by=lambda option: option.name,  # some may be given several times
+    )
+)
 def test_flag_and_variable_are_equivalent(chosen: list[options.Option]) -> None:
     flags = [word for option in chosen for word in (f"--{option.name}", "text")]
     environ = {option.variable: "text" for option in chosen}
