@@ -6,7 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from support.collective_scenes import EARLY, SCENES, SCRIPT, check_early, check_scene
+from support.collective_scenes import (
+    EARLY,
+    MISMATCHES,
+    SCENES,
+    SCRIPT,
+    check_early,
+    check_scene,
+)
 from support.launching import await_line, free_endpoint, job_at
 
 
@@ -29,3 +36,20 @@ def test_every_node_logs_the_line(tmp_path: Path) -> None:
             job.start()
         for node in job.nodes:
             await_line(node, r"rank 2 has not entered all_reduce #4 .* 3 ranks wait since \d")
+
+
+def test_sizes_of_ranks_on_two_nodes_are_compared(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(f"import os\nos.chdir({str(tmp_path)!r})\n" + SCRIPT + MISMATCHES)
+    program = [str(script)]
+    with job_at(free_endpoint(), "2", program, "--nproc-per-node=2") as job:
+        for _ in range(2):
+            job.start()
+        for node in job.nodes:
+            await_line(
+                node,
+                r"rank 3 called broadcast #\d+ of the default group with another size or type than "
+                r"3 ranks \(0-2\)",
+            )
+        (tmp_path / "go").touch()
+        job.succeed()

@@ -39,6 +39,27 @@ weights.sum().backward()
 torch.optim.SGD([weights], lr=0.1).step()
 """
 
+# The last rank receives 4 values into a tensor of 8, which gloo does not notice; another rank would
+# pass them on. In the other group the ranks have different sizes, as they may.
+MISMATCHES = """
+uneven = dist.new_group(list(range(dist.get_world_size())))
+size = dist.get_world_size()
+while not os.path.exists("go"):
+    for _ in range(8):
+        dist.all_reduce(ones)
+        dist.broadcast(torch.zeros(8 if rank == size - 1 else 4), src=0)
+        dist.all_reduce(torch.ones(4).reshape((2, 2) if rank == 1 else (4,)), group=uneven)
+        splits = [rank + 1] * size
+        received = torch.zeros(sum(range(1, size + 1)))
+        dist.all_to_all_single(
+            received, torch.ones(size * (rank + 1)), list(range(1, size + 1)), splits, group=uneven
+        )
+        dist.all_gather_object([None] * size, "x" * (rank + 1), group=uneven)
+        dist.gather_object("y" * rank, [None] * size if rank == 0 else None, group=uneven)
+        dist.broadcast_object_list(["z" * rank], group=uneven)
+    time.sleep(0.1)
+"""
+
 SCENES = {
     "not-entered": Scene(
         3,
