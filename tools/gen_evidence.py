@@ -68,9 +68,7 @@ Each launcher has the best settings that we know, the same in every scene but th
 without which a hang is not found, and sends heartbeats to `ft_launcher`. A collective of gloo
 times out after 20 s.
 
-`ft_launcher` 0.4.1 is the newest release for this Python. Release 0.7.0 (Python 3.12 and 3.14) was
-not run. By its sources a round has exactly MIN nodes, further ones are hot spares, its rendezvous
-is a barrier in the store of one node, and by default three starts without progress end a job.
+`ft_launcher` 0.4.1 is the newest release for this Python; 0.7.0 (Python 3.12 and 3.14) was not run.
 
 {settings}
 
