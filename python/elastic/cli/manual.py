@@ -132,9 +132,11 @@ def page(topic: str) -> str:
         return found if "-" in topic or not others else f"{found}\n{_listed(topic, others)}"
     entries = _messages(topic)
     if entries or places:
-        source = "\nFrom [troubleshooting](troubleshooting.md).\n" if entries else ""
-        listed = _listed(topic, places) if places else ""
-        return "\n".join([f"# {topic}\n", *entries, source, listed]).rstrip() + "\n"
+        parts = (
+            ["\n".join(entries), "From [troubleshooting](troubleshooting.md)."] if entries else []
+        )
+        parts += [_listed(topic, places).rstrip()] if places else []
+        return "\n\n".join([f"# {topic}", *parts, ""])
     known = [*topics(), *(manual_text.slug(one.heading) for one in _headings())]
     near = difflib.get_close_matches(topic, known, 1, 0.5)
     hint = f"; did you mean {near[0]}?" if near else ""
