@@ -144,7 +144,8 @@ py::dict to_dict(const ObservedJob& job) {
   }
   dict["saved"] = py::none();
   if (const auto& saved = job.saved) {
-    dict["saved"] = py::dict("step"_a = saved->step, "age"_a = saved->age);
+    dict["saved"] =
+        py::dict("step"_a = saved->step, "age"_a = saved->age, "copied"_a = saved->copied);
   }
   dict["result"] = job.result ? py::cast(*job.result) : py::none();
   dict["nodes"] = nodes;

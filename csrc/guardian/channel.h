@@ -167,13 +167,40 @@ ReceivedMessage<Ancillary> receive_message(int socket, void* bytes, std::size_t 
     if (header->cmsg_level != SOL_SOCKET) continue;
     if (header->cmsg_type == type && header->cmsg_len == CMSG_LEN(sizeof(Ancillary))) {
       std::memcpy(&received.ancillary.emplace(), CMSG_DATA(header), sizeof(Ancillary));
-    } else if (header->cmsg_type == SCM_RIGHTS && header->cmsg_len == CMSG_LEN(sizeof(int))) {
-      int descriptor = -1;
-      std::memcpy(&descriptor, CMSG_DATA(header), sizeof descriptor);
-      received.file.reset(descriptor);
+    } else if (header->cmsg_type == SCM_RIGHTS) {
+      // Of another number of descriptors than one, none is wanted, and each is owned by now.
+      const std::size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+      for (std::size_t i = 0; i < count; ++i) {
+        int descriptor = -1;
+        std::memcpy(&descriptor, CMSG_DATA(header) + i * sizeof descriptor, sizeof descriptor);
+        os::UniqueFd owned(descriptor);
+        if (count == 1) received.file = std::move(owned);
+      }
     }
   }
   return received;
+}
+
+// As send(2), with these descriptors.
+inline constexpr std::size_t kFilesSentMax = 8;
+inline ssize_t send_message(int socket, const void* bytes, std::size_t size,
+                            const std::vector<int>& files, int flags = 0) {
+  iovec data{const_cast<void*>(bytes), size};
+  alignas(cmsghdr) char control[CMSG_SPACE(kFilesSentMax * sizeof(int))] = {};
+  msghdr message{};
+  message.msg_iov = &data;
+  message.msg_iovlen = 1;
+  if (!files.empty() && files.size() <= kFilesSentMax) {
+    const std::size_t count = files.size() * sizeof(int);
+    message.msg_control = control;
+    message.msg_controllen = CMSG_SPACE(count);
+    cmsghdr* const header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(count);
+    std::memcpy(CMSG_DATA(header), files.data(), count);
+  }
+  return ::sendmsg(socket, &message, MSG_NOSIGNAL | flags);
 }
 
 }  // namespace elastic::guardian

@@ -322,6 +322,12 @@ bool Guardian::handle(const Request& request, std::string_view payload) {
     snapshots_.keep(*kept);
     return true;
   }
+  if (std::holds_alternative<snapshot::ConnectRequest>(request)) {
+    if (passed_.empty()) return false;
+    snapshots_.attach(std::move(passed_.front()));
+    passed_.pop_front();
+    return true;
+  }
   if (sweeping_) return false;
   if (const auto* wanted = std::get_if<SweepRequest>(&request)) {
     sweep(wanted->reports_leftovers);

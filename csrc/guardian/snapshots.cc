@@ -11,11 +11,12 @@
 #include <charconv>
 #include <chrono>
 #include <cstdio>
-#include <cstring>
+#include <iterator>
 #include <string_view>
 #include <utility>
 
 #include "core/snapshot/crc32c.h"
+#include "guardian/channel.h"
 #include "os/process/process_tree.h"
 
 // Theory of operation. A worker's file may hold anything at any time, since the worker writes to
@@ -35,6 +36,8 @@
 namespace elastic::guardian {
 namespace {
 
+using snapshot::AgentPacket;
+using snapshot::AgentPacketKind;
 using worker::kSlots;
 using worker::SnapshotKind;
 using worker::SnapshotPacket;
@@ -62,22 +65,7 @@ std::optional<snapshot::Header> header_of(int file, std::uint64_t size) {
 }
 
 bool send_packet(int socket, const SnapshotPacket& packet, const std::vector<int>& files = {}) {
-  iovec data{const_cast<SnapshotPacket*>(&packet), sizeof packet};
-  alignas(cmsghdr) char control[CMSG_SPACE(kSlots * sizeof(int))] = {};
-  msghdr message{};
-  message.msg_iov = &data;
-  message.msg_iovlen = 1;
-  if (!files.empty()) {
-    const std::size_t bytes = files.size() * sizeof(int);
-    message.msg_control = control;
-    message.msg_controllen = CMSG_SPACE(bytes);
-    cmsghdr* const header = CMSG_FIRSTHDR(&message);
-    header->cmsg_level = SOL_SOCKET;
-    header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(bytes);
-    std::memcpy(CMSG_DATA(header), files.data(), bytes);
-  }
-  return ::sendmsg(socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL) ==
+  return send_message(socket, &packet, sizeof packet, files, MSG_DONTWAIT) ==
          static_cast<ssize_t>(sizeof packet);
 }
 
@@ -219,6 +207,7 @@ void Snapshots::discard(Slot* slot) {
 }
 
 void Snapshots::add_to(std::vector<pollfd>* polled) const {
+  if (agent_.valid()) polled->push_back({agent_.get(), POLLIN, 0});
   for (const os::UniqueFd& one : new_sockets_) polled->push_back({one.get(), POLLIN, 0});
   for (const Rank& one : ranks_) {
     if (one.socket.valid()) polled->push_back({one.socket.get(), POLLIN, 0});
@@ -226,6 +215,7 @@ void Snapshots::add_to(std::vector<pollfd>* polled) const {
 }
 
 void Snapshots::read() {
+  for (int n = 0; n < kPacketsAtOnce && read_agent(); ++n) continue;
   std::vector<os::UniqueFd> sockets = std::exchange(new_sockets_, {});
   for (os::UniqueFd& one : sockets) {
     read_new(&one);
@@ -238,25 +228,13 @@ void Snapshots::read() {
 
 namespace {
 
-// As recv(2), without waiting; the descriptor that was passed.
-ssize_t receive_packet(int socket, SnapshotPacket* packet, os::UniqueFd* file) {
-  iovec data{packet, sizeof *packet};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-  msghdr message{};
-  message.msg_iov = &data;
-  message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = sizeof control;
-  const ssize_t got = ::recvmsg(socket, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
-  if (got <= 0) return got;
-  const cmsghdr* const header = CMSG_FIRSTHDR(&message);
-  if (header != nullptr && header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS &&
-      header->cmsg_len == CMSG_LEN(sizeof(int))) {
-    int descriptor = -1;
-    std::memcpy(&descriptor, CMSG_DATA(header), sizeof descriptor);
-    file->reset(descriptor);
-  }
-  return got;
+template <typename Packet>
+auto receive_packet(int socket, Packet* packet) {
+  return receive_message<int>(socket, packet, sizeof *packet, SCM_RIGHTS, MSG_DONTWAIT);
+}
+
+os::UniqueFd file_of(const ReceivedMessage<int>& message) {
+  return os::UniqueFd(message.ancillary.value_or(-1));
 }
 
 bool must_wait(ssize_t got) { return got < 0 && (errno == EAGAIN || errno == EINTR); }
@@ -266,8 +244,9 @@ bool must_wait(ssize_t got) { return got < 0 && (errno == EAGAIN || errno == EIN
 // Resets the socket unless its hello has not arrived yet.
 void Snapshots::read_new(os::UniqueFd* socket) {
   SnapshotPacket packet;
-  os::UniqueFd file;
-  const ssize_t got = receive_packet(socket->get(), &packet, &file);
+  const auto message = receive_packet(socket->get(), &packet);
+  const os::UniqueFd unwanted = file_of(message);
+  const ssize_t got = message.bytes;
   if (must_wait(got)) return;
   os::UniqueFd own = std::move(*socket);
   const bool is_hello = got == sizeof packet && packet.kind == SnapshotKind::kHello &&
@@ -307,8 +286,9 @@ void Snapshots::answer_hello(Rank* rank) {
 bool Snapshots::read_one(Rank* rank) {
   if (!rank->socket.valid()) return false;
   SnapshotPacket packet;
-  os::UniqueFd file;
-  const ssize_t got = receive_packet(rank->socket.get(), &packet, &file);
+  const auto message = receive_packet(rank->socket.get(), &packet);
+  os::UniqueFd file = file_of(message);
+  const ssize_t got = message.bytes;
   if (must_wait(got)) return false;
   if (got != sizeof packet || packet.slot >= kSlots) {
     rank->socket.reset();
@@ -329,6 +309,110 @@ bool Snapshots::read_one(Rank* rank) {
   return true;
 }
 
+// ---- The agent, which copies snapshots to other nodes and gets those of its ranks from there.
+
+bool Snapshots::read_agent() {
+  if (!agent_.valid()) return false;
+  AgentPacket packet;
+  const auto message = receive_packet(agent_.get(), &packet);
+  os::UniqueFd file = file_of(message);
+  if (must_wait(message.bytes)) return false;
+  if (message.bytes != sizeof packet) {
+    agent_.reset();
+    return false;
+  }
+  if (packet.kind == AgentPacketKind::kPin) {
+    pin(packet);
+  } else if (packet.kind == AgentPacketKind::kAdopt) {
+    packet.kind = AgentPacketKind::kAdopted;
+    packet.count = adopt(packet, std::move(file)) ? 1 : 0;
+    send_to_agent(packet);
+  }
+  return true;
+}
+
+// The socket has room for the snapshots of all ranks: one that has not is that of no agent.
+void Snapshots::send_to_agent(const AgentPacket& packet, const std::vector<int>& files) {
+  const bool is_sent = send_message(agent_.get(), &packet, sizeof packet, files) ==
+                       static_cast<ssize_t>(sizeof packet);
+  if (!is_sent) agent_.reset();
+}
+
+// The worker looks at the pin before it overwrites a snapshot, and again after it has said so in
+// the header; the guardian looks at the header after it has set the pin. So one of them sees the
+// other.
+void Snapshots::pin(AgentPacket packet) {
+  std::uint32_t count = 0;
+  for (Rank& rank : ranks_) {
+    for (Slot& slot : rank.slots) {
+      if (!slot.file.valid()) continue;
+      const auto is = [&](std::int64_t step, std::uint32_t round) {
+        return slot.is_verified && slot.header.step == step && slot.header.round == round;
+      };
+      const bool is_pinned =
+          is(packet.step, packet.round) || is(packet.base_step, packet.base_round);
+      if (!set_pin(&slot, is_pinned) || !agent_.valid()) continue;
+      send_to_agent({.kind = AgentPacketKind::kPinned,
+                     .rank = static_cast<std::int32_t>(rank.rank),
+                     .world_size = static_cast<std::int32_t>(rank.world),
+                     .round = slot.header.round,
+                     .step = slot.header.step,
+                     .size = slot.header.size,
+                     .digest = slot.digest},
+                    {slot.file.get()});
+      ++count;
+    }
+  }
+  packet.kind = AgentPacketKind::kEnd;
+  packet.count = count;
+  if (agent_.valid()) send_to_agent(packet);
+}
+
+// False: it is not pinned.
+bool Snapshots::set_pin(Slot* slot, bool is_pinned) {
+  const std::uint64_t pin = is_pinned ? slot->header.sequence : 0;
+  (void)!::pwrite(slot->file.get(), &pin, sizeof pin, snapshot::kPinOffset);
+  if (!is_pinned) return false;
+  const auto header = header_of(slot->file.get(), slot->size);
+  return header && *header == slot->header;
+}
+
+// Its bytes were verified by the agent, and are again by the process that restores it.
+bool Snapshots::adopt(const AgentPacket& packet, os::UniqueFd file) {
+  struct stat found {};
+  const int seals = file.valid() ? ::fcntl(file.get(), F_GET_SEALS) : -1;
+  if (seals < 0 || (seals & F_SEAL_SHRINK) == 0 || ::fstat(file.get(), &found) != 0) return false;
+  const auto size = static_cast<std::uint64_t>(found.st_size);
+  const auto header = header_of(file.get(), size);
+  const auto number = static_cast<std::uint32_t>(packet.rank);
+  if (!header || header->step != packet.step || header->rank != number || packet.rank < 0 ||
+      header->world != static_cast<std::uint32_t>(packet.world_size)) {
+    return false;
+  }
+  Rank* rank = find(number);
+  if (rank == nullptr && ranks_.size() >= static_cast<std::size_t>(kLocalWorldSizeMax))
+    return false;
+  if (rank != nullptr && rank->world != header->world) *rank = {};
+  if (rank == nullptr) rank = &ranks_.emplace_back();
+  rank->rank = number;
+  rank->world = header->world;
+  step_ = header->step;  // the round continues from this one
+  // In place of what is of no use.
+  Slot* slot = &rank->slots[0];
+  for (Slot& one : rank->slots) {
+    if (!one.is_verified) slot = &one;
+  }
+  *slot = {};
+  slot->file = std::move(file);
+  slot->size = size;
+  slot->header = *header;
+  slot->digest = packet.digest;
+  slot->is_verified = true;
+  set_pin(slot, true);
+  has_changed_ = true;
+  return true;
+}
+
 void Snapshots::take_offer(Rank* rank, const SnapshotPacket& packet, os::UniqueFd file) {
   SnapshotPacket reply{.kind = SnapshotKind::kRefused, .slot = packet.slot};
   struct stat found {};
@@ -338,11 +422,12 @@ void Snapshots::take_offer(Rank* rank, const SnapshotPacket& packet, os::UniqueF
     std::snprintf(reply.text, sizeof reply.text, "the guardian received no sealed file");
   } else {
     Slot& slot = rank->slots[packet.slot];
-    Slot& other = rank->slots[1 - packet.slot];
     const auto size = static_cast<std::uint64_t>(found.st_size);
     slot = {};
-    // The other file follows, and files that were accepted may not be touched yet.
-    std::uint64_t needed = other.file.valid() ? size : 2 * size;
+    const bool has_other = std::any_of(std::begin(rank->slots), std::end(rank->slots),
+                                       [](const Slot& one) { return one.file.valid(); });
+    // A second file follows the first, and files that were accepted may not be touched yet.
+    std::uint64_t needed = has_other ? size : 2 * size;
     for (const Rank& one : ranks_) {
       for (const Slot& held : one.slots) {
         struct stat held_now {};

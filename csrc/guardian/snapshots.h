@@ -11,8 +11,10 @@
 #include <deque>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "core/snapshot/copy_wire.h"
 #include "core/snapshot/format.h"
 #include "core/snapshot/snapshot_types.h"
 #include "elastic/time.h"
@@ -25,6 +27,8 @@ class Snapshots {
  public:
   // The socket of a worker, whose hello follows on it.
   void connect(os::UniqueFd socket);
+  // The agent's end of a socket for AgentPackets (core/snapshot/copy_wire.h).
+  void attach(os::UniqueFd socket) { agent_ = std::move(socket); }
   void keep(const snapshot::KeepRequest& request);
   // A round begins in which workers keep their processes, and go on from a step of their own.
   void continue_round();
@@ -82,6 +86,11 @@ class Snapshots {
   void read_new(os::UniqueFd* socket);
   bool read_one(Rank* rank);
   void answer_hello(Rank* rank);
+  bool read_agent();
+  void send_to_agent(const snapshot::AgentPacket& packet, const std::vector<int>& files = {});
+  void pin(snapshot::AgentPacket packet);
+  bool set_pin(Slot* slot, bool is_pinned);
+  bool adopt(const snapshot::AgentPacket& packet, os::UniqueFd file);
   void take_offer(Rank* rank, const worker::SnapshotPacket& packet, os::UniqueFd file);
   void enqueue(std::uint32_t rank, std::uint32_t slot);
   void discard(Slot* slot);
@@ -91,6 +100,7 @@ class Snapshots {
   void note(std::string text);
 
   std::vector<Rank> ranks_;
+  os::UniqueFd agent_;
   std::vector<os::UniqueFd> new_sockets_;  // without a hello
   std::int64_t step_ = -1;                 // from which the round continues
   std::deque<Due> queue_;

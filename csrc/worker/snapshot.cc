@@ -287,15 +287,75 @@ void end_touching() {
   self.is_touching = false;
 }
 
-// The one that is overwritten: the older snapshot, or the newest one if the guardian has found it
-// to be bad.
-int choose_slot() {
-  if (self.newest < 0) return 0;
-  const Slot& newest = self.slots[self.newest];
-  if (newest.bytes == nullptr) return self.newest;
-  uint64_t bad = 0;
-  std::memcpy(&bad, newest.bytes + elastic::snapshot::kVerdictOffset, sizeof bad);
-  return bad == self.sequence && self.has_saved ? self.newest : 1 - self.newest;
+uint64_t word_of(const Slot& slot, uint64_t offset) {
+  return __atomic_load_n(reinterpret_cast<const uint64_t*>(slot.bytes + offset), __ATOMIC_SEQ_CST);
+}
+
+uint64_t sequence_of(const Slot& slot) { return word_of(slot, offsetof(Header, sequence)); }
+
+// The guardian copies it to another node, or keeps it until a newer one is copied.
+bool is_pinned(const Slot& slot) {
+  const uint64_t pin = word_of(slot, elastic::snapshot::kPinOffset);
+  return pin != 0 && pin == sequence_of(slot);
+}
+
+bool is_bad(const Slot& slot) {
+  return self.has_saved && word_of(slot, elastic::snapshot::kVerdictOffset) == self.sequence;
+}
+
+// The one that is overwritten: the oldest snapshot that is not pinned; or the newest one if the
+// guardian has found it to be bad, or if no other can be. A slot without a file where there is
+// none. -1: all are pinned.
+int choose_slot(bool may_make) {
+  const bool has_newest = self.newest >= 0 && self.slots[self.newest].bytes != nullptr;
+  if (has_newest && is_bad(self.slots[self.newest])) return self.newest;
+  int oldest = -1;
+  int empty = -1;
+  for (int i = kSlots - 1; i >= 0; --i) {
+    const Slot& slot = self.slots[i];
+    if (slot.bytes == nullptr) {
+      empty = i;
+    } else if (i != self.newest && !is_pinned(slot) &&
+               (oldest < 0 || sequence_of(slot) < sequence_of(self.slots[oldest]))) {
+      oldest = i;
+    }
+  }
+  if (oldest >= 0) return oldest;
+  if (empty >= 0 && may_make) return empty;
+  return has_newest && !is_pinned(self.slots[self.newest]) ? self.newest : -1;
+}
+
+// False: the guardian has pinned the snapshot meanwhile, which is as it was.
+bool begin_writing(Slot* slot) {
+  auto* const state = reinterpret_cast<uint32_t*>(slot->bytes + offsetof(Header, state));
+  const uint32_t before =
+      __atomic_exchange_n(state, static_cast<uint32_t>(State::kWriting), __ATOMIC_SEQ_CST);
+  if (!is_pinned(*slot)) return true;
+  __atomic_store_n(state, before, __ATOMIC_SEQ_CST);
+  return false;
+}
+
+// A slot with a file of at least this size, which is no snapshot any more; -1: there is none.
+int take_slot(uint64_t size) {
+  bool may_make = true;
+  for (int i = 0; i < 2 * kSlots; ++i) {
+    const int index = choose_slot(may_make);
+    if (index < 0) {
+      if (may_make) fail("every snapshot is being copied to another node");
+      return -1;
+    }
+    Slot* const slot = &self.slots[index];
+    if (slot->bytes != nullptr && slot->size >= size) {
+      if (begin_writing(slot)) return index;
+      continue;
+    }
+    if (slot->bytes != nullptr && is_pinned(*slot)) continue;
+    if (make(index, size)) return index;
+    if (!may_make || self.newest < 0 || self.newest == index) return -1;
+    may_make = false;  // there is no memory for a third one
+  }
+  fail("every snapshot is being copied to another node");
+  return -1;
 }
 
 }  // namespace
@@ -316,19 +376,28 @@ int elastic_snapshot_save(int64_t step, const elastic_snapshot_part* parts, size
   }
   const uint64_t size = elastic::snapshot::lay_out(entries, count);
   const uint64_t room = elastic::snapshot::round_up(size, elastic::snapshot::kPage);
-  const int index = choose_slot();
-  Slot* const slot = &self.slots[index];
-  Slot* const other = &self.slots[1 - index];
-  const bool is_new = slot->bytes == nullptr || slot->size < size;
-  if (size == 0 || (is_new && !make(index, room))) {
+  const bool is_first_of_all = self.newest < 0;
+  const int index = size == 0 ? -1 : take_slot(room);
+  if (index < 0) {
     std::free(entries);
     return size == 0 ? fail("the state is too large") : 0;
   }
-  if (other->bytes == nullptr && !make(1 - index, room)) {
+  Slot* const slot = &self.slots[index];
+  Slot* other = nullptr;  // the second file is made together with the first
+  int files = 0;
+  for (Slot& one : self.slots) {
+    if (one.bytes != nullptr) {
+      ++files;
+    } else if (other == nullptr) {
+      other = &one;
+    }
+  }
+  if (files == 1 && !make(static_cast<int>(other - self.slots), room)) {
     std::free(entries);
     release(slot);
     return 0;
   }
+  const bool is_first = is_first_of_all && files == 1 && !self.has_saved;
   Header header;
   header.state = State::kWriting;
   header.sequence = ++self.sequence;
@@ -339,7 +408,6 @@ int elastic_snapshot_save(int64_t step, const elastic_snapshot_part* parts, size
   header.round = static_cast<uint32_t>(elastic_worker_round());
   header.size = size;
   auto* const state = reinterpret_cast<uint32_t*>(slot->bytes + offsetof(Header, state));
-  __atomic_store_n(state, static_cast<uint32_t>(State::kWriting), __ATOMIC_SEQ_CST);
   std::memcpy(slot->bytes, &header, sizeof header);
   std::memcpy(slot->bytes + elastic::snapshot::kPage, entries, count * sizeof(Entry));
   for (size_t i = 0; i < count; ++i) {
@@ -349,7 +417,6 @@ int elastic_snapshot_save(int64_t step, const elastic_snapshot_part* parts, size
   }
   std::free(entries);
   __atomic_store_n(state, static_cast<uint32_t>(State::kComplete), __ATOMIC_SEQ_CST);
-  const bool is_first = !self.has_saved && is_new;
   self.newest = index;
   self.has_saved = true;
   self.from = -1;

@@ -33,6 +33,7 @@ struct SnapshotPacket {
   char text[200] = {};
 };
 
-inline constexpr int kSlots = 2;
+// Two, and a third while one is being copied to another node and the one before must be kept.
+inline constexpr int kSlots = 3;
 
 }  // namespace elastic::worker

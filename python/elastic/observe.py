@@ -320,6 +320,7 @@ def view(facts: dict[str, Any]) -> dict[str, Any]:
         and {
             "step": facts["saved"]["step"],
             "age_seconds": round(facts["saved"]["age"], 3),
+            "copied_step": None if facts["saved"]["copied"] < 0 else facts["saved"]["copied"],
         },
         "result": _result(facts["result"]),
         "nodes": nodes,

@@ -136,9 +136,20 @@ void AgentMachine::follow(Send action) {
   auto* const join = std::get_if<rdzv::Join>(&action.statement);
   if (join == nullptr) return act(std::move(action));
   unsent_join_ = std::move(*join);
-  if (std::exchange(is_out_of_memory_, false)) release_snapshots();
+  if (std::exchange(is_out_of_memory_, false)) {
+    release_snapshots("a worker was killed for lack of memory");
+  }
+  if (std::exchange(is_displaced_, false)) {
+    release_snapshots("they are of the job that has dissolved");
+  }
   // Workers that keep their processes have their state.
-  if (!policy_.has_processes()) unsent_join_->node.held = held_;
+  if (!policy_.has_processes()) {
+    NodeInfo& node = unsent_join_->node;
+    node.held = held_;
+    node.held.insert(node.held.end(), copies_.held.begin(), copies_.held.end());
+    node.held.insert(node.held.end(), unreached_.begin(), unreached_.end());
+    node.copies_address = copies_.address;
+  }
   port_limit_ = now_ + kPortLimit;
   act(agent_action::OpenStore{});
 }
@@ -221,6 +232,7 @@ void AgentMachine::on(const StopRequested& event) {
 // Its notice has no effect at the coordinator.
 void AgentMachine::on(const rdzv::Evicted& event) {
   const bool has_left = policy_.state() == AgentState::kStopped;
+  is_displaced_ = is_displaced_ || event.is_displaced;
   if (drain_until_ && !has_left) give_up_drain(kNoStepWithoutJob);
   decide(event);
 }
@@ -245,16 +257,21 @@ void AgentMachine::follow(PrepareGroup action) {
   has_started_.assign(workers, false);
   has_ended_.assign(workers, false);
   is_opening_files_ = true;
+  are_files_open_ = is_fetching_ = false;
   act(action);
 }
 
 void AgentMachine::follow(StartGroup action) {
   has_started_.assign(action.round->workers.size(), false);
   has_ended_.assign(action.round->workers.size(), false);
+  const int missing = num_missing(*action.round);
   plan_snapshots(*action.round);
   begin_round(action.round);
   is_opening_files_ = true;
+  are_files_open_ = is_fetching_ = false;
+  const std::shared_ptr<const RoundInfo> round = action.round;
   act(std::move(action));
+  fetch_snapshots(*round, missing);
 }
 
 void AgentMachine::note_saved() {
@@ -269,13 +286,64 @@ void AgentMachine::note_saved() {
 }
 
 // Their memory is charged to the group in which the next workers must fit.
-void AgentMachine::release_snapshots() {
+void AgentMachine::release_snapshots(const std::string& why) {
   if (!has_snapshots_ || policy_.has_processes()) return;
   act(agent_action::KeepSnapshots{});
+  copies_.held.clear();
   if (!std::exchange(held_, {}).empty()) {
-    report(AgentEvent::Kind::kNotice,
-           "the snapshots of this node were released: a worker was killed for lack of memory");
+    report(AgentEvent::Kind::kNotice, "the snapshots of this node were released: " + why);
   }
+}
+
+// Ranks of this node whose state at the step of the round is not here.
+int AgentMachine::num_missing(const RoundInfo& round) const {
+  if (round.resume_step < 0) return 0;
+  return static_cast<int>(
+      std::count_if(round.workers.begin(), round.workers.end(), [&](const auto& worker) {
+        return std::none_of(held_.begin(), held_.end(), [&](const HeldState& one) {
+          return one.rank == worker.rank && one.world_size == worker.world_size &&
+                 one.step == round.resume_step;
+        });
+      }));
+}
+
+// Every rank of this round continues from one step, so none of this node starts without it.
+void AgentMachine::fetch_snapshots(const RoundInfo& round, int missing) {
+  std::vector<HeldSource> sources = std::exchange(sources_, {});
+  if (missing == 0) return;
+  if (static_cast<int>(sources.size()) < missing) {
+    return abandon_start("the node that had it is gone");
+  }
+  is_fetching_ = true;
+  std::string ranks;
+  for (const HeldSource& one : sources) {
+    ranks += (ranks.empty() ? "" : ", ") + std::to_string(one.rank);
+  }
+  report(AgentEvent::Kind::kProgress, "waiting for the state after step " +
+                                          std::to_string(round.resume_step) + " of rank " + ranks +
+                                          " from " + sources.front().address);
+  act(agent_action::FetchSnapshots{round.resume_step, round.workers.front().world_size,
+                                   std::move(sources)});
+}
+
+void AgentMachine::on(const agent_event::SnapshotsFetched& event) {
+  if (!std::exchange(is_fetching_, false) || !is_opening_files_) return;
+  if (!event.status.ok()) return abandon_start(std::string(event.status.message()));
+  start_workers();
+}
+
+// The round ends for all nodes, without a charge, and the next one continues from another step.
+void AgentMachine::abandon_start(const std::string& why) {
+  const WorkerAssignment& first = round_->workers.front();
+  unreached_.push_back({.rank = -1, .world_size = first.world_size, .step = round_->resume_step});
+  report(AgentEvent::Kind::kNotice, "the state after step " + std::to_string(round_->resume_step) +
+                                        " cannot be had, and an older one follows if there is "
+                                        "one: " +
+                                        why);
+  report(AgentEvent::Kind::kRoundStarting, "");  // every round of this node is reported
+  is_opening_files_ = false;
+  is_abandoning_ = true;
+  act(agent_action::CancelStart{});
 }
 
 void AgentMachine::plan_snapshots(const RoundInfo& round) {
@@ -298,6 +366,15 @@ void AgentMachine::on(const agent_event::FilesOpened& event) {
   if (!event.status.ok()) {
     return on(LocalFault{kExitCannotLog, std::string(event.status.message())});
   }
+  are_files_open_ = true;
+  is_opening_files_ = true;
+  start_workers();
+}
+
+void AgentMachine::start_workers() {
+  if (!are_files_open_ || is_fetching_) return;
+  is_opening_files_ = false;
+  unreached_.clear();
   act(agent_action::StartWorkers{});
   probe_store();
 }
@@ -305,6 +382,7 @@ void AgentMachine::on(const agent_event::FilesOpened& event) {
 // Reports to the policy that the workers ended, although none was started.
 void AgentMachine::on(const agent_event::StartCancelled&) {
   if (is_finished_) return;
+  if (std::exchange(is_abandoning_, false)) return decide(StartAbandoned{});
   WorkerExit exit;
   exit.stopped_by_us = true;
   exit.at = now_;

@@ -68,6 +68,10 @@ struct FailuresExamined {};
 struct ResultFixed {
   bool serves_store = false;
 };
+// The answer to FetchSnapshots.
+struct SnapshotsFetched {
+  Status status;
+};
 // The answer to Flush.
 struct Flushed {};
 // The agent of the node runs: its checks begin. Fed once, before any other event.
@@ -81,12 +85,13 @@ struct CheckEnded {
 
 using AgentInput =
     std::variant<PolicyEvent, rdzv::RoundOver, hang::Verdict, drain::Order, drain::StopStepEvent,
-                 snapshot::HeldEvent, agent_event::TemplateReady, agent_event::StoreOpened,
-                 agent_event::FilesOpened, agent_event::StartCancelled,
-                 agent_event::StacksCollected, agent_event::StoreUnreachable,
-                 agent_event::DrainRequested, agent_event::ProcessesEnded,
-                 agent_event::FailuresExamined, agent_event::ResultFixed, agent_event::Flushed,
-                 agent_event::NodeStarted, agent_event::CheckEnded>;
+                 snapshot::HeldEvent, snapshot::CopiesEvent, agent_event::SnapshotsFetched,
+                 agent_event::TemplateReady, agent_event::StoreOpened, agent_event::FilesOpened,
+                 agent_event::StartCancelled, agent_event::StacksCollected,
+                 agent_event::StoreUnreachable, agent_event::DrainRequested,
+                 agent_event::ProcessesEnded, agent_event::FailuresExamined,
+                 agent_event::ResultFixed, agent_event::Flushed, agent_event::NodeStarted,
+                 agent_event::CheckEnded>;
 
 namespace agent_action {
 struct AwaitTemplate {};  // TemplateReady follows
@@ -118,6 +123,11 @@ struct RequestDrain {  // to the coordinator
 struct KeepSnapshots {  // to the guardian, before the workers of a round are started
   snapshot::KeepRequest request;
 };
+struct FetchSnapshots {  // from other nodes, before the workers are started: SnapshotsFetched
+  std::int64_t step = -1;
+  std::int32_t world_size = 0;
+  std::vector<HeldSource> sources;
+};
 struct SetStopStep {  // to the guardian, whose answers are events
   drain::StopStepRequest request;
   std::optional<StopReason> why = {};  // the workers stop there
@@ -138,8 +148,8 @@ using AgentAction =
                  agent_action::EndExamination, agent_action::CollectStacks,
                  agent_action::WriteStacks, agent_action::StopWorkers, agent_action::KillWorker,
                  agent_action::Observe, agent_action::RequestDrain, agent_action::KeepSnapshots,
-                 agent_action::SetStopStep, agent_action::Flush, agent_action::Close,
-                 gate::check_action::Run, gate::check_action::Kill>;
+                 agent_action::FetchSnapshots, agent_action::SetStopStep, agent_action::Flush,
+                 agent_action::Close, gate::check_action::Run, gate::check_action::Kill>;
 
 // The longest delay of a stop for the sake of stacks.
 inline constexpr Duration kHeldStopLimit = std::chrono::seconds(2);
@@ -220,6 +230,12 @@ class AgentMachine {
     held_ = event.held;
     note_saved();
   }
+  void on(const snapshot::CopiesEvent& event) { copies_ = event; }
+  void on(const agent_event::SnapshotsFetched& event);
+  void on(const rdzv::Round& event) {
+    sources_ = event.sources;
+    decide(event);
+  }
   void on(const agent_event::TemplateReady&) {
     join_at_.reset();
     join();
@@ -259,7 +275,11 @@ class AgentMachine {
   void begin_round(std::shared_ptr<const RoundInfo> round);
   void plan_snapshots(const RoundInfo& round);
   void note_saved();
-  void release_snapshots();
+  void release_snapshots(const std::string& why);
+  void fetch_snapshots(const RoundInfo& round, int missing);
+  int num_missing(const RoundInfo& round) const;
+  void abandon_start(const std::string& why);
+  void start_workers();
   void note_cause(const FailureFacts& facts) {
     is_out_of_memory_ = is_out_of_memory_ || facts.evidence.cause == FailureCause::kOutOfMemory;
   }
@@ -308,10 +328,17 @@ class AgentMachine {
   std::optional<Instant> join_at_;
   std::optional<rdzv::Join> unsent_join_;  // waits for a port
   Instant port_limit_;
-  std::optional<Instant> port_at_;  // the next attempt
-  std::vector<HeldState> held_;     // the snapshots of this node's ranks
-  bool has_snapshots_ = false;      // a worker has saved one
-  bool is_out_of_memory_ = false;   // the kernel has killed a worker of the round for that
+  std::optional<Instant> port_at_;    // the next attempt
+  std::vector<HeldState> held_;       // the snapshots of this node's ranks
+  snapshot::CopiesEvent copies_;      // and what this node keeps for others
+  std::vector<HeldSource> sources_;   // of the last round
+  std::vector<HeldState> unreached_;  // that this node could not get, since its workers ran last
+  bool is_fetching_ = false;          // the workers start when their snapshots are here
+  bool are_files_open_ = false;
+  bool is_abandoning_ = false;
+  bool has_snapshots_ = false;     // a worker has saved one
+  bool is_displaced_ = false;      // this node joins another job of the id
+  bool is_out_of_memory_ = false;  // the kernel has killed a worker of the round for that
   std::int64_t saved_step_ = -1;
   Instant saved_at_;
   std::int64_t last_step_ = -1;    // that a worker of the last round had reported

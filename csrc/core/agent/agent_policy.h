@@ -90,6 +90,8 @@ struct WorkerLeft {
 struct LeaveAtStep {
   std::int64_t step = 0;
 };
+// No worker of the round was started, and none will be: another round is to follow.
+struct StartAbandoned {};
 // Every worker of the round has ended and nothing of their process groups is left.
 struct GroupGone {};
 struct StopRequested {
@@ -106,7 +108,7 @@ using PolicyEvent =
     std::variant<RendezvousReady, Progress, RendezvousLost, LocalFault, NodeUnfit, rdzv::Round,
                  rdzv::Restart, rdzv::Evicted, rdzv::Refused, rdzv::TimedOut, rdzv::Closed,
                  WorkerStarted, WorkerExited, FailureFound, WorkerCapable, WorkerLeft, LeaveAtStep,
-                 GroupGone, StopRequested, SupervisionLost, PolicyTick>;
+                 StartAbandoned, GroupGone, StopRequested, SupervisionLost, PolicyTick>;
 
 // Send to the rendezvous. A Join lacks its store_port: the owner binds one and fills it in.
 struct Send {
@@ -210,6 +212,7 @@ enum class PolicyInput : std::uint8_t {
   kSupervisionLost,
   kTick,      // the deadline passed
   kReleased,  // the node leaves at an agreed step
+  kStartAbandoned,
 
   // Raised by a step:
   kStopSent,        // the workers are being stopped
@@ -219,7 +222,7 @@ enum class PolicyInput : std::uint8_t {
   kOver,            // the outcome is fixed, and no worker is left
   kOverAtStep,      // the same, and the workers have stopped at an agreed step
 };
-inline constexpr std::size_t kPolicyInputs = 34;
+inline constexpr std::size_t kPolicyInputs = 35;
 
 // After a node reported a failed worker it waits this long for an order. Then it stops its other
 // workers without one: their collectives are broken anyway.
@@ -364,6 +367,7 @@ class AgentPolicy {
   PolicyInput read(const WorkerCapable& event, Turn* turn) const;
   PolicyInput read(const WorkerLeft& event, Turn* turn) const;
   PolicyInput read(const LeaveAtStep& event, Turn* turn) const;
+  PolicyInput read(const StartAbandoned&, Turn*) const { return PolicyInput::kStartAbandoned; }
   PolicyInput read(const GroupGone& event, Turn* turn) const;
   PolicyInput read(const StopRequested& event, Turn* turn) const;
   PolicyInput read(const SupervisionLost& event, Turn* turn) const;

@@ -75,7 +75,7 @@ struct AgentPolicy::Table {
   static constexpr States kAnyEnding = {kSucceeded, kStopped, kFailed};
   // Without a row these have no effect.
   static constexpr Inputs kOptional = {kStale, kWorkerCapable, kWorkerLeft, kAllLeft,
-                                       kTick,  kReleased,      kStopSent};
+                                       kTick,  kReleased,      kStopSent,   kStartAbandoned};
 
   static constexpr Row kRows[] = {
       {.in = kAnyActive, .on = {kProgress}, .run = &P::report_progress},
@@ -91,6 +91,7 @@ struct AgentPolicy::Table {
       {.in = {kHealthy}, .on = {kGroupEnded}, .run = &P::send_done, .next = kDone},
       {.in = {kHealthy}, .on = {kReleased}, .run = &P::leave_at_step, .next = kStopped},
       {.in = {kHealthy}, .on = {kStopAfterExits}, .run = &P::kill},
+      {.in = {kHealthy}, .on = {kStartAbandoned}, .run = &P::rejoin, .next = kInit},
       {.in = {kHealthy}, .on = {kFailureFound}},
 
       {.in = {kUnhealthy, kCutting},

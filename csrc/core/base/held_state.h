@@ -1,23 +1,36 @@
 #pragma once
 
-// What nodes hold of the snapshots of their ranks, in a join.
+// What nodes hold of the snapshots of ranks: in a join, in the reports about copies, and in the
+// orders to make them.
 
+#include <compare>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 namespace elastic {
 
-// The state of a rank after a step, which its node holds and a further round can continue from.
+// The state of a rank after a step, which a node holds and a further round can continue from.
 // States of one step that were saved in different rounds are not of one training: a round may have
 // begun again at an earlier step.
 struct HeldState {
-  std::int32_t rank = 0;
+  std::int32_t rank = 0;  // -1: this node could not get the state of that step
   std::int32_t world_size = 0;
   std::int64_t step = 0;
   std::uint32_t round = 0;  // in which it was saved, as in ELASTIC_ROUND
   std::uint32_t digest = 0;
+  bool is_copy = false;  // the node sends it to others
 
   bool operator==(const HeldState&) const = default;
+};
+
+// Where a node gets the state of one of its ranks.
+struct HeldSource {
+  std::int32_t rank = 0;
+  std::uint32_t round = 0;  // in which it was saved
+  std::string address;      // of the node that has it: host:port
+
+  bool operator==(const HeldSource&) const = default;
 };
 
 // What one node of a new round brings to it.
@@ -25,6 +38,44 @@ struct NodeHoldings {
   int base_rank = 0;
   int local_world_size = 0;
   const std::vector<HeldState>* held = nullptr;
+  const std::string* address = nullptr;  // where it sends copies; null or "": nowhere
 };
 
+namespace snapshot {
+
+// One step of a training.
+struct SavedStep {
+  std::int64_t step = -1;  // -1: none
+  std::uint32_t round = 0;
+
+  auto operator<=>(const SavedStep&) const = default;
+};
+
+// What a node reports about the snapshots of its ranks and their copies, when it has changed.
+struct CopyReport {
+  std::uint64_t round = 0;
+  std::int32_t group_rank = 0;
+  std::string address;            // where it receives copies
+  std::string host;               // nodes of one host, or of one domain, are lost together
+  std::string domain;             // --topology
+  std::vector<SavedStep> own;     // that all of its ranks have
+  std::vector<SavedStep> copied;  // of these, those that its buddy has
+  SavedStep target;               // of the last order
+
+  bool operator==(const CopyReport&) const = default;
+};
+
+// The node copies its ranks' snapshots of `step` to the node at the address. Those of `base` are
+// kept as well, here and there: every node has copied them.
+struct CopyOrder {
+  std::uint64_t round = 0;
+  SavedStep step;
+  SavedStep base;
+  std::string address;
+  std::string node;  // its host, for messages
+
+  bool operator==(const CopyOrder&) const = default;
+};
+
+}  // namespace snapshot
 }  // namespace elastic

@@ -21,7 +21,7 @@ namespace elastic::core {
 Job::Job(std::string id, JobSettings settings, Instant now, Duration start_hold)
     : id_(std::move(id)), rendezvous_(std::move(settings), now, start_hold), gate_(id_) {
   rendezvous_.await_grow();
-  rendezvous_.set_resume_plan(snapshot::plan_step);
+  rendezvous_.set_resume_plan(snapshot::plan_step, snapshot::plan_sources);
 }
 
 void Job::begin(Instant now, std::vector<JobAction>* out) {
@@ -172,6 +172,20 @@ void Job::on(const job_event::StopReplied& event) {
   if (drain_.phase() == DrainPhase::kReached) feed_hangs(round_event::Ended{});
 }
 
+void Job::on(const job_event::Copied& event) {
+  if (rendezvous_.phase() != RendezvousPhase::kRunning || !rendezvous_.has_node(event.node)) return;
+  const RoundRecord& record = rendezvous_.record();
+  if (event.report.round == record.round && !event.report.own.empty()) {
+    snapshots_.note(event.node, event.report.own.back().step, now_);
+  }
+  const snapshot::SavedStep copied = copies_.copied();
+  snapshot::CopyPlan::Orders orders;
+  copies_.report(event.node, event.report, record.round, static_cast<std::size_t>(record.nodes),
+                 &orders);
+  if (copies_.copied() != copied) has_changed_ = true;
+  for (auto& [to, order] : orders) out_->push_back(job_action::OrderCopy{to, std::move(order)});
+}
+
 void Job::on(const job_event::DrainRequested& event) {
   const auto refuse = [&](std::string why) {
     out_->push_back(drain_action::Inform{event.observer, false, std::move(why)});
@@ -230,6 +244,7 @@ void Job::note_generation() {
   feed_drain(drain_event::Over{});  // the observers that wait for its answer get one
   drain_ = {};
   snapshots_.clear();
+  copies_ = {};
 }
 
 void Job::pass(std::vector<RendezvousAction> actions) {
@@ -258,6 +273,7 @@ void Job::follow(const rdzv::Resumed& action) {
 void Job::follow(const rdzv::Restart& action) {
   history_.round_ends(action, now_);
   snapshots_.clear();
+  copies_.clear();
   feed_both(round_event::Ended{});
 }
 
@@ -269,6 +285,7 @@ void Job::follow(const rdzv::Closed&) {
 
 void Job::follow(const rdzv::Evicted& action) {
   snapshots_.forget(action.to);
+  copies_.forget(action.to);
   feed_both(round_event::Left{action.to, rendezvous_.members_left()});
 }
 

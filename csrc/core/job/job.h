@@ -28,6 +28,7 @@
 #include "core/job/job_history.h"
 #include "core/job/round_gate.h"
 #include "core/rendezvous/rendezvous_machine.h"
+#include "core/snapshot/copy_plan.h"
 #include "core/snapshot/snapshot_status.h"
 #include "elastic/observer.h"
 #include "elastic/time.h"
@@ -46,6 +47,10 @@ struct Progressed {
 struct Noticed {
   NodeId node;
   drain::Notice notice;
+};
+struct Copied {
+  NodeId node;
+  snapshot::CopyReport report;
 };
 struct StopReplied {
   NodeId node;
@@ -69,12 +74,19 @@ using JobEvent =
     std::variant<RendezvousEvent, job_event::WatchTick, job_event::Progressed, hang_event::Finished,
                  hang_event::StacksReceived, hang_event::SignaturesReceived, hang_event::Requested,
                  job_event::Noticed, job_event::StopReplied, job_event::DrainRequested,
-                 job_event::Found>;
+                 job_event::Found, job_event::Copied>;
 
-// A RendezvousAction and a drain_action::Send are messages to one node.
-using JobAction =
-    std::variant<RendezvousAction, hang_action::Ask, hang_action::Publish, hang_action::Reply,
-                 drain_action::Send, drain_action::Announce, drain_action::Inform>;
+namespace job_action {
+struct OrderCopy {
+  NodeId to;
+  snapshot::CopyOrder order;
+};
+}  // namespace job_action
+
+// A RendezvousAction, a drain_action::Send and an OrderCopy are messages to one node.
+using JobAction = std::variant<RendezvousAction, hang_action::Ask, hang_action::Publish,
+                               hang_action::Reply, drain_action::Send, drain_action::Announce,
+                               drain_action::Inform, job_action::OrderCopy>;
 
 class Job {
  public:
@@ -127,7 +139,9 @@ class Job {
   std::string describe_drain() const { return drain_.describe(); }
   const JobHistory& history() const { return history_; }
   std::optional<ObservedSave> saved(Instant now) const {
-    return snapshots_.newest(static_cast<std::size_t>(rendezvous_.members_left()), now);
+    auto found = snapshots_.newest(static_cast<std::size_t>(rendezvous_.members_left()), now);
+    if (found) found->copied = copies_.copied().step;
+    return found;
   }
   // What observers see, or what is stored, may have changed since the last call.
   bool take_changed() { return std::exchange(has_changed_, false); }
@@ -144,6 +158,7 @@ class Job {
   void on(const job_event::StopReplied& event);
   void on(const job_event::DrainRequested& event);
   void on(const job_event::Found& event);
+  void on(const job_event::Copied& event);
 
   void begin(Instant now, std::vector<JobAction>* out);
   void decide();
@@ -184,6 +199,7 @@ class Job {
   DrainMachine drain_;
   JobHistory history_;
   snapshot::SnapshotStatus snapshots_;
+  snapshot::CopyPlan copies_;
   std::uint32_t generation_ = 1;  // as last seen, like what follows
   std::size_t stragglers_ = 0;
   std::optional<std::int32_t> suspect_;

@@ -43,6 +43,7 @@ struct NodeInfo {
   // What its ranks can continue from, of the rounds before. Sent with each join and resume, and not
   // part of the stored state.
   std::vector<HeldState> held;
+  std::string copies_address;  // where it sends copies of these: host:port; "": nowhere
 
   bool operator==(const NodeInfo&) const = default;
 };
@@ -156,6 +157,8 @@ struct Round {
   NodeAssignment own;
   // Why the round before ended; null: this is the first one, or an earlier version formed it.
   std::shared_ptr<const RoundCause> cause = {};
+  // Where it gets the states of its ranks after record->resume_step that it does not hold.
+  std::vector<HeldSource> sources = {};
 };
 // The node stops the workers of `round` within `grace`, sends Gone, then Join with a highest_round
 // of at least `round`. A finished node, or one that never received the round, has none to stop.
@@ -184,6 +187,7 @@ struct Evicted {
   NodeId to;
   std::uint64_t round = 0;
   std::string reason;
+  bool is_displaced = false;  // its job has dissolved, and it joins another one; not sent
 };
 // The join is rejected: a value is invalid, or its settings differ from the job's.
 struct Refused {

@@ -43,7 +43,8 @@ std::string describe_timing_difference(const JobSettings& job, const JobSettings
 inline constexpr std::size_t kFieldBytesMax = 4 * kMessageBytesMax;
 inline constexpr std::size_t kLostNamesMax = 8;
 inline constexpr std::size_t kExtraSettingsMax = 255;
-inline constexpr std::size_t kHeldStatesMax = std::size_t{2} * kLocalWorldSizeMax;
+inline constexpr std::size_t kHeldStatesMax = std::size_t{8} * kLocalWorldSizeMax;
+inline constexpr std::size_t kHeldAddressMax = 300;  // a host and a port
 
 inline bool is_exit_code(int code) { return code >= 0 && code <= 255; }
 
@@ -117,16 +118,40 @@ template <typename Visitor>
 void extend_node(Visitor& v, std::uint8_t kind, NodeInfo& info) {
   std::optional<std::vector<HeldState>> held;
   if (!info.held.empty()) held = info.held;
-  v.extension(kind, held, [](auto& inner, std::vector<HeldState>& states) {
+  std::string address = info.copies_address;
+  v.extension(kind, held, [&](auto& inner, std::vector<HeldState>& states) {
+    inner.name(address, kHeldAddressMax);
     inner.list(states, kHeldStatesMax, [&](HeldState& state) {
       inner.number(state.rank);
       inner.number(state.world_size);
       inner.number(state.step);
       inner.number(state.round);
       inner.number(state.digest);
+      inner.flag(state.is_copy);
     });
   });
+  info.copies_address = held ? std::move(address) : std::string();
   info.held = std::move(held).value_or(std::vector<HeldState>());
+}
+
+template <typename Visitor>
+void extend_sources(Visitor& v, std::uint8_t kind, std::vector<HeldSource>& sources) {
+  std::optional<std::vector<HeldSource>> some;
+  if (!sources.empty()) some = sources;
+  v.extension(kind, some, [](auto& inner, std::vector<HeldSource>& list) {
+    inner.list(list, static_cast<std::size_t>(kLocalWorldSizeMax), [&](HeldSource& source) {
+      inner.number(source.rank);
+      inner.number(source.round);
+      inner.name(source.address, kHeldAddressMax);
+    });
+  });
+  sources = std::move(some).value_or(std::vector<HeldSource>());
+}
+
+template <typename Visitor>
+void visit(Visitor& v, snapshot::SavedStep& saved) {
+  v.number(saved.step);
+  v.number(saved.round);
 }
 
 template <typename Visitor>

@@ -120,7 +120,14 @@ class RendezvousMachine {
   int replacements() const;  // both, of those with a session: for nodes that leave a running round
   // Chooses RoundRecord::resume_step of a new round, whose nodes are in the order of their ranks.
   using ResumePlan = std::int64_t (*)(const std::vector<NodeHoldings>& nodes, int world_size);
-  void set_resume_plan(ResumePlan plan) { resume_plan_ = plan; }
+  // And where the node of a rank gets what it does not hold.
+  using ResumeSources = std::vector<HeldSource> (*)(const std::vector<NodeHoldings>& nodes,
+                                                    int world_size, std::int64_t step,
+                                                    std::size_t node);
+  void set_resume_plan(ResumePlan plan, ResumeSources sources) {
+    resume_plan_ = plan;
+    resume_sources_ = sources;
+  }
   // From now on no round ends for nodes that wait before rdzv::Grow.
   void await_grow() { awaits_grow_ = true; }
   bool is_growth_due() const { return round_.is_growth_due && !is_closed(); }  // Grow is awaited
@@ -253,6 +260,8 @@ class RendezvousMachine {
   void install_round(const std::vector<Node*>& by_rank);
   void send_round(const std::vector<Node*>& by_rank) const;
   std::int64_t plan_resume(const std::vector<Node*>& by_rank) const;
+  std::vector<HeldSource> sources_for(const Node& node) const;
+  rdzv::Round round_for(const Node& node, std::shared_ptr<const RoundRecord> record) const;
   std::vector<Node*> choose_members();
   void check_growth();
   bool may_grow() const;
@@ -359,7 +368,8 @@ class RendezvousMachine {
   std::string refused_;               // the last node, and why; "": none for this round
   std::string neighbours_;            // as set_neighbours()
   ResumePlan resume_plan_ = nullptr;  // null: no round continues from a step
-  bool awaits_grow_ = false;          // as await_grow()
+  ResumeSources resume_sources_ = nullptr;
+  bool awaits_grow_ = false;  // as await_grow()
   // Until the job ends. Not encoded: nodes send the stop notice again when they resume.
   bool holds_growth_ = false;
   bool is_one_program_ = true;    // every node so far named the settings' program

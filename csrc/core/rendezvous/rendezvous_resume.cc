@@ -381,8 +381,7 @@ void RendezvousMachine::remind(const NodeId& id, std::uint64_t received) const {
     emit(rdzv::Restart{id, round_.record.round, round_.end.cause, round_.end.reason,
                        grace_of(*node), round_.stop_reason()});
   } else if (received < round_.record.round) {
-    emit(rdzv::Round{id, std::make_shared<const RoundRecord>(round_.record),
-                     round_.assignment_of(*node), round_.cause});
+    emit(round_for(*node, std::make_shared<const RoundRecord>(round_.record)));
   } else {
     emit(rdzv::Resumed{id, round_.record.round});
   }

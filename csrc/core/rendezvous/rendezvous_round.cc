@@ -380,15 +380,39 @@ std::int64_t RendezvousMachine::plan_resume(const std::vector<Node*>& by_rank) c
   std::vector<NodeHoldings> holdings;
   for (std::size_t i = 0; i < by_rank.size(); ++i) {
     const NodeInfo& info = by_rank[i]->info;
-    holdings.push_back({round_.ranks[i].base_rank, info.local_world_size, &info.held});
+    holdings.push_back(
+        {round_.ranks[i].base_rank, info.local_world_size, &info.held, &info.copies_address});
   }
   return resume_plan_(holdings, round_.record.world_size);
+}
+
+// Of the members that are still known: a node whose source is gone finds out at once.
+std::vector<HeldSource> RendezvousMachine::sources_for(const Node& node) const {
+  if (resume_sources_ == nullptr || round_.record.resume_step < 0) return {};
+  std::vector<NodeHoldings> holdings;
+  for (std::size_t i = 0; i < round_.members.size(); ++i) {
+    const Node* const member = find(round_.members[i].id);
+    NodeHoldings one{round_.ranks[i].base_rank, round_.members[i].local_world_size};
+    if (member != nullptr) {
+      one.held = &member->info.held;
+      one.address = &member->info.copies_address;
+    }
+    holdings.push_back(one);
+  }
+  return resume_sources_(holdings, round_.record.world_size, round_.record.resume_step,
+                         static_cast<std::size_t>(node.rank));
+}
+
+rdzv::Round RendezvousMachine::round_for(const Node& node,
+                                         std::shared_ptr<const RoundRecord> record) const {
+  return {node.info.id, std::move(record), round_.assignment_of(node), round_.cause,
+          sources_for(node)};
 }
 
 void RendezvousMachine::send_round(const std::vector<Node*>& by_rank) const {
   const auto record = std::make_shared<const RoundRecord>(round_.record);
   for (const Node* node : by_rank) {
-    emit(rdzv::Round{node->info.id, record, round_.assignment_of(*node), round_.cause});
+    emit(round_for(*node, record));
   }
   for (const auto& [id, node] : nodes_) {
     if (node.phase == NodePhase::kJoined) send_waiting(node);

@@ -20,6 +20,7 @@ namespace elastic::session {
 
 using core::kFieldBytesMax;
 
+inline constexpr std::size_t kSavedStepsMax = 16;
 inline constexpr std::uint8_t kAnnouncedExtension = core::kRequiredExtension + 1;
 
 template <typename Visitor>
@@ -308,6 +309,7 @@ void fields(Visitor& v, rdzv::Round& round) {
   visit_cause(v, round.cause);
   RoundRecord record = *round.record;
   core::extend_record(v, 2, record);
+  core::extend_sources(v, 3, round.sources);
   if constexpr (!Visitor::kIsWriter) {
     if (record.resume_step >= 0) {
       round.record = std::make_shared<const RoundRecord>(std::move(record));
@@ -444,6 +446,7 @@ void fields(Visitor& v, JobFacts& facts) {
   v.extension(5, facts.job.saved, [](auto& inner, ObservedSave& saved) {
     inner.number(saved.step);
     inner.duration(saved.age);
+    inner.number(saved.copied);
   });
   v.extension(6, facts.job.stall, [](auto& inner, ObservedStall& stall) { visit(inner, stall); });
   v.extension(7, facts.job.mismatch,
@@ -485,6 +488,28 @@ void fields(Visitor& v, hang::NodeProgress& progress) {
     inner.duration(one.second);
   });
   if (saved) std::tie(progress.saved_step, progress.saved_age) = *saved;
+}
+
+template <typename Visitor>
+void fields(Visitor& v, snapshot::CopyReport& report) {
+  v.number(report.round);
+  v.number(report.group_rank);
+  v.name(report.address, core::kHeldAddressMax);
+  v.name(report.host, kNodeTextBytesMax);
+  v.name(report.domain, kNodeTextBytesMax);
+  for (auto* steps : {&report.own, &report.copied}) {
+    v.list(*steps, kSavedStepsMax, [&](snapshot::SavedStep& step) { visit(v, step); });
+  }
+  visit(v, report.target);
+}
+
+template <typename Visitor>
+void fields(Visitor& v, snapshot::CopyOrder& order) {
+  v.number(order.round);
+  visit(v, order.step);
+  visit(v, order.base);
+  v.name(order.address, core::kHeldAddressMax);
+  v.name(order.node, kNodeTextBytesMax);
 }
 
 template <typename Visitor>

@@ -217,7 +217,7 @@ class SessionMachine {
   // Deliver what is about the workers to the node.
   struct Inform {
     std::variant<session::StoreClients, session::WatchWorkers, hang::StacksWanted, hang::Verdict,
-                 drain::Order, drain::News>
+                 drain::Order, drain::News, snapshot::CopyOrder>
         message;
   };
   using Action =

@@ -11,6 +11,8 @@ void KeptReports::keep(const NodeReport& report, bool is_sent, Instant now) {
     is_progress_known_ = is_sent;
   } else if (const auto* const finished = std::get_if<hang::RankFinished>(&report)) {
     finished_ = {*finished, now};
+  } else if (const auto* const copies = std::get_if<snapshot::CopyReport>(&report)) {
+    copies_ = *copies;
   } else if (const auto* const notice = std::get_if<drain::Notice>(&report)) {
     notice_ = {*notice, now};
     is_unanswered_ = true;
@@ -49,6 +51,7 @@ std::vector<NodeReport> KeptReports::after_resume(Instant now) const {
     finished.age += now - finished_->at;
     messages.push_back(finished);
   }
+  if (copies_) messages.push_back(*copies_);
   for (const auto* const kept : {&notice_, &joining_}) {
     if (*kept) messages.push_back(aged(**kept, now));
   }
@@ -241,11 +244,12 @@ std::optional<rdzv::Evicted> SessionOutbox::displace(const std::string& reason) 
   if (!join_) return std::nullopt;
   join_->node.previous_rank = -1;
   join_->node.hosts_coordinator = false;
+  join_->node.held.clear();  // of another training
   join_->node.highest_round = std::max(join_->node.highest_round, highest_round_);
   if (!has_round || leave_ || has_ended() || is_evicted_) return std::nullopt;
   is_evicted_ = true;
   phase_ = rdzv::NodePhase::kJoined;
-  return rdzv::Evicted{join_->node.id, highest_round_, reason};
+  return rdzv::Evicted{join_->node.id, highest_round_, reason, true};
 }
 
 SessionOutbox::Receipt SessionOutbox::end_with(End end) {

@@ -20,8 +20,9 @@
 
 namespace elastic::core {
 
-using NodeReport = std::variant<hang::NodeProgress, hang::NodeStacks, hang::RankFinished,
-                                drain::Reply, drain::Notice, gate::Finding, hang::NodeSignatures>;
+using NodeReport =
+    std::variant<hang::NodeProgress, hang::NodeStacks, hang::RankFinished, drain::Reply,
+                 drain::Notice, gate::Finding, hang::NodeSignatures, snapshot::CopyReport>;
 
 // Findings that were made while the coordinator was not reached; the oldest are dropped.
 inline constexpr std::size_t kFindingsKept = 16;
@@ -36,7 +37,10 @@ class KeptReports {
   void keep(const NodeReport& report, bool is_sent, Instant now);
   // That of an order: one for nodes that join is kept, too, and only until the next round.
   void keep(const drain::Order& order, Instant now);
-  void begin_round() { joining_.reset(); }
+  void begin_round() {
+    joining_.reset();
+    copies_.reset();
+  }
 
   // A coordinator has replied with this incarnation. One that has another incarnation than the last
   // one knows no progress.
@@ -62,6 +66,7 @@ class KeptReports {
   static drain::Notice aged(const Kept<drain::Notice>& kept, Instant now);
 
   std::optional<Kept<hang::RankFinished>> finished_;
+  std::optional<snapshot::CopyReport> copies_;
   std::optional<Kept<drain::Notice>> notice_;
   bool is_unanswered_ = false;  // notice_ is this node's own, not an order's
   std::optional<Kept<drain::Notice>> joining_;

@@ -48,6 +48,8 @@ struct Header {
 // Where the guardian writes the sequence of a snapshot that it has found to be bad, in the header's
 // page. Not part of the digest.
 inline constexpr std::uint64_t kVerdictOffset = 2048;
+// Where the guardian writes the sequence of a snapshot that is not to be overwritten; 0: none.
+inline constexpr std::uint64_t kPinOffset = 2056;
 
 // How the bytes of a part are looked at: a snapshot with a number that is not one is bad.
 enum class Kind : std::uint32_t { kBytes = 0, kFloat16, kBFloat16, kFloat32, kFloat64 };

@@ -4,6 +4,7 @@
 //
 // Pure.
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -12,9 +13,15 @@
 
 namespace elastic::snapshot {
 
-// The newest step that every rank of the round has saved on the node on which it runs again, with
-// the same world size; -1: none. `nodes`: by node rank.
+// The newest step of which every rank of the round has a snapshot, with the same world size: on the
+// node on which it runs again, or as a copy on another node of the round; -1: none. A step that a
+// node could not get is left out. `nodes`: by node rank.
 std::int64_t plan_step(const std::vector<NodeHoldings>& nodes, int world_size);
+
+// Where the node of this rank gets the snapshots of its ranks that it does not hold: one for each,
+// or none if plan_step() is not `step`.
+std::vector<HeldSource> plan_sources(const std::vector<NodeHoldings>& nodes, int world_size,
+                                     std::int64_t step, std::size_t node);
 
 // What a node reports when a round begins for which it holds snapshots. `last`: the last step that
 // its ranks had reported; -1: unknown. `base_rank`, `ranks`: its ranks in the round.

@@ -20,7 +20,9 @@ class SnapshotStatus {
  public:
   // Another round begins.
   void clear() { saved_.clear(); }
-  void note(const NodeId& node, std::int64_t step, Instant at) { saved_[node] = {step, at}; }
+  void note(const NodeId& node, std::int64_t step, Instant at) {
+    if (saved_[node].step != step) saved_[node] = {step, at};
+  }
   void forget(const NodeId& node) { saved_.erase(node); }
   // `nodes`: of the round; nullopt: one of them has none.
   std::optional<ObservedSave> newest(std::size_t nodes, Instant now) const {

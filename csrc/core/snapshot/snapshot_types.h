@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -12,8 +13,8 @@
 
 namespace elastic::snapshot {
 
-// Two for each rank, and as many of an earlier round.
-inline constexpr std::size_t kHeldMax = std::size_t{4} * kLocalWorldSizeMax;
+// Three for each rank, and as many of an earlier round.
+inline constexpr std::size_t kHeldMax = std::size_t{6} * kLocalWorldSizeMax;
 
 // A new round begins, which continues from `step`: of these ranks this snapshot and older ones are
 // kept. The memory of the others is used again; that of another world size, or of other ranks, is
@@ -35,6 +36,19 @@ struct HeldEvent {
   std::string_view notice;      // why a snapshot is not used; "": nothing to report
 
   bool operator==(const HeldEvent&) const = default;
+};
+
+// The agent passes one end of a socket, on which both exchange AgentPackets (copy_wire.h).
+struct ConnectRequest {
+  bool operator==(const ConnectRequest&) const = default;
+};
+
+// What an agent itself holds and sends to other nodes: pinned snapshots, and copies.
+struct CopiesEvent {
+  std::vector<HeldState> held;
+  std::string address;  // where it does; "": nowhere
+
+  bool operator==(const CopiesEvent&) const = default;
 };
 
 }  // namespace elastic::snapshot

@@ -105,6 +105,9 @@ void fields(Visitor& v, snapshot::KeepRequest& request) {
   v.number(request.ranks);
 }
 
+template <typename Visitor>
+void fields(Visitor&, snapshot::ConnectRequest&) {}
+
 // ---- Events.
 
 template <typename Visitor>

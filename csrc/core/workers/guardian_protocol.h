@@ -139,10 +139,10 @@ struct ContinueRequest {
       env;  // "NAME=value"; together at most kRoundEnvBytesMax, with a NUL each
 };
 
-using Request =
-    std::variant<StartRequest, SignalRequest, CancelStartsRequest, SweepRequest, WatchRequest,
-                 StacksRequest, drain::StopStepRequest, CutRequest, ContinueRequest,
-                 AwaitLeftoversRequest, StopReasonRequest, snapshot::KeepRequest>;
+using Request = std::variant<StartRequest, SignalRequest, CancelStartsRequest, SweepRequest,
+                             WatchRequest, StacksRequest, drain::StopStepRequest, CutRequest,
+                             ContinueRequest, AwaitLeftoversRequest, StopReasonRequest,
+                             snapshot::KeepRequest, snapshot::ConnectRequest>;
 
 // The first event of every guardian.
 struct HelloEvent {

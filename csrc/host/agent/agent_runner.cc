@@ -131,12 +131,7 @@ Result<std::unique_ptr<AgentRunner>> AgentRunner::start(os::EventLoop* loop,
       [raw](const auto& progress) { raw->on_progress(progress); },
       [raw](const auto& mark) { raw->on_mark(mark); });
   node->supervisor_->on_signatures([raw](auto workers) { raw->on_signatures(std::move(workers)); });
-  node->supervisor_->on_snapshots([raw](const snapshot::HeldEvent& event) {
-    if (!event.notice.empty()) {
-      raw->report_message(AgentEvent::Kind::kNotice, std::string(event.notice));
-    }
-    raw->feed(event);
-  });
+  node->supervisor_->on_snapshots([raw](const auto& event) { raw->on_snapshots(event); });
   auto membership = open_membership(
       loop, options.rendezvous, options.run_id,
       [raw](const MembershipEvent& event) { raw->on_membership_event(event); },
@@ -340,6 +335,9 @@ struct AgentRunner::Reader {
   void operator()(const drain::News& one) const {
     node->report_message(AgentEvent::Kind::kDrain, one.text);
   }
+  void operator()(const snapshot::CopyOrder& one) const {
+    if (node->copies_ != nullptr) node->copies_->on_order(one);
+  }
   template <typename Input>
   void operator()(const Input& input) const {
     node->feed(input);
@@ -351,6 +349,7 @@ void AgentRunner::on_membership_event(const MembershipEvent& event) {
 }
 
 void AgentRunner::on_membership_ready(const MembershipReady& ready) {
+  address_ = ready.address;
   bind_host_ = store_host(options_.rendezvous, ready.address);
   hosts_coordinator_ = ready.hosts_coordinator;
   is_store_at_endpoint_ =
@@ -493,6 +492,7 @@ void AgentRunner::adopt_round(std::shared_ptr<const RoundInfo> round) {
     workers_.push_back({.local_rank = worker.local_rank, .rank = worker.rank});
   }
   marks_.begin_round();
+  if (copies_ != nullptr) begin_copies();
   send_workers_soon();
   store_.begin_round(round_->group_rank == 0 && !is_store_at_endpoint_);
 }

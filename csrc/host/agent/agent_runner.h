@@ -21,6 +21,7 @@
 #include "host/base/action_queue.h"
 #include "host/gate/check_runner.h"
 #include "host/membership/membership.h"
+#include "host/snapshot/copies.h"
 #include "host/store/round_store.h"
 #include "host/workers/supervisor.h"
 #include "host/workers/worker_output.h"
@@ -56,6 +57,9 @@ class AgentRunner {
   void on_group_ended();
   struct Reader;
   void on_membership_event(const MembershipEvent& event);
+  void on_snapshots(const snapshot::HeldEvent& event);
+  SnapshotCopies* copies();  // null: they are off, or cannot be used
+  void begin_copies();
   void on_membership_ready(const MembershipReady& ready);
   void on_coordinator(const MembershipCoordinator& now);
   void worker_changed(int local_rank, ObservedWorkerState state, int pid, int exit_code);
@@ -84,6 +88,7 @@ class AgentRunner {
   }
   void execute(core::agent_action::StartWorkers action);
   void execute(core::agent_action::CancelStart) {
+    if (copies_ != nullptr) copies_->cancel_fetch();
     output_.cancel_round();
     feed(core::agent_event::StartCancelled{});
   }
@@ -103,7 +108,9 @@ class AgentRunner {
   void execute(core::agent_action::RequestDrain action) { membership_->report(action.notice); }
   void execute(core::agent_action::KeepSnapshots action) {
     supervisor_->keep_snapshots(action.request);
+    if (action.request.world_size == 0 && copies_ != nullptr) copies_->begin_round(0, 0, {});
   }
+  void execute(core::agent_action::FetchSnapshots action);
   void execute(core::agent_action::SetStopStep action) {
     if (action.why) supervisor_->set_stop_reason(action.why->describe());
     supervisor_->set_stop_step(action.request, [this](const auto& event) { feed(event); });
@@ -136,6 +143,7 @@ class AgentRunner {
   ActionQueue<core::AgentAction> actions_;
   AgentResult result_;
 
+  std::string address_;    // at which other nodes reach this one
   std::string bind_host_;  // where the workers' store listens; "": every interface
   // Workers use the store at the endpoint: this process's coordinator empties it for each round.
   bool is_store_at_endpoint_ = false;
@@ -157,6 +165,8 @@ class AgentRunner {
   std::unique_ptr<LivenessPort> liveness_port_;  // null: no coordinator asks for it
   std::unique_ptr<Supervisor> supervisor_;
   std::unique_ptr<Membership> membership_;
+  bool has_tried_copies_ = false;
+  std::unique_ptr<SnapshotCopies> copies_;  // null: no snapshot is copied from or to here
 };
 
 }  // namespace elastic::host

@@ -260,6 +260,13 @@ Status CoordinatorJob::on(SessionPeer* peer, drain::Reply& reply) {
   return {};
 }
 
+Status CoordinatorJob::on(SessionPeer* peer, snapshot::CopyReport& report) {
+  if (job_ != nullptr && peer->has_joined) {
+    step(core::job_event::Copied{peer->node, std::move(report)});
+  }
+  return {};
+}
+
 template <typename Message>
 void CoordinatorJob::send_to_members(const Message& message) {
   const auto frame = SessionPeer::shared_frame(message);
@@ -407,6 +414,11 @@ void CoordinatorJob::execute(const core::hang_action::Reply& action) {
 }
 
 void CoordinatorJob::execute(const core::drain_action::Send& action) {
+  const auto found = sessions_.find(action.to);
+  if (found != sessions_.end()) found->second->send(action.order);
+}
+
+void CoordinatorJob::execute(const core::job_action::OrderCopy& action) {
   const auto found = sessions_.find(action.to);
   if (found != sessions_.end()) found->second->send(action.order);
 }

@@ -182,6 +182,7 @@ class CoordinatorJob {
   Status on(SessionPeer* peer, session::RequestStacks& request);
   Status on(SessionPeer* peer, drain::Notice& notice);
   Status on(SessionPeer* peer, drain::Reply& reply);
+  Status on(SessionPeer* peer, snapshot::CopyReport& report);
   Status on(SessionPeer* peer, session::RequestDrain& request);
   template <typename Report>
   Status on(SessionPeer* peer, Report& report);  // Failed, Gone, Done
@@ -223,6 +224,7 @@ class CoordinatorJob {
   void execute(const core::hang_action::Publish& action);
   void execute(const core::hang_action::Reply& action);
   void execute(const core::drain_action::Send& action);
+  void execute(const core::job_action::OrderCopy& action);
   void execute(const core::drain_action::Announce& action);
   void execute(const core::drain_action::Inform& action) { observers_.reply(action); }
   void prepare_round(const rdzv::Round& round);

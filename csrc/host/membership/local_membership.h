@@ -84,6 +84,7 @@ class LocalMembership final : public Membership {
   void execute(core::hang_action::Publish& action) { receive(std::move(action.verdict)); }
   void execute(core::hang_action::Reply& action);
   void execute(core::drain_action::Send& action) { receive(action.order); }
+  void execute(core::job_action::OrderCopy&) {}  // the job has one node
   void execute(core::drain_action::Announce& action) { receive(drain::News{action.text}); }
   void execute(core::drain_action::Inform& action) { observers_.reply(action); }
   void tick();

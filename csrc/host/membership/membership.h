@@ -74,13 +74,13 @@ struct MembershipWatch {
 };
 
 // Also delivered: hang::StacksWanted and drain::Order, to which the agent replies with report(),
-// hang::Verdict and drain::News.
+// hang::Verdict, drain::News and snapshot::CopyOrder.
 using MembershipEvent =
     std::variant<MembershipReady, MembershipProgress, MembershipCoordinatorLog,
                  MembershipCoordinator, MembershipLost, MembershipStoreClients, MembershipWatch,
                  rdzv::Round, rdzv::Restart, rdzv::Waiting, rdzv::Evicted, rdzv::Refused,
                  rdzv::TimedOut, rdzv::Closed, rdzv::RoundOver, hang::StacksWanted, hang::Verdict,
-                 drain::Order, drain::News>;
+                 drain::Order, drain::News, snapshot::CopyOrder>;
 
 class Membership {
  public:

@@ -123,6 +123,7 @@ class RendezvousClient::Impl {
   void on(const hang::Verdict&) {}
   void on(const drain::Order&) {}
   void on(const drain::News&) {}
+  void on(const snapshot::CopyOrder&) {}
   void on(const host::MembershipLost& lost);
   void on(const rdzv::Round& round);
   void on(const rdzv::Restart& restart);

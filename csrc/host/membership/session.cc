@@ -436,6 +436,7 @@ void Session::execute(Machine::Inform action) {
     MembershipEvent operator()(hang::Verdict& one) const { return std::move(one); }
     MembershipEvent operator()(drain::Order& one) const { return std::move(one); }
     MembershipEvent operator()(drain::News& one) const { return std::move(one); }
+    MembershipEvent operator()(snapshot::CopyOrder& one) const { return std::move(one); }
   };
   notify(std::visit(ToEvent{}, action.message));
 }

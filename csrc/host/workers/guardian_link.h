@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <deque>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/workers/guardian_protocol.h"
@@ -40,15 +41,21 @@ struct StartOrder {
 struct Outbox {
   struct Passed {
     std::size_t offset;  // of the byte that carries it
-    int descriptor;      // owned by a StartOrder
+    int descriptor;      // owned by a StartOrder, or below
   };
   std::string bytes;
   std::size_t begin = 0;  // the bytes before it were sent
   std::deque<Passed> passed;
+  std::vector<os::UniqueFd> owned;  // of these, those that no StartOrder owns
 
   void append(const StartOrder& order) {
     if (order.stream.valid()) passed.push_back({bytes.size(), order.stream.get()});
     bytes += order.request;
+  }
+  void append(const std::string& request, os::UniqueFd file) {
+    passed.push_back({bytes.size(), file.get()});
+    owned.push_back(std::move(file));
+    bytes += request;
   }
   // As send(2), with at most one descriptor, which is passed with the first byte.
   ssize_t send_some(int socket);
@@ -56,6 +63,7 @@ struct Outbox {
     bytes.clear();
     begin = 0;
     passed.clear();
+    owned.clear();
   }
 };
 

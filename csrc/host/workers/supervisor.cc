@@ -248,6 +248,13 @@ void Supervisor::set_stop_reason(const std::string& text) {
 
 void Supervisor::keep_snapshots(const snapshot::KeepRequest& request) { send(request); }
 
+void Supervisor::attach_snapshots(os::UniqueFd socket) {
+  std::string request;
+  guardian::append_request(&request, snapshot::ConnectRequest{});
+  unsent_.append(request, std::move(socket));
+  flush();
+}
+
 void Supervisor::cut(std::uint64_t round) { send(guardian::CutRequest{round}); }
 
 Status Supervisor::continue_round(std::uint64_t round,

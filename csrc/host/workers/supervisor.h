@@ -69,6 +69,8 @@ class Supervisor final : private os::EventLoop::FdHandler {
   void set_stop_reason(const std::string& text);
   // Passes the request to the guardian, at the beginning of a round in which workers are started.
   void keep_snapshots(const snapshot::KeepRequest& request);
+  // Passes the end of a socket on which both exchange snapshots (core/snapshot/copy_wire.h).
+  void attach_snapshots(os::UniqueFd socket);
   // `sink` receives what the guardian holds of the workers' snapshots, whenever that has changed.
   using SnapshotSink = std::function<void(const snapshot::HeldEvent&)>;
   void on_snapshots(SnapshotSink sink) { snapshot_sink_ = std::move(sink); }

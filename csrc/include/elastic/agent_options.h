@@ -118,6 +118,12 @@ struct AgentOptions {
   std::uint16_t master_port = 0;
   // The range of those new ports, for firewalls.
   PortRange worker_ports;
+  // Copies of snapshots on other nodes of the job (docs/snapshots.md): how many nodes keep those of
+  // this one (0: none), how fast they are sent, in bytes a second (0: without a limit), and the
+  // memory for those of other nodes here, in bytes (0: what the host has).
+  int snapshot_buddies = 1;
+  std::uint64_t snapshot_rate = std::uint64_t{128} << 20;
+  std::uint64_t snapshot_memory = 0;
   // True: the agent forwards an inherited stderr and keeps the last lines for the failure report.
   // The worker's stderr is a pseudo-terminal if the agent's is a terminal, otherwise a pipe.
   // False: the worker inherits the agent's own descriptor.

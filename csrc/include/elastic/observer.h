@@ -137,6 +137,7 @@ struct ObservedProgress {
 struct ObservedSave {
   std::int64_t step = -1;
   Duration age{};
+  std::int64_t copied = -1;  // the newest step of which every node has a copy on another; -1: none
 
   bool operator==(const ObservedSave&) const = default;
 };

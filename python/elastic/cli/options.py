@@ -13,9 +13,11 @@ from typing import Any, NamedTuple
 
 from elastic.cli.values import (
     Line,
+    buddies,
     choice,
     duration,
     exit_codes,
+    given_size,
     lines,
     positive_duration,
     switch,
@@ -359,6 +361,17 @@ _FAILURES = (
         "with exit code 81.",
         more="See [ranks that run on](hangs.md#ranks-that-run-on).",
         unset="no limit", native="straggler_timeout", read=positive_duration, needs_native=True),
+    Option("snapshot-buddy", "on|off",
+        "Snapshots of this node's ranks are copied to another node of the job, so that a lost node "
+        "costs no more steps than a killed worker (elastic-launch help snapshots).",
+        default="on", choices=("on", "off"), native="snapshot_buddies", read=buddies,
+        needs_native=True),
+    Option("snapshot-rate", "SIZE",
+        "How fast this node sends these copies, in bytes a second, as in `500M`; 0: no limit.",
+        unset="128M", native="snapshot_rate", read=given_size, needs_native=True),
+    Option("snapshot-memory", "SIZE",
+        "The memory of this node for the copies of another one, as in `64G`.",
+        unset="what the host has", native="snapshot_memory", read=given_size, needs_native=True),
     Option("stacks-on-failure", "",
         "Before workers are stopped because another one failed or a node was lost, their stacks "
         "are written to `stacks.txt` of the round in `--log-dir`, or logged without `--log-dir`. "

@@ -129,7 +129,14 @@ def _saved(snapshot: dict[str, Any]) -> list[Fact]:
     if saved is None or snapshot["result"] is not None:
         return []
     age = duration(round(saved["age_seconds"], 1))
-    return [Fact("in memory", f"step {saved['step']} of every rank, {age} old")]
+    text = f"step {saved['step']} of every rank, {age} old; "
+    if saved["copied_step"] is not None:
+        text += f"step {saved['copied_step']} on another node, too"
+    elif snapshot["nodes_in_round"] > 1:
+        text += "not copied to another node yet"
+    else:
+        text += "a lost node loses it: there is no other one"
+    return [Fact("in memory", text)]
 
 
 def progress_text(progress: dict[str, Any]) -> str:

@@ -88,6 +88,15 @@ def size(line: Line, name: str, least: int) -> int:
     return int(number) * factor
 
 
+def given_size(line: Line, name: str) -> int | None:
+    """As size(); None: the option was not given."""
+    return size(line, name, 0) if line.has_value(name) else None
+
+
+def buddies(line: Line, name: str) -> int | None:
+    return 0 if choice(line, name) == "off" else None
+
+
 def short(line: Line, name: str) -> str:
     """A name or text of this node that other processes get, and show."""
     text = line.text(name)

@@ -86,6 +86,21 @@ say(f"end {state == expected(12)}")
     assert "round 1: continued at step 10 from memory" in done.stderr
 
 
+def test_ranks_that_hang_continue_from_the_last_step(tmp_path: Path) -> None:
+    program = script(
+        tmp_path,
+        """
+train(5 if count == 0 else 8)
+if count == 0:
+    time.sleep(1000)
+""",
+    )
+    options = ("--hang-timeout=2", "--hang-action=restart", "--shutdown-timeout=1")
+    done = launch("--nproc-per-node=2", "--max-restarts=1", *options, program)
+    assert done.returncode == 0, done.stderr
+    assert starts(done.stdout)[2:] == [(1, 0, "5"), (1, 1, "5")]
+
+
 # Rank 0 has saved a step 6 that no other rank continues from. It is not a step 6 of the next round.
 def test_a_rank_that_is_behind_decides_and_the_steps_lost_are_named(tmp_path: Path) -> None:
     program = script(
@@ -257,7 +272,9 @@ def _holders() -> set[int]:
     return found
 
 
-def test_a_worker_of_any_node_may_be_killed_and_a_lost_node_ends_it(tmp_path: Path) -> None:
+def test_without_copies_a_worker_of_any_node_may_be_killed_and_a_lost_node_ends_it(
+    tmp_path: Path,
+) -> None:
     program = script(
         tmp_path,
         """
@@ -271,6 +288,7 @@ if count < 2:
 """,
     )
     options = ("--nproc-per-node=1", "--max-restarts=2", "--shutdown-timeout=5")
+    options += ("--snapshot-buddy=off",)
     with job_at(free_endpoint(), "2", [program], *options) as nodes:
         first = nodes.start("--rdzv-conf=is_host=true")
         second = nodes.start("--rdzv-conf=is_host=false")

@@ -92,8 +92,11 @@ def test_the_facts_agree_with_the_nodes() -> None:
 
 def test_the_snapshot_that_every_rank_has_is_shown_with_its_age() -> None:
     assert "in memory" not in status_view.text(changed())
-    shown = status_view.text(changed(saved={"step": 830, "age_seconds": 3.24}))
-    assert "in memory    step 830 of every rank, 3.2 s old\n" in shown
+    saved = {"step": 830, "age_seconds": 3.24, "copied_step": None}
+    shown = status_view.text(changed(saved=saved))
+    assert "in memory    step 830 of every rank, 3.2 s old; " in shown
+    shown = status_view.text(changed(saved=saved | {"copied_step": 820}))
+    assert "3.2 s old; step 820 on another node, too\n" in shown
 
 
 def test_a_job_without_steps_has_no_goodput() -> None:

@@ -66,7 +66,8 @@ class AgentMachineTest : public ::testing::Test {
     ASSERT_EQ(agent_->next_deadline(), now_);
     step(PolicyTick{});
   }
-  void form_round(int nodes = 1, std::int64_t resume_step = -1) {
+  void form_round(int nodes = 1, std::int64_t resume_step = -1,
+                  std::vector<HeldSource> sources = {}) {
     auto record = std::make_shared<RoundRecord>();
     record->round = ++round_;
     record->nodes = nodes;
@@ -78,7 +79,7 @@ class AgentMachineTest : public ::testing::Test {
     own.group_rank = nodes - 1;
     own.local_world_size = 2;
     own.base_rank = 2 * own.group_rank;
-    step(rdzv::Round{kSelf, std::move(record), own});
+    step(rdzv::Round{kSelf, std::move(record), own, nullptr, std::move(sources)});
   }
   void begin_round(int nodes = 1) {
     form_round(nodes);

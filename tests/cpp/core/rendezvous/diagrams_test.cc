@@ -184,6 +184,7 @@ std::string draw_states() {
       "guardian lost",
       "timeout",
       "agreed step",
+      "start abandoned",
       "stop sent",
       "waiting worker had failed",
       "bad node",

@@ -73,6 +73,44 @@ TEST(SnapshotPlan, IsTheNewestStepThatEveryRankHasOnItsNode) {
   }
 }
 
+// What nodes hold of other ranks counts, if they send it and it is a copy.
+TEST(SnapshotPlan, CountsTheCopiesOfOtherNodes) {
+  const auto copies = [](const std::string& text) {
+    std::vector<HeldState> held = parse(text, 4);
+    for (HeldState& one : held) one.is_copy = true;
+    return held;
+  };
+  const auto with = [](std::vector<HeldState> own, const std::vector<HeldState>& more) {
+    own.insert(own.end(), more.begin(), more.end());
+    return own;
+  };
+  const std::string address = "10.0.0.1:4000";
+  const std::string other = "10.0.0.2:4000";
+  const auto plan = [&](const std::vector<HeldState>& a, const std::vector<HeldState>& b,
+                        std::string first = "x") {
+    if (first == "x") first = address;
+    const std::vector<NodeHoldings> nodes = {{0, 2, &a, &first}, {2, 2, &b, &other}};
+    std::string text = std::to_string(plan_step(nodes, 4));
+    for (std::size_t node = 0; node < 2; ++node) {
+      for (const HeldSource& one : plan_sources(nodes, 4, plan_step(nodes, 4), node)) {
+        text += " " + std::to_string(one.rank) + "<" + one.address;
+      }
+    }
+    return text;
+  };
+  const auto survivor = with(parse("0:5,6,7 1:5,6,7", 4), copies("2:5,6 3:5 0:5 1:5"));
+  EXPECT_EQ(plan(survivor, {}), "5 2<" + address + " 3<" + address);
+  EXPECT_EQ(plan(survivor, {}, ""), "-1") << "it sends none";
+  EXPECT_EQ(plan(survivor, parse("2:5,6 3:6", 4)), "6");
+  EXPECT_EQ(plan(copies("0:5 1:5"), copies("2:5 3:5")),
+            "5 0<" + address + " 1<" + address + " 2<" + other + " 3<" + other);
+  EXPECT_EQ(plan(with(survivor, {{.rank = -1, .world_size = 4, .step = 5}}), {}), "-1");
+  // The nodes have changed places: each has the states of its ranks on the other one.
+  EXPECT_EQ(plan(with(parse("2:5 3:5", 4), copies("2:5 3:5")),
+                 with(parse("0:5 1:5", 4), copies("0:5 1:5"))),
+            "5 0<" + other + " 1<" + other + " 2<" + address + " 3<" + address);
+}
+
 TEST(SnapshotPlan, IsDescribedInOneSentence) {
   const auto held = parse("0:5,6 1:5,6", 2);
   EXPECT_EQ(describe_plan(6, 9, held, 2, 0, 2), "continued at step 6 from memory: 3 steps lost");
@@ -170,13 +208,20 @@ TEST(SnapshotWire, MessagesCarryWhatNodesHoldAndTheStep) {
     return out;
   };
   rdzv::Join join{support::node_info(0), {}};
-  join.node.held = {{.rank = 3, .world_size = 4, .step = 1204, .round = 2, .digest = 0xFFFFFFFF}};
+  join.node.held = {{.rank = 3,
+                     .world_size = 4,
+                     .step = 1204,
+                     .round = 2,
+                     .digest = 0xFFFFFFFF,
+                     .is_copy = true}};
+  join.node.copies_address = "10.0.0.1:4000";
   EXPECT_EQ(std::get<rdzv::Join>(decoded(join)).node.held, join.node.held);
   rdzv::Resume resume{.node = join.node, .settings = {}, .last = {}, .failure = {}};
   resume.last.emplace();
   resume.last->record.resume_step = 1204;
   const auto resumed = std::get<rdzv::Resume>(decoded(resume));
   EXPECT_EQ(resumed.node.held, join.node.held);
+  EXPECT_EQ(resumed.node.copies_address, join.node.copies_address);
   EXPECT_EQ(resumed.last->record.resume_step, 1204);
 
   RoundRecord record;
@@ -186,10 +231,13 @@ TEST(SnapshotWire, MessagesCarryWhatNodesHoldAndTheStep) {
   NodeAssignment own;
   own.local_world_size = own.role_world_size = 1;
   std::string bytes;
-  session::append(&bytes, rdzv::Round{{}, std::make_shared<const RoundRecord>(record), own});
+  const std::vector<HeldSource> sources = {{3, 2, "10.0.0.1:4000"}};
+  session::append(
+      &bytes, rdzv::Round{{}, std::make_shared<const RoundRecord>(record), own, nullptr, sources});
   session::ServerMessage out;
   ASSERT_EQ(session::decode(bytes, &out).status, session::DecodeStatus::kMessage);
   EXPECT_EQ(std::get<rdzv::Round>(out).record->resume_step, 1204);
+  EXPECT_EQ(std::get<rdzv::Round>(out).sources, sources);
 }
 
 }  // namespace

@@ -1,0 +1,144 @@
+#include "core/snapshot/copy_plan.h"
+
+#include <algorithm>
+#include <set>
+
+// Theory of operation. Everything follows from the reports, so a coordinator that continues the job
+// needs no state of the former one: it has the reports of all nodes after they have resumed.
+//
+// A step is ordered when all nodes hold it, and given up when one does not hold it any more: then a
+// newer one follows, never an older one. The order names the step that was copied before, which no
+// node discards until all have copied the new one. A node whose report names another target has not
+// received the order.
+
+namespace elastic::snapshot {
+namespace {
+
+bool contains(const std::vector<SavedStep>& steps, const SavedStep& step) {
+  return std::find(steps.begin(), steps.end(), step) != steps.end();
+}
+
+template <typename Members>
+std::set<SavedStep> common_steps(const Members& members, std::vector<SavedStep> CopyReport::*list) {
+  const std::vector<SavedStep>& first = members.front().report->*list;
+  std::set<SavedStep> common(first.begin(), first.end());
+  for (const auto& one : members) {
+    std::erase_if(common,
+                  [&](const SavedStep& step) { return !contains(one.report->*list, step); });
+  }
+  return common;
+}
+
+}  // namespace
+
+std::vector<std::size_t> assign_buddies(const std::vector<CopyPlace>& places) {
+  const std::size_t count = places.size();
+  if (count < 2) return {};
+  std::size_t best = 1;
+  std::pair<std::size_t, std::size_t> least{count + 1, 0};
+  for (std::size_t shift = 1; shift < count && least != std::pair<std::size_t, std::size_t>{0, 0};
+       ++shift) {
+    std::pair<std::size_t, std::size_t> shared{0, 0};
+    for (std::size_t i = 0; i < count; ++i) {
+      const CopyPlace& other = places[(i + shift) % count];
+      if (places[i].host == other.host) ++shared.first;
+      if (places[i].domain == other.domain) ++shared.second;
+    }
+    if (shared >= least) continue;
+    least = shared;
+    best = shift;
+  }
+  std::vector<std::size_t> buddies(count);
+  for (std::size_t i = 0; i < count; ++i) buddies[i] = (i + best) % count;
+  return buddies;
+}
+
+void CopyPlan::forget(const NodeId& node) {
+  reports_.erase(node);
+  buddies_.clear();
+}
+
+void CopyPlan::report(const NodeId& node, const CopyReport& report, std::uint64_t round,
+                      std::size_t nodes, Orders* out) {
+  if (round_ != round) {
+    round_ = round;
+    buddies_.clear();
+    target_ = copied_ = base_ = {};
+    std::erase_if(reports_, [&](const auto& one) { return one.second.round != round; });
+  }
+  nodes_ = nodes;
+  if (report.round != round) return;
+  reports_[node] = report;
+  const std::vector<Member> all = members();
+  if (all.empty()) return;
+  if (buddies_.empty()) {
+    std::vector<CopyPlace> places;
+    for (const Member& one : all) places.push_back({one.report->host, one.report->domain});
+    buddies_ = assign_buddies(places);
+    if (buddies_.empty()) return;
+    target_ = {};
+    return begin_next(out);
+  }
+  is_given_up_ = is_given_up_ || !contains(report.own, target_);
+  if (target_.step < 0 || is_given_up_ || has_copied_all()) return begin_next(out);
+  if (report.target == target_) return;
+  const auto rank = static_cast<std::size_t>(report.group_rank);
+  out->emplace_back(node, order_for(rank, all));
+}
+
+// By node rank; empty while a report is missing.
+std::vector<CopyPlan::Member> CopyPlan::members() const {
+  std::vector<Member> members(nodes_);
+  for (const auto& [id, report] : reports_) {
+    const bool is_member = report.group_rank >= 0 &&
+                           static_cast<std::size_t>(report.group_rank) < nodes_ &&
+                           !report.address.empty();
+    if (is_member) members[static_cast<std::size_t>(report.group_rank)] = {id, &report};
+  }
+  const bool is_whole = std::all_of(members.begin(), members.end(),
+                                    [](const Member& one) { return one.report != nullptr; });
+  return is_whole ? members : std::vector<Member>();
+}
+
+bool CopyPlan::has_copied_all() const {
+  return target_.step >= 0 && std::all_of(reports_.begin(), reports_.end(), [&](const auto& one) {
+           return contains(one.second.copied, target_);
+         });
+}
+
+// The newest step that all nodes hold, if it is newer than all that were ordered: a node that has
+// received a later order does not keep an earlier step.
+void CopyPlan::begin_next(Orders* out) {
+  const std::vector<Member> all = members();
+  if (has_copied_all()) copied_ = base_ = target_;
+  const std::set<SavedStep> common = common_steps(all, &CopyReport::own);
+  if (common.empty()) return;
+  SavedStep last = target_;
+  for (const Member& one : all) last = std::max(last, one.report->target);
+  const bool is_taken_over = target_.step < 0 && common.contains(last);
+  const SavedStep next = is_taken_over ? last : *common.rbegin();
+  if (!is_taken_over && next <= last) return;
+  target_ = next;
+  is_given_up_ = false;
+  if (base_.step < 0) {
+    // By the orders of a former coordinator; or perhaps in an earlier round.
+    std::set<SavedStep> older = common_steps(all, &CopyReport::copied);
+    older.erase(target_);
+    if (older.empty()) older = {common.begin(), common.find(target_)};
+    if (!older.empty()) base_ = *older.rbegin();
+  }
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    out->emplace_back(all[rank].id, order_for(rank, all));
+  }
+}
+
+CopyOrder CopyPlan::order_for(std::size_t rank, const std::vector<Member>& members) const {
+  const CopyReport& buddy = *members[buddies_[rank]].report;
+  return {.round = round_,
+          .step = target_,
+          .base = base_,
+          .address = buddy.address,
+          .node = buddy.host};
+}
+
+}  // namespace elastic::snapshot

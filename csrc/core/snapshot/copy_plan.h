@@ -1,0 +1,67 @@
+#pragma once
+
+// Which node copies the snapshots of its ranks to which other node, and of which step: the
+// coordinator's part. All nodes of a round copy one step, the newest that all ranks have; when each
+// has, the next one. So there is always a step that the nodes that are left have of every rank,
+// whichever node is lost, except that two lost nodes can be one and its buddy.
+//
+// Pure: the same calls in the same order give the same orders.
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/base/held_state.h"
+#include "elastic/rendezvous_types.h"
+
+namespace elastic::snapshot {
+
+// Where a node is: nodes of one host, or of one domain, are lost together.
+struct CopyPlace {
+  std::string host;
+  std::string domain;
+};
+
+// By node rank, the rank of the node that receives its copies: a rotation of the ranks, so that
+// each node receives the copies of one. Of all rotations the first one in which the fewest nodes
+// copy within their host, and of these within their domain. Empty: there is one node.
+std::vector<std::size_t> assign_buddies(const std::vector<CopyPlace>& places);
+
+class CopyPlan {
+ public:
+  using Orders = std::vector<std::pair<NodeId, CopyOrder>>;
+
+  // A round of so many nodes runs, of which reports may have arrived before.
+  void report(const NodeId& node, const CopyReport& report, std::uint64_t round, std::size_t nodes,
+              Orders* out);
+  // The round is over.
+  void clear() { *this = {}; }
+  // The node is gone.
+  void forget(const NodeId& node);
+  // Every node of the round has copied it; step -1: none yet.
+  const SavedStep& copied() const { return copied_; }
+
+ private:
+  struct Member {
+    NodeId id;
+    const CopyReport* report = nullptr;
+  };
+  std::vector<Member> members() const;
+  bool has_copied_all() const;
+  void begin_next(Orders* out);
+  CopyOrder order_for(std::size_t rank, const std::vector<Member>& members) const;
+
+  std::map<NodeId, CopyReport> reports_;
+  std::uint64_t round_ = 0;
+  std::size_t nodes_ = 0;
+  std::vector<std::size_t> buddies_;  // of the round; empty: not known yet
+  SavedStep target_;                  // that is being copied
+  bool is_given_up_ = false;          // a node does not hold it any more
+  SavedStep copied_;                  // the last that all nodes have copied
+  SavedStep base_;                    // that is kept until the target is copied
+};
+
+}  // namespace elastic::snapshot

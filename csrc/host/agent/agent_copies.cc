@@ -1,0 +1,86 @@
+// The agent's part in snapshots, which outlive the workers, and in their copies on other nodes.
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "host/agent/agent_runner.h"
+#include "host/auth/token_source.h"
+#include "host/snapshot/copies.h"
+
+namespace elastic::host {
+
+void AgentRunner::on_snapshots(const snapshot::HeldEvent& event) {
+  if (!event.notice.empty()) {
+    report_message(AgentEvent::Kind::kNotice, std::string(event.notice));
+  }
+  feed(event);
+  const bool has_others = round_ != nullptr && round_->group_world_size > 1;
+  SnapshotCopies* const copies = has_others && !event.held.empty() ? this->copies() : copies_.get();
+  if (copies != nullptr) copies->on_held(event.held);
+}
+
+SnapshotCopies* AgentRunner::copies() {
+  if (copies_ != nullptr || options_.snapshot_buddies == 0 ||
+      options_.rendezvous.is_single_node() || std::exchange(has_tried_copies_, true)) {
+    return copies_.get();
+  }
+  const auto log = [this](const std::string& text) {
+    report_message(AgentEvent::Kind::kNotice, text);
+  };
+  std::shared_ptr<TokenSource> tokens;
+  if (options_.rendezvous.token.is_set()) {
+    auto opened = TokenSource::open(options_.rendezvous.token, log);
+    if (!opened.ok()) {
+      log("the snapshots of this node are not copied: " + std::string(opened.status().message()));
+      return nullptr;
+    }
+    tokens = *std::move(opened);
+  }
+  const bool is_range = options_.worker_ports.first != options_.worker_ports.last;
+  copies_ = std::make_unique<SnapshotCopies>(
+      loop_,
+      SnapshotCopies::Options{.job_id = options_.run_id,
+                              .address = address_,
+                              .bind_host = bind_host_,
+                              .ports = is_range ? options_.worker_ports : PortRange{},
+                              .tokens = std::move(tokens),
+                              .host = host_name_,
+                              .domain = options_.rendezvous.topology,
+                              .rate = options_.snapshot_rate,
+                              .memory_max = options_.snapshot_memory},
+      SnapshotCopies::Sink{
+          .report =
+              [this](const snapshot::CopyReport& report) {
+                if (membership_ != nullptr) membership_->report(report);
+              },
+          .changed = [this](const snapshot::CopiesEvent& event) { feed(event); },
+          .attach =
+              [this](os::UniqueFd socket) { supervisor_->attach_snapshots(std::move(socket)); },
+          .log = log});
+  begin_copies();
+  return copies_.get();
+}
+
+void AgentRunner::begin_copies() {
+  if (round_ == nullptr || round_->workers.empty()) return;
+  const WorkerAssignment& first = round_->workers.front();
+  copies_->begin_round(round_->round, round_->group_rank,
+                       {.step = round_->resume_step,
+                        .world_size = first.world_size,
+                        .base_rank = first.rank,
+                        .ranks = static_cast<std::int32_t>(round_->workers.size())});
+}
+
+void AgentRunner::execute(core::agent_action::FetchSnapshots action) {
+  SnapshotCopies* const copies = this->copies();
+  if (copies == nullptr) {
+    return feed(core::agent_event::SnapshotsFetched{
+        Status(StatusCode::kFailedPrecondition, "copies are off on this node")});
+  }
+  copies->fetch(action.step, action.world_size, std::move(action.sources), [this](Status status) {
+    feed(core::agent_event::SnapshotsFetched{std::move(status)});
+  });
+}
+
+}  // namespace elastic::host

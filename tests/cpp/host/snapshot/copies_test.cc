@@ -1,0 +1,343 @@
+#include "host/snapshot/copies.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/snapshot/crc32c.h"
+#include "guardian/channel.h"
+#include "os/loop/thread.h"
+#include "support/loop_group.h"
+
+namespace elastic::host {
+namespace {
+
+using namespace std::chrono_literals;
+using snapshot::AgentPacket;
+using snapshot::AgentPacketKind;
+using snapshot::SavedStep;
+using support::LoopGroup;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+constexpr int kWorld = 2;  // two nodes of one rank
+
+struct Snapshot {
+  HeldState state;
+  std::uint64_t size = 0;
+  os::UniqueFd file;
+};
+
+// A snapshot of `bytes` bytes of state.
+Snapshot make_snapshot(int rank, std::int64_t step, std::size_t bytes) {
+  snapshot::Entry entry{.bytes = bytes};
+  snapshot::Header header;
+  header.size = snapshot::lay_out(&entry, 1);
+  header.state = snapshot::State::kComplete;
+  header.sequence = 1;
+  header.step = step;
+  header.world = kWorld;
+  header.rank = static_cast<std::uint32_t>(rank);
+  header.parts = 1;
+  header.round = 1;
+  std::string content(snapshot::round_up(header.size, snapshot::kPage), '\0');
+  std::memcpy(content.data(), &header, sizeof header);
+  content[snapshot::kVerdictOffset] = 'v';  // not a part of the snapshot
+  std::memcpy(content.data() + snapshot::kPage, &entry, sizeof entry);
+  for (std::size_t i = 0; i < bytes; ++i) {
+    content[entry.offset + i] = static_cast<char>(i * 7 + static_cast<std::size_t>(step));
+  }
+  Snapshot made{.state = {.rank = rank, .world_size = kWorld, .step = step, .round = 1},
+                .size = header.size,
+                .file = os::UniqueFd(::memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING))};
+  EXPECT_EQ(::write(made.file.get(), content.data(), content.size()),
+            static_cast<ssize_t>(content.size()));
+  made.state.digest = snapshot::digest_of(header, content.data());
+  return made;
+}
+
+// A node, with the test in place of its guardian.
+class Node {
+ public:
+  explicit Node(int rank, SnapshotCopies::Options options = {}) : rank_(rank) {
+    options.job_id = "job";
+    options.address = options.bind_host = "127.0.0.1";
+    options.host = "node" + std::to_string(rank);
+    thread_->call([&] {
+      copies_ = std::make_unique<SnapshotCopies>(
+          &thread_->loop(), options,
+          SnapshotCopies::Sink{
+              .report = [this](const snapshot::CopyReport& one) { report_ = one; },
+              .changed = [this](const snapshot::CopiesEvent& event) { kept_ = event; },
+              .attach = [this](os::UniqueFd socket) { agent_ = std::move(socket); },
+              .log = [this](const std::string& text) { logs_.push_back(text); }});
+    });
+    begin_round(-1);
+  }
+  ~Node() { lose(); }
+  void lose() {
+    thread_->call([this] { copies_.reset(); });
+  }
+
+  void begin_round(std::int64_t step, std::uint64_t round = 1) {
+    thread_->call([&] {
+      copies_->begin_round(round, rank_,
+                           {.step = step, .world_size = kWorld, .base_rank = rank_, .ranks = 1});
+    });
+  }
+  // The rank has saved these, and nothing else.
+  std::string save(std::vector<Snapshot> saves) {
+    saved_ = std::move(saves);
+    std::vector<HeldState> held;
+    for (const Snapshot& one : saved_) held.push_back(one.state);
+    thread_->call([&] { copies_->on_held(held); });
+    return report_.address;
+  }
+  void order(std::int64_t step, std::int64_t base, const std::string& address) {
+    thread_->call([&] {
+      copies_->on_order({1, {step, 1}, base < 0 ? SavedStep{} : SavedStep{base, 1}, address, "b"});
+    });
+  }
+  void fetch(std::int64_t step, const std::string& address) {
+    done_.reset();
+    thread_->call([&] {
+      copies_->fetch(step, kWorld, {{rank_, 1, address}},
+                     [this](const Status& status) { done_ = std::string(status.message()); });
+    });
+  }
+  const std::vector<std::string>& logs() const { return logs_; }
+  std::vector<std::int64_t> kept_of(int rank) const {
+    std::vector<std::int64_t> steps;
+    for (const HeldState& one : kept_.held) {
+      if (one.rank == rank) steps.push_back(one.step);
+    }
+    return steps;
+  }
+  bool has_copied(std::int64_t step) const {
+    return std::find(report_.copied.begin(), report_.copied.end(), SavedStep{step, 1}) !=
+           report_.copied.end();
+  }
+  const std::optional<std::string>& done() const { return done_; }  // "": with success
+  const std::vector<Snapshot>& adopted() const { return adopted_; }
+  std::vector<Snapshot>& saved() { return saved_; }
+
+  // What the guardian does.
+  void serve() {
+    AgentPacket packet;
+    while (agent_.valid()) {
+      const auto got = guardian::receive_message<int>(agent_.get(), &packet, sizeof packet,
+                                                      SCM_RIGHTS, MSG_DONTWAIT);
+      os::UniqueFd file(got.ancillary.value_or(-1));
+      if (got.bytes != sizeof packet) return;
+      if (packet.kind == AgentPacketKind::kAdopt) {
+        adopted_.push_back({.state = {.rank = packet.rank,
+                                      .world_size = packet.world_size,
+                                      .step = packet.step,
+                                      .round = packet.round,
+                                      .digest = packet.digest},
+                            .size = packet.size,
+                            .file = std::move(file)});
+        packet.kind = AgentPacketKind::kAdopted;
+        packet.count = 1;
+        reply(packet, {});
+        continue;
+      }
+      for (const Snapshot& one : saved_) {
+        if (one.state.step != packet.step && one.state.step != packet.base_step) continue;
+        reply({.kind = AgentPacketKind::kPinned,
+               .rank = one.state.rank,
+               .world_size = one.state.world_size,
+               .round = one.state.round,
+               .step = one.state.step,
+               .size = one.size,
+               .digest = one.state.digest},
+              {one.file.get()});
+      }
+      packet.kind = AgentPacketKind::kEnd;
+      reply(packet, {});
+    }
+  }
+
+ private:
+  void reply(const AgentPacket& packet, const std::vector<int>& files) {
+    EXPECT_EQ(guardian::send_message(agent_.get(), &packet, sizeof packet, files),
+              static_cast<ssize_t>(sizeof packet));
+  }
+
+  const int rank_;
+  snapshot::CopyReport report_;
+  snapshot::CopiesEvent kept_;
+  std::vector<std::string> logs_;
+  std::optional<std::string> done_;
+  std::vector<Snapshot> saved_, adopted_;
+  os::UniqueFd agent_;
+  const std::unique_ptr<os::LoopThread> thread_ =
+      *os::LoopThread::start("node", LoopGroup::current());
+  std::unique_ptr<SnapshotCopies> copies_;
+};
+
+std::string content_of(const Snapshot& one) {
+  std::string bytes(one.size, '\0');
+  EXPECT_EQ(::pread(one.file.get(), bytes.data(), bytes.size(), 0),
+            static_cast<ssize_t>(bytes.size()));
+  return bytes;
+}
+
+class SnapshotCopiesTest : public ::testing::Test {
+ protected:
+  template <typename Condition>
+  void await(Condition condition) {
+    group_.run_until(
+        [&] {
+          for (Node* node : nodes_) node->serve();
+          return condition();
+        },
+        1min);
+    EXPECT_TRUE(condition());
+  }
+  static std::vector<Snapshot> one(Snapshot made) {
+    std::vector<Snapshot> list;
+    list.push_back(std::move(made));
+    return list;
+  }
+
+  LoopGroup group_;
+  std::vector<Node*> nodes_;
+};
+
+constexpr std::size_t kLarge = (std::size_t{3} << 20) + 5;
+
+TEST_F(SnapshotCopiesTest, ABuddyKeepsTheCopyAndSendsItToTheNodeThatFollows) {
+  Node a(0);
+  Node b(1);
+  nodes_ = {&a, &b};
+  const std::string address = b.save(one(make_snapshot(1, 5, 100)));
+  EXPECT_FALSE(a.save(one(make_snapshot(0, 5, kLarge))).empty());
+  a.order(5, -1, address);
+  await([&] { return a.has_copied(5); });
+  EXPECT_THAT(b.kept_of(0), ElementsAre(5));
+  const std::string sent = content_of(a.saved()[0]);
+  const std::uint32_t digest = a.saved()[0].state.digest;
+  a.lose();
+  Node c(0);
+  nodes_ = {&b, &c};
+  c.fetch(5, address);
+  await([&] { return c.done().has_value(); });
+  EXPECT_EQ(*c.done(), "");
+  ASSERT_EQ(c.adopted().size(), 1U);
+  EXPECT_EQ(c.adopted()[0].state.digest, digest);
+  std::string expected = sent;
+  expected[snapshot::kVerdictOffset] = '\0';
+  EXPECT_EQ(content_of(c.adopted()[0]), expected);
+  EXPECT_NE(::fcntl(c.adopted()[0].file.get(), F_GET_SEALS) & F_SEAL_SHRINK, 0);
+}
+
+TEST_F(SnapshotCopiesTest, TheOlderCopyStaysUntilTheNextOneIsComplete) {
+  Node a(0);
+  Node b(1);
+  nodes_ = {&a, &b};
+  const std::string address = b.save(one(make_snapshot(1, 5, 100)));
+  a.save(one(make_snapshot(0, 5, 100)));
+  a.order(5, -1, address);
+  await([&] { return a.has_copied(5); });
+  std::vector<Snapshot> both = one(make_snapshot(0, 5, 100));
+  both.push_back(make_snapshot(0, 6, kLarge));
+  a.save(std::move(both));
+  // One byte was changed after the digest was computed.
+  ASSERT_EQ(::pwrite(a.saved()[1].file.get(), "!", 1, 9000), 1);
+  a.order(6, 5, address);
+  await([&] { return !a.logs().empty(); });
+  EXPECT_THAT(a.logs(), ElementsAre(HasSubstr("the bytes of rank 0 after step 6 are not what its "
+                                              "digest says")));
+  EXPECT_FALSE(a.has_copied(6));
+  EXPECT_THAT(b.kept_of(0), ElementsAre(5));
+  // And it is tried again.
+  std::vector<Snapshot> again = one(make_snapshot(0, 5, 100));
+  again.push_back(make_snapshot(0, 6, kLarge));
+  a.save(std::move(again));
+  await([&] { return a.has_copied(6); });
+  EXPECT_THAT(b.kept_of(0), ElementsAre(5, 6));
+  b.order(6, -1, "127.0.0.1:1");
+  EXPECT_THAT(b.kept_of(0), ElementsAre(6));
+}
+
+TEST_F(SnapshotCopiesTest, ALostBuddyIsReportedOnce) {
+  Node a(0);
+  std::string address;
+  {
+    Node b(1);
+    address = b.save(one(make_snapshot(1, 5, 100)));
+  }
+  nodes_ = {&a};
+  a.save(one(make_snapshot(0, 5, 100)));
+  a.order(5, -1, address);
+  await([&] { return !a.logs().empty(); });
+  EXPECT_THAT(a.logs()[0], HasSubstr("the snapshots of this node are not copied to b: "));
+  group_.advance(10s);
+  EXPECT_EQ(a.logs().size(), 1U);
+}
+
+TEST_F(SnapshotCopiesTest, AStateThatIsNotThereIsReportedAtOnce) {
+  Node a(0);
+  Node b(1);
+  nodes_ = {&a, &b};
+  const std::string address = b.save(one(make_snapshot(1, 5, 100)));
+  a.fetch(5, address);
+  await([&] { return a.done().has_value(); });
+  EXPECT_THAT(*a.done(), HasSubstr("has none"));
+  EXPECT_THAT(a.adopted(), IsEmpty());
+  a.fetch(5, "127.0.0.1:1");
+  await([&] { return a.done().has_value(); });
+  EXPECT_NE(*a.done(), "");
+}
+
+TEST_F(SnapshotCopiesTest, CopiesThatNeedMoreMemoryThanAllowedAreRefused) {
+  Node a(0);
+  Node b(1, {.memory_max = 1000});
+  nodes_ = {&a, &b};
+  const std::string address = b.save(one(make_snapshot(1, 5, 100)));
+  a.save(one(make_snapshot(0, 5, kLarge)));
+  a.order(5, -1, address);
+  await([&] { return !a.logs().empty(); });
+  EXPECT_THAT(a.logs()[0], HasSubstr("--snapshot-memory"));
+}
+
+TEST_F(SnapshotCopiesTest, TheRateLimitsWhatIsSent) {
+  Node a(0, {.rate = 1 << 20});
+  Node b(1);
+  nodes_ = {&a, &b};
+  const std::string address = b.save(one(make_snapshot(1, 5, 100)));
+  a.save(one(make_snapshot(0, 5, kLarge)));
+  a.order(5, -1, address);
+  for (int i = 0; i < 20; ++i) {
+    for (Node* node : nodes_) node->serve();
+    group_.advance(100ms);
+  }
+  EXPECT_FALSE(a.has_copied(5));
+  await([&] { return a.has_copied(5); });
+}
+
+TEST_F(SnapshotCopiesTest, ARoundKeepsWhatItContinuesFrom) {
+  Node a(0);
+  Node b(1);
+  nodes_ = {&a, &b};
+  const std::string address = b.save(one(make_snapshot(1, 5, 100)));
+  a.save(one(make_snapshot(0, 5, 100)));
+  a.order(5, -1, address);
+  await([&] { return a.has_copied(5); });
+  b.begin_round(5, 2);
+  EXPECT_THAT(b.kept_of(0), ElementsAre(5));
+  b.begin_round(4, 3);
+  EXPECT_THAT(b.kept_of(0), IsEmpty());
+}
+
+}  // namespace
+}  // namespace elastic::host
