@@ -136,7 +136,10 @@ void SnapshotCopies::report() {
                               .group_rank = group_rank_,
                               .address = address_,
                               .host = options_.host,
-                              .domain = options_.domain};
+                              .domain = options_.domain,
+                              .own = {},
+                              .copied = {},
+                              .target = {}};
   std::map<SavedStep, std::set<std::int32_t>> steps;
   for (const HeldState& one : held_) {
     const bool is_of_round =
