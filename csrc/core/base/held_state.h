@@ -27,8 +27,8 @@ struct HeldState {
 // Where a node gets the state of one of its ranks.
 struct HeldSource {
   std::int32_t rank = 0;
-  std::uint32_t round = 0;  // in which it was saved
-  std::string address;      // of the node that has it: host:port
+  std::uint32_t round = 0;   // in which it was saved
+  std::string address = {};  // of the node that has it: host:port
 
   bool operator==(const HeldSource&) const = default;
 };
@@ -55,12 +55,12 @@ struct SavedStep {
 struct CopyReport {
   std::uint64_t round = 0;
   std::int32_t group_rank = 0;
-  std::string address;            // where it receives copies
-  std::string host;               // nodes of one host, or of one domain, are lost together
-  std::string domain;             // --topology
-  std::vector<SavedStep> own;     // that all of its ranks have
-  std::vector<SavedStep> copied;  // of these, those that its buddy has
-  SavedStep target;               // of the last order
+  std::string address = {};            // where it receives copies
+  std::string host = {};               // nodes of one host, or of one domain, are lost together
+  std::string domain = {};             // --topology
+  std::vector<SavedStep> own = {};     // that all of its ranks have
+  std::vector<SavedStep> copied = {};  // of these, those that its buddy has
+  SavedStep target = {};               // of the last order
 
   bool operator==(const CopyReport&) const = default;
 };
@@ -71,7 +71,7 @@ struct CopyOrder {
   std::uint64_t round = 0;
   SavedStep step;
   SavedStep base;
-  std::string address;
+  std::string address = {};
   std::string node;  // its host, for messages
 
   bool operator==(const CopyOrder&) const = default;

@@ -33,8 +33,8 @@ struct CopyMessage {
   CopyKind kind = CopyKind::kPut;
   HeldState state;
   std::uint64_t size = 0;
-  std::string text;       // at most kCopyTextMax
-  std::string_view data;  // read: a view of the bytes
+  std::string text = {};       // at most kCopyTextMax
+  std::string_view data = {};  // read: a view of the bytes
 
   bool operator==(const CopyMessage&) const = default;
 };

@@ -34,13 +34,13 @@ namespace elastic::host {
 class SnapshotCopies final : private os::EventLoop::FdHandler {
  public:
   struct Options {
-    std::string job_id;
-    std::string address;    // at which other nodes reach this one
-    std::string bind_host;  // where the port listens; "": every interface
+    std::string job_id = {};
+    std::string address = {};    // at which other nodes reach this one
+    std::string bind_host = {};  // where the port listens; "": every interface
     PortRange ports = {};
-    std::shared_ptr<TokenSource> tokens;  // null: nothing is encrypted
-    std::string host;
-    std::string domain;
+    std::shared_ptr<TokenSource> tokens = {};  // null: nothing is encrypted
+    std::string host = {};
+    std::string domain = {};
     std::uint64_t rate = 0;        // of copies that are sent, in bytes a second
     std::uint64_t memory_max = 0;  // of the copies that are kept here; 0: what the host has
   };
@@ -75,7 +75,7 @@ class SnapshotCopies final : private os::EventLoop::FdHandler {
   struct File {
     HeldState state;
     std::uint64_t size = 0;
-    os::UniqueFd fd;
+    os::UniqueFd fd = {};
     bool is_own = false;  // of a rank of this node: pinned, in the guardian's file
   };
   struct Sending {
