@@ -280,8 +280,8 @@ PolicyInput AgentPolicy::read(const NodeUnfit& event, Turn* turn) const {
 PolicyInput AgentPolicy::read(const rdzv::Refused& event, Turn* turn) const {
   // There may be room for this node later.
   const bool is_full = event.error.code() == StatusCode::kResourceExhausted;
-  turn->end =
-      End{{event}, is_full ? kExitJoinTimedOut : kExitRejected, std::string(event.error.message())};
+  const int code = event.is_excluded ? kExitBadHost : is_full ? kExitJoinTimedOut : kExitRejected;
+  turn->end = End{{event}, code, std::string(event.error.message())};
   return PolicyInput::kEnd;
 }
 PolicyInput AgentPolicy::read(const rdzv::TimedOut& event, Turn* turn) const {

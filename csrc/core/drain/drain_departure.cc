@@ -82,7 +82,8 @@ void DrainMachine::begin_departure(const std::string& reason) {
 }
 
 void DrainMachine::on(const drain_event::GrowthDue& event) {
-  joining_ = event.nodes;
+  joining_ = std::max(event.nodes, 1);
+  growth_why_ = event.why;
   growth_deadline_ = add_saturating(now_, kDrainGrowthLimit);
   if (phase_ == DrainPhase::kOver) return end_growth();
   // The round ends with it, or it is given up.
@@ -313,6 +314,7 @@ std::size_t DrainMachine::num_staying() const {
 
 // "1 more node joins"
 std::string DrainMachine::joining_text() const {
+  if (!growth_why_.empty()) return growth_why_;
   return std::to_string(joining_) + (joining_ == 1 ? " more node joins" : " more nodes join");
 }
 

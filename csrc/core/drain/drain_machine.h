@@ -44,6 +44,7 @@ struct Idle {
 // The round is to end for `nodes` more nodes, which wait: between two steps, or at once.
 struct GrowthDue {
   int nodes = 0;
+  std::string why = {};  // "1 node of an excluded host leaves"; "": nodes join
 };
 // The round no longer has to end for more nodes.
 struct GrowthOff {};
@@ -214,6 +215,7 @@ class DrainMachine {
   Instant deadline_;
   bool is_departure_ = false;  // nodes leave or join, and the job continues
   int joining_ = 0;            // nodes for which the round is to end
+  std::string growth_why_;     // as in GrowthDue
   Instant growth_deadline_;    // of their wait for a step
   bool stops_job_ = false;     // if they cannot
   bool has_time_ = false;      // a notice of them had time left

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/base/earliest.h"
+#include "core/base/text.h"
 #include "core/session/session_wire.h"
 #include "core/snapshot/snapshot_plan.h"
 
@@ -22,6 +23,8 @@ Job::Job(std::string id, JobSettings settings, Instant now, Duration start_hold)
     : id_(std::move(id)), rendezvous_(std::move(settings), now, start_hold), gate_(id_) {
   rendezvous_.await_grow();
   rendezvous_.set_resume_plan(snapshot::plan_step, snapshot::plan_sources);
+  rendezvous_.set_host_gate(hosts_.get());
+  hosts_version_ = hosts_->version();
 }
 
 void Job::begin(Instant now, std::vector<JobAction>* out) {
@@ -40,6 +43,9 @@ void Job::in_force(std::uint64_t number, Instant now, std::vector<JobAction>* ou
   std::vector<RendezvousAction> actions;
   gate_.in_force(number, &actions);
   pass(std::move(actions));
+  for (; !held_.empty() && held_.front().first <= number; held_.pop_front()) {
+    out_->push_back(std::move(held_.front().second));
+  }
   has_changed_ = true;
   settle();
 }
@@ -68,7 +74,7 @@ bool Job::follow_growth() {
   const bool is_due = rendezvous_.is_growth_due();
   if (std::exchange(is_growth_due_, is_due) == is_due) return false;
   if (is_due) {
-    feed_drain(drain_event::GrowthDue{rendezvous_.waiting_nodes()});
+    feed_drain(drain_event::GrowthDue{rendezvous_.waiting_nodes(), rendezvous_.replacement_text()});
   } else {
     feed_drain(drain_event::GrowthOff{});
   }
@@ -204,8 +210,6 @@ void Job::on(const job_event::DrainRequested& event) {
   feed_drain(drain_event::Noticed{notice, event.observer, {}, spares()});
 }
 
-void Job::on(const job_event::Found&) { has_changed_ = true; }
-
 std::vector<NodeId> Job::members_at(const std::string& text) const {
   std::vector<NodeId> found;
   for (const RoundMember& member : rendezvous_.members()) {
@@ -229,11 +233,86 @@ void Job::rendezvous_step(const RendezvousEvent& event) {
   rendezvous_.step(event, now_, &actions);
   note_generation();
   const bool is_tick = std::holds_alternative<rdzv::Tick>(event);
+  pass_host_actions();
   if (gate_.is_on()) gate_.submit(rendezvous_, is_tick ? nullptr : &event, &actions);
   // A heartbeat, and a Tick, without actions change nothing.
   const bool is_quiet = is_tick || std::holds_alternative<rdzv::Heartbeat>(event);
   if (!is_quiet || !actions.empty() || rendezvous_.is_removable()) has_changed_ = true;
   pass(std::move(actions));
+}
+
+// An exclusion is a decision about the next round: it is in the record before anything follows.
+void Job::pass_host_actions() {
+  if (std::exchange(hosts_version_, hosts_->version()) != hosts_->version()) {
+    gate_.decided_otherwise();
+    has_changed_ = true;
+  }
+  const std::uint64_t number = gate_.last_needed();
+  if (number == 0) {
+    for (auto& [needed, action] : std::exchange(held_, {})) out_->push_back(std::move(action));
+  }
+  for (gate::HostAction& action : hosts_->take_actions()) {
+    if (number == 0) {
+      out_->push_back(std::move(action));
+    } else {
+      held_.emplace_back(number, std::move(action));
+    }
+  }
+}
+
+void Job::feed_hosts(const gate::HostEvent& event) {
+  hosts_->feed(event, now_);
+  rendezvous_step(rdzv::HostsChanged{});
+}
+
+void Job::on(const job_event::Found& event) {
+  has_changed_ = true;
+  if (!is_over()) feed_hosts(event.finding);
+}
+
+void Job::on(const job_event::HostRequested& event) {
+  const auto answer = [&](bool is_done, std::string text) {
+    JobAction inform = gate_action::Inform{event.observer, is_done, std::move(text)};
+    const std::uint64_t number = gate_.last_needed();
+    if (number == 0 || !is_done) return out_->push_back(std::move(inform));
+    held_.emplace_back(number, std::move(inform));
+  };
+  if (is_over()) return answer(false, "the job has ended");
+  if (rendezvous_.settings().max_nodes == 1) {
+    return answer(false, "the job has one node, whose host cannot be excluded");
+  }
+  const std::string host = host_meant_by(event.host);
+  const std::string why = hosts_->why_excluded(host);
+  if (event.is_readmission) {
+    if (why.empty()) return answer(false, "host " + host + " is not excluded");
+    feed_hosts(gate::Readmit{host, event.why});
+    return answer(true, "host " + host + " is no longer excluded");
+  }
+  feed_hosts(gate::Exclude{host, event.why});
+  std::string text = "host " + host + " is excluded";
+  for (const gate::Exclusion& one : hosts_->excluded(now_)) {
+    if (one.host == host) text += " for " + duration_text(one.left);
+  }
+  int here = 0;
+  for (const NodeStatus& node : rendezvous_.nodes(now_)) here += node.host == host ? 1 : 0;
+  if (here == 0) {
+    text += "; no node of it is here now";
+  } else if (rendezvous_.is_growth_due()) {
+    text += "; the round ends for that";
+  } else {
+    text += "; its " + std::string(here == 1 ? "node stays" : "nodes stay") +
+            " until the job has " + count_text(rendezvous_.settings().min_nodes, "node") +
+            " without it, or until the next round";
+  }
+  answer(true, std::move(text));
+}
+
+// The text itself, if it names no node that is here.
+std::string Job::host_meant_by(const std::string& text) const {
+  for (const NodeStatus& node : rendezvous_.nodes(now_)) {
+    if (node.name == text || node.address == text) return node.host;
+  }
+  return text;
 }
 
 // The next job of the id knows nothing of the notice.

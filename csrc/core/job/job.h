@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -24,6 +25,7 @@
 
 #include "core/drain/drain_machine.h"
 #include "core/gate/finding.h"
+#include "core/gate/host_memory.h"
 #include "core/hang/hang_watch.h"
 #include "core/job/job_history.h"
 #include "core/job/round_gate.h"
@@ -68,13 +70,29 @@ struct DrainRequested {
   drain::Notice notice;
   std::optional<std::string> node;
 };
+// An observer excludes a host, or readmits it; it receives a gate_action::Inform. `host`: its name
+// or address, or the name of one of its nodes.
+struct HostRequested {
+  std::uint64_t observer = 0;
+  std::string host;
+  std::string why;  // who wants it, and why
+  bool is_readmission = false;
+};
 }  // namespace job_event
+
+namespace gate_action {
+struct Inform {
+  std::uint64_t observer = 0;
+  bool is_done = false;
+  std::string text;
+};
+}  // namespace gate_action
 
 using JobEvent =
     std::variant<RendezvousEvent, job_event::WatchTick, job_event::Progressed, hang_event::Finished,
                  hang_event::StacksReceived, hang_event::SignaturesReceived, hang_event::Requested,
                  job_event::Noticed, job_event::StopReplied, job_event::DrainRequested,
-                 job_event::Found, job_event::Copied>;
+                 job_event::Found, job_event::Copied, job_event::HostRequested>;
 
 namespace job_action {
 struct OrderCopy {
@@ -84,9 +102,10 @@ struct OrderCopy {
 }  // namespace job_action
 
 // A RendezvousAction, a drain_action::Send and an OrderCopy are messages to one node.
-using JobAction = std::variant<RendezvousAction, hang_action::Ask, hang_action::Publish,
-                               hang_action::Reply, drain_action::Send, drain_action::Announce,
-                               drain_action::Inform, job_action::OrderCopy>;
+using JobAction =
+    std::variant<RendezvousAction, hang_action::Ask, hang_action::Publish, hang_action::Reply,
+                 drain_action::Send, drain_action::Announce, drain_action::Inform,
+                 job_action::OrderCopy, gate::HostAction, gate_action::Inform>;
 
 class Job {
  public:
@@ -96,11 +115,13 @@ class Job {
   // The same as RendezvousMachine's, on a new object.
   Status restore(std::string_view bytes, Instant now) {
     Status fault = rendezvous_.restore(bytes, now);
+    hosts_version_ = hosts_->version();
     note_generation();
     return fault;
   }
   Status succeed(std::string_view bytes, const RendezvousSuccession& succession, Instant now) {
     Status fault = rendezvous_.succeed(bytes, succession, now);
+    hosts_version_ = hosts_->version();
     note_generation();
     return fault;
   }
@@ -134,6 +155,8 @@ class Job {
   std::optional<Proposal> take_proposal() { return gate_.take_proposal(rendezvous_); }
   // The record is no longer kept: nothing is held from now on.
   void turn_off_gate() { gate_ = RoundGate(id_); }
+  gate::HostMemory& hosts() { return *hosts_; }
+  const gate::HostMemory& hosts() const { return *hosts_; }
   const HangWatch& hangs() const { return hangs_; }
   // What observers see of the agreed step; "": no notice was given.
   std::string describe_drain() const { return drain_.describe(); }
@@ -159,6 +182,7 @@ class Job {
   void on(const job_event::DrainRequested& event);
   void on(const job_event::Found& event);
   void on(const job_event::Copied& event);
+  void on(const job_event::HostRequested& event);
 
   void begin(Instant now, std::vector<JobAction>* out);
   void decide();
@@ -169,6 +193,9 @@ class Job {
   void rendezvous_step(const RendezvousEvent& event);
   void note_generation();
   void pass(std::vector<RendezvousAction> actions);
+  void feed_hosts(const gate::HostEvent& event);
+  void pass_host_actions();
+  std::string host_meant_by(const std::string& text) const;
   void feed_hangs(const HangEvent& event);
   void feed_drain(const DrainEvent& event);
   template <typename Event>
@@ -193,6 +220,10 @@ class Job {
   int spares() const;
 
   std::string id_;
+  std::unique_ptr<gate::HostMemory> hosts_ = std::make_unique<gate::HostMemory>();
+  std::uint64_t hosts_version_ = 0;  // as last submitted
+  // Until the record with the number is in force.
+  std::deque<std::pair<std::uint64_t, JobAction>> held_;
   RendezvousMachine rendezvous_;
   RoundGate gate_;
   HangWatch hangs_;

@@ -75,9 +75,6 @@ void RoundGate::submit(const RendezvousMachine& machine, const RendezvousEvent* 
   actions->clear();
 }
 
-// The proposal that must be in force before anything more is sent; 0: nothing is held.
-std::uint64_t RoundGate::last_needed() const { return decided_ > in_force_ ? decided_ : 0; }
-
 std::optional<Proposal> RoundGate::take_proposal(const RendezvousMachine& machine) {
   if (open_ || !std::exchange(is_dirty_, false)) return std::nullopt;
   succession::JobRecord record{

@@ -52,6 +52,15 @@ class RoundGate {
   // is done: the successor of a lost coordinator cannot ask a done node of the same host.
   void submit(const RendezvousMachine& machine, const RendezvousEvent* event,
               std::vector<RendezvousAction>* actions);
+  // Something else than a round or a result was decided, which the step that is submitted next
+  // shows: what follows is held in the same way.
+  void decided_otherwise() {
+    if (!is_on_) return;
+    decided_ = next_number();
+    is_dirty_ = true;
+  }
+  // The proposal that must be in force before anything more is sent; 0: nothing is held.
+  std::uint64_t last_needed() const { return decided_ > in_force_ ? decided_ : 0; }
   // The machine's state, if it has changed in a way that is recorded; at most one proposal is open
   // at a time. Call after each submit() and in_force().
   std::optional<Proposal> take_proposal(const RendezvousMachine& machine);
@@ -76,7 +85,6 @@ class RoundGate {
   };
 
   std::uint64_t next_number() const { return proposals_ + 1; }
-  std::uint64_t last_needed() const;
   void acknowledge();
 
   std::string job_id_;

@@ -13,6 +13,11 @@ constexpr std::pair<std::string_view, FailureKind> kKinds[] = {
     {"hang", FailureKind::kHang},
     {"node-lost", FailureKind::kNodeLost},
 };
+constexpr std::pair<std::string_view, FailureAction> kActions[] = {
+    {"stop", FailureAction::kStop},
+    {"restart", FailureAction::kRestart},
+    {"exclude", FailureAction::kExclude},
+};
 constexpr FailureClass kClasses[] = {FailureClass::kUserWorker, FailureClass::kUserInput,
                                      FailureClass::kPlatform, FailureClass::kInfrastructure};
 
@@ -54,6 +59,13 @@ bool read_kind(std::string_view text, std::optional<FailureKind>* kind) {
     if (word == text) *kind = one;
   }
   return kind->has_value();
+}
+
+bool read_action(std::string_view text, FailureAction* action) {
+  for (const auto& [word, one] : kActions) {
+    if (word == text) *action = one;
+  }
+  return kActions[static_cast<std::size_t>(*action)].first == text;
 }
 
 bool read_conditions(std::string_view text, std::vector<FailureCondition>* conditions) {
@@ -129,6 +141,8 @@ FailureDecision decide_failure(const std::vector<FailureRule>& rules,
     } else if (is_exhausted(rule, index, past, now)) {
       decision.action = FailureAction::kStop;
       decision.why += " " + allowance(rule);
+    } else if (rule.action == FailureAction::kExclude && !event.host.empty()) {
+      decision.why += " excludes host " + event.host;
     }
     return decision;
   }
@@ -151,8 +165,7 @@ Result<FailureRule> parse_failure_rule(std::string_view text, int number) {
     if (name == "on") {
       is_read = read_conditions(value, &rule.on);
     } else if (name == "do") {
-      is_read = value == "stop" || value == "restart";
-      if (value == "stop") rule.action = FailureAction::kStop;
+      is_read = read_action(value, &rule.action);
     } else if (read_number(value, &read)) {
       is_read = true;
       if (name == "host") {

@@ -33,7 +33,11 @@ struct FailureEvent {
   std::string host = {};   // of the worker, or the node that was lost
 };
 
-enum class FailureAction : std::uint8_t { kStop, kRestart };
+enum class FailureAction : std::uint8_t {
+  kStop,
+  kRestart,
+  kExclude,  // a restart, and the job does without the host for a while
+};
 
 // What is given must hold.
 struct FailureCondition {

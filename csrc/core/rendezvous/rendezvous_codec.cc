@@ -62,6 +62,7 @@ class Loader : public FieldReader {
 template <typename Visitor>
 void visit(Visitor& v, Node& node) {
   visit(v, node.info);
+  v.name(node.info.host, kNodeTextBytesMax);
   v.choice(node.phase, rdzv::NodePhase::kDone);
   v.number(node.rank);
   v.number(node.arrival);
@@ -142,6 +143,7 @@ class RendezvousCodec {
         restarts(machine.restarts_),
         membership_changes(machine.membership_changes_),
         past_failures(machine.past_failures_) {
+    if (machine.host_gate_ != nullptr) hosts = machine.host_gate_->encode(machine.now_);
     if (machine.result_) result = *machine.result_;
     if (machine.previous_result_) previous_result = *machine.previous_result_;
   }
@@ -173,6 +175,7 @@ class RendezvousCodec {
     } else {
       v.list(former_nodes, kNodesMax, [&](FormerNode& one) { visit(v, one); });
     }
+    v.bytes(hosts, kHostGateBytesMax);
   }
 
   // The machine indexes and dereferences without further checks: the state must satisfy these.
@@ -253,11 +256,13 @@ class RendezvousCodec {
     install_nodes(&m, now);
     m.now_ = std::max(m.now_, now);
     m.timers_checked_at_ = Instant::min();
+    for (auto& [id, node] : m.nodes_) node.is_excluded = !m.why_excluded(node.info).empty();
     m.recount();
   }
 
   JobSettings settings;
   std::optional<JobResult> result;  // of a closed job
+  std::string hosts;                // HostGate::encode()
 
  private:
   static std::shared_ptr<const JobResult> share(std::optional<JobResult>& one) {
@@ -319,6 +324,9 @@ Status RendezvousMachine::load(std::string_view bytes, Instant now) {
   }
   if (!state.result) {
     if (Status fault = compare_settings(state.settings, settings_); !fault.ok()) return fault;
+  }
+  if (host_gate_ != nullptr && !host_gate_->decode(state.hosts, now)) {
+    return Status(StatusCode::kPeerViolation, "rendezvous state: what it has of hosts is damaged");
   }
   state.install(this, now);
   return {};

@@ -31,8 +31,8 @@ std::vector<NodeStatus> RendezvousMachine::nodes(Instant now) const {
   std::vector<NodeStatus> all;
   all.reserve(nodes_.size());
   for (const auto& [id, node] : nodes_) {
-    all.push_back({id, node.info.name, node.phase, node.rank, node.suspect,
-                   liveness_.silence(id, now), node.info.hosts_coordinator});
+    all.push_back({id, node.info.name, host_of(node.info), node.info.address, node.phase, node.rank,
+                   node.suspect, liveness_.silence(id, now), node.info.hosts_coordinator});
   }
   return all;
 }
@@ -86,8 +86,11 @@ RendezvousMachine::Description RendezvousMachine::describe_running() const {
   }
   if (spare_nodes() > 0) text += ", spares: " + std::to_string(spare_nodes());
   if (round_.is_growth_due) {
-    return {text + ", " + count_text(waiting_nodes(), "more node") +
-            " will be admitted when the ranks have reached a step"};
+    const std::string what =
+        may_replace_excluded()
+            ? count_text(round_.tally.excluded_members, "node") + " of excluded hosts will leave"
+            : count_text(waiting_nodes(), "more node") + " will be admitted";
+    return {text + ", " + what + " when the ranks have reached a step"};
   }
   if (!round_.is_armed(Timer::kGrowth)) return {text};
   if (is_flapping()) {
@@ -171,6 +174,12 @@ void RendezvousMachine::send_waiting(const Node& node) const {
 
 RendezvousMachine::Description RendezvousMachine::describe_waiting(Instant now,
                                                                    const Node& node) const {
+  if (node.is_excluded && node.phase == NodePhase::kJoined) {
+    Description last = describe_state(now, false);
+    last.text = "this node's host is excluded (" + why_excluded(node.info) +
+                "), so it is the last spare; " + last.text;
+    return last;
+  }
   if (phase() != RendezvousPhase::kRunning || node.phase != NodePhase::kJoined ||
       round_.missing > 0 || may_grow()) {
     return describe_state(now, false);

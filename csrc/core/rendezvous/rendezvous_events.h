@@ -44,9 +44,17 @@ struct NodeInfo {
   // part of the stored state.
   std::vector<HeldState> held;
   std::string copies_address;  // where it sends copies of these: host:port; "": nowhere
+  std::string host = {};       // the name of its machine; "": an older version, see host_of()
 
   bool operator==(const NodeInfo&) const = default;
 };
+
+// The machine of a node: an older version has it in the node's name only, before the process.
+// "": the name is that of no node.
+std::string host_of(const std::string& node_name);
+inline std::string host_of(const NodeInfo& info) {
+  return info.host.empty() ? host_of(info.name) : info.host;
+}
 
 // A round, and the node rank of the member that reports it.
 struct HeldRound {
@@ -149,6 +157,8 @@ struct HoldGrowth {};
 struct Grow {
   std::string why = {};  // not at an agreed step; "": it is at one, or none was expected
 };
+// The answers of the machine's HostGate have changed.
+struct HostsChanged {};
 
 // ---- Actions. Each is one message of bounded size to the node `to`.
 struct Round {
@@ -193,6 +203,7 @@ struct Evicted {
 struct Refused {
   NodeId to;
   Status error;
+  bool is_excluded = false;  // the job does without the node's host for a while
 };
 struct TimedOut {
   NodeId to;
@@ -215,7 +226,7 @@ namespace core {
 using RendezvousEvent =
     std::variant<rdzv::Join, rdzv::Resume, rdzv::Heartbeat, rdzv::Failed, rdzv::Gone, rdzv::Done,
                  rdzv::Leave, rdzv::Close, rdzv::SessionLost, rdzv::ProcessEnded, rdzv::Tick,
-                 rdzv::ClockGap, rdzv::HoldGrowth, rdzv::Grow>;
+                 rdzv::ClockGap, rdzv::HoldGrowth, rdzv::Grow, rdzv::HostsChanged>;
 // The events that a node sends; the others are made by the owner of the machine.
 using NodeStatement =
     std::variant<rdzv::Join, rdzv::Failed, rdzv::Gone, rdzv::Done, rdzv::Leave, rdzv::Close>;

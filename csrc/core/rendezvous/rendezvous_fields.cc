@@ -4,6 +4,15 @@
 
 namespace elastic::core {
 
+// HOST_PID, or HOST_PID_N for a further node of the process, which is left to the caller.
+std::string host_of(const std::string& node_name) {
+  if (node_name.find(' ') != node_name.npos) return "";  // of a member that is not known here
+  const std::size_t end = node_name.rfind('_');
+  const bool has_process = end != node_name.npos && end > 0 && end + 1 < node_name.size() &&
+                           node_name.find_first_not_of("0123456789", end + 1) == node_name.npos;
+  return has_process ? node_name.substr(0, end) : node_name;
+}
+
 void copy_timings(const JobSettings& from, JobSettings* to) {
   for (const auto& [name, member] : kTimings) to->*member = from.*member;
 }

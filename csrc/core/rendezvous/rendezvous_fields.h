@@ -114,8 +114,9 @@ void extend_record(Visitor& v, std::uint8_t kind, RoundRecord& record) {
   record.resume_step = step && *step >= 0 ? *step : -1;
 }
 
+// With two numbers, `kind` and `host_kind`.
 template <typename Visitor>
-void extend_node(Visitor& v, std::uint8_t kind, NodeInfo& info) {
+void extend_node(Visitor& v, std::uint8_t kind, std::uint8_t host_kind, NodeInfo& info) {
   std::optional<std::vector<HeldState>> held;
   if (!info.held.empty()) held = info.held;
   std::string address = info.copies_address;
@@ -132,6 +133,11 @@ void extend_node(Visitor& v, std::uint8_t kind, NodeInfo& info) {
   });
   info.copies_address = held ? std::move(address) : std::string();
   info.held = std::move(held).value_or(std::vector<HeldState>());
+  std::optional<std::string> host;
+  if (!info.host.empty()) host = info.host;
+  v.extension(host_kind, host,
+              [](auto& inner, std::string& name) { inner.name(name, kNodeTextBytesMax); });
+  info.host = std::move(host).value_or("");
 }
 
 template <typename Visitor>

@@ -218,6 +218,7 @@ void RendezvousMachine::on(const rdzv::ProcessEnded& event) {
 
 void RendezvousMachine::on(const rdzv::Tick&) {
   timers_checked_at_ = now_;
+  if (host_gate_ != nullptr && host_gate_->expire(now_)) mark_excluded();
   for (const Liveness::Loss& loss : liveness_.take_lost(now_)) {
     const Node* node = find(loss.node);
     depart(loss.node, true,
@@ -269,6 +270,11 @@ void RendezvousMachine::on(const rdzv::Grow& event) {
   } else {
     check_growth();  // a node that waits is suspect: it is due again when the node has resumed
   }
+}
+
+void RendezvousMachine::on(const rdzv::HostsChanged&) {
+  mark_excluded();
+  advance();
 }
 
 void RendezvousMachine::set_deadline(Node& node, StoredInstant deadline) {
@@ -353,6 +359,7 @@ void RendezvousMachine::repeat_waiting() {
 
 std::optional<Instant> RendezvousMachine::next_deadline() const {
   Instant next = liveness_.next_deadline().value_or(Instant::max());
+  if (host_gate_ != nullptr) next = std::min(next, host_gate_->next_expiry());
   if (!is_closed()) {
     next = std::min(next, deadline_check_);
     for (const StoredInstant& timer : round_.timers) {

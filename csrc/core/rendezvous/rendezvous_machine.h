@@ -29,6 +29,7 @@
 
 #include "core/base/timings.h"
 #include "core/rendezvous/failure_policy.h"
+#include "core/rendezvous/host_gate.h"
 #include "core/rendezvous/liveness.h"
 #include "core/rendezvous/rendezvous_events.h"
 #include "core/rendezvous/round_state.h"
@@ -56,12 +57,14 @@ Status compare_settings(const JobSettings& job, const JobSettings& node);
 inline constexpr std::string_view kProgramSetting = "program";
 
 // The version of encode()'s format.
-inline constexpr std::uint16_t kStateVersion = 12;
+inline constexpr std::uint16_t kStateVersion = 13;
 
 // One node of the job, for status displays.
 struct NodeStatus {
   NodeId id;
   std::string name;
+  std::string host;
+  std::string address;
   rdzv::NodePhase phase = rdzv::NodePhase::kJoined;
   int rank = -1;            // in record(); -1: not a member
   bool is_suspect = false;  // its session is closed
@@ -115,6 +118,8 @@ class RendezvousMachine {
   bool has_node(const NodeId& id) const { return nodes_.contains(id); }
   std::vector<NodeId> lost_nodes() const;       // that were lost, and are not back
   std::string name_of(const NodeId& id) const;  // also of one that left lately; "": it is unknown
+  // "1 node of an excluded host leaves": why the round is to end; "": for nodes that join.
+  std::string replacement_text() const;
   int waiting_nodes() const;  // nodes that a restart would let in; spares are not counted
   int spare_nodes() const;
   int replacements() const;  // both, of those with a session: for nodes that leave a running round
@@ -128,6 +133,8 @@ class RendezvousMachine {
     resume_plan_ = plan;
     resume_sources_ = sources;
   }
+  // Must outlive the machine. Its part of the state is encoded with the machine's.
+  void set_host_gate(HostGate* gate) { host_gate_ = gate; }
   // From now on no round ends for nodes that wait before rdzv::Grow.
   void await_grow() { awaits_grow_ = true; }
   bool is_growth_due() const { return round_.is_growth_due && !is_closed(); }  // Grow is awaited
@@ -176,6 +183,7 @@ class RendezvousMachine {
   void on(const rdzv::ClockGap& event);
   void on(const rdzv::HoldGrowth& event);
   void on(const rdzv::Grow& event);
+  void on(const rdzv::HostsChanged& event);
   // Looks the sender up in the table. Messages about another round are answered here; nullopt then.
   std::optional<Response> respond(const NodeId& id, NodeMessage message,
                                   std::optional<std::uint64_t> round = std::nullopt);
@@ -201,6 +209,17 @@ class RendezvousMachine {
   void begin_next_job();
   Node& insert(const NodeInfo& info, NodePhase phase);
   void admit(const NodeInfo& info);
+  // ---- Nodes of excluded hosts (HostGate).
+  // A round is formed without them, if min_nodes others are there; then they are refused.
+  std::string why_excluded(const NodeInfo& info) const;
+  void refuse_excluded(const NodeInfo& info, const std::string& why) const;
+  void exclude(const FailureDecision& decision, const FailureEvent& event);
+  void mark_excluded();
+  void dismiss_excluded();
+  // Of the joined nodes, those that are of the next round if it forms now.
+  int candidates() const;
+  // The round goes on without its members of excluded hosts.
+  bool may_replace_excluded() const;
   void enqueue(Node& node, const NodeInfo& info);
   void note_answer(const NodeInfo& info);
   void stop(Node& node);
@@ -215,8 +234,8 @@ class RendezvousMachine {
   void depart(NodeId id, bool lost, const std::string& reason, bool is_planned = false,
               int exit_code = 0);
   Node take_out(Nodes::iterator found);
-  void member_departed(const std::string& name, bool lost, const std::string& reason,
-                       bool is_planned = false, int exit_code = 0);
+  void member_departed(const std::string& name, const std::string& host, bool lost,
+                       const std::string& reason, bool is_planned = false, int exit_code = 0);
   // Only the node that is found may be changed, and through change().
   Node* find(const NodeId& id);
   const Node* find(const NodeId& id) const;
@@ -251,7 +270,8 @@ class RendezvousMachine {
   // What follows the failure that ended the round, and that no loss explains.
   void judge_failure();
   // What follows a loss; `survives`: enough nodes are left.
-  void judge_loss(const std::string& name, const std::string& what, bool survives);
+  void judge_loss(const std::string& name, const std::string& host, const std::string& what,
+                  bool survives);
   JobResult loss_result(const std::string& node, const std::string& message) const;
   void check_min_nodes();
   bool may_complete();
@@ -369,7 +389,8 @@ class RendezvousMachine {
   std::string neighbours_;            // as set_neighbours()
   ResumePlan resume_plan_ = nullptr;  // null: no round continues from a step
   ResumeSources resume_sources_ = nullptr;
-  bool awaits_grow_ = false;  // as await_grow()
+  HostGate* host_gate_ = nullptr;  // null: no host is excluded
+  bool awaits_grow_ = false;       // as await_grow()
   // Until the job ends. Not encoded: nodes send the stop notice again when they resume.
   bool holds_growth_ = false;
   bool is_one_program_ = true;    // every node so far named the settings' program

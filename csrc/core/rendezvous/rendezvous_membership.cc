@@ -240,6 +240,7 @@ Node& RendezvousMachine::insert(const NodeInfo& info, NodePhase phase) {
   Node& node = nodes_[info.id];
   node.info = info;
   node.phase = phase;
+  node.is_excluded = !why_excluded(info).empty();
   node.arrival = ++arrivals_;
   round_.count(node, +1);
   if (settings_.static_ranks) static_rank_owners_[info.static_rank] = info.id;
@@ -258,6 +259,10 @@ void RendezvousMachine::admit(const NodeInfo& info) {
     emit(rdzv::Closed{info.id, result_});
     return;
   }
+  if (const std::string why = why_excluded(info);
+      !why.empty() && round_.tally.eligible >= settings_.min_nodes) {
+    return refuse_excluded(info, why);
+  }
   // A node that knows a round was in one that this machine did not form: this is not the first.
   if (round_.may_adopt() && info.highest_round > 0) round_.is_first = false;
   Node& node = insert(info, NodePhase::kJoined);
@@ -273,6 +278,44 @@ void RendezvousMachine::admit(const NodeInfo& info) {
   if (!is_closed() && node.phase == NodePhase::kJoined) send_waiting(node);
 }
 
+std::string RendezvousMachine::why_excluded(const NodeInfo& info) const {
+  return host_gate_ == nullptr ? "" : host_gate_->why_excluded(host_of(info));
+}
+
+void RendezvousMachine::refuse_excluded(const NodeInfo& info, const std::string& why) const {
+  Status fault(StatusCode::kFailedPrecondition, "the job does without host " + host_of(info) +
+                                                    " for a while: " + why +
+                                                    "; elastic-launch readmit lets it in");
+  emit(rdzv::Refused{info.id, std::move(fault), true});
+}
+
+void RendezvousMachine::mark_excluded() {
+  for (auto& [id, node] : nodes_) {
+    const bool is_excluded = !why_excluded(node.info).empty();
+    if (node.is_excluded == is_excluded) continue;
+    change(node, [&](Node& one) { one.is_excluded = is_excluded; });
+  }
+}
+
+// When all nodes that may be of the next round are here. Whoever has joined is of no round: its
+// refusal ends nothing.
+void RendezvousMachine::dismiss_excluded() {
+  const Tally& tally = round_.tally;
+  if (tally.joined == tally.joined_eligible) return;
+  const bool are_all_here = round_.is_running || (tally.stopped == 0 && tally.joined_suspect == 0);
+  const int others = round_.is_running ? tally.eligible : tally.joined_eligible;
+  if (!are_all_here || others < settings_.min_nodes) return;
+  std::vector<NodeInfo> dismissed;
+  for (const auto& [id, node] : nodes_) {
+    if (node.phase == NodePhase::kJoined && node.is_excluded) dismissed.push_back(node.info);
+  }
+  for (const NodeInfo& info : dismissed) {
+    const std::string why = why_excluded(info);
+    refuse_excluded(info, why);
+    depart(info.id, false, "its host is excluded: " + why, true);
+  }
+}
+
 // A node that was lost while it waited, and joins again, continues that wait: else a node that is
 // slow compared to node_timeout would wait for ever.
 StoredInstant RendezvousMachine::join_deadline(const NodeId& id) {
@@ -282,6 +325,7 @@ StoredInstant RendezvousMachine::join_deadline(const NodeId& id) {
 }
 
 void RendezvousMachine::enqueue(Node& node, const NodeInfo& info) {
+  const NodeId id = info.id;
   const bool was_working = node.phase == NodePhase::kWorking;
   change(node, [&](Node& one) {
     replace_info(one, info);
@@ -295,7 +339,10 @@ void RendezvousMachine::enqueue(Node& node, const NodeInfo& info) {
   }
   if (!round_.is_armed(Timer::kResend)) arm_after(Timer::kResend, kWaitingMessageInterval);
   advance();
-  if (!is_closed() && node.phase == NodePhase::kJoined) send_waiting(node);
+  const Node* const queued = find(id);  // it may have been refused
+  if (!is_closed() && queued != nullptr && queued->phase == NodePhase::kJoined) {
+    send_waiting(*queued);
+  }
 }
 
 // A done node that joins again has received Restart: it was working when the round ended. It may
@@ -396,10 +443,10 @@ void RendezvousMachine::depart(NodeId id, bool lost, const std::string& reason, 
     ++round_.finishers_departed;
     return;
   }
-  member_departed(node.info.name, lost, reason, is_planned, exit_code);
+  member_departed(node.info.name, host_of(node.info), lost, reason, is_planned, exit_code);
 }
 
-void RendezvousMachine::member_departed(const std::string& name, bool lost,
+void RendezvousMachine::member_departed(const std::string& name, const std::string& host, bool lost,
                                         const std::string& reason, bool is_planned, int exit_code) {
   const std::string what = name + (lost ? " was lost (" : " left (") + reason + ")";
   const auto cause = lost ? rdzv::RestartCause::kMemberLost : rdzv::RestartCause::kMemberLeft;
@@ -434,7 +481,7 @@ void RendezvousMachine::member_departed(const std::string& name, bool lost,
     }
   }
   if (lost) {
-    judge_loss(name, what, survives);
+    judge_loss(name, host, what, survives);
   } else if (!survives) {
     charge(cause, name, what);
   }

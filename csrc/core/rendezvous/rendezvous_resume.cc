@@ -257,7 +257,8 @@ void RendezvousMachine::mark_host_lost() {
   if (!is_affordable && now_ < round_.at(Timer::kStartHold)) return;
   member.fate = MemberFate::kLost;
   if (--round_.missing == 0) finish_rebuild();
-  member_departed(member.name, true, "it hosted the coordinator, which was restarted");
+  member_departed(member.name, host_of(member.name), true,
+                  "it hosted the coordinator, which was restarted");
 }
 
 void RendezvousMachine::finish_rebuild() {
@@ -279,9 +280,12 @@ void RendezvousMachine::restore_member(const rdzv::Resume& event) {
   round_.ranks.clear();  // until all members are known
   if (--round_.missing == 0) finish_rebuild();
   replay(node, event);
-  const bool is_behind = node.phase == NodePhase::kWorking || node.phase == NodePhase::kStopped;
-  if (phase() == RendezvousPhase::kForming && is_behind && !node.deadline.is_set()) {
-    send_restart(node);
+  Node* const replayed = find(info.id);
+  if (replayed == nullptr) return;
+  const bool is_behind =
+      replayed->phase == NodePhase::kWorking || replayed->phase == NodePhase::kStopped;
+  if (phase() == RendezvousPhase::kForming && is_behind && !replayed->deadline.is_set()) {
+    send_restart(*replayed);
   }
 }
 
@@ -353,7 +357,7 @@ void RendezvousMachine::mark_missing_lost(const std::string& reason) {
   if (round_.missing == 0) return;
   round_.missing = 0;
   finish_rebuild();
-  member_departed(names, true, reason);
+  member_departed(names, "", true, reason);
 }
 
 void RendezvousMachine::remind(const NodeId& id, std::uint64_t received) const {

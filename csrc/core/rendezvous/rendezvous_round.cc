@@ -19,13 +19,6 @@ constexpr int kFlapDoublingsMax = 6;
 constexpr Duration kRestartBackoffMax = std::chrono::seconds(60);
 constexpr int kBackoffDoublingsMax = 16;
 
-// A node's name is that of its host, with its process and a number.
-std::string host_of(const std::string& node) {
-  std::size_t end = node.rfind('_');
-  if (end != node.npos && end > 0) end = node.rfind('_', end - 1);
-  return node.substr(0, end);
-}
-
 }  // namespace
 
 void RendezvousMachine::advance() {
@@ -34,6 +27,7 @@ void RendezvousMachine::advance() {
   check_newcomers();
   if (is_next_job_due_) return;
   if (round_.is_running) {
+    dismiss_excluded();
     check_growth();
     return;
   }
@@ -46,6 +40,7 @@ void RendezvousMachine::advance() {
     return;
   }
   if (round_.record.round > 0) recall_as_needed();
+  dismiss_excluded();
   check_min_nodes();
   if (may_complete()) complete();
 }
@@ -167,12 +162,23 @@ FailureDecision RendezvousMachine::decide(const FailureEvent& event) {
   if (past_failures_.size() == kPastFailuresMax) past_failures_.erase(past_failures_.begin());
   past_failures_.push_back({now_, event.host, decision.rule});
   round_.end.rule = decision.why;
+  if (decision.action == FailureAction::kExclude) exclude(decision, event);
   return decision;
+}
+
+// The next round is not complete yet: all of its nodes have to join first.
+void RendezvousMachine::exclude(const FailureDecision& decision, const FailureEvent& event) {
+  if (host_gate_ == nullptr || event.host.empty()) return;
+  std::string why = decision.why;
+  if (!event.error.empty()) why += ": " + event.error;
+  host_gate_->exclude(event.host, why, now_);
+  mark_excluded();
 }
 
 void RendezvousMachine::judge_failure() {
   const FailureReport& first = *round_.end.failure.report;
   FailureEvent event{.exit_code = first.exit_code, .host = host_of(round_.end.failure.name)};
+  if (const Node* const node = find(round_.end.failure.node)) event.host = host_of(node->info);
   if (first.evidence) {
     const FailureEvidence& evidence = *first.evidence;
     if (evidence.cause == FailureCause::kHang) event.kind = FailureKind::kHang;
@@ -189,8 +195,8 @@ void RendezvousMachine::judge_failure() {
   charge(rdzv::RestartCause::kWorkerFailed, round_.end.failure.name, round_.end.reason);
 }
 
-void RendezvousMachine::judge_loss(const std::string& name, const std::string& what,
-                                   bool survives) {
+void RendezvousMachine::judge_loss(const std::string& name, const std::string& host,
+                                   const std::string& what, bool survives) {
   // One end of a round is decided once, however many nodes were lost.
   const bool is_decided = !round_.end.rule.empty();
   const FailureDecision decision = is_decided
@@ -198,7 +204,7 @@ void RendezvousMachine::judge_loss(const std::string& name, const std::string& w
                                        : decide({.kind = FailureKind::kNodeLost,
                                                  .failure_class = FailureClass::kInfrastructure,
                                                  .error = what,
-                                                 .host = host_of(name)});
+                                                 .host = host});
   if (decision.action == FailureAction::kStop) {
     return close(loss_result(name, what + "; " + decision.why));
   }
@@ -283,7 +289,7 @@ void RendezvousMachine::check_min_nodes() {
 }
 
 bool RendezvousMachine::may_complete() {
-  const int size = std::min(round_.tally.joined, settings_.max_nodes);
+  const int size = std::min(candidates(), settings_.max_nodes);
   if (round_.tally.joined < settings_.min_nodes) {
     round_.disarm(Timer::kLastCall);
     return false;
@@ -305,15 +311,22 @@ bool RendezvousMachine::may_complete() {
   return is_full_of_newcomers || now_ >= round_.at(Timer::kStartHold);
 }
 
+// A node of an excluded host is one of them only where min_nodes would not be reached.
+int RendezvousMachine::candidates() const {
+  const int eligible = round_.tally.joined_eligible;
+  return std::max(eligible, std::min(round_.tally.joined, settings_.min_nodes));
+}
+
 std::vector<Node*> RendezvousMachine::choose_members() {
   std::vector<Node*> chosen;
   for (auto& [id, node] : nodes_) {
     if (node.phase == NodePhase::kJoined) chosen.push_back(&node);
   }
-  const std::size_t places = static_cast<std::size_t>(settings_.max_nodes);
+  const auto places = static_cast<std::size_t>(std::min(candidates(), settings_.max_nodes));
   if (chosen.size() > places) {
-    // Survivors first, then the others in the order of their joins.
+    // Survivors first, then the others in the order of their joins; excluded hosts last.
     std::sort(chosen.begin(), chosen.end(), [](const Node* a, const Node* b) {
+      if (a->is_excluded != b->is_excluded) return b->is_excluded;
       if ((a->rank >= 0) != (b->rank >= 0)) return a->rank >= 0;
       return a->arrival < b->arrival;
     });
@@ -425,7 +438,14 @@ bool RendezvousMachine::may_grow() const {
   const bool is_complete = round_.missing == 0 && round_.tally.awaited == 0;
   return round_.is_running && is_complete && round_.tally.done == 0 &&
          round_.finishers_departed == 0 && has_changes_left && !holds_growth_ &&
-         round_.tally.joined > round_.tally.joined_suspect && round_.size() < settings_.max_nodes;
+         ((round_.tally.joined_ready > 0 && round_.size() < settings_.max_nodes) ||
+          may_replace_excluded());
+}
+
+bool RendezvousMachine::may_replace_excluded() const {
+  const Tally& tally = round_.tally;
+  const int staying = tally.unfinished - tally.excluded_members;
+  return tally.excluded_members > 0 && staying + tally.joined_ready >= settings_.min_nodes;
 }
 
 Duration RendezvousMachine::growth_delay() const {
@@ -445,13 +465,12 @@ void RendezvousMachine::check_growth() {
   if (round_.is_growth_due) return;
   const Duration delay = growth_delay();
   const bool is_filled =
-      round_.size() + round_.tally.joined - round_.tally.joined_suspect >= settings_.max_nodes &&
-      !is_flapping();
+      round_.size() + round_.tally.joined_ready >= settings_.max_nodes && !is_flapping();
   // Further joins extend the wait up to a limit.
   Instant due = std::min(
       add_saturating(round_.last_waiting_at.at, delay),
       add_saturating(round_.first_waiting_at.at, std::max(delay, settings_.last_call_timeout)));
-  if (is_filled) due = now_;
+  if (is_filled || may_replace_excluded()) due = now_;
   due = std::max(due, growth_from_);
   if (now_ < due) {
     if (round_.at(Timer::kGrowth) != due) arm(Timer::kGrowth, due);
@@ -462,17 +481,28 @@ void RendezvousMachine::check_growth() {
   if (!awaits_grow_) grow();
 }
 
+std::string RendezvousMachine::replacement_text() const {
+  if (!may_replace_excluded()) return "";
+  const int count = round_.tally.excluded_members;
+  return count == 1 ? "1 node of an excluded host leaves"
+                    : std::to_string(count) + " nodes of excluded hosts leave";
+}
+
 void RendezvousMachine::grow(const std::string& why) {
   const int count = waiting_nodes();
   std::string reason =
       std::to_string(count) + (count == 1 ? " more node has joined" : " more nodes have joined");
+  if (const std::string leaving = replacement_text(); !leaving.empty()) {
+    reason = leaving + (count > 0 ? ", " + reason : "");
+  }
   if (!why.empty()) reason += ", without an agreed step: " + why.substr(0, kMessageBytesMax);
   end_round({.cause = rdzv::RestartCause::kGrowth, .reason = std::move(reason)});
 }
 
 int RendezvousMachine::waiting_nodes() const {
   if (!may_grow()) return 0;
-  return std::min(round_.tally.joined, settings_.max_nodes - round_.size());
+  const int leaving = may_replace_excluded() ? round_.tally.excluded_members : 0;
+  return std::min(round_.tally.joined_eligible, settings_.max_nodes - round_.size() + leaving);
 }
 
 int RendezvousMachine::spare_nodes() const {

@@ -62,6 +62,8 @@ void RoundState::count(const Node& node, int sign) {
     case rdzv::NodePhase::kJoined:
       tally.joined += sign;
       if (node.suspect) tally.joined_suspect += sign;
+      if (!node.is_excluded) tally.joined_eligible += sign;
+      if (!node.is_excluded && !node.suspect) tally.joined_ready += sign;
       break;
     case rdzv::NodePhase::kWorking: tally.working += sign; break;
     case rdzv::NodePhase::kStopped: tally.stopped += sign; break;
@@ -72,6 +74,8 @@ void RoundState::count(const Node& node, int sign) {
   }
   if (is_member) (has_finished ? tally.finished : tally.unfinished) += sign;
   if (is_member && node.is_awaited) tally.awaited += sign;
+  if (!node.is_excluded && !node.suspect) tally.eligible += sign;
+  if (is_member && node.is_excluded && !has_finished) tally.excluded_members += sign;
 }
 
 void RoundState::count_missing() {

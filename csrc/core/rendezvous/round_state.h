@@ -51,6 +51,7 @@ struct Node {
   // Not encoded:
   bool is_newcomer = false;  // its first Join was sent to this machine, not to an earlier one
   bool is_awaited = false;   // known from a stored state; it has not resumed yet
+  bool is_excluded = false;  // its host is (HostGate)
   // Done: the ended round whose Restart it has answered by a Join; 0: none. It was sent Restart
   // before its Done, or its resume, arrived.
   std::uint64_t answered_round = 0;
@@ -106,6 +107,12 @@ struct Tally {
   int unfinished = 0;    // members of the current round that have not finished it
   int finished = 0;      // members that have, whether they wait or were called back
   int awaited = 0;       // members that are known from a stored state and have not resumed
+  // Without those whose host is excluded:
+  int joined_eligible = 0;
+  int joined_ready = 0;  // and not suspect
+  int eligible = 0;      // of all states, not suspect
+
+  int excluded_members = 0;  // unfinished members of the current round, whose host is excluded
 };
 
 struct RoundState {

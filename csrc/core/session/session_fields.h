@@ -249,7 +249,7 @@ template <typename Visitor>
 void fields(Visitor& v, rdzv::Join& join) {
   visit(v, join.node);
   visit_settings(v, join.settings);
-  core::extend_node(v, 1, join.node);
+  core::extend_node(v, 1, 2, join.node);
 }
 
 template <typename Visitor>
@@ -261,7 +261,7 @@ void fields(Visitor& v, rdzv::Resume& resume) {
   v.optional(resume.failure, [&](FailureReport& failure) { visit_report(v, failure); });
   std::shared_ptr<const RoundCause> none;
   visit_cause(v, resume.last ? resume.last->cause : none);
-  core::extend_node(v, 2, resume.node);
+  core::extend_node(v, 2, 4, resume.node);
   RoundRecord no_record;
   core::extend_record(v, 3, resume.last ? resume.last->record : no_record);
 }
@@ -353,6 +353,10 @@ void fields(Visitor& v, rdzv::Refused& refused) {
     v.check(code != StatusCode::kOk);  // Refused requires an error code
     refused.error = Status(code, std::move(message));
   }
+  std::optional<bool> is_excluded;
+  if (refused.is_excluded) is_excluded = true;
+  v.extension(1, is_excluded, [](auto& inner, bool& flag) { inner.flag(flag); });
+  refused.is_excluded = is_excluded.value_or(false);
 }
 
 template <typename Visitor>

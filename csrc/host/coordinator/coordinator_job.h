@@ -227,6 +227,8 @@ class CoordinatorJob {
   void execute(const core::job_action::OrderCopy& action);
   void execute(const core::drain_action::Announce& action);
   void execute(const core::drain_action::Inform& action) { observers_.reply(action); }
+  void execute(const gate::HostAction& action) { log(gate::describe(action)); }
+  void execute(const core::gate_action::Inform&) {}
   void prepare_round(const rdzv::Round& round);
   void send_store_clients(SessionPeer* peer) const;
   void send_to_connected(const rdzv::Closed& closed);

@@ -268,6 +268,12 @@ void LocalMembership::execute(core::RendezvousAction& action) {
       action);
 }
 
+void LocalMembership::execute(gate::HostAction& action) {
+  receive(MembershipCoordinatorLog{gate::describe(action)});
+}
+
+void LocalMembership::execute(core::gate_action::Inform&) {}
+
 void LocalMembership::execute(core::hang_action::Reply& action) {
   observers_.reply(action.observer, std::move(action.text));
 }

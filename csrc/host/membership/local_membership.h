@@ -87,6 +87,8 @@ class LocalMembership final : public Membership {
   void execute(core::job_action::OrderCopy&) {}  // the job has one node
   void execute(core::drain_action::Announce& action) { receive(drain::News{action.text}); }
   void execute(core::drain_action::Inform& action) { observers_.reply(action); }
+  void execute(gate::HostAction& action);
+  void execute(core::gate_action::Inform& action);
   void tick();
   void receive(MembershipEvent event);
   void deliver();

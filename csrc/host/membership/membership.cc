@@ -33,6 +33,7 @@ Result<std::unique_ptr<Membership>> open_membership(os::EventLoop* loop,
 core::NodeInfo make_node(const RendezvousOptions& options) {
   core::NodeInfo node;
   node.id = {os::random_seed(), os::random_seed()};
+  if (const std::string host = os::host_name(); host != "localhost") node.host = host;
   node.static_rank = options.node_rank;
   node.topology = options.topology;
   return node;

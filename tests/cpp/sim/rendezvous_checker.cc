@@ -64,7 +64,9 @@ void RendezvousChecker::step(core::Job* job, const core::JobEvent& event, Instan
 
 // Whatever the state is, the next coordinator must be able to continue from it.
 void RendezvousChecker::check_stored(const core::RendezvousMachine& machine, Instant now) {
+  gate::HostMemory hosts;
   core::RendezvousMachine next(machine.settings(), now, Duration::zero());
+  next.set_host_gate(&hosts);
   const std::string state = machine.encode();
   if (const Status loaded = next.load(state, now); !loaded.ok()) {
     broken("stored state", std::string(loaded.message()));

@@ -11,9 +11,10 @@ int index(Side side) { return static_cast<int>(side); }
 }  // namespace
 
 const char* name_of(const core::RendezvousEvent& event) {
-  static constexpr const char* kNames[] = {
-      "Join",  "Resume",      "Heartbeat",    "Failed", "Gone",     "Done",       "Leave",
-      "Close", "SessionLost", "ProcessEnded", "Tick",   "ClockGap", "HoldGrowth", "Grow"};
+  static constexpr const char* kNames[] = {"Join",        "Resume",       "Heartbeat",   "Failed",
+                                           "Gone",        "Done",         "Leave",       "Close",
+                                           "SessionLost", "ProcessEnded", "Tick",        "ClockGap",
+                                           "HoldGrowth",  "Grow",         "HostsChanged"};
   static_assert(std::size(kNames) == std::variant_size_v<core::RendezvousEvent>);
   return kNames[event.index()];
 }
