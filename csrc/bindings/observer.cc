@@ -147,6 +147,14 @@ py::dict to_dict(const ObservedJob& job) {
     dict["saved"] =
         py::dict("step"_a = saved->step, "age"_a = saved->age, "copied"_a = saved->copied);
   }
+  py::list excluded;
+  for (const ObservedExclusion& one : job.excluded) {
+    excluded.append(py::dict("host"_a = one.host, "left"_a = one.left, "reason"_a = one.reason,
+                             "times"_a = one.times));
+  }
+  dict["excluded"] = excluded;
+  dict["host_answer"] = job.host_answer;
+  dict["is_host_done"] = job.is_host_done;
   dict["result"] = job.result ? py::cast(*job.result) : py::none();
   dict["nodes"] = nodes;
   dict["stacks"] = job.stacks;
@@ -183,7 +191,8 @@ void bind_observer(py::module_& module) {
       required("port", &Options::endpoint_port), py::kw_only(), option("run_id", &Options::run_id),
       option("workers", &Options::workers), option("stacks", &Options::stacks),
       option("drain", &Options::drain), option("drain_reason", &Options::drain_reason),
-      option("drain_node", &Options::drain_node),
+      option("drain_node", &Options::drain_node), option("host_request", &Options::host_request),
+      option("excluded_host", &Options::host), option("host_reason", &Options::host_reason),
       option("connect_timeout", &Options::connect_timeout),
       os_option("token_file", &Options::token, &TokenOptions::file),
       os_option("token", &Options::token, &TokenOptions::text),

@@ -77,7 +77,7 @@ void bind_rendezvous_options(py::module_& module) {
       os_option("token_file", &Options::token, &TokenOptions::file),
       os_option("token", &Options::token, &TokenOptions::text),
       option("further_endpoints", &Options::further_endpoints),
-      option("witness", &Options::witness),
+      option("witness", &Options::witness), option("on_exclude", &Options::on_exclude),
       os_option("observer_socket", &Options::observer_socket));
   options.def_readonly("endpoint_host", &Options::endpoint_host)
       .def_readonly("endpoint_port", &Options::endpoint_port)

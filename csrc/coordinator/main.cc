@@ -33,7 +33,7 @@ constexpr Duration kDrain = std::chrono::seconds(5);
 
 constexpr const char* kHelp =
     R"(usage: elastic-coordinator --bind HOST[:PORT] [--state-file FILE] [--voters N]
-                           [--token-file FILE]
+                           [--token-file FILE] [--on-exclude COMMAND]
        elastic-coordinator --witness --bind HOST[:PORT] [--token-file FILE]
        elastic-coordinator --print-observer-token --token-file FILE [--job ID]
 
@@ -52,6 +52,8 @@ coordinator serves any number of jobs, which are distinguished by their ids (--r
                        a run id, a space and the token of that job. The file must not be accessible
                        by other users, and is read again when it has changed. Default: the variable
                        ELASTIC_TOKEN_FILE, else the tokens in ELASTIC_TOKEN
+  --on-exclude COMMAND run COMMAND with sh -c for each host that a job excludes, with the variables
+                       that elastic-launch help policy names
   --witness            vote in the elections of jobs, and coordinate none: for jobs of two nodes,
                        whose agents name it by --rdzv-conf=witness=HOST:PORT. Run it on a further
                        machine
@@ -68,6 +70,7 @@ struct Arguments {
   std::string host;
   std::uint16_t port = kDefaultPort;
   std::string state_file;
+  std::string on_exclude;
   int voters = 1;
   TokenOptions token;
   std::string job;
@@ -133,7 +136,7 @@ std::optional<int> parse(int argc, char** argv, Arguments* arguments) {
     const std::size_t equals = argument.find('=');
     const std::string name(argument.substr(0, equals));
     if (name != "--bind" && name != "--state-file" && name != "--voters" &&
-        name != "--token-file" && name != "--job") {
+        name != "--token-file" && name != "--job" && name != "--on-exclude") {
       return usage_error("unknown argument " + name);
     }
     if (equals == std::string_view::npos && ++i == argc) {
@@ -143,6 +146,8 @@ std::optional<int> parse(int argc, char** argv, Arguments* arguments) {
                                                              : argument.substr(equals + 1));
     if (name == "--state-file") {
       arguments->state_file = value;
+    } else if (name == "--on-exclude") {
+      arguments->on_exclude = value;
     } else if (name == "--voters") {
       if (value != "1" && value != "3" && value != "5" && value != "auto") {
         return usage_error("--voters " + value + ": expected 1, 3, 5 or auto");
@@ -169,8 +174,10 @@ std::optional<int> parse(int argc, char** argv, Arguments* arguments) {
     }
   }
   if (!has_bind && !arguments->prints_observer_token) return usage_error("--bind is missing");
-  if (arguments->is_witness && (!arguments->state_file.empty() || arguments->voters != 1)) {
-    return usage_error("--witness coordinates no job: --state-file and --voters have no use");
+  if (arguments->is_witness && (!arguments->state_file.empty() || arguments->voters != 1 ||
+                                !arguments->on_exclude.empty())) {
+    return usage_error(
+        "--witness coordinates no job: --state-file, --voters and --on-exclude have no use");
   }
   return std::nullopt;
 }
@@ -244,6 +251,7 @@ int run(int argc, char** argv) {
   options.port = arguments.port;
   options.state_file = arguments.state_file;
   options.voters = arguments.voters;
+  options.on_exclude = arguments.on_exclude;
   options.token = arguments.token;
   options.log = [&lines](std::string_view line) { lines.write(line); };
   auto coordinator = Coordinator::start(options);

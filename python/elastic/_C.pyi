@@ -602,7 +602,7 @@ class RendezvousOptions:
     """
     The options of a node's rendezvous, and the job's settings.
     """
-    def __init__(self, *, endpoint_host: str = '', endpoint_port: int = 0, is_host: bool | None = None, min_nodes: int = 1, max_nodes: int = 1, local_addr: str = '', node_rank: int = -1, topology: str = '', static_ranks: bool = False, on_loss: LossPolicy = LossPolicy.REPLACE, max_membership_changes: int = -1, extra_settings: dict[str, str] = {}, join_timeout: float = 600.0, last_call_timeout: float = 30.0, settle: float = 2.0, shrink_delay: float = 0.0, node_timeout: float = 5.0, reconnect_grace: float = 0.05, store_grace: float = 60.0, backend: typing.Any = None, voters: int = 0, voter_ports: tuple[int, int] = (0, 0), token_file: str = '', token: str = '', further_endpoints: collections.abc.Sequence[tuple[str, int]] = [], witness: tuple[str, int] | None = None, observer_socket: str = '') -> None:
+    def __init__(self, *, endpoint_host: str = '', endpoint_port: int = 0, is_host: bool | None = None, min_nodes: int = 1, max_nodes: int = 1, local_addr: str = '', node_rank: int = -1, topology: str = '', static_ranks: bool = False, on_loss: LossPolicy = LossPolicy.REPLACE, max_membership_changes: int = -1, extra_settings: dict[str, str] = {}, join_timeout: float = 600.0, last_call_timeout: float = 30.0, settle: float = 2.0, shrink_delay: float = 0.0, node_timeout: float = 5.0, reconnect_grace: float = 0.05, store_grace: float = 60.0, backend: typing.Any = None, voters: int = 0, voter_ports: tuple[int, int] = (0, 0), token_file: str = '', token: str = '', further_endpoints: collections.abc.Sequence[tuple[str, int]] = [], witness: tuple[str, int] | None = None, on_exclude: str = '', observer_socket: str = '') -> None:
         """
         Without an endpoint or a backend (a RendezvousBackend, or an object like one) the job has one node. Times are seconds. `extra_settings` are compared with those of the other nodes. The token, or the file with it, is the secret with which sessions with a coordinator are encrypted and authenticated. `observer_socket`: of a job with one node, the path of the Unix-domain socket at which observers connect.
         """
@@ -1595,7 +1595,7 @@ class Observer:
         ...
     def __exit__(self, *args: object) -> None:
         ...
-    def __init__(self, host: str, port: int, *, run_id: str = '', workers: bool = True, stacks: bool = False, drain: float | None = None, drain_reason: str = '', drain_node: str = '', connect_timeout: float = 5.0, token_file: str = '', token: str = '', socket_path: str = '') -> None:
+    def __init__(self, host: str, port: int, *, run_id: str = '', workers: bool = True, stacks: bool = False, drain: float | None = None, drain_reason: str = '', drain_node: str = '', host_request: str = '', excluded_host: str = '', host_reason: str = '', connect_timeout: float = 5.0, token_file: str = '', token: str = '', socket_path: str = '') -> None:
         """
         Begins to connect. Without a `run_id` the coordinator must have one job. `socket_path`: of a job with one node on this host, instead of host and port.
         """

@@ -90,6 +90,16 @@ class Observation:
             return None
         return bool(facts["is_drain_agreed"]), str(facts["drain"])
 
+    def next_host_answer(self, timeout: float | None = None) -> tuple[bool, str] | None:
+        """The answer to ``connect(host_request=...)``: whether it is done, and a sentence.
+
+        None: it has not arrived.
+        """
+        facts = self._next_facts(timeout)
+        if facts is None or not facts["host_answer"]:
+            return None
+        return bool(facts["is_host_done"]), str(facts["host_answer"])
+
     def first(self, timeout: float | None = None) -> dict[str, Any] | None:
         """A snapshot with the workers of all nodes that report them within a second."""
         snapshot = self.next(timeout)
@@ -121,6 +131,9 @@ def connect(
     drain: float | None = None,
     drain_reason: str = "",
     drain_node: str = "",
+    host_request: str = "",
+    host: str = "",
+    host_reason: str = "",
     timeout: float = 5.0,
     token_file: str = "",
 ) -> Observation:
@@ -133,8 +146,9 @@ def connect(
     rank, which the agents report while such an observer is connected. ``stacks``: request the
     stacks of all workers once. ``drain``: request once that all ranks stop at one step within so
     many seconds, because of ``drain_reason``; ``drain_node``: that only this node leaves at one.
-    ``token_file``: the file with the token of the job or
-    of its observers, which only reads; without it the variables are used.
+    ``host_request``: "exclude" or "readmit", once, the host of this name or address, because of
+    ``host_reason``. ``token_file``: the file with the token of the job or of its observers, which
+    only reads; without it the variables are used.
     """
     from elastic.rendezvous import token
 
@@ -147,6 +161,9 @@ def connect(
         "drain": drain,
         "drain_reason": drain_reason,
         "drain_node": drain_node,
+        "host_request": host_request,
+        "excluded_host": host,
+        "host_reason": host_reason,
     }
     if endpoint.startswith(_local_jobs.UNIX):
         options["socket_path"] = endpoint.removeprefix(_local_jobs.UNIX)
@@ -315,6 +332,16 @@ def view(facts: dict[str, Any]) -> dict[str, Any]:
         "hang": _hang(facts["hang"]),
         "stall": _stall(facts["stall"]),
         "mismatch": facts["mismatch"],
+        "excluded": [
+            {
+                "host": one["host"],
+                "left_seconds": round(one["left"], 3),
+                "until": round(facts["wall_time"] + one["left"], 3),
+                "reason": one["reason"],
+                "times": one["times"],
+            }
+            for one in facts["excluded"]
+        ],
         "progress": _progress(facts["progress"]),
         "saved": facts["saved"]
         and {

@@ -161,7 +161,7 @@ def config_from_args(args: Namespace) -> tuple[LaunchConfig, Callable[..., Any] 
 # What only the command does, or what a LaunchConfig has no place for.
 _ONLY_COMMAND = (
     "drain", "drain-signal", "forward-signals", "result-json", "dry-run", "on-node-loss",
-    "max-membership-changes", "topology", "voter-port-range", "failure-policy",
+    "max-membership-changes", "topology", "voter-port-range", "failure-policy", "on-exclude",
 )  # fmt: skip
 
 

@@ -101,7 +101,34 @@ std::optional<Instant> Job::next_deadline() const {
 }
 
 std::optional<Instant> Job::next_watch_deadline() const {
-  return earliest({hangs_.next_deadline(), drain_.next_deadline()});
+  return earliest({hangs_.next_deadline(), drain_.next_deadline(), straggler_deadline()});
+}
+
+// Hosts that are excluded already have no further one.
+std::optional<Instant> Job::straggler_deadline() const {
+  const auto limit = straggler_limit(rendezvous_.failure_rules());
+  if (!limit || rendezvous_.phase() != RendezvousPhase::kRunning) return std::nullopt;
+  std::optional<Instant> first;
+  for (const hang::Straggler& one : hangs_.stragglers()) {
+    if (hosts_->is_excluded(host_meant_by(one.node))) continue;
+    first = earliest({first, add_saturating(one.progressed, *limit)});
+  }
+  return first;
+}
+
+void Job::judge_stragglers() {
+  const auto deadline = straggler_deadline();
+  if (!deadline || now_ < *deadline) return;
+  for (const hang::Straggler& one : hangs_.stragglers()) {
+    const FailureRule* const rule =
+        find_straggler_rule(rendezvous_.failure_rules(), now_ - one.progressed);
+    const std::string host = host_meant_by(one.node);
+    if (rule == nullptr || hosts_->is_excluded(host)) continue;
+    feed_hosts(gate::Exclude{host, rule->name + " excludes host " + host + ": rank " +
+                                       std::to_string(one.rank) + " has made no progress for " +
+                                       duration_text(now_ - one.progressed) +
+                                       " while other ranks advanced"});
+  }
 }
 
 void Job::on(const RendezvousEvent& event) {
@@ -141,6 +168,7 @@ void Job::on(const job_event::WatchTick&) {
   const auto is_due = [this](std::optional<Instant> at) { return at && now_ >= *at; };
   if (is_due(hangs_.next_deadline())) feed_hangs(round_event::Tick{});
   if (is_due(drain_.next_deadline())) feed_drain(round_event::Tick{});
+  judge_stragglers();
 }
 
 void Job::note_report(const RendezvousEvent& event) {
@@ -160,6 +188,10 @@ void Job::on(const job_event::Progressed& event) {
   if (has_steps && history_.progressed(event.progress.round, now_)) has_changed_ = true;
   if (event.progress.saved_step >= 0 && event.progress.round == rendezvous_.record().round) {
     snapshots_.note(event.node, event.progress.saved_step, now_ - event.progress.saved_age);
+  }
+  if (has_steps && event.progress.round == rendezvous_.record().round &&
+      rendezvous_.phase() == RendezvousPhase::kRunning) {
+    rendezvous_.note_step(event.progress.newest);
   }
   feed_both(round_event::Progressed{event.node, event.progress});
 }
@@ -262,7 +294,7 @@ void Job::pass_host_actions() {
 
 void Job::feed_hosts(const gate::HostEvent& event) {
   hosts_->feed(event, now_);
-  rendezvous_step(rdzv::HostsChanged{});
+  if (hosts_->version() != hosts_version_) rendezvous_step(rdzv::HostsChanged{});
 }
 
 void Job::on(const job_event::Found& event) {
@@ -483,6 +515,9 @@ ObservedJob describe_job(const Job* job, Instant now) {
     facts.progress = {pace->newest, pace->oldest, pace->ranks, pace->step_time};
   }
   facts.saved = job->saved(now);
+  for (gate::Exclusion& one : job->hosts().excluded(now)) {
+    facts.excluded.push_back({std::move(one.host), one.left, std::move(one.why), one.times});
+  }
   const RendezvousMachine& rendezvous = job->rendezvous();
   facts.phase = rendezvous.phase();
   facts.description = rendezvous.describe(now);

@@ -26,6 +26,7 @@
 #include "core/drain/drain_machine.h"
 #include "core/gate/finding.h"
 #include "core/gate/host_memory.h"
+#include "core/gate/host_requests.h"
 #include "core/hang/hang_watch.h"
 #include "core/job/job_history.h"
 #include "core/job/round_gate.h"
@@ -70,23 +71,7 @@ struct DrainRequested {
   drain::Notice notice;
   std::optional<std::string> node;
 };
-// An observer excludes a host, or readmits it; it receives a gate_action::Inform. `host`: its name
-// or address, or the name of one of its nodes.
-struct HostRequested {
-  std::uint64_t observer = 0;
-  std::string host;
-  std::string why;  // who wants it, and why
-  bool is_readmission = false;
-};
 }  // namespace job_event
-
-namespace gate_action {
-struct Inform {
-  std::uint64_t observer = 0;
-  bool is_done = false;
-  std::string text;
-};
-}  // namespace gate_action
 
 using JobEvent =
     std::variant<RendezvousEvent, job_event::WatchTick, job_event::Progressed, hang_event::Finished,
@@ -155,7 +140,11 @@ class Job {
   std::optional<Proposal> take_proposal() { return gate_.take_proposal(rendezvous_); }
   // The record is no longer kept: nothing is held from now on.
   void turn_off_gate() { gate_ = RoundGate(id_); }
-  gate::HostMemory& hosts() { return *hosts_; }
+  // What an earlier job of the id has left. Before the first step.
+  void take_hosts(gate::HostMemory hosts) {
+    *hosts_ = std::move(hosts);
+    hosts_version_ = hosts_->version();
+  }
   const gate::HostMemory& hosts() const { return *hosts_; }
   const HangWatch& hangs() const { return hangs_; }
   // What observers see of the agreed step; "": no notice was given.
@@ -195,6 +184,8 @@ class Job {
   void pass(std::vector<RendezvousAction> actions);
   void feed_hosts(const gate::HostEvent& event);
   void pass_host_actions();
+  std::optional<Instant> straggler_deadline() const;
+  void judge_stragglers();
   std::string host_meant_by(const std::string& text) const;
   void feed_hangs(const HangEvent& event);
   void feed_drain(const DrainEvent& event);

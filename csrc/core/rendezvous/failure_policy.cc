@@ -12,6 +12,7 @@ constexpr std::pair<std::string_view, FailureKind> kKinds[] = {
     {"worker", FailureKind::kWorker},
     {"hang", FailureKind::kHang},
     {"node-lost", FailureKind::kNodeLost},
+    {"straggler", FailureKind::kStraggler},
 };
 constexpr std::pair<std::string_view, FailureAction> kActions[] = {
     {"stop", FailureAction::kStop},
@@ -101,21 +102,34 @@ int in_a_row(const std::vector<PastFailure>& past, const FailureEvent& event) {
   return static_cast<int>(other - past.rbegin()) + 1;
 }
 
+bool is_recent(const FailureRule& rule, const PastFailure& one, Instant now) {
+  return rule.within == Duration::zero() || now - one.at <= rule.within;
+}
+
+// Failures of the event's host, with this one.
+int count_of_host(const FailureRule& rule, const std::vector<PastFailure>& past,
+                  const FailureEvent& event, Instant now) {
+  const auto count = std::count_if(past.begin(), past.end(), [&](const PastFailure& one) {
+    return one.host == event.host && is_recent(rule, one, now);
+  });
+  return static_cast<int>(count) + 1;
+}
+
 bool matches(const FailureRule& rule, const std::vector<PastFailure>& past,
-             const FailureEvent& event) {
+             const FailureEvent& event, Instant now) {
   const bool is_on =
       rule.on.empty() || std::any_of(rule.on.begin(), rule.on.end(),
                                      [&](const auto& one) { return matches(one, event); });
   return is_on && event.error.find(rule.text) != event.error.npos &&
-         in_a_row(past, event) >= rule.same_host;
+         in_a_row(past, event) >= rule.same_host &&
+         (rule.host_count == 0 || count_of_host(rule, past, event, now) >= rule.host_count);
 }
 
 bool is_exhausted(const FailureRule& rule, int index, const std::vector<PastFailure>& past,
                   Instant now) {
   if (rule.max < 0) return false;
   const auto used = std::count_if(past.begin(), past.end(), [&](const PastFailure& one) {
-    const bool is_old = rule.within > Duration::zero() && now - one.at > rule.within;
-    return one.rule == index && !is_old;
+    return one.rule == index && is_recent(rule, one, now);
   });
   return used >= rule.max;
 }
@@ -126,6 +140,10 @@ std::string allowance(const FailureRule& rule) {
   return text;
 }
 
+bool is_about_stragglers(const FailureRule& rule) {
+  return rule.on.size() == 1 && rule.on.front().kind == FailureKind::kStraggler;
+}
+
 }  // namespace
 
 FailureDecision decide_failure(const std::vector<FailureRule>& rules,
@@ -133,7 +151,7 @@ FailureDecision decide_failure(const std::vector<FailureRule>& rules,
                                Instant now) {
   for (std::size_t i = 0; i < rules.size(); ++i) {
     const FailureRule& rule = rules[i];
-    if (!matches(rule, past, event)) continue;
+    if (!matches(rule, past, event, now)) continue;
     const int index = static_cast<int>(i);
     FailureDecision decision{rule.action, rule.counts, index, rule.name};
     if (rule.action == FailureAction::kStop) {
@@ -170,6 +188,10 @@ Result<FailureRule> parse_failure_rule(std::string_view text, int number) {
       is_read = true;
       if (name == "host") {
         rule.same_host = read;
+      } else if (name == "times") {
+        rule.host_count = read;
+      } else if (name == "for") {
+        rule.lasting = std::chrono::seconds(read);
       } else if (name == "count") {
         rule.counts = read != 0;
       } else if (name == "max") {
@@ -189,6 +211,29 @@ Result<FailureRule> parse_failure_rule(std::string_view text, int number) {
     }
   }
   return rule;
+}
+
+const FailureRule* find_straggler_rule(const std::vector<FailureRule>& rules, Duration idle) {
+  const auto found = std::find_if(rules.begin(), rules.end(), [&](const FailureRule& rule) {
+    return is_about_stragglers(rule) && idle >= rule.lasting;
+  });
+  return found == rules.end() ? nullptr : &*found;
+}
+
+std::optional<Duration> straggler_limit(const std::vector<FailureRule>& rules) {
+  std::optional<Duration> limit;
+  for (const FailureRule& rule : rules) {
+    if (is_about_stragglers(rule)) limit = std::min(limit.value_or(rule.lasting), rule.lasting);
+  }
+  return limit;
+}
+
+int stop_without_progress(const JobSettings& settings) {
+  int rounds = 0;
+  for (const auto& [name, value] : settings.extra) {
+    if (name == kProgressSetting && !read_number(value, &rounds)) rounds = 0;
+  }
+  return rounds;
 }
 
 std::vector<FailureRule> failure_rules(const JobSettings& settings) {

@@ -22,6 +22,7 @@ enum class FailureKind : std::uint8_t {
   kHang,
   kNodeLost,
   kUnstartable,  // the program of a worker cannot be executed on any node
+  kStraggler,    // a rank makes no progress while others advance: nothing has ended yet
 };
 
 // A failure, or the loss of a node, that has ended a round.
@@ -52,12 +53,19 @@ struct FailureRule {
   // And these.
   std::string text = {};  // a part of the error
   int same_host = 0;      // this failure and those before it, in a row, were this many of its host
+  int host_count = 0;     // so many failures were of its host, with this one, in `within`
+  Duration lasting{};     // kStraggler: for so long
   // What it decides.
   FailureAction action = FailureAction::kRestart;
   std::optional<bool> counts = {};  // against the restart budget; nullopt: as without a rule
   int max = -1;                     // it restarts this often, then it stops; -1: no limit
   Duration within{};                // of these times; zero: of all
 };
+
+// The first rule about a rank that lags for this long; nullptr: none.
+const FailureRule* find_straggler_rule(const std::vector<FailureRule>& rules, Duration idle);
+// The shortest time after which one matches; nullopt: no rule is about stragglers.
+std::optional<Duration> straggler_limit(const std::vector<FailureRule>& rules);
 
 // A failure that was decided.
 struct PastFailure {
@@ -82,9 +90,13 @@ FailureDecision decide_failure(const std::vector<FailureRule>& rules,
 
 // Rules as settings of a job (JobSettings::extra), one in each, in their order. The value has
 // "name=value" with spaces between them; "text=" comes last, and reaches to the end:
-// "line=7 on=exit:3,64-78;hang;node-lost;class:platform host=3 do=restart count=0 max=3 within=60
-// text=…"
+// "line=7 on=exit:3,64-78;hang;node-lost;class:platform host=3 times=5 for=30 do=restart count=0
+// max=3 within=60 text=…"
 inline constexpr std::string_view kPolicySetting = "failure policy, rule ";
+// After so many rounds in a row that ended by a failure or a loss, and whose last step did not pass
+// the best one, the job stops.
+inline constexpr std::string_view kProgressSetting = "failure policy, stop_without_progress";
+int stop_without_progress(const JobSettings& settings);  // 0: there is no limit
 Result<FailureRule> parse_failure_rule(std::string_view text, int number);
 // Those of the settings. A rule that cannot be read is left out.
 std::vector<FailureRule> failure_rules(const JobSettings& settings);

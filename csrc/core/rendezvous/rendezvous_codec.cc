@@ -106,6 +106,7 @@ void visit(Visitor& v, RoundEnd& end) {
   v.number(end.exit_code);
   v.check(is_exit_code(end.exit_code));
   v.text(end.rule, kMessageBytesMax);
+  v.flag(end.is_progress_counted);
   v.flag(end.is_round_over_sent);
 }
 
@@ -142,7 +143,8 @@ class RendezvousCodec {
         arrivals(machine.arrivals_),
         restarts(machine.restarts_),
         membership_changes(machine.membership_changes_),
-        past_failures(machine.past_failures_) {
+        past_failures(machine.past_failures_),
+        progress(machine.progress_) {
     if (machine.host_gate_ != nullptr) hosts = machine.host_gate_->encode(machine.now_);
     if (machine.result_) result = *machine.result_;
     if (machine.previous_result_) previous_result = *machine.previous_result_;
@@ -166,6 +168,10 @@ class RendezvousCodec {
     v.number(restarts);
     v.number(membership_changes);
     v.list(past_failures, kPastFailuresMax, [&](PastFailure& one) { visit(v, one); });
+    v.number(progress.step);
+    v.number(progress.best);
+    v.number(progress.fruitless);
+    v.check(is_counter(progress.fruitless));
     for (auto* one : {&result, &previous_result}) {
       v.optional(*one, [&](JobResult& value) { visit(v, value); });
     }
@@ -250,6 +256,7 @@ class RendezvousCodec {
     m.restarts_ = restarts;
     m.membership_changes_ = membership_changes;
     m.past_failures_ = std::move(past_failures);
+    m.progress_ = progress;
     m.result_ = share(result);
     m.previous_result_ = share(previous_result);
     m.former_nodes_.assign(std::move(former_nodes));
@@ -287,6 +294,7 @@ class RendezvousCodec {
   int restarts = 0;
   int membership_changes = 0;
   std::vector<PastFailure> past_failures;
+  ProgressRecord progress;
   std::optional<JobResult> previous_result;
   std::deque<FormerNode> former_nodes;  // the same
 };

@@ -49,7 +49,8 @@ RendezvousMachine::RendezvousMachine(JobSettings settings, Instant now, Duration
       liveness_(settings_.node_timeout, settings_.reconnect_grace),
       now_(now) {
   ELASTIC_CHECK(settings_.validate().ok());
-  rules_ = failure_rules(settings_);
+  rules_ = core::failure_rules(settings_);
+  stop_without_progress_ = stop_without_progress(settings_);
   arm_after(Timer::kStartHold, start_hold);
 }
 

@@ -110,6 +110,9 @@ class RendezvousMachine {
   // The current round, or the last one while the next is being formed; round 0 before the first.
   const RoundRecord& record() const { return round_.record; }
   const std::vector<RoundMember>& members() const { return round_.members; }  // by node rank
+  const std::vector<FailureRule>& failure_rules() const { return rules_; }
+  // A rank of the running round has reached this step.
+  void note_step(std::int64_t step) { progress_.step = std::max(progress_.step, step); }
   // The members of record() that have neither left nor been lost.
   int members_left() const {
     return round_.tally.finished + round_.tally.unfinished + round_.missing;
@@ -267,6 +270,8 @@ class RendezvousMachine {
   void charge(rdzv::RestartCause cause, const std::string& node, const std::string& what);
   // The rule of the failure policy that decides about it; it is remembered.
   FailureDecision decide(const FailureEvent& event);
+  // The round has ended by a failure or a loss: once for each round.
+  void count_progress();
   // What follows the failure that ended the round, and that no loss explains.
   void judge_failure();
   // What follows a loss; `survives`: enough nodes are left.
@@ -378,6 +383,8 @@ class RendezvousMachine {
   int membership_changes_ = 0;
   std::vector<FailureRule> rules_;  // of the settings
   std::vector<PastFailure> past_failures_;
+  int stop_without_progress_ = 0;  // of the settings
+  ProgressRecord progress_;
   std::shared_ptr<const JobResult> result_;           // null while the job is open
   std::shared_ptr<const JobResult> previous_result_;  // of the generation before this one
   FormerNodes former_nodes_;

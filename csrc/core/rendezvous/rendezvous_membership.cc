@@ -204,8 +204,10 @@ void RendezvousMachine::begin_next_job() {
 
 void RendezvousMachine::start_generation(const JobSettings& settings) {
   settings_ = settings;
-  rules_ = failure_rules(settings_);
+  rules_ = core::failure_rules(settings_);
+  stop_without_progress_ = stop_without_progress(settings_);
   past_failures_.clear();
+  progress_ = {};
   is_one_program_ = true;
   const std::uint32_t generation = round_.record.generation + 1;
   round_ = {};

@@ -157,13 +157,31 @@ void RendezvousMachine::check_verdict() {
 }
 
 FailureDecision RendezvousMachine::decide(const FailureEvent& event) {
-  if (rules_.empty()) return {};
+  if (stop_without_progress_ > 0) count_progress();
+  if (rules_.empty() && stop_without_progress_ == 0) return {};
   FailureDecision decision = decide_failure(rules_, past_failures_, event, now_);
+  if (decision.action != FailureAction::kStop && stop_without_progress_ > 0 &&
+      progress_.fruitless >= stop_without_progress_) {
+    decision.action = FailureAction::kStop;
+    decision.why = count_text(progress_.fruitless, "round") + " ended without a step after " +
+                   (progress_.best < 0 ? "the first" : std::to_string(progress_.best)) +
+                   " (stop_without_progress)";
+  }
   if (past_failures_.size() == kPastFailuresMax) past_failures_.erase(past_failures_.begin());
   past_failures_.push_back({now_, event.host, decision.rule});
   round_.end.rule = decision.why;
   if (decision.action == FailureAction::kExclude) exclude(decision, event);
   return decision;
+}
+
+void RendezvousMachine::count_progress() {
+  if (std::exchange(round_.end.is_progress_counted, true)) return;
+  if (progress_.step > progress_.best) {
+    progress_.best = progress_.step;
+    progress_.fruitless = 0;
+  } else {
+    progress_.fruitless = std::min(progress_.fruitless + 1, kCounterMax);
+  }
 }
 
 // The next round is not complete yet: all of its nodes have to join first.
@@ -379,6 +397,7 @@ void RendezvousMachine::install_round(const std::vector<Node*>& by_rank) {
   round_.cause =
       round_.is_first ? nullptr : std::make_shared<const RoundCause>(round_.next_cause());
   round_.begin(++highest_seen_, by_rank, stored(now_));
+  progress_.step = -1;
   round_.record.term = std::max(round_.record.term, succession_.term);
   round_.record.restarts = restarts_;
   round_.record.membership_changes = membership_changes_;

@@ -68,9 +68,10 @@ struct RoundEnd {
   bool verdict_pending = false;   // workers failed, and a loss may still explain it
   bool charged = false;
   int exit_code = 0;  // rdzv::Leave, of the node without which the job has too few; 0: it was lost
-  std::string rule = {};            // of the failure policy, that decided what follows; ""
-  bool is_round_over_sent = false;  // rank 0 was notified that no workers are left
-  bool is_crash = false;            // counted in RoundState::crashes; not encoded
+  std::string rule = {};             // of the failure policy, that decided what follows; ""
+  bool is_progress_counted = false;  // in ProgressRecord
+  bool is_round_over_sent = false;   // rank 0 was notified that no workers are left
+  bool is_crash = false;             // counted in RoundState::crashes; not encoded
 };
 
 // Where this process has the round from.
@@ -113,6 +114,13 @@ struct Tally {
   int eligible = 0;      // of all states, not suspect
 
   int excluded_members = 0;  // unfinished members of the current round, whose host is excluded
+};
+
+// How far the rounds of a job came.
+struct ProgressRecord {
+  std::int64_t step = -1;  // the newest of the current round; -1: no rank has reported one
+  std::int64_t best = -1;  // of the rounds before that ended by a failure or a loss
+  int fruitless = 0;       // such rounds in a row that did not pass the best
 };
 
 struct RoundState {

@@ -455,6 +455,17 @@ void fields(Visitor& v, JobFacts& facts) {
   v.extension(6, facts.job.stall, [](auto& inner, ObservedStall& stall) { visit(inner, stall); });
   v.extension(7, facts.job.mismatch,
               [](auto& inner, std::string& text) { inner.text(text, kMessageBytesMax); });
+  std::optional<std::vector<ObservedExclusion>> excluded;
+  if (!facts.job.excluded.empty()) excluded = facts.job.excluded;
+  v.extension(8, excluded, [](auto& inner, std::vector<ObservedExclusion>& all) {
+    inner.list(all, kExcludedObserved, [&](ObservedExclusion& one) {
+      inner.name(one.host, kNodeTextBytesMax);
+      inner.duration(one.left);
+      inner.text(one.reason, kMessageBytesMax);
+      inner.number(one.times);
+    });
+  });
+  facts.job.excluded = std::move(excluded).value_or(std::vector<ObservedExclusion>());
 }
 
 template <typename Visitor>
@@ -665,6 +676,19 @@ void fields(Visitor& v, RequestDrain& request) {
   visit_notice(v, request.notice);
   v.extension(core::kRequiredExtension, request.node,
               [](auto& inner, std::string& node) { inner.name(node, kNodeTextBytesMax); });
+}
+
+template <typename Visitor>
+void fields(Visitor& v, RequestHost& request) {
+  v.name(request.host, gate::kHostBytesMax);
+  v.text(request.reason, gate::kReasonBytesMax);
+  v.flag(request.is_readmission);
+}
+
+template <typename Visitor>
+void fields(Visitor& v, HostReport& report) {
+  v.flag(report.is_done);
+  v.text(report.text, 2 * kMessageBytesMax);
 }
 
 template <typename Visitor>

@@ -66,6 +66,7 @@ inline constexpr std::size_t kNodesPerPage = 256;
 // The rounds, and the ranks that lag, which an observer sees.
 inline constexpr std::size_t kRoundsObserved = 64;
 inline constexpr std::size_t kStragglersObserved = 64;
+inline constexpr std::size_t kExcludedObserved = 256;
 inline constexpr std::size_t kStoreClientsMax = 2048;  // in one message
 inline constexpr std::size_t kTakeOverPieceMax = std::size_t{128} << 10;
 // In one message, which they fit into: the further ones have a short reason.
@@ -154,6 +155,14 @@ struct RequestStacks {};
 struct RequestDrain {
   drain::Notice notice;                  // without a departure
   std::optional<std::string> node = {};  // that leaves: its name, its host or its address
+};
+
+// An observer excludes a host from the job, or readmits it. Needs the token of the job, as
+// RequestDrain.
+struct RequestHost {
+  std::string host;  // its name or address, or the name of one of its nodes
+  std::string reason;
+  bool is_readmission = false;
 };
 
 // The reply to each piece of TakeOver. After the last one the coordinator of the job runs in this
@@ -302,6 +311,12 @@ struct DrainReport {
   std::string text;
 };
 
+// The reply to RequestHost, when the job's record has it.
+struct HostReport {
+  bool is_done = false;
+  std::string text;
+};
+
 // ---- The tables.
 
 using core::Entry;
@@ -326,33 +341,35 @@ using ClientMessages = MessageTable<
     Entry<25, drain::Reply, Need::kOptional>,   //
     Entry<26, RequestDrain>, Entry<27, TakenOver, Need::kOptional>,
     Entry<28, gate::Finding, Need::kOptional>, Entry<29, hang::NodeSignatures, Need::kOptional>,
-    Entry<30, snapshot::CopyReport, Need::kOptional>>;
-using ServerMessages = MessageTable<
-    Entry<65, ServerHello>,               //
-    Entry<66, HeartbeatReply>,            //
-    Entry<68, Counts, Need::kOptional>,   //
-    Entry<69, rdzv::Round>,               //
-    Entry<70, rdzv::Restart>,             //
-    Entry<71, rdzv::Waiting>,             //
-    Entry<72, rdzv::Resumed>,             //
-    Entry<73, rdzv::Evicted>,             //
-    Entry<75, rdzv::Refused>,             //
-    Entry<76, rdzv::TimedOut>,            //
-    Entry<77, rdzv::Closed>,              //
-    Entry<78, rdzv::RoundOver>,           //
-    Entry<79, Timings, Need::kOptional>,  //
-    Entry<80, Leaving, Need::kOptional>,  //
-    Entry<81, Incumbent, Need::kOptional>, Entry<82, TakeOver, Need::kOptional>,
-    Entry<88, StoreClients, Need::kOptional>, Entry<90, hang::StacksWanted, Need::kOptional>,  //
-    Entry<91, hang::Verdict, Need::kOptional>,                                                 //
-    Entry<92, StacksReport>,                                                                   //
-    Entry<93, drain::Order, Need::kOptional>,                                                  //
-    Entry<94, drain::News, Need::kOptional>,                                                   //
-    Entry<95, DrainReport>,                                                                    //
-    Entry<96, WatchWorkers, Need::kOptional>,                                                  //
-    Entry<97, JobFacts>,                                                                       //
-    Entry<98, NodePage>,                                                                       //
-    Entry<99, Beats, Need::kOptional>, Entry<100, snapshot::CopyOrder, Need::kOptional>>;
+    Entry<30, snapshot::CopyReport, Need::kOptional>, Entry<31, RequestHost>>;
+using ServerMessages =
+    MessageTable<Entry<65, ServerHello>,               //
+                 Entry<66, HeartbeatReply>,            //
+                 Entry<68, Counts, Need::kOptional>,   //
+                 Entry<69, rdzv::Round>,               //
+                 Entry<70, rdzv::Restart>,             //
+                 Entry<71, rdzv::Waiting>,             //
+                 Entry<72, rdzv::Resumed>,             //
+                 Entry<73, rdzv::Evicted>,             //
+                 Entry<75, rdzv::Refused>,             //
+                 Entry<76, rdzv::TimedOut>,            //
+                 Entry<77, rdzv::Closed>,              //
+                 Entry<78, rdzv::RoundOver>,           //
+                 Entry<79, Timings, Need::kOptional>,  //
+                 Entry<80, Leaving, Need::kOptional>,  //
+                 Entry<81, Incumbent, Need::kOptional>, Entry<82, TakeOver, Need::kOptional>,
+                 Entry<88, StoreClients, Need::kOptional>,
+                 Entry<90, hang::StacksWanted, Need::kOptional>,  //
+                 Entry<91, hang::Verdict, Need::kOptional>,       //
+                 Entry<92, StacksReport>,                         //
+                 Entry<93, drain::Order, Need::kOptional>,        //
+                 Entry<94, drain::News, Need::kOptional>,         //
+                 Entry<95, DrainReport>,                          //
+                 Entry<96, WatchWorkers, Need::kOptional>,        //
+                 Entry<97, JobFacts>,                             //
+                 Entry<98, NodePage>,                             //
+                 Entry<99, Beats, Need::kOptional>,
+                 Entry<100, snapshot::CopyOrder, Need::kOptional>, Entry<101, HostReport>>;
 
 using ClientMessage = ClientMessages::Message;
 using ServerMessage = ServerMessages::Message;

@@ -86,7 +86,7 @@ CoordinatorJob::~CoordinatorJob() { ELASTIC_DEBUG_CHECK(!is_ticking_ && !is_step
 Status CoordinatorJob::load(const core::StoredJob& stored) {
   if (Status fault = stored.settings.validate(); !fault.ok()) return fault;
   const Instant now = context_.loop->now();
-  auto job = std::make_unique<core::Job>(id_, stored.settings, now, core::kStartHold);
+  auto job = make_job(stored.settings, core::kStartHold);
   if (Status fault = job->restore(stored.state, now); !fault.ok()) return fault;
   for (const core::StoredSecret& one : stored.secrets) credentials_[one.node].secret = one.secret;
   job_ = std::move(job);
@@ -162,7 +162,7 @@ Status CoordinatorJob::enter(SessionPeer* peer, Entry& entry) {
     const Instant held_until = std::max(context_.began + core::kStartHold, start_hold_until_);
     const Duration hold =
         is_kept_ ? Duration::zero() : std::max(held_until - now, Duration::zero());
-    job_ = std::make_unique<core::Job>(id_, entry.settings, now, hold);
+    job_ = make_job(entry.settings, hold);
     feed_timings();
     if (is_kept_) turn_on_gate();
     is_in_file_ = context_.store != nullptr;
@@ -516,6 +516,7 @@ void CoordinatorJob::publish_changes() {
     context_.ended.add(id_, std::make_shared<const JobResult>(*ended.result()), ended.lost_nodes(),
                        context_.loop->now());
   }
+  keep_hosts();
   end_job();
   // The machine of succession serves the nodes that join next, or ends with this object.
   voter_ports_.clear();
@@ -631,32 +632,42 @@ std::string CoordinatorJob::name_of(const NodeId& node) const {
 // What observers see of a job: the part of CoordinatorJob that answers them.
 
 JobObservers::Job CoordinatorJob::observed_job() {
-  return {.source = {.facts = [this] { return observed_facts(); },
-                     .nodes =
-                         [this] {
-                           if (job_ == nullptr) return std::vector<ObservedNode>();
-                           return core::describe_nodes(*rendezvous(), context_.loop->now());
-                         },
-                     .watch_workers =
-                         [this](bool is_on) {
-                           for (const auto& [id, node] : sessions_) {
-                             node->send(session::WatchWorkers{is_on});
-                           }
-                         }},
-          .request_stacks =
-              [this](std::uint64_t number) {
-                if (job_ == nullptr || is_offered()) {
-                  return observers_.reply(number, hang::kNoRound);
-                }
-                step(core::hang_event::Requested{number});
-              },
-          .request_drain =
-              [this](const session::RequestDrain& request, std::uint64_t number) {
-                if (job_ == nullptr || is_offered()) {
-                  return observers_.reply({number, false, hang::kNoRound});
-                }
-                step(core::job_event::DrainRequested{number, request.notice, request.node});
-              }};
+  return {
+      .source = {.facts = [this] { return observed_facts(); },
+                 .nodes =
+                     [this] {
+                       if (job_ == nullptr) return std::vector<ObservedNode>();
+                       return core::describe_nodes(*rendezvous(), context_.loop->now());
+                     },
+                 .watch_workers =
+                     [this](bool is_on) {
+                       for (const auto& [id, node] : sessions_) {
+                         node->send(session::WatchWorkers{is_on});
+                       }
+                     }},
+      .request_stacks =
+          [this](std::uint64_t number) {
+            if (job_ == nullptr || is_offered()) {
+              return observers_.reply(number, hang::kNoRound);
+            }
+            step(core::hang_event::Requested{number});
+          },
+      .request_drain =
+          [this](const session::RequestDrain& request, std::uint64_t number) {
+            if (job_ == nullptr || is_offered()) {
+              return observers_.reply(core::drain_action::Inform{number, false, hang::kNoRound});
+            }
+            step(core::job_event::DrainRequested{number, request.notice, request.node});
+          },
+      .request_host =
+          [this](const session::RequestHost& request, std::uint64_t number) {
+            if (job_ == nullptr || is_offered()) {
+              return observers_.reply(
+                  core::gate_action::Inform{number, false, "no node of the job is here"});
+            }
+            step(core::job_event::HostRequested{number, request.host, request.reason,
+                                                request.is_readmission});
+          }};
 }
 
 Status CoordinatorJob::on(SessionPeer* peer, session::Workers& workers) {
@@ -668,17 +679,14 @@ Status CoordinatorJob::on(SessionPeer* peer, session::Workers& workers) {
   return {};
 }
 
-Status CoordinatorJob::on(SessionPeer*, session::ObserverReady&) {
-  return Status(StatusCode::kPeerViolation, "a node may send no messages of an observer");
+static Status of_an_observer() {
+  return {StatusCode::kPeerViolation, "a node may send no messages of an observer"};
 }
 
-Status CoordinatorJob::on(SessionPeer*, session::RequestStacks&) {
-  return Status(StatusCode::kPeerViolation, "a node may send no messages of an observer");
-}
-
-Status CoordinatorJob::on(SessionPeer*, session::RequestDrain&) {
-  return Status(StatusCode::kPeerViolation, "a node may send no messages of an observer");
-}
+Status CoordinatorJob::on(SessionPeer*, session::ObserverReady&) { return of_an_observer(); }
+Status CoordinatorJob::on(SessionPeer*, session::RequestStacks&) { return of_an_observer(); }
+Status CoordinatorJob::on(SessionPeer*, session::RequestDrain&) { return of_an_observer(); }
+Status CoordinatorJob::on(SessionPeer*, session::RequestHost&) { return of_an_observer(); }
 
 ObservedJob CoordinatorJob::observed_facts() {
   const Instant now = context_.loop->now();

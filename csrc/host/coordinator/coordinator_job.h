@@ -24,6 +24,7 @@
 #include "host/coordinator/end_proofs.h"
 #include "host/coordinator/job_observers.h"
 #include "host/coordinator/session_peer.h"
+#include "host/gate/exclude_command.h"
 #include "host/succession/job_voter.h"
 #include "os/loop/event_loop.h"
 
@@ -50,6 +51,8 @@ struct CoordinatorContext {
   // What waits at this coordinator for other jobs, as RendezvousMachine::set_neighbours() takes it.
   std::function<std::string(const class CoordinatorJob&)> describe_neighbours;
   std::function<void(class CoordinatorJob*)> on_changed;  // once until settle()
+  std::string on_exclude;                         // a command for each excluded host; "": none
+  std::map<std::string, gate::HostMemory> hosts;  // of jobs that have ended, by id
   // Writes the state file, and then calls `written` on the loop; unless the job leaves the file
   // meanwhile. Empty: no file is kept.
   std::function<void(const std::string& job, std::function<void()> written)> store;
@@ -164,6 +167,8 @@ class CoordinatorJob {
   void begin_anew(const JobSettings& settings);
   void leave_job();
   void end_job();
+  std::unique_ptr<core::Job> make_job(const JobSettings& settings, Duration start_hold);
+  void keep_hosts();  // for the next job of the id
   void admit_early_joins();
   Status on(SessionPeer* peer, session::ClientHello& hello);
   Status on(SessionPeer* peer, session::Heartbeat& beat);
@@ -184,6 +189,7 @@ class CoordinatorJob {
   Status on(SessionPeer* peer, drain::Reply& reply);
   Status on(SessionPeer* peer, snapshot::CopyReport& report);
   Status on(SessionPeer* peer, session::RequestDrain& request);
+  Status on(SessionPeer* peer, session::RequestHost& request);
   template <typename Report>
   Status on(SessionPeer* peer, Report& report);  // Failed, Gone, Done
   Status on_message_while_offered(SessionPeer* peer, const session::ClientMessage& message);
@@ -227,8 +233,8 @@ class CoordinatorJob {
   void execute(const core::job_action::OrderCopy& action);
   void execute(const core::drain_action::Announce& action);
   void execute(const core::drain_action::Inform& action) { observers_.reply(action); }
-  void execute(const gate::HostAction& action) { log(gate::describe(action)); }
-  void execute(const core::gate_action::Inform&) {}
+  void execute(const gate::HostAction& action);
+  void execute(const core::gate_action::Inform& action) { observers_.reply(action); }
   void prepare_round(const rdzv::Round& round);
   void send_store_clients(SessionPeer* peer) const;
   void send_to_connected(const rdzv::Closed& closed);
@@ -257,6 +263,8 @@ class CoordinatorJob {
   std::size_t secrets_kept_ = 0;   // when unneeded ones were removed last
   std::string published_address_;  // at which other hosts reach nodes on this host; "": unknown
   JobObservers observers_{context_.loop, observed_job()};
+  ExcludeCommand exclude_command_{context_.loop, context_.on_exclude,
+                                  [this](const std::string& line) { log(line); }};
   os::EventLoop::Timer timer_;
   int deferred_ticks_ = 0;
   bool has_changes_ = false;

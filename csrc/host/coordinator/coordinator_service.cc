@@ -157,6 +157,7 @@ CoordinatorService::CoordinatorService(os::EventLoop* loop, const CoordinatorOpt
   context_.process_received = [this] { sessions_.streams.process_received(); };
   context_.describe_neighbours = [this](const auto& job) { return describe_neighbours(job); };
   context_.on_changed = [this](CoordinatorJob* job) { mark_changed(job); };
+  context_.on_exclude = options.on_exclude;
   context_.on_handed_over = [this](CoordinatorJob* job, const auto& stop) {
     if (stop) {
       stop_job(job->id(), *stop);

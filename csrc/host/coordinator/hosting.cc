@@ -194,6 +194,7 @@ Status Hosting::open_service(const std::string& host, std::uint16_t port, bool i
     // If a store keeps a record, it is the record of this agent's job; other jobs have one voter.
     coordinator.voters = options_.backend == nullptr ? options_.voters : 1;
     coordinator.token = options_.token;
+    coordinator.on_exclude = options_.on_exclude;
     // This process also needs descriptors for the workers' store, their files and the guardian.
     coordinator.store_limits.descriptors_reserved = os::descriptor_limit() / 4;
     coordinator.log = [loop = loop_, alive = std::weak_ptr<bool>(alive_),

@@ -235,6 +235,7 @@ void JobObservers::remove(SessionPeer* peer) {
   peer->observed = nullptr;
   std::erase_if(stacks_asked_, [peer](const auto& asked) { return asked.second == peer; });
   std::erase_if(drain_asked_, [peer](const auto& asked) { return asked.second == peer; });
+  std::erase_if(host_asked_, [peer](const auto& asked) { return asked.second == peer; });
   snapshots_->remove(peer);
   if (snapshots_->empty()) snapshots_.reset();
 }
@@ -252,6 +253,7 @@ Status JobObservers::on_message(SessionPeer* peer, const session::ClientMessage&
   if (const auto* request = std::get_if<session::RequestDrain>(&message)) {
     return on(peer, *request);
   }
+  if (const auto* request = std::get_if<session::RequestHost>(&message)) return on(peer, *request);
   return snapshots_->on_message(peer, message);
 }
 
@@ -259,22 +261,42 @@ std::size_t JobObservers::num_asked(const SessionPeer* peer) const {
   const auto is_of_peer = [peer](const auto& asked) { return asked.second == peer; };
   return static_cast<std::size_t>(
       std::count_if(stacks_asked_.begin(), stacks_asked_.end(), is_of_peer) +
-      std::count_if(drain_asked_.begin(), drain_asked_.end(), is_of_peer));
+      std::count_if(drain_asked_.begin(), drain_asked_.end(), is_of_peer) +
+      std::count_if(host_asked_.begin(), host_asked_.end(), is_of_peer));
 }
 
 Status JobObservers::on(SessionPeer* peer, const session::RequestDrain& request) {
-  if (peer->role() != PeerRole::kNode) {
-    peer->send(session::DrainReport{
-        false, "this is a token of observers, which only reads: use the token of the job"});
-    return {};
-  }
-  if (num_asked(peer) >= kUnansweredMax) {
-    peer->send(session::DrainReport{false, kTooManyRequests});
+  if (const std::string why = why_refused(*peer); !why.empty()) {
+    peer->send(session::DrainReport{false, why});
     return {};
   }
   drain_asked_[++requests_] = peer;
   job_.request_drain(request, requests_);
   return {};
+}
+
+Status JobObservers::on(SessionPeer* peer, const session::RequestHost& request) {
+  if (const std::string why = why_refused(*peer); !why.empty()) {
+    peer->send(session::HostReport{false, why});
+    return {};
+  }
+  host_asked_[++requests_] = peer;
+  job_.request_host(request, requests_);
+  return {};
+}
+
+std::string JobObservers::why_refused(const SessionPeer& peer) const {
+  if (peer.role() != PeerRole::kNode) {
+    return "this is a token of observers, which only reads: use the token of the job";
+  }
+  return num_asked(&peer) >= kUnansweredMax ? kTooManyRequests : "";
+}
+
+void JobObservers::reply(const core::gate_action::Inform& answer) {
+  const auto found = host_asked_.find(answer.observer);
+  if (found == host_asked_.end()) return;
+  found->second->send(session::HostReport{answer.is_done, answer.text});
+  host_asked_.erase(found);
 }
 
 void JobObservers::reply(std::uint64_t request, std::string stacks) {
@@ -303,6 +325,7 @@ void JobObservers::end(const std::string& reason) {
   if (snapshots_ == nullptr) return;
   stacks_asked_.clear();
   drain_asked_.clear();
+  host_asked_.clear();
   snapshots_->end(reason);
   snapshots_.reset();
 }

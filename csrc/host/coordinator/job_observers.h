@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/drain/drain_machine.h"
+#include "core/gate/host_requests.h"
 #include "core/session/session_wire.h"
 #include "elastic/observer.h"
 #include "host/coordinator/session_peer.h"
@@ -103,6 +104,7 @@ class JobObservers {
     JobSnapshots::Source source;
     std::function<void(std::uint64_t)> request_stacks;
     std::function<void(const session::RequestDrain&, std::uint64_t)> request_drain;
+    std::function<void(const session::RequestHost&, std::uint64_t)> request_host;
   };
 
   JobObservers(os::EventLoop* loop, Job job) : loop_(loop), job_(std::move(job)) {}
@@ -116,6 +118,7 @@ class JobObservers {
   Status on_message(SessionPeer* peer, const session::ClientMessage& message);
   void reply(std::uint64_t request, std::string stacks);
   void reply(const core::drain_action::Inform& answer);
+  void reply(const core::gate_action::Inform& answer);
   void job_changed();
   bool watches_workers() const { return snapshots_ != nullptr && snapshots_->watches_workers(); }
   // REQUIRES: watches_workers()
@@ -125,6 +128,9 @@ class JobObservers {
 
  private:
   Status on(SessionPeer* peer, const session::RequestDrain& request);
+  Status on(SessionPeer* peer, const session::RequestHost& request);
+  // Why it may not change the job now; "": it may.
+  std::string why_refused(const SessionPeer& peer) const;
   std::size_t num_asked(const SessionPeer* peer) const;
 
   os::EventLoop* const loop_;
@@ -132,6 +138,7 @@ class JobObservers {
   std::unique_ptr<JobSnapshots> snapshots_;             // null: there are none
   std::map<std::uint64_t, SessionPeer*> stacks_asked_;  // observers that wait for stacks
   std::map<std::uint64_t, SessionPeer*> drain_asked_;   // observers that wait for the agreed step
+  std::map<std::uint64_t, SessionPeer*> host_asked_;    // for a change about a host
   std::uint64_t requests_ = 0;
 };
 

@@ -161,6 +161,11 @@ JobObservers::Job LocalMembership::observed_job() {
       .request_drain =
           [this](const session::RequestDrain& request, std::uint64_t number) {
             step(core::job_event::DrainRequested{number, request.notice, request.node});
+          },
+      .request_host =
+          [this](const session::RequestHost& request, std::uint64_t number) {
+            step(core::job_event::HostRequested{number, request.host, request.reason,
+                                                request.is_readmission});
           }};
 }
 
@@ -271,8 +276,6 @@ void LocalMembership::execute(core::RendezvousAction& action) {
 void LocalMembership::execute(gate::HostAction& action) {
   receive(MembershipCoordinatorLog{gate::describe(action)});
 }
-
-void LocalMembership::execute(core::gate_action::Inform&) {}
 
 void LocalMembership::execute(core::hang_action::Reply& action) {
   observers_.reply(action.observer, std::move(action.text));

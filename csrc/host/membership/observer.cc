@@ -211,6 +211,10 @@ void Observer::Impl::open_session(os::DetachedStream connection) {
     if (!options_.drain_node.empty()) request.node = options_.drain_node;
     link_->send(request);
   }
+  if (!options_.host_request.empty()) {
+    link_->send(session::RequestHost{options_.host, options_.host_reason,
+                                     options_.host_request == "readmit"});
+  }
 }
 
 void Observer::Impl::on_message(const session::ServerMessage& message) {
@@ -219,10 +223,14 @@ void Observer::Impl::on_message(const session::ServerMessage& message) {
     const std::string stacks = std::move(facts_.stacks);
     const std::string drain = std::move(facts_.drain);
     const bool is_drain_agreed = facts_.is_drain_agreed;
+    const std::string host_answer = std::move(facts_.host_answer);
+    const bool is_host_done = facts_.is_host_done;
     facts_ = facts->job;
     facts_.stacks = stacks;
     facts_.drain = drain;
     facts_.is_drain_agreed = is_drain_agreed;
+    facts_.host_answer = host_answer;
+    facts_.is_host_done = is_host_done;
     is_published_ = false;
     has_facts_ = true;
   } else if (const auto* page = std::get_if<session::NodePage>(&message)) {
@@ -235,6 +243,10 @@ void Observer::Impl::on_message(const session::ServerMessage& message) {
   } else if (const auto* answer = std::get_if<session::DrainReport>(&message)) {
     facts_.drain = answer->text;
     facts_.is_drain_agreed = answer->is_agreed;
+    publish();
+  } else if (const auto* done = std::get_if<session::HostReport>(&message)) {
+    facts_.host_answer = done->text;
+    facts_.is_host_done = done->is_done;
     publish();
   } else if (const auto* incumbent = std::get_if<session::Incumbent>(&message)) {
     if (incumbent->is_elsewhere) follow(incumbent->incumbent.address);
@@ -291,6 +303,11 @@ Observer::~Observer() {
 }
 
 Result<std::unique_ptr<Observer>> Observer::start(ObserverOptions options) {
+  const std::string& request = options.host_request;
+  if (!request.empty() && request != "exclude" && request != "readmit") {
+    return Status(StatusCode::kInvalidArgument,
+                  "host_request is \"" + request + "\": expected exclude or readmit");
+  }
   Result<os::Notifier> notifier = os::Notifier::create();
   if (!notifier.ok()) return notifier.status();
   Result<std::unique_ptr<os::LoopThread>> thread = os::LoopThread::start("elastic-observe");

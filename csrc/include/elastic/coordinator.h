@@ -63,6 +63,9 @@ struct CoordinatorOptions {
   // one is lost (docs/high-availability.md). 1: none; 0: chosen by the number of hosts. A job whose
   // state is in a file has one.
   int voters = 1;
+  // A command for sh -c, run for each host that a job excludes, with the variables of
+  // docs/policy.md; after a minute its process group is killed. "": none.
+  std::string on_exclude = {};
   // Receives one log line for each event of a job or node. Called on the coordinator's thread; must
   // not block and must not call the coordinator.
   std::function<void(std::string_view line)> log = {};

@@ -6,8 +6,8 @@
 //   auto job = (*observer)->next(deadline);  // the first snapshot; further calls: the next change
 //
 // An observer is no member of the job: it has no rank and no vote, and nothing that it sends
-// changes the job, except the request to drain it. The coordinator pushes changes, and only as fast
-// as the observer accepts them.
+// changes the job, except the requests to drain it and to exclude hosts. The coordinator pushes
+// changes, and only as fast as the observer accepts them.
 //
 // Thread rule: any member from any thread; next() by one thread at a time. Not usable in a child
 // after fork().
@@ -142,6 +142,16 @@ struct ObservedSave {
   bool operator==(const ObservedSave&) const = default;
 };
 
+// A host without which the job goes on (docs/policy.md).
+struct ObservedExclusion {
+  std::string host;
+  Duration left{};  // until it may join again
+  std::string reason;
+  std::int32_t times = 1;  // that it was excluded so far
+
+  bool operator==(const ObservedExclusion&) const = default;
+};
+
 struct ObservedJob {
   std::string id;
   std::uint64_t term = 1;
@@ -159,10 +169,11 @@ struct ObservedJob {
   // In which a round ran, of the time since then; of a job that reports steps, from the first step
   // of each round, and without the time in which it hung.
   Duration running{};
-  std::vector<ObservedRound> rounds;          // the latest, oldest first
-  std::vector<ObservedStraggler> stragglers;  // at most one of each node, and 64
-  std::optional<ObservedHang> hang;           // nullopt: none, or an older version
-  std::optional<ObservedStall> stall;         // nullopt: none, or an older version
+  std::vector<ObservedRound> rounds;             // the latest, oldest first
+  std::vector<ObservedStraggler> stragglers;     // at most one of each node, and 64
+  std::optional<ObservedHang> hang;              // nullopt: none, or an older version
+  std::optional<ObservedStall> stall;            // nullopt: none, or an older version
+  std::vector<ObservedExclusion> excluded = {};  // by host; empty as well: an older version
   std::optional<std::string> mismatch = {};  // one sentence: ranks called operations of other sizes
   std::optional<ObservedProgress> progress;  // nullopt: no rank reports steps
   std::optional<ObservedSave> saved = {};    // nullopt: none is complete on every rank
@@ -171,6 +182,9 @@ struct ObservedJob {
   std::string stacks;               // one screen, when the reply to ObserverOptions::stacks is here
   std::string drain;             // one sentence, when the reply to ObserverOptions::drain is here
   bool is_drain_agreed = false;  // every rank stops at one step, or the node leaves at one
+  // One sentence, when the reply to ObserverOptions::host_request is here.
+  std::string host_answer = {};
+  bool is_host_done = false;
 };
 
 struct ObserverOptions {
@@ -191,6 +205,10 @@ struct ObserverOptions {
   // With `drain`: only the node of this name, or the nodes of this host, leave at a step; the
   // others continue (docs/in-place.md).
   std::string drain_node = {};
+  // Once: exclude `host` from the job, or readmit it. Changes the job, and needs its token.
+  std::string host_request = {};  // "exclude", "readmit"; "": none
+  std::string host = {};          // its name or address, or the name of one of its nodes
+  std::string host_reason = {};   // for messages
   Duration connect_timeout = std::chrono::seconds(5);
 };
 

@@ -70,6 +70,9 @@ struct RendezvousOptions {
   // and the port of a coordinator that it is elected to run.
   PortRange voter_ports = {};
 
+  // As CoordinatorOptions::on_exclude, if this agent runs the job's coordinator.
+  std::string on_exclude = {};
+
   // For a job with one node: the path of the Unix-domain socket at which observers of this user
   // connect (elastic/observer.h). It is removed at the end. "": the job cannot be observed.
   std::string observer_socket = {};

@@ -36,6 +36,7 @@ class RendezvousConfig(NamedTuple):
     node_rank: int = -1  # -1: no preferred rank
     topology: str = ""
     on_node_loss: str = "replace"
+    on_exclude: str = ""  # a command of the shell, run by the agent that has the coordinator
     max_membership_changes: int = -1
     token: Mapping[str, Any] = {}  # token_file or token; empty: sessions are not encrypted
     # A name of the program and its arguments: a surplus node with a different name is refused
@@ -115,6 +116,7 @@ class RendezvousConfig(NamedTuple):
             on_loss=_C.LossPolicy.__members__[self.on_node_loss.upper()],
             max_membership_changes=self.max_membership_changes,
             backend=backend,
+            on_exclude=self.on_exclude,
             extra_settings={
                 **({"program": self.program} if self.program else {}),
                 **self.failure_policy,
@@ -164,5 +166,6 @@ class JobConfig(NamedTuple):
     is_dry_run: bool = False
     result_json: str = ""  # the file for the job's result; "": none
     failure_rules: tuple[Rule, ...] = ()  # of --failure-policy
+    stop_without_progress: int = 0  # the same: after so many rounds; 0: no limit
     failure_policy: Mapping[str, str] = {}  # the same, as settings of the job
     notes: tuple[tuple[int, str], ...] = ()  # (level, message) for the log, once it is set up

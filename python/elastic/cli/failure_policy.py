@@ -23,11 +23,13 @@ _CONDITIONS = {
     "hang": "hang",
     "lost-node": "node-lost",
     "signal": "exit:",
+    "straggler": "straggler",
     "worker": "worker",
 }
 _CLASSES = ("user-worker", "user-input", "platform", "infrastructure")
-_ACTIONS = ("restart", "stop")
-_KEYS = ("count", "do", "error", "max", "on", "same_host", "within")
+_ACTIONS = ("exclude", "restart", "stop")
+_KEYS = ("count", "do", "error", "for", "host_count", "max", "on", "same_host", "within")
+_PROGRESS = "stop_without_progress"
 _RANGE = re.compile(r"(\d{1,3})(?:-(\d{1,3}))?")
 
 
@@ -39,8 +41,13 @@ class Rule(NamedTuple):
     summary: str
 
 
-def read(path: str, origin: str) -> tuple[Rule, ...]:
-    """The rules of a file, checked."""
+class Policy(NamedTuple):
+    rules: tuple[Rule, ...] = ()
+    stop_without_progress: int = 0  # rounds; 0: no limit
+
+
+def read(path: str, origin: str) -> Policy:
+    """The policy of a file, checked."""
     try:
         content = Path(path).read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
@@ -49,8 +56,8 @@ def read(path: str, origin: str) -> tuple[Rule, ...]:
     return parse(content, path)
 
 
-def parse(content: str, path: str) -> tuple[Rule, ...]:
-    """The rules of a file's content. ``path`` is for messages."""
+def parse(content: str, path: str) -> Policy:
+    """The policy of a file's content. ``path`` is for messages."""
     loads, error_type = _toml()
     try:
         found = loads(content)
@@ -58,30 +65,30 @@ def parse(content: str, path: str) -> tuple[Rule, ...]:
         raise ConfigError(f"{path}: {error}") from None
     where = _Places(content, path)
     for key in found:
-        if key == "stop_without_progress":
-            raise ConfigError(
-                where.fault(
-                    where.key(key),
-                    "stop_without_progress is not supported yet: use a rule with max and within",
-                )
-            )
-        if key != "rule":
-            raise ConfigError(
-                where.fault(where.key(key), f"unknown key {key!r}{_hint(key, ['rule'])}")
-            )
+        if key not in ("rule", _PROGRESS):
+            hint = _hint(key, ["rule", _PROGRESS])
+            raise ConfigError(where.fault(where.key(key), f"unknown key {key!r}{hint}"))
+    rounds = found.get(_PROGRESS, 0)
+    if not _is_number(rounds, 1) and _PROGRESS in found:
+        fault = f"{_PROGRESS} is {rounds!r}: expected a whole number from 1"
+        raise ConfigError(where.fault(where.key(_PROGRESS), fault))
     rules = found.get("rule", [])
     if not isinstance(rules, list) or not all(isinstance(one, dict) for one in rules):
         raise ConfigError(where.fault(where.key("rule"), "each rule begins with [[rule]]"))
-    if not rules:
+    if not rules and not rounds:
         raise ConfigError(f"{path}: the file has no [[rule]]")
     if len(rules) > RULES_MAX:
         raise ConfigError(f"{path}: there are {len(rules)} rules: at most {RULES_MAX} are allowed")
-    return tuple(_Reader(where, index, values).rule() for index, values in enumerate(rules))
+    read_rules = (_Reader(where, index, values).rule() for index, values in enumerate(rules))
+    return Policy(tuple(read_rules), rounds)
 
 
-def settings(rules: Iterable[Rule]) -> dict[str, str]:
-    """The settings of the job in which core finds the rules."""
-    return {f"failure policy, rule {n:02}": rule.text for n, rule in enumerate(rules, 1)}
+def settings(policy: Policy) -> dict[str, str]:
+    """The settings of the job in which core finds the policy."""
+    found = {f"failure policy, rule {n:02}": rule.text for n, rule in enumerate(policy.rules, 1)}
+    if policy.stop_without_progress:
+        found[f"failure policy, {_PROGRESS}"] = str(policy.stop_without_progress)
+    return found
 
 
 class _Places:
@@ -129,8 +136,7 @@ class _Reader:
         words = [f"line={self._where.of_rule(self._index)}"]
         if conditions:
             words.append("on=" + ";".join(conditions))
-        if same_host := self._number("same_host", 2):
-            words.append(f"host={same_host}")
+        words += self._host_limits(action, conditions)
         words.append(f"do={action}")
         words += self._limits(action)
         error = self._values.get("error", "")
@@ -150,16 +156,8 @@ class _Reader:
 
     def _action(self) -> str:
         action = self._values.get("do")
-        if action == "exclude":
-            raise ConfigError(
-                self._fault(
-                    "do",
-                    'do = "exclude" is not supported yet, because hosts are not remembered: '
-                    "a worker that exits with one of --bad-node-codes removes its host",
-                )
-            )
         if action not in _ACTIONS:
-            expected = 'expected "restart" or "stop"'
+            expected = 'expected "restart", "exclude" or "stop"'
             if action is None:
                 raise ConfigError(self._fault("", f"it has no key do: {expected}"))
             raise ConfigError(
@@ -218,11 +216,33 @@ class _Reader:
         value = self._values.get(key)
         if value is None:
             return 0
-        if not isinstance(value, int) or isinstance(value, bool) or not least <= value < 2**31:
+        if not _is_number(value, least):
             raise ConfigError(
                 self._fault(key, f"{key} is {value!r}: expected a whole number from {least}")
             )
         return value
+
+    def _host_limits(self, action: str, conditions: list[str]) -> list[str]:
+        words = []
+        if same_host := self._number("same_host", 2):
+            words.append(f"host={same_host}")
+        if host_count := self._number("host_count", 2):
+            words.append(f"times={host_count}")
+        idle = self._number("for", 1)
+        lags = "straggler" in conditions
+        if lags and (conditions != ["straggler"] or action != "exclude" or not idle):
+            raise ConfigError(
+                self._fault(
+                    "on",
+                    'on = "straggler" stands alone in its rule, with for = SECONDS and '
+                    'do = "exclude"',
+                )
+            )
+        if idle and not lags:
+            raise ConfigError(self._fault("for", 'for has no effect without on = "straggler"'))
+        if lags:
+            words.append(f"for={idle}")
+        return words
 
     def _limits(self, action: str) -> list[str]:
         words = []
@@ -234,8 +254,9 @@ class _Reader:
             for key in ("count", "max", "within"):
                 if key in self._values:
                     raise ConfigError(self._fault(key, f'{key} has no effect with do = "stop"'))
-        if within and not most:
-            raise ConfigError(self._fault("within", "within has no effect without max"))
+        if within and not most and "host_count" not in self._values:
+            fault = "within has no effect without max or host_count"
+            raise ConfigError(self._fault("within", fault))
         if count is not None:
             words.append(f"count={int(count)}")
         if most:
@@ -252,14 +273,24 @@ class _Reader:
             text += f", error with {values['error']!r}"
         if "same_host" in values:
             text += f", {values['same_host']} in a row on one host"
-        text += f": {action}"
+        if "host_count" in values:
+            text += f", {values['host_count']} on one host"
+            if "within" in values and "max" not in values:
+                text += f" within {values['within']} s"
+        if "for" in values:
+            text += f" for {values['for']} s"
+        text += f": {action}" + (" its host" if action == "exclude" else "")
         if "count" in values:
             text += ", counted" if values["count"] else ", not counted"
         if "max" in values:
             text += f", at most {values['max']}"
-        if "within" in values:
+        if "within" in values and "max" in values:
             text += f" within {values['within']} s"
         return text
+
+
+def _is_number(value: object, least: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value < 2**31
 
 
 def _is_range(text: str) -> bool:

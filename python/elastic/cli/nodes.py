@@ -82,6 +82,10 @@ def single(line: CommandLine, keys: Keys | None, notes: list[str]) -> NodeConfig
     _check_only_rank(line, keys)
     _check_endpoint_of_one(line)
     choice(line, "on-node-loss")
+    if line.text("on-exclude"):
+        line.warnings.append(
+            f"{line.origin('on-exclude')} has no effect: a job of one node excludes no host"
+        )
     membership_changes(line)
     origin = line.origin("voter-port-range")
     if port_range(line.text("voter-port-range"), origin) != (0, 0):

@@ -275,6 +275,11 @@ _FAILURES = (
         "rule that matches decides.",
         more="All nodes need equal rules.",
         unset="none", needs_native=True),
+    Option("on-exclude", "COMMAND",
+        "Runs COMMAND with `sh -c` for each [excluded host](policy.md#excluded-hosts), where the "
+        "coordinator runs, with the host and the reason in its environment.",
+        more="After a minute its process group is killed.",
+        unset="none", needs_native=True),
     Option("on-node-loss", "WHAT",
         "When fewer than MIN nodes remain after a loss: `replace` waits up to `join_timeout` for "
         "another node, `fail` ends the job.",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from elastic._host.numa import format_cpus
 from elastic.multiprocessing import warm
 from elastic.multiprocessing.logs import Std
-from elastic.text import duration, substitute
+from elastic.text import duration, plural, substitute
 
 if TYPE_CHECKING:
     from elastic.cli.config import JobConfig, RendezvousConfig
@@ -66,6 +66,8 @@ def _nodes(job: JobConfig) -> Iterator[tuple[str, str]]:
             yield key, duration(value)
         yield "node address", job.local_addr or "the address of its connection to the rendezvous"
         yield "after a node loss", config.on_node_loss
+        if config.on_exclude:
+            yield "for excluded hosts", config.on_exclude
     first, last = job.native["worker_ports"]
     ports = f"a free one from {first} to {last} in each round" if last else "free in each round"
     yield "MASTER_PORT", str(job.master_port) if job.master_port else ports
@@ -77,6 +79,21 @@ def _host(config: RendezvousConfig) -> str:
     return "in this agent" if config.is_host else "in another agent"
 
 
+def _default_rules(job: JobConfig) -> Iterator[str]:
+    """What is decided where no rule of a file matches."""
+    left = f"at most {job.max_restarts} of both" if job.max_restarts else "none is left: stop"
+    yield f"worker or hang: restart, counted, {left} (--max-restarts)"
+    config = job.rendezvous
+    if config is None:
+        return
+    least = plural(config.min_nodes, "node")
+    yield f"lost-node, {least} or more left: restart, not counted"
+    if config.on_node_loss == "fail":
+        yield f"lost-node, fewer than {least} left: stop (--on-node-loss=fail)"
+    else:
+        yield f"lost-node, fewer than {least} left: restart with a replacement, counted, {left}"
+
+
 def _failures(job: JobConfig) -> Iterator[tuple[str, str]]:
     native = job.native
     yield "restarts", str(job.max_restarts)
@@ -84,6 +101,11 @@ def _failures(job: JobConfig) -> Iterator[tuple[str, str]]:
         yield "restart backoff", duration(native["restart_backoff"])
     for number, rule in enumerate(job.failure_rules, 1):
         yield f"failure rule {number}", f"{rule.summary} (line {rule.line})"
+    for number, summary in enumerate(_default_rules(job), len(job.failure_rules) + 1):
+        yield f"failure rule {number}", summary
+    if job.stop_without_progress:
+        rounds = plural(job.stop_without_progress, "round")
+        yield "without progress", f"stop after {rounds} that did not pass the best step"
     if native["no_restart_codes"]:
         yield "no restart after", ", ".join(map(str, native["no_restart_codes"]))
     if native["bad_node_codes"]:

@@ -44,6 +44,7 @@ def several(
         node_rank=_node_rank(line, keys, backend, bounds[1]),
         topology=short(line, "topology"),
         on_node_loss=choice(line, "on-node-loss"),
+        on_exclude=line.text("on-exclude"),
         max_membership_changes=nodes.membership_changes(line),
         token={name: text for name, text in keys.parameters.items() if name == "token_file"},
     )

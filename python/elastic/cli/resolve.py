@@ -37,7 +37,7 @@ from elastic.multiprocessing.logs import LogOptions
 from elastic.text import UnresolvedHost, seconds, shutdown_timeout, signal_numbers
 
 if TYPE_CHECKING:
-    from elastic.cli.failure_policy import Rule
+    from elastic.cli.failure_policy import Policy
 
 
 def configure(line: CommandLine, environ: Mapping[str, str]) -> JobConfig:
@@ -63,9 +63,9 @@ def configure(line: CommandLine, environ: Mapping[str, str]) -> JobConfig:
             error.timeout = nodes.join_timeout(line)
             raise
     node = _with_token(line, environ, _nodes(line))
-    rules, policy = _failure_policy(line)
-    if policy and node.rendezvous is not None:
-        node = node._replace(rendezvous=node.rendezvous._replace(failure_policy=policy))
+    policy, policy_settings = _failure_policy(line)
+    if policy_settings and node.rendezvous is not None:
+        node = node._replace(rendezvous=node.rendezvous._replace(failure_policy=policy_settings))
     interpreter = _environment.interpreter(environ)
     nproc = devices.worker_count(
         line.text("nproc-per-node"), environ, interpreter, line.origin("nproc-per-node")
@@ -125,8 +125,9 @@ def configure(line: CommandLine, environ: Mapping[str, str]) -> JobConfig:
         log_records=bool(environ.get("LOGLEVEL")),
         error_file=environ.get(ERROR_FILE_VARIABLE, ""),
         is_dry_run=line.switch("dry-run"),
-        failure_rules=rules,
-        failure_policy=policy,
+        failure_rules=policy.rules if policy else (),
+        stop_without_progress=policy.stop_without_progress if policy else 0,
+        failure_policy=policy_settings,
         result_json=output.result_json(line),
         notes=tuple(notes),
     )
@@ -151,10 +152,10 @@ def _without_effect(line: CommandLine, node: NodeConfig, logs: LogOptions) -> li
     return [f"{', '.join(given)} {verb} no effect with {what}"]
 
 
-def _failure_policy(line: CommandLine) -> tuple[tuple[Rule, ...], dict[str, str]]:
-    """The rules, and the same as settings of the job."""
+def _failure_policy(line: CommandLine) -> tuple[Policy | None, dict[str, str]]:
+    """The policy of the file, and the same as settings of the job."""
     if not line.text("failure-policy"):
-        return (), {}
+        return None, {}
     if line.text("no-restart-codes"):
         raise ConfigError(
             f"{line.origin('no-restart-codes')} cannot be combined with "
@@ -162,8 +163,8 @@ def _failure_policy(line: CommandLine) -> tuple[tuple[Rule, ...], dict[str, str]
         )
     from elastic.cli import failure_policy
 
-    rules = failure_policy.read(line.text("failure-policy"), line.origin("failure-policy"))
-    return rules, failure_policy.settings(rules)
+    policy = failure_policy.read(line.text("failure-policy"), line.origin("failure-policy"))
+    return policy, failure_policy.settings(policy)
 
 
 def _nodes(line: CommandLine) -> NodeConfig:

@@ -85,7 +85,13 @@ def facts(snapshot: dict[str, Any]) -> list[Fact]:
             f"{duration(round(one['idle_seconds'], 1))} while other ranks advance"
         )
         found.append(Fact("straggling", text, WARN))
+    found += [Fact("excluded", excluded_text(one), WARN) for one in snapshot["excluded"]]
     return [one for one in found if one.text]
+
+
+def excluded_text(one: dict[str, Any]) -> str:
+    times = "" if one["times"] == 1 else f", {one['times']} times so far"
+    return f"{one['host']} until {clock(one['until'])}{times}: {one['reason']}"
 
 
 def stall_text(stall: dict[str, Any]) -> str:
@@ -252,6 +258,7 @@ def change_of(snapshot: dict[str, Any]) -> tuple[object, ...]:
         *(snapshot[key] for key in ("round", "world_size", "waiting_nodes", "spare_nodes")),
         snapshot["hang"] and snapshot["hang"]["rank"],
         [one["rank"] for one in snapshot["stragglers"]],
+        [(one["host"], one["times"]) for one in snapshot["excluded"]],
         [(one["name"], one["connected"], one["state"]) for one in snapshot["nodes"]],
     )
 

@@ -32,6 +32,8 @@ SUBCOMMANDS = (
     Subcommand("status", "elastic.cli.status", "Lists the jobs of this host, or shows one job."),
     Subcommand("stacks", "elastic.cli.stacks", "Prints where the workers of a running job are."),
     Subcommand("drain", "elastic.cli.drain", "Stops all ranks of a running job at one step."),
+    Subcommand("exclude", "elastic.cli.exclude", "Excludes a host from a running job."),
+    Subcommand("readmit", "elastic.cli.readmit", "Ends the exclusion of a host."),
     Subcommand("dashboard", "elastic.cli.dashboard", "Shows a running job as a web page."),
     Subcommand(
         "install-shim",

@@ -17,6 +17,7 @@
 
 #include "core/base/bytes.h"
 #include "core/base/check.h"
+#include "core/gate/host_memory.h"
 #include "core/rendezvous/rendezvous_machine.h"
 #include "core/succession/job_record.h"
 
@@ -68,7 +69,9 @@ core::NodeInfo node(std::uint64_t number, std::uint64_t highest_round) {
 
 // A machine and its time; what it sends is not looked at.
 struct Job {
-  explicit Job(const JobSettings& given) : settings(given), machine(given, kBegin, 0s) {}
+  explicit Job(const JobSettings& given) : settings(given), machine(given, kBegin, 0s) {
+    machine.set_host_gate(hosts.get());
+  }
 
   void step(const core::RendezvousEvent& event) {
     std::vector<core::RendezvousAction> actions;
@@ -89,7 +92,13 @@ struct Job {
       case 8: return step(rdzv::ClockGap{10s});
       case 9: return resume(number, static_cast<rdzv::NodePhase>(kind / 12 % 4));
       case 10: return step(rdzv::ProcessEnded{id});
-      default: now += std::chrono::seconds(kind); return step(rdzv::Tick{});
+      default:
+        if (kind >= 24) {
+          hosts->exclude("node" + std::to_string(number), "a fault", now);
+          return step(rdzv::HostsChanged{});
+        }
+        now += std::chrono::seconds(kind);
+        return step(rdzv::Tick{});
     }
   }
   void resume(std::uint64_t number, rdzv::NodePhase phase) {
@@ -109,6 +118,7 @@ struct Job {
 
   JobSettings settings;
   Instant now = kBegin;
+  std::unique_ptr<gate::HostMemory> hosts = std::make_unique<gate::HostMemory>();
   core::RendezvousMachine machine;
 };
 

@@ -77,7 +77,9 @@ class GateWorld {
 
   std::unique_ptr<core::Job> make_job() {
     auto job = std::make_unique<core::Job>("job", settings_, now_, Duration::zero());
-    job->hosts().set_epoch(kEpoch);
+    gate::HostMemory hosts;
+    hosts.set_epoch(kEpoch);
+    job->take_hosts(std::move(hosts));
     return job;
   }
 

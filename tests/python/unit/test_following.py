@@ -18,6 +18,7 @@ OPEN: dict[str, Any] = {
     "saved": None,
     "stall": None,
     "mismatch": None,
+    "excluded": [],
     "coordinator": {"address": "a:1", "voters": ["b:2"]},
 }  # fmt: skip
 

@@ -30,9 +30,26 @@ do = "restart"
 max = 5
 """
 
+EXCLUDING = """\
+stop_without_progress = 3
+
+[[rule]]
+on = "worker"
+host_count = 3
+within = 3600
+do = "exclude"
+
+[[rule]]
+on = "straggler"
+for = 60
+do = "exclude"
+"""
+
 
 def test_rules_are_written_for_core() -> None:
-    rules = failure_policy.parse(GOOD, "policy.toml")
+    policy = failure_policy.parse(GOOD, "policy.toml")
+    rules = policy.rules
+    assert policy.stop_without_progress == 0
     assert [rule.text for rule in rules] == [
         "line=2 on=exit:3,64-78 do=stop",
         "line=6 on=exit:137;class:platform do=restart count=0 max=3 within=3600",
@@ -43,9 +60,23 @@ def test_rules_are_written_for_core() -> None:
     assert rules[1].summary == (
         "signal KILL or class platform: restart, not counted, at most 3 within 3600 s"
     )
-    assert list(failure_policy.settings(rules)) == [
+    assert list(failure_policy.settings(policy)) == [
         f"failure policy, rule 0{n}" for n in (1, 2, 3, 4)
     ]
+
+
+def test_hosts_are_excluded_and_progress_is_asked_for() -> None:
+    policy = failure_policy.parse(EXCLUDING, "p")
+    assert failure_policy.settings(policy) == {
+        "failure policy, rule 01": "line=3 on=worker times=3 do=exclude within=3600",
+        "failure policy, rule 02": "line=9 on=straggler for=60 do=exclude",
+        "failure policy, stop_without_progress": "3",
+    }
+    assert [rule.summary for rule in policy.rules] == [
+        "worker, 3 on one host within 3600 s: exclude its host",
+        "straggler for 60 s: exclude its host",
+    ]
+    assert failure_policy.parse("stop_without_progress = 1", "p") == ((), 1)
 
 
 @pytest.mark.parametrize(
@@ -54,12 +85,19 @@ def test_rules_are_written_for_core() -> None:
         ("", "p: the file has no [[rule]]"),
         ("[[rules]]\ndo = 'stop'", "p:1: unknown key 'rules'; did you mean rule?"),
         ("[rule]\ndo = 'stop'", "p:1: each rule begins with [[rule]]"),
-        ("[[rule]]\non = 'hang'", 'p:1: rule 1: it has no key do: expected "restart" or "stop"'),
+        (
+            "[[rule]]\non = 'hang'",
+            'p:1: rule 1: it has no key do: expected "restart", "exclude" or "stop"',
+        ),
         (
             "[[rule]]\ndo = 'stp'",
-            'p:2: rule 1: do is \'stp\': expected "restart" or "stop"; did you mean stop?',
+            "p:2: rule 1: do is 'stp': expected "
+            '"restart", "exclude" or "stop"; did you mean stop?',
         ),
-        ("[[rule]]\ndo = 'halt'", 'p:2: rule 1: do is \'halt\': expected "restart" or "stop"'),
+        (
+            "[[rule]]\ndo = 'halt'",
+            'p:2: rule 1: do is \'halt\': expected "restart", "exclude" or "stop"',
+        ),
         (
             "[[rule]]\ndo = 'stop'\ncuont = 1",
             "p:3: rule 1: unknown key 'cuont'; did you mean count?",
@@ -97,7 +135,10 @@ def test_rules_are_written_for_core() -> None:
             "[[rule]]\ndo = 'restart'\nmax = true",
             "p:3: rule 1: max is True: expected a whole number from 1",
         ),
-        ("[[rule]]\ndo = 'restart'\nwithin = 3", "p:3: rule 1: within has no effect without max"),
+        (
+            "[[rule]]\ndo = 'restart'\nwithin = 3",
+            "p:3: rule 1: within has no effect without max or host_count",
+        ),
         (
             "[[rule]]\ndo = 'restart'\ncount = 1",
             "p:3: rule 1: count is 1: expected true or false",
@@ -111,8 +152,17 @@ def test_rules_are_written_for_core() -> None:
             "p:3: rule 1: error is 'a\\nb': expected a text of one line",
         ),
         (
-            "stop_without_progress = 3",
-            "p:1: stop_without_progress is not supported yet: use a rule with max and within",
+            "stop_without_progress = 0",
+            "p:1: stop_without_progress is 0: expected a whole number from 1",
+        ),
+        (
+            "[[rule]]\non = 'straggler'\ndo = 'stop'\nfor = 3",
+            'p:2: rule 1: on = "straggler" stands alone in its rule, with for = SECONDS and '
+            'do = "exclude"',
+        ),
+        (
+            "[[rule]]\non = 'hang'\ndo = 'stop'\nfor = 3",
+            'p:4: rule 1: for has no effect without on = "straggler"',
         ),
     ],
 )
@@ -120,11 +170,6 @@ def test_each_fault_is_one_sentence_with_its_line(lines: str, message: str) -> N
     with pytest.raises(ConfigError) as found:
         failure_policy.parse(lines, "p")
     assert str(found.value) == message
-
-
-def test_no_host_is_remembered() -> None:
-    with pytest.raises(ConfigError, match='p:2: rule 1: do = "exclude" is not supported yet'):
-        failure_policy.parse("[[rule]]\ndo = 'exclude'", "p")
 
 
 def test_a_file_that_is_not_toml_is_a_fault_with_its_line() -> None:

@@ -19,6 +19,7 @@ SNAPSHOT: dict[str, Any] = {
     "saved": None,
     "stall": None,
     "mismatch": None,
+    "excluded": [],
     "progress": {"step": 834, "slowest_step": 833, "ranks": 8, "step_seconds": 0.25},
     "result": None,
     "rounds": [

@@ -75,6 +75,10 @@ function showNow(job) {
     }
     const more = job.stragglers.length - SENTENCES_MAX;
     if (more > 0) lines.push(element("p", `and ${more} ranks more`, "straggling"));
+    for (const one of job.excluded) {
+      const text = `host ${one.host} is excluded until ${clock(one.until)}: ${one.reason}`;
+      lines.push(element("p", text, "straggling"));
+    }
   }
   byId("now").replaceChildren(...lines);
   byId("state").textContent = stateOf(job);

@@ -191,6 +191,77 @@ TEST_F(ExclusionTest, AJobOfOneNodeHasNoOther) {
             "refused: the job has one node, whose host cannot be excluded\n");
 }
 
+TEST_F(ExclusionTest, RoundsWithoutProgressStopTheJob) {
+  JobSettings settings = nnodes(2, 2);
+  settings.extra = {{std::string(kProgressSetting), "2"}};
+  Job job = make_job(settings);
+  (void)step(&job, join(1));
+  (void)step(&job, join(2));
+  std::uint64_t round = 1;
+  const auto reach = [&](std::int64_t at) {
+    hang::NodeProgress progress;
+    progress.round = round;
+    progress.reporting = 1;
+    progress.newest = progress.oldest = at;
+    (void)step(&job, job_event::Progressed{id(1), progress});
+  };
+  const auto fail = [&] {
+    rdzv::Failed event = failed(2, 1);
+    event.round = round;
+    (void)step(&job, event);
+    if (job.is_over()) return;
+    (void)join_again(&job, {1, 2}, round);
+    round = job.rendezvous().record().round;
+  };
+  reach(10);
+  fail();  // the first to get so far
+  reach(10);
+  fail();  // not further
+  ASSERT_FALSE(job.is_over());
+  reach(11);
+  fail();  // further
+  fail();
+  reach(11);
+  ASSERT_FALSE(job.is_over());
+  (void)step(&job, rdzv::Failed{id(2), round, failed(2, 1).failure});
+  for (const int one : {1, 2}) (void)step(&job, rdzv::Gone{id(one), round});
+  ASSERT_TRUE(job.is_over());
+  EXPECT_NE(job.rendezvous().result()->message.find(
+                "; 2 rounds ended without a step after 11 (stop_without_progress)"),
+            std::string::npos)
+      << job.rendezvous().result()->message;
+  EXPECT_EQ(job.rendezvous().result()->exit_code, 1);
+}
+
+TEST_F(ExclusionTest, TheHostOfAStragglerIsExcluded) {
+  JobSettings settings = nnodes(1, 2);
+  settings.extra = {{std::string(kPolicySetting) + "01", "line=1 on=straggler for=60 do=exclude"}};
+  Job job = make_job(settings);
+  (void)step(&job, join(1));
+  (void)step(&job, join(2));
+  std::string lines;
+  for (int second = 1; second <= 90 && lines.empty(); ++second) {
+    now_ += 1s;
+    for (const int one : {1, 2}) {
+      hang::NodeProgress progress;
+      progress.round = 1;
+      progress.reporting = 1;
+      progress.slowest_rank = one - 1;
+      progress.newest = progress.oldest = one == 1 ? second : 1;
+      progress.idle = progress.slowest_idle = one == 1 ? 0s : 1s * (second - 1);
+      progress.limit = 10s;
+      (void)step(&job, job_event::Progressed{id(one), progress});
+      (void)step(&job, rdzv::Heartbeat{id(one)});
+    }
+    if (job.next_deadline() <= now_) lines = step(&job, rdzv::Tick{});
+  }
+  EXPECT_NE(lines.find("host node2 is excluded for 1 h: rule 1 (line 1) of the failure policy "
+                       "excludes host node2: rank 1 has made no progress for 1 min"),
+            std::string::npos)
+      << lines;
+  EXPECT_TRUE(job.rendezvous().is_growth_due());  // at the next agreed step
+}
+
 TEST(NodeHost, IsItsOwnWordOrTheNameWithoutTheProcess) {
   NodeInfo info;
   info.name = "gpu_1_4711";

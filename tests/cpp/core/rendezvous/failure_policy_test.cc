@@ -56,7 +56,9 @@ TimedEvent read_event(const std::string& text) {
 }
 
 std::string describe(const FailureDecision& decision) {
-  std::string text = decision.action == FailureAction::kStop ? "stop" : "restart";
+  std::string text = decision.action == FailureAction::kStop      ? "stop"
+                     : decision.action == FailureAction::kExclude ? "exclude"
+                                                                  : "restart";
   if (decision.counts) text += *decision.counts ? " counted" : " free";
   return text + " " + std::to_string(decision.rule + 1);
 }
@@ -110,8 +112,8 @@ TEST(FailurePolicy, NamesTheRuleThatDecides) {
 
 TEST(FailurePolicy, ARuleThatCannotBeReadIsAnError) {
   for (const char* text :
-       {"on=exit:", "on=exit:x", "on=", "on=class:x", "on=node", "do=wait", "max=-1",
-        "max=", "count=x", "unknown=1", "host=1 unknown=1", "on=hang;"}) {
+       {"on=exit:", "on=exit:x", "on=", "on=class:x", "on=node", "do=wait", "times=x",
+        "for=", "max=-1", "max=", "count=x", "unknown=1", "host=1 unknown=1", "on=hang;"}) {
     const auto rule = parse_failure_rule(text, 1);
     if (std::string(text) == "on=hang;") {
       EXPECT_TRUE(rule.ok());

@@ -134,6 +134,7 @@ inline ObservedJob observed_job() {
                  .exit_code = 3}};
   job.stragglers = {{.rank = 9, .node = "node7_4242", .step = 99, .idle = seconds(61)}};
   job.hang = ObservedHang{seconds(61), 99, 9, "in read (data.py:41)"};
+  job.excluded = {{.host = "node8", .left = seconds(3600), .reason = "fan", .times = 2}};
   job.saved = ObservedSave{.step = 98, .age = seconds(3)};
   job.stall =
       ObservedStall{seconds(14), 9, "rank 9 has not entered all_reduce #4", "in read (a:1)"};
@@ -240,6 +241,7 @@ inline std::vector<ClientMessage> client_messages() {
                                .copied = {{4, 11}},
                                .target = {5, 12}},
           RequestDrain{{seconds(60), "elastic-launch drain on node9"}, "node8"},
+          RequestHost{"node8", "ann on node9: fan", true},
           ClientHello{.successor = {{{1, 2}, 3}}, .observer = ObserverRequest{true}},
           ClientHello{.job_id = "job", .announced = {{{1, 2}, 3, {4, 5}, "10.0.0.1:29401", {}}}},
           TakenOver{.wants_more = true, .address = "10.0.0.1:4", .error = "no port is free"}};
@@ -282,6 +284,7 @@ inline std::vector<ServerMessage> server_messages() {
                           .address = "10.0.0.2:40000",
                           .node = "node2"},
       DrainReport{true, "every rank stops at step 101"},
+      HostReport{true, "host node8 is excluded for 1 h"},
       JobFacts{observed_job()},
       NodePage{true, {observed_node()}, {{1, 2}, {3, 4}}},
       Beats{{0, 17, 5000}},
