@@ -9,10 +9,9 @@ namespace elastic::core {
 namespace {
 
 constexpr std::pair<std::string_view, FailureKind> kKinds[] = {
-    {"worker", FailureKind::kWorker},
-    {"hang", FailureKind::kHang},
-    {"node-lost", FailureKind::kNodeLost},
-    {"straggler", FailureKind::kStraggler},
+    {"worker", FailureKind::kWorker},      {"hang", FailureKind::kHang},
+    {"node-lost", FailureKind::kNodeLost}, {"straggler", FailureKind::kStraggler},
+    {"check", FailureKind::kCheck},
 };
 constexpr std::pair<std::string_view, FailureAction> kActions[] = {
     {"stop", FailureAction::kStop},

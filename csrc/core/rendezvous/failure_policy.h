@@ -22,6 +22,7 @@ enum class FailureKind : std::uint8_t {
   kHang,
   kNodeLost,
   kUnstartable,  // the program of a worker cannot be executed on any node
+  kCheck,        // a check has found the host of a node bad, and the node has left
   kStraggler,    // a rank makes no progress while others advance: nothing has ended yet
 };
 

@@ -275,8 +275,8 @@ class RendezvousMachine {
   // What follows the failure that ended the round, and that no loss explains.
   void judge_failure();
   // What follows a loss; `survives`: enough nodes are left.
-  void judge_loss(const std::string& name, const std::string& host, const std::string& what,
-                  bool survives);
+  void judge_loss(FailureKind kind, const std::string& name, const std::string& host,
+                  const std::string& what, bool survives);
   JobResult loss_result(const std::string& node, const std::string& message) const;
   void check_min_nodes();
   bool may_complete();

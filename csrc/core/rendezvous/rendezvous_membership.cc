@@ -5,6 +5,7 @@
 
 #include "core/rendezvous/rendezvous_fields.h"
 #include "core/rendezvous/rendezvous_machine.h"
+#include "elastic/agent.h"
 
 namespace elastic {
 namespace {
@@ -483,7 +484,9 @@ void RendezvousMachine::member_departed(const std::string& name, const std::stri
     }
   }
   if (lost) {
-    judge_loss(name, host, what, survives);
+    judge_loss(FailureKind::kNodeLost, name, host, what, survives);
+  } else if (exit_code == kExitBadHost) {
+    judge_loss(FailureKind::kCheck, name, host, what, survives);
   } else if (!survives) {
     charge(cause, name, what);
   }

@@ -213,13 +213,14 @@ void RendezvousMachine::judge_failure() {
   charge(rdzv::RestartCause::kWorkerFailed, round_.end.failure.name, round_.end.reason);
 }
 
-void RendezvousMachine::judge_loss(const std::string& name, const std::string& host,
-                                   const std::string& what, bool survives) {
+void RendezvousMachine::judge_loss(FailureKind kind, const std::string& name,
+                                   const std::string& host, const std::string& what,
+                                   bool survives) {
   // One end of a round is decided once, however many nodes were lost.
   const bool is_decided = !round_.end.rule.empty();
   const FailureDecision decision = is_decided
                                        ? FailureDecision{}
-                                       : decide({.kind = FailureKind::kNodeLost,
+                                       : decide({.kind = kind,
                                                  .failure_class = FailureClass::kInfrastructure,
                                                  .error = what,
                                                  .host = host});

@@ -18,6 +18,7 @@ TEXT_BYTES_MAX = 900  # of an error; core reads 1024 bytes for a rule
 # The name of a condition, and how core spells it. Those with "=" take a value.
 _CONDITIONS = {
     "any": "",
+    "check": "check",
     "class": "class:",
     "exit": "exit:",
     "hang": "hang",

@@ -46,6 +46,11 @@ do = "exclude"
 """
 
 
+def test_a_check_is_a_condition() -> None:
+    policy = failure_policy.parse("[[rule]]\non = 'check'\ndo = 'stop'", "policy.toml")
+    assert policy.rules[0].text == "line=1 on=check do=stop"
+
+
 def test_rules_are_written_for_core() -> None:
     policy = failure_policy.parse(GOOD, "policy.toml")
     rules = policy.rules

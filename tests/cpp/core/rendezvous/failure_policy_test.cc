@@ -211,6 +211,24 @@ TEST(FailurePolicyOfAJob, DecidesAboutALoss) {
   }
 }
 
+TEST(FailurePolicyOfAJob, DecidesAboutANodeThatACheckHasFoundBad) {
+  for (const int code : {kExitBadHost, 0}) {
+    JobSettings settings = nnodes(1, 2);
+    settings.max_restarts = 5;
+    Job job(with_rules(settings, {"line=1 on=check do=stop"}));
+    job.join_all({"a", "b"});
+    job.step(rdzv::Leave{job.id("b"), "check gpu of host b: GPU 3 is lost", code});
+    if (code == 0) {
+      EXPECT_FALSE(job.is_closed()) << "it has left for another reason";
+      continue;
+    }
+    ASSERT_TRUE(job.is_closed());
+    EXPECT_TRUE(
+        job.result().message.ends_with("rule 1 (line 1) of the failure policy ends the job"))
+        << job.result().message;
+  }
+}
+
 TEST(FailurePolicyOfAJob, ItsMemoryIsPartOfTheState) {
   const JobSettings settings =
       with_rules(nnodes(2, 2), {"line=1 do=restart count=0 max=1 within=100"});
