@@ -245,11 +245,6 @@ Status CoordinatorJob::on(SessionPeer* peer, hang::RankFinished& finished) {
   return {};
 }
 
-Status CoordinatorJob::on(SessionPeer* peer, gate::Finding& finding) {
-  if (job_ != nullptr) step(core::job_event::Found{peer->node, std::move(finding)});
-  return {};
-}
-
 Status CoordinatorJob::on(SessionPeer* peer, drain::Notice& notice) {
   if (job_ != nullptr && peer->has_joined) step(core::job_event::Noticed{peer->node, notice});
   return {};
@@ -659,15 +654,8 @@ JobObservers::Job CoordinatorJob::observed_job() {
             }
             step(core::job_event::DrainRequested{number, request.notice, request.node});
           },
-      .request_host =
-          [this](const session::RequestHost& request, std::uint64_t number) {
-            if (job_ == nullptr || is_offered()) {
-              return observers_.reply(
-                  core::gate_action::Inform{number, false, "no node of the job is here"});
-            }
-            step(core::job_event::HostRequested{number, request.host, request.reason,
-                                                request.is_readmission});
-          }};
+      .request_host = [this](const session::RequestHost& request,
+                             std::uint64_t number) { request_host(request, number); }};
 }
 
 Status CoordinatorJob::on(SessionPeer* peer, session::Workers& workers) {

@@ -13,14 +13,12 @@
 #include "elastic/agent.h"
 #include "host/coordinator/coordinator_job.h"
 #include "os/base/process.h"
-#include "os/loop/clock.h"
 #include "os/net/address.h"
 
 namespace elastic::host {
 namespace {
 
 constexpr Duration kResumesMargin = std::chrono::milliseconds(10);
-constexpr std::size_t kHostMemoriesMax = 256;  // of jobs that have ended
 
 constexpr const char* kSessionClosed = "its session was closed";
 
@@ -256,28 +254,6 @@ void CoordinatorJob::stop(const succession::StopCoordinator& stop) {
 void CoordinatorJob::leave_job() {
   resumes_timer_.disarm();
   end_job();
-}
-
-std::unique_ptr<core::Job> CoordinatorJob::make_job(const JobSettings& settings,
-                                                    Duration start_hold) {
-  const Instant now = context_.loop->now();
-  auto job = std::make_unique<core::Job>(id_, settings, now, start_hold);
-  gate::HostMemory hosts;
-  if (auto kept = context_.hosts.extract(id_); !kept.empty()) hosts = std::move(kept.mapped());
-  hosts.set_epoch(os::wall_time(now) - now.time_since_epoch().count());
-  job->take_hosts(std::move(hosts));
-  return job;
-}
-
-void CoordinatorJob::keep_hosts() {
-  const bool has_excluded = !job_->hosts().excluded(context_.loop->now()).empty();
-  if (has_excluded && context_.hosts.size() < kHostMemoriesMax) context_.hosts[id_] = job_->hosts();
-}
-
-void CoordinatorJob::execute(const gate::HostAction& action) {
-  log(gate::describe(action));
-  const auto* const excluded = std::get_if<gate::Excluded>(&action);
-  if (excluded != nullptr) exclude_command_.run(id_, *excluded);
 }
 
 void CoordinatorJob::end_job() {
