@@ -1,5 +1,5 @@
-// Hosts without which a job continues: the part of CoordinatorJob that carries findings, requests and
-// decisions about them.
+// Hosts without which a job continues: the part of CoordinatorJob that carries findings, requests
+// and decisions about them.
 
 #include <cstddef>
 #include <memory>
