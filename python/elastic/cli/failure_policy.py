@@ -221,7 +221,7 @@ class _Reader:
             raise ConfigError(
                 self._fault(key, f"{key} is {value!r}: expected a whole number from {least}")
             )
-        return value
+        return int(value)
 
     def _host_limits(self, action: str, conditions: list[str]) -> list[str]:
         words = []
