@@ -69,7 +69,9 @@ def test_only_a_kill_of_ours_is_called_one(
         stopped_by_us=True, signal=signal.SIGKILL, killed_by_us=killed_by_us, describe=str
     )
     kind = _C.AgentEvent.Kind.WORKER_EXITED
-    event: Any = SimpleNamespace(kind=kind, state=_C.AgentState.HEALTHY, local_rank=0, exit=ended)
+    event: Any = SimpleNamespace(
+        kind=kind, state=_C.AgentState.HEALTHY, local_rank=0, exit=ended, check=None
+    )
     agent._observe(event)
     with caplog.at_level(25):
         agent._note_killed()
@@ -79,7 +81,8 @@ def test_only_a_kill_of_ours_is_called_one(
 def test_a_spare_that_never_ran_says_so(caplog: pytest.LogCaptureFixture) -> None:
     agent = NativeElasticAgent(WorkerSpec("role", 1, entrypoint="/bin/true", run_id="7"))
     kind, state = _C.AgentEvent.Kind.FINISHED, _C.AgentState.SUCCEEDED
-    agent._observe(SimpleNamespace(kind=kind, state=state, message=""))  # type: ignore[arg-type]
+    event: Any = SimpleNamespace(kind=kind, state=state, message="", check=None)
+    agent._observe(event)
     assert "the job 7 has succeeded, but no worker ran on this node" in caplog.text
 
 
