@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import re
 import signal
+from contextlib import suppress
 from pathlib import Path
 
 from support.channels import alone
 from support.launching import free_endpoint, job_at, launch, launched
-from support.waiting import DEADLINE_S
+from support.waiting import DEADLINE_S, eventually
 
 # Each step depends on the one before, so that a mixed or torn state shows in every later one.
 TRAINING = """
@@ -249,12 +250,22 @@ def test_the_memory_is_released_when_the_agent_is_killed(tmp_path: Path) -> None
         for line in agent.stdout:
             if line.endswith("saved\n"):
                 break
-        holders = _holders()
+        holders = {pid for pid in _holders() if agent.pid in _ancestors(pid)}
         assert len(holders) >= 2  # the worker and the guardian
         os.kill(agent.pid, signal.SIGKILL)
         agent.wait(DEADLINE_S)
-    # No process is left.
-    assert not holders & _holders()
+    eventually(lambda: not holders & _holders())
+
+
+def _ancestors(pid: int) -> list[int]:
+    """Incomplete if one of them ends meanwhile: it is of another test."""
+    found = []
+    with suppress(OSError):
+        while pid > 1:
+            stat = Path(f"/proc/{pid}/stat").read_text()
+            pid = int(stat.rpartition(")")[2].split()[1])
+            found.append(pid)
+    return found
 
 
 def _holders() -> set[int]:
