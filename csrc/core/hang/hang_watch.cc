@@ -426,7 +426,7 @@ void HangWatch::publish_mismatches(std::vector<HangAnswer>* out) {
   }
 }
 
-// While a rank makes steps the job has not stalled, whoever waits.
+// While a rank makes steps the job has not stalled, whichever ranks wait.
 void HangWatch::follow_waits(Instant now) {
   auto since = job_.waits_since();
   const auto progressed = job_.last_progress();

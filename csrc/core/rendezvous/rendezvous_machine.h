@@ -221,7 +221,7 @@ class RendezvousMachine {
   void dismiss_excluded();
   // Of the joined nodes, those that are of the next round if it forms now.
   int candidates() const;
-  // The round goes on without its members of excluded hosts.
+  // The round continues without its members of excluded hosts.
   bool may_replace_excluded() const;
   void enqueue(Node& node, const NodeInfo& info);
   void note_answer(const NodeInfo& info);

@@ -300,7 +300,7 @@ void RendezvousMachine::mark_excluded() {
   }
 }
 
-// When all nodes that may be of the next round are here. Whoever has joined is of no round: its
+// When all nodes that may be of the next round are here. A node that has joined is of no round: its
 // refusal ends nothing.
 void RendezvousMachine::dismiss_excluded() {
   const Tally& tally = round_.tally;

@@ -142,7 +142,7 @@ struct ObservedSave {
   bool operator==(const ObservedSave&) const = default;
 };
 
-// A host without which the job goes on (docs/policy.md).
+// A host without which the job continues (docs/policy.md).
 struct ObservedExclusion {
   std::string host;
   Duration left{};  // until it may join again

@@ -1,4 +1,4 @@
-"""``elastic-launch exclude`` and ``readmit``: hosts without which a running job goes on."""
+"""``elastic-launch exclude`` and ``readmit``: hosts without which a running job continues."""
 
 from __future__ import annotations
 

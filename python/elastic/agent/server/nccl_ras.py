@@ -265,7 +265,7 @@ class Witness:
 
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> Witness | None:
-        """None: the workers have no NCCL, or it is told not to listen."""
+        """None: the workers have no NCCL, or a variable forbids it to listen."""
         if environment.get(ENABLE_VARIABLE) == "0":
             return None
         given = environment.get(ADDRESS_VARIABLE)
