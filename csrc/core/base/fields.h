@@ -214,4 +214,12 @@ Status newer_version(const std::string& what, std::uint16_t version, std::uint16
 // It reads `own` alone.
 Status other_version(const std::string& what, std::uint16_t version, std::uint16_t own);
 
+// A flag that not every version knows. It is sent only if it is set.
+template <typename Visitor>
+void extend_flag(Visitor& v, std::uint8_t tag, bool& flag) {
+  std::optional<bool> sent = flag ? std::optional(true) : std::nullopt;
+  v.extension(tag, sent, [](auto& inner, bool& value) { inner.flag(value); });
+  flag = sent.value_or(false);
+}
+
 }  // namespace elastic::core

@@ -353,10 +353,7 @@ void fields(Visitor& v, rdzv::Refused& refused) {
     v.check(code != StatusCode::kOk);  // Refused requires an error code
     refused.error = Status(code, std::move(message));
   }
-  std::optional<bool> is_excluded;
-  if (refused.is_excluded) is_excluded = true;
-  v.extension(1, is_excluded, [](auto& inner, bool& flag) { inner.flag(flag); });
-  refused.is_excluded = is_excluded.value_or(false);
+  extend_flag(v, 1, refused.is_excluded);
 }
 
 template <typename Visitor>
@@ -651,10 +648,7 @@ void fields(Visitor& v, drain::Reply& reply) {
   v.number(reply.stopped);
   v.number(reply.first_stop);
   v.number(reply.last_stop);
-  std::optional<bool> can_continue;
-  if (reply.can_continue) can_continue = true;
-  v.extension(1, can_continue, [](auto& inner, bool& flag) { inner.flag(flag); });
-  reply.can_continue = can_continue.value_or(false);
+  extend_flag(v, 1, reply.can_continue);
 }
 
 template <typename Visitor>
