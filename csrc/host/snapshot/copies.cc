@@ -270,7 +270,8 @@ void SnapshotCopies::on_packet(const AgentPacket& packet, os::UniqueFd file) {
     files_.push_back(std::make_unique<File>(File{state, packet.size, std::move(file), true}));
   } else if (packet.kind == AgentPacketKind::kEnd && is_current) {
     on_pinned(packet.count);
-  } else if (packet.kind == AgentPacketKind::kAdopted && fetch_ && fetch_->is_adopting) {
+  } else if (packet.kind == AgentPacketKind::kAdopted && fetch_ && fetch_->is_adopting &&
+             packet.step == fetch_->step && packet.rank == fetch_->sources.front().rank) {
     fetch_->is_adopting = false;
     if (packet.count == 0) {
       return end_fetch({StatusCode::kInternal, "the guardian does not keep the snapshot of rank " +
@@ -423,6 +424,7 @@ std::string SnapshotCopies::check_room(std::uint64_t size) const {
   for (const auto& one : files_) {
     if (!one->is_own) used += one->size;
   }
+  for (const auto& [connection, one] : received_) used += one.file.size;
   if (options_.memory_max > 0 && used + size > options_.memory_max) {
     return "the memory for copies there (--snapshot-memory) is used";
   }
@@ -443,6 +445,7 @@ void SnapshotCopies::begin_receiving(ConnectionId from, const std::string& addre
   if (!is_fetched && known != nullptr && known->state.digest == state.digest) {
     return send(from, address, reply);
   }
+  received_.erase(from);  // a transfer that begins again
   reply.text = message.size < snapshot::kPage || message.size > snapshot::kBytesMax
                    ? "its size is not valid"
                    : check_room(message.size);
@@ -532,12 +535,17 @@ std::string SnapshotCopies::complete(Receiving received) {
     adopt(file);
     return "";
   }
+  const auto is_same = [&](const std::unique_ptr<File>& one) {
+    return one->state.rank == file.state.rank && saved(one->state) == saved(file.state);
+  };
+  if (std::any_of(files_.begin(), files_.end(),
+                  [&](const auto& one) { return is_same(one) && one->is_own; })) {
+    return text_of(file.state) + " belongs to that node itself";
+  }
   std::erase_if(files_, [&](const auto& one) {
-    const bool is_same =
-        one->state.rank == file.state.rank && saved(one->state) == saved(file.state);
-    if (is_same)
-      std::erase_if(served_, [&](const auto& two) { return two.second.file == one.get(); });
-    return is_same;
+    if (!is_same(one)) return false;
+    std::erase_if(served_, [&](const auto& two) { return two.second.file == one.get(); });
+    return true;
   });
   files_.push_back(std::make_unique<File>(std::move(file)));
   note_changed();

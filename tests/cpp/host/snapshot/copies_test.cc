@@ -325,6 +325,44 @@ TEST_F(SnapshotCopiesTest, TheRateLimitsWhatIsSent) {
   await([&] { return a.has_copied(5); });
 }
 
+TEST_F(SnapshotCopiesTest, ACopyOfAnotherNodeReplacesNoSnapshotOfThisNode) {
+  Node a(0, {.rate = 1 << 20});
+  Node b(1);
+  Node stranger(0);  // has the same rank
+  nodes_ = {&a, &b, &stranger};
+  const std::string address = b.save(one(make_snapshot(1, 5, 100)));
+  const std::string own = a.save(one(make_snapshot(0, 5, kLarge)));
+  a.order(5, -1, address);
+  await([&] { return !b.kept_of(0).empty() || !a.kept_of(0).empty(); });
+  stranger.save(one(make_snapshot(0, 5, 200)));
+  stranger.order(5, -1, own);
+  await([&] { return !stranger.logs().empty(); });
+  EXPECT_THAT(stranger.logs()[0], HasSubstr("rank 0 after step 5 belongs to that node itself"));
+  await([&] { return a.has_copied(5); });
+  EXPECT_THAT(b.kept_of(0), ElementsAre(5));
+}
+
+TEST_F(SnapshotCopiesTest, CopiesThatAreOnTheirWayUseTheMemoryToo) {
+  Node a(0, {.rate = 1 << 20});
+  Node b(1, {.memory_max = kLarge + (std::size_t{1} << 20)});
+  Node c(0);
+  nodes_ = {&a, &b, &c};
+  const std::string address = b.save(one(make_snapshot(1, 5, 100)));
+  a.save(one(make_snapshot(0, 5, kLarge)));
+  a.order(5, -1, address);
+  await([&] { return !a.kept_of(0).empty(); });
+  for (int i = 0; i < 5; ++i) {
+    for (Node* node : nodes_) node->serve();
+    group_.advance(100ms);
+  }
+  EXPECT_FALSE(a.has_copied(5));
+  c.save(one(make_snapshot(0, 6, kLarge)));
+  c.order(6, -1, address);
+  await([&] { return !c.logs().empty(); });
+  EXPECT_THAT(c.logs()[0], HasSubstr("--snapshot-memory"));
+  await([&] { return a.has_copied(5); });
+}
+
 TEST_F(SnapshotCopiesTest, ARoundKeepsWhatItContinuesFrom) {
   Node a(0);
   Node b(1);
