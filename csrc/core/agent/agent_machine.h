@@ -143,9 +143,9 @@ struct Close {};  // the rest, and report the end
 
 using AgentAction =
     std::variant<Send, StartGroup, PrepareGroup, CutGroup, ContinueGroup, Report, Finish,
-                 agent_action::AwaitTemplate, agent_action::OpenStore, agent_action::StartWorkers,
-                 agent_action::CancelStart, agent_action::ProbeStore, agent_action::EndRound,
-                 agent_action::EndExamination, agent_action::CollectStacks,
+                 CorrectResult, agent_action::AwaitTemplate, agent_action::OpenStore,
+                 agent_action::StartWorkers, agent_action::CancelStart, agent_action::ProbeStore,
+                 agent_action::EndRound, agent_action::EndExamination, agent_action::CollectStacks,
                  agent_action::WriteStacks, agent_action::StopWorkers, agent_action::KillWorker,
                  agent_action::Observe, agent_action::RequestDrain, agent_action::KeepSnapshots,
                  agent_action::FetchSnapshots, agent_action::SetStopStep, agent_action::Flush,

@@ -233,6 +233,7 @@ void AgentPolicy::end(Turn* turn) {
   } else {
     result_.exit_code = end.exit_code;
     result_.message = end.message;
+    follows_job_ = end.follows_job;
   }
   const bool is_unstarted = end.is_unstarted && !is_kept(turn->from);
   if (is_unstarted || !has_processes(turn->from)) return turn->raise(PolicyInput::kOver);
@@ -362,6 +363,7 @@ void AgentPolicy::leave(Turn* turn) {
   const bool has_workers = has_processes(turn->from);
   result_.exit_code = kSignalBase + turn->signal;
   result_.message = what;
+  follows_job_ = true;
   if (!failures_.empty() && has_workers) {
     result_.message += "; before that " + cause().describe();
   }
@@ -429,6 +431,20 @@ void AgentPolicy::lose(Turn* turn) {
 void AgentPolicy::finish(Turn* turn) {
   if (!failures_.empty()) note_failed_leave(turn->from, cause().describe(), cause().exit_code);
   deliver(agent_state(turn->from), turn);
+}
+
+// All nodes of a job end with one code. The other ones have this result, and have not seen this
+// node leave.
+void AgentPolicy::adopt_job_code(Turn* turn) {
+  const std::shared_ptr<const JobResult>& job = turn->end->job;
+  if (job == nullptr || !std::exchange(follows_job_, false)) return;
+  result_.exit_code = exit_code_of(*job);
+  result_.message += job->outcome == JobOutcome::kSucceeded
+                         ? "; the job had succeeded"
+                         : "; the job had ended: " + job->message;
+  if (turn->from == PolicyState::kFinished) {
+    turn->act(CorrectResult{result_.exit_code, result_.message});
+  }
 }
 
 void AgentPolicy::finish_gone(Turn* turn) {

@@ -153,8 +153,13 @@ inline AgentEvent event_of(AgentEvent::Kind kind, AgentState state, Instant at) 
 struct Finish {
   AgentResult result;
 };
+// The job's result crossed this node's leave: these replace those of the result.
+struct CorrectResult {
+  int exit_code = 0;
+  std::string message;
+};
 using PolicyAction = std::variant<Send, StartGroup, PrepareGroup, CutGroup, ContinueGroup,
-                                  StopGroup, Report, Finish>;
+                                  StopGroup, Report, Finish, CorrectResult>;
 
 // The states of the policy: those of AgentState, divided by what the workers do.
 enum class PolicyState : std::uint8_t {
@@ -249,8 +254,8 @@ class AgentPolicy {
         final_rules_(final_rules(options.agent)),
         participant_(options.node, options.settings) {}
 
-  // Handles one event and appends the actions to execute, in order. After Finish, events have no
-  // effect.
+  // Handles one event and appends the actions to execute, in order. After Finish, only a
+  // result of the job can have an effect.
   template <typename Event>
   void on(const Event& event, Instant now, Out* out) {
     Turn turn{.now = now, .out = out, .from = state_};
@@ -309,6 +314,7 @@ class AgentPolicy {
     bool is_unstarted = false;                  // no worker was started
     StopCause why = StopCause::kJobEnded;
     bool follows_failure = false;  // of a worker of this node
+    bool follows_job = false;      // a result of the job that crosses it decides about the code
   };
   struct Raised {
     PolicyInput input;
@@ -403,6 +409,7 @@ class AgentPolicy {
   void lose(Turn* turn);
   void finish(Turn* turn);
   void finish_gone(Turn* turn);
+  void adopt_job_code(Turn* turn);
   // Of workers that are kept for another round.
   void count_capable(Turn* turn);
   void count_left(Turn* turn);
@@ -479,7 +486,8 @@ class AgentPolicy {
   PolicyState state_ = PolicyState::kInit;
   Participant participant_;
   std::optional<Instant> deadline_;
-  AgentResult result_;  // reported when the workers' processes have ended
+  AgentResult result_;        // reported when the workers' processes have ended
+  bool follows_job_ = false;  // it has left with a code that the job may replace
   int stop_requests_ = 0;
   int stop_signal_ = 0;  // of the last stop request
 

@@ -142,7 +142,10 @@ struct AgentPolicy::Table {
       {.in = {kSucceeded}, .on = {kSuccess}, .run = &P::end},
       {.in = {kSucceeded}, .on = {kEnd}, .run = &P::end, .next = kFailed},
       {.in = {kSucceeded}, .on = {kEndAtStep}, .run = &P::end, .next = kStopped},
-      {.in = {kStopped, kFailed}, .on = {kRound, kSuccess, kEnd, kEndAtStep}},
+      {.in = {kStopped, kFailed}, .on = {kRound, kSuccess}},
+      // The coordinator closed the job before it received this node's leave.
+      {.in = {kStopped, kFailed}, .on = {kEnd, kEndAtStep}, .run = &P::adopt_job_code},
+      {.in = {kFinished}, .on = {kSuccess, kEnd, kEndAtStep}, .run = &P::adopt_job_code},
 
       // ---- Workers that are kept for another round.
       {.in = {kHealthy, kUnhealthy, kCutting, kStopping},
@@ -265,7 +268,8 @@ PolicyInput AgentPolicy::read(const LocalFault& event, Turn* turn) const {
   turn->end = End{.events = {LeaveRequested{event.message, event.exit_code}, WorkersGone{}},
                   .exit_code = event.exit_code,
                   .message = event.message,
-                  .is_unstarted = true};
+                  .is_unstarted = true,
+                  .follows_job = true};
   return PolicyInput::kEnd;
 }
 PolicyInput AgentPolicy::read(const NodeUnfit& event, Turn* turn) const {

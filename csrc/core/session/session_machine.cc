@@ -238,7 +238,8 @@ void SessionMachine::on(const Received& event) {
     // The coordinator knows the round now.
     if (auto progress = kept_.after_resumed(clock_.now())) emit(SendReport{*std::move(progress)});
   }
-  if (outbox_.has_left()) return;
+  // A result of the job that crosses the leave is that of this node, too.
+  if (outbox_.has_left() && !std::holds_alternative<rdzv::Closed>(event.action)) return;
   switch (outbox_.receive(event.action)) {
     case SessionOutbox::Receipt::kKnown: return;
     case SessionOutbox::Receipt::kResume:

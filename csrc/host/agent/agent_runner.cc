@@ -404,6 +404,11 @@ void AgentRunner::execute(core::Finish action) {
 }
 
 void AgentRunner::execute(core::agent_action::Flush action) {
+void AgentRunner::execute(core::CorrectResult action) {
+  result_.exit_code = action.exit_code;
+  result_.message = std::move(action.message);
+}
+
   // A guardian that still lives kills all processes below it when the link is closed.
   if (action.is_supervision_lost) supervisor_->close();
   membership_->drain(action.limit, [this] { feed(core::agent_event::Flushed{}); });

@@ -80,6 +80,7 @@ class AgentRunner {
   void execute(core::ContinueGroup action);
   void execute(core::Report action) { report(std::move(action.event)); }
   void execute(core::Finish action);
+  void execute(core::CorrectResult action);
   void execute(core::agent_action::AwaitTemplate) {
     supervisor_->when_warm([this] { feed(core::agent_event::TemplateReady{}); });
   }

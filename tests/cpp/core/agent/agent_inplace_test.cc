@@ -163,6 +163,7 @@ class RandomNode {
     is_cut_ = false;
   }
   void on(const Report&) {}
+  void on(const CorrectResult&) {}
   void on(const Finish& finish) {
     is_finished_ = true;
     exit_code_ = finish.result.exit_code;

@@ -3,12 +3,14 @@
 #include <gtest/gtest.h>
 
 #include "core/agent/agent_policy.h"
+#include "core/base/transitions.h"
 
 namespace elastic::core {
 namespace {
 
 // Properties of the whole table: every state handles the loss of supervision and progress messages,
-// only the events that contradict it end in UNKNOWN, and nothing follows the result.
+// only the events that contradict it end in UNKNOWN, and only the result of the job
+// has an effect after the result.
 TEST(AgentPolicyTable, IsConsistent) {
   for (std::size_t state = 0; state < kPolicyStates; ++state) {
     const auto from = static_cast<PolicyState>(state);
@@ -17,7 +19,10 @@ TEST(AgentPolicyTable, IsConsistent) {
       const AgentPolicy::Edge& edge = AgentPolicy::edge_of(from, static_cast<PolicyInput>(input));
       EXPECT_TRUE(!edge.is_loss || edge.next == PolicyState::kFinished);
       EXPECT_TRUE(!is_finished || edge.next == from);
-      EXPECT_FALSE(is_finished && edge.run != nullptr);
+      using enum PolicyInput;
+      constexpr EnumSet<PolicyInput> kResults = {kSuccess, kEnd, kEndAtStep};
+      const bool is_result = kResults.has(static_cast<PolicyInput>(input));
+      EXPECT_FALSE(is_finished && !is_result && edge.run != nullptr);
     }
     EXPECT_EQ(AgentPolicy::edge_of(from, PolicyInput::kSupervisionLost).is_loss, !is_finished);
     const AgentPolicy::Edge& progress = AgentPolicy::edge_of(from, PolicyInput::kProgress);

@@ -103,6 +103,9 @@ struct PolicyText {
     if (!result.job) text += ", no job result";
     return result.message.empty() ? text : text + ": " + result.message;
   }
+  std::string operator()(const core::CorrectResult& one) const {
+    return "correct the result to " + std::to_string(one.exit_code) + ": " + one.message;
+  }
 };
 
 class AgentAdapter : public StoryAdapter<AgentAdapter> {
