@@ -13,9 +13,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <csignal>
-#include <cstdio>
-#include <cstdlib>
 #include <deque>
 #include <memory>
 #include <optional>
@@ -25,22 +22,19 @@
 #include <variant>
 #include <vector>
 
-#include "core/agent/agent_machine.h"
 #include "core/session/coordinator_loss.h"
 #include "core/session/session_fields.h"
 #include "core/session/session_machine.h"
 #include "core/succession/succession_machine.h"
 #include "support/field_filler.h"
+#include "support/modelled_agent.h"
 
 namespace elastic::test {
 
-using namespace std::chrono_literals;
-
-class HostileMember {
+class HostileMember final : public ModelledAgent {
  public:
   HostileMember(bool is_in_place, bool is_prepared)
-      : options_(options(is_in_place, is_prepared)),
-        agent_(options_),
+      : ModelledAgent(is_in_place, is_prepared),
         session_(options_.policy.settings, {"10.0.0.1:29400"}, 1),
         succession_({.job_id = "job", .self = {kSelf, "10.0.0.2:4711"}}, 1) {}
 
@@ -111,61 +105,6 @@ class HostileMember {
 
  private:
   using Session = core::SessionMachine;
-  static constexpr NodeId kSelf{2, 2};
-  static constexpr int kWorkers = 2;
-
-  static core::AgentMachineOptions options(bool is_in_place, bool is_prepared) {
-    core::AgentMachineOptions options;
-    options.host_name = "node2";
-    options.policy.node.id = kSelf;
-    options.policy.node.local_world_size = kWorkers;
-    options.policy.settings.max_nodes = 4;
-    options.policy.settings.store_grace = 10min;
-    if (is_in_place) options.policy.agent.inplace_grace = 5s;
-    if (is_in_place && is_prepared) options.policy.agent.inplace_prepare = 60s;
-    return options;
-  }
-
-  // Whether the message may end the part of this node in the job.
-  bool is_decision(const session::ServerMessage& message) const {
-    if (const auto* refused = std::get_if<rdzv::Refused>(&message)) {
-      const StatusCode code = refused->error.code();
-      const bool may_pass = code == StatusCode::kResourceExhausted ||
-                            code == StatusCode::kUnavailable || code == StatusCode::kPeerViolation;
-      return !may_pass || agent_.state() != AgentState::kHealthy;
-    }
-    // No coordinator could count on from these.
-    constexpr std::uint64_t kLast = core::kRoundMax / 2;
-    if (const auto* round = std::get_if<rdzv::Round>(&message)) {
-      return round->record->round > kLast ||
-             (round->own.local_world_size != kWorkers && agent_.state() == AgentState::kInit);
-    }
-    if (const auto* restart = std::get_if<rdzv::Restart>(&message)) return restart->round > kLast;
-    if (const auto* evicted = std::get_if<rdzv::Evicted>(&message)) return evicted->round > kLast;
-    if (const auto* timings = std::get_if<session::Timings>(&message)) {
-      const JobSettings& job = timings->settings;
-      return std::min(job.store_grace, job.join_timeout) < 3min;  // a job may have that
-    }
-    const auto* const reply = std::get_if<session::HeartbeatReply>(&message);
-    return std::holds_alternative<rdzv::Closed>(message) ||
-           std::holds_alternative<rdzv::TimedOut>(message) ||
-           std::holds_alternative<drain::Order>(message) ||
-           std::holds_alternative<hang::Verdict>(message) || (reply != nullptr && reply->alone);
-  }
-
-  void expect(bool is_true, const char* what) const {
-    if (is_true) return;
-    for (const std::string& line : trace_) std::fprintf(stderr, "%s\n", line.c_str());
-    std::fprintf(stderr, "broken: %s\n", what);
-    std::abort();
-  }
-  void trace(const std::string& what) {
-    constexpr std::size_t kLines = 200;
-    trace_.push_back(std::to_string((now_ - Instant(1000s)).count()) +
-                     " ns: " + what.substr(0, 500));
-    if (trace_.size() > kLines) trace_.pop_front();
-  }
-
   void check() const {
     expect(agent_.state() != AgentState::kUnknown, "the agent knows its state");
     expect(is_decided_ || (!is_finished_ && !is_lost_), "no frame ends it");
@@ -336,114 +275,31 @@ class HostileMember {
     expect(actions.size() < 100, "few actions");
   }
 
-  // ---- The agent, as host/agent/agent_runner.cc does.
+  // ---- What the agent sends.
 
-  void agent_step(const core::AgentInput& input) {
-    std::vector<core::AgentAction> actions;
-    agent_.step(input, now_, &actions);
-    expect(actions.size() < 100, "few actions");
-    for (const core::AgentAction& action : actions) {
-      std::visit([this](const auto& one) { act(one); }, action);
-    }
+  void submit(const core::NodeStatement& statement) override {
+    session_step(Session::Submit{statement});
   }
-  void later(core::AgentInput input) { inputs_.push_back(std::move(input)); }
-  void act(const core::Report& report) { trace(report.event.message); }
-  void act(const core::Send& send) { session_step(Session::Submit{send.statement}); }
-  void act(const core::PrepareGroup& group) {
-    session_step(Session::Introduce{group.node.id});
-    later(core::agent_event::FilesOpened{});
-  }
-  void act(const core::StartGroup& group) {
-    expect(group.round->workers.size() == kWorkers, "it has these workers");
-    later(core::agent_event::FilesOpened{});
-  }
-  void act(const core::ContinueGroup& group) {
-    expect(group.round->workers.size() == kWorkers, "it has these workers");
-  }
-  void act(const core::agent_action::StartWorkers&) {
-    is_running_.assign(kWorkers, true);
-    for (int rank = 0; rank < kWorkers; ++rank) {
-      later(core::PolicyEvent(core::WorkerStarted{rank, 100 + rank, now_}));
-      if (!options_.policy.agent.inplace_grace) continue;
-      later(core::PolicyEvent(core::WorkerCapable{rank}));
-      if (options_.policy.agent.inplace_prepare) later(core::PolicyEvent(core::WorkerLeft{rank}));
-    }
-  }
-  void act(const core::agent_action::CancelStart&) { later(core::agent_event::StartCancelled{}); }
-  void act(const core::CutGroup&) {
-    for (int rank = 0; rank < kWorkers; ++rank) later(core::PolicyEvent(core::WorkerLeft{rank}));
-  }
-  void act(const core::agent_action::StopWorkers& stop) {
-    for (int rank = 0; rank < kWorkers; ++rank) end_worker(rank, stop.how.signal, true);
-  }
-  void act(const core::agent_action::KillWorker& kill) {
-    end_worker(kill.local_rank, SIGKILL, false);
-  }
-  void act(const core::agent_action::AwaitTemplate&) { later(core::agent_event::TemplateReady{}); }
-  void act(const core::agent_action::OpenStore&) {
-    later(core::agent_event::StoreOpened{std::uint16_t{29500}});
-  }
-  void act(const core::agent_action::CollectStacks&) {
-    later(core::agent_event::StacksCollected{});
-  }
-  void act(const core::agent_action::Observe& observed) {
-    std::visit([this](const auto& one) { session_step(Session::Report{one}); }, observed.message);
-  }
-  void act(const core::agent_action::RequestDrain& request) {
-    session_step(Session::Report{request.notice});
-  }
-  void act(const core::agent_action::SetStopStep& set) {
-    using Kind = drain::Order::Kind;
-    if (set.request.kind == Kind::kWithdraw || set.request.kind == Kind::kCommit) return;
-    const auto kind =
-        set.request.kind == Kind::kAsk ? drain::Reply::Kind::kSteps : drain::Reply::Kind::kAccepted;
-    later(drain::StopStepEvent{kind, set.request.proposal, {0, 1}, 10, 9});
-  }
-  void act(const core::Finish& finish) {
-    trace("finishes: " + finish.result.message);
-    is_finished_ = true;
-    later(core::agent_event::ResultFixed{});
-  }
-  void act(const core::agent_action::Flush& flush) {
+  void introduce(const core::NodeInfo& node) override { session_step(Session::Introduce{node.id}); }
+  void report(const core::NodeReport& report) override { session_step(Session::Report{report}); }
+  void end(Duration limit) override {
     if (is_lost_) return later(core::agent_event::Flushed{});
-    session_step(Session::End{flush.limit, "job"});
+    session_step(Session::End{limit, "job"});
   }
-  template <typename Other>
-  void act(const Other&) {}
-
-  void end_worker(int rank, int signal, bool is_stopped) {
-    if (is_running_.empty() || !is_running_[static_cast<std::size_t>(rank)]) return;
-    is_running_[static_cast<std::size_t>(rank)] = false;
-    WorkerExit exit;
-    exit.kind = ExitKind::kSignaled;
-    exit.signal = signal;
-    exit.stopped_by_us = is_stopped;
-    exit.at = now_;
-    later(core::PolicyEvent(core::WorkerExited{rank, 100 + rank, agent_.explain(rank, exit)}));
-    if (std::find(is_running_.begin(), is_running_.end(), true) != is_running_.end()) return;
-    is_running_.clear();
-    later(core::agent_event::ProcessesEnded{});
-    later(core::agent_event::FailuresExamined{});
-  }
+  Instant now() const override { return now_; }
 
   // What was caused by events, after them.
   void run() {
-    for (int handled = 0; !inputs_.empty() || !replies_.empty(); ++handled) {
+    for (int handled = 0;; ++handled) {
       expect(handled < 1000, "its actions have an end");
-      if (!inputs_.empty()) {
-        const core::AgentInput input = std::move(inputs_.front());
-        inputs_.pop_front();
-        agent_step(input);
-        continue;
-      }
+      if (take_input()) continue;
+      if (replies_.empty()) return;
       const session::ServerMessage message = std::move(replies_.front());
       replies_.pop_front();
       if (is_open_) session_receive(message);
     }
   }
 
-  const core::AgentMachineOptions options_;
-  core::AgentMachine agent_;
   Session session_;
   core::HandOverMember hand_over_;
   succession::Machine succession_;
@@ -458,11 +314,7 @@ class HostileMember {
   RoundRecord record_;    // of the true coordinator
   core::HeldRound held_;  // the last one that the agent was given
   bool is_lost_ = false;
-  bool is_finished_ = false;
-  std::vector<bool> is_running_;  // by local rank; empty: no worker
-  std::deque<core::AgentInput> inputs_;
   std::deque<session::ServerMessage> replies_;
-  std::deque<std::string> trace_;  // the last lines
 };
 
 // What the agent allocates and indexes by, as a coordinator sends it.
@@ -476,39 +328,49 @@ inline void make_possible(session::ServerMessage* message, int workers) {
   round->record = std::move(record);
 }
 
-// One conversation with a hostile coordinator.
-inline void run_hostile_coordinator(std::string_view input) {
+// What a hostile coordinator does after `member` has begun; returns the number of frames. `Values`
+// chooses the fields of its messages.
+template <typename Values, typename Member>
+int attack(Member* member, Choices* choices) {
   constexpr int kFramesMax = 64;
   constexpr auto kFill = [](auto& filler, auto& message) { session::fields(filler, message); };
-  Choices choices(input);
-  const std::uint8_t mode = choices.byte();
-  HostileMember member(mode % 2 == 1, mode % 4 == 3);
-  member.begin(mode / 4 % 8 == 7);
-  for (int frames = 0; frames < kFramesMax && !choices.is_empty(); ++frames) {
-    const std::uint8_t what = choices.byte();
+  int frames = 0;
+  for (int steps = 0; steps < kFramesMax && !choices->is_empty(); ++steps) {
+    const std::uint8_t what = choices->byte();
     if (what % 16 == 0) {
-      member.wait(std::chrono::milliseconds(what));
+      member->wait(std::chrono::milliseconds(what));
       continue;
     }
     if (what % 16 == 1) {
-      member.lose_connection();
+      member->lose_connection();
       continue;
     }
     std::string frame;
     if (what % 16 == 2) {
-      core::ByteWriter(&frame).text(choices.take(choices.byte()));
+      core::ByteWriter(&frame).text(choices->take(choices->byte()));
     } else {
-      HostileValues values(&choices, member.round());
-      const std::size_t kind = choices.byte() % std::variant_size_v<session::ServerMessage>;
+      Values values(choices, member->round());
+      const std::size_t kind = choices->byte() % std::variant_size_v<session::ServerMessage>;
       auto message = filled<session::ServerMessage>(kind, &values, kFill);
       if (what % 16 != 3) make_possible(&message, what % 16 == 4 ? 1 + what / 16 : 2);
       session::append(&frame, message);
     }
     if (what % 16 == 5) {
-      frame[choices.byte() % frame.size()] = static_cast<char>(choices.byte());
+      frame[choices->byte() % frame.size()] = static_cast<char>(choices->byte());
     }
-    member.receive(frame);
+    member->receive(frame);
+    ++frames;
   }
+  return frames;
+}
+
+// One conversation with a hostile coordinator.
+inline void run_hostile_coordinator(std::string_view input) {
+  Choices choices(input);
+  const std::uint8_t mode = choices.byte();
+  HostileMember member(mode % 2 == 1, mode % 4 == 3);
+  member.begin(mode / 4 % 8 == 7);
+  attack<HostileValues>(&member, &choices);
   member.check_recovery();
 }
 
