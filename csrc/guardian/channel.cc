@@ -285,6 +285,7 @@ void Channel::read_messages() {
     if (message == worker::kMember) is_member_ = true;
     if (message == worker::kSnapshots) passed_ = std::move(received.file);
     if (message == worker::kWatching) is_watching_ = true;
+    if (message == worker::kRaised) has_raised_ = true;
     if (message != worker::kOpened || !received.ancillary) continue;
     if (std::exchange(owner_, received.ancillary->pid) != 0) is_member_ = false;
   }

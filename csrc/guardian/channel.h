@@ -61,6 +61,8 @@ class Channel {
   bool is_reporting() const { return is_reporting_; }
   // Whether waits_since() may ever have a value.
   bool is_watching() const { return is_watching_; }
+  // Whether its main thread has ended with an exception since the last call.
+  bool take_raised() { return std::exchange(has_raised_, false); }
   // Since when it waits in collective operations; nullopt: in none.
   std::optional<Instant> waits_since() const;
   WorkerProgress progress() const;
@@ -132,6 +134,7 @@ class Channel {
   pid_t owner_ = 0;
   bool is_reporting_ = false;
   bool is_watching_ = false;
+  bool has_raised_ = false;
   bool is_member_ = false;
   std::uint32_t stacks_before_ = 0;  // stacks_written at the last request
   int messages_left_ = 0;

@@ -451,6 +451,7 @@ void Guardian::collect_messages() {
       snapshots_.connect(std::move(passed));
     }
     if (one.channel.owner() != owner) send_event(MarkEvent{one.id, Mark::kOpened, now_});
+    if (one.channel.take_raised()) send_event(MarkEvent{one.id, Mark::kRaised, now_});
     if (one.channel.is_reporting() == was_reporting) continue;
     send_event(MarkEvent{one.id, Mark::kFirstStep, now_, one.channel.first_step()});
     if (const auto progress = sampler_.take_first(&workers_, now_)) send_event(*progress);

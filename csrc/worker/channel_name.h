@@ -22,6 +22,7 @@ inline constexpr char kMember = 'm';         // its process can take part in ano
 inline constexpr char kLeft = 'x';           // the word left_round was set
 inline constexpr char kSnapshots = 'k';      // with a descriptor: a socket for snapshots
 inline constexpr char kWatching = 'c';       // a thread sets the word waits_since
+inline constexpr char kRaised = 'e';         // an exception ends its main thread
 
 // Messages of the guardian, to a worker that has sent kMember: one packet each.
 inline constexpr char kCut = 'C';       // then the number of the round that is over, 8 bytes

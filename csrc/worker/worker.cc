@@ -311,6 +311,8 @@ void elastic_worker_offer_stacks(int number) {
 
 void elastic_worker_announce_watch(void) { notify(elastic::worker::kWatching); }
 
+void elastic_worker_report_error(void) { notify(elastic::worker::kRaised); }
+
 void elastic_worker_stacks_written(void) {
   __atomic_fetch_add(&elastic_worker_page_in_use->stacks_written, 1, __ATOMIC_SEQ_CST);
   notify(elastic::worker::kStacksWritten);

@@ -216,7 +216,7 @@ void fields(Visitor& v, drain::StopStepEvent& event) {
 template <typename Visitor>
 void fields(Visitor& v, MarkEvent& event) {
   v.number(event.id);
-  v.choice(event.mark, Mark::kLeft);
+  v.choice(event.mark, Mark::kRaised);
   v.instant(event.at);
   v.number(event.step);
 }

@@ -24,7 +24,7 @@
 
 namespace elastic::guardian {
 
-inline constexpr std::uint32_t kProtocolVersion = 15;
+inline constexpr std::uint32_t kProtocolVersion = 16;
 
 // The guardian's descriptor of the channel.
 inline constexpr int kChannelDescriptor = 3;
@@ -248,6 +248,7 @@ enum class Mark : std::uint8_t {
   kFirstStep,  // the first step of the round was reported
   kMember,     // the worker can take part in another round
   kLeft,       // it has left the round of the last CutRequest, or waits for its first round
+  kRaised,     // an exception ends its main thread; not once
 };
 
 struct MarkEvent {

@@ -261,6 +261,7 @@ void AgentRunner::on_mark(const guardian::MarkEvent& mark) {
     case guardian::Mark::kOpened: return marks_.opened(mark.at);
     case guardian::Mark::kMember: return feed(core::WorkerCapable{local_rank});
     case guardian::Mark::kLeft: marks_.ended(mark.step); return feed(core::WorkerLeft{local_rank});
+    case guardian::Mark::kRaised: return inquiry_.worker_raised(local_rank, mark.at);
     case guardian::Mark::kFirstStep: break;
   }
   if (round_ == nullptr) return;
@@ -403,12 +404,12 @@ void AgentRunner::execute(core::Finish action) {
   feed(core::agent_event::ResultFixed{store_.is_needed()});
 }
 
-void AgentRunner::execute(core::agent_action::Flush action) {
 void AgentRunner::execute(core::CorrectResult action) {
   result_.exit_code = action.exit_code;
   result_.message = std::move(action.message);
 }
 
+void AgentRunner::execute(core::agent_action::Flush action) {
   // A guardian that still lives kills all processes below it when the link is closed.
   if (action.is_supervision_lost) supervisor_->close();
   membership_->drain(action.limit, [this] { feed(core::agent_event::Flushed{}); });

@@ -30,6 +30,7 @@ void FailureInquiry::begin_round(std::size_t workers) {
 }
 
 void FailureInquiry::continue_round() {
+  for (Worker& worker : workers_) worker.raised_at.reset();
   reset();
   output_->continue_examination();
 }
@@ -58,12 +59,32 @@ void FailureInquiry::check_tracebacks() {
       continue;
     }
     it = tracebacks_.erase(it);
-    const auto index = static_cast<std::size_t>(local_rank);
-    if (stopped_at_ || index >= workers_.size() || !workers_[index].is_running) continue;
-    const std::string lines = output_->tail(local_rank).lines;
-    if (core::is_uncaught_exception(lines)) late_(local_rank, core::last_exception(lines));
+    check_traceback(local_rank);
   }
   if (next != Instant::max()) traceback_timer_.arm(next);
+}
+
+void FailureInquiry::check_traceback(int local_rank) {
+  const auto index = static_cast<std::size_t>(local_rank);
+  if (stopped_at_ || index >= workers_.size() || !workers_[index].is_running) return;
+  const std::string lines = output_->tail(local_rank).lines;
+  if (!lines.empty()) return report_late(local_rank, lines);
+  // Its stderr goes to a file.
+  output_->examine(index, false, [this, round = round_, index](const FailureFindings& findings) {
+    const bool is_late = round == round_ && !stopped_at_ && workers_[index].is_running;
+    if (is_late) report_late(static_cast<int>(index), findings.stderr_bytes);
+  });
+}
+
+void FailureInquiry::report_late(int local_rank, const std::string& lines) {
+  if (core::is_uncaught_exception(lines)) late_(local_rank, core::last_exception(lines));
+}
+
+void FailureInquiry::worker_raised(int local_rank, Instant at) {
+  const auto index = static_cast<std::size_t>(local_rank);
+  if (index >= workers_.size() || !workers_[index].is_running) return;
+  workers_[index].raised_at = at;
+  note_traceback(local_rank);
 }
 
 void FailureInquiry::worker_started(int local_rank, int pid) {
@@ -105,18 +126,19 @@ core::FailureFacts FailureInquiry::make_facts(int local_rank, const WorkerExit& 
   core::FailureFacts facts;
   OutputCapture::Tail tail = output_->tail(local_rank);
   facts.output = std::move(tail.lines);
-  if (!core::is_uncaught_exception(facts.output)) tail.traceback_at.reset();
   std::string lines = facts.output;
   if (lines.empty()) {
     lines = core::last_lines(findings.stderr_bytes, OutputCapture::kReportLines,
                              core::OutputTail::kBytesMax);
     facts.output = lines;
   }
+  std::optional<Instant> traceback_at = tail.traceback_at;
+  if (!traceback_at) traceback_at = workers_.at(static_cast<std::size_t>(local_rank)).raised_at;
+  if (!core::is_uncaught_exception(lines)) traceback_at.reset();
   const Instant ended_at = exit.kind == ExitKind::kUnknown ? loop_->now() : exit.at;
   const core::FailureDiagnosis diagnosis =
       core::diagnose(exit, lines, findings.error_message, findings.kernel);
-  facts.reported_at =
-      core::report_time(diagnosis, tail.traceback_at, findings.reported_at, ended_at);
+  facts.reported_at = core::report_time(diagnosis, traceback_at, findings.reported_at, ended_at);
   facts.fingerprint = core::fingerprint_of(exit, diagnosis, lines);
   FailureEvidence& evidence = facts.evidence;
   evidence.host = host_name_;

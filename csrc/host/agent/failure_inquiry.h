@@ -26,7 +26,8 @@ namespace elastic::host {
 class FailureInquiry {
  public:
   using Sink = std::function<void(const core::FailureFound&)>;
-  // A worker printed an uncaught exception, and still runs kEndTimeout later.
+  // A worker printed an uncaught exception, and still runs kEndTimeout later. Known from the output
+  // that is captured, or from the worker itself.
   using LateSink = std::function<void(int local_rank, const std::string& error)>;
   static constexpr Duration kEndTimeout = std::chrono::seconds(30);
 
@@ -40,6 +41,8 @@ class FailureInquiry {
   // The same workers take part in another round. What they printed before is no cause in it.
   void continue_round();
   void worker_started(int local_rank, int pid);
+  // It reports that an exception ends its main thread; stderr has the text soon.
+  void worker_raised(int local_rank, Instant at);
   // What is known now about a worker that failed.
   core::FailureFacts facts_now(int local_rank, const WorkerExit& exit);
   void worker_ended(int local_rank, int pid, const WorkerExit& exit);
@@ -54,12 +57,15 @@ class FailureInquiry {
   struct Worker {
     int pid = -1;
     bool is_running = false;
+    std::optional<Instant> raised_at = {};
   };
 
   core::FailureFacts make_facts(int local_rank, const WorkerExit& exit,
                                 const FailureFindings& findings);
   void note_traceback(int local_rank);
   void check_tracebacks();
+  void check_traceback(int local_rank);
+  void report_late(int local_rank, const std::string& lines);
   void examine(int local_rank, int pid, const WorkerExit& exit);
   void reset();
 

@@ -15,9 +15,7 @@
 // A step is an optimizer step; the argument is the number of steps that are complete, and does not
 // decrease in a round. Thread rule: progress() and the functions of membership from any thread, the
 // others by one thread at a time. A forked child has no channel. Needs GCC or clang (__atomic
-// builtins).
-//
-// Pure C, so the types are plain structs and the names have a prefix.
+// builtins). Pure C, so the types are plain structs and the names have a prefix.
 
 #include <stddef.h>
 #include <stdint.h>
@@ -204,6 +202,8 @@ void elastic_worker_offer_stacks(int number);
 void elastic_worker_stacks_written(void);
 // A thread sets the word waits_since: elastic_worker_watch_collectives() calls this.
 void elastic_worker_announce_watch(void);
+// Reports that an exception ends the main thread; what it prints goes to stderr.
+void elastic_worker_report_error(void);
 
 // For a program with torch: publishes which collective operation of torch.distributed the process
 // waits in, as torch's flight recorder shows it, so that the launcher can name the ranks that

@@ -58,6 +58,7 @@ def _begin() -> None:
     calls = _load(_CALLS)
     if calls is None or not calls.open():
         return
+    calls.watch_errors()
     _offer_stacks(calls)
     tell = _note_imports(address) if address and os.environ.get("LOCAL_RANK") == "0" else None
     after_import(OPTIMIZER, lambda module: _count_steps(module, calls.count, asked == "1", tell))

@@ -53,7 +53,10 @@ def _record_and_run(call_path: str, value_path: str) -> None:
         from elastic.multiprocessing.errors.error_handler import get_error_handler
 
         get_error_handler().record_exception(error)
-        sys.excepthook(type(error), error, error.__traceback__)
+        # As the interpreter does with an exception that ends the main thread.
+        uncaught = (type(error), error, error.__traceback__)
+        sys.audit("sys.excepthook", sys.excepthook, *uncaught)
+        sys.excepthook(*uncaught)
         raise SystemExit(1) from None
 
 

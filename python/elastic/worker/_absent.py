@@ -104,5 +104,9 @@ def stacks_descriptor() -> int:
     return -1
 
 
+def watch_errors() -> None:
+    """Has no effect here."""
+
+
 def offer_stacks(number: int, /) -> None:
     """Has no effect here."""

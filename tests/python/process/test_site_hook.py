@@ -42,6 +42,14 @@ def run(
 
     ``path``: its PYTHONPATH.
     """
+    plain, hooked, messages = run_and_read(words, cwd, path, **variables)
+    return plain, hooked, messages.startswith(b"o")
+
+
+def run_and_read(
+    words: Sequence[object], cwd: Path, path: str | None = None, **variables: str
+) -> tuple[Ended, Ended, bytes]:
+    """The same, with all messages of the channel: one byte each."""
     environ = clean_environment(ELASTIC_ROUND="0", OMP_NUM_THREADS="1", UMLAUT="ä\udcff=1")
     environ |= variables
     environ.pop("PYTHONPATH", None)
@@ -68,13 +76,15 @@ def run(
 
         try:
             plain, hooked = ended(path), ended(sitecustomize.added_to(path))
-            try:
-                has_opened = here.recv(1) == b"o"
-            except BlockingIOError:
-                has_opened = False
+            messages = b""
+            while True:
+                try:
+                    messages += here.recv(1)
+                except BlockingIOError:
+                    break
         finally:
             os.close(memory)
-    return plain, hooked, has_opened
+    return plain, hooked, messages
 
 
 def facts(output: str) -> dict[str, Any]:
@@ -185,6 +195,17 @@ SCRIPTS = {
         "import importlib, json, json.decoder\n"
         "importlib.reload(json.decoder); print(json.__spec__.origin, vars(json.__loader__))"
     ),
+    "own excepthook": (
+        "import sys\n"
+        "print(sys.excepthook is sys.__excepthook__)\n"
+        "sys.excepthook = lambda kind, *_: print('mine', kind)\n"
+        "1 / 0"
+    ),
+    "own audit hook": (
+        "import sys; seen = []\n"
+        "sys.addaudithook(lambda name, arguments: seen.append(name))\n"
+        "import colorsys; print(seen)"
+    ),
     "no such faults": (
         "import faulthandler, gc, threading, warnings\n"
         "print(faulthandler.is_enabled(), gc.isenabled(), threading.active_count(),\n"
@@ -198,6 +219,25 @@ def test_script_does_what_it_does_without_the_hook(source: str, tmp_path: Path) 
     (tmp_path / "script.py").write_text(source)
     plain, hooked, has_opened = run([sys.executable, "-W", "error", "script.py"], tmp_path)
     assert has_opened and hooked == plain
+
+
+@pytest.mark.parametrize(
+    ("source", "is_reported"),
+    [
+        ("raise ValueError('bad')", True),
+        ("import threading\nthreading.Thread(target=lambda: print('runs')).start()\n1 / 0", True),
+        ("import sys\nsys.excepthook = print\n1 / 0", True),
+        ("import threading\nthreading.Thread(target=lambda: 1 / 0).start()", False),
+        ("import sys\ntry: 1 / 0\nexcept ZeroDivisionError: pass\nsys.exit(3)", False),
+        ("import os\nif os.fork() == 0: 1 / 0\nos.wait()", False),
+    ],
+)
+def test_exception_that_ends_the_main_thread_is_reported(
+    source: str, is_reported: bool, tmp_path: Path
+) -> None:
+    (tmp_path / "script.py").write_text(source)
+    plain, hooked, messages = run_and_read([sys.executable, "script.py"], tmp_path)
+    assert messages == (b"oe" if is_reported else b"o") and hooked.code == plain.code
 
 
 TOOLS = {

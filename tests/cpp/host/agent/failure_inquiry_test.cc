@@ -103,5 +103,47 @@ TEST(FailureInquiry, ReportsAWorkerThatStillRunsAfterItsTraceback) {
   EXPECT_EQ(late.size(), 1) << "once";
 }
 
+// Nobody reads a stderr that goes to a file; the worker itself reports the exception.
+TEST(FailureInquiry, ReportsAWorkerThatStillRunsAfterATracebackInAFile) {
+  support::LoopGroup group;
+  const auto thread = *os::LoopThread::start("agent", &group);
+  const support::ScratchDir scratch;
+  AgentOptions options;
+  options.workers.resize(2);
+  for (WorkerTemplate& worker : options.workers) worker.stderr_target = StreamTarget::kFile;
+  options.log_dir = scratch / "logs";
+  WorkerOutput output(&thread->loop(), options, [](const std::string&) {});
+  std::vector<std::string> late;
+  FailureInquiry inquiry(
+      &thread->loop(), &output, [](const core::FailureFound&) {},
+      [&](int local_rank, const std::string& error) {
+        late.push_back(std::to_string(local_rank) + ": " + error);
+      });
+  auto round = std::make_shared<RoundInfo>();
+  round->round = 1;
+  round->workers.resize(2);
+  std::optional<Status> opened;
+  output.begin_round(round, [&](const Status& status) { opened = status; });
+  ASSERT_TRUE(group.await([&] { return opened.has_value(); }));
+  ASSERT_TRUE(opened->ok()) << opened->message();
+  inquiry.begin_round(2);
+  for (int rank = 0; rank < 2; ++rank) {
+    inquiry.worker_started(rank, 77 + rank);
+    std::ofstream(output.files().workers[static_cast<std::size_t>(rank)].stderr_path)
+        << "Traceback (most recent call last):\n  File \"t.py\", line 1, in <module>\n"
+           "ValueError: bad\n";
+    inquiry.worker_raised(rank, group.now());
+  }
+  WorkerExit exit;
+  exit.kind = ExitKind::kExited;
+  exit.at = group.now();
+  inquiry.worker_ended(0, 77, exit);
+  group.advance(FailureInquiry::kEndTimeout - std::chrono::seconds(1));
+  EXPECT_TRUE(late.empty());
+  group.advance(std::chrono::seconds(1));
+  ASSERT_TRUE(group.await([&] { return !late.empty(); }));
+  EXPECT_EQ(late, std::vector<std::string>{"1: ValueError: bad"});
+}
+
 }  // namespace
 }  // namespace elastic::host

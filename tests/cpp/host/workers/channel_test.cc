@@ -51,6 +51,20 @@ TEST(WorkerChannel, CarriesStepsAndSections) {
   EXPECT_EQ(found.section_limit, std::chrono::milliseconds(1500));
 }
 
+TEST(WorkerChannel, CarriesTheEndByAnException) {
+  Channel channel = Channel::create();
+  ForkedWorker worker(&channel, [] {
+    elastic_worker_report_error();  // it is not open
+    if (elastic_worker_open() != 1) return 1;
+    elastic_worker_report_error();
+    return 0;
+  });
+  EXPECT_EQ(worker.wait(), 0);
+  channel.read_messages();
+  EXPECT_TRUE(channel.take_raised());
+  EXPECT_FALSE(channel.take_raised());
+}
+
 TEST(WorkerChannel, NoStopIsAgreedAtStepsThatAHookCounts) {
   Channel channel = Channel::create();
   ForkedWorker worker(&channel, [] {
