@@ -431,6 +431,7 @@ void Supervisor::on_event(const guardian::ExitedEvent& event) {
 
 void Supervisor::on_event(const guardian::KillSentEvent& event) {
   if (std::exchange(silent_, std::nullopt)) silence_timer_.disarm();
+  stuck_.reset();
   step(group_event::KillSent{event.refused_pid, event.found_all});
 }
 
@@ -533,7 +534,6 @@ void Supervisor::judge_silent_guardian() {
     return;
   }
   silent_.reset();
-  is_guardian_killed_ = true;
   ::kill(guardian_.pid, SIGKILL);
   silence_timer_.arm(loop_->now() + kOrphanTimeout);
 }
@@ -559,8 +559,9 @@ void Supervisor::lose_guardian(std::string how) {
   watch_.reset();
   connected_ = false;
   silence_timer_.disarm();
+  const bool was_killed = stuck_ && !silent_;
   silent_.reset();
-  if (is_guardian_killed_) how = "did not kill the workers in time and ";
+  if (was_killed) how = "did not kill the workers in time and ";
   unsent_.clear();
   loss_ = "the guardian (pid " + std::to_string(guardian_.pid) + ") " + how +
           os::end_helper(guardian_.pid);

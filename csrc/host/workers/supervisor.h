@@ -184,8 +184,7 @@ class Supervisor final : private os::EventLoop::FdHandler {
   std::vector<core::WorkerEvidence> signatures_;  // until the last one was received
 
   std::optional<core::SilentGuardian> silent_;  // the guardian, and it was not killed yet
-  std::optional<WorkerEvent> stuck_;            // what it should have killed
-  bool is_guardian_killed_ = false;
+  std::optional<WorkerEvent> stuck_;            // what it should have killed, until it has
   std::string loss_;
   Instant orphan_deadline_;
   os::EventLoop::Timer deadline_timer_;
