@@ -11,18 +11,19 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <climits>
 #include <string_view>
-#include <thread>
 
 #include "os/base/fd.h"
 #include "os/base/posix_error.h"
+#include "os/loop/clock.h"
+#include "os/loop/wait.h"
 
 namespace elastic::os {
 namespace {
 
 constexpr const char* kShell = "/bin/sh";
 constexpr int kFirstPidfdKernel = SYS_pidfd_open;  // since Linux 5.3
+constexpr Duration kLookEvery = std::chrono::milliseconds(100);
 
 int spawn(const std::string& command, const std::vector<std::string>& environment, pid_t* pid) {
   posix_spawn_file_actions_t actions;
@@ -51,24 +52,16 @@ int spawn(const std::string& command, const std::vector<std::string>& environmen
 
 // False: it still runs at the limit.
 bool wait_for_end(pid_t pid, Duration limit) {
+  const Instant end = monotonic_now() + limit;
   const UniqueFd process(static_cast<int>(::syscall(kFirstPidfdKernel, pid, 0)));
-  const auto end = std::chrono::steady_clock::now() + limit;
-  while (true) {
-    const auto left =
-        std::chrono::ceil<std::chrono::milliseconds>(end - std::chrono::steady_clock::now());
-    if (left.count() <= 0) return false;
-    if (!process.valid()) {  // an older kernel
-      siginfo_t info{};
-      constexpr int kLook = WEXITED | WNOHANG | WNOWAIT;
-      if (::waitid(P_PID, static_cast<id_t>(pid), &info, kLook) != 0 || info.si_pid == pid) {
-        return true;
-      }
-      std::this_thread::sleep_for(std::min(left, std::chrono::milliseconds(100)));
-      continue;
-    }
-    pollfd ready{process.get(), POLLIN, 0};
-    const int timeout = static_cast<int>(std::min<std::int64_t>(left.count(), INT_MAX));
-    if (::poll(&ready, 1, timeout) > 0) return true;
+  if (process.valid()) return wait_ready(process.get(), POLLIN, {.deadline = end}).ok();
+  while (true) {  // an older kernel
+    siginfo_t info{};
+    constexpr int kLook = WEXITED | WNOHANG | WNOWAIT;
+    const int found = ::waitid(P_PID, static_cast<id_t>(pid), &info, kLook);
+    if (found != 0 || info.si_pid == pid) return true;
+    if (monotonic_now() >= end) return false;
+    (void)wait_ready(-1, 0, {.deadline = std::min(end, monotonic_now() + kLookEvery)});
   }
 }
 
