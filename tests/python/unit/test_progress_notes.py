@@ -109,6 +109,15 @@ def test_a_limit_without_any_step_is_noted_once(clock: Clock) -> None:
     assert (watch.delay(None), watch.sentence()) == (None, "")
 
 
+def test_a_short_limit_is_not_noted_while_the_script_begins(clock: Clock) -> None:
+    watch = StepWatch(5)
+    watch.observe(_C.AgentEvent.Kind.WORKERS_RUNNING)
+    clock.now += 59
+    assert not watch.sentence()
+    clock.now += 1
+    assert watch.sentence().startswith("no rank of this node has reported a step in 1 min: ")
+
+
 def test_a_limit_is_not_noted_when_steps_are_reported(clock: Clock) -> None:
     kinds = _C.AgentEvent.Kind
     for end in (kinds.FIRST_STEP, kinds.STOPPING, kinds.FINISHED):

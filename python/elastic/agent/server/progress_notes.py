@@ -81,6 +81,10 @@ class ProgressNotes:
         return logged
 
 
+# Imports and the first batch may take so long: a rank without a step is nothing to note before.
+FIRST_STEP_S = 60.0
+
+
 class StepWatch:
     """Notes once that ``--hang-timeout`` has nothing to measure: no rank has reported a step.
 
@@ -88,7 +92,7 @@ class StepWatch:
     """
 
     def __init__(self, limit: float) -> None:
-        self._limit = limit
+        self._limit = max(limit, FIRST_STEP_S) if limit > 0 else 0
         self._due: float | None = None
 
     def observe(self, kind: _C.AgentEvent.Kind) -> None:
