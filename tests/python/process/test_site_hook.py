@@ -288,6 +288,19 @@ def test_usercustomize_and_sitecustomize_of_an_environment_run(tmp_path: Path) -
     assert plain.output.startswith("sitecustomize ") and "\nusercustomize " in plain.output
 
 
+def test_install_that_cannot_be_written_to(tmp_path: Path) -> None:
+    package = Path(sitecustomize.FOLDER).parent
+    read_only = 'mount --bind "$0" "$0" && mount -o remount,bind,ro "$0" && exec "$@"'
+    words = ["unshare", "--mount", "sh", "-c", read_only, package]
+    if subprocess.run([*words, "true"], capture_output=True).returncode != 0:
+        pytest.skip("no mount namespace")
+    (tmp_path / "script.py").write_text(
+        f"import sys\nprint(sys.path, sys.argv)\nopen({str(package / 'written')!r}, 'w')\n"
+    )
+    plain, hooked, has_opened = run([*words, sys.executable, "script.py"], tmp_path)
+    assert has_opened and hooked == plain and "Read-only file system" in plain.errors
+
+
 OTHERS = [f"python{version}" for version in ("2.7", "3.8", "3.10", "3.11", "3.12", "3.13", "3.14")]
 
 
