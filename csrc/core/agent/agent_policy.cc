@@ -259,7 +259,7 @@ void AgentPolicy::set_result(const JobResult& job) {
   if (failure.rank != job.rank) return;
   result_.is_cause = true;
   result_.message = failure.describe();
-  // With rules the job's message goes on with the one that decided, unless more is known by now.
+  // With rules the one that decided follows in the job's message, unless more is known by now.
   const std::string known = describe_worker(failure.rank, self().name, failure.message);
   const bool has_rules = !failure_rules(settings_).empty();
   if (has_rules && job.message.starts_with(known)) {

@@ -74,7 +74,7 @@ std::string StallWatch::report(const CollectiveVerdict& verdict, Instant now) {
   place_ = verdict.place;
   const std::vector<std::int32_t>& causes = verdict.causes;
   reported_ = causes.empty() ? "the ranks" : describe_ranks(causes);
-  reported_ += causes.size() == 1 ? " goes on" : " go on";
+  reported_ += causes.size() == 1 ? " continues" : " continue";
   return verdict.text;
 }
 

@@ -274,7 +274,7 @@ void CoordinatorJob::displace(const succession::Incumbent& by) {
   nodes_timer_.disarm();
   proposal_timer_.disarm();
   const std::string reason =
-      "the job runs already, with the coordinator at " + by.address + ", and goes on there";
+      "the job runs already, with the coordinator at " + by.address + ", and continues there";
   for (const auto& [id, peer] : std::exchange(sessions_, {})) {
     peer->job = nullptr;
     peer->end(session::Incumbent{by, true, reason});

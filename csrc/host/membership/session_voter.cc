@@ -293,7 +293,7 @@ void SessionVoter::on_action(const succession::Action& action) {
   } else if (const auto* met = std::get_if<succession::Displaced>(&action)) {
     hosting_->on_succession(action);
     sink_.displace(met->by.address, "the job runs already, with the coordinator at " +
-                                        met->by.address + ", and goes on there");
+                                        met->by.address + ", and continues there");
     displaced(met->by);
   } else if (const auto* expired = std::get_if<succession::Expired>(&action)) {
     sink_.lost(kExitCoordinatorLost, expired->reason);

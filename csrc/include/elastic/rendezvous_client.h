@@ -85,7 +85,7 @@ class ELASTIC_EXPORT RendezvousClient {
   // Leaves the job and waits until the leave is acknowledged, at most `limit`. The node that hosts
   // the coordinator first waits until the other nodes have left. Ends a next_rendezvous() in
   // another thread (kFailedPrecondition). False: the leave may not have been received.
-  // `interrupted` is called after a signal; true ends the wait, and the leave goes on. A further
+  // `interrupted` is called after a signal; true ends the wait, and the leave continues. A further
   // call waits for the same leave.
   bool leave(const std::string& reason, Duration limit,
              const std::function<bool()>& interrupted = {});

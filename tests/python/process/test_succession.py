@@ -199,7 +199,7 @@ def test_the_loss_of_a_separate_coordinator_touches_no_worker() -> None:
         nodes.stop("127.0.0.1", "127.0.0.2", "127.0.0.3")
 
 
-GIVES_WAY = r"the job runs already, with the coordinator at (\S+), and goes on there"
+GIVES_WAY = r"the job runs already, with the coordinator at (\S+), and continues there"
 
 
 def test_a_job_that_a_replaced_host_has_begun_dissolves_when_it_meets_the_elected_one(

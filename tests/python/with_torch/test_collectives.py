@@ -37,7 +37,7 @@ def test_a_plain_start_logs_the_wait_and_its_end(tmp_path: Path) -> None:
     with launched(*options, str(tmp_path / "train.py"), cwd=tmp_path) as job:
         await_line(job, WAITS + r"; it is in <module> \(train.py:\d+\)")
         (tmp_path / "go").touch()
-        await_line(job, r"rank 1 goes on after \d[\d.]* s")
+        await_line(job, r"rank 1 continues after \d[\d.]* s")
         job.end(0)
     kinds = [json.loads(line)["event"] for line in events.read_text().splitlines()]
     assert (kinds.count("stalled"), kinds.count("stall_over")) == (1, 1), kinds

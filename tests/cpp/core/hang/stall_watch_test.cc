@@ -55,7 +55,7 @@ TEST_F(StallWatchTest, NamesARankThatDoesNothingAfterTwoLooksFiveSecondsApart) {
   watch_.follow(std::nullopt, {}, after(31s));
   EXPECT_EQ(watch_.take_end(after(31s)), "") << "the round may be over";
   EXPECT_EQ(watch_.end_at(), after(41s));
-  EXPECT_EQ(watch_.take_end(after(41s)), "rank 3 goes on after 31 s");
+  EXPECT_EQ(watch_.take_end(after(41s)), "rank 3 continues after 31 s");
   EXPECT_EQ(watch_.take_end(after(42s)), "");
 }
 
@@ -121,7 +121,7 @@ TEST_F(StallWatchTest, SuspectsOperationsOnlyWhileNoRankWorks) {
   EXPECT_TRUE(is_stalled_);
   watch_.report(circle, now_);
   watch_.follow(after(40s), {}, after(45s));
-  EXPECT_EQ(watch_.take_end(after(55s)), "the ranks go on after 45 s");
+  EXPECT_EQ(watch_.take_end(after(55s)), "the ranks continue after 45 s");
   EXPECT_EQ(watch_.look_at(), after(47s)) << "the next stall has begun";
 }
 
