@@ -138,6 +138,7 @@ class NodeConfig(NamedTuple):
 class JobConfig(NamedTuple):
     entrypoint: tuple[str, ...]  # the program and its arguments, before ${local_rank} is replaced
     warm_template: tuple[str, ...]  # the process that forks the workers; (): they are executed
+    warm_modules: str  # what it imports, with commas; "": the default
     name: str  # of the program, in messages
     nproc: int
     environment: dict[str, str]  # of every worker

@@ -9,7 +9,6 @@ import sys
 from collections.abc import Mapping
 
 from elastic.cli.command_line import CommandLine
-from elastic.cli.config import NodeConfig
 from elastic.cli.options import PROGRAM
 from elastic.errors import ConfigError
 from elastic.text import substitutes
@@ -122,29 +121,6 @@ def _other_language(program: str) -> list[str]:
         f"{program} begins with #!{os.fsdecode(found[1])}, but is given to Python: add --no-python "
         "if it is a script of a shell"
     ]
-
-
-def warm_template(line: CommandLine, program: tuple[str, ...], node: NodeConfig) -> tuple[str, ...]:
-    """The command of the process that forks the workers; (): ``--warm`` was not given."""
-    if not line.switch("warm") and "preload" not in line.values:
-        return ()
-    modules = line.text("preload")
-    from elastic.multiprocessing import warm
-
-    warm.check_modules(modules, line.origin("preload"))
-    origin = line.origin("warm" if line.switch("warm") else "preload")
-    if line.switch("no-python") and not line.switch("run-path"):
-        line.warnings.append(f"{origin} has no effect: the workers do not run in Python")
-        return ()
-    if line.program == STDIN:
-        line.warnings.append(f"{origin} has no effect: the script is read from standard input")
-        return ()
-    if node.rendezvous is not None and node.rendezvous.is_handler():
-        line.warnings.append(
-            f"{origin} has no effect with the rendezvous handler of another distribution"
-        )
-        return ()
-    return warm.template(program[:2], modules, program[2:])
 
 
 def _check_executable(program: str, environ: Mapping[str, str], what: str) -> None:

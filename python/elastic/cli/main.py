@@ -22,12 +22,11 @@ if TYPE_CHECKING:
     from typing import Any
 
     from elastic.agent.server.api import RunResult, WorkerSpec
-    from elastic.agent.server.native_elastic_agent import NativeElasticAgent
     from elastic.cli.command_line import CommandLine
     from elastic.cli.config import JobConfig
     from elastic.cli.console import Console
+    from elastic.launcher.api import CommandAgent
     from elastic.multiprocessing.logs import LogOptions
-    from elastic.torch_compat.agents.handler_elastic_agent import HandlerElasticAgent
 
     Parse = Callable[[Sequence[str], Mapping[str, str]], JobConfig]
 
@@ -181,7 +180,7 @@ class Launcher:
         from elastic.constants import DEFAULT_START_TIMEOUT_S
 
         self._console = console
-        self._agent: NativeElasticAgent | HandlerElasticAgent | None = None
+        self._agent: CommandAgent | None = None
         self._saved: dict[int, signal._HANDLER] = {}
         self._blocked: Iterable[int] | None = None  # the signals that were, before
         self._handler: Handler | None = None
@@ -386,10 +385,8 @@ class Launcher:
         """Runs the job with a rendezvous handler, or log files, of another distribution."""
         from elastic.agent.server.native_elastic_agent import Later
         from elastic.cli.config import RendezvousConfig
-        from elastic.multiprocessing import logs_specs
-        from elastic.rendezvous.api import shut_down
+        from elastic.launcher.api import handler_agent
         from elastic.rendezvous.keys import Keys
-        from elastic.torch_compat.agents.handler_elastic_agent import HandlerElasticAgent
 
         self.has_plug_ins = True
         Later(_MODULES_AFTER).load()
@@ -402,18 +399,14 @@ class Launcher:
             duplicate_stdout_filters=list(logs.stdout_filters) or None,
             duplicate_stderr_filters=list(logs.stderr_filters) or None,
         )
-        self._agent = HandlerElasticAgent(
-            spec,
-            logs_specs.of_options(logs),
-            exit_barrier_timeout=job.native.get("exit_barrier_timeout"),
-            **common,
-        )
+        barrier = job.native.get("exit_barrier_timeout")
+        self._agent = agent = handler_agent(spec, logs, exit_barrier_timeout=barrier, **common)
         self._handle_signals(job)
         try:
-            return self._agent.run()
+            return agent.run()
         finally:  # after an error, too: no other node waits for this one
             if not self.received:
-                shut_down(handler)
+                agent.shut_down_rendezvous()
 
     def _handle_signals(self, job: JobConfig) -> None:
         """Installs handlers that pass signals to the agent. Ignored signals stay ignored."""

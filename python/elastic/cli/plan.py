@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from elastic._host.numa import format_cpus
-from elastic.multiprocessing import warm
 from elastic.multiprocessing.logs import Std
 from elastic.text import duration, plural, substitute
 
@@ -36,7 +35,7 @@ def _workers(job: JobConfig, environ: Mapping[str, str]) -> Iterator[tuple[str, 
         if cpus:
             yield f"CPUs of {rank}", format_cpus(cpus)
     if job.warm_template:
-        modules = warm.modules_of(job.warm_template) or "torch and the modules of the script"
+        modules = job.warm_modules or "torch and the modules of the script"
         yield "warm workers", f"forked from a process that imports {modules}"
     if job.virtual_local_rank:
         yield "GPUs", "each worker sees one, as device 0"

@@ -83,7 +83,11 @@ def configure(line: CommandLine, environ: Mapping[str, str]) -> JobConfig:
     logs = output.logs(line, nproc)
     line.warnings.extend(_without_effect(line, node, logs))
     program = entrypoint.command(line, interpreter, environ)
-    warm_template = entrypoint.warm_template(line, program, node)
+    warm_template: tuple[str, ...] = ()
+    if line.switch("warm") or "preload" in line.values:
+        from elastic.cli import warm
+
+        warm_template = warm.template(line, program, node)
     notes += [(LOG_LEVELS["INFO"], note) for note in node.notes]
     if line.warnings and line.switch("strict"):
         raise ConfigError(f"{'; '.join(line.warnings)} (an error, because of --strict)")
@@ -99,6 +103,7 @@ def configure(line: CommandLine, environ: Mapping[str, str]) -> JobConfig:
     return JobConfig(
         entrypoint=program,
         warm_template=warm_template,
+        warm_modules=line.text("preload"),
         name="<stdin>" if line.program == entrypoint.STDIN else line.program,
         nproc=nproc,
         environment=_worker_environment(line, environ, nproc, network_interface, notes),

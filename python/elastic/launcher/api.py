@@ -33,7 +33,7 @@ from elastic.errors import ConfigError, ElasticError
 from elastic.multiprocessing import signals
 from elastic.multiprocessing.errors import ChildFailedError
 from elastic.multiprocessing.logs import log_options
-from elastic.multiprocessing.logs_specs import DefaultLogsSpecs, LogsSpecs, is_default
+from elastic.multiprocessing.logs_specs import DefaultLogsSpecs, LogsSpecs, is_default, of_options
 from elastic.multiprocessing.signals import SignalException
 from elastic.rendezvous import RendezvousParameters, get_rendezvous_handler
 from elastic.rendezvous.api import shut_down
@@ -43,6 +43,10 @@ from elastic.torch_compat.agents.handler_elastic_agent import HandlerElasticAgen
 
 if TYPE_CHECKING:
     from elastic.agent.server.api import RunResult
+    from elastic.agent.server.native_elastic_agent import NativeElasticAgent
+    from elastic.multiprocessing.logs import LogOptions
+
+    CommandAgent = NativeElasticAgent | HandlerElasticAgent  # of elastic-launch
 
 logger = logging.getLogger(__name__)
 
@@ -254,6 +258,11 @@ def _check_native(config: LaunchConfig, common: dict[str, Any], what: str) -> No
     if unused := sorted(config.native.keys() - known):
         names = ", ".join(unused)
         warnings.warn(f"LaunchConfig.native: {names} have no effect with {what}", stacklevel=6)
+
+
+def handler_agent(spec: WorkerSpec, logs: LogOptions, **options: Any) -> HandlerElasticAgent:
+    """For a job with a rendezvous handler, or log files, of another distribution."""
+    return HandlerElasticAgent(spec, of_options(logs), **options)
 
 
 def _warm_template(config: LaunchConfig, spec: WorkerSpec) -> tuple[str, ...]:

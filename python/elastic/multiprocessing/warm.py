@@ -21,10 +21,6 @@ def template(interpreter: Sequence[str], modules: str, program: Sequence[str]) -
     return (*interpreter, _PROGRAM, modules, *program)
 
 
-def modules_of(template: Sequence[str]) -> str:
-    return template[template.index(_PROGRAM) + 1]
-
-
 def check_modules(modules: str, origin: str) -> None:
     for name in modules.split(",") if modules else ():
         if not all(part.isidentifier() for part in name.split(".")):

@@ -39,6 +39,7 @@ from elastic.errors import NodeFault
 from elastic.multiprocessing.errors.evidence import NOT_AVAILABLE, ProcessFailure
 from elastic.multiprocessing.logs_specs import DefaultLogsSpecs, LogsDest, LogsSpecs, destinations
 from elastic.multiprocessing.signals import SignalException
+from elastic.rendezvous.api import shut_down
 from elastic.torch_compat.agents.handler_records import HandlerRecords
 from elastic.torch_compat.agents.simple_elastic_agent import SimpleElasticAgent, log_files
 from elastic.torch_compat.processes.process_context import PContext, RunProcsResult
@@ -181,6 +182,9 @@ class HandlerElasticAgent(SimpleElasticAgent):
         if self._request is not None:
             name = self._request.name
             raise SignalException(f"received {name}", self._request)
+
+    def shut_down_rendezvous(self) -> None:
+        shut_down(self._rdzv_handler)
 
     def run(self, role: str = DEFAULT_ROLE) -> RunResult:
         self._runner = threading.get_ident()
