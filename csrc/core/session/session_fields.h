@@ -169,8 +169,8 @@ void visit(Visitor& v, ObservedJob& job) {
 // The agent allocates and indexes by these numbers.
 inline bool is_possible(const RoundRecord& record, const NodeAssignment& own) {
   const std::int64_t size = own.local_world_size;
-  const bool has_place = record.round <= core::kRoundMax && record.nodes >= 1 &&
-                         record.nodes <= kNodesMax && own.group_rank >= 0 &&
+  const bool has_place = record.round <= core::kRoundMax && record.term <= reg::kNumberMax &&
+                         record.nodes >= 1 && record.nodes <= kNodesMax && own.group_rank >= 0 &&
                          own.group_rank < record.nodes;
   const bool has_ranks =
       own.base_rank >= 0 && own.base_rank + size <= record.world_size && own.base_role_rank >= 0 &&
@@ -221,6 +221,7 @@ void fields(Visitor& v, ServerHello& hello) {
   v.number(hello.oldest_version);
   v.number(hello.capabilities);
   v.number(hello.term);
+  v.check(hello.term <= reg::kNumberMax);  // the node's next hello repeats it
   v.number(hello.incarnation);
   v.instant(hello.time);
   v.extension(1, hello.host_job,
@@ -405,6 +406,7 @@ template <typename Visitor>
 void fields(Visitor& v, TakeOver& offer) {
   succession::visit(v, offer.lineage);
   v.number(offer.term);
+  v.check(offer.term <= reg::kNumberMax);
   v.number(offer.begin);
   v.number(offer.size);
   v.bytes(offer.piece, kTakeOverPieceMax);

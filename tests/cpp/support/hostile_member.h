@@ -160,7 +160,9 @@ class HostileMember final : public ModelledAgent {
   }
   void execute(const Session::CancelAttempt&) { connected_at_.reset(); }
   void execute(const Session::Disconnect&) { is_open_ = false; }
-  void execute(const Session::SendHello&) {
+  void execute(const Session::SendHello& hello) {
+    expect_readable(std::variant<session::ClientHello>(
+        session::ClientHello{.term = hello.term, .job_id = "job", .node = hello.node}));
     ++incarnation_;
     if (!is_hostile_) reply(session::ServerHello{.incarnation = incarnation_, .time = now_});
   }

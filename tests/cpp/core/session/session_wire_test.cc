@@ -343,6 +343,20 @@ TEST(SessionWire, ARoundFromWhichCountingCouldWrapIsMalformed) {
             DecodeStatus::kViolation);
 }
 
+// The node would repeat it in its hellos, which no coordinator could read.
+TEST(SessionWire, ATermOfACoordinatorFromWhichCountingCouldWrapIsMalformed) {
+  const auto read = [](const ServerMessage& message) {
+    ServerMessage decoded;
+    return decode(encode(message), &decoded).status;
+  };
+  EXPECT_EQ(read(ServerHello{.term = reg::kNumberMax}), DecodeStatus::kMessage);
+  EXPECT_EQ(read(ServerHello{.term = reg::kNumberMax + 1}), DecodeStatus::kViolation);
+  RoundRecord last = record();
+  last.term = reg::kNumberMax + 1;
+  EXPECT_EQ(read(rdzv::Round{{}, std::make_shared<RoundRecord>(last), {1, 8, 8, 8, 32}}),
+            DecodeStatus::kViolation);
+}
+
 TEST(SessionWire, ATermFromWhichCountingCouldWrapIsMalformed) {
   ClientMessage message;
   const auto hello = [](std::uint64_t term) {
