@@ -139,9 +139,7 @@ Result<std::unique_ptr<Supervisor>> Supervisor::create(os::EventLoop* loop,
 Supervisor::Supervisor(os::EventLoop* loop, os::Helper helper, std::optional<OrphanSweep> orphans,
                        const WorkerGroupOptions& options, Sink sink)
     : loop_(loop),
-      start_timeout_(options.start_timeout),
-      leftover_grace_(options.leftover_grace),
-      template_command_(options.warm_template),
+      options_(options),
       template_(!options.warm_template.argv.empty(), loop->now()),
       guardian_(std::move(helper)),
       orphans_(std::move(orphans)),
@@ -154,7 +152,7 @@ Status Supervisor::begin() {
   auto watch = loop_->watch(guardian_.channel.get(), EPOLLIN, this);
   if (!watch.ok()) return watch.status();
   watch_ = std::move(*watch);
-  if (!template_command_.argv.empty()) start_template();
+  if (!options_.warm_template.argv.empty()) start_template();
   return {};
 }
 
@@ -194,13 +192,14 @@ Status Supervisor::start(const std::vector<WorkerCommand>& commands,
   }
   // Half of the start timeout is left to execute a worker for which the template is too slow.
   const WarmTemplate::Start warm =
-      template_.begin_generation(commands.size(), start_timeout_ / 2, loop_->now());
+      template_.begin_generation(commands.size(), options_.start_timeout / 2, loop_->now());
   Result<std::vector<StartOrder>> requests =
       encode_starts(commands, std::move(streams), warm.kind, warm.wait);
   if (!requests.ok()) return requests.status();
   report_template(warm.notice);
   start_orders_ = std::move(*requests);
-  step(group_event::Start{static_cast<int>(commands.size()), start_timeout_, leftover_grace_});
+  step(group_event::Start{static_cast<int>(commands.size()), options_.start_timeout,
+                          options_.leftover_grace});
   return {};
 }
 
@@ -417,10 +416,11 @@ void Supervisor::on_event(const guardian::StartedEvent& event) {
 
 void Supervisor::on_event(const guardian::NotStartedEvent& event) {
   if (event.id == guardian::kTemplateId) {
-    return on_template(template_.on_end(to_exit(event, start_timeout_)));
+    return on_template(template_.on_end(to_exit(event, options_.start_timeout)));
   }
-  if (is_helper(event.id)) return helper_ended(event.id, to_exit(event, start_timeout_));
-  step(group_event::Ended{static_cast<int>(event.id), event.at, to_exit(event, start_timeout_)});
+  if (is_helper(event.id)) return helper_ended(event.id, to_exit(event, options_.start_timeout));
+  step(group_event::Ended{static_cast<int>(event.id), event.at,
+                          to_exit(event, options_.start_timeout)});
 }
 
 void Supervisor::on_event(const guardian::ExitedEvent& event) {
@@ -441,8 +441,9 @@ void Supervisor::on_event(const guardian::LeftoverEvent& event) {
   const std::string others =
       event.count > 1 ? " and " + std::to_string(event.count - 1) + " more" : "";
   const std::string what =
-      event.is_awaited ? "waiting up to " + core::duration_text(leftover_grace_) + " for processes"
-                       : "killing processes";
+      event.is_awaited
+          ? "waiting up to " + core::duration_text(options_.leftover_grace) + " for processes"
+          : "killing processes";
   WorkerEvent notice;
   notice.kind = WorkerEvent::Kind::kNotice;
   notice.at = loop_->now();
@@ -474,7 +475,7 @@ void Supervisor::report_template(const std::string& notice) {
 }
 
 void Supervisor::start_template() {
-  guardian::append_start(&unsent_.bytes, guardian::kTemplateId, template_command_,
+  guardian::append_start(&unsent_.bytes, guardian::kTemplateId, options_.warm_template,
                          guardian::Lifetime::kHelper, 0, guardian::StartKind::kTemplate);
   flush();
 }

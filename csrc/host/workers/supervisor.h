@@ -153,9 +153,7 @@ class Supervisor final : private os::EventLoop::FdHandler {
   void sweep_orphans();
 
   os::EventLoop* const loop_;
-  const Duration start_timeout_;
-  const Duration leftover_grace_;
-  const WorkerCommand template_command_;
+  const WorkerGroupOptions options_;
   WarmTemplate template_;
   os::Helper guardian_;
   std::optional<OrphanSweep> orphans_;
