@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "core/rendezvous/rendezvous_events.h"
+#include "core/session/node_reports.h"
 #include "core/session/session_clock.h"
 #include "core/session/session_connection.h"
 #include "core/session/session_outbox.h"

@@ -20,7 +20,7 @@
 #include "core/drain/drain_types.h"
 #include "core/hang/hang_types.h"
 #include "core/rendezvous/rendezvous_events.h"
-#include "core/session/session_outbox.h"
+#include "core/session/node_reports.h"
 #include "elastic/coordinator.h"
 #include "elastic/observer.h"
 #include "elastic/rendezvous_options.h"

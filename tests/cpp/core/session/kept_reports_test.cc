@@ -1,4 +1,4 @@
-#include "core/session/session_outbox.h"
+#include "core/session/node_reports.h"
 
 #include <gtest/gtest.h>
 

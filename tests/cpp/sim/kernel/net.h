@@ -12,7 +12,7 @@
 #include <variant>
 
 #include "core/rendezvous/rendezvous_events.h"
-#include "core/session/session_outbox.h"
+#include "core/session/node_reports.h"
 #include "core/session/session_wire.h"
 #include "sim/kernel/clock.h"
 

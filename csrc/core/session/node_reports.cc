@@ -1,0 +1,88 @@
+#include "core/session/node_reports.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace elastic::core {
+
+void KeptReports::keep(const NodeReport& report, bool is_sent, Instant now) {
+  if (const auto* const progress = std::get_if<hang::NodeProgress>(&report)) {
+    progress_ = {*progress, now};
+    is_progress_known_ = is_sent;
+  } else if (const auto* const finished = std::get_if<hang::RankFinished>(&report)) {
+    finished_ = {*finished, now};
+  } else if (const auto* const copies = std::get_if<snapshot::CopyReport>(&report)) {
+    copies_ = *copies;
+  } else if (const auto* const notice = std::get_if<drain::Notice>(&report)) {
+    notice_ = {*notice, now};
+    is_unanswered_ = true;
+  } else if (const auto* const finding = std::get_if<gate::Finding>(&report); finding && !is_sent) {
+    if (findings_.size() == kFindingsKept) findings_.erase(findings_.begin());
+    findings_.push_back({*finding, now});
+  }
+}
+
+void KeptReports::keep(const drain::Order& order, Instant now) {
+  const bool is_growth = order.notice.departure && order.notice.departure->nodes.empty();
+  if (is_growth && order.kind == drain::Order::Kind::kWithdraw) {
+    joining_.reset();
+  } else if (is_growth) {
+    joining_ = {order.notice, now};
+  } else {
+    notice_ = {order.notice, now};
+    is_unanswered_ = false;
+  }
+}
+
+drain::Notice KeptReports::aged(const Kept<drain::Notice>& kept, Instant now) {
+  drain::Notice notice = kept.report;
+  notice.left = std::max(notice.left - (now - kept.at), Duration::zero());
+  return notice;
+}
+
+void KeptReports::coordinator_replied(std::uint64_t incarnation) {
+  if (std::exchange(incarnation_, incarnation) != incarnation) is_progress_known_ = false;
+}
+
+std::vector<NodeReport> KeptReports::after_resume(Instant now) const {
+  std::vector<NodeReport> messages;
+  if (finished_) {
+    hang::RankFinished finished = finished_->report;
+    finished.age += now - finished_->at;
+    messages.push_back(finished);
+  }
+  if (copies_) messages.push_back(*copies_);
+  for (const auto* const kept : {&notice_, &joining_}) {
+    if (*kept) messages.push_back(aged(**kept, now));
+  }
+  return messages;
+}
+
+std::vector<gate::Finding> KeptReports::take_findings(Instant now) {
+  std::vector<gate::Finding> findings;
+  for (Kept<gate::Finding>& kept : findings_) {
+    kept.report.age += now - kept.at;
+    findings.push_back(std::move(kept.report));
+  }
+  findings_.clear();
+  return findings;
+}
+
+std::optional<drain::Notice> KeptReports::after_join(Instant now) const {
+  if (!notice_ || !is_unanswered_) return std::nullopt;
+  drain::Notice notice = aged(*notice_, now);
+  if (notice.left == Duration::zero()) return std::nullopt;  // the node stops by itself
+  return notice;
+}
+
+// The same progress twice would be new progress: the two messages need different times to arrive.
+std::optional<hang::NodeProgress> KeptReports::after_resumed(Instant now) {
+  if (!progress_ || std::exchange(is_progress_known_, true)) return std::nullopt;
+  hang::NodeProgress progress = progress_->report;
+  progress.idle += now - progress_->at;
+  progress.slowest_idle += now - progress_->at;
+  progress.waited += now - progress_->at;
+  return progress;
+}
+
+}  // namespace elastic::core
