@@ -44,7 +44,8 @@ namespace {
 // A final message is acknowledged within a round trip. A coordinator that cannot be reached detects
 // the silence, for which a node that was asked to stop does not wait.
 constexpr Duration kFinalMessageTimeout = std::chrono::seconds(1);
-// How long the end waits for a store to take the office back. The next coordinator asks otherwise.
+// How long the end waits until a store names this process no more. The next coordinator asks
+// otherwise.
 constexpr Duration kReleaseTimeout = std::chrono::seconds(1);
 constexpr Duration kLossesApart = std::chrono::milliseconds(100);
 constexpr int kLossesAtOnce = 5;  // in a row, each after less than that

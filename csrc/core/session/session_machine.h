@@ -173,7 +173,7 @@ class SessionMachine {
     std::string reason;
     bool gave_up = false;  // too few nodes joined the job of this node
   };
-  // Give the office back to the store that keeps the record, if one does. EndStepDone follows.
+  // Give the role of the coordinator back to the keeper, if that is a store. EndStepDone follows.
   struct ReleaseRecord {};
   // The session has ended. The last action.
   struct Ended {};

@@ -50,7 +50,7 @@ Result<JobRecord> decode_record(std::string_view bytes);
 reg::Content content_of(const core::RendezvousMachine& machine, std::string bytes);
 
 // The record as one value in a store: who coordinates the job, and what a successor needs to
-// continue it. kept_machine.h reads and replaces it.
+// continue it. store_keeper.h reads and replaces it.
 struct KeptRecord {
   reg::LineageId lineage;     // drawn by who found the store empty
   std::uint64_t term = 0;     // from 1; counts the coordinators of the lineage

@@ -173,7 +173,7 @@ struct Expired {
 struct Log {
   std::string message;
 };
-// The store that keeps the record cannot be used: the node ends with this exit code (KeptMachine).
+// The store that keeps the record cannot be used: the node ends with this exit code (StoreKeeper).
 struct KeeperFault {
   int exit_code = 0;
   std::string message;

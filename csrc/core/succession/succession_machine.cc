@@ -1,498 +1,116 @@
-// Theory of operation. The register decides who coordinates; this machine connects it to a process.
-//
-// As the coordinator: nodes are probed at their voter ports, and those that answer are the
-// register's candidates. The lineage begins with this process as its only voter, so that its first
-// record is in force without a message; the register then replaces that voter by several, which
-// needs both sides. The content that is open is compared with what comes into force, because a
-// change of voters can carry it.
-//
-// As a node: who coordinates is learned from the session (Informed), from the new coordinator
-// (Announce), or from a voter (the reply to Query); the highest term counts. A node that has lost
-// its coordinator reports that to the register, which stands if this node is a voter, and asks the
-// voters until it receives a successor. A successor that was announced and is not reached within
-// follow_timeout counts as lost too.
-
 #include "core/succession/succession_machine.h"
 
-#include <algorithm>
-#include <iterator>
-#include <utility>
+#include <variant>
 
 #include "core/base/earliest.h"
-#include "core/base/text.h"
 #include "core/succession/meeting.h"
 
 namespace elastic::succession {
 
-Machine::Machine(Settings settings, std::uint64_t seed)
-    : settings_(std::move(settings)),
-      register_(settings_.self, register_settings(), seed),
-      rng_(seed ^ 0x9E3779B97F4A7C15ULL),
-      first_lineage_{rng_.next(), rng_.next()} {
-  if (!settings_.lineage) return;
-  std::vector<reg::Action> none;
-  register_.step(reg::Joined{*settings_.lineage}, now_, &none);
-}
-
-reg::RegisterSettings Machine::register_settings() const {
-  reg::RegisterSettings all = settings_.reg;
-  all.accept_timeout = settings_.follow_timeout;
-  all.is_candidate &= !settings_.is_standalone;
-  return all;
-}
-
 void Machine::step(const Event& event, Instant now, std::vector<Action>* actions) {
-  now_ = std::max(now_, now);
-  if (is_dissolved_) return;
-  out_ = actions;
-  std::visit([this](const auto& one) { on(one); }, event);
-  out_ = nullptr;
+  run(now, actions, [&] {
+    std::visit([this](const auto& one) { note(one); }, event);
+    if (is_dissolved_) return;
+    receive(event);
+    if (own_.ending && now_ >= own_.ending->until) stop(own_.ending->reason);
+    if (follow_until_ && now_ >= *follow_until_) {
+      follow_until_.reset();
+      follow_failed();
+    }
+  });
 }
 
 std::optional<Instant> Machine::next_deadline() const {
   if (is_dissolved_) return std::nullopt;
-  Instant next = core::earliest({register_.next_deadline(), follow_until_, ask_at_,
-                                 office_.announce_at, office_.majority_log_at, stranded_log_at_})
-                     .value_or(Instant::max());
-  for (const auto& [node, one] : office_.probed) {
-    if (!one.is_done) next = std::min(next, one.next);
-  }
-  if (!office_.announced.empty()) next = std::min(next, office_.announce_next);
-  if (office_.ending) next = std::min(next, office_.ending->deadline);
-  if (office_.is_started && office_.resume_until != Instant::min())
-    next = std::min(next, office_.resume_until);
-  if (office_.is_started) {
-    for (const auto& [address, witness] : witnesses_) next = std::min(next, witness.next);
-  }
-  if (next == Instant::max()) return std::nullopt;
-  return next;
+  std::optional<Instant> ends;
+  if (own_.ending) ends = own_.ending->until;
+  return core::earliest({ends, follow_until_, keeper_deadline()});
 }
 
-// ---- Events of the session.
-
-void Machine::on(const Informed& event) {
-  learn(event.incumbent);
-  const Incumbent& named = event.incumbent;
-  const bool is_it =
-      !incumbent_ || (incumbent_->lineage == named.lineage && incumbent_->node == named.node);
-  if (!is_it) return;
-  session_with_ = event.incumbent.node;
-  set_lost(false);
-  follow_until_.reset();
-  if (incumbent_) incumbent_->voters = event.incumbent.voters;
-  feed(reg::IncumbentReturned{event.incumbent.node});
+void Machine::note(const Timings& event) {
+  limits_.node_timeout = event.node_timeout;
+  limits_.store_grace = event.store_grace;
 }
 
-void Machine::on(const IncumbentLost&) {
-  if (!incumbent_ || session_with_ == NodeId{}) return;
-  set_lost(true);
-  feed(reg::IncumbentLost{session_with_});
-  if (incumbent_->node != session_with_ && !follow_until_) {
-    follow_until_ = add_saturating(now_, settings_.follow_timeout);
-  }
-}
+// ---- The coordinator that this node follows.
 
-void Machine::on(const IncumbentReturned&) {
-  if (session_with_ == NodeId{} || !incumbent_ || incumbent_->node != session_with_) return;
-  set_lost(false);
-  feed(reg::IncumbentReturned{session_with_});
-}
-
-void Machine::set_lost(bool is_lost) {
-  if (std::exchange(is_lost_, is_lost) == is_lost) return;
-  ask_wait_ = settings_.repeat_interval;
-  ask_at_.reset();
-  stranded_log_at_.reset();
-  if (!is_lost) return;
-  ask_at_ = add_saturating(now_, ask_wait_);
-  stranded_log_at_ = add_saturating(now_, settings_.follow_timeout);
-}
-
-void Machine::ask_voters() {
-  ask_at_.reset();
-  if (!is_lost_ || !incumbent_) return;
-  for (const reg::Voter& voter : incumbent_->voters) {
-    if (voter.node != settings_.self.node) {
-      send(voter.node, voter.address, Query{incumbent_->term});
-    }
-  }
-  ask_wait_ = std::min(2 * ask_wait_, settings_.repeat_interval_max);
-  ask_at_ = add_saturating(now_, ask_wait_);
-}
-
-// Returns whether the incumbent has changed, or has moved.
 bool Machine::learn(const Incumbent& incumbent) {
   if (incumbent.term == 0) return false;
   if (incumbent_ && incumbent_->lineage != incumbent.lineage) return false;
   if (incumbent_ && incumbent.term < incumbent_->term) return false;
   const bool is_new = !incumbent_ || incumbent.term > incumbent_->term;
-  if (!incumbent_) feed(reg::Joined{incumbent.lineage});
   const bool has_address = !incumbent.address.empty();
   if (is_new) {
     incumbent_ = incumbent;
   } else {
+    // The process of a coordinator that a store names may not have joined yet.
+    if (incumbent_->node == NodeId{}) incumbent_->node = incumbent.node;
     if (!incumbent.voters.empty()) incumbent_->voters = incumbent.voters;
     if (has_address) incumbent_->address = incumbent.address;
   }
-  if (is_new && office_.ending && has_address && incumbent.node != settings_.self.node) {
-    stop_service(office_.ending->reason);
-  }
+  if (is_new && own_.ending && has_address && incumbent.node != self_) stop(own_.ending->reason);
   return is_new;
 }
 
-// The own session goes to the incumbent, once for each term.
-void Machine::follow() {
-  if (settings_.is_standalone || incumbent_->address.empty()) return;
-  if (session_with_ == incumbent_->node && !is_lost_) return;
-  if (std::exchange(followed_, incumbent_->term) == incumbent_->term) return;
-  follow_until_ = add_saturating(now_, settings_.follow_timeout);
+void Machine::direct_session() {
+  await_session();
   emit(Follow{*incumbent_});
-}
-
-// Elections take less than follow_timeout.
-void Machine::log_stranded() {
-  if (!stranded_log_at_ || now_ < *stranded_log_at_) return;
-  stranded_log_at_.reset();
-  const auto& known = register_.known();
-  if (is_coordinator() || !known) return;
-  if (!reg::names(known->record, settings_.self.node)) return;
-  emit(Log{"no coordinator is elected, because no majority of the job's voters answers (" +
-           list_of(known->record.voters) + ")"});
-}
-
-// ---- Frames.
-
-void Machine::on(const Received& event) {
-  const Result<VoterFrame> frame = decode_frame(event.frame);
-  if (!frame.ok() || frame->job_id != settings_.job_id || frame->from == settings_.self.node) {
-    return;
-  }
-  if (frame->to != NodeId{} && frame->to != settings_.self.node) return;
-  connections_.note(frame->from, event.connection);
-  const auto* reply = std::get_if<ProbeReply>(&frame->body);
-  if (reply != nullptr && witnesses_.contains(event.address)) {
-    if (reply->lineage == own_lineage()) receive_from_witness(event.address, frame->from);
-    return;
-  }
-  std::visit([&](const auto& body) { receive(*frame, body); }, frame->body);
-}
-
-void Machine::on(const ConnectionEnded& event) { connections_.end(event.connection); }
-
-void Machine::receive(const VoterFrame& frame, const reg::Message& message) {
-  if (message.from == frame.from) feed(reg::Received{message});
-}
-
-// The lineage to which this process belongs, or the lineage of the job that it begins.
-std::optional<reg::LineageId> Machine::own_lineage() const {
-  if (register_.lineage()) return register_.lineage();
-  if (office_.is_started) return first_lineage_;
-  return std::nullopt;
-}
-
-void Machine::receive(const VoterFrame& frame, const Probe& message) {
-  const auto& own = register_.lineage();
-  if (!own || *own == message.lineage) send(frame.from, {}, ProbeReply{message.lineage});
-}
-
-void Machine::receive(const VoterFrame&, const Announce& message) { follow(message.incumbent); }
-
-void Machine::follow(const Incumbent& incumbent) {
-  if (incumbent.node == settings_.self.node) return;
-  learn(incumbent);
-  if (!incumbent_ || incumbent_->lineage != incumbent.lineage) return;
-  if (incumbent_->term != incumbent.term || incumbent_->node != incumbent.node) return;
-  feed(reg::LaterTerm{incumbent.term});
-  follow();
-}
-
-void Machine::receive(const VoterFrame& frame, const Query& message) {
-  if (!incumbent_ || incumbent_->address.empty() || is_lost_) return;
-  if (incumbent_->term >= message.term) send(frame.from, {}, Announce{*incumbent_});
-}
-
-void Machine::on(const Unreachable& event) {
-  bool has_changed = event.address == former_address_ && std::exchange(is_former_there_, false);
-  const auto witness = witnesses_.find(event.address);
-  if (witness != witnesses_.end() && std::exchange(witness->second.is_reachable, false)) {
-    witness->second.next = now_;
-    witness->second.wait = settings_.repeat_interval;
-    has_changed = true;
-  }
-  for (auto& [node, one] : office_.probed) {
-    if (one.address != event.address || !one.is_done) continue;
-    one = repeated(event.address);
-    one.next = add_saturating(now_, one.wait);
-    has_changed = true;
-  }
-  if (has_changed) update_candidates();
-}
-
-void Machine::on(const Timings& event) {
-  settings_.follow_timeout = event.node_timeout;
-  settings_.reg.store_grace = event.store_grace;
-  register_.set_timings(event.node_timeout, event.store_grace);
 }
 
 // ---- The coordinator of this process.
 
-void Machine::on(const CoordinatorStarted& event) {
-  office_.is_started = true;
-  office_.address = event.address;
-  for (auto& [address, witness] : witnesses_) witness.next = now_;
-  probe_witnesses();
-  if (event.is_first && event.term > 1) {
-    first_lineage_ = event.lineage;
-    first_term_ = event.term;
-    incumbent_ = first_incumbent();
-    announce_at_endpoints();
-  }
-  if (event.is_first || !is_coordinator()) return;
-  incumbent_->address = event.address;
-  // Announced to the record's nodes, including this process's own session.
-  const auto record = decode_record(register_.known()->record.content.bytes);
-  if (record.ok()) announce_to(*record);
-  inform();
-  follow();
-  announce_at_endpoints();
-}
-
-void Machine::announce_to(const JobRecord& record) {
-  // At most so many are dialed at once, while the nodes that have found this coordinator resume.
-  constexpr int kAnnouncedAtOnce = 64;
-  constexpr Duration kAnnouncePace = std::chrono::milliseconds(10);
-  office_.announced.clear();
-  announce_until_ = add_saturating(now_, settings_.reg.store_grace);
-  for (const RecordedNode& one : record.nodes) {
-    if (one.node == settings_.self.node) continue;
-    const int turn = static_cast<int>(office_.announced.size()) / kAnnouncedAtOnce;
-    Repeated announced = repeated(one.voter_address);
-    announced.next = add_saturating(now_, turn * kAnnouncePace);
-    office_.announced[one.node] = std::move(announced);
-  }
-  // Its node may have left the job; its process waits for the address to direct clients to.
-  if (!former_address_.empty()) office_.announced[former_incumbent_] = repeated(former_address_);
-  office_.announce_next = repeat(office_.announced, Announce{*incumbent_});
-}
-
-void Machine::on(const CoordinatorFailed& event) {
-  office_.is_started = false;
-  emit(Log{"the coordinator that this node was elected to run could not be started: " +
-           event.reason});
-  feed(reg::StepDown{});
-}
-
-void Machine::on(const Propose& event) {
-  office_.open = event;
-  if (!register_.known()) {
-    begin(event);
-  } else if (register_.can_propose()) {
-    feed(reg::Propose{event.content});
-  }
-  // Otherwise this process is no longer the coordinator, and StopCoordinator follows.
-}
-
-void Machine::begin(const Propose& event) {
-  incumbent_ = first_incumbent();
-  incumbent_->voters = {settings_.self};
-  session_with_ = settings_.self.node;
-  feed(reg::CandidatesChanged{{{.voter = settings_.self,
-                                .host = {},
-                                .topology = {},
-                                .kind = reg::VoterCandidate::Kind::kMember,
-                                .is_reachable = true}}});
-  feed(reg::Begin{first_lineage_, event.content, first_term_});
-  feed(reg::CandidatesChanged{candidates()});
-}
-
-Incumbent Machine::first_incumbent() const {
-  return {.lineage = first_lineage_,
-          .term = first_term_,
-          .node = settings_.self.node,
-          .address = office_.address,
-          .voters = {}};
-}
-
-void Machine::inform() { emit(Inform{*incumbent_}); }
-
-void Machine::on(const LaterTermSeen& event) { feed(reg::LaterTerm{event.term}); }
-
-void Machine::on(const Resign&) {
-  const auto successor = choose_successor();
-  if (is_coordinator() && successor) {
-    emit(Log{"the coordinator hands the job over to the voter at " + successor->address});
-    feed(reg::Resign{*successor});
-    office_.ending =
-        Ending{"the coordinator ended in order", add_saturating(now_, settings_.handover_timeout)};
-  } else if (!office_.ending) {
-    stop_service("the coordinator ended");
-    if (!register_.known()) incumbent_.reset();  // no other node knows of it
-  }
-}
-
-// By value: the reason may be a part of what is reset here.
-void Machine::stop_service(std::string reason) {
-  const bool was_started = office_.is_started;
-  office_ = {};
-  if (!was_started) return;
-  const bool has_successor =
-      incumbent_ && incumbent_->node != settings_.self.node && !incumbent_->address.empty();
-  emit(StopCoordinator{std::move(reason), has_successor ? incumbent_ : std::nullopt});
-}
-
-// ---- What the register decides.
-
-// An action may feed a further event, whose actions follow those of the first one.
-void Machine::feed(const reg::Event& event) {
-  std::vector<reg::Action> actions;
-  register_.step(event, now_, &actions);
-  std::move(actions.begin(), actions.end(), std::back_inserter(register_actions_));
-  if (std::exchange(is_executing_, true)) return;
-  while (!register_actions_.empty()) {
-    reg::Action action = std::move(register_actions_.front());
-    register_actions_.pop_front();
-    std::visit([this](auto& one) { execute(one); }, action);
-  }
-  is_executing_ = false;
-  watch_elected();
-}
-
-// A coordinator whose record this voter has accepted announces itself, unless it is lost before.
-void Machine::watch_elected() {
-  const auto& elected = register_.incumbent();
-  if (!elected || elected->node == settings_.self.node || register_.has_lost_incumbent()) return;
-  // One that was lost may have been elected again.
-  if (elected->node == session_with_ && !is_lost_) return;
-  const Watched now{elected->node, register_.known()->record.newness.term};
-  if (std::exchange(watched_, now) == now) return;
-  follow_until_ = add_saturating(now_, settings_.follow_timeout);
-}
-
-void Machine::execute(reg::Send& action) {
-  const NodeId to = action.message.to;
-  send(to, action.address, std::move(action.message));
-}
-
-void Machine::execute(const reg::Elected& action) {
-  const reg::Record& record = action.record;
-  auto job = decode_record(record.content.bytes);
-  if (!job.ok()) {
-    emit(Log{std::string(job.status().message())});
-    feed(reg::StepDown{});
-    return;
-  }
-  // A deposed coordinator that waits for its successor's address, and is elected itself.
-  stop_service("this node was elected again, in a later term");
-  const bool has_former = incumbent_ && incumbent_->node != settings_.self.node;
-  const NodeId former = has_former ? incumbent_->node : NodeId{};
-  incumbent_ = Incumbent{.lineage = record.lineage,
-                         .term = record.newness.term,
-                         .node = settings_.self.node,
-                         .address = {},
-                         .voters = record.voters};
-  emit(Log{"this node was elected to run the job's coordinator (term " +
-           std::to_string(record.newness.term) + ")"});
-  take_office(record, *std::move(job), former, is_lost_ ? former : NodeId{});
-}
-
-// The owner starts the coordinator of incumbent_, which is in this process. `record`: its voters
-// include that of the former coordinator, if it was one. `lost`: as in StartCoordinator.
-void Machine::take_office(const reg::Record& record, JobRecord job, const NodeId& former,
-                          const NodeId& lost) {
-  on(Timings{job.settings.node_timeout, job.settings.store_grace});
-  office_.ending.reset();
-  former_incumbent_ = former;
-  former_address_.clear();
-  is_former_there_ = lost != former;
-  for (const auto* voters : {&record.voters, &record.previous_voters}) {
-    for (const reg::Voter& voter : *voters) {
-      if (voter.node == former) former_address_ = voter.address;
-    }
-  }
-  resumed_.clear();
-  office_.resume_until = add_saturating(now_, settings_.follow_timeout);
-  office_.is_started = was_turned_on_ = has_majority_ = true;
+void Machine::start(StartCoordinator action) {
+  own_.is_started = own_.has_majority = true;
+  own_.ending.reset();
   follow_until_.reset();
-  emit(StartCoordinator{incumbent_->lineage, incumbent_->term, std::move(job), lost});
-  update_candidates();
+  emit(std::move(action));
 }
 
-void Machine::execute(const reg::Deliver& action) {
-  const reg::Record& record = action.record;
-  incumbent_->voters = record.voters;
-  if (office_.open && office_.open->content == record.content) {
-    emit(InForce{std::exchange(office_.open, std::nullopt)->number});
-  }
-  if (!incumbent_->address.empty()) inform();
+void Machine::end_soon(std::string reason) {
+  own_.ending = Ending{std::move(reason), add_saturating(now_, limits_.handover_timeout)};
 }
 
-void Machine::execute(const reg::Deposed& action) {
-  if (!office_.is_started) return;
-  const std::string reason = office_.ending ? office_.ending->reason : action.reason;
-  emit(Log{"the coordinator in this process has no authority any more: " + reason});
-  office_.ending = Ending{reason, add_saturating(now_, settings_.handover_timeout)};
-  const bool has_successor = incumbent_ && incumbent_->node != settings_.self.node;
-  if (has_successor && !incumbent_->address.empty()) stop_service(reason);
+void Machine::stop(std::string reason) {
+  const bool was_started = std::exchange(own_, {}).is_started;
+  stopped();
+  if (was_started) emit(StopCoordinator{std::move(reason), successor()});
 }
 
-// Logged when it lasts: voters that resume one by one after an election do not.
-void Machine::execute(const reg::MajorityLost& action) {
-  unreachable_ = list_of(action.unreachable);
-  has_majority_ = false;
-  office_.majority_log_at = add_saturating(now_, settings_.repeat_interval);
-  emit(MajorityLost{action.unreachable});
+std::optional<Incumbent> Machine::successor() const {
+  const bool is_known = incumbent_ && incumbent_->node != self_ && !incumbent_->address.empty();
+  return is_known ? incumbent_ : std::nullopt;
 }
 
-void Machine::execute(const reg::MajorityRegained&) {
-  has_majority_ = true;
-  if (!std::exchange(office_.majority_log_at, std::nullopt)) {
-    emit(Log{"the coordinator reaches a majority of its voters again"});
-  }
+// The content is compared, because other changes of the record carry it too.
+void Machine::in_force(const reg::Content& content) {
+  if (!own_.open || own_.open->content != content) return;
+  emit(InForce{std::exchange(own_.open, std::nullopt)->number});
+}
+
+void Machine::lose_majority(std::vector<reg::Voter> unreachable) {
+  own_.has_majority = false;
+  emit(MajorityLost{std::move(unreachable)});
+}
+
+void Machine::regain_majority() {
+  own_.has_majority = true;
   emit(MajorityRegained{});
 }
 
-void Machine::execute(const reg::AuthorityExpired&) {
-  const std::string reason =
-      "the coordinator reached no majority of its voters for store_grace: the other hosts may go "
-      "on without this one";
-  stop_service(reason);
+void Machine::expire(const std::string& reason) {
+  stop(reason);
   emit(Expired{reason});
 }
 
-void Machine::execute(const reg::VoterSilent& action) {
-  emit(Log{"the voter at " + action.voter.address +
-           " answers, but has not accepted the job's record for " +
-           core::duration_text(settings_.follow_timeout) + ": it counts as unreachable"});
-}
+// ---- Two coordinators of one job id (R8).
 
-// ---- Announcements at the endpoints, and what they meet there (R8).
-
-// Nodes that start after the election know the endpoints only.
-void Machine::announce_at_endpoints() {
-  office_.announce_at = add_saturating(now_, kAnnounceInterval);
-  // The nodes of a job that has ended are not to be joined by those of the next one.
-  if (has_majority_ && !has_result()) emit(AnnounceAtEndpoints{*incumbent_});
-}
-
-bool Machine::has_result() const {
-  const auto& known = register_.known();
-  return known && known->is_in_force && known->record.content.is_result;
-}
-
-void Machine::on(const EndpointsAreHere&) { office_.announce_at.reset(); }
-
-void Machine::on(const Met& event) {
-  if (!office_.is_started || has_result()) return;
-  if (event.incumbent.node == settings_.self.node) return;  // a process directs nodes here
-  const bool is_named = register_.known() || first_term_ > 1;
-  switch (meet(is_named ? incumbent_ : std::nullopt, event.incumbent)) {
+void Machine::note(const Met& event) {
+  if (!own_.is_started || !may_meet()) return;
+  if (event.incumbent.node == self_) return;  // a process directs nodes here
+  switch (meet(has_record() ? incumbent_ : std::nullopt, event.incumbent)) {
     case Meeting::kSame:
     case Meeting::kOurs: break;
-    case Meeting::kLater:
-      follow(event.incumbent);
-      // Two nodes were asked to take the job over, and the other one was asked later.
-      if (!register_.known()) stop_service("another node runs the coordinator of the job");
-      break;
+    case Meeting::kLater: met_successor(event.incumbent); break;
     case Meeting::kTheirs: dissolve(event.incumbent); break;
   }
 }
@@ -500,66 +118,10 @@ void Machine::on(const Met& event) {
 void Machine::dissolve(const Incumbent& by) {
   emit(Log{"the job runs already, with the coordinator at " + by.address + " (term " +
            std::to_string(by.term) + "): the nodes of this coordinator join it there"});
-  office_ = {};
+  own_ = {};
+  stopped();
   is_dissolved_ = true;
   emit(Displaced{by});
-}
-
-// ---- Time.
-
-void Machine::on(const Tick&) {
-  feed(reg::Tick{});
-  if (office_.ending && now_ >= office_.ending->deadline) stop_service(office_.ending->reason);
-  if (follow_until_ && now_ >= *follow_until_) {
-    follow_until_.reset();
-    const auto elected = register_.incumbent();
-    if (incumbent_ && incumbent_->node != settings_.self.node) set_lost(true);
-    if (elected) feed(reg::IncumbentLost{elected->node});
-  }
-  if (office_.majority_log_at && now_ >= *office_.majority_log_at) {
-    office_.majority_log_at.reset();
-    emit(Log{"the coordinator cannot reach a majority of its voters (" + unreachable_ +
-             "): no round begins until it does"});
-  }
-  if (office_.is_started && now_ >= office_.resume_until &&
-      office_.resume_until != Instant::min()) {
-    office_.resume_until = Instant::min();
-    update_candidates();
-  }
-  if (ask_at_ && now_ >= *ask_at_) ask_voters();
-  log_stranded();
-  probe_nodes();
-  probe_witnesses();
-  if (office_.announce_at && now_ >= *office_.announce_at) announce_at_endpoints();
-  if (!office_.announced.empty() && incumbent_ && now_ >= office_.announce_next) {
-    office_.announce_next = repeat(office_.announced, Announce{*incumbent_});
-  }
-  if (now_ >= announce_until_) office_.announced.clear();
-}
-
-Machine::Repeated Machine::repeated(std::string address) const {
-  return {std::move(address), false, now_, settings_.repeat_interval};
-}
-
-// Returns when the next one is due.
-Instant Machine::repeat(RepeatedTo& all, const VoterBody& body) {
-  Instant next = Instant::max();
-  for (auto& [node, one] : all) {
-    if (one.is_done) continue;
-    if (now_ >= one.next) {
-      one.next = add_saturating(now_, one.wait);
-      one.wait = std::min(2 * one.wait, settings_.repeat_interval_max);
-      send(node, one.address, body);
-    }
-    next = std::min(next, one.next);
-  }
-  return next;
-}
-
-// Without an address: a reply.
-void Machine::send(const NodeId& to, const std::string& address, VoterBody body) {
-  emit(Send{address.empty() ? connections_.last_of(to) : 0, address,
-            encode_frame({settings_.job_id, settings_.self.node, to, std::move(body)})});
 }
 
 }  // namespace elastic::succession

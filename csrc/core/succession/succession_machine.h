@@ -1,254 +1,147 @@
 #pragma once
 
-// One process's part in the succession of its job's coordinator: it keeps the register
-// (core/register), proposes what the coordinator in this process decides, starts a coordinator here
-// after an election, announces it to the nodes of the record, and directs this process's own
-// session.
+// One process's part in the succession of its job's coordinator, whatever keeps the job's record.
 //
-// One object for each job of a process: in an agent on the agent's loop; in a separate coordinator
-// program on the coordinator's loop. A job with voters=1 has none.
+// This is the upper half: which coordinator this node follows, and whether it is lost; the
+// coordinator of this process, which of its proposals is in force, whether it reaches those that
+// keep the record, and how it ends; which of two coordinators of one job id continues. The lower
+// half is a keeper, which decides who coordinates and what is in force:
 //
-// Pure: time comes with each call, chance from a seed. Not thread-safe. The owner executes the
-// actions in order, and calls step(Tick{}) at next_deadline(). succession_events.h has both.
+//   VoterKeeper   the job's nodes and witnesses, by votes (voter_keeper.h)
+//   StoreKeeper   etcd, a file, a TCPStore, or a class of the user, by compare-and-set
+//                 (store_keeper.h)
 //
-// The life of an agent's machine:
-//   1. Its session receives session::Incumbent -> Informed. The machine knows lineage and voters.
-//   2. The coordinator proposes a record that names this node: frames of the voter port, Received.
-//   3. The session ends and is not resumed in time -> IncumbentLost. A voter stands as a candidate;
-//      any node asks the voters until one of them names the new coordinator -> Follow.
-//   4. Elected -> StartCoordinator. The owner opens a coordinator service on a port of its own,
-//      restores the job (RendezvousMachine::succeed) with its gate on, and feeds
-//      CoordinatorStarted. The machine announces the address to the nodes of the record and to this
-//      node's own session.
-//   5. Another coordinator was elected -> StopCoordinator, and Follow.
-//   6. The elected coordinator announces itself at the job's endpoints, again and again. Where
-//      another job of the same id has begun, one of both dissolves (meeting.h) -> Displaced.
+// A keeper is a derived class and not a member, because each half calls the other: a loss that the
+// upper half finds makes the keeper ask for the next coordinator, whose answer is to be followed.
 //
-// The life of a hosting agent's machine, or of a separate coordinator's: CoordinatorStarted with
-// `is_first` when its service listens, Nodes whenever its nodes change. TurnOn when the job has
-// candidates for several voters: the owner turns its gate on, and feeds Propose for each of its
-// proposals. The first Propose begins the lineage.
+// Pure: time comes with each call. Not thread-safe. The owner executes the actions in order, and
+// calls step(Tick{}) at next_deadline(). succession_events.h has both.
 
-#include <cstdint>
-#include <deque>
-#include <map>
+#include <algorithm>
 #include <optional>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "core/base/random.h"
-#include "core/register/register_machine.h"
 #include "core/succession/succession_events.h"
 #include "core/succession/succession_types.h"
-#include "core/succession/voter_wire.h"
 #include "elastic/time.h"
 
 namespace elastic::succession {
 
-struct Settings {
-  std::string job_id;
-  reg::Voter self;             // this life of the process, and its voter port; "": it has none
-  bool is_standalone = false;  // a separate coordinator: it proposes and is no candidate
-  // The process has left another lineage for this one, and votes in no other one; nullopt: it
-  // learns the lineage of its job from the coordinator, or from a record that names it.
-  std::optional<reg::LineageId> lineage = {};
-  reg::RegisterSettings reg = {};
-  // A node that was directed to a new coordinator and has no session with it after this long counts
-  // it as lost; the job's node_timeout.
-  Duration follow_timeout = std::chrono::seconds(5);
-  // How often a node is announced to, probed, or asked again.
-  Duration repeat_interval = std::chrono::milliseconds(100);
-  Duration repeat_interval_max = std::chrono::seconds(2);
-  // How long a deposed coordinator waits for the address of its successor.
-  Duration handover_timeout = std::chrono::seconds(1);
-};
-
 class Machine {
  public:
-  // `seed`: random; also the source of the lineage.
-  Machine(Settings settings, std::uint64_t seed);
   Machine(const Machine&) = delete;
   Machine& operator=(const Machine&) = delete;
+  virtual ~Machine() = default;
 
   void step(const Event& event, Instant now, std::vector<Action>* actions);
   std::optional<Instant> next_deadline() const;
 
   // The coordinator as this process knows it; for hellos, status and messages.
   const std::optional<Incumbent>& incumbent() const { return incumbent_; }
-  bool is_coordinator() const { return register_.role() == reg::Role::kCoordinator; }
-  const reg::Register& job_register() const { return register_; }
-  // Voter ports of nodes, and witnesses, that this coordinator has not reached; lists for messages.
-  std::string unreached_voters() const;
-  std::string unreached_witnesses() const;
-  bool has_witness() const { return !witnesses_.empty(); }
-  // Voters of the record that this coordinator does not reach.
-  std::size_t num_lost_voters() const;
+  // The keeper has given the role to this process.
+  virtual bool is_coordinator() const = 0;
 
- private:
-  // A frame that is sent to a node again and again.
-  struct Repeated {
-    std::string address;
-    bool is_done = false;
-    Instant next;
-    Duration wait{};
+ protected:
+  struct Limits {
+    Duration node_timeout{};
+    Duration store_grace{};
+    // How long a coordinator that ends waits for the address of its successor.
+    Duration handover_timeout{};
   };
-  using RepeatedTo = std::map<NodeId, Repeated>;
 
-  void on(const Informed& event);
-  void on(const IncumbentLost& event);
-  void on(const IncumbentReturned& event);
-  void on(const Received& event);
-  void on(const ConnectionEnded& event);
-  void on(const Unreachable& event);
-  void on(const CoordinatorStarted& event);
-  void on(const CoordinatorFailed& event);
-  void on(const Nodes& event);
-  void on(const Timings& event);
-  void on(const Witnesses& event);
-  void on(const Propose& event);
-  void on(const LaterTermSeen& event);
-  void on(const Resign& event);
-  void on(const Met& event);
-  void on(const EndpointsAreHere& event);
-  void on(const Tick& event);
+  Machine(const NodeId& self, const Limits& limits, Instant now = {})
+      : limits_(limits), now_(now), self_(self) {}
 
-  void receive(const VoterFrame& frame, const reg::Message& message);
-  void receive(const VoterFrame& frame, const Probe& message);
-  void receive(const VoterFrame& frame, const ProbeReply& message);
-  void receive_from_witness(const std::string& address, const NodeId& node);
-  std::optional<reg::LineageId> own_lineage() const;
-  void receive(const VoterFrame& frame, const Announce& message);
-  void receive(const VoterFrame& frame, const Query& message);
+  // ---- What a keeper decides.
 
-  void feed(const reg::Event& event);
-  void execute(reg::Send& action);
-  void execute(const reg::Elected& action);
-  void execute(const reg::Deliver& action);
-  void execute(const reg::Deposed& action);
-  void execute(const reg::MajorityLost& action);
-  void execute(const reg::MajorityRegained& action);
-  void execute(const reg::AuthorityExpired& action);
-  void execute(const reg::VoterSilent& action);
+  // After the upper half has noted the event.
+  virtual void receive(const Event& event) = 0;
+  // The node was directed to a coordinator, and has no session with it within node_timeout.
+  virtual void follow_failed() = 0;
+  // At the end of each call.
+  virtual void settle() {}
+  virtual std::optional<Instant> keeper_deadline() const = 0;
+  // Whether another coordinator of the job id can be met (R8), and whether the job has a record.
+  virtual bool may_meet() const { return false; }
+  virtual bool has_record() const { return true; }
+  // The lineage of this process has another coordinator now.
+  virtual void met_successor(const Incumbent&) {}
 
-  reg::RegisterSettings register_settings() const;
+  // ---- Each call of the machine.
 
-  // As the coordinator.
-  void begin(const Propose& event);
-  Incumbent first_incumbent() const;
-  void choose_probed();
-  void probe_nodes();
-  void update_candidates();
-  std::vector<reg::VoterCandidate> candidates() const;
-  void add_former_incumbent(std::vector<reg::VoterCandidate>* all) const;
-  void turn_on_as_needed();
-  void probe_witnesses();
-  void announce_to(const JobRecord& record);
-  void inform();
-  void announce_at_endpoints();
-  void dissolve(const Incumbent& by);
-  bool has_result() const;
-  void stop_service(std::string reason);
-  std::optional<reg::Voter> choose_successor() const;
-
-  void take_office(const reg::Record& record, JobRecord job, const NodeId& former,
-                   const NodeId& lost);
-
-  void log_stranded();
-
-  // As a node.
-  bool learn(const Incumbent& incumbent);
-  void follow(const Incumbent& incumbent);
-  void follow();
-  void set_lost(bool is_lost);
-  void watch_elected();
-  void ask_voters();
-
-  Repeated repeated(std::string address) const;
-  Instant repeat(RepeatedTo& all, const VoterBody& body);
-  void send(const NodeId& to, const std::string& address, VoterBody body);
-
+  template <typename Work>
+  void run(Instant now, std::vector<Action>* actions, Work work) {
+    now_ = std::max(now_, now);
+    if (is_dissolved_) return;
+    out_ = actions;
+    work();
+    settle();
+    out_ = nullptr;
+  }
   template <typename One>
   void emit(One action) {
     out_->push_back(std::move(action));
   }
 
-  Settings settings_;  // constant after construction, but for the job's timings
+  void note(const Timings& event);
 
-  reg::Register register_;
-  std::deque<reg::Action> register_actions_;  // not executed yet
-  bool is_executing_ = false;
-  Rng rng_;
+  // ---- The coordinator that this node follows.
+
+  // Changes nothing if it is of another lineage or an earlier term. Returns whether it is new.
+  bool learn(const Incumbent& incumbent);
+  // Directs this process's session to the incumbent.
+  void direct_session();
+  void await_session() { follow_until_ = add_saturating(now_, limits_.node_timeout); }
+
+  // ---- The coordinator of this process.
+
+  void start(StartCoordinator action);
+  // It ends when the successor is known, at the latest after handover_timeout.
+  void end_soon(std::string reason);
+  // By value: the reason may be a part of what is reset.
+  void stop(std::string reason);
+  // The coordinator to which the clients of that one are directed, if it is another one.
+  std::optional<Incumbent> successor() const;
+  void in_force(const reg::Content& content);
+  void inform() { emit(Inform{*incumbent_}); }
+  void lose_majority(std::vector<reg::Voter> unreachable);
+  void regain_majority();
+  void expire(const std::string& reason);
+
+  Limits limits_;  // constant, but for the job's timings
   Instant now_;
-  std::vector<Action>* out_ = nullptr;
-
   std::optional<Incumbent> incumbent_;
-  VoterConnections connections_;
-  // The first record's, if the coordinator of this process proposes it.
-  reg::LineageId first_lineage_;
-  std::uint64_t first_term_ = 1;
+  bool is_lost_ = false;  // the coordinator that this node follows
+  // Until then a coordinator to which the node was directed has a session with it.
+  std::optional<Instant> follow_until_;
 
   struct Ending {
     std::string reason;
-    Instant deadline;
+    Instant until;
   };
-  // The coordinator of this process, until it ends.
-  struct Office {
+  struct Own {
     bool is_started = false;  // StartCoordinator was emitted, or the service listens, and no Stop
     std::string address;      // "": it does not listen
-    std::vector<KnownNode> nodes;
-    std::vector<KnownNode> candidates;  // those of the nodes that may vote: few
-    RepeatedTo probed;                  // done: the node answered at its voter port
-    std::set<NodeId> silent;            // did not answer while others could be asked
-    RepeatedTo announced;               // until the node has resumed
-    Instant announce_next;              // the earliest of these
-    // When the elected coordinator announces itself at the endpoints again.
-    std::optional<Instant> announce_at;
     std::optional<Propose> open;
-    std::optional<Ending> ending;  // deposed; the successor's address is awaited
-    // After an election the voters of its record count as reachable until then, or until their
-    // sessions are known here.
-    Instant resume_until = Instant::min();
-    std::optional<Instant> majority_log_at;
+    std::optional<Ending> ending;
+    bool has_majority = true;
   };
-  Office office_;
-  std::set<NodeId> foreign_;  // nodes that cannot read the record, and were logged
-  Instant announce_until_;
-  // By address. The coordinator probes them again and again: so they notice when it is lost.
-  struct WitnessPeer {
-    NodeId node;  // zero: it has not answered yet
-    bool is_reachable = false;
-    int unanswered = 0;  // probes since the last reply
-    Instant next;
-    Duration wait{};
-  };
-  std::map<std::string, WitnessPeer> witnesses_;
-  bool was_turned_on_ = false;
-  std::set<NodeId> resumed_;  // voters that have answered since its election
-  NodeId former_incumbent_;
-  std::string former_address_;    // its voter port
-  bool is_former_there_ = false;  // it ended in order, and its voter port has not ended yet
-  bool has_majority_ = true;
+  Own own_;
+
+ private:
+  template <typename Other>
+  void note(const Other&) {}  // the keeper's alone
+  void note(const Met& event);
+
+  void dissolve(const Incumbent& by);
+  // What of the coordinator of this process is the keeper's.
+  virtual void stopped() {}
+
+  const NodeId self_;
+  std::vector<Action>* out_ = nullptr;
   bool is_dissolved_ = false;
-  std::string unreachable_;
-
-  // A node and its session.
-  NodeId session_with_;         // the coordinator that informed it last
-  std::uint64_t followed_ = 0;  // the last term of a Follow
-  bool is_lost_ = false;
-  // Until then a coordinator that was elected or announced has a session with this node.
-  std::optional<Instant> follow_until_;
-  struct Watched {
-    NodeId node;
-    std::uint64_t term = 0;
-    bool operator==(const Watched&) const = default;
-  };
-  Watched watched_;
-  std::optional<Instant> ask_at_;
-  Duration ask_wait_{};
-
-  std::optional<Instant> stranded_log_at_;  // no coordinator was elected until then
 };
 
 }  // namespace elastic::succession

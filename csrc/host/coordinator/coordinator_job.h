@@ -20,7 +20,7 @@
 #include "core/rendezvous/rendezvous_machine.h"
 #include "core/session/coordinator_state.h"
 #include "core/session/session_wire.h"
-#include "core/succession/succession_machine.h"
+#include "core/succession/succession_events.h"
 #include "host/coordinator/end_proofs.h"
 #include "host/coordinator/job_observers.h"
 #include "host/coordinator/session_peer.h"

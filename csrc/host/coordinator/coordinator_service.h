@@ -20,7 +20,7 @@
 #include "core/session/coordinator_loss.h"
 #include "core/session/session_wire.h"
 #include "core/succession/admission.h"
-#include "core/succession/succession_machine.h"
+#include "core/succession/succession_events.h"
 #include "elastic/coordinator.h"
 #include "elastic/status.h"
 #include "host/base/admission.h"

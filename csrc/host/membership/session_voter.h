@@ -15,7 +15,7 @@
 
 #include "core/session/coordinator_loss.h"
 #include "core/session/session_wire.h"
-#include "core/succession/succession_machine.h"
+#include "core/succession/succession_events.h"
 #include "core/succession/succession_types.h"
 #include "elastic/rendezvous_options.h"
 #include "host/base/settled_line.h"
@@ -74,7 +74,7 @@ class SessionVoter {
   // There is a connection to a process that has answered as a coordinator, perhaps of a different
   // job.
   void session_connected();
-  // Gives the office of this process back and calls `done`. REQUIRES: keeper() != nullptr
+  // Gives the role of the coordinator back and calls `done`. REQUIRES: keeper() != nullptr
   void release(std::function<void()> done) { keeper_->release(std::move(done)); }
   // Before open(): handled by it.
   void feed(succession::Event event);

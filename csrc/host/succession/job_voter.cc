@@ -100,7 +100,7 @@ void JobVoter::describe(succession::SurvivalFacts* facts) const {
 
 void JobVoter::begin() {
   forget_steps();  // about the former job
-  machine_ = std::make_unique<succession::Machine>(settings_, os::random_seed());
+  machine_ = std::make_unique<succession::VoterKeeper>(settings_, os::random_seed());
 }
 
 void JobVoter::feed(succession::Event event) {

@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "core/succession/succession_events.h"
-#include "core/succession/succession_machine.h"
 #include "core/succession/succession_types.h"
+#include "core/succession/voter_keeper.h"
 #include "elastic/rendezvous_options.h"
 #include "elastic/status.h"
 #include "elastic/time.h"
@@ -105,7 +105,7 @@ class JobVoter final : public JobSuccession {
   bool is_coordinator() const override { return machine_->is_coordinator(); }
   const std::string& address() const override { return address_; }
   void describe(succession::SurvivalFacts* facts) const override;
-  const succession::Machine& machine() const { return *machine_; }
+  const succession::VoterKeeper& machine() const { return *machine_; }
 
  private:
   JobVoter(os::EventLoop* loop, const Options& options, Sink sink);
@@ -115,7 +115,7 @@ class JobVoter final : public JobSuccession {
 
   succession::Settings settings_;
   std::string address_;
-  std::unique_ptr<succession::Machine> machine_;
+  std::unique_ptr<succession::VoterKeeper> machine_;
   VoterLinks links_;
 };
 

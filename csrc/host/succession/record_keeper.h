@@ -1,7 +1,7 @@
 #pragma once
 
 // The succession of a job's coordinator where a store keeps the record: the machine of
-// core/succession/kept_machine.h, its timer, and the thread that calls the store. Loop thread only,
+// core/succession/store_keeper.h, its timer, and the thread that calls the store. Loop thread only,
 // unless another thread is named.
 
 #include <functional>
@@ -12,7 +12,7 @@
 #include <utility>
 #include <variant>
 
-#include "core/succession/kept_machine.h"
+#include "core/succession/store_keeper.h"
 #include "elastic/rendezvous_backend.h"
 #include "elastic/rendezvous_options.h"
 #include "elastic/status.h"
@@ -107,12 +107,12 @@ class RecordKeeper final : public JobSuccession {
   const std::string& address() const override { return no_voter_port_; }
   void describe(succession::SurvivalFacts*) const override {}
 
-  // As in KeptMachine.
+  // As in StoreKeeper.
   void set_node(const NodeId& node) { machine_.set_node(node); }
   void set_rank(int rank) { machine_.set_rank(rank); }
   const std::string& coordinator_address() const { return machine_.address(); }
   std::string explain() const { return machine_.explain(); }
-  // Gives the office back, if this process holds it, and calls `done`: at once if it does not.
+  // Gives the role of the coordinator back, if this process has it. `done`: it has it no more.
   void release(std::function<void()> done);
 
  private:
@@ -122,7 +122,7 @@ class RecordKeeper final : public JobSuccession {
   std::optional<Instant> next_deadline() const override { return machine_.next_deadline(); }
 
   const std::string no_voter_port_;
-  succession::KeptMachine machine_;
+  succession::StoreKeeper machine_;
   bool was_interrupted_ = false;
   std::function<void()> on_released_;
   std::unique_ptr<KeeperThread> thread_;

@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "core/register/register_machine.h"
-#include "core/succession/succession_machine.h"
+#include "core/succession/voter_keeper.h"
 #include "core/succession/witnessed_job.h"
 #include "sim/kernel/seeds.h"
 #include "sim/succession_world.h"
@@ -58,7 +58,7 @@ class SuccessionWorld : public SimProcesses {
     bool is_alive = false;
     NodeId id;
     SimAgent* agent = nullptr;
-    std::unique_ptr<succession::Machine> machine;  // of a witness: unused
+    std::unique_ptr<succession::VoterKeeper> machine;  // of a witness: unused
     std::unique_ptr<succession::WitnessedJob> witness;
     SimServer* server = nullptr;  // the last one
     std::deque<succession::Event> events;
@@ -127,7 +127,7 @@ class SuccessionWorld : public SimProcesses {
     settings.reg.voters = 0;
     settings.reg.store_grace = kStoreGrace;
     settings.follow_timeout = kNodeTimeout;
-    process.machine = std::make_unique<succession::Machine>(settings, dice_.next());
+    process.machine = std::make_unique<succession::VoterKeeper>(settings, dice_.next());
     if (is_witness(slot)) {
       process.witness = std::make_unique<succession::WitnessedJob>(kJobId, dice_.next());
     }

@@ -25,7 +25,7 @@
 #include "core/session/coordinator_loss.h"
 #include "core/session/session_fields.h"
 #include "core/session/session_machine.h"
-#include "core/succession/succession_machine.h"
+#include "core/succession/voter_keeper.h"
 #include "support/field_filler.h"
 #include "support/modelled_agent.h"
 
@@ -304,7 +304,7 @@ class HostileMember final : public ModelledAgent {
 
   Session session_;
   core::HandOverMember hand_over_;
-  succession::Machine succession_;
+  succession::VoterKeeper succession_;
   Instant now_{1000s};
   bool is_hostile_ = false;
   bool is_decided_ = false;  // by the hostile coordinator

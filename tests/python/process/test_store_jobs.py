@@ -104,7 +104,7 @@ def coordinator_of(place: Place) -> str:
 
 @contextmanager
 def job_of_two(place: Place, alone: str = ":") -> Iterator[Job]:
-    """A job whose first node has taken the office, and whose workers end when they are alone.
+    """A job whose first node coordinates it, and whose workers end when they are alone.
 
     ``alone``: what a worker that is alone does before that.
     """

@@ -40,6 +40,7 @@ MESSAGES = (
     "core/session/session_connection.cc",
     "core/session/session_machine.cc",
     "core/succession/succession_machine.cc",
+    "core/succession/voter_keeper.cc",
     "core/succession/witnessed_job.cc",
     "core/workers",
     "host",

@@ -7,7 +7,7 @@
 
 #include "core/scenario/scenario.h"
 #include "core/succession/job_record.h"
-#include "core/succession/kept_machine.h"
+#include "core/succession/store_keeper.h"
 
 namespace elastic::scenario {
 namespace {
@@ -16,7 +16,7 @@ using namespace succession;  // NOLINT: events, actions and calls of the machine
 
 struct RecordProcess {
   std::string name;
-  std::unique_ptr<KeptMachine> machine;
+  std::unique_ptr<StoreKeeper> machine;
   std::optional<KeeperWait> wait;
   bool is_stalled = false;  // does nothing
   int reads = 0;
@@ -87,7 +87,7 @@ class RecordAdapter : public StoryAdapter<RecordAdapter> {
   }
   void answer(RecordProcess& process, const KeeperCall& call, std::vector<Action>* actions) {
     const Status away(StatusCode::kUnavailable, "it is away");
-    KeptMachine& machine = *process.machine;
+    StoreKeeper& machine = *process.machine;
     if (std::holds_alternative<KeeperRead>(call)) {
       ++process.reads;
       if (mode_ == Mode::kAway) return machine.read(away, now_, actions);
@@ -159,8 +159,8 @@ class RecordAdapter : public StoryAdapter<RecordAdapter> {
     RecordProcess& process = processes_[name];
     process.name = name;
     const NodeId self{number, number};
-    process.machine = std::make_unique<KeptMachine>(
-        KeptMachine::Settings{.store = "memory", .self = self}, number, now_);
+    process.machine = std::make_unique<StoreKeeper>(
+        StoreKeeper::Settings{.store = "memory", .self = self}, number, now_);
     process.machine->set_rank(command.get_or("rank", -1));
     if (command.get_or("has_node", false)) process.machine->set_node(self);
     settle(process);
@@ -282,7 +282,7 @@ class RecordAdapter : public StoryAdapter<RecordAdapter> {
       const std::string why = has_coordinator ? "" : process.machine->explain();
       trace_->line(name + ": " + std::to_string(process.reads) + " reads" +
                    (process.machine->next_deadline() ? "" : ", no deadline") +
-                   (process.machine->is_released() ? "" : ", in office") +
+                   (process.machine->is_released() ? "" : ", coordinates") +
                    (why.empty() ? "" : ", " + why));
     }
   }

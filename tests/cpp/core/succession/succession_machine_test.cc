@@ -1,7 +1,7 @@
 // The succession machine of one process, with the frames of the others written by the test. Whole
 // jobs are simulated in sim/succession_sim_test.cc.
 
-#include "core/succession/succession_machine.h"
+#include "core/succession/voter_keeper.h"
 
 #include <gtest/gtest.h>
 

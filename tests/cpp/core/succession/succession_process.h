@@ -9,7 +9,7 @@
 #include <variant>
 #include <vector>
 
-#include "core/succession/succession_machine.h"
+#include "core/succession/voter_keeper.h"
 
 namespace elastic::succession {
 
@@ -71,7 +71,7 @@ class Process {
     now_ = end;
     return all;
   }
-  Machine& machine() { return machine_; }
+  VoterKeeper& machine() { return machine_; }
 
  private:
   static Settings settings_of(const reg::Voter& self, Role role,
@@ -87,7 +87,7 @@ class Process {
   }
 
   Instant now_ = Instant(1h);
-  Machine machine_;
+  VoterKeeper machine_;
 };
 
 template <typename A>

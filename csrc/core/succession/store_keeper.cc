@@ -3,7 +3,7 @@
 // A process is a follower until its claim is stored. A follower without a coordinator reads the
 // record, and does what that says:
 //
-//   nothing is stored          claims the office, under term 1 of a new lineage
+//   nothing is stored          claims the role, under term 1 of a new lineage
 //   no process holds it        claims it under the next term, in its turn
 //   a holder without address   waits for the address; after node_timeout it claims the role
 //   an address                 connects to it
@@ -16,18 +16,18 @@
 // whatever happens while one is pending is in the next one. A write whose answer was lost is judged
 // by what is read next: whether the stored content is the one that was proposed.
 //
-// One bad link must not end an office: a node that cannot reach the coordinator writes a challenge
-// into the record. A coordinator that lives reads its record again and again, and answers by a
-// write without it. The node claims the office when no answer is there in time; otherwise it tries
-// to connect, until its own limits end it. An address that answers that no coordinator is there
-// makes the time short. A refusal alone proves nothing, because a firewall may send it. A refusal
-// after the coordinator itself has closed the session proves that the process has ended or no
-// longer coordinates the job.
+// One bad link must not end a coordinator: a node that cannot reach the coordinator writes a
+// challenge into the record. A coordinator that lives reads its record again and again, and answers
+// by a write without it. The node claims the role when no answer is there in time; otherwise it
+// tries to connect, until its own limits end it. An address that answers that no coordinator is
+// there makes the time short. A refusal alone proves nothing, because a firewall may send it. A
+// refusal after the coordinator itself has closed the session proves that the process has ended or
+// no longer coordinates the job.
 //
 // Turns: by the node's rank in the round, so that the first claim is the only one. The others read
 // the winner's address. Two claims at once are harmless.
 
-#include "core/succession/kept_machine.h"
+#include "core/succession/store_keeper.h"
 
 #include <algorithm>
 #include <utility>
@@ -53,45 +53,39 @@ constexpr Duration kRefreshInterval = 10min;
 
 }  // namespace
 
-KeptMachine::KeptMachine(Settings settings, std::uint64_t seed, Instant now)
-    : settings_(std::move(settings)),
+StoreKeeper::StoreKeeper(Settings settings, std::uint64_t seed, Instant now)
+    : Machine(settings.self,
+              {.node_timeout = settings.node_timeout,
+               .store_grace = settings.store_grace,
+               .handover_timeout = settings.handover_timeout},
+              now),
+      settings_(std::move(settings)),
       rng_(seed),
       failures_(kAfterFailure, &rng_),
-      now_(now),
       next_read_(now),
       poll_wait_(poll_max() / 4) {}
 
-void KeptMachine::begin(Instant now, std::vector<Action>* actions) {
-  now_ = std::max(now_, now);
-  out_ = actions;
-}
-
-void KeptMachine::end() {
+void StoreKeeper::settle() {
   judge();
   judge_outage();
-  out_ = nullptr;
 }
 
-void KeptMachine::step(const Event& event, Instant now, std::vector<Action>* actions) {
-  begin(now, actions);
+void StoreKeeper::receive(const Event& event) {
   std::visit([this](const auto& one) { on(one); }, event);
-  if (ending_ && now_ >= ending_->until) leave_office(ending_->reason);
-  if (follow_until_ && now_ >= *follow_until_) lose();
   if (must_watch() && !is_watched_ && pending_ == Pending::kNone && now_ >= next_read_) {
     is_read_due_ = true;
   }
-  end();
 }
 
 // ---- The session of this process.
 
-void KeptMachine::on(const Informed& event) {
+void StoreKeeper::on(const Informed& event) {
   if (is_coordinator()) return;
   const Incumbent& named = event.incumbent;
-  const bool is_older =
-      incumbent_ && incumbent_->lineage == named.lineage && named.term < incumbent_->term;
-  if (is_older) return;
-  incumbent_ = named;
+  const bool is_other = incumbent_ && incumbent_->lineage != named.lineage;
+  if (is_other) incumbent_.reset();
+  if (incumbent_ && named.term < incumbent_->term) return;
+  learn(named);
   followed_ = {named.lineage, named.term, named.address};
   has_session_ = has_belonged_ = true;
   follow_until_.reset();
@@ -99,18 +93,18 @@ void KeptMachine::on(const Informed& event) {
 }
 
 // While this node follows the next coordinator, only the former one can have been lost.
-void KeptMachine::on(const IncumbentLost&) {
+void StoreKeeper::on(const IncumbentLost&) {
   if (!is_coordinator() && !follow_until_) lose();
 }
 
-void KeptMachine::on(const IncumbentReturned&) {
+void StoreKeeper::on(const IncumbentReturned&) {
   if (is_coordinator()) return;
   has_session_ = true;
   follow_until_.reset();
   found();
 }
 
-void KeptMachine::on(const Unreachable& event) {
+void StoreKeeper::on(const Unreachable& event) {
   if (is_coordinator() || event.address != followed_.address || !event.is_refused) return;
   const bool has_ended = has_session_ && event.was_closed;
   lose();
@@ -119,14 +113,14 @@ void KeptMachine::on(const Unreachable& event) {
 }
 
 // The coordinator of the record, or its successor, was found: nothing is known against it.
-void KeptMachine::found() {
+void StoreKeeper::found() {
   is_lost_ = is_refused_ = false;
   ended_at_.reset();
   challenge_.reset();
   alive_until_.reset();
 }
 
-void KeptMachine::lose() {
+void StoreKeeper::lose() {
   follow_until_.reset();
   has_session_ = false;
   if (is_lost_) return;
@@ -137,77 +131,63 @@ void KeptMachine::lose() {
   next_read_ = std::min(next_read_, now_);
 }
 
-void KeptMachine::on(const Timings& event) {
-  settings_.node_timeout = event.node_timeout;
-  settings_.store_grace = event.store_grace;
-}
-
 // ---- The coordinator of this process.
 
-void KeptMachine::on(const CoordinatorStarted& event) {
-  if (role_ == Role::kStarting) address_ = event.address;
+void StoreKeeper::on(const CoordinatorStarted& event) {
+  if (own_.is_started && !is_named_) own_.address = event.address;
 }
 
-void KeptMachine::on(const CoordinatorFailed& event) {
+void StoreKeeper::on(const CoordinatorFailed& event) {
   if (!is_coordinator()) return;
   emit(Log{"the job's coordinator could not be started on this node: " + event.reason});
-  stands_from_ = std::max(stands_from_, add_saturating(now_, settings_.node_timeout));
-  ending_ = Ending{event.reason, add_saturating(now_, settings_.handover_timeout)};
+  stands_from_ = std::max(stands_from_, add_saturating(now_, limits_.node_timeout));
+  end_soon(event.reason);
 }
 
-void KeptMachine::on(const Propose& event) {
-  // One of an earlier office of this process may arrive late.
-  if (is_coordinator() && (event.term == 0 || event.term == term_)) open_ = event;
+void StoreKeeper::on(const Propose& event) {
+  // One of an earlier term of this process may arrive late.
+  if (is_coordinator() && (event.term == 0 || event.term == term_)) own_.open = event;
 }
 
-void KeptMachine::on(const LaterTermSeen& event) {
+void StoreKeeper::on(const LaterTermSeen& event) {
   if (is_coordinator() && event.term > term_) is_read_due_ = true;
 }
 
 // A claim whose answer is pending is given back when it turns out to be stored.
-void KeptMachine::on(const Resign&) {
+void StoreKeeper::on(const Resign&) {
   stands_from_ = Instant::max();
-  if (!is_coordinator() || ending_) return;
-  ending_ =
-      Ending{"the coordinator ended in order", add_saturating(now_, settings_.handover_timeout)};
+  if (is_coordinator() && !own_.ending) end_soon("the coordinator ended in order");
 }
 
-// By value: it may be that of ending_.
-void KeptMachine::leave_office(std::string reason) {
-  role_ = Role::kFollower;
-  ending_.reset();
-  open_.reset();
-  address_.clear();
-  has_session_ = false;
+void StoreKeeper::stopped() {
+  is_named_ = has_session_ = false;
   found();
   followed_ = {};
-  auto successor = stored_ && !is_mine() ? incumbent_of(*stored_) : std::nullopt;
-  incumbent_ = successor;
-  emit(StopCoordinator{std::move(reason), std::move(successor)});
+  incumbent_ = stored_ && !is_mine() ? incumbent_of(*stored_) : std::nullopt;
 }
 
-void KeptMachine::give_up(int exit_code, const std::string& why) {
+void StoreKeeper::give_up(int exit_code, const std::string& why) {
   if (std::exchange(has_given_up_, true)) return;
-  if (is_coordinator()) leave_office(why);
+  if (is_coordinator()) stop(why);
   emit(KeeperFault{exit_code, settings_.store + " rendezvous: " + why});
 }
 
 // A node that went on could form a second group beside those that found the store empty.
-void KeptMachine::store_lost() {
+void StoreKeeper::store_lost() {
   give_up(kExitCoordinatorLost, "the store was restarted: the job's record in it is lost");
 }
 
 // ---- Calls of the store.
 
-bool KeptMachine::needs_coordinator() const { return role_ == Role::kFollower && !has_session_; }
+bool StoreKeeper::needs_coordinator() const { return !is_coordinator() && !has_session_; }
 
-bool KeptMachine::must_watch() const {
+bool StoreKeeper::must_watch() const {
   if (has_given_up_) return false;
   const bool is_connecting = !is_lost_ && !followed_.address.empty();
   return is_coordinator() || (needs_coordinator() && !is_connecting);
 }
 
-std::optional<KeeperCall> KeptMachine::next_call() {
+std::optional<KeeperCall> StoreKeeper::next_call() {
   if (pending_ != Pending::kNone || !must_watch()) return std::nullopt;
   const auto call = [this](Pending kind, KeeperCall one) {
     pending_ = kind;
@@ -220,66 +200,66 @@ std::optional<KeeperCall> KeptMachine::next_call() {
   }
   if (wants_write()) return call(Pending::kWrite, KeeperWrite{encode_kept(wanted()), token_});
   if (!is_watched_) return std::nullopt;
-  wait_until_ = add_saturating(now_, core::keeper_wait_limit(settings_.node_timeout));
+  wait_until_ = add_saturating(now_, core::keeper_wait_limit(limits_.node_timeout));
   return call(Pending::kWait, KeeperWait{token_, wait_until_});
 }
 
-bool KeptMachine::must_interrupt() const {
+bool StoreKeeper::must_interrupt() const {
   if (pending_ != Pending::kWait) return false;
   return is_read_due_ || !must_watch() || wants_write();
 }
 
-void KeptMachine::read(const Result<std::optional<StoredState>>& answer, Instant now,
+void StoreKeeper::read(const Result<std::optional<StoredState>>& answer, Instant now,
                        std::vector<Action>* actions) {
-  begin(now, actions);
-  end_call();
-  if (answer.ok()) {
-    is_read_due_ = false;
-    was_read_ = true;
-    poll_wait_ = std::min(poll_wait_ * 3 / 2, poll_max());
-    next_read_ = add_saturating(now_, poll_wait_);
-    load(*answer);
-  } else {
-    failed(answer.status());
-  }
-  end();
+  run(now, actions, [&] {
+    end_call();
+    if (answer.ok()) {
+      is_read_due_ = false;
+      was_read_ = true;
+      poll_wait_ = std::min(poll_wait_ * 3 / 2, poll_max());
+      next_read_ = add_saturating(now_, poll_wait_);
+      load(*answer);
+    } else {
+      failed(answer.status());
+    }
+  });
 }
 
-void KeptMachine::written(const Result<StoredWrite>& answer, Instant now,
+void StoreKeeper::written(const Result<StoredWrite>& answer, Instant now,
                           std::vector<Action>* actions) {
-  begin(now, actions);
-  end_call();
-  if (answer.ok()) {
-    // A conflict: the value is gone, or holds the other writer's bytes.
-    const bool is_there = answer->was_set || !answer->now.bytes.empty();
-    if (answer->was_set) refresh_at_ = add_saturating(now_, kRefreshInterval);
-    load(is_there ? std::optional(answer->now) : std::nullopt);
-  } else {
-    failed(answer.status());
-  }
-  end();
+  run(now, actions, [&] {
+    end_call();
+    if (answer.ok()) {
+      // A conflict: the value is gone, or holds the other writer's bytes.
+      const bool is_there = answer->was_set || !answer->now.bytes.empty();
+      if (answer->was_set) refresh_at_ = add_saturating(now_, kRefreshInterval);
+      load(is_there ? std::optional(answer->now) : std::nullopt);
+    } else {
+      failed(answer.status());
+    }
+  });
 }
 
-void KeptMachine::waited(bool is_watched, Instant now, std::vector<Action>* actions) {
-  begin(now, actions);
-  pending_ = Pending::kNone;
-  is_watched_ = is_watched;
-  judge();
-  // What is to be written needs no read: the store compares the version.
-  if (!wants_write() && is_watched) {
-    is_read_due_ = true;
-    next_read_ = std::min(next_read_, now_);
-  }
-  end();
+void StoreKeeper::waited(bool is_watched, Instant now, std::vector<Action>* actions) {
+  run(now, actions, [&] {
+    pending_ = Pending::kNone;
+    is_watched_ = is_watched;
+    judge();
+    // What is to be written needs no read: the store compares the version.
+    if (!wants_write() && is_watched) {
+      is_read_due_ = true;
+      next_read_ = std::min(next_read_, now_);
+    }
+  });
 }
 
 // The slowest call of late: a coordinator that lives needs as long to answer.
-void KeptMachine::end_call() {
+void StoreKeeper::end_call() {
   pending_ = Pending::kNone;
   slowest_call_ = std::max<Duration>(now_ - pending_since_, slowest_call_ * 7 / 8);
 }
 
-void KeptMachine::failed(const Status& why) {
+void StoreKeeper::failed(const Status& why) {
   is_read_due_ = true;
   next_read_ = add_saturating(now_, failures_.next());
   switch (why.code()) {
@@ -299,12 +279,12 @@ void KeptMachine::failed(const Status& why) {
   outage_log_at_ = add_saturating(now_, kOutageLogDelay);
 }
 
-void KeptMachine::reached() {
+void StoreKeeper::reached() {
   failures_ = Backoff(kAfterFailure, &rng_);
   if (!outage_since_) return;
   const Duration outage = now_ - *std::exchange(outage_since_, std::nullopt);
   outage_log_at_.reset();
-  if (!std::exchange(has_majority_, true)) emit(MajorityRegained{});
+  if (!own_.has_majority) regain_majority();
   if (std::exchange(is_outage_logged_, false) && is_coordinator()) {
     emit(Log{"the " + settings_.store + " rendezvous can be reached again after " +
              core::duration_text(outage)});
@@ -312,7 +292,7 @@ void KeptMachine::reached() {
 }
 
 // The coordinator's alone: a node's session has the limits of a node.
-void KeptMachine::judge_outage() {
+void StoreKeeper::judge_outage() {
   const bool is_call = pending_ == Pending::kRead || pending_ == Pending::kWrite;
   const bool is_late = (is_call && now_ > pending_since_ + kCallLimit) ||
                        (pending_ == Pending::kWait && now_ > wait_until_ + kCallLimit);
@@ -322,23 +302,20 @@ void KeptMachine::judge_outage() {
     outage_log_at_ = add_saturating(now_, kOutageLogDelay);
   }
   if (!is_coordinator() || !outage_since_ || has_given_up_) return;
-  if (std::exchange(has_majority_, false)) emit(MajorityLost{});
+  if (own_.has_majority) lose_majority({});
   if (outage_log_at_ && now_ >= *outage_log_at_) {
     outage_log_at_ = add_saturating(now_, kOutageLogInterval);
     is_outage_logged_ = true;
     emit(Log{"the " + settings_.store + " rendezvous cannot be reached: " + outage_ +
              "; no round begins until it can"});
   }
-  if (now_ < add_saturating(*outage_since_, settings_.store_grace)) return;
-  const std::string reason = "the " + settings_.store + " rendezvous could not be reached for " +
-                             core::duration_text(settings_.store_grace) +
-                             " (store_grace): " + outage_;
+  if (now_ < add_saturating(*outage_since_, limits_.store_grace)) return;
   has_given_up_ = true;
-  leave_office(reason);
-  emit(Expired{reason});
+  expire("the " + settings_.store + " rendezvous could not be reached for " +
+         core::duration_text(limits_.store_grace) + " (store_grace): " + outage_);
 }
 
-void KeptMachine::load(const std::optional<StoredState>& stored) {
+void StoreKeeper::load(const std::optional<StoredState>& stored) {
   if (!stored) {
     reached();
     if (has_belonged_ || is_coordinator()) return store_lost();
@@ -350,7 +327,7 @@ void KeptMachine::load(const std::optional<StoredState>& stored) {
   }
   if (stored_ && stored->token == token_) {  // no two versions have one token
     reached();
-    return settle();
+    return apply();
   }
   auto record = decode_kept(stored->bytes);
   if (!record.ok()) return give_up(kExitRejected, std::string(record.status().message()));
@@ -362,66 +339,62 @@ void KeptMachine::load(const std::optional<StoredState>& stored) {
   reached();
   token_ = stored->token;
   stored_ = *std::move(record);
-  settle();
+  apply();
 }
 
 // ---- What is stored now is in force.
 
-void KeptMachine::settle() {
+void StoreKeeper::apply() {
   if (!is_coordinator()) {
     // Not again at once where its coordinator could not be started.
-    if (is_mine() && (is_resigning() || now_ >= stands_from_)) take_office();
+    if (is_mine() && (is_resigning() || now_ >= stands_from_)) start_claimed();
     return;
   }
   if (!is_mine() || stored_->term != term_) {
-    const bool is_given_up = ending_ && stored_->holder == NodeId{};
-    return leave_office(is_given_up ? ending_->reason : "another node coordinates the job now");
+    const bool is_given_up = own_.ending && stored_->holder == NodeId{};
+    return stop(is_given_up ? own_.ending->reason : "another node coordinates the job now");
   }
-  if (open_ && stored_->content == open_->content) {
-    emit(InForce{std::exchange(open_, std::nullopt)->number});
-  }
-  if (role_ != Role::kStarting || address_.empty() || stored_->address != address_) return;
-  role_ = Role::kCoordinator;
+  in_force(stored_->content);
+  if (is_named_ || own_.address.empty() || stored_->address != own_.address) return;
+  is_named_ = true;
   incumbent_ = incumbent_of(*stored_);
-  followed_ = {stored_->lineage, stored_->term, address_};
-  emit(Inform{*incumbent_});
+  followed_ = {stored_->lineage, stored_->term, own_.address};
+  inform();
   emit(Follow{*incumbent_});
 }
 
-void KeptMachine::take_office() {
+void StoreKeeper::start_claimed() {
   JobRecord record;
   if (!stored_->content.bytes.empty()) {
     auto decoded = decode_record(stored_->content.bytes);
     if (!decoded.ok()) return give_up(kExitRejected, std::string(decoded.status().message()));
     record = *std::move(decoded);
   }
-  role_ = Role::kStarting;
+  own_ = {.is_started = true};
+  is_named_ = false;
   term_ = stored_->term;
-  has_majority_ = has_belonged_ = true;
+  has_belonged_ = true;
   has_session_ = false;
   found();
   follow_until_.reset();
   intent_ = Intent::kNone;
-  if (is_resigning()) {
-    ending_ = Ending{"this process ends", add_saturating(now_, settings_.handover_timeout)};
-    return;
-  }
-  emit(StartCoordinator{.lineage = stored_->lineage,
-                        .term = term_,
-                        .record = std::move(record),
-                        .lost_incumbent = former_,
-                        .is_kept = true});
+  if (is_resigning()) return end_soon("this process ends");
+  start({.lineage = stored_->lineage,
+         .term = term_,
+         .record = std::move(record),
+         .lost_incumbent = former_,
+         .is_kept = true});
 }
 
-bool KeptMachine::wants_write() const {
+bool StoreKeeper::wants_write() const {
   if (is_read_due_ || has_given_up_) return false;
   if (!is_coordinator()) return intent_ != Intent::kNone;
-  return ending_ || now_ >= refresh_at_ || stored_->challenge != 0 ||
-         stored_->address != address_ || (open_ && stored_->content != open_->content);
+  return own_.ending || now_ >= refresh_at_ || stored_->challenge != 0 ||
+         stored_->address != own_.address || (own_.open && stored_->content != own_.open->content);
 }
 
 // REQUIRES: wants_write()
-KeptRecord KeptMachine::wanted() {
+KeptRecord StoreKeeper::wanted() {
   KeptRecord next = stored_.value_or(KeptRecord{});
   if (intent_ == Intent::kClaim) {
     // Others may only have been too slow to answer: their nodes resume.
@@ -435,11 +408,11 @@ KeptRecord KeptMachine::wanted() {
   } else if (intent_ == Intent::kChallenge) {
     next.challenge = rng_.next() | 1;
   } else {
-    if (open_) next.content = open_->content;
+    if (own_.open) next.content = own_.open->content;
     next.challenge = 0;
-    next.holder = ending_ ? NodeId{} : settings_.self;
-    next.node = ending_ ? NodeId{} : node_;
-    next.address = ending_ ? "" : address_;
+    next.holder = own_.ending ? NodeId{} : settings_.self;
+    next.node = own_.ending ? NodeId{} : node_;
+    next.address = own_.ending ? "" : own_.address;
   }
   ++next.version;
   next.nonce = rng_.next();
@@ -448,14 +421,14 @@ KeptRecord KeptMachine::wanted() {
 
 // ---- As a follower.
 
-std::string KeptMachine::explain() const {
+std::string StoreKeeper::explain() const {
   if (outage_since_) return "it cannot be reached: " + outage_;
   if (!was_read_) return "it has not answered yet";
   if (is_lost_) return "the coordinator at " + followed_.address + " cannot be reached";
   return "it names no coordinator yet";
 }
 
-void KeptMachine::judge() {
+void StoreKeeper::judge() {
   intent_ = Intent::kNone;
   if (has_given_up_ || is_read_due_) return;
   if (!needs_coordinator()) {
@@ -465,27 +438,27 @@ void KeptMachine::judge() {
     return;
   }
   if (!stored_) return stand();
-  const Office office{stored_->lineage, stored_->term, stored_->address};
-  if (!office.address.empty()) {
+  const Named named{stored_->lineage, stored_->term, stored_->address};
+  if (!named.address.empty()) {
     idle_.reset();
     claim_at_.reset();
-    if (office != followed_) {
+    if (named != followed_) {
       follow();
     } else if (is_lost_) {
       judge_lost();
     }
     return;
   }
-  if (idle_ != office) {
-    idle_ = office;
+  if (idle_ != named) {
+    idle_ = named;
     const bool is_vacant = stored_->holder == NodeId{};
-    claim_at_ = add_saturating(now_, is_vacant ? turn() : settings_.node_timeout);
+    claim_at_ = add_saturating(now_, is_vacant ? turn() : limits_.node_timeout);
   }
   if (now_ >= *claim_at_) stand();
 }
 
 // Only with a record that can be continued.
-void KeptMachine::stand() {
+void StoreKeeper::stand() {
   if (now_ < stands_from_) return;
   if (stored_ && !stored_->content.bytes.empty()) {
     const Status fault = decode_record(stored_->content.bytes).status();
@@ -494,15 +467,14 @@ void KeptMachine::stand() {
   intent_ = Intent::kClaim;
 }
 
-void KeptMachine::follow() {
+void StoreKeeper::follow() {
   followed_ = {stored_->lineage, stored_->term, stored_->address};
   found();
-  follow_until_ = add_saturating(now_, settings_.node_timeout);
   incumbent_ = incumbent_of(*stored_);
-  emit(Follow{*incumbent_});
+  direct_session();
 }
 
-void KeptMachine::judge_lost() {
+void StoreKeeper::judge_lost() {
   if (ended_at_) {
     if (now_ >= *ended_at_) stand();
     return;
@@ -514,7 +486,7 @@ void KeptMachine::judge_lost() {
         emit(Log{"the coordinator at " + followed_.address + " lives, as the record in " +
                  settings_.store + " shows, but this node cannot reach it"});
       }
-      alive_until_ = add_saturating(now_, settings_.node_timeout);
+      alive_until_ = add_saturating(now_, limits_.node_timeout);
     }
   }
   if (!challenge_ && stored_->challenge != 0) {
@@ -529,20 +501,18 @@ void KeptMachine::judge_lost() {
 
 // Where the store reports no changes, a coordinator reads its record as often as this, and others
 // at first more often.
-Duration KeptMachine::poll_max() const {
-  return core::keeper_poll_interval(settings_.node_timeout);
-}
+Duration StoreKeeper::poll_max() const { return core::keeper_poll_interval(limits_.node_timeout); }
 
-Duration KeptMachine::answer_time() const {
+Duration StoreKeeper::answer_time() const {
   // Its address answers that it is not there: the shortest time is enough.
   Duration time =
-      is_refused_ ? core::kKeeperAnswerTimeMin : core::keeper_answer_time(settings_.node_timeout);
+      is_refused_ ? core::kKeeperAnswerTimeMin : core::keeper_answer_time(limits_.node_timeout);
   if (!is_watched_) time += 2 * poll_max();
   return time + 3 * slowest_call_;  // it may be reading, reads, and writes
 }
 
 // By rank, once the job has begun. Before that all nodes are equal.
-Duration KeptMachine::turn() {
+Duration StoreKeeper::turn() {
   const double part = rng_.next_fraction();
   const bool has_begun = stored_ && stored_->content.round > 0 && !stored_->content.is_result;
   const int place = !has_begun ? 0 : rank_ < 0 ? kTurns : std::min(rank_, kTurns);
@@ -552,36 +522,34 @@ Duration KeptMachine::turn() {
 
 // ---- Time.
 
-std::optional<Instant> KeptMachine::next_deadline() const {
+std::optional<Instant> StoreKeeper::keeper_deadline() const {
   Instant next = Instant::max();
-  const auto note = [&](const std::optional<Instant>& at) {
+  const auto add = [&](const std::optional<Instant>& at) {
     if (at) next = std::min(next, *at);
   };
   if (has_given_up_) return std::nullopt;
   if (pending_ == Pending::kNone && must_watch() && (is_read_due_ || !is_watched_)) {
-    note(next_read_);
+    add(next_read_);
   }
   // What is judged after each event needs a Tick only for the time to come.
-  const auto note_later = [&](const std::optional<Instant>& at) {
-    if (at && *at > now_) note(at);
+  const auto add_later = [&](const std::optional<Instant>& at) {
+    if (at && *at > now_) add(at);
   };
   if (needs_coordinator()) {
-    note(follow_until_);
-    note_later(claim_at_);
-    note_later(alive_until_);
-    note_later(ended_at_);
-    if (challenge_) note_later(challenge_->until);
-    if (!is_resigning()) note_later(stands_from_);
+    add_later(claim_at_);
+    add_later(alive_until_);
+    add_later(ended_at_);
+    if (challenge_) add_later(challenge_->until);
+    if (!is_resigning()) add_later(stands_from_);
   }
   if (is_coordinator()) {
-    if (ending_) note(ending_->until);
     if (outage_since_) {
-      note(outage_log_at_);
-      note(add_saturating(*outage_since_, settings_.store_grace));
+      add(outage_log_at_);
+      add(add_saturating(*outage_since_, limits_.store_grace));
     } else if (pending_ == Pending::kRead || pending_ == Pending::kWrite) {
-      note(pending_since_ + kCallLimit + 1ns);
+      add(pending_since_ + kCallLimit + 1ns);
     } else if (pending_ == Pending::kWait) {
-      note(wait_until_ + kCallLimit + 1ns);
+      add(wait_until_ + kCallLimit + 1ns);
     }
   }
   if (next == Instant::max()) return std::nullopt;

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "core/base/timings.h"
-#include "core/succession/succession_machine.h"
 #include "core/succession/succession_types.h"
+#include "core/succession/voter_keeper.h"
 
 namespace elastic::succession {
 namespace {
@@ -45,7 +45,7 @@ class Present {
 
 }  // namespace
 
-std::string Machine::unreached_voters() const {
+std::string VoterKeeper::unreached_voters() const {
   std::string all;
   for (const reg::VoterCandidate& one : candidates()) {
     const bool is_witness = one.kind == reg::VoterCandidate::Kind::kWitness;
@@ -55,7 +55,7 @@ std::string Machine::unreached_voters() const {
   return all;
 }
 
-std::string Machine::unreached_witnesses() const {
+std::string VoterKeeper::unreached_witnesses() const {
   std::string all;
   for (const auto& [address, witness] : witnesses_) {
     if (!witness.is_reachable) all += (all.empty() ? "" : ", ") + address;
@@ -63,7 +63,7 @@ std::string Machine::unreached_witnesses() const {
   return all;
 }
 
-std::size_t Machine::num_lost_voters() const {
+std::size_t VoterKeeper::num_lost_voters() const {
   if (!register_.known()) return 0;
   const auto& voters = register_.known()->record.voters;
   const auto all = candidates();
@@ -73,10 +73,10 @@ std::size_t Machine::num_lost_voters() const {
       }));
 }
 
-void Machine::receive(const VoterFrame& frame, const ProbeReply& message) {
+void VoterKeeper::receive(const VoterFrame& frame, const ProbeReply& message) {
   if (message.lineage != own_lineage()) return;
-  const auto found = office_.probed.find(frame.from);
-  if (found == office_.probed.end() || found->second.is_done) return;
+  const auto found = peers_.probed.find(frame.from);
+  if (found == peers_.probed.end() || found->second.is_done) return;
   if (message.record_format != record_format()) {
     if (foreign_.insert(frame.from).second) {
       emit(
@@ -87,17 +87,17 @@ void Machine::receive(const VoterFrame& frame, const ProbeReply& message) {
     return;
   }
   found->second.is_done = true;
-  office_.silent.erase(frame.from);
+  peers_.silent.erase(frame.from);
   resumed_.insert(frame.from);
   update_candidates();
 }
 
-void Machine::on(const Nodes& event) {
-  if (!office_.is_started) return;  // on its way when the coordinator was stopped
+void VoterKeeper::on(const Nodes& event) {
+  if (!own_.is_started) return;  // on its way when the coordinator was stopped
   if (event.nodes.empty() && !register_.known()) was_turned_on_ = false;  // the gate has ended
-  office_.nodes = event.nodes;
-  for (const KnownNode& one : office_.nodes) {
-    if (one.is_connected) office_.announced.erase(one.node);
+  peers_.nodes = event.nodes;
+  for (const KnownNode& one : peers_.nodes) {
+    if (one.is_connected) peers_.announced.erase(one.node);
   }
   choose_probed();
   probe_nodes();
@@ -107,11 +107,11 @@ void Machine::on(const Nodes& event) {
 // Only as many nodes are probed as there may be voters, plus some in reserve for a loss: on
 // different hosts, spread over the topology hints, members before spares. A node that does not
 // answer is replaced by the next one.
-void Machine::choose_probed() {
-  const Present present(office_.nodes, settings_.self.node);
-  std::erase_if(office_.silent, [&](const NodeId& node) { return present.find(node) == nullptr; });
+void VoterKeeper::choose_probed() {
+  const Present present(peers_.nodes, settings_.self.node);
+  std::erase_if(peers_.silent, [&](const NodeId& node) { return present.find(node) == nullptr; });
   std::erase_if(foreign_, [&](const NodeId& node) { return present.find(node) == nullptr; });
-  std::erase_if(office_.probed, [&](const auto& entry) {
+  std::erase_if(peers_.probed, [&](const auto& entry) {
     const KnownNode* const found = present.find(entry.first);
     return found == nullptr || found->voter_address != entry.second.address;
   });
@@ -121,22 +121,22 @@ void Machine::choose_probed() {
     chosen.insert(one.node);
     hosts.insert(one.host);
     topologies.insert(one.topology);
-    office_.probed.try_emplace(one.node, repeated(one.voter_address));
+    peers_.probed.try_emplace(one.node, repeated(one.voter_address));
   };
   if (const auto& known = register_.known()) {
     for (const reg::Voter& voter : known->record.voters) {
       if (const KnownNode* const found = present.find(voter.node)) add(*found);
     }
   }
-  for (const auto& [node, probe] : office_.probed) {
-    if (!office_.silent.contains(node)) add(*present.find(node));
+  for (const auto& [node, probe] : peers_.probed) {
+    if (!peers_.silent.contains(node)) add(*present.find(node));
   }
   const auto fill = [&](reg::VoterCandidate::Kind kind, bool is_new_topology, bool may_be_silent) {
-    for (const KnownNode& one : office_.nodes) {
+    for (const KnownNode& one : peers_.nodes) {
       if (hosts.size() >= kProbedMax) return;
       const bool fits = one.kind == kind && !one.has_left && present.find(one.node) != nullptr &&
                         !hosts.contains(one.host) &&
-                        office_.silent.contains(one.node) == may_be_silent;
+                        peers_.silent.contains(one.node) == may_be_silent;
       if (fits && (!is_new_topology || !topologies.contains(one.topology))) add(one);
     }
   };
@@ -147,34 +147,34 @@ void Machine::choose_probed() {
       fill(kind, false, may_be_silent);
     }
   }
-  std::erase_if(office_.probed, [&](const auto& entry) { return !chosen.contains(entry.first); });
-  office_.candidates.clear();
-  for (const KnownNode& one : office_.nodes) {
-    if (one.node == settings_.self.node || office_.probed.contains(one.node))
-      office_.candidates.push_back(one);
+  std::erase_if(peers_.probed, [&](const auto& entry) { return !chosen.contains(entry.first); });
+  peers_.candidates.clear();
+  for (const KnownNode& one : peers_.nodes) {
+    if (one.node == settings_.self.node || peers_.probed.contains(one.node))
+      peers_.candidates.push_back(one);
   }
 }
 
-void Machine::probe_nodes() {
-  if (!office_.is_started) return;
-  repeat(office_.probed, Probe{*own_lineage()});
+void VoterKeeper::probe_nodes() {
+  if (!own_.is_started) return;
+  repeat(peers_.probed, Probe{*own_lineage()});
   bool has_changed = false;
-  for (const auto& [node, one] : office_.probed) {
+  for (const auto& [node, one] : peers_.probed) {
     const bool is_silent = !one.is_done && one.wait >= settings_.repeat_interval_max;
-    if (is_silent) has_changed |= office_.silent.insert(node).second;
+    if (is_silent) has_changed |= peers_.silent.insert(node).second;
   }
   if (!has_changed) return;
   choose_probed();
-  repeat(office_.probed, Probe{*own_lineage()});
+  repeat(peers_.probed, Probe{*own_lineage()});
 }
 
-std::vector<reg::VoterCandidate> Machine::candidates() const {
+std::vector<reg::VoterCandidate> VoterKeeper::candidates() const {
   std::vector<reg::VoterCandidate> all;
-  for (const KnownNode& one : office_.candidates) {
+  for (const KnownNode& one : peers_.candidates) {
     const bool is_self = one.node == settings_.self.node;
-    const auto probe = office_.probed.find(one.node);
-    const bool has_answered = probe != office_.probed.end() && probe->second.is_done;
-    if (!is_self && !resumed_.contains(one.node) && now_ < office_.resume_until) continue;
+    const auto probe = peers_.probed.find(one.node);
+    const bool has_answered = probe != peers_.probed.end() && probe->second.is_done;
+    if (!is_self && !resumed_.contains(one.node) && now_ < peers_.resume_until) continue;
     const std::string& address = is_self ? settings_.self.address : one.voter_address;
     if (address.empty()) continue;
     all.push_back({.voter = {one.node, address},
@@ -183,18 +183,18 @@ std::vector<reg::VoterCandidate> Machine::candidates() const {
                    .kind = one.kind,
                    // After an election a voter that answers has not resumed its session yet.
                    .is_reachable = is_self || (has_answered && (one.is_connected || one.has_left ||
-                                                                now_ < office_.resume_until)),
+                                                                now_ < peers_.resume_until)),
                    .is_leaving = one.has_left});
   }
   for (const auto& [address, witness] : witnesses_) {
-    if (witness.node == NodeId{} && now_ < office_.resume_until) continue;
+    if (witness.node == NodeId{} && now_ < peers_.resume_until) continue;
     all.push_back({.voter = {witness.node, address},
                    .host = host_of(address),
                    .topology = {},
                    .kind = reg::VoterCandidate::Kind::kWitness,
                    .is_reachable = witness.is_reachable});
   }
-  if (!register_.known() || now_ >= office_.resume_until) return all;
+  if (!register_.known() || now_ >= peers_.resume_until) return all;
   for (const reg::Voter& voter : register_.known()->record.voters) {
     if (resumed_.contains(voter.node) || voter.node == former_incumbent_) continue;
     const bool is_listed = std::any_of(
@@ -213,7 +213,7 @@ std::vector<reg::VoterCandidate> Machine::candidates() const {
 // It has handed the job over, and ends soon. It stays a voter until another node can take its
 // place: otherwise there would be fewer voters, and the loss of the node that runs the coordinator
 // now could end the job.
-void Machine::add_former_incumbent(std::vector<reg::VoterCandidate>* all) const {
+void VoterKeeper::add_former_incumbent(std::vector<reg::VoterCandidate>* all) const {
   const std::vector<reg::Voter>& current = register_.known()->record.voters;
   const auto chosen =
       reg::choose_voters(*all, current, settings_.self.node, {settings_.reg.voters, true});
@@ -228,8 +228,8 @@ void Machine::add_former_incumbent(std::vector<reg::VoterCandidate>* all) const 
   }
 }
 
-void Machine::update_candidates() {
-  if (!office_.is_started) return;
+void VoterKeeper::update_candidates() {
+  if (!own_.is_started) return;
   if (register_.known()) {
     feed(reg::CandidatesChanged{candidates()});
   } else {
@@ -237,7 +237,7 @@ void Machine::update_candidates() {
   }
 }
 
-void Machine::turn_on_as_needed() {
+void VoterKeeper::turn_on_as_needed() {
   if (was_turned_on_) return;
   const auto voters =
       reg::choose_voters(candidates(), {}, settings_.self.node, {settings_.reg.voters, true});
@@ -246,7 +246,7 @@ void Machine::turn_on_as_needed() {
   emit(TurnOn{});
 }
 
-std::optional<reg::Voter> Machine::choose_successor() const {
+std::optional<reg::Voter> VoterKeeper::choose_successor() const {
   if (!register_.known()) return std::nullopt;
   // A voter, in the order of the record; another node becomes a voter first.
   const auto all = candidates();
@@ -265,7 +265,7 @@ std::optional<reg::Voter> Machine::choose_successor() const {
 
 // ---- Witnesses.
 
-void Machine::on(const Witnesses& event) {
+void VoterKeeper::on(const Witnesses& event) {
   for (const std::string& address : event.addresses) {
     if (witnesses_.contains(address)) continue;
     if (witnesses_.size() >= kWitnessesMax) {
@@ -282,8 +282,8 @@ void Machine::on(const Witnesses& event) {
 
 // A witness that answers no probe for follow_timeout counts as unreachable, though its kernel may
 // keep the connection. Counting probes instead of time allows for a stall of this process.
-void Machine::probe_witnesses() {
-  if (!office_.is_started) return;
+void VoterKeeper::probe_witnesses() {
+  if (!own_.is_started) return;
   bool has_changed = false;
   for (auto& [address, witness] : witnesses_) {
     if (now_ < witness.next) continue;
@@ -292,7 +292,7 @@ void Machine::probe_witnesses() {
       witness.wait = settings_.repeat_interval;
       has_changed = true;
     }
-    witness.wait = witness.is_reachable ? core::witness_probe_interval(settings_.follow_timeout)
+    witness.wait = witness.is_reachable ? core::witness_probe_interval(limits_.node_timeout)
                                         : std::min(2 * witness.wait, settings_.repeat_interval_max);
     witness.next = add_saturating(now_, witness.wait);
     send(NodeId{}, address, Probe{*own_lineage()});
@@ -300,13 +300,13 @@ void Machine::probe_witnesses() {
   if (has_changed) update_candidates();
 }
 
-void Machine::receive_from_witness(const std::string& address, const NodeId& node) {
+void VoterKeeper::receive_from_witness(const std::string& address, const NodeId& node) {
   WitnessPeer& witness = witnesses_.at(address);
   witness.unanswered = 0;
   const bool is_new = !std::exchange(witness.is_reachable, true) || witness.node != node;
   witness.node = node;
   if (!is_new) return;
-  witness.next = add_saturating(now_, core::witness_probe_interval(settings_.follow_timeout));
+  witness.next = add_saturating(now_, core::witness_probe_interval(limits_.node_timeout));
   resumed_.insert(node);
   update_candidates();
 }

@@ -1,8 +1,7 @@
 #pragma once
 
-// One process's part in the succession of its job's coordinator where a store keeps the record:
-// etcd, a file, a TCPStore, or a class of the user. It has the same events and actions as the
-// machine over the voters' register (succession_machine.h).
+// The keeper of a job's record that a store is: etcd, a file, a TCPStore, or a class of the user.
+// succession_machine.h is its upper half.
 //
 // The store decides: one value, replaced by compare-and-set. A process that finds no coordinator in
 // it claims the role under the next term, starts a coordinator and writes its address; the others
@@ -14,7 +13,7 @@
 //   machine.read(answer, now, &actions);               // or written(), waited()
 //   if (machine.must_interrupt()) ...                  // a KeeperWait has something to do again
 //
-// Pure: time comes with each call, chance from a seed. Not thread-safe. kept_machine.cc explains
+// Pure: time comes with each call, chance from a seed. Not thread-safe. store_keeper.cc explains
 // the rules.
 
 #include <cstdint>
@@ -26,6 +25,7 @@
 #include "core/base/random.h"
 #include "core/succession/job_record.h"
 #include "core/succession/succession_events.h"
+#include "core/succession/succession_machine.h"
 #include "elastic/rendezvous_backend.h"
 #include "elastic/status.h"
 #include "elastic/time.h"
@@ -46,22 +46,19 @@ struct KeeperWait {
 };
 using KeeperCall = std::variant<KeeperRead, KeeperWrite, KeeperWait>;
 
-class KeptMachine {
+class StoreKeeper final : public Machine {
  public:
   struct Settings {
     std::string store;  // its name in messages: "etcd"
     NodeId self;        // this life of the process
     Duration node_timeout = std::chrono::seconds(5);
     Duration store_grace = std::chrono::seconds(60);
-    // How long the end of the office in order may take.
+    // How long the end of a coordinator in order may take.
     Duration handover_timeout = std::chrono::seconds(1);
   };
 
-  KeptMachine(Settings settings, std::uint64_t seed, Instant now);
-  KeptMachine(const KeptMachine&) = delete;
-  KeptMachine& operator=(const KeptMachine&) = delete;
+  StoreKeeper(Settings settings, std::uint64_t seed, Instant now);
 
-  void step(const Event& event, Instant now, std::vector<Action>* actions);
   // This process's node: its id, and its rank in the current round, by which nodes stand in turn;
   // -1: none.
   void set_node(const NodeId& node) { node_ = node; }
@@ -76,10 +73,8 @@ class KeptMachine {
   void waited(bool is_watched, Instant now, std::vector<Action>* actions);
   // The pending call is a wait, and a different call is due.
   bool must_interrupt() const;
-  std::optional<Instant> next_deadline() const;
 
-  const std::optional<Incumbent>& incumbent() const { return incumbent_; }
-  bool is_coordinator() const { return role_ == Role::kStarting || role_ == Role::kCoordinator; }
+  bool is_coordinator() const override { return own_.is_started; }
   // Where the session of this process finds the coordinator, as far as it knows; "": nowhere yet.
   // The session keeps trying while the coordinator counts as lost.
   const std::string& address() const { return followed_.address; }
@@ -89,20 +84,21 @@ class KeptMachine {
   bool is_released() const { return !is_coordinator() && pending_ != Pending::kWrite; }
 
  private:
-  enum class Role : std::uint8_t {
-    kFollower,
-    kStarting,     // the claim is stored; the coordinator of this process has no address yet
-    kCoordinator,  // its address is stored
-  };
   enum class Pending : std::uint8_t { kNone, kRead, kWrite, kWait };
   enum class Intent : std::uint8_t { kNone, kClaim, kChallenge };  // of a follower
-  // What tells one office from the next.
-  struct Office {
+  // The coordinator that a record names.
+  struct Named {
     reg::LineageId lineage;
     std::uint64_t term = 0;
     std::string address;
-    bool operator==(const Office&) const = default;
+    bool operator==(const Named&) const = default;
   };
+
+  void receive(const Event& event) override;
+  void follow_failed() override { lose(); }
+  void settle() override;
+  std::optional<Instant> keeper_deadline() const override;
+  void stopped() override;
 
   template <typename Other>
   void on(const Other&) {}  // of no concern without voters
@@ -112,20 +108,16 @@ class KeptMachine {
   void on(const Unreachable& event);
   void on(const CoordinatorStarted& event);
   void on(const CoordinatorFailed& event);
-  void on(const Timings& event);
   void on(const Propose& event);
   void on(const LaterTermSeen& event);
   void on(const Resign& event);
 
-  void begin(Instant now, std::vector<Action>* actions);
-  void end();
   void end_call();
   void failed(const Status& why);
   void reached();
   void load(const std::optional<StoredState>& stored);
-  void take_office();
-  void leave_office(std::string reason);
-  void settle();
+  void apply();
+  void start_claimed();
   void judge();
   void judge_lost();
   void judge_outage();
@@ -146,16 +138,9 @@ class KeptMachine {
   Duration turn();
   bool is_mine() const { return stored_ && stored_->holder == settings_.self; }
 
-  template <typename One>
-  void emit(One action) {
-    out_->push_back(std::move(action));
-  }
-
-  Settings settings_;  // constant, but for the job's timings
+  const Settings settings_;  // limits_ has the job's timings
   Rng rng_;
   Backoff failures_;
-  Instant now_;
-  std::vector<Action>* out_ = nullptr;
   NodeId node_;
   int rank_ = -1;
 
@@ -175,43 +160,31 @@ class KeptMachine {
   std::optional<Instant> outage_log_at_;
   bool is_outage_logged_ = false;
   std::string outage_;  // why
-  bool has_majority_ = true;
   bool has_given_up_ = false;
-
-  Role role_ = Role::kFollower;
-  std::optional<Incumbent> incumbent_;
 
   // As a follower.
   Intent intent_ = Intent::kNone;
   bool has_session_ = false;         // with the coordinator of the record
   bool has_belonged_ = false;        // to the lineage: there was a session
-  bool is_lost_ = false;             // that coordinator cannot be reached
   bool is_refused_ = false;          // its address answers that it is not there
   std::optional<Instant> ended_at_;  // that is proved: this node's turn
-  Office followed_;
-  std::optional<Instant> follow_until_;
+  Named followed_;
   std::optional<Instant> claim_at_;
-  std::optional<Office> idle_;  // an office without an address, for which claim_at_ was set
+  std::optional<Named> idle_;  // one without an address, for which claim_at_ was set
   struct Challenge {
     std::uint64_t number = 0;
     Instant until;
   };
   std::optional<Challenge> challenge_;
   std::optional<Instant> alive_until_;  // it has answered: not asked again before
-  // It claims no office before: a coordinator could not be started here. max(): this process ends.
+  // It claims no role before: a coordinator could not be started here. max(): this process ends.
   Instant stands_from_ = Instant::min();
 
   // As the coordinator.
   std::uint64_t term_ = 0;
-  std::string address_;  // "": it is being started
-  NodeId former_;        // the node of the coordinator that was lost; zero: it ended in order
-  std::optional<Propose> open_;
+  bool is_named_ = false;  // its address is stored
+  NodeId former_;          // the node of the coordinator that was lost; zero: it ended in order
   Instant refresh_at_ = Instant::max();
-  struct Ending {
-    std::string reason;
-    Instant until;
-  };
-  std::optional<Ending> ending_;
 };
 
 }  // namespace elastic::succession

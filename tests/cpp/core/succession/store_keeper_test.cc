@@ -1,7 +1,7 @@
 // The succession over a store that keeps the record: single calls of the store. The stories are in
 // tests/data/scenarios/record; tests/cpp/sim has many processes, and a store with faults.
 
-#include "core/succession/kept_machine.h"
+#include "core/succession/store_keeper.h"
 
 #include <gtest/gtest.h>
 
@@ -28,10 +28,10 @@ struct KeptProcess {
   }
   const Instant now{1h};
   std::vector<Action> actions;
-  KeptMachine machine{{.store = "memory", .self = {1, 1}}, 1, now};
+  StoreKeeper machine{{.store = "memory", .self = {1, 1}}, 1, now};
 };
 
-TEST(KeptMachine, AProcessThatEndsGivesBackAClaimThatIsPending) {
+TEST(StoreKeeper, AProcessThatEndsGivesBackAClaimThatIsPending) {
   KeptProcess process;
   ASSERT_TRUE(process.machine.next_call());
   const std::optional<StoredState> nothing;
@@ -51,7 +51,7 @@ TEST(KeptMachine, AProcessThatEndsGivesBackAClaimThatIsPending) {
   EXPECT_TRUE(process.all<StartCoordinator>().empty());
 }
 
-TEST(KeptMachine, AnErrorThatStaysEndsTheNodeWithItsExitCode) {
+TEST(StoreKeeper, AnErrorThatStaysEndsTheNodeWithItsExitCode) {
   struct Case {
     StatusCode code;
     int exit_code;

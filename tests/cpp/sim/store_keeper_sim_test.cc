@@ -1,7 +1,7 @@
 // Runs the succession over a store, seed by seed. A failure prints the line that replays it with a
 // trace.
 //
-// The world is a job whose record is kept by a store: processes with a KeptMachine each, one store
+// The world is a job whose record is kept by a store: processes with a StoreKeeper each, one store
 // with faults, and links between the processes that break. Their coordinators propose numbered
 // contents, each the successor of the one that it continues. The scenes:
 //
@@ -21,7 +21,7 @@
 #include <utility>
 
 #include "core/succession/job_record.h"
-#include "core/succession/kept_machine.h"
+#include "core/succession/store_keeper.h"
 #include "sim/kernel/seeds.h"
 
 namespace elastic::test {
@@ -42,50 +42,50 @@ reg::Content numbered(std::uint64_t number) {
   return {.generation = 1, .round = number, .is_result = false, .bytes = encode_record(record)};
 }
 
-enum class KeptScene : std::uint8_t { kStart, kLost, kHandOver, kPartition, kAlone, kFaults };
+enum class StoreScene : std::uint8_t { kStart, kLost, kHandOver, kPartition, kAlone, kFaults };
 struct NamedScene {
   std::string_view name;
-  KeptScene scene;
+  StoreScene scene;
 };
 constexpr NamedScene kScenes[] = {
-    {"start", KeptScene::kStart},        {"lost", KeptScene::kLost},
-    {"hand-over", KeptScene::kHandOver}, {"partition", KeptScene::kPartition},
-    {"alone", KeptScene::kAlone},        {"faults", KeptScene::kFaults}};
+    {"start", StoreScene::kStart},        {"lost", StoreScene::kLost},
+    {"hand-over", StoreScene::kHandOver}, {"partition", StoreScene::kPartition},
+    {"alone", StoreScene::kAlone},        {"faults", StoreScene::kFaults}};
 
 std::uint64_t number_of(const JobRecord& record) {
   return record.state.empty() ? 0 : std::stoull(record.state);
 }
 
-class KeptWorld : public SimWorld {
+class StoreWorld : public SimWorld {
  public:
-  KeptWorld(KeptScene scene, std::uint64_t seed, bool is_traced)
+  StoreWorld(StoreScene scene, std::uint64_t seed, bool is_traced)
       : SimWorld(seed, is_traced), scene_(scene) {
     can_watch_ = dice_.chance(0.6);
-    has_faults_ = scene == KeptScene::kFaults;
+    has_faults_ = scene == StoreScene::kFaults;
     const int count = dice_.between(2, 5);
     for (int i = 0; i < count; ++i) start_process();
   }
 
   SimReport play() {
-    if (scene_ == KeptScene::kFaults) {
+    if (scene_ == StoreScene::kFaults) {
       for (int i = dice_.between(3, 12); i > 0; --i) {
         clock_.after(dice_.between(0s, kFaultTime), [this] { any_fault(); });
       }
-    } else if (scene_ != KeptScene::kStart) {
+    } else if (scene_ != StoreScene::kStart) {
       clock_.after(3s, [this] { fault(scene_); });
     }
-    run(scene_ == KeptScene::kStart ? 0s : kFaultTime);
+    run(scene_ == StoreScene::kStart ? 0s : kFaultTime);
     heal();
     last_fault_ = clock_.now();
     if (!run_until(kRecoveryMax, [this] { return is_settled(); })) {
       violate("no common coordinator " + describe());
     }
     report_.recovery = clock_.now() - last_fault_;
-    // It stays: nobody takes an office without need. A hand-over may still be under way.
+    // It stays: no other one begins without need. A hand-over may still be under way.
     run(2s);
-    const std::uint64_t offices = report_.counts["offices"];
+    const std::uint64_t before = report_.counts["coordinators"];
     run(5s);
-    if (report_.counts["offices"] != offices) violate("an office was taken without need");
+    if (report_.counts["coordinators"] != before) violate("another coordinator began without need");
     return std::move(report_);
   }
 
@@ -94,7 +94,8 @@ class KeptWorld : public SimWorld {
     std::uint64_t term = 0;
     std::string address;
     std::optional<Incumbent> informed;
-    std::uint64_t last = 0;  // the number of the content that was proposed last
+    std::uint64_t last = 0;      // the number of the content that was proposed last
+    std::uint64_t in_force = 0;  // of the last one in force
     std::optional<std::uint64_t> open;
     std::uint64_t proposals = 0;
   };
@@ -103,13 +104,14 @@ class KeptWorld : public SimWorld {
     bool is_alive = true;
     bool is_reaching_store = true;
     bool is_ending = false;
-    std::unique_ptr<KeptMachine> machine;
+    std::unique_ptr<StoreKeeper> machine;
     std::optional<Service> service;
     std::optional<int> session;  // the process with whose service it is open
     Instant broken_at = Instant::max();
     bool is_connecting = false;
     std::uint64_t calls = 0;  // a wait of an earlier number has ended
     bool is_waiting = false;
+    std::uint64_t received = 0;  // the number of the content that its node was sent last
     Alarm alarm;
 
     std::string name() const { return "p" + std::to_string(index); }
@@ -118,8 +120,8 @@ class KeptWorld : public SimWorld {
   void start_process() {
     auto process = std::make_unique<Process>();
     process->index = static_cast<int>(processes_.size());
-    process->machine = std::make_unique<KeptMachine>(
-        KeptMachine::Settings{.store = "memory",
+    process->machine = std::make_unique<StoreKeeper>(
+        StoreKeeper::Settings{.store = "memory",
                               .self = {1, static_cast<std::uint64_t>(process->index) + 1},
                               .node_timeout = kNodeTimeout},
         dice_.next(), clock_.now());
@@ -244,18 +246,22 @@ class KeptWorld : public SimWorld {
   }
 
   void on(Process& process, const StartCoordinator& start) {
-    count("offices");
+    count("coordinators");
     newest_term_ = std::max(newest_term_, start.term);
     const std::uint64_t number = number_of(start.record);
-    trace(process.name() + " takes office, term " + std::to_string(start.term) + ", content " +
+    trace(process.name() + " coordinates, term " + std::to_string(start.term) + ", content " +
           std::to_string(number));
     if (number < newest_) {
       violate("term " + std::to_string(start.term) + " continues content " +
               std::to_string(number) + ", and " + std::to_string(newest_) + " was in force");
     }
     if (process.service) violate("a second coordinator in one process");
-    process.service =
-        Service{.term = start.term, .address = {}, .informed = {}, .last = number, .open = {}};
+    process.service = Service{.term = start.term,
+                              .address = {},
+                              .informed = {},
+                              .last = number,
+                              .in_force = number,
+                              .open = {}};
     clock_.after(dice_.between(1ms, 5ms), [this, &process, term = start.term] {
       if (!process.service || process.service->term != term) return;
       process.service->address =
@@ -283,11 +289,25 @@ class KeptWorld : public SimWorld {
     const std::uint64_t number = *std::exchange(service.open, std::nullopt);
     count("in force");
     newest_ = std::max(newest_, number);
+    service.in_force = number;
+    for (const auto& one : processes_) {
+      const bool has_session = one->is_alive && one->session == process.index;
+      if (has_session && reaches(process.index, one->index)) deliver(*one, number);
+    }
     const auto [found, is_new] = decided_.try_emplace(number, service.term);
     if (!is_new) {
       violate("content " + std::to_string(number) + " of terms " + std::to_string(found->second) +
               " and " + std::to_string(service.term));
     }
+  }
+
+  // What a node is sent never goes back: when it is in force, and when its session opens.
+  void deliver(Process& to, std::uint64_t number) {
+    if (number < to.received) {
+      violate("I5: " + to.name() + " is sent content " + std::to_string(number) + " after " +
+              std::to_string(to.received));
+    }
+    to.received = number;
   }
 
   void on(Process& process, const StopCoordinator& stop) {
@@ -324,8 +344,14 @@ class KeptWorld : public SimWorld {
       const bool is_serving = other->is_alive && other->service && other->service->informed &&
                               other->service->address == address;
       if (!is_serving) return feed(process, Unreachable{address, true});
+      // A coordinator learns from the hello that it was replaced (CoordinatorJob::note_term).
+      const auto& known = process.machine->incumbent();
+      if (known && known->term > other->service->term) {
+        return feed(*other, LaterTermSeen{known->term});
+      }
       process.session = other->index;
       process.broken_at = Instant::max();
+      deliver(process, other->service->in_force);
       return feed(process, Informed{*other->service->informed});
     }
   }
@@ -369,30 +395,30 @@ class KeptWorld : public SimWorld {
                       [](const auto& one) { return one->is_alive && !one->is_ending; }));
   }
 
-  void fault(KeptScene kind) {
+  void fault(StoreScene kind) {
     Process* const one = coordinator();
     if (one == nullptr) return;
     switch (kind) {
-      case KeptScene::kLost: return kill(*one);
-      case KeptScene::kHandOver:
+      case StoreScene::kLost: return kill(*one);
+      case StoreScene::kHandOver:
         if (one->is_ending || num_alive() < 2) return;
         trace(one->name() + " resigns");
         one->is_ending = true;
         feed(*one, Resign{});
         clock_.after(1500ms, [this, one] { kill(*one); });
         return;
-      case KeptScene::kPartition:
+      case StoreScene::kPartition:
         trace(one->name() + " is cut off from the others");
         for (const auto& other : processes_) {
           if (other.get() != one) cuts_.cut(one->index, other->index);
         }
         return;
-      case KeptScene::kAlone:
+      case StoreScene::kAlone:
         trace(one->name() + " is cut off from the store");
         one->is_reaching_store = false;
         return;
-      case KeptScene::kStart:
-      case KeptScene::kFaults: return;
+      case StoreScene::kStart:
+      case StoreScene::kFaults: return;
     }
   }
 
@@ -405,10 +431,10 @@ class KeptWorld : public SimWorld {
 
   void any_fault() {
     switch (dice_.between(0, 6)) {
-      case 0: return fault(KeptScene::kLost);
-      case 1: return fault(KeptScene::kHandOver);
-      case 2: return fault(KeptScene::kPartition);
-      case 3: return fault(KeptScene::kAlone);
+      case 0: return fault(StoreScene::kLost);
+      case 1: return fault(StoreScene::kHandOver);
+      case 2: return fault(StoreScene::kPartition);
+      case 3: return fault(StoreScene::kAlone);
       case 4: return start_process();
       case 5: return heal();
       default: {
@@ -424,7 +450,7 @@ class KeptWorld : public SimWorld {
     for (const auto& one : processes_) one->is_reaching_store = true;
   }
 
-  // One that was cut off may not know yet that another one has taken the office.
+  // One that was cut off may not know yet that it was replaced.
   bool is_settled() {
     const Process* const one = coordinator();
     if (one == nullptr || one->service->term != newest_term_) return false;
@@ -447,7 +473,7 @@ class KeptWorld : public SimWorld {
     return text;
   }
 
-  const KeptScene scene_;
+  const StoreScene scene_;
   bool can_watch_ = false;
   bool has_faults_ = false;
   Instant last_fault_ = Instant::max();
@@ -461,40 +487,40 @@ class KeptWorld : public SimWorld {
   std::uint64_t newest_term_ = 0;
 };
 
-SimReport simulate_kept(const std::string& scene, std::uint64_t seed, bool is_traced) {
-  return KeptWorld(scene_named(kScenes, scene).scene, seed, is_traced).play();
+SimReport simulate_store(const std::string& scene, std::uint64_t seed, bool is_traced) {
+  return StoreWorld(scene_named(kScenes, scene).scene, seed, is_traced).play();
 }
 
-constexpr Simulation kKept = {"KeptSim", simulate_kept};
+constexpr Simulation kStoreKeeper = {"StoreKeeperSim", simulate_store};
 
-TEST(KeptSim, OneOfThoseThatStartTogetherCoordinates) {
-  const Totals total = sweep(kKept, "start", 300);
-  EXPECT_EQ(total["offices"], total.seeds);
+TEST(StoreKeeperSim, OneOfThoseThatStartTogetherCoordinates) {
+  const Totals total = sweep(kStoreKeeper, "start", 300);
+  EXPECT_EQ(total["coordinators"], total.seeds);
   EXPECT_LT(total.longest, 500ms);
 }
-TEST(KeptSim, AnotherProcessContinuesTheJobOfALostOne) {
-  const Totals total = sweep(kKept, "lost", 300);
-  EXPECT_EQ(total["offices"], 2 * total.seeds);
+TEST(StoreKeeperSim, AnotherProcessContinuesTheJobOfALostOne) {
+  const Totals total = sweep(kStoreKeeper, "lost", 300);
+  EXPECT_EQ(total["coordinators"], 2 * total.seeds);
 }
-TEST(KeptSim, AHandOverTakesOneClaim) {
-  const Totals total = sweep(kKept, "hand-over", 300);
-  EXPECT_EQ(total["offices"], 2 * total.seeds);
+TEST(StoreKeeperSim, AHandOverTakesOneClaim) {
+  const Totals total = sweep(kStoreKeeper, "hand-over", 300);
+  EXPECT_EQ(total["coordinators"], 2 * total.seeds);
 }
-TEST(KeptSim, ACoordinatorThatAnswersInTheRecordKeepsItsOffice) {
-  const Totals total = sweep(kKept, "partition", 300);
-  EXPECT_EQ(total["offices"], total.seeds);
+TEST(StoreKeeperSim, ACoordinatorThatAnswersInTheRecordContinues) {
+  const Totals total = sweep(kStoreKeeper, "partition", 300);
+  EXPECT_EQ(total["coordinators"], total.seeds);
 }
-TEST(KeptSim, ACoordinatorWithoutTheStoreKeepsItsSessions) {
-  const Totals total = sweep(kKept, "alone", 300);
-  EXPECT_EQ(total["offices"], total.seeds);
+TEST(StoreKeeperSim, ACoordinatorWithoutTheStoreKeepsItsSessions) {
+  const Totals total = sweep(kStoreKeeper, "alone", 300);
+  EXPECT_EQ(total["coordinators"], total.seeds);
 }
-TEST(KeptSim, FaultsBreakNoPromise) {
-  const Totals total = sweep(kKept, "faults", 1000);
-  EXPECT_GT(total["offices"], total.seeds);
+TEST(StoreKeeperSim, FaultsBreakNoPromise) {
+  const Totals total = sweep(kStoreKeeper, "faults", 1000);
+  EXPECT_GT(total["coordinators"], total.seeds);
   EXPECT_GT(total["in force"], 10 * total.seeds);
 }
-TEST(KeptSim, OneSeedIsOneRun) { expect_same_run(kKept, "faults"); }
-TEST(KeptSim, Replay) { replay(kKept); }
+TEST(StoreKeeperSim, OneSeedIsOneRun) { expect_same_run(kStoreKeeper, "faults"); }
+TEST(StoreKeeperSim, Replay) { replay(kStoreKeeper); }
 
 }  // namespace
 }  // namespace elastic::test
