@@ -3,10 +3,11 @@
     elastic-launch --standalone --nproc-per-node=2 --max-restarts=3 \\
         examples/train_digits.py --checkpoint /tmp/digits.pt
 
-The 1797 images are part of scikit-learn, so nothing is downloaded. Rank 0 writes a checkpoint after
-every epoch, and when the job stops at an agreed step (docs/preemption.md); restarted workers
-continue after the last one. The result depends on the seed and on the number of workers, not on the
-number of interruptions.
+The 1797 images are part of scikit-learn, so nothing is downloaded. Every rank keeps its state in
+memory that outlives its process (docs/snapshots.md), and restarted workers continue from there.
+Rank 0 writes a checkpoint after every epoch, and when the job stops at an agreed step
+(docs/preemption.md): a later job, or a round of another size, continues from it. The result depends
+on the seed and on the number of workers, not on the number of interruptions.
 """
 
 from __future__ import annotations
@@ -15,12 +16,13 @@ import argparse
 import os
 import sys
 import time
-from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from elastic import worker
+from elastic.torch import Snapshots
 from sklearn.datasets import load_digits
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
@@ -44,14 +46,34 @@ def parse_args() -> argparse.Namespace:
     return parser.parse_args()
 
 
-@dataclass
 class Position:
-    """Where the training continues: `batch` batches of this epoch are complete."""
+    """Where the training continues: after `step` steps, `batch` of them in this epoch."""
 
-    epoch: int = 0
-    batch: int = 0
-    # Sum of losses and number of samples in this epoch, of this rank.
-    totals: torch.Tensor = field(default_factory=lambda: torch.zeros(2))
+    def __init__(self, device: torch.device) -> None:
+        self.step = self.epoch = self.batch = 0
+        # Sum of losses and number of samples in this epoch, of this rank.
+        self.totals = torch.zeros(2, device=device)
+
+    def advance(self, loss: torch.Tensor, samples: int) -> None:
+        self.step += 1
+        self.batch += 1
+        self.totals += torch.stack([loss.detach() * samples, torch.ones_like(loss) * samples])
+
+    def end_epoch(self) -> float:
+        """Returns the epoch's loss, averaged over all ranks."""
+        dist.all_reduce(self.totals)
+        total, samples = self.totals.tolist()
+        self.epoch += 1
+        self.batch = 0
+        self.totals.zero_()
+        return float(total / samples)
+
+    def state_dict(self) -> dict[str, Any]:
+        return dict(vars(self))
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.step, self.epoch, self.batch = state["step"], state["epoch"], state["batch"]
+        self.totals.copy_(state["totals"])
 
 
 class Digits:
@@ -86,57 +108,31 @@ def build_model() -> nn.Module:
     )
 
 
-def save_checkpoint(
-    path: Path, position: Position, model: nn.Module, optimizer: torch.optim.SGD
-) -> None:
+def save_checkpoint(path: Path, **stateful: Any) -> None:
     """Replaces the file atomically: a process that is killed leaves the old file intact."""
     partial = path.with_name(f"{path.name}.partial")
-    state = vars(position) | {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
     with partial.open("wb") as file:
-        torch.save(state, file)
+        torch.save({name: one.state_dict() for name, one in stateful.items()}, file)
         file.flush()
         os.fsync(file.fileno())
     os.replace(partial, path)
 
 
-def load_checkpoint(path: Path, model: nn.Module, optimizer: torch.optim.SGD) -> Position:
+def load_checkpoint(path: Path, **stateful: Any) -> None:
     state = torch.load(path, map_location="cpu", weights_only=True)
-    model.load_state_dict(state["model"])
-    optimizer.load_state_dict(state["optimizer"])
-    return Position(state["epoch"], state["batch"], state["totals"])
+    for name, one in stateful.items():
+        one.load_state_dict(state[name])
 
 
-def train_epoch(
-    model: nn.Module,
-    optimizer: torch.optim.SGD,
-    data: Digits,
-    samples: torch.Tensor,
-    batch_size: int,
-    delay: float,
-    position: Position,
-) -> float | None:
-    """The epoch's loss, averaged over all workers; None if the job stops within the epoch."""
-    batches = samples.split(batch_size)
-    total = position.totals.to(data.train_labels.device)
-    is_stopped = False
-    for batch in batches[position.batch :]:
-        optimizer.zero_grad()
-        loss = nn.functional.cross_entropy(
-            model(data.train_images[batch]), data.train_labels[batch]
-        )
-        loss.backward()
-        optimizer.step()
-        total += torch.stack([loss.detach() * len(batch), torch.ones_like(loss) * len(batch)])
-        if delay > 0:
-            time.sleep(delay)
-        position.batch += 1
-        # True at the same step on every rank.
-        is_stopped = worker.should_stop(position.epoch * len(batches) + position.batch)
-        if is_stopped:
-            break
-    dist.all_reduce(total)
-    position.totals = total.cpu()
-    return None if is_stopped else float(total[0] / total[1])
+def train_batch(
+    model: nn.Module, optimizer: torch.optim.SGD, data: Digits, batch: torch.Tensor
+) -> torch.Tensor:
+    """One step; returns the loss of this rank's samples."""
+    optimizer.zero_grad()
+    loss = nn.functional.cross_entropy(model(data.train_images[batch]), data.train_labels[batch])
+    loss.backward()
+    optimizer.step()
+    return loss
 
 
 @torch.no_grad()
@@ -154,35 +150,45 @@ def train(args: argparse.Namespace, device: torch.device) -> None:
     data = Digits(device, args.seed)
     network = build_model().to(device)
     optimizer = torch.optim.SGD(network.parameters(), lr=args.lr, momentum=0.9)
-    position = Position()
+    position = Position(device)
+    state = {"model": network, "optimizer": optimizer, "position": position}
     # Rank 0 writes a checkpoint only after a collective step, so all ranks read the same one.
     if args.checkpoint and args.checkpoint.exists():
-        position = load_checkpoint(args.checkpoint, network, optimizer)
-        if rank == 0:
-            print(f"continuing with epoch {position.epoch}, batch {position.batch}", flush=True)
-        else:
-            position.totals = torch.zeros(2)  # rank 0 has the sums of all ranks
+        load_checkpoint(args.checkpoint, **state)
+        if rank > 0:
+            position.totals.zero_()  # rank 0 has the sums of all ranks
+    snapshots = Snapshots(**state)
+    snapshots.restore(newer_than=position.step)
+    if rank == 0 and position.step > 0:
+        print(f"continuing with epoch {position.epoch}, batch {position.batch}", flush=True)
     model = DistributedDataParallel(network, [device.index] if device.type == "cuda" else None)
 
+    per_worker = max(1, args.batch_size // world_size)
     accuracy = test_accuracy(network, data, rank, world_size)
-    for epoch in range(position.epoch, args.epochs):
-        samples = data.shard(args.seed, epoch, rank, world_size)
-        per_worker = max(1, args.batch_size // world_size)
-        loss = train_epoch(
-            model, optimizer, data, samples, per_worker, args.delay_per_step, position
-        )
-        if loss is None:
+    while position.epoch < args.epochs:
+        samples = data.shard(args.seed, position.epoch, rank, world_size)
+        batches = samples.split(per_worker)
+        batch = batches[position.batch]
+        position.advance(train_batch(model, optimizer, data, batch), len(batch))
+        if args.delay_per_step > 0:
+            time.sleep(args.delay_per_step)
+        if position.batch == len(batches):
+            loss = position.end_epoch()
+            accuracy = test_accuracy(network, data, rank, world_size)
             if rank == 0 and args.checkpoint:
-                save_checkpoint(args.checkpoint, position, network, optimizer)
-                print(f"stopped in epoch {epoch} after batch {position.batch}", flush=True)
+                save_checkpoint(args.checkpoint, **state)
+            if rank == 0:
+                text = f"epoch {position.epoch - 1} loss {loss:.4f} accuracy {accuracy:.4f}"
+                print(text, flush=True)
+        snapshots.save(position.step)
+        # True at the same step on every rank.
+        if worker.should_stop(position.step) and position.epoch < args.epochs:
+            dist.all_reduce(position.totals)
+            if rank == 0 and args.checkpoint:
+                save_checkpoint(args.checkpoint, **state)
+                print(f"stopped in epoch {position.epoch} after batch {position.batch}", flush=True)
             dist.barrier()
             return
-        accuracy = test_accuracy(network, data, rank, world_size)
-        position = Position(epoch + 1)
-        if rank == 0:
-            if args.checkpoint:
-                save_checkpoint(args.checkpoint, position, network, optimizer)
-            print(f"epoch {epoch} loss {loss:.4f} accuracy {accuracy:.4f}", flush=True)
     if rank == 0:
         print(f"finished: accuracy {accuracy:.4f} with {world_size} workers", flush=True)
     dist.barrier()  # all ranks end together

@@ -28,9 +28,8 @@ class Snapshots:
     """Keeps the state of this rank in memory that outlives its process.
 
         snapshots = Snapshots(model=model, optimizer=optimizer, scheduler=scheduler)
-        step = snapshots.restore()
-        if step is None:
-            step = load_my_checkpoint()
+        step = load_my_checkpoint()  # 0: there is none
+        step = snapshots.restore(newer_than=step) or step
         while step < steps:
             train_one_step()
             step += 1
@@ -66,14 +65,15 @@ class Snapshots:
         writer.dump(state)
         return snapshot.save_parts(step, [(writer.structure(), snapshot.BYTES), *writer.parts])
 
-    def restore(self) -> int | None:
+    def restore(self, newer_than: int = -1) -> int | None:
         """Loads the state from which all ranks of this round continue, and returns its step.
 
         None if there is none: in the first round, with another world size, or after the loss of a
-        node. Call it before the first ``save()``, on every rank.
+        node without copies; or none after more than ``newer_than`` steps. Call it before the first
+        ``save()``, on every rank.
         """
         found = snapshot.restore_parts()
-        if found is None:
+        if found is None or found[0] <= newer_than:
             return None
         step, (structure, *parts) = found
         reader = _Reader(structure, parts)

@@ -34,6 +34,7 @@ def digits(*options: str, directory: Path, kill: bool) -> list[str]:
     if kill:
         assert "killed by signal 9 (SIGKILL); stopping the other workers" in stderr
         assert "restarting, 0 of 1 restarts left" in stderr
+        assert "from memory" in stderr
         (continuing,) = [line for line in lines if line.startswith("continuing with epoch")]
         lines.remove(continuing)
     return lines
@@ -53,6 +54,30 @@ def test_training_that_loses_a_worker_ends_as_undisturbed_training(
 ) -> None:
     disturbed = digits(*options, directory=tmp_path / "killed", kill=True)
     assert sorted(set(disturbed)) == sorted(undisturbed)
+
+
+def fsdp(kill: bool) -> list[str]:
+    """The losses of the FSDP2 example, with rank 0 killed after step 100."""
+    begins, losses = [], []
+    with launched(
+        *("--standalone", "--nproc-per-node=2", "--max-restarts=1"),
+        str(EXAMPLES / "fsdp_snapshots.py"),
+    ) as job:
+        for line in job.stdout:
+            (begins if line.startswith("begins") else losses).append(line)
+            if kill and line.startswith("step 100 ") and len(begins) == 1:
+                os.kill(int(begins[0].split()[-1]), signal.SIGKILL)
+        job.end(0)
+    steps = [int(line.split()[3].rstrip(":")) for line in begins]
+    assert steps[0] == 0 and len(steps) == 1 + kill
+    assert not kill or steps[1] >= 99, steps
+    return sorted(set(losses))
+
+
+def test_a_sharded_training_that_loses_a_worker_ends_as_undisturbed_training() -> None:
+    losses = fsdp(kill=False)
+    assert len(losses) == 10
+    assert fsdp(kill=True) == losses
 
 
 def test_computing_import_is_found_by_the_trial(tmp_path: Path) -> None:
