@@ -144,8 +144,14 @@ py::dict to_dict(const ObservedJob& job) {
   }
   dict["saved"] = py::none();
   if (const auto& saved = job.saved) {
-    dict["saved"] =
-        py::dict("step"_a = saved->step, "age"_a = saved->age, "copied"_a = saved->copied);
+    py::dict dict_of_saved("step"_a = saved->step, "age"_a = saved->age, "copied"_a = saved->copied,
+                           "memory"_a = py::none());
+    if (const auto& memory = saved->memory) {
+      dict_of_saved["memory"] =
+          py::dict("own"_a = memory->own, "copies"_a = memory->copies, "needed"_a = memory->needed,
+                   "limit"_a = memory->limit, "node"_a = to_string(memory->node));
+    }
+    dict["saved"] = dict_of_saved;
   }
   py::list excluded;
   for (const ObservedExclusion& one : job.excluded) {

@@ -8,16 +8,14 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <chrono>
 #include <cstdio>
 #include <iterator>
-#include <string_view>
 #include <utility>
 
 #include "core/snapshot/crc32c.h"
 #include "guardian/channel.h"
-#include "os/process/process_tree.h"
+#include "os/process/memory_left.h"
 
 // Theory of operation. A worker's file may hold anything at any time, since the worker writes to
 // it. So the guardian reads it by pread, and never maps it: that raises no signal, and its own
@@ -64,91 +62,15 @@ std::optional<snapshot::Header> header_of(int file, std::uint64_t size) {
   return is_read ? std::optional(header) : std::nullopt;
 }
 
+// The bytes of the file that have memory.
+std::uint64_t touched(int file) {
+  struct stat found {};
+  return ::fstat(file, &found) == 0 ? static_cast<std::uint64_t>(found.st_blocks) * 512 : 0;
+}
+
 bool send_packet(int socket, const SnapshotPacket& packet, const std::vector<int>& files = {}) {
   return send_message(socket, &packet, sizeof packet, files, MSG_DONTWAIT) ==
          static_cast<ssize_t>(sizeof packet);
-}
-
-std::string bytes_text(std::uint64_t bytes) {
-  char text[40];
-  constexpr double kMiB = 1 << 20;
-  const double value = static_cast<double>(bytes) / kMiB;
-  std::snprintf(text, sizeof text, value < 1024 ? "%.1f MiB" : "%.1f GiB",
-                value < 1024 ? value : value / 1024);
-  return text;
-}
-
-std::optional<std::uint64_t> number_in(std::string_view text) {
-  std::uint64_t value = 0;
-  const auto read = std::from_chars(text.data(), text.data() + text.size(), value);
-  return read.ec == std::errc() ? std::optional(value) : std::nullopt;
-}
-
-std::optional<std::uint64_t> number_in_file(const std::string& path) {
-  std::string text;
-  return os::read_proc_file(path, &text) ? number_in(text) : std::nullopt;  // "max": no limit
-}
-
-// The number behind the name, at the beginning of a line.
-std::uint64_t field_of(const std::string& text, const std::string& name) {
-  std::size_t at = text.starts_with(name) ? 0 : text.find("\n" + name);
-  if (at == text.npos) return 0;
-  at = text.find_first_of("0123456789", at + name.size());
-  return at == text.npos ? 0 : number_in(std::string_view(text).substr(at)).value_or(0);
-}
-
-struct Memory {
-  std::uint64_t left = UINT64_MAX;
-  std::string of;  // the limit, in words
-};
-
-void consider(Memory* memory, const std::string& folder, const char* limit_file,
-              const char* usage_file, const char* cache_field) {
-  const auto limit = number_in_file(folder + limit_file);
-  const auto usage = number_in_file(folder + usage_file);
-  if (!limit || !usage || *limit > snapshot::kBytesMax) return;
-  std::string statistics;
-  os::read_proc_file(folder + "/memory.stat", &statistics);
-  const std::uint64_t used = *usage - std::min(*usage, field_of(statistics, cache_field));
-  const std::uint64_t left = *limit - std::min(*limit, used);
-  if (left >= memory->left) return;
-  *memory = {left, "of the control group's limit of " + bytes_text(*limit)};
-}
-
-// What this process and its workers may still use: of the limits of its control groups (both
-// versions, each with its parents), and of the host.
-Memory memory_left() {
-  Memory memory;
-  std::string text;
-  if (os::read_proc_file("/proc/meminfo", &text)) {
-    memory = {field_of(text, "MemAvailable:") << 10, "on this host"};
-    if (memory.left == 0) memory.left = UINT64_MAX;
-  }
-  if (!os::read_proc_file("/proc/self/cgroup", &text)) return memory;
-  for (std::size_t begin = 0; begin < text.size();) {
-    const std::size_t end = std::min(text.find('\n', begin), text.size());
-    const std::string line = text.substr(begin, end - begin);
-    begin = end + 1;
-    const std::size_t first = line.find(':');
-    const std::size_t second = line.find(':', first + 1);
-    if (second == line.npos) continue;
-    const std::string controllers = "," + line.substr(first + 1, second - first - 1) + ",";
-    const bool is_v2 = controllers == ",,";
-    if (!is_v2 && controllers.find(",memory,") == controllers.npos) continue;
-    // In a container the path may be that of the host: then only the root exists.
-    for (std::string path = line.substr(second + 1);; path.erase(path.rfind('/'))) {
-      if (path == "/") path.clear();
-      if (is_v2) {
-        consider(&memory, "/sys/fs/cgroup" + path, "/memory.max", "/memory.current",
-                 "inactive_file");
-      } else {
-        consider(&memory, "/sys/fs/cgroup/memory" + path, "/memory.limit_in_bytes",
-                 "/memory.usage_in_bytes", "total_inactive_file");
-      }
-      if (path.find('/') == path.npos) break;
-    }
-  }
-  return memory;
 }
 
 }  // namespace
@@ -191,12 +113,10 @@ void Snapshots::keep(const snapshot::KeepRequest& request) {
 
 void Snapshots::continue_round() {
   step_ = -1;
-  for (Rank& rank : ranks_) {
-    for (Slot& slot : rank.slots) {
-      if (slot.file.valid()) discard(&slot);
-    }
-  }
+  job_.reset();
+  queue_.clear();
   has_changed_ = has_changed_ || !ranks_.empty();
+  ranks_.clear();
 }
 
 // The file is no snapshot from now on, and is looked at again only if a worker has written to it.
@@ -430,17 +350,15 @@ void Snapshots::take_offer(Rank* rank, const SnapshotPacket& packet, os::UniqueF
     std::uint64_t needed = has_other ? size : 2 * size;
     for (const Rank& one : ranks_) {
       for (const Slot& held : one.slots) {
-        struct stat held_now {};
-        if (!held.file.valid() || ::fstat(held.file.get(), &held_now) != 0) continue;
-        const std::uint64_t touched = static_cast<std::uint64_t>(held_now.st_blocks) * 512;
-        needed += held.size - std::min(held.size, touched);
+        if (held.file.valid()) needed += held.size - std::min(held.size, touched(held.file.get()));
       }
     }
-    const Memory memory = memory_left();
-    if (needed > memory.left - std::min(memory.left, kReserve)) {
+    const os::MemoryLeft memory = os::memory_left();
+    if (needed > memory.bytes - std::min(memory.bytes, kReserve)) {
       std::snprintf(reply.text, sizeof reply.text,
                     "two snapshots of %s need more memory than the %s that are left %s",
-                    bytes_text(size).c_str(), bytes_text(memory.left).c_str(), memory.of.c_str());
+                    os::bytes_text(size).c_str(), os::bytes_text(memory.bytes).c_str(),
+                    memory.of.c_str());
     } else {
       slot.file = std::move(file);
       slot.size = size;
@@ -567,8 +485,14 @@ std::optional<snapshot::HeldEvent> Snapshots::take_event(Instant now, bool at_on
   sent_at_ = now;
   snapshot::HeldEvent event;
   for (const Rank& rank : ranks_) {
+    std::uint64_t largest = 0;
+    int files = 0;
     for (const Slot& slot : rank.slots) {
-      if (slot.file.valid()) event.bytes += slot.size;
+      if (slot.file.valid()) {
+        event.bytes += touched(slot.file.get());
+        largest = std::max(largest, slot.size);
+        ++files;
+      }
       if (!slot.is_verified) continue;
       event.held.push_back({.rank = static_cast<std::int32_t>(rank.rank),
                             .world_size = static_cast<std::int32_t>(rank.world),
@@ -576,7 +500,9 @@ std::optional<snapshot::HeldEvent> Snapshots::take_event(Instant now, bool at_on
                             .round = slot.header.round,
                             .digest = slot.digest});
     }
+    event.needed += largest * static_cast<std::uint64_t>(std::max(files, largest > 0 ? 2 : 0));
   }
+  if (event.needed > 0) event.left = os::memory_left().bytes;
   std::sort(event.held.begin(), event.held.end(), [](const HeldState& a, const HeldState& b) {
     return std::pair(a.rank, a.step) < std::pair(b.rank, b.step);
   });

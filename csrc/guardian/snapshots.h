@@ -30,7 +30,8 @@ class Snapshots {
   // The agent's end of a socket for AgentPackets (core/snapshot/copy_wire.h).
   void attach(os::UniqueFd socket) { agent_ = std::move(socket); }
   void keep(const snapshot::KeepRequest& request);
-  // A round begins in which workers keep their processes, and go on from a step of their own.
+  // A round begins in which workers keep their processes, and go on from a step of their own. They
+  // may have other ranks: they connect again, and their snapshots have new files.
   void continue_round();
 
   // Descriptors that are ready when read() has something to do.

@@ -60,6 +60,7 @@ struct Snapshots {
   int socket = -1;  // -1: not connected yet
   uint32_t rank = 0;
   uint32_t world = 0;
+  uint64_t round = 0;
   Slot slots[kSlots];
   int newest = -1;        // the slot of the last snapshot
   uint64_t sequence = 0;  // of the last one
@@ -173,14 +174,30 @@ void forget() {
   self = {};
 }
 
-// Connects to the guardian, once. False: there is none, or it does not answer.
+void end_touching() {
+  if (!self.is_touching) return;
+  __atomic_store_n(&self.must_stop, 1, __ATOMIC_RELEASE);
+  ::pthread_join(self.thread, nullptr);
+  self.is_touching = false;
+}
+
+// The guardian has released the files of a round that has changed in place.
+void disconnect() {
+  end_touching();
+  for (Slot& slot : self.slots) release(&slot);
+  std::free(self.parts);
+  ::close(self.socket);
+  self = {};
+}
+
+// Connects to the guardian, once in a round. False: there is none, or it does not answer.
 bool connect_to_guardian() {
   uint32_t rank = 0;
   uint32_t world = 0;
   const bool is_ranked = number_of("RANK", &rank) && number_of("WORLD_SIZE", &world);
   if (self.socket >= 0) {
-    const bool is_same = is_ranked && rank == self.rank && world == self.world;
-    return is_same || fail("the round of this process has changed in place") != 0;
+    if (self.round == elastic_worker_round()) return true;
+    disconnect();
   }
   if (self.has_failed) return fail("the launcher's guardian does not answer") != 0;
   if (!elastic::worker::is_attached()) {
@@ -189,6 +206,7 @@ bool connect_to_guardian() {
   if (!is_ranked) return fail("RANK or WORLD_SIZE is not set") != 0;
   self.rank = rank;
   self.world = world;
+  self.round = elastic_worker_round();
   int ends[2];
   static bool has_fork_handler = false;
   if (!has_fork_handler && ::pthread_atfork(nullptr, nullptr, forget) != 0) return false;
@@ -278,13 +296,6 @@ void begin_touching(Slot* slot) {
   self.is_touching = ::pthread_create(&self.thread, &attributes, touch, slot) == 0;
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
   ::pthread_attr_destroy(&attributes);
-}
-
-void end_touching() {
-  if (!self.is_touching) return;
-  __atomic_store_n(&self.must_stop, 1, __ATOMIC_RELEASE);
-  ::pthread_join(self.thread, nullptr);
-  self.is_touching = false;
 }
 
 uint64_t word_of(const Slot& slot, uint64_t offset) {
@@ -405,7 +416,7 @@ int elastic_snapshot_save(int64_t step, const elastic_snapshot_part* parts, size
   header.world = self.world;
   header.rank = self.rank;
   header.parts = static_cast<uint32_t>(count);
-  header.round = static_cast<uint32_t>(elastic_worker_round());
+  header.round = static_cast<uint32_t>(self.round);
   header.size = size;
   auto* const state = reinterpret_cast<uint32_t*>(slot->bytes + offsetof(Header, state));
   std::memcpy(slot->bytes, &header, sizeof header);

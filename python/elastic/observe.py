@@ -348,9 +348,24 @@ def view(facts: dict[str, Any]) -> dict[str, Any]:
             "step": facts["saved"]["step"],
             "age_seconds": round(facts["saved"]["age"], 3),
             "copied_step": None if facts["saved"]["copied"] < 0 else facts["saved"]["copied"],
+            "memory": _memory(facts["saved"]["memory"], facts["nodes"]),
         },
         "result": _result(facts["result"]),
         "nodes": nodes,
+    }
+
+
+def _memory(
+    facts: dict[str, Any] | None, nodes: list[dict[str, Any]]
+) -> dict[str, Any] | None:
+    if facts is None:
+        return None
+    return {
+        "snapshot_bytes": facts["own"],
+        "copy_bytes": facts["copies"],
+        "node": next((node["name"] for node in nodes if node["id"] == facts["node"]), None),
+        "needed_bytes": facts["needed"],
+        "limit_bytes": facts["limit"] or None,
     }
 
 

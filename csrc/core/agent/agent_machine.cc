@@ -279,7 +279,7 @@ void AgentMachine::note_saved() {
   if (round_ != nullptr && !round_->workers.empty()) {
     const WorkerAssignment& first = round_->workers.front();
     const auto ranks = static_cast<int>(round_->workers.size());
-    step = snapshot::plan_step({{first.rank, ranks, &held_}}, first.world_size);
+    step = snapshot::newest_step(held_, first.world_size, first.rank, ranks);
   }
   if (step != saved_step_) saved_at_ = now_;
   saved_step_ = step;

@@ -51,6 +51,16 @@ struct SavedStep {
   auto operator<=>(const SavedStep&) const = default;
 };
 
+// What a node uses and may use of its memory for snapshots, in bytes.
+struct MemoryUse {
+  std::uint64_t own = 0;     // for those of its ranks
+  std::uint64_t copies = 0;  // for those of other nodes
+  std::uint64_t needed = 0;  // for both, when there are two of each
+  std::uint64_t limit = 0;   // for both; 0: unknown
+
+  bool operator==(const MemoryUse&) const = default;
+};
+
 // What a node reports about the snapshots of its ranks and their copies, when it has changed.
 struct CopyReport {
   std::uint64_t round = 0;

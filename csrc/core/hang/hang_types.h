@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "core/base/held_state.h"
 #include "core/hang/signature.h"
 #include "elastic/agent_options.h"
 #include "elastic/rendezvous_types.h"
@@ -51,6 +52,7 @@ struct NodeProgress {
   // The newest snapshot that all workers of the node have, and how old it is; kNoStep: none.
   std::int64_t saved_step = kNoStep;
   Duration saved_age{};
+  snapshot::MemoryUse saved_memory = {};
 
   bool operator==(const NodeProgress&) const = default;
 };

@@ -188,6 +188,7 @@ void Job::on(const job_event::Progressed& event) {
   if (has_steps && history_.progressed(event.progress.round, now_)) has_changed_ = true;
   if (event.progress.saved_step >= 0 && event.progress.round == rendezvous_.record().round) {
     snapshots_.note(event.node, event.progress.saved_step, now_ - event.progress.saved_age);
+    snapshots_.note(event.node, event.progress.saved_memory);
   }
   if (has_steps && event.progress.round == rendezvous_.record().round &&
       rendezvous_.phase() == RendezvousPhase::kRunning) {

@@ -451,12 +451,16 @@ void fields(Visitor& v, JobFacts& facts) {
     inner.duration(saved.age);
     inner.number(saved.copied);
   });
+  auto memory = facts.job.saved ? facts.job.saved->memory : std::nullopt;
+  v.extension(9, memory, [](auto& inner, ObservedMemory& one) {
+    for (auto* bytes : {&one.own, &one.copies, &one.needed, &one.limit}) inner.number(*bytes);
+    visit(inner, one.node);
+  });
+  if (facts.job.saved) facts.job.saved->memory = memory;
   v.extension(6, facts.job.stall, [](auto& inner, ObservedStall& stall) { visit(inner, stall); });
   v.extension(7, facts.job.mismatch,
               [](auto& inner, std::string& text) { inner.text(text, kMessageBytesMax); });
-  std::optional<std::vector<ObservedExclusion>> excluded;
-  if (!facts.job.excluded.empty()) excluded = facts.job.excluded;
-  v.extension(8, excluded, [](auto& inner, std::vector<ObservedExclusion>& all) {
+  core::extend_value(v, 8, facts.job.excluded, [](auto& inner, auto& all) {
     inner.list(all, kExcludedObserved, [&](ObservedExclusion& one) {
       inner.name(one.host, kNodeTextBytesMax);
       inner.duration(one.left);
@@ -464,7 +468,6 @@ void fields(Visitor& v, JobFacts& facts) {
       inner.number(one.times);
     });
   });
-  facts.job.excluded = std::move(excluded).value_or(std::vector<ObservedExclusion>());
 }
 
 template <typename Visitor>
@@ -502,6 +505,9 @@ void fields(Visitor& v, hang::NodeProgress& progress) {
     inner.duration(one.second);
   });
   if (saved) std::tie(progress.saved_step, progress.saved_age) = *saved;
+  core::extend_value(v, 2, progress.saved_memory, [](auto& inner, snapshot::MemoryUse& use) {
+    for (auto* bytes : {&use.own, &use.copies, &use.needed, &use.limit}) inner.number(*bytes);
+  });
 }
 
 template <typename Visitor>

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <set>
+#include <utility>
 
 // Theory of operation. Everything follows from the reports, so a coordinator that continues the job
 // needs no state of the former one: it has the reports of all nodes after they have resumed.
@@ -63,7 +64,7 @@ void CopyPlan::report(const NodeId& node, const CopyReport& report, std::uint64_
   if (round_ != round) {
     round_ = round;
     buddies_.clear();
-    target_ = copied_ = base_ = {};
+    target_ = copied_ = base_ = released_ = {};
     std::erase_if(reports_, [&](const auto& one) { return one.second.round != round; });
   }
   nodes_ = nodes;
@@ -112,12 +113,12 @@ void CopyPlan::begin_next(Orders* out) {
   const std::vector<Member> all = members();
   if (has_copied_all()) copied_ = base_ = target_;
   const std::set<SavedStep> common = common_steps(all, &CopyReport::own);
-  if (common.empty()) return;
+  if (common.empty()) return release(out);
   SavedStep last = target_;
   for (const Member& one : all) last = std::max(last, one.report->target);
   const bool is_taken_over = target_.step < 0 && common.contains(last);
   const SavedStep next = is_taken_over ? last : *common.rbegin();
-  if (!is_taken_over && next <= last) return;
+  if (!is_taken_over && next <= last) return release(out);
   target_ = next;
   is_given_up_ = false;
   if (base_.step < 0) {
@@ -127,6 +128,17 @@ void CopyPlan::begin_next(Orders* out) {
     if (older.empty()) older = {common.begin(), common.find(target_)};
     if (!older.empty()) base_ = *older.rbegin();
   }
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    out->emplace_back(all[rank].id, order_for(rank, all));
+  }
+}
+
+// Every node has copied the target, and there is nothing newer yet: the step before is not kept any
+// more, so that the ranks save into its memory. If a node does not receive it, it keeps more.
+void CopyPlan::release(Orders* out) {
+  if (copied_.step < 0 || copied_ != target_ || std::exchange(released_, target_) == target_)
+    return;
+  const std::vector<Member> all = members();
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
     out->emplace_back(all[rank].id, order_for(rank, all));
   }

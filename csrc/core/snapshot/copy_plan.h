@@ -52,6 +52,7 @@ class CopyPlan {
   std::vector<Member> members() const;
   bool has_copied_all() const;
   void begin_next(Orders* out);
+  void release(Orders* out);
   CopyOrder order_for(std::size_t rank, const std::vector<Member>& members) const;
 
   std::map<NodeId, CopyReport> reports_;
@@ -62,6 +63,7 @@ class CopyPlan {
   bool is_given_up_ = false;          // a node does not hold it any more
   SavedStep copied_;                  // the last that all nodes have copied
   SavedStep base_;                    // that is kept until the target is copied
+  SavedStep released_;                // after whose copies the base was ordered to be the target
 };
 
 }  // namespace elastic::snapshot

@@ -38,12 +38,13 @@ struct Holdings {
     }
   }
   // The newest that all ranks have.
-  std::optional<SavedStep> newest(int world_size) const {
+  std::optional<SavedStep> newest(int world_size) const { return newest(0, world_size); }
+  std::optional<SavedStep> newest(int base_rank, int ranks) const {
     Saves common;
-    for (int rank = 0; rank < world_size; ++rank) {
+    for (int rank = base_rank; rank < base_rank + ranks; ++rank) {
       const auto found = of.find(rank);
       if (found == of.end()) return std::nullopt;
-      if (rank == 0) common = found->second;
+      if (rank == base_rank) common = found->second;
       std::erase_if(common, [&](const SavedStep& one) { return !found->second.contains(one); });
     }
     std::erase_if(common, [&](const SavedStep& one) { return refused.contains(one.step); });
@@ -75,6 +76,12 @@ std::string counted(std::int64_t count, const std::string& noun) {
 
 std::int64_t plan_step(const std::vector<NodeHoldings>& nodes, int world_size) {
   const auto newest = Holdings(nodes, world_size).newest(world_size);
+  return newest ? newest->step : -1;
+}
+
+std::int64_t newest_step(const std::vector<HeldState>& held, int world_size, int base_rank,
+                         int ranks) {
+  const auto newest = Holdings({{base_rank, ranks, &held}}, world_size).newest(base_rank, ranks);
   return newest ? newest->step : -1;
 }
 

@@ -18,6 +18,10 @@ namespace elastic::snapshot {
 // node could not get is left out. `nodes`: by node rank.
 std::int64_t plan_step(const std::vector<NodeHoldings>& nodes, int world_size);
 
+// The newest step of which a node holds a snapshot of each of its ranks; -1: none.
+std::int64_t newest_step(const std::vector<HeldState>& held, int world_size, int base_rank,
+                         int ranks);
+
 // Where the node of this rank gets the snapshots of its ranks that it does not hold: one for each,
 // or none if plan_step() is not `step`.
 std::vector<HeldSource> plan_sources(const std::vector<NodeHoldings>& nodes, int world_size,

@@ -10,6 +10,7 @@
 #include <map>
 #include <optional>
 
+#include "core/base/held_state.h"
 #include "elastic/observer.h"
 #include "elastic/rendezvous_types.h"
 #include "elastic/time.h"
@@ -19,18 +20,25 @@ namespace elastic::snapshot {
 class SnapshotStatus {
  public:
   // Another round begins.
-  void clear() { saved_.clear(); }
+  void clear() { *this = {}; }
   void note(const NodeId& node, std::int64_t step, Instant at) {
     if (saved_[node].step != step) saved_[node] = {step, at};
   }
-  void forget(const NodeId& node) { saved_.erase(node); }
+  void note(const NodeId& node, const MemoryUse& memory) {
+    if (memory != MemoryUse{}) memory_[node] = memory;
+  }
+  void forget(const NodeId& node) {
+    saved_.erase(node);
+    memory_.erase(node);
+  }
   // `nodes`: of the round; nullopt: one of them has none.
   std::optional<ObservedSave> newest(std::size_t nodes, Instant now) const {
     if (saved_.empty() || saved_.size() < nodes) return std::nullopt;
     const auto oldest = std::min_element(
         saved_.begin(), saved_.end(),
         [](const auto& a, const auto& b) { return a.second.step < b.second.step; });
-    return ObservedSave{oldest->second.step, now - oldest->second.at};
+    return ObservedSave{
+        .step = oldest->second.step, .age = now - oldest->second.at, .memory = memory()};
   }
 
  private:
@@ -38,7 +46,29 @@ class SnapshotStatus {
     std::int64_t step = -1;
     Instant at;
   };
+
+  std::optional<ObservedMemory> memory() const {
+    if (memory_.empty()) return std::nullopt;
+    ObservedMemory found;
+    for (const auto& [node, use] : memory_) {
+      found.own += use.own;
+      found.copies += use.copies;
+    }
+    const auto tightest = std::min_element(
+        memory_.begin(), memory_.end(),
+        [](const auto& a, const auto& b) { return left(a.second) < left(b.second); });
+    found.node = tightest->first;
+    found.needed = tightest->second.needed;
+    found.limit = tightest->second.limit;
+    return found;
+  }
+  // Negative: too little.
+  static std::int64_t left(const MemoryUse& use) {
+    return static_cast<std::int64_t>(use.limit) - static_cast<std::int64_t>(use.needed);
+  }
+
   std::map<NodeId, Save> saved_;
+  std::map<NodeId, MemoryUse> memory_;
 };
 
 }  // namespace elastic::snapshot

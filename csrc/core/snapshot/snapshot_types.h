@@ -33,6 +33,8 @@ struct KeepRequest {
 struct HeldEvent {
   std::vector<HeldState> held;  // by rank
   std::uint64_t bytes = 0;      // of memory, for all of them and those that are being written
+  std::uint64_t needed = 0;     // of memory, when each rank has at least two
+  std::uint64_t left = 0;       // that the node may use beside these
   std::string_view notice;      // why a snapshot is not used; "": nothing to report
 
   bool operator==(const HeldEvent&) const = default;

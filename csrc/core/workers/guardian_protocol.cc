@@ -231,6 +231,8 @@ void fields(Visitor& v, snapshot::HeldEvent& event) {
     v.number(state.digest);
   });
   v.number(event.bytes);
+  v.number(event.needed);
+  v.number(event.left);
   v.c_string(event.notice);
 }
 

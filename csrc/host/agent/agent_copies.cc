@@ -1,5 +1,7 @@
 // The agent's part in snapshots, which outlive the workers, and in their copies on other nodes.
 
+#include <algorithm>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
@@ -15,9 +17,24 @@ void AgentRunner::on_snapshots(const snapshot::HeldEvent& event) {
     report_message(AgentEvent::Kind::kNotice, std::string(event.notice));
   }
   feed(event);
+  memory_ = {.own = event.bytes,
+             .copies = copies_ == nullptr ? 0 : copies_->bytes(),
+             .needed = event.needed,
+             .limit = event.left};
   const bool has_others = round_ != nullptr && round_->group_world_size > 1;
   SnapshotCopies* const copies = has_others && !event.held.empty() ? this->copies() : copies_.get();
   if (copies != nullptr) copies->on_held(event.held);
+}
+
+// With copies, as much again for the node whose buddy this one is: its ranks have as large a state.
+snapshot::MemoryUse AgentRunner::snapshot_memory() const {
+  snapshot::MemoryUse use = memory_;
+  if (use.limit > 0) use.limit += use.own + use.copies;
+  if (copies_ == nullptr) return use;
+  use.copies = copies_->bytes();
+  const std::uint64_t copies = options_.snapshot_memory;
+  use.needed += copies > 0 ? std::min(copies, use.needed) : use.needed;
+  return use;
 }
 
 SnapshotCopies* AgentRunner::copies() {

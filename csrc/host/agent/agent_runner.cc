@@ -584,7 +584,8 @@ void AgentRunner::on_progress(const guardian::ProgressEvent& progress) {
                                          .waiting = static_cast<std::int32_t>(progress.waiting),
                                          .waited = progress.waited,
                                          .saved_step = machine_.saved_step(),
-                                         .saved_age = loop_->now() - machine_.saved_at()});
+                                         .saved_age = loop_->now() - machine_.saved_at(),
+                                         .saved_memory = snapshot_memory()});
 }
 
 void AgentRunner::on_signatures(std::vector<core::WorkerEvidence> workers) {

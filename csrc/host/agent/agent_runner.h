@@ -60,6 +60,7 @@ class AgentRunner {
   void on_snapshots(const snapshot::HeldEvent& event);
   SnapshotCopies* copies();  // null: they are off, or cannot be used
   void begin_copies();
+  snapshot::MemoryUse snapshot_memory() const;
   void on_membership_ready(const MembershipReady& ready);
   void on_coordinator(const MembershipCoordinator& now);
   void worker_changed(int local_rank, ObservedWorkerState state, int pid, int exit_code);
@@ -167,6 +168,7 @@ class AgentRunner {
   std::unique_ptr<Supervisor> supervisor_;
   std::unique_ptr<Membership> membership_;
   bool has_tried_copies_ = false;
+  snapshot::MemoryUse memory_;              // as of the last report of the guardian
   std::unique_ptr<SnapshotCopies> copies_;  // null: no snapshot is copied from or to here
 };
 

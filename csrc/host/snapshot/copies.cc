@@ -14,7 +14,7 @@
 
 #include "core/snapshot/crc32c.h"
 #include "host/succession/job_voter.h"
-#include "os/process/process_tree.h"
+#include "os/process/memory_left.h"
 
 // Theory of operation. Connections and frames are those of the voters, at a port of its own; here
 // are their payloads.
@@ -54,15 +54,6 @@ SavedStep saved(const HeldState& state) { return {state.step, state.round}; }
 
 std::string text_of(const HeldState& state) {
   return "rank " + std::to_string(state.rank) + " after step " + std::to_string(state.step);
-}
-
-std::uint64_t free_memory() {
-  std::string text;
-  if (!os::read_proc_file("/proc/meminfo", &text)) return UINT64_MAX;
-  const std::string name = "MemAvailable:";
-  const std::size_t at = text.find(name);
-  return at == text.npos ? UINT64_MAX
-                         : std::strtoull(text.c_str() + at + name.size(), nullptr, 10) << 10;
 }
 
 }  // namespace
@@ -158,6 +149,8 @@ void SnapshotCopies::report() {
 
 void SnapshotCopies::on_order(const snapshot::CopyOrder& order) {
   if (order.round != round_ || order == order_) return;
+  is_copied_ = order_ && order_->address == order.address &&
+               std::find(copied_.begin(), copied_.end(), order.step) != copied_.end();
   order_ = order;
   put_.reset();
   pace_.disarm();
@@ -285,6 +278,7 @@ void SnapshotCopies::on_packet(const AgentPacket& packet, os::UniqueFd file) {
 void SnapshotCopies::on_pinned(std::uint32_t) {
   note_changed();
   to_put_.clear();
+  if (is_copied_) return;  // the order only releases the step before
   for (int rank = base_rank_; rank < base_rank_ + ranks_; ++rank) {
     // A worker was overwriting it: it is there again, or a newer one is reported.
     if (find(rank, world_size_, order_->step.step, order_->step.round) == nullptr) {
@@ -419,17 +413,24 @@ void SnapshotCopies::serve(ConnectionId from, const CopyMessage& wanted) {
 
 // ---- What arrives.
 
-std::string SnapshotCopies::check_room(std::uint64_t size) const {
+std::uint64_t SnapshotCopies::bytes() const {
   std::uint64_t used = 0;
   for (const auto& one : files_) {
     if (!one->is_own) used += one->size;
   }
   for (const auto& [connection, one] : received_) used += one.file.size;
+  return used;
+}
+
+std::string SnapshotCopies::check_room(std::uint64_t size) const {
+  const std::uint64_t used = bytes();
   if (options_.memory_max > 0 && used + size > options_.memory_max) {
     return "the memory for copies there (--snapshot-memory) is used";
   }
-  if (free_memory() < size + kReserve) return "the host has too little free memory";
-  return "";
+  const os::MemoryLeft memory = os::memory_left();
+  if (memory.bytes >= size + kReserve) return "";
+  return "it needs more memory than the " + os::bytes_text(memory.bytes) + " that are left " +
+         memory.of;
 }
 
 void SnapshotCopies::begin_receiving(ConnectionId from, const std::string& address,

@@ -68,6 +68,8 @@ class SnapshotCopies final : private os::EventLoop::FdHandler {
   using Done = std::function<void(Status status)>;
   void fetch(std::int64_t step, int world_size, std::vector<HeldSource> sources, Done done);
   void cancel_fetch();
+  // Of the copies that are kept here.
+  std::uint64_t bytes() const;
 
  private:
   using ConnectionId = VoterLinks::ConnectionId;
@@ -148,6 +150,7 @@ class SnapshotCopies final : private os::EventLoop::FdHandler {
   int world_size_ = 0;
   std::vector<HeldState> held_;
   std::optional<snapshot::CopyOrder> order_;
+  bool is_copied_ = false;  // what it orders
   std::vector<snapshot::SavedStep> copied_;
   std::vector<std::unique_ptr<File>> files_;
 

@@ -133,11 +133,23 @@ struct ObservedProgress {
   bool operator==(const ObservedProgress&) const = default;
 };
 
+// The memory for snapshots, in bytes (docs/snapshots.md).
+struct ObservedMemory {
+  std::uint64_t own = 0;     // of all nodes, for the snapshots of their ranks
+  std::uint64_t copies = 0;  // of all nodes, for the snapshots of other nodes
+  NodeId node;               // the one whose limit leaves the least
+  std::uint64_t needed = 0;  // of that node, for two of each
+  std::uint64_t limit = 0;   // what it may use for them; 0: unknown
+
+  bool operator==(const ObservedMemory&) const = default;
+};
+
 // The newest snapshot that every rank of the round has (docs/snapshots.md).
 struct ObservedSave {
   std::int64_t step = -1;
   Duration age{};
   std::int64_t copied = -1;  // the newest step of which every node has a copy on another; -1: none
+  std::optional<ObservedMemory> memory = {};  // nullopt: unknown
 
   bool operator==(const ObservedSave&) const = default;
 };

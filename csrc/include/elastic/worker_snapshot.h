@@ -45,7 +45,8 @@ typedef struct elastic_snapshot_part {
 // and ends.
 int elastic_snapshot_save(int64_t step, const elastic_snapshot_part* parts, size_t count);
 
-// Returns 1, and what this rank continues from: valid until the second save. 0: there is nothing,
+// Returns 1, and what this rank continues from: valid until the second save, or the first one after
+// a change in place. 0: there is nothing,
 // or this process has saved already. -1: it was changed after it was saved; end the process with an
 // error, so that all ranks continue from an earlier one.
 int elastic_snapshot_restore(int64_t* step, const elastic_snapshot_part** parts, size_t* count);

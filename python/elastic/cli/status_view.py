@@ -142,7 +142,22 @@ def _saved(snapshot: dict[str, Any]) -> list[Fact]:
         text += "not copied to another node yet"
     else:
         text += "a lost node loses it: there is no other one"
-    return [Fact("in memory", text)]
+    return [Fact("in memory", text), *_memory(saved["memory"])]
+
+
+def _memory(memory: dict[str, Any] | None) -> list[Fact]:
+    if memory is None:
+        return []
+    text = f"snapshots {_bytes(memory['snapshot_bytes'])}, copies {_bytes(memory['copy_bytes'])}"
+    limit, needed = memory["limit_bytes"], memory["needed_bytes"]
+    if limit is not None:
+        text += f"; {memory['node']} needs up to {_bytes(needed)} and may use {_bytes(limit)}"
+    return [Fact("memory", text, BAD if limit is not None and needed > limit else PLAIN)]
+
+
+def _bytes(count: int) -> str:
+    value = count / (1 << 20)
+    return f"{value:.1f} MiB" if value < 1024 else f"{value / 1024:.1f} GiB"
 
 
 def progress_text(progress: dict[str, Any]) -> str:

@@ -83,6 +83,66 @@ def test_a_replacement_continues_at_the_step_of_the_node_that_was_lost(
     assert re.search(r"waiting for the state after step 8 of rank 2, 3 from ", done[2].stderr)
 
 
+def snapshot_files(nodes: list[Process]) -> tuple[int, int]:
+    """The bytes in memory of the snapshots that guardians hold, and of those of agents alone."""
+
+    def files_of(pid: int) -> dict[int, int]:
+        found = {}
+        for one in Path(f"/proc/{pid}/fd").iterdir():
+            with suppress(OSError):
+                if "elastic-snapshot" in os.readlink(one):
+                    stat = one.stat()
+                    found[stat.st_ino] = stat.st_blocks * 512
+        return found
+
+    own: dict[int, int] = {}
+    copies: dict[int, int] = {}
+    for node in nodes:
+        copies |= files_of(node.pid)
+        for guardian in children(node.pid):
+            own |= files_of(guardian)
+    return sum(own.values()), sum(size for one, size in copies.items() if one not in own)
+
+
+STATE_BYTES = 4 << 20
+SAVE_SLOWLY = f"""
+step = 4
+while snapshot.save(step, [bytes({STATE_BYTES})]):
+    step += 1
+    worker.progress(step)
+    while not os.path.exists(os.path.join(os.path.dirname(__file__), f"go{{step}}")):
+        time.sleep(0.01)
+    if step == 8:
+        break
+"""
+
+
+def test_two_snapshots_of_a_rank_and_two_copies_are_what_status_has_said(tmp_path: Path) -> None:
+    endpoint = free_endpoint()
+    program = [script(tmp_path, SAVE_SLOWLY)]
+    with job_at(endpoint, "2", program, *OPTIONS) as nodes:
+        started = [nodes.start(HOST), nodes.start(GUEST)]
+        await_start(*started)
+        for step in (4, 5, 6, 7):
+            seen = await_copies(endpoint, step)
+            if step < 7:
+                (tmp_path / f"go{step + 1}").touch()
+        state = 4 * STATE_BYTES
+        memory = await_copies(
+            endpoint, 7, lambda seen: seen["saved"]["memory"]["copy_bytes"] <= 2.1 * state
+        )["saved"]["memory"]
+        own, copies = snapshot_files(started)
+        assert memory["snapshot_bytes"] == own
+        assert 2 * state <= own <= 2.1 * state
+        assert state <= copies <= 2.1 * state
+        # One node has half of the ranks.
+        assert 2 * state <= memory["needed_bytes"] <= 2.1 * state
+        assert memory["limit_bytes"] > memory["needed_bytes"]
+        assert seen["saved"]["memory"]["node"] in [node["name"] for node in seen["nodes"]]
+        (tmp_path / "go8").touch()
+        nodes.succeed()
+
+
 def test_the_coordinators_host_may_be_the_one_that_is_lost(tmp_path: Path) -> None:
     endpoint = free_endpoint()
     program = [script(tmp_path, TO_TWELVE)]
@@ -98,6 +158,37 @@ def test_the_coordinators_host_may_be_the_one_that_is_lost(tmp_path: Path) -> No
     found = [one for node in done for one in starts(node.stdout) if one[0] == 1]
     assert sorted(found) == [(1, rank, "8") for rank in range(3)], done
     assert sum(node.stdout.count("end True") for node in done) == 3
+
+
+# The processes that are kept go on from the state that they have, with another world size.
+def test_after_a_change_in_place_the_snapshots_begin_anew(tmp_path: Path) -> None:
+    program = script(
+        tmp_path,
+        """
+job = worker.membership()
+if count == 0:
+    train(4)
+    say("saved")
+    job.wait_until_over(100)
+    found = job.next_round()
+    rank, world, count = found.rank, found.world_size, found.round
+    assert snapshot.restore() is None
+    train(6)
+    os.kill(os.getpid(), signal.SIGKILL)
+train(8)
+say(f"end {state == expected(8)}")
+""",
+    )
+    options = ("--nproc-per-node=1", "--on-membership-change=inplace", *OPTIONS[1:])
+    with job_at(free_endpoint(), "1:2", [program], *options) as nodes:
+        first, second = nodes.start(HOST), nodes.start(GUEST)
+        for node in (first, second):
+            while "saved" not in (line := node.stdout.readline()):
+                assert line, node.stderr.read()
+        lose(second)
+        done = nodes.finish_with(0, -signal.SIGKILL)
+    assert starts(done[0].stdout) == [(2, 0, "6")], done[0].stderr
+    assert "end True" in done[0].stdout
 
 
 def test_a_node_and_its_buddy_are_lost_and_no_rank_continues(tmp_path: Path) -> None:

@@ -93,11 +93,26 @@ def test_the_facts_agree_with_the_nodes() -> None:
 
 def test_the_snapshot_that_every_rank_has_is_shown_with_its_age() -> None:
     assert "in memory" not in status_view.text(changed())
-    saved = {"step": 830, "age_seconds": 3.24, "copied_step": None}
+    saved = {"step": 830, "age_seconds": 3.24, "copied_step": None, "memory": None}
     shown = status_view.text(changed(saved=saved))
     assert "in memory    step 830 of every rank, 3.2 s old; " in shown
     shown = status_view.text(changed(saved=saved | {"copied_step": 820}))
     assert "3.2 s old; step 820 on another node, too\n" in shown
+
+
+def test_the_memory_of_snapshots_is_shown_beside_the_limit_of_the_node_with_the_least() -> None:
+    memory = {
+        "snapshot_bytes": 3 << 30, "copy_bytes": 5 << 19, "node": "trainer1_77",
+        "needed_bytes": 4 << 30, "limit_bytes": 6 << 30,
+    }  # fmt: skip
+    saved = {"step": 830, "age_seconds": 3.24, "copied_step": None, "memory": memory}
+    shown = status_view.text(changed(saved=saved))
+    text = "memory       snapshots 3.0 GiB, copies 2.5 MiB; trainer1_77 needs up to 4.0 GiB"
+    assert f"{text} and may use 6.0 GiB\n" in shown
+    memory["limit_bytes"] = None
+    assert "memory       snapshots 3.0 GiB, copies 2.5 MiB\n" in status_view.text(
+        changed(saved=saved)
+    )
 
 
 def test_a_job_without_steps_has_no_goodput() -> None:

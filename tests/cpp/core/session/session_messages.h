@@ -136,6 +136,7 @@ inline ObservedJob observed_job() {
   job.hang = ObservedHang{seconds(61), 99, 9, "in read (data.py:41)"};
   job.excluded = {{.host = "node8", .left = seconds(3600), .reason = "fan", .times = 2}};
   job.saved = ObservedSave{.step = 98, .age = seconds(3)};
+  job.saved->memory = {.own = 7, .copies = 5, .node = {1, 2}, .needed = 3, .limit = 9};
   job.stall =
       ObservedStall{seconds(14), 9, "rank 9 has not entered all_reduce #4", "in read (a:1)"};
   job.progress = ObservedProgress{.step = 99, .slowest = 98, .ranks = 32, .step_time = seconds(2)};
@@ -189,7 +190,8 @@ inline std::vector<ClientMessage> client_messages() {
                              .waiting = 7,
                              .waited = seconds(14),
                              .saved_step = 98,
-                             .saved_age = milliseconds(300)},
+                             .saved_age = milliseconds(300),
+                             .saved_memory = {1 << 20, 2 << 20, 3 << 20, 5 << 20}},
           hang::NodeStacks{.request = 3,
                            .host = "node7",
                            .groups = {stack_group()},

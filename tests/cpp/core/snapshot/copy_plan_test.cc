@@ -78,6 +78,18 @@ TEST_F(CopyPlanTest, AllNodesCopyTheNewestStepThatAllHave) {
   EXPECT_EQ(report(1, {4, 6, 7}, {4, 6}, 6), "0>1:7/6 1>0:7/6");
 }
 
+// Two snapshots of each rank are enough if copies are faster than saves.
+TEST_F(CopyPlanTest, TheStepBeforeIsReleasedWhenAllHaveCopiedTheNewest) {
+  report(0, {4});
+  EXPECT_EQ(report(1, {4}), "0>1:4/-1 1>0:4/-1");
+  report(0, {4, 6}, {4}, 4);
+  EXPECT_EQ(report(1, {4, 6}, {4}, 4), "0>1:6/4 1>0:6/4");
+  EXPECT_EQ(report(0, {4, 6}, {4, 6}, 6), "");
+  EXPECT_EQ(report(1, {4, 6}, {4, 6}, 6), "0>1:6/6 1>0:6/6");
+  EXPECT_EQ(report(1, {6}, {6}, 6), "");  // once
+  EXPECT_EQ(plan_.copied().step, 6);
+}
+
 TEST_F(CopyPlanTest, AnOrderThatWasLostIsRepeated) {
   report(0, {4});
   report(1, {4});

@@ -43,6 +43,17 @@ struct Case {
   std::int64_t step;
 };
 
+TEST(SnapshotNewest, IsOfTheRanksOfOneNode) {
+  const std::vector<HeldState> held = {{.rank = 2, .world_size = 4, .step = 6},
+                                       {.rank = 2, .world_size = 4, .step = 7},
+                                       {.rank = 3, .world_size = 4, .step = 6},
+                                       {.rank = 3, .world_size = 4, .step = 8}};
+  EXPECT_EQ(newest_step(held, 4, 2, 2), 6);
+  EXPECT_EQ(newest_step(held, 4, 2, 1), 7);
+  EXPECT_EQ(newest_step(held, 4, 1, 2), -1);
+  EXPECT_EQ(newest_step(held, 8, 2, 2), -1);
+}
+
 TEST(SnapshotPlan, IsTheNewestStepThatEveryRankHasOnItsNode) {
   const Case cases[] = {
       {"nothing was saved", {"", ""}, -1},
