@@ -54,6 +54,10 @@ bool read_exactly(int file, void* bytes, std::size_t size, std::uint64_t at) {
   return ::pread(file, bytes, size, static_cast<off_t>(at)) == static_cast<ssize_t>(size);
 }
 
+void write_word(int file, std::uint64_t offset, std::uint64_t word) {
+  (void)!::pwrite(file, &word, sizeof word, static_cast<off_t>(offset));
+}
+
 std::optional<snapshot::Header> header_of(int file, std::uint64_t size) {
   char page[sizeof(snapshot::Header)];
   snapshot::Header header;
@@ -92,6 +96,7 @@ void Snapshots::connect(os::UniqueFd socket) {
 
 void Snapshots::keep(const snapshot::KeepRequest& request) {
   step_ = request.step;
+  hold_ = -1;
   is_settling_ = false;
   std::erase_if(ranks_, [&](const Rank& one) {
     const auto rank = static_cast<std::int64_t>(one.rank);
@@ -112,7 +117,7 @@ void Snapshots::keep(const snapshot::KeepRequest& request) {
 }
 
 void Snapshots::continue_round() {
-  step_ = -1;
+  step_ = hold_ = -1;
   job_.reset();
   queue_.clear();
   has_changed_ = has_changed_ || !ranks_.empty();
@@ -263,14 +268,18 @@ void Snapshots::send_to_agent(const AgentPacket& packet, const std::vector<int>&
 // other.
 void Snapshots::pin(AgentPacket packet) {
   std::uint32_t count = 0;
+  const bool is_new_hold = std::exchange(hold_, packet.hold) != packet.hold;
   for (Rank& rank : ranks_) {
     for (Slot& slot : rank.slots) {
       if (!slot.file.valid()) continue;
+      const std::uint64_t hold = hold_ < 0 ? 0 : static_cast<std::uint64_t>(hold_) + 1;
+      if (is_new_hold) write_word(slot.file.get(), snapshot::kHoldOffset, hold);
       const auto is = [&](std::int64_t step, std::uint32_t round) {
         return slot.is_verified && slot.header.step == step && slot.header.round == round;
       };
       const bool is_pinned =
           is(packet.step, packet.round) || is(packet.base_step, packet.base_round);
+      if (!is_pinned && is_held(slot)) continue;
       if (!set_pin(&slot, is_pinned) || !agent_.valid()) continue;
       send_to_agent({.kind = AgentPacketKind::kPinned,
                      .rank = static_cast<std::int32_t>(rank.rank),
@@ -288,10 +297,18 @@ void Snapshots::pin(AgentPacket packet) {
   if (agent_.valid()) send_to_agent(packet);
 }
 
+// Whether the worker has pinned it because it is the first one behind the step; verified or not.
+bool Snapshots::is_held(const Slot& slot) const {
+  std::uint64_t pin = 0;
+  const auto header = header_of(slot.file.get(), slot.size);
+  return hold_ >= 0 && header && header->step >= hold_ &&
+         read_exactly(slot.file.get(), &pin, sizeof pin, snapshot::kPinOffset) &&
+         pin == header->sequence;
+}
+
 // False: it is not pinned.
 bool Snapshots::set_pin(Slot* slot, bool is_pinned) {
-  const std::uint64_t pin = is_pinned ? slot->header.sequence : 0;
-  (void)!::pwrite(slot->file.get(), &pin, sizeof pin, snapshot::kPinOffset);
+  write_word(slot->file.get(), snapshot::kPinOffset, is_pinned ? slot->header.sequence : 0);
   if (!is_pinned) return false;
   const auto header = header_of(slot->file.get(), slot->size);
   return header && *header == slot->header;
@@ -442,8 +459,7 @@ void Snapshots::end_job(bool is_whole) {
   if (!is_whole || !header || *header != job.header) return;  // it is being overwritten
   if (job.has_nan) {
     slot->refused = job.header.sequence;
-    (void)!::pwrite(slot->file.get(), &job.header.sequence, sizeof job.header.sequence,
-                    snapshot::kVerdictOffset);
+    write_word(slot->file.get(), snapshot::kVerdictOffset, job.header.sequence);
     return note("the snapshot of rank " + std::to_string(job.rank) + " after step " +
                 std::to_string(job.header.step) +
                 " contains NaN and is not used; an earlier one is kept if there is one");

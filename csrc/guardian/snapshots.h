@@ -91,6 +91,7 @@ class Snapshots {
   void send_to_agent(const snapshot::AgentPacket& packet, const std::vector<int>& files = {});
   void pin(snapshot::AgentPacket packet);
   bool set_pin(Slot* slot, bool is_pinned);
+  bool is_held(const Slot& slot) const;
   bool adopt(const snapshot::AgentPacket& packet, os::UniqueFd file);
   void take_offer(Rank* rank, const worker::SnapshotPacket& packet, os::UniqueFd file);
   void enqueue(std::uint32_t rank, std::uint32_t slot);
@@ -104,6 +105,7 @@ class Snapshots {
   os::UniqueFd agent_;
   std::vector<os::UniqueFd> new_sockets_;  // without a hello
   std::int64_t step_ = -1;                 // from which the round continues
+  std::int64_t hold_ = -1;                 // the last one that was requested
   std::deque<Due> queue_;
   std::optional<Job> job_;
   bool is_settling_ = false;

@@ -298,8 +298,12 @@ void begin_touching(Slot* slot) {
   ::pthread_attr_destroy(&attributes);
 }
 
+uint64_t* word_at(const Slot& slot, uint64_t offset) {
+  return reinterpret_cast<uint64_t*>(slot.bytes + offset);
+}
+
 uint64_t word_of(const Slot& slot, uint64_t offset) {
-  return __atomic_load_n(reinterpret_cast<const uint64_t*>(slot.bytes + offset), __ATOMIC_SEQ_CST);
+  return __atomic_load_n(word_at(slot, offset), __ATOMIC_SEQ_CST);
 }
 
 uint64_t sequence_of(const Slot& slot) { return word_of(slot, offsetof(Header, sequence)); }
@@ -312,6 +316,22 @@ bool is_pinned(const Slot& slot) {
 
 bool is_bad(const Slot& slot) {
   return self.has_saved && word_of(slot, elastic::snapshot::kVerdictOffset) == self.sequence;
+}
+
+// Whether the snapshot of this step is the first one behind the step that the guardian has given.
+bool take_hold(int64_t step) {
+  uint64_t hold = 0;
+  for (const Slot& slot : self.slots) {
+    const uint64_t found =
+        slot.bytes == nullptr ? 0 : word_of(slot, elastic::snapshot::kHoldOffset);
+    if (found > hold) hold = found;
+  }
+  if (hold == 0 || static_cast<uint64_t>(step) + 1 < hold) return false;
+  for (const Slot& slot : self.slots) {
+    if (slot.bytes == nullptr) continue;
+    __atomic_store_n(word_at(slot, elastic::snapshot::kHoldOffset), 0, __ATOMIC_SEQ_CST);
+  }
+  return true;
 }
 
 // The one that is overwritten: the oldest snapshot that is not pinned; or the newest one if the
@@ -427,6 +447,10 @@ int elastic_snapshot_save(int64_t step, const elastic_snapshot_part* parts, size
     }
   }
   std::free(entries);
+  if (take_hold(step)) {
+    __atomic_store_n(word_at(*slot, elastic::snapshot::kPinOffset), self.sequence,
+                     __ATOMIC_SEQ_CST);
+  }
   __atomic_store_n(state, static_cast<uint32_t>(State::kComplete), __ATOMIC_SEQ_CST);
   self.newest = index;
   self.has_saved = true;

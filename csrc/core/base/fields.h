@@ -222,12 +222,12 @@ void extend_flag(Visitor& v, std::uint8_t tag, bool& flag) {
   flag = sent.value_or(false);
 }
 
-// The same for a value: it is sent only if it is not the default.
+// The same for a value: it is sent only if it is not `none`.
 template <typename Visitor, typename Value, typename Each>
-void extend_value(Visitor& v, std::uint8_t tag, Value& value, Each each) {
-  std::optional<Value> sent = value == Value{} ? std::nullopt : std::optional(std::move(value));
+void extend_value(Visitor& v, std::uint8_t tag, Value& value, Each each, Value none = {}) {
+  std::optional<Value> sent = value == none ? std::nullopt : std::optional(std::move(value));
   v.extension(tag, sent, each);
-  value = std::move(sent).value_or(Value{});
+  value = sent ? *std::move(sent) : std::move(none);
 }
 
 }  // namespace elastic::core

@@ -83,6 +83,8 @@ struct CopyOrder {
   SavedStep base;
   std::string address = {};
   std::string node;  // its host, for messages
+  // Each rank keeps the first snapshot that it saves after so many steps or more; -1: none.
+  std::int64_t hold = -1;
 
   bool operator==(const CopyOrder&) const = default;
 };

@@ -15,12 +15,12 @@
 #include "core/base/fields.h"
 #include "core/rendezvous/rendezvous_fields.h"
 #include "core/session/session_wire.h"
+#include "core/session/snapshot_fields.h"
 
 namespace elastic::session {
 
 using core::kFieldBytesMax;
 
-inline constexpr std::size_t kSavedStepsMax = 16;
 inline constexpr std::uint8_t kAnnouncedExtension = core::kRequiredExtension + 1;
 
 template <typename Visitor>
@@ -453,7 +453,7 @@ void fields(Visitor& v, JobFacts& facts) {
   });
   auto memory = facts.job.saved ? facts.job.saved->memory : std::nullopt;
   v.extension(9, memory, [](auto& inner, ObservedMemory& one) {
-    for (auto* bytes : {&one.own, &one.copies, &one.needed, &one.limit}) inner.number(*bytes);
+    visit_memory(inner, one);
     visit(inner, one.node);
   });
   if (facts.job.saved) facts.job.saved->memory = memory;
@@ -505,31 +505,8 @@ void fields(Visitor& v, hang::NodeProgress& progress) {
     inner.duration(one.second);
   });
   if (saved) std::tie(progress.saved_step, progress.saved_age) = *saved;
-  core::extend_value(v, 2, progress.saved_memory, [](auto& inner, snapshot::MemoryUse& use) {
-    for (auto* bytes : {&use.own, &use.copies, &use.needed, &use.limit}) inner.number(*bytes);
-  });
-}
-
-template <typename Visitor>
-void fields(Visitor& v, snapshot::CopyReport& report) {
-  v.number(report.round);
-  v.number(report.group_rank);
-  v.name(report.address, core::kHeldAddressMax);
-  v.name(report.host, kNodeTextBytesMax);
-  v.name(report.domain, kNodeTextBytesMax);
-  for (auto* steps : {&report.own, &report.copied}) {
-    v.list(*steps, kSavedStepsMax, [&](snapshot::SavedStep& step) { visit(v, step); });
-  }
-  visit(v, report.target);
-}
-
-template <typename Visitor>
-void fields(Visitor& v, snapshot::CopyOrder& order) {
-  v.number(order.round);
-  visit(v, order.step);
-  visit(v, order.base);
-  v.name(order.address, core::kHeldAddressMax);
-  v.name(order.node, kNodeTextBytesMax);
+  core::extend_value(v, 2, progress.saved_memory,
+                     [](auto& inner, auto& use) { visit_memory(inner, use); });
 }
 
 template <typename Visitor>

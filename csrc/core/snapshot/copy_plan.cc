@@ -1,6 +1,7 @@
 #include "core/snapshot/copy_plan.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <set>
 #include <utility>
 
@@ -11,9 +12,17 @@
 // newer one follows, never an older one. The order names the step that was copied before, which no
 // node discards until all have copied the new one. A node whose report names another target has not
 // received the order.
+//
+// A report is up to a second old, and a rank has three snapshots at most: ranks that save often
+// have no step in common when their reports meet. Then every rank keeps the first snapshot that it
+// saves after a step that none has reached yet, which is of one step on all of them. If one has
+// passed it meanwhile, the next such step is farther away.
 
 namespace elastic::snapshot {
 namespace {
+
+constexpr std::int64_t kMarginMax = 1 << 20;
+constexpr std::int64_t kStepMax = INT64_MAX - 2 * kMarginMax;
 
 bool contains(const std::vector<SavedStep>& steps, const SavedStep& step) {
   return std::find(steps.begin(), steps.end(), step) != steps.end();
@@ -65,6 +74,8 @@ void CopyPlan::report(const NodeId& node, const CopyReport& report, std::uint64_
     round_ = round;
     buddies_.clear();
     target_ = copied_ = base_ = released_ = {};
+    hold_ = -1;
+    margin_ = kMarginMin;
     std::erase_if(reports_, [&](const auto& one) { return one.second.round != round; });
   }
   nodes_ = nodes;
@@ -113,13 +124,14 @@ void CopyPlan::begin_next(Orders* out) {
   const std::vector<Member> all = members();
   if (has_copied_all()) copied_ = base_ = target_;
   const std::set<SavedStep> common = common_steps(all, &CopyReport::own);
-  if (common.empty()) return release(out);
+  if (common.empty()) return settle(out);
   SavedStep last = target_;
   for (const Member& one : all) last = std::max(last, one.report->target);
   const bool is_taken_over = target_.step < 0 && common.contains(last);
   const SavedStep next = is_taken_over ? last : *common.rbegin();
-  if (!is_taken_over && next <= last) return release(out);
+  if (!is_taken_over && next <= last) return settle(out);
   target_ = next;
+  hold_ = -1;
   is_given_up_ = false;
   if (base_.step < 0) {
     // By the orders of a former coordinator; or perhaps in an earlier round.
@@ -133,12 +145,29 @@ void CopyPlan::begin_next(Orders* out) {
   }
 }
 
-// Every node has copied the target, and there is nothing newer yet: the step before is not kept any
-// more, so that the ranks save into its memory. If a node does not receive it, it keeps more.
-void CopyPlan::release(Orders* out) {
-  if (copied_.step < 0 || copied_ != target_ || std::exchange(released_, target_) == target_)
-    return;
+// There is no newer step that all nodes hold. If all have copied the target, the step before is not
+// kept any more, so that the ranks save into its memory; a node that does not receive that keeps
+// more. If every node has something newer, a step is held.
+void CopyPlan::settle(Orders* out) {
+  bool must_send =
+      copied_.step >= 0 && copied_ == target_ && std::exchange(released_, target_) != target_;
   const std::vector<Member> all = members();
+  SavedStep last = target_;
+  for (const Member& one : all) last = std::max(last, one.report->target);
+  SavedStep first_newest{INT64_MAX, 0};
+  SavedStep newest;
+  for (const Member& one : all) {
+    const std::vector<SavedStep>& own = one.report->own;
+    const SavedStep its = own.empty() ? SavedStep{} : *std::max_element(own.begin(), own.end());
+    first_newest = std::min(first_newest, its);
+    newest = std::max(newest, its);
+  }
+  if (first_newest > last && first_newest.step >= hold_ && newest.step < kStepMax) {
+    if (hold_ >= 0) margin_ = std::min(2 * margin_, kMarginMax);
+    hold_ = newest.step + std::max(margin_, (newest.step - first_newest.step) / 4);
+    must_send = true;
+  }
+  if (!must_send) return;
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
     out->emplace_back(all[rank].id, order_for(rank, all));
   }
@@ -150,7 +179,8 @@ CopyOrder CopyPlan::order_for(std::size_t rank, const std::vector<Member>& membe
           .step = target_,
           .base = base_,
           .address = buddy.address,
-          .node = buddy.host};
+          .node = buddy.host,
+          .hold = hold_};
 }
 
 }  // namespace elastic::snapshot

@@ -45,6 +45,7 @@ class CopyPlan {
   const SavedStep& copied() const { return copied_; }
 
  private:
+  static constexpr std::int64_t kMarginMin = 2;
   struct Member {
     NodeId id;
     const CopyReport* report = nullptr;
@@ -52,7 +53,7 @@ class CopyPlan {
   std::vector<Member> members() const;
   bool has_copied_all() const;
   void begin_next(Orders* out);
-  void release(Orders* out);
+  void settle(Orders* out);
   CopyOrder order_for(std::size_t rank, const std::vector<Member>& members) const;
 
   std::map<NodeId, CopyReport> reports_;
@@ -64,6 +65,8 @@ class CopyPlan {
   SavedStep copied_;                  // the last that all nodes have copied
   SavedStep base_;                    // that is kept until the target is copied
   SavedStep released_;                // after whose copies the base was ordered to be the target
+  std::int64_t hold_ = -1;            // that was ordered; -1: none
+  std::int64_t margin_ = kMarginMin;  // by which it is ahead of what was reported
 };
 
 }  // namespace elastic::snapshot

@@ -66,6 +66,7 @@ struct AgentPacket {
   std::uint32_t digest = 0;
   std::uint32_t base_round = 0;
   std::int64_t base_step = -1;
+  std::int64_t hold = -1;  // of CopyOrder
   std::uint32_t count = 0;
   std::uint32_t reserved = 0;
 };

@@ -50,6 +50,9 @@ struct Header {
 inline constexpr std::uint64_t kVerdictOffset = 2048;
 // Where the guardian writes the sequence of a snapshot that is not to be overwritten; 0: none.
 inline constexpr std::uint64_t kPinOffset = 2056;
+// Where the guardian writes the step behind which the first snapshot is pinned by the worker
+// itself, plus one; 0: none. The worker writes 0 when it has done so.
+inline constexpr std::uint64_t kHoldOffset = 2064;
 
 // How the bytes of a part are looked at: a snapshot with a number that is not one is bad.
 enum class Kind : std::uint32_t { kBytes = 0, kFloat16, kBFloat16, kFloat32, kFloat64 };

@@ -246,7 +246,8 @@ void SnapshotCopies::request_pins() {
                            .round = order_->step.round,
                            .step = order_->step.step,
                            .base_round = order_->base.round,
-                           .base_step = order_->base.step};
+                           .base_step = order_->base.step,
+                           .hold = order_->hold};
   (void)!::send(guardian_.get(), &packet, sizeof packet, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
@@ -278,7 +279,7 @@ void SnapshotCopies::on_packet(const AgentPacket& packet, os::UniqueFd file) {
 void SnapshotCopies::on_pinned(std::uint32_t) {
   note_changed();
   to_put_.clear();
-  if (is_copied_) return;  // the order only releases the step before
+  if (is_copied_ || order_->step.step < 0) return;  // it only releases a step, or holds one
   for (int rank = base_rank_; rank < base_rank_ + ranks_; ++rank) {
     // A worker was overwriting it: it is there again, or a newer one is reported.
     if (find(rank, world_size_, order_->step.step, order_->step.round) == nullptr) {

@@ -57,6 +57,7 @@ class CopyPlanTest : public ::testing::Test {
       }
       text += ">" + order.address + ":" + std::to_string(order.step.step) + "/" +
               std::to_string(order.base.step);
+      if (order.hold >= 0) text += "+" + std::to_string(order.hold);
     }
     return text;
   }
@@ -88,6 +89,18 @@ TEST_F(CopyPlanTest, TheStepBeforeIsReleasedWhenAllHaveCopiedTheNewest) {
   EXPECT_EQ(report(1, {4, 6}, {4, 6}, 6), "0>1:6/6 1>0:6/6");
   EXPECT_EQ(report(1, {6}, {6}, 6), "");  // once
   EXPECT_EQ(plan_.copied().step, 6);
+}
+
+TEST_F(CopyPlanTest, RanksThatSaveOftenKeepTheFirstSnapshotBehindAStep) {
+  EXPECT_EQ(report(0, {100, 101}), "");
+  EXPECT_EQ(report(1, {500, 501}), "0>1:-1/-1+601 1>0:-1/-1+601");
+  EXPECT_EQ(report(0, {590, 591}), "");
+  EXPECT_EQ(report(1, {700, 701}), "");                             // node 0 has not come so far
+  EXPECT_EQ(report(0, {650, 800}), "0>1:-1/-1+824 1>0:-1/-1+824");  // node 1 had passed 601
+  EXPECT_EQ(report(1, {825, 1000}), "");
+  EXPECT_EQ(report(0, {825, 1100}), "0>1:825/-1 1>0:825/-1");
+  report(0, {825, 1200}, {825}, 825);
+  EXPECT_EQ(report(1, {825, 1300}, {825}, 825), "0>1:825/825+1325 1>0:825/825+1325");
 }
 
 TEST_F(CopyPlanTest, AnOrderThatWasLostIsRepeated) {

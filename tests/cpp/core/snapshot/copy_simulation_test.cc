@@ -35,7 +35,8 @@ struct SimulatedNode {
   std::map<std::pair<int, SavedStep>, std::string> copies;  // of other nodes
   std::optional<CopyOrder> order;
   std::vector<CopyOrder> inbox;
-  std::set<int> put;  // ranks whose target the buddy has
+  std::map<int, SavedStep> held;  // by rank: the first one behind the step of the order
+  std::set<int> put;              // ranks whose target the buddy has
   std::set<SavedStep> copied;
   std::set<std::int64_t> refused;
 };
@@ -87,8 +88,12 @@ class CopySimulation {
     ++steps_[rank];
     std::vector<Simulated>& slots = node.slots[rank];
     const Simulated saved{{steps_[rank], round_}, history_};
+    const std::int64_t hold = node.order ? node.order->hold : -1;
+    if (hold >= 0 && saved.saved.step >= hold) node.held.emplace(rank, saved.saved);
     const auto is_pinned = [&](const Simulated& one) {
-      return node.order && (one.saved == node.order->step || one.saved == node.order->base);
+      const auto held = node.held.find(rank);
+      return (held != node.held.end() && held->second == one.saved) ||
+             (node.order && (one.saved == node.order->step || one.saved == node.order->base));
     };
     auto oldest = std::find_if(slots.begin(), slots.end(),
                                [&](const Simulated& one) { return !is_pinned(one); });
@@ -141,6 +146,7 @@ class CopySimulation {
   void receive() {
     SimulatedNode& node = nodes_[chance(nodes_.size())];
     if (node.inbox.empty()) return;
+    if (!node.order || node.order->hold != node.inbox.front().hold) node.held.clear();
     node.order = node.inbox.front();
     node.inbox.erase(node.inbox.begin());
     node.put.clear();
@@ -303,6 +309,7 @@ class CopySimulation {
       node.order.reset();
       node.inbox.clear();
       node.put.clear();
+      node.held.clear();
       node.copied.clear();
       node.refused.clear();
     }
