@@ -59,6 +59,7 @@ def all_scenes() -> dict[str, Scene]:
         process_group,
         restart,
         sessions,
+        snapshots,
         stalls,
         start,
         store_crowd,
@@ -99,5 +100,6 @@ def all_scenes() -> dict[str, Scene]:
         "warm": warm.warm,
         "trainers": trainers.trainers,
         "in-place": in_place.in_place,
+        "snapshots": snapshots.snapshots,
         "worker-calls": worker_calls.worker_calls,
     }

@@ -355,9 +355,7 @@ def view(facts: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _memory(
-    facts: dict[str, Any] | None, nodes: list[dict[str, Any]]
-) -> dict[str, Any] | None:
+def _memory(facts: dict[str, Any] | None, nodes: list[dict[str, Any]]) -> dict[str, Any] | None:
     if facts is None:
         return None
     return {

@@ -154,6 +154,12 @@ void CopyPlan::settle(Orders* out) {
   const std::vector<Member> all = members();
   SavedStep last = target_;
   for (const Member& one : all) last = std::max(last, one.report->target);
+  if (last > target_) {  // of a former coordinator, and a node does not hold it any more
+    target_ = last;
+    is_given_up_ = true;
+    const std::set<SavedStep> copied = common_steps(all, &CopyReport::copied);
+    if (!copied.empty()) base_ = *copied.rbegin();
+  }
   SavedStep first_newest{INT64_MAX, 0};
   SavedStep newest;
   for (const Member& one : all) {
