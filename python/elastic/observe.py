@@ -211,10 +211,14 @@ class LocalJob(NamedTuple):
     error: str = ""  # why
 
 
+def agents() -> list[_local_jobs.LocalJob]:
+    """The agents of this user on this host."""
+    return _local_jobs.find(_local_jobs.directories(_environment.inherited()))
+
+
 def is_local(run_id: str) -> bool:
     """Whether a job with a coordinator has an agent of this user on this host."""
-    agents = _local_jobs.find(_local_jobs.directories(_environment.inherited()))
-    return any(agent.run_id == run_id for agent in agents)
+    return any(agent.run_id == run_id for agent in agents())
 
 
 def agents_endpoints(run_id: str, ports: Collection[int]) -> list[str]:
@@ -222,9 +226,8 @@ def agents_endpoints(run_id: str, ports: Collection[int]) -> list[str]:
 
     ``ports``: of the endpoints at which the job was. Another job of the same id has others.
     """
-    agents = _local_jobs.find(_local_jobs.directories(_environment.inherited()))
     found = []
-    for agent in agents:
+    for agent in agents():
         known = [text for text in (agent.moved_to, agent.endpoint) if text]
         at = set()
         for text in known:
@@ -240,15 +243,15 @@ def local_jobs(timeout: float = 1.0) -> list[LocalJob]:
 
     Those of agents that use the rendezvous handler of a plug-in are not found.
     """
-    agents: dict[tuple[str, str], list[int]] = {}
+    pids_at: dict[tuple[str, str], list[int]] = {}
     moved: dict[tuple[str, str], str] = {}
-    for agent in _local_jobs.find(_local_jobs.directories(_environment.inherited())):
-        agents.setdefault((agent.run_id, agent.endpoint), []).append(agent.pid)
+    for agent in agents():
+        pids_at.setdefault((agent.run_id, agent.endpoint), []).append(agent.pid)
         if agent.moved_to:
             moved[agent.run_id, agent.endpoint] = f"{agent.moved_to},{agent.endpoint}"
     with ExitStack() as stack:
         started: list[tuple[LocalJob, Observation | None]] = []
-        for (run_id, started_at), pids in agents.items():
+        for (run_id, started_at), pids in pids_at.items():
             endpoint = moved.get((run_id, started_at), started_at)
             found = LocalJob(run_id, endpoint, tuple(sorted(pids)), None)
             if not endpoint:

@@ -79,7 +79,8 @@ def run(arguments: Sequence[str]) -> int:
     host, port = split_endpoint(options.bind, "--bind")
     hint = ""
     try:
-        if hint := local_jobs.locate(options):  # perhaps the name of a host
+        hint = local_jobs.locate(options)
+        if hint not in ("", local_jobs.MOVED):  # perhaps the name of a host
             with local_jobs.connect(options) as job:
                 job.next(CONNECT_TIMEOUT_S)
         asyncio.run(_serve(options, host, int(port or 0)))

@@ -14,7 +14,8 @@ from collections.abc import Iterator, Sequence
 from elastic.cli import console, local_jobs, subcommands
 from elastic.cli.options import PROGRAM
 from elastic.constants import DEFAULT_DRAIN_TIMEOUT_S
-from elastic.errors import RendezvousError, RendezvousUnavailable
+from elastic.errors import RendezvousError
+from elastic.observe import Observation
 from elastic.text import duration
 
 EXIT_REFUSED = 1  # the request changed nothing
@@ -111,26 +112,25 @@ def _report(text: str) -> None:
 
 
 def _request(options: argparse.Namespace) -> tuple[bool, str]:
-    limit = options.timeout + options.deadline + REPLY_MARGIN_S
-    end = time.monotonic() + limit
     until = time.strftime("%H:%M:%S", time.localtime(time.time() + options.deadline))
     was_sent = False
-    with local_jobs.connect(
-        options,
-        workers=False,
-        drain=options.deadline,
-        drain_reason=f"{PROGRAM} drain on {os.uname().nodename}",
-        drain_node=options.node or "",
-        timeout=options.timeout,
-    ) as job:
-        try:
-            while (left := end - time.monotonic()) > 0:
-                answer = job.next_drain(left)
-                was_sent = True  # with the first state
-                if answer is not None:
-                    return answer
-        except KeyboardInterrupt:
-            if was_sent:
-                _report(f"interrupted; the request stays in force until {until}")
-            raise
-    raise RendezvousUnavailable(f"{options.endpoint} sent no answer within {duration(limit)}")
+
+    def read(job: Observation, left: float) -> tuple[bool, str] | None:
+        nonlocal was_sent
+        answer = job.next_drain(left)
+        was_sent = True  # with the first state
+        return answer
+
+    try:
+        return local_jobs.request(
+            options,
+            read,
+            options.timeout + options.deadline + REPLY_MARGIN_S,
+            drain=options.deadline,
+            drain_reason=f"{PROGRAM} drain on {os.uname().nodename}",
+            drain_node=options.node or "",
+        )
+    except KeyboardInterrupt:
+        if was_sent:
+            _report(f"interrupted; the request stays in force until {until}")
+        raise

@@ -6,13 +6,12 @@ import argparse
 import contextlib
 import getpass
 import os
-import time
 from collections.abc import Sequence
 
 from elastic.cli import console, local_jobs, subcommands
 from elastic.cli.options import PROGRAM
-from elastic.errors import RendezvousError, RendezvousUnavailable
-from elastic.text import duration
+from elastic.errors import RendezvousError
+from elastic.observe import Observation
 
 EXIT_REFUSED = 1  # the request changed nothing
 # Until the job's record has it.
@@ -66,23 +65,17 @@ def run(arguments: Sequence[str], name: str = "exclude") -> int:
 
 
 def _request(options: argparse.Namespace, name: str) -> tuple[bool, str]:
-    limit = options.timeout + REPLY_TIMEOUT_S
-    end = time.monotonic() + limit
     why = f"{_person()} on {os.uname().nodename}"
     if reason := getattr(options, "reason", ""):
         why += f": {reason}"
-    with local_jobs.connect(
+    return local_jobs.request(
         options,
-        workers=False,
+        Observation.next_host_answer,
+        options.timeout + REPLY_TIMEOUT_S,
         host_request=name,
         host=options.host,
         host_reason=why,
-        timeout=options.timeout,
-    ) as job:
-        while (left := end - time.monotonic()) > 0:
-            if (answer := job.next_host_answer(left)) is not None:
-                return answer
-    raise RendezvousUnavailable(f"{options.endpoint} sent no answer within {duration(limit)}")
+    )
 
 
 def _person() -> str:

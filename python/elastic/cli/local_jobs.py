@@ -5,21 +5,27 @@ from __future__ import annotations
 import argparse
 import socket
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeVar
 
 from elastic import _environment, _local_jobs, observe
 from elastic.cli import status_view
 from elastic.cli.options import PROGRAM
 from elastic.constants import COORDINATOR_PORT
-from elastic.errors import ConfigError, RendezvousClosed
-from elastic.observe import LocalJob
-from elastic.text import is_number, join_endpoints, split_endpoints
+from elastic.errors import ConfigError, RendezvousClosed, RendezvousUnavailable
+from elastic.observe import LocalJob, Observation
+from elastic.text import duration, is_number, join_endpoints, split_endpoints
+
+Answer = TypeVar("Answer")
 
 NO_JOB = "no job of this user runs on this host: give HOST:PORT of the job's coordinator"
 ERROR_MAX = 24  # characters of an error in the list
 UNREACHABLE = "unreachable"  # of a job whose error is shown below the list
+MOVED = (
+    "; if the job runs, its coordinator may have moved: name the job by its run id on one of its "
+    "hosts, or give the address that the log of a node shows"
+)
 HEADER = ("JOB", "NODES", "WORKERS", "ROUND", "STATE", "SINCE", "PID")
 
 
@@ -31,7 +37,7 @@ def locate(options: argparse.Namespace) -> str:
     """
     wanted: str = options.endpoint or options.rdzv_id
     if {":", ","} & set(options.endpoint):
-        return ""
+        return _add_moved(options)
     jobs = observe.local_jobs()
     if options.endpoint and options.rdzv_id not in ("", options.endpoint):
         is_job = any(job.run_id == options.endpoint for job in jobs)
@@ -58,6 +64,31 @@ def locate(options: argparse.Namespace) -> str:
             f"no job {wanted} of this user runs on this host{also}; {_names(jobs)}"
         )
     raise RendezvousClosed(NO_JOB)
+
+
+def _add_moved(options: argparse.Namespace) -> str:
+    """Puts the address to which a coordinator has moved before its former one, if it is known here.
+
+    The host of the former one may have left the job, so that nothing listens there any more.
+    Returns what to add to the error if neither can be reached.
+    """
+    given = options.endpoint
+    if given.startswith(_local_jobs.UNIX) or observe.STORE in given:
+        return ""
+    known = _endpoints_in(given.split(","))
+    moved = {
+        (agent.run_id, agent.moved_to)
+        for agent in observe.agents()
+        if agent.moved_to
+        and options.rdzv_id in ("", agent.run_id)
+        and not known.keys().isdisjoint(_endpoints_in(agent.endpoint.split(",")))
+    }
+    if len({run_id for run_id, _ in moved}) != 1:
+        return MOVED
+    options.rdzv_id = next(iter(moved))[0]
+    found = _endpoints_in([*sorted(address for _, address in moved), *given.split(",")])
+    options.endpoint = join_endpoints(list(found))
+    return ""
 
 
 def _of_allocation(jobs: Sequence[LocalJob]) -> LocalJob | None:
@@ -105,6 +136,25 @@ def _endpoints_in(texts: Sequence[str]) -> dict[tuple[str, int], None]:
 def connect(options: argparse.Namespace, **more: Any) -> observe.Observation:
     """Begins to connect to the job of the options. ``more``: as for ``observe.connect``."""
     return observe.connect(options.endpoint, options.rdzv_id, token_file=options.token_file, **more)
+
+
+def request(
+    options: argparse.Namespace,
+    read: Callable[[Observation, float], Answer | None],
+    limit: float,
+    **more: Any,
+) -> Answer:
+    """The answer to a request to the job of the options.
+
+    ``read``: waits for it at most so long; None: something else has arrived, or nothing. ``more``:
+    the request, as for ``observe.connect``.
+    """
+    end = time.monotonic() + limit
+    with connect(options, workers=False, timeout=options.timeout, **more) as job:
+        while (left := end - time.monotonic()) > 0:
+            if (answer := read(job, left)) is not None:
+                return answer
+    raise RendezvousUnavailable(f"{options.endpoint} sent no answer within {duration(limit)}")
 
 
 def _names(jobs: Sequence[LocalJob]) -> str:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import argparse
 import sys
-import time
 from collections.abc import Sequence
 
 from elastic.cli import console, local_jobs, subcommands
 from elastic.cli.options import PROGRAM
-from elastic.errors import RendezvousError, RendezvousUnavailable
-from elastic.text import duration
+from elastic.errors import RendezvousError
+from elastic.observe import Observation
 
 
 def parser() -> argparse.ArgumentParser:
@@ -48,10 +47,8 @@ def run(arguments: Sequence[str]) -> int:
 
 def fetch(job: argparse.Namespace, timeout: float) -> str:
     """The screen with the stacks of a job, which ``subcommands.add_job`` describes."""
-    deadline = time.monotonic() + timeout
-    with local_jobs.connect(job, workers=False, stacks=True, timeout=timeout) as observation:
-        while (left := deadline - time.monotonic()) > 0:
-            text = observation.next_stacks(left)
-            if text:
-                return text
-    raise RendezvousUnavailable(f"{job.endpoint} sent no stacks within {duration(timeout)}")
+
+    def read(observation: Observation, left: float) -> str | None:
+        return observation.next_stacks(left) or None
+
+    return local_jobs.request(job, read, timeout, stacks=True)

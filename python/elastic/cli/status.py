@@ -59,7 +59,8 @@ def run(arguments: Sequence[str]) -> int:
         if not (options.endpoint or options.rdzv_id or options.follow):
             return _list(options.json, console)
         hint = local_jobs.locate(options)
-        if options.follow:
+        if options.follow:  # finds a coordinator that moves later
+            hint = "" if hint == local_jobs.MOVED else hint
             return _follow(options, console)
         with _connect(options) as job:
             snapshot = job.first(options.timeout)

@@ -102,10 +102,11 @@ def add_seconds(parser: Parser, flag: str, default: float, help: str) -> None:
 
 def report(name: str, error: RendezvousError, hint: str = "") -> int:
     """Prints why the subcommand did not reach its job, and returns the exit status."""
-    print(f"{PROGRAM} {name}: {error}{hint}", file=sys.stderr)
+    is_unreached = isinstance(error, (RendezvousClosed, RendezvousUnavailable))
+    print(f"{PROGRAM} {name}: {error}{hint if is_unreached else ''}", file=sys.stderr)
     if isinstance(error, RendezvousClosed):
         return EXIT_NO_SUCH_JOB
-    return _C.EXIT_JOIN_TIMED_OUT if isinstance(error, RendezvousUnavailable) else _C.EXIT_REJECTED
+    return _C.EXIT_JOIN_TIMED_OUT if is_unreached else _C.EXIT_REJECTED
 
 
 def find(argv: Sequence[str]) -> Subcommand | None:

@@ -8,8 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from elastic import _C
 
-from support.launching import await_line, free_endpoint, launch, shell_job
+from support.coordinators import listening
+from support.launching import Job, await_line, free_endpoint, launch, shell_job
 
 RULES = """
 [[rule]]
@@ -83,3 +85,80 @@ def test_a_command_excludes_a_host_and_readmits_it() -> None:
     assert ": fan 3\n" in shown.stdout
     assert readmitted.stdout == "host bad is no longer excluded\n"
     assert (twice.returncode, twice.stdout) == (1, "host bad is not excluded\n")
+
+
+@pytest.mark.parametrize("has_token", [False, True], ids=["open", "token"])
+def test_a_command_finds_the_coordinator_of_an_excluded_host(
+    has_token: bool, tmp_path: Path
+) -> None:
+    """It is handed over, and nothing listens at the job's endpoint any more."""
+    endpoint, token = free_endpoint(), tmp_path / "token"
+    token.write_text("0123456789abcdef" * 2)
+    token.chmod(0o600)
+    secret = [f"--token-file={token}"] if has_token else []
+    worker = "echo runs >&2; exec sleep 1000"
+    with shell_job(endpoint, "2:3", worker, "--max-restarts=1", *secret) as job:
+        nodes = [job.start(on=host("bad"))]
+        await_line(nodes[0], "as host")
+        nodes += [job.start(on=host(name)) for name in ("good1", "good2")]
+        for node in nodes:
+            await_line(node, "runs")
+        excluded = launch("exclude", endpoint, *secret, "bad", "--reason=fan 3")
+        assert nodes[0].wait(60.0) == EXIT_EXCLUDED
+        await_line(nodes[1], "runs")
+        shown = launch("status", endpoint, *secret)
+        stacks = launch("stacks", endpoint, "--rdzv-id=job", *secret)
+        readmitted = launch("readmit", endpoint, *secret, "bad")
+        again = launch("exclude", endpoint, *secret, "bad")
+        drained = launch("drain", endpoint, *secret, "--deadline=0.1")
+        job.finish_with(EXIT_EXCLUDED, 143, 143)
+    assert excluded.stdout == "host bad is excluded for 1 h; the round ends for that\n"
+    assert "  excluded     bad until " in shown.stdout, shown.stderr
+    assert stacks.stdout.startswith("stacks of round 1\n"), stacks.stderr
+    assert readmitted.stdout == "host bad is no longer excluded\n", readmitted.stderr
+    assert again.stdout.startswith("host bad is excluded for 1 h"), again.stderr
+    assert drained.stdout.startswith("stopped without an agreed step"), drained.stderr
+
+
+def test_a_command_names_another_way_where_nothing_answers() -> None:
+    done = launch("readmit", free_endpoint(), "n7")
+    assert done.returncode == _C.EXIT_JOIN_TIMED_OUT
+    assert "Connection refused; if the job runs, its coordinator may have moved: name the job" in (
+        done.stderr
+    )
+
+
+def test_the_next_job_of_the_id_at_the_coordinator_does_without_the_host(tmp_path: Path) -> None:
+    endpoint, news, end = free_endpoint(), tmp_path / "news", tmp_path / "end"
+    os.mkfifo(news)
+    os.mkfifo(end)
+    options = (
+        f"--bind={endpoint}",
+        f"--on-exclude=echo $ELASTIC_EXCLUDED_HOST in $ELASTIC_RUN_ID > {news}",
+    )
+    worker = f"echo runs >&2; read text < {end}; exit 0"
+
+    def start(job: Job, *names: str) -> None:
+        for name in names:
+            job.start(on=host(name))
+        for node in job.nodes:
+            await_line(node, "runs")
+
+    with listening(*options):
+        with shell_job(endpoint, "2:3", worker, "--max-restarts=1") as job:
+            start(job, "good1", "good2", "bad")
+            assert launch("exclude", endpoint, "bad").returncode == 0
+            told = news.read_text()
+            assert job.nodes[2].wait(60.0) == EXIT_EXCLUDED
+            for node in job.nodes[:2]:
+                await_line(node, "runs")
+            end.write_text("")
+            job.finish_with(0, 0, EXIT_EXCLUDED)
+        with shell_job(endpoint, "2:3", worker, "--max-restarts=1") as job:
+            start(job, "good1", "good2")
+            shown = launch("status", endpoint)
+            assert job.start(on=host("bad")).wait(60.0) == EXIT_EXCLUDED
+            end.write_text("")
+            job.finish_with(0, 0, EXIT_EXCLUDED)
+    assert told == "bad in job\n"
+    assert "  excluded     bad until " in shown.stdout, shown.stderr

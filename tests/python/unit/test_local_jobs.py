@@ -269,3 +269,35 @@ def test_a_job_that_does_not_answer_is_listed_with_the_reason(
     where = {"endpoint": "unix:/a", "pids": [7, 8]}
     assert first == {"schema": 1, "job": None, "error": "it does not answer", **where}
     assert second == {"schema": 1, "job": "b", "endpoint": "node0:29400", "pids": [9]}
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        ({"endpoint": "node0:29400"}, ("node1:5,node0:29400", "a")),
+        ({"endpoint": "node0:29400", "rdzv_id": "a"}, ("node1:5,node0:29400", "a")),
+        ({"endpoint": "node9:1,node0:29400"}, ("node1:5,node9:1,node0:29400", "a")),
+        ({"endpoint": "node0:29400", "rdzv_id": "b"}, ("node0:29400", "b")),
+        ({"endpoint": "node0:29401"}, ("node0:29401", "")),
+        ({"endpoint": "node2:29400"}, ("node2:29400", "")),
+        ({"endpoint": "unix:/c"}, ("unix:/c", "")),
+        ({"endpoint": "etcd://node0:29400", "rdzv_id": "a"}, ("etcd://node0:29400", "a")),
+    ],
+)
+def test_a_coordinator_that_has_moved_is_asked_where_its_agents_see_it(
+    words: dict[str, str], found: tuple[str, str], folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_local_jobs, "directories", lambda _: [folder])
+    records = [
+        _local_jobs.Record(run_id, endpoint, [folder])
+        for run_id, endpoint in (("a", "node0:29400"), ("c", "node2:29400"), ("d", "node2:29400"))
+    ]
+    for record, endpoint in zip(records, ("node0", "node2", "node2"), strict=True):
+        record.write(f"{endpoint}:29400", "node1:5")
+    options = argparse.Namespace(**{"endpoint": "", "rdzv_id": "", **words})
+    hint = local_jobs.locate(options)
+    for record in records:
+        record.close()
+    assert (options.endpoint, options.rdzv_id) == found
+    is_found = "node1:5" in options.endpoint or "/" in options.endpoint
+    assert hint == ("" if is_found else local_jobs.MOVED)

@@ -115,6 +115,16 @@ def test_the_memory_of_snapshots_is_shown_beside_the_limit_of_the_node_with_the_
     )
 
 
+def test_excluded_hosts_are_shown_until_when_and_why() -> None:
+    assert "excluded" not in status_view.text(changed())
+    until = 1e9 + 3600
+    once = {"host": "n7", "until": until, "reason": "an operator: fan 3", "times": 1}
+    shown = status_view.text(changed(excluded=[once, once | {"host": "n8", "times": 3}]))
+    at = status_view.clock(until)
+    assert f"  excluded     n7 until {at}: an operator: fan 3\n" in shown
+    assert f"  excluded     n8 until {at}, 3 times so far: an operator: fan 3\n" in shown
+
+
 def test_a_job_without_steps_has_no_goodput() -> None:
     assert ", goodput 98.3 %\n" in status_view.text(changed())
     shown = status_view.text(changed(progress=None))
