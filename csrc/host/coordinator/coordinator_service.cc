@@ -16,8 +16,6 @@
 // until it begins a session; then the connection is moved here (session_peer.cc). The hello names
 // the job, which handles all further messages of the session (coordinator_job.cc). One timer runs
 // at the end of each iteration: jobs report what has changed, then sessions send or are removed.
-//
-// A separate thread writes the state file, at most every kStateDelay.
 
 namespace elastic::host {
 
@@ -34,7 +32,6 @@ constexpr std::size_t kSessionBytes = 2048;
 constexpr std::size_t kFaultsLogged = 20;
 constexpr Duration kFaultInterval = std::chrono::seconds(10);
 constexpr std::size_t kObserversMax = 64;
-constexpr Duration kStateDelay = std::chrono::milliseconds(100);
 // A coordinator of more jobs is shared by jobs that do not know of each other.
 constexpr std::size_t kNeighboursMax = 4;
 constexpr std::size_t kJobIdShown = 64;
@@ -138,7 +135,6 @@ CoordinatorService::CoordinatorService(os::EventLoop* loop, const CoordinatorOpt
       memory_return_(loop),
       stall_watch_(loop, [this](const os::EventLoop::Stall& stall) { on_stall(stall); }),
       processing_timer_(loop, [this] { process_pending(); }),
-      state_timer_(loop, [this] { store_state(); }),
       drain_timer_(loop, [this] {
         if (is_handing_over_) {
           hurry_hand_over();
@@ -197,7 +193,7 @@ CoordinatorService::CoordinatorService(os::EventLoop* loop, const CoordinatorOpt
 }
 
 CoordinatorService::~CoordinatorService() {
-  if (state_file_ != nullptr && !jobs_.empty()) store_state();
+  if (file_keeper_ != nullptr && !jobs_.empty()) file_keeper_->store();
 }
 
 std::size_t CoordinatorService::bytes_held() const {
@@ -208,7 +204,7 @@ Status CoordinatorService::load() {
   const std::string& path = options_.state_file;
   if (path.empty()) return {};
   context_.store = [this](const std::string& job, std::function<void()> written) {
-    store_proposal(job, std::move(written));
+    file_keeper_->propose(job, std::move(written));
   };
   auto bytes = os::read_file(path, kStateBytesMax);
   if (!bytes.ok()) return state_file_error(bytes.status(), path);
@@ -224,20 +220,10 @@ Status CoordinatorService::load() {
     }
     num_jobs_.set(jobs_.size());
   }
-  // A file that cannot be written is reported at the start.
-  stored_ = encode();
-  if (Status written = os::replace_file(path, stored_); !written.ok()) {
-    return state_file_error(written, path);
-  }
-  auto file = StateFile::open(
-      path, [this, loop = &loop_, alive = std::weak_ptr<bool>(alive_)](const Status& error) {
-        loop->post([this, alive, error] {
-          if (!alive.lock() || !options_.log) return;
-          options_.log(std::string(error.message()) + ": no round begins until it can be written");
-        });
-      });
-  if (!file.ok()) return file.status();
-  state_file_ = *std::move(file);
+  auto keeper = FileKeeper::open(
+      &loop_, path, [this] { return encode(); }, options_.log);
+  if (!keeper.ok()) return keeper.status();
+  file_keeper_ = *std::move(keeper);
   return {};
 }
 
@@ -473,9 +459,7 @@ void CoordinatorService::publish_job_changes() {
     remove_job(id, "the job has ended: its last node has left");
     voters_.close(id);
   }
-  if (state_file_ != nullptr && !state_timer_.armed()) {
-    state_timer_.arm(loop_.now() + kStateDelay);
-  }
+  if (file_keeper_ != nullptr) file_keeper_->store_later();
 }
 
 void CoordinatorService::remove(SessionPeer* peer) {
@@ -513,29 +497,11 @@ std::string CoordinatorService::describe() const {
 std::string CoordinatorService::encode() const {
   std::vector<core::StoredJob> stored;
   for (const auto& [id, job] : jobs_) {
-    if (job->rendezvous() == nullptr || job->is_gated() || leaving_file_.contains(id)) continue;
+    if (job->rendezvous() == nullptr || job->is_gated()) continue;
+    if (file_keeper_ != nullptr && file_keeper_->is_releasing(id)) continue;
     stored.push_back(job->stored());
   }
   return core::encode_jobs(std::move(stored));
-}
-
-void CoordinatorService::store_state() {
-  std::string state = encode();
-  if (state == stored_) return;
-  stored_ = state;
-  state_file_->put(std::move(state));
-}
-
-// What a job proposes while it leaves the file is proposed again to its voters.
-void CoordinatorService::store_proposal(const std::string& job, std::function<void()> written) {
-  if (leaving_file_.contains(job)) return;
-  stored_ = encode();
-  state_file_->put(stored_, [this, job, written = std::move(written), loop = &loop_,
-                             alive = std::weak_ptr<bool>(alive_)] {
-    loop->post([this, job, written, alive] {
-      if (alive.lock() != nullptr && !leaving_file_.contains(job)) written();
-    });
-  });
 }
 
 }  // namespace elastic::host

@@ -12,7 +12,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -28,8 +27,8 @@
 #include "host/base/settled_line.h"
 #include "host/coordinator/coordinator_job.h"
 #include "host/coordinator/session_peer.h"
-#include "host/coordinator/state_file.h"
 #include "host/store/store_service.h"
+#include "host/succession/file_keeper.h"
 #include "host/succession/job_voter.h"
 #include "os/loop/event_loop.h"
 
@@ -167,8 +166,6 @@ class CoordinatorService {
   void publish_job_changes();
   void remove(SessionPeer* peer);
   std::string encode() const;
-  void store_state();
-  void store_proposal(const std::string& job, std::function<void()> written);
   bool all_jobs_are_over() const;
   std::size_t bytes_held() const;
   void finish_drain();
@@ -193,17 +190,14 @@ class CoordinatorService {
   // The host's job, before this process may coordinate it.
   std::optional<core::OfferedJob> offer_;
   std::function<void()> on_named_;
-  // Jobs that are to have several voters, as soon as the state file shows them no more.
-  std::set<std::string, std::less<>> leaving_file_;
   JobVoters voters_;
   std::vector<std::unique_ptr<SessionPeer>> peers_;
   std::size_t num_observers_ = 0;  // of peers_
   std::vector<CoordinatorJob*> has_changes_;
   Counter num_sessions_, sessions_total_, sessions_rejected_, num_jobs_;
 
-  std::string stored_;  // the last state that was given to the file
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
-  std::unique_ptr<StateFile> state_file_;  // null: no state is kept
+  std::unique_ptr<FileKeeper> file_keeper_;  // null: without a state file
 
   MemoryReturn memory_return_;
   std::size_t faults_ = 0;  // in the interval that ends then
@@ -216,7 +210,6 @@ class CoordinatorService {
   std::function<void()> on_drained_;        // set while draining
   os::EventLoop::StallWatch stall_watch_;
   os::EventLoop::Timer processing_timer_;
-  os::EventLoop::Timer state_timer_;
   os::EventLoop::Timer drain_timer_;
 };
 

@@ -110,17 +110,11 @@ void CoordinatorService::note_left(const std::vector<session::LateLeave>& left) 
     found->second->note_left(left);
 }
 
-// R9: before a record with further voters exists, the state file shows the job no more, so that a
-// restart cannot restore an authority that has moved on. Until it is written the job has one voter.
+// Until the file shows it no more, the job has one voter.
 void CoordinatorService::turn_on(const std::string& id) {
-  if (state_file_ == nullptr) return jobs_.at(id)->turn_on_gate();
-  leaving_file_.insert(id);
-  stored_ = encode();
-  state_file_->put(stored_, [this, id, loop = &loop_, alive = std::weak_ptr<bool>(alive_)] {
-    loop->post([this, id, alive] {
-      if (alive.lock() == nullptr || leaving_file_.erase(id) == 0) return;
-      if (const auto found = jobs_.find(id); found != jobs_.end()) found->second->turn_on_gate();
-    });
+  if (file_keeper_ == nullptr) return jobs_.at(id)->turn_on_gate();
+  file_keeper_->release(id, [this, id] {
+    if (const auto found = jobs_.find(id); found != jobs_.end()) found->second->turn_on_gate();
   });
 }
 
@@ -272,8 +266,8 @@ void CoordinatorService::finish_drain_without_nodes() {
 void CoordinatorService::finish_drain() {
   drain_timer_.disarm();
   processing_timer_.disarm();
-  state_timer_.disarm();  // the file keeps the jobs, which are removed here
-  if (state_file_ != nullptr) store_state();
+  // The file keeps the jobs, which are removed here.
+  if (file_keeper_ != nullptr) file_keeper_->store();
   for (const auto& [id, job] : jobs_) job->observers().end("the coordinator has ended");
   // Not reported to the jobs: the coordinator itself ends their sessions.
   sessions_.streams.abandon();

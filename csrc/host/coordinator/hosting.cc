@@ -28,11 +28,6 @@ bool is_every_interface(const os::SocketAddress& address) {
 
 }  // namespace
 
-bool is_loopback_name(const std::string& host) {
-  const auto literal = os::parse_address(host);
-  return literal ? literal->is_loopback() : host == "localhost" || host.ends_with(".localhost");
-}
-
 const os::SocketAddress& hosting_address(const std::vector<os::SocketAddress>& addresses) {
   const auto rank = [](const os::SocketAddress& one) {
     const auto bytes = [](const auto& ip) {

@@ -23,9 +23,6 @@
 
 namespace elastic::host {
 
-// "localhost" and literal loopback addresses, which every machine resolves to itself.
-bool is_loopback_name(const std::string& host);
-
 // Which of a name's addresses, on several hosts, belongs to the host that runs the coordinator:
 // IPv4 before IPv6, then the smallest. Every node that resolves the name to the same addresses
 // finds the same one. REQUIRES: !addresses.empty()

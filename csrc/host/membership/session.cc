@@ -5,6 +5,7 @@
 #include "core/base/text.h"
 #include "elastic/agent.h"
 #include "host/base/admission.h"
+#include "host/base/loopback_name.h"
 #include "os/base/process.h"
 #include "os/net/address.h"
 

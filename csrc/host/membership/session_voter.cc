@@ -161,7 +161,7 @@ void SessionVoter::displaced(const succession::Incumbent& by) {
   voter_->restart(by.lineage);
   if (!witness_.empty()) voter_->feed(succession::Witnesses{{witness_}});
   if (!former_lineages_.contains(by.lineage)) return;
-  loop_->defer([retired = std::shared_ptr<JobSuccession>(std::move(voter_))] {});
+  loop_->defer([retired = std::shared_ptr<JobKeeper>(std::move(voter_))] {});
 }
 
 void SessionVoter::report_coordinator(CoordinatorInfo now) {

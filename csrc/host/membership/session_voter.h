@@ -146,7 +146,7 @@ class SessionVoter {
   core::CoordinatorWatch watch_;
   std::shared_ptr<const CoordinatorInfo> coordinator_;  // as last reported
   os::EventLoop::Timer loss_timer_;
-  std::unique_ptr<JobSuccession> voter_;
+  std::unique_ptr<JobKeeper> voter_;
   RecordKeeper* keeper_ = nullptr;  // voter_, if a store keeps the record
   SettledLine survival_line_;
 };

@@ -5,7 +5,6 @@
 #include <variant>
 #include <vector>
 
-#include "core/base/check.h"
 #include "os/base/process.h"
 
 namespace elastic::host {
@@ -19,37 +18,13 @@ VoterLinkLimits limits_of(const JobVoter::Options& options) {
 
 }  // namespace
 
-JobSuccession::JobSuccession(os::EventLoop* loop, Sink sink)
-    : loop_(*loop), sink_(std::move(sink)), timer_(loop, [this] { feed(succession::Tick{}); }) {}
-
-JobSuccession::~JobSuccession() { ELASTIC_DEBUG_CHECK(!is_stepping_); }
-
-void JobSuccession::run(Step step) {
-  steps_.push_back(std::move(step));
-  if (std::exchange(is_stepping_, true)) return;
-  while (!steps_.empty()) {
-    const Step next = std::move(steps_.front());
-    steps_.pop_front();
-    std::vector<succession::Action> actions;
-    next(&actions);
-    for (const succession::Action& action : actions) execute(action);
-  }
-  is_stepping_ = false;
-  settled();
-  if (const auto deadline = next_deadline()) {
-    timer_.arm(*deadline);
-  } else {
-    timer_.disarm();
-  }
-}
-
 std::string join_address(const std::string& host, std::uint16_t port) {
   const bool needs_brackets = host.find(':') != std::string::npos && host.front() != '[';
   return (needs_brackets ? "[" + host + "]" : host) + ":" + std::to_string(port);
 }
 
 JobVoter::JobVoter(os::EventLoop* loop, const Options& options, Sink sink)
-    : JobSuccession(loop, std::move(sink)),
+    : JobKeeper(loop, std::move(sink)),
       links_(loop, options.job_id, options.tokens, limits_of(options),
              {.on_frame =
                   [this](VoterLinks::ConnectionId from, const std::string& address,
@@ -107,9 +82,7 @@ void JobVoter::feed(succession::Event event) {
   if (const auto* timings = std::get_if<succession::Timings>(&event)) {
     links_.set_silence_max(timings->node_timeout);
   }
-  run([this, event = std::move(event)](auto* actions) {
-    machine_->step(event, loop().now(), actions);
-  });
+  JobKeeper::feed(std::move(event));
 }
 
 void JobVoter::execute(const succession::Action& action) {

@@ -122,37 +122,32 @@ Result<std::unique_ptr<RecordKeeper>> RecordKeeper::open(os::EventLoop* loop,
 }
 
 RecordKeeper::RecordKeeper(os::EventLoop* loop, const RendezvousOptions& options, Sink sink)
-    : JobSuccession(loop, std::move(sink)),
-      machine_({.store = options.backend->name(),
-                .self = {os::random_seed(), os::random_seed()},
-                .node_timeout = options.settings.node_timeout,
-                .store_grace = options.settings.store_grace},
-               os::random_seed(), loop->now()) {}
-
-void RecordKeeper::feed(succession::Event event) {
-  run([this, event = std::move(event)](auto* actions) {
-    machine_.step(event, loop().now(), actions);
-  });
-}
+    : JobKeeper(loop, std::move(sink)),
+      machine_(std::make_unique<succession::StoreKeeper>(
+          succession::StoreKeeper::Settings{.store = options.backend->name(),
+                                            .self = {os::random_seed(), os::random_seed()},
+                                            .node_timeout = options.settings.node_timeout,
+                                            .store_grace = options.settings.store_grace},
+          os::random_seed(), loop->now())) {}
 
 void RecordKeeper::answered(KeeperAnswer answer) {
   was_interrupted_ = false;
   run([this, answer = std::move(answer)](auto* actions) {
     const Instant now = loop().now();
     if (const auto* read = std::get_if<Result<std::optional<StoredState>>>(&answer)) {
-      machine_.read(*read, now, actions);
+      machine_->read(*read, now, actions);
     } else if (const auto* written = std::get_if<Result<StoredWrite>>(&answer)) {
-      machine_.written(*written, now, actions);
+      machine_->written(*written, now, actions);
     } else {
-      machine_.waited(std::get<bool>(answer), now, actions);
+      machine_->waited(std::get<bool>(answer), now, actions);
     }
   });
 }
 
 void RecordKeeper::settled() {
-  if (auto call = machine_.next_call()) thread_->call(*std::move(call));
-  if (machine_.must_interrupt() && !std::exchange(was_interrupted_, true)) thread_->interrupt();
-  if (on_released_ && machine_.is_released()) std::exchange(on_released_, nullptr)();
+  if (auto call = machine_->next_call()) thread_->call(*std::move(call));
+  if (machine_->must_interrupt() && !std::exchange(was_interrupted_, true)) thread_->interrupt();
+  if (on_released_ && machine_->is_released()) std::exchange(on_released_, nullptr)();
 }
 
 void RecordKeeper::release(std::function<void()> done) {

@@ -16,7 +16,7 @@
 #include "elastic/rendezvous_backend.h"
 #include "elastic/rendezvous_options.h"
 #include "elastic/status.h"
-#include "host/succession/job_voter.h"
+#include "host/succession/job_keeper.h"
 #include "os/loop/event_loop.h"
 #include "os/loop/thread.h"
 #include "os/loop/wait.h"
@@ -88,7 +88,7 @@ class KeeperThread {
   os::DetachableThread thread_;
 };
 
-class RecordKeeper final : public JobSuccession {
+class RecordKeeper final : public JobKeeper {
  public:
   // `address`: receives, once, before any action, the address at which others reach this host as
   // far as the store knows; "": it does not. `loop` outlives the object. REQUIRES: options.backend
@@ -98,20 +98,15 @@ class RecordKeeper final : public JobSuccession {
                                                     Sink sink);
   ~RecordKeeper() override = default;
 
-  void feed(succession::Event event) override;
   void restart(const reg::LineageId&) override {}  // a store keeps one lineage
-  const std::optional<succession::Incumbent>& incumbent() const override {
-    return machine_.incumbent();
-  }
-  bool is_coordinator() const override { return machine_.is_coordinator(); }
   const std::string& address() const override { return no_voter_port_; }
   void describe(succession::SurvivalFacts*) const override {}
 
   // As in StoreKeeper.
-  void set_node(const NodeId& node) { machine_.set_node(node); }
-  void set_rank(int rank) { machine_.set_rank(rank); }
-  const std::string& coordinator_address() const { return machine_.address(); }
-  std::string explain() const { return machine_.explain(); }
+  void set_node(const NodeId& node) { machine_->set_node(node); }
+  void set_rank(int rank) { machine_->set_rank(rank); }
+  const std::string& coordinator_address() const { return machine_->address(); }
+  std::string explain() const { return machine_->explain(); }
   // Gives the role of the coordinator back, if this process has it. `done`: it has it no more.
   void release(std::function<void()> done);
 
@@ -119,10 +114,10 @@ class RecordKeeper final : public JobSuccession {
   RecordKeeper(os::EventLoop* loop, const RendezvousOptions& options, Sink sink);
   void answered(KeeperAnswer answer);
   void settled() override;
-  std::optional<Instant> next_deadline() const override { return machine_.next_deadline(); }
+  succession::Machine& machine() const override { return *machine_; }
 
   const std::string no_voter_port_;
-  succession::StoreKeeper machine_;
+  const std::unique_ptr<succession::StoreKeeper> machine_;
   bool was_interrupted_ = false;
   std::function<void()> on_released_;
   std::unique_ptr<KeeperThread> thread_;

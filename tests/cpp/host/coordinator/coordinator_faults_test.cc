@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "host/coordinator/coordinator_fixture.h"
-#include "host/coordinator/state_file.h"
+#include "host/succession/file_keeper.h"
 #include "os/file/file.h"
 
 namespace elastic::host {

@@ -1,4 +1,4 @@
-#include "host/coordinator/state_file.h"
+#include "host/succession/file_keeper.h"
 
 #include <chrono>
 #include <utility>
@@ -12,6 +12,7 @@ namespace {
 // Short, because a full disk may be cleared at any time, and a crash loses a state that is not on
 // it.
 constexpr auto kRetryEvery = std::chrono::milliseconds(500);
+constexpr Duration kStoreDelay = std::chrono::milliseconds(100);
 
 }  // namespace
 
@@ -70,6 +71,66 @@ void StateFile::run() {
         changed_.wait_for(lock, kRetryEvery, [this] { return next_ || closing_; });
     if (!is_replaced || !next_) next_ = std::move(bytes);
   }
+}
+
+FileKeeper::FileKeeper(os::EventLoop* loop, Encode encode)
+    : loop_(*loop), encode_(std::move(encode)), timer_(loop, [this] { store(); }) {}
+
+Result<std::unique_ptr<FileKeeper>> FileKeeper::open(os::EventLoop* loop, const std::string& path,
+                                                     Encode encode,
+                                                     std::function<void(const std::string&)> log) {
+  std::unique_ptr<FileKeeper> self(new FileKeeper(loop, std::move(encode)));
+  self->stored_ = self->encode_();
+  if (Status written = os::replace_file(path, self->stored_); !written.ok()) {
+    return state_file_error(written, path);
+  }
+  auto file = StateFile::open(
+      path,
+      [loop, log = std::move(log), alive = std::weak_ptr<bool>(self->alive_)](const Status& error) {
+        loop->post([log, alive, error] {
+          if (!alive.lock() || !log) return;
+          log(std::string(error.message()) + ": no round begins until it can be written");
+        });
+      });
+  if (!file.ok()) return file.status();
+  self->file_ = *std::move(file);
+  return self;
+}
+
+void FileKeeper::write(std::function<void()> written) {
+  stored_ = encode_();
+  file_->put(stored_,
+             [written = std::move(written), loop = &loop_, alive = std::weak_ptr<bool>(alive_)] {
+               loop->post([written, alive] {
+                 if (alive.lock() != nullptr) written();
+               });
+             });
+}
+
+void FileKeeper::propose(const std::string& job, std::function<void()> in_force) {
+  if (is_releasing(job)) return;
+  write([this, job, in_force = std::move(in_force)] {
+    if (!is_releasing(job)) in_force();
+  });
+}
+
+void FileKeeper::release(const std::string& job, std::function<void()> released) {
+  releasing_.insert(job);
+  write([this, job, released = std::move(released)] {
+    if (releasing_.erase(job) > 0) released();
+  });
+}
+
+void FileKeeper::store_later() {
+  if (!timer_.armed()) timer_.arm(add_saturating(loop_.now(), kStoreDelay));
+}
+
+void FileKeeper::store() {
+  timer_.disarm();
+  std::string state = encode_();
+  if (state == stored_) return;
+  stored_ = state;
+  file_->put(std::move(state));
 }
 
 }  // namespace elastic::host

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "elastic/store_client.h"
-#include "host/coordinator/hosting.h"
+#include "host/base/loopback_name.h"
 #include "os/file/file.h"
 #include "os/loop/clock.h"
 #include "os/net/address.h"
