@@ -53,6 +53,9 @@ for step in range(1, 10**9):
     worker.progress(step)
 """
 
+# They wait for a third file there.
+WAITS_FOR_THREE = STEPS.replace("""< int(os.environ["WORLD_SIZE"])""", "< 3")
+
 
 @pytest.fixture
 def steps(tmp_path: Path) -> str:
@@ -323,8 +326,7 @@ def test_every_node_shows_the_screen_and_stacks_are_sent_on_demand(
     """The ranks wait first where none has reported a step, and hang when their stacks were seen."""
     endpoint = free_endpoint()
     options = (f"--hang-timeout={LIMIT_S}", "--hang-action=fail")
-    waits_for_three = STEPS.replace("""< int(os.environ["WORLD_SIZE"])""", "< 3")
-    Path(steps).write_text(waits_for_three)
+    Path(steps).write_text(WAITS_FOR_THREE)
     with job_at(endpoint, "2", [steps, "3", str(meeting)], *options) as job:
         for _ in range(2):
             job.start()
@@ -336,6 +338,26 @@ def test_every_node_shows_the_screen_and_stacks_are_sent_on_demand(
     for node in nodes:
         assert node.returncode == 128 + 9, node.stderr
         assert "the job hangs" in node.stderr
+        assert "2 ranks (0-1) in wait (steps.py:" in node.stderr
+
+
+def test_a_hang_of_a_job_with_a_token_is_found_while_a_spare_waits(
+    steps: str, meeting: Path, tmp_path: Path
+) -> None:
+    secret = tmp_path / "token"
+    secret.touch(mode=0o600)
+    secret.write_text("correct-horse-battery-staple-0123")
+    Path(steps).write_text(WAITS_FOR_THREE)
+    options = (f"--hang-timeout={LIMIT_S}", "--hang-action=fail", f"--token-file={secret}")
+    with job_at(free_endpoint(), "2", [steps, "3", str(meeting)], *options) as job:
+        for _ in range(2):
+            job.start()
+        eventually(lambda: len(list(meeting.iterdir())) == 2)
+        await_line(job.start(), "spare")
+        (meeting / "third").touch()
+        nodes = job.finish()
+    assert [node.returncode for node in nodes] == [128 + 9] * 3, [node.stderr for node in nodes]
+    for node in nodes[:2]:
         assert "2 ranks (0-1) in wait (steps.py:" in node.stderr
 
 
