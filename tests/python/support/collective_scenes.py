@@ -100,6 +100,64 @@ SCENES = {
         "rank 0 waits in all_reduce #1 of group 1 for rank 1, which waits in all_reduce #1 of "
         "group 2 for rank 0: the ranks call operations in different orders",
     ),
+    "another-kind": Scene(
+        2,
+        "dist.all_reduce(ones) if rank == 1 else dist.broadcast(ones, 0)\n",
+        r"rank \d called (all_reduce|broadcast) of \[\[4\]\] as #4 of the default group, and "
+        "rank [01] (all_reduce|broadcast)",
+    ),
+    "receiver-of-a-broadcast": Scene(
+        2,
+        "if rank == 1: sleep()\ndist.broadcast(torch.ones(1 << 22), 0)\n",
+        "rank 1 has not entered broadcast #4 of the default group, for which 1 rank waits",
+        1,
+    ),
+    "asynchronous": Scene(
+        4,
+        "if rank == 1: sleep()\n"
+        "for work in [dist.all_reduce(ones, async_op=True) for _ in range(3)]: work.wait()\n",
+        "rank 1 has not entered all_reduce #4 of the default group, for which 3 ranks wait",
+        1,
+    ),
+    "functional": Scene(
+        2,
+        "import torch.distributed._functional_collectives as functional\n"
+        "if rank == 1: sleep()\n"
+        "print(functional.all_reduce(ones, 'sum', dist.group.WORLD))\n",
+        "rank 1 has not entered all_reduce #4 of the default group, for which 1 rank waits",
+        1,
+    ),
+    "data-parallel": Scene(
+        8,
+        "model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 4))\n"
+        "loss = model(ones).sum()\n"
+        "if rank == 5: sleep()\n"
+        "loss.backward()\n",
+        r"rank 5 has not entered all_reduce #\d+ of the default group, for which 7 ranks wait",
+        5,
+    ),
+    "fully-sharded": Scene(
+        2,
+        "from torch.distributed.fsdp import fully_shard\n"
+        "model = fully_shard(torch.nn.Linear(4, 4), mesh=dist.init_device_mesh('cpu', (2,)))\n"
+        "if rank == 1: sleep()\n"
+        "model(ones)\n",
+        r"rank 1 has not entered \w*all_?gather\w* #\d+ of .*, for which 1 rank waits",
+        1,
+    ),
+    "exception-in-a-living-process": Scene(
+        2,
+        "threading.Thread(target=sleep).start()\n"
+        "if rank == 1: raise ValueError('bad')\n"
+        "dist.all_reduce(ones)\n",
+        "rank 1 has not entered all_reduce #4 of the default group, for which 1 rank waits",
+        1,
+    ),
+    "receive-without-send": Scene(
+        2,
+        "dist.recv(ones, 1) if rank == 0 else sleep()\n",
+        r"no rank has made progress for(?!(.|\n)*(has not entered|called|waits in) )",
+    ),
 }
 
 

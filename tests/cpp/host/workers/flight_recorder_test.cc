@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 
 namespace elastic::worker {
@@ -89,6 +90,20 @@ TEST(FlightRecorder, WhatCannotBeReadHasNoLine) {
   for (const std::string text : {"", "[]", "null", "{", "{\"entries\":", "{\"a\" 1}", "{\"a\":}"}) {
     EXPECT_EQ(condensed(text), "") << text;
   }
+}
+
+TEST(FlightRecorder, AFullRecorderBecomesALineForEachGroup) {
+  constexpr int kEntries = 2000;
+  constexpr int kGroups = 64;
+  std::string entries;
+  for (int i = 0; i < kEntries; ++i) {
+    entries += (i > 0 ? "," : "") + std::string(R"({"process_group":[")") +
+               std::to_string(i % kGroups) + R"(","dp"],"collective_seq_id":)" +
+               std::to_string(i / kGroups + 1) + R"(,"profiling_name":"gloo:all_reduce",)" +
+               R"("input_sizes":[[4]],"retired":true})";
+  }
+  const std::string lines = condensed(R"({"entries":[)" + entries + "]}");
+  EXPECT_EQ(std::count(lines.begin(), lines.end(), '\n'), kGroups);
 }
 
 TEST(FlightRecorder, LinesThatDoNotFitAreLeftOut) {
