@@ -58,11 +58,11 @@ def _begin() -> None:
     calls = _load(_CALLS)
     if calls is None or not calls.open():
         return
-    calls.watch_errors()
     _offer_stacks(calls)
     tell = _note_imports(address) if address and os.environ.get("LOCAL_RANK") == "0" else None
     after_import(OPTIMIZER, lambda module: _count_steps(module, calls.count, asked == "1", tell))
     after_import(DISTRIBUTED, lambda module: _follow_groups(module, calls))
+    calls.watch_errors()  # last: a hook of a module that --warm has preloaded may refuse it
 
 
 def _load(extension: str) -> Any:
