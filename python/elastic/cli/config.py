@@ -9,14 +9,12 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from elastic.constants import SHARED
-from elastic.errors import ConfigError, ElasticError
 from elastic.text import join_endpoints
 
 if TYPE_CHECKING:
     from elastic import _C
     from elastic.cli.failure_policy import Rule
     from elastic.multiprocessing.logs import LogOptions
-    from elastic.rendezvous.api import RendezvousHandler
     from elastic.rendezvous.keys import Keys
 
 
@@ -43,6 +41,7 @@ class RendezvousConfig(NamedTuple):
     # instead of waiting as a spare. "": any may wait.
     program: str = ""
     failure_policy: Mapping[str, str] = {}  # settings of the job, one for each rule
+    is_handler: bool = False  # the backend is a rendezvous handler of another distribution
 
     @property
     def endpoints(self) -> tuple[tuple[str, int], ...]:
@@ -58,40 +57,6 @@ class RendezvousConfig(NamedTuple):
     def has_plug_in(self) -> bool:
         """Whether the backend may be code of another distribution."""
         return bool(self.store) and self.backend not in SHARED
-
-    def is_handler(self) -> bool:
-        """Whether the backend is a rendezvous handler of another distribution."""
-        if not self.has_plug_in():
-            return False
-        from elastic.rendezvous import registry
-
-        return registry.is_plugged_in_handler(self.backend)
-
-    def handler(self, run_id: str, local_addr: str) -> RendezvousHandler:
-        from elastic.rendezvous import RendezvousParameters, get_rendezvous_handler, handlers
-
-        bounds = self.min_nodes, self.max_nodes
-        if not self.has_plug_in():
-            options = self.options(run_id, local_addr)
-            return handlers.of_options(self.backend, run_id, bounds, options, self.keys)
-        given: dict[str, Any] = dict(self.keys.parameters)
-        wanted = RendezvousParameters(
-            self.backend,
-            self.endpoint,
-            run_id,
-            *bounds,
-            local_addr or None,
-            **given,
-        )
-        try:
-            return get_rendezvous_handler(wanted)
-        except Exception as error:  # of the plug-in
-            if isinstance(error, ElasticError):
-                raise
-            raise ConfigError(
-                f"the rendezvous plug-in {self.backend!r} cannot create a handler: "
-                f"{type(error).__name__}: {error}"
-            ) from error
 
     def options(self, run_id: str, local_addr: str) -> _C.RendezvousOptions:
         """The agent's options. ``local_addr``: this node's address; "": its connections' source."""

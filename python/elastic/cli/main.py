@@ -358,7 +358,7 @@ class Launcher:
             "event_log": job.event_log,
             "metrics_port": job.metrics_port,
         }
-        is_handler = job.rendezvous is not None and job.rendezvous.is_handler()
+        is_handler = job.rendezvous is not None and job.rendezvous.is_handler
         self.has_plug_ins = job.rendezvous is not None and job.rendezvous.has_plug_in()
         if is_handler or logs.plug_in:
             return self._launch_with_handler(job, logs, common)
@@ -384,6 +384,7 @@ class Launcher:
     ) -> RunResult:
         """Runs the job with a rendezvous handler, or log files, of another distribution."""
         from elastic.agent.server.native_elastic_agent import Later
+        from elastic.cli import resolve
         from elastic.cli.config import RendezvousConfig
         from elastic.launcher.api import handler_agent
         from elastic.rendezvous.keys import Keys
@@ -391,7 +392,7 @@ class Launcher:
         self.has_plug_ins = True
         Later(_MODULES_AFTER).load()
         alone = RendezvousConfig("c10d", 1, 1, Keys({}), endpoint_host="localhost", is_host=True)
-        handler = (job.rendezvous or alone).handler(job.run_id, job.local_addr)
+        handler = resolve.rendezvous_handler(job.rendezvous or alone, job.run_id, job.local_addr)
         spec = _spec(
             job,
             rdzv_handler=handler,

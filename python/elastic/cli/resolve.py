@@ -32,12 +32,14 @@ from elastic.constants import (
     TOKEN_FILE_VARIABLE,
     TOKEN_VARIABLE,
 )
-from elastic.errors import ConfigError
+from elastic.errors import ConfigError, ElasticError
 from elastic.multiprocessing.logs import LogOptions
 from elastic.text import UnresolvedHost, seconds, shutdown_timeout, signal_numbers
 
 if TYPE_CHECKING:
+    from elastic.cli.config import RendezvousConfig
     from elastic.cli.failure_policy import Policy
+    from elastic.rendezvous.api import RendezvousHandler
 
 
 def configure(line: CommandLine, environ: Mapping[str, str]) -> JobConfig:
@@ -62,7 +64,7 @@ def configure(line: CommandLine, environ: Mapping[str, str]) -> JobConfig:
         except UnresolvedHost as error:
             error.timeout = nodes.join_timeout(line)
             raise
-    node = _with_token(line, environ, _nodes(line))
+    node = _with_handler(_with_token(line, environ, _nodes(line)))
     policy, policy_settings = _failure_policy(line)
     if policy_settings and node.rendezvous is not None:
         node = node._replace(rendezvous=node.rendezvous._replace(failure_policy=policy_settings))
@@ -142,7 +144,7 @@ def _without_effect(line: CommandLine, node: NodeConfig, logs: LogOptions) -> li
     """A warning about options that the agents of plug-ins do not have."""
     if logs.plug_in:
         what = f"--logs-specs={logs.plug_in}"
-    elif node.rendezvous is not None and node.rendezvous.is_handler():
+    elif node.rendezvous is not None and node.rendezvous.is_handler:
         what = f"the rendezvous handler {node.rendezvous.backend}"
     else:
         return []
@@ -182,6 +184,39 @@ def _nodes(line: CommandLine) -> NodeConfig:
     from elastic.cli import rendezvous
 
     return rendezvous.several(line, bounds, backend, keys, notes)
+
+
+def _with_handler(node: NodeConfig) -> NodeConfig:
+    config = node.rendezvous
+    if config is None or not config.has_plug_in():
+        return node
+    from elastic.rendezvous import registry
+
+    is_handler = registry.is_plugged_in_handler(config.backend)
+    return node._replace(rendezvous=config._replace(is_handler=is_handler))
+
+
+def rendezvous_handler(config: RendezvousConfig, run_id: str, local_addr: str) -> RendezvousHandler:
+    """For an agent that needs one."""
+    from elastic.rendezvous import RendezvousParameters, get_rendezvous_handler, handlers
+
+    bounds = config.min_nodes, config.max_nodes
+    if not config.has_plug_in():
+        options = config.options(run_id, local_addr)
+        return handlers.of_options(config.backend, run_id, bounds, options, config.keys)
+    given: dict[str, Any] = dict(config.keys.parameters)
+    wanted = RendezvousParameters(
+        config.backend, config.endpoint, run_id, *bounds, local_addr or None, **given
+    )
+    try:
+        return get_rendezvous_handler(wanted)
+    except Exception as error:  # of the plug-in
+        if isinstance(error, ElasticError):
+            raise
+        raise ConfigError(
+            f"the rendezvous plug-in {config.backend!r} cannot create a handler: "
+            f"{type(error).__name__}: {error}"
+        ) from error
 
 
 def _with_token(line: CommandLine, environ: Mapping[str, str], node: NodeConfig) -> NodeConfig:

@@ -19,7 +19,7 @@ def template(line: CommandLine, program: tuple[str, ...], node: NodeConfig) -> t
     if line.program == STDIN:
         line.warnings.append(f"{origin} has no effect: the script is read from standard input")
         return ()
-    if node.rendezvous is not None and node.rendezvous.is_handler():
+    if node.rendezvous is not None and node.rendezvous.is_handler:
         line.warnings.append(
             f"{origin} has no effect with the rendezvous handler of another distribution"
         )

@@ -256,4 +256,4 @@ def test_a_handler_plug_in_that_fails_is_one_sentence(
     monkeypatch.setitem(rendezvous_handler_registry._registry, "broken", made)
     config = RendezvousConfig("broken", 1, 2, Keys({}), store="broken")
     with pytest.raises(ElasticError, match=r"the (rendezvous )?plug-in (for )?'broken'"):
-        config.handler("id", "")
+        resolve.rendezvous_handler(config, "id", "")

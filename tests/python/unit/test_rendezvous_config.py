@@ -434,7 +434,7 @@ def test_every_key_is_documented() -> None:
 def test_the_handler_for_log_plug_ins_has_the_options_of_the_command() -> None:
     job = configure([*C10D, "--rdzv-conf=last_call_timeout=2,witness=w:1", "--node-rank=1"])
     assert job.rendezvous is not None
-    handler = job.rendezvous.handler("job", "10.0.0.7")
+    handler = resolve.rendezvous_handler(job.rendezvous, "job", "10.0.0.7")
     own = job.rendezvous.options("job", "10.0.0.7")
     assert repr(handler.native_options) == repr(own)
     assert (handler.get_backend(), handler.get_run_id()) == ("c10d", "job")
