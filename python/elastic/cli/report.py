@@ -75,6 +75,9 @@ def format_report(name: str, result: RunResult, is_output_shown: bool = False) -
     if job is not None and job.finished:
         lines.append(f"exited with code 0: all ranks of {', '.join(job.finished)}")
     lines += _incidents(result)
+    for one in result.node_checks:
+        if one["verdict"] != "good":
+            lines.append(f"check {one['check']} of this host: {one['verdict']}: {one['reason']}")
     for other in failures.values():
         lines.append(f"also failed{_when(other, first_at)}: {other.describe()}")
         if other.error():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import subprocess
 import sys
@@ -42,7 +43,9 @@ def test_bad_node_does_not_join(tmp_path: Path) -> None:
     assert "GPU 3 is lost; this node does not join" in done.stderr
     written = json.loads(result.read_text())
     assert (written["exit_code"], written["class"]) == (79, "infrastructure")
-    assert written["bad_host"]["reason"] == "GPU 3 is lost"
+    found = {"host": os.uname().nodename, "check": name, "reason": "GPU 3 is lost"}
+    assert written["bad_host"] == found
+    assert written["node_checks"] == [found | {"verdict": "bad"}]
     lines = map(json.loads, events.read_text().splitlines())
     found = [one for one in lines if one["event"] == "node_check"]
     assert [(one["verdict"], one["reason"]) for one in found] == [("bad", "GPU 3 is lost")]

@@ -357,6 +357,26 @@ def test_a_change_in_place_is_no_restart() -> None:
     )
 
 
+def test_a_check_that_did_not_pass_is_named() -> None:
+    checks = [
+        {"host": "n1", "check": "gpu", "verdict": "unknown", "reason": "no driver"},
+        {"host": "n1", "check": "disk", "verdict": "good", "reason": ""},
+    ]
+    text = text_of(examine(failure(0)), node_checks=checks)
+    assert "\ncheck gpu of this host: unknown: no driver" in text
+    assert "disk" not in text
+
+
+def test_the_bad_host_is_what_a_check_found_last() -> None:
+    found = {"host": "n1", "check": "gpu", "reason": "ECC"}
+    result = RunResult(WorkerState.FAILED, {}, {}, exit_code=79)
+    assert result.bad_host is None  # an operator has excluded it
+    result.node_checks = (found | {"verdict": "bad"},)
+    assert result.bad_host == found
+    result.exit_code = 1
+    assert result.bad_host is None
+
+
 def test_later_local_failures_are_listed_separately() -> None:
     text = text_of(examine(failure(1, code=4)), job=ELSEWHERE, message=ELSEWHERE.message)
     assert text.startswith("train.py failed: rank 5 on host2_7_0 exited with code 3\n")

@@ -201,8 +201,17 @@ class RunResult:
     stalls: tuple[Mapping[str, Any], ...] = ()
     # The same of the lines about operations with different sizes or types.
     mismatches: tuple[Mapping[str, Any], ...] = ()
-    # Why this node does not take part: host, check and reason; docs/node-checks.md.
-    bad_host: Mapping[str, str] | None = None
+    # The latest finding of each check of this node: host, check, verdict and reason;
+    # docs/node-checks.md.
+    node_checks: tuple[Mapping[str, str], ...] = ()
+
+    @property
+    def bad_host(self) -> dict[str, str] | None:
+        """Why this node does not take part: host, check and reason."""
+        found = [one for one in self.node_checks if one["verdict"] == "bad"]
+        if self.exit_code != _C.EXIT_BAD_HOST or not found:
+            return None
+        return {key: found[-1][key] for key in ("host", "check", "reason")}
 
     def is_failed(self) -> bool:
         return self.state is WorkerState.FAILED

@@ -239,7 +239,7 @@ class NativeElasticAgent:
             kinds.STALL_OVER: self._stalls,
             kinds.MISMATCH: self._mismatches,
         }
-        self._bad_host: dict[str, str] | None = None
+        self._checks: dict[str, dict[str, str]] = {}  # the latest finding of each check
         self._endpoints = rendezvous.endpoints
         self._record: _local_jobs.Record | None = None
         host, port = rendezvous.endpoint_host, rendezvous.endpoint_port
@@ -515,8 +515,8 @@ class NativeElasticAgent:
 
     def _note_check(self, message: str, check: _C.AgentCheck) -> None:
         self._log(logging.INFO if check.verdict == "good" else logging.WARNING, "%s", message)
-        if check.verdict == "bad":
-            self._bad_host = {"host": check.host, "check": check.name, "reason": check.reason}
+        found = {"check": check.name, "verdict": check.verdict, "reason": check.reason}
+        self._checks[check.name] = {"host": check.host} | found
 
     def _note_stop(self, event: _C.AgentEvent) -> None:
         """Logs why the round ends; after a signal, what the agent waits for, and how to stop."""
@@ -590,7 +590,7 @@ class NativeElasticAgent:
             hangs=tuple(self._hangs),
             stalls=tuple(self._stalls),
             mismatches=tuple(self._mismatches),
-            bad_host=self._bad_host if native.exit_code == _C.EXIT_BAD_HOST else None,
+            node_checks=tuple(self._checks.values()),
         )
 
     def _ask_nccl(self, info: _C.RoundInfo, found: dict[str, Any]) -> None:
