@@ -8,8 +8,9 @@ import json
 import re
 import shutil
 import signal
+import subprocess
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from support.stopping import EXIT_STOPPED, MANY, STUB, stops
 from support.waiting import eventually
 
 RANKS = "echo rank $RANK of $WORLD_SIZE, store $MASTER_PORT"
+EXIT_BAD_HOST = 79
 # No node lacks a CPU for so long, and no node waits for one that is to join.
 CONF = "--rdzv-conf=node_timeout=6,last_call_timeout=100"
 STEPS = """
@@ -221,3 +223,36 @@ def test_a_job_that_was_killed_does_not_bind_its_id(tmp_path: Path) -> None:
         (done,) = nodes.succeed()
     assert "the nodes of the former job of this id have" in done.stderr
     assert "rank 0 of 1" in done.stdout
+
+
+def test_a_host_that_was_excluded_stays_so_in_the_record(tmp_path: Path) -> None:
+    if subprocess.run(["unshare", "--uts", "true"], capture_output=True, check=False).returncode:
+        pytest.skip("this user cannot give a process a host name of its own")
+
+    def host(name: str) -> Callable[..., list[str]]:
+        return lambda *command: ["unshare", "--uts", "sh", "-c", set_name, name, *command]
+
+    set_name = 'hostname "$0"; exec "$@"'
+    place = Place("file", str(tmp_path / "record"))
+    where = (place.url, f"--rdzv-id={place.run_id}")
+    conf = "--rdzv-conf=node_timeout=2,last_call_timeout=0"
+    script = "echo runs >&2; exec sleep 1000"
+    with job(place, "1:2", conf, "--max-restarts=3", script=script) as nodes:
+        first = nodes.start(on=host("first"))
+        await_line(first, "runs")
+        bad = nodes.start(on=host("bad"))
+        await_line(bad, "runs")
+        excluded = launch("exclude", *where, "bad", "--reason=fan 3")
+        assert excluded.stdout.startswith("host bad is excluded for 1 h"), excluded.stderr
+        assert bad.wait(60.0) == EXIT_BAD_HOST
+        second = nodes.start(on=host("second"))
+        await_line(second, "runs")
+        first.kill()  # it had the coordinator
+        await_line(second, "runs")
+        again = nodes.start(on=host("bad"))
+        assert again.wait(60.0) == EXIT_BAD_HOST
+        shown = launch("status", *where)
+        second.terminate()
+        nodes.finish()
+    assert "  excluded     bad until " in shown.stdout, shown.stderr
+    assert "fan 3" in shown.stdout
