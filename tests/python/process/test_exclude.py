@@ -11,7 +11,7 @@ import pytest
 from elastic import _C
 
 from support.coordinators import listening
-from support.launching import Job, await_line, free_endpoint, launch, shell_job
+from support.launching import Job, await_line, free_endpoint, launch, launched, shell_job
 
 RULES = """
 [[rule]]
@@ -162,3 +162,73 @@ def test_the_next_job_of_the_id_at_the_coordinator_does_without_the_host(tmp_pat
             job.finish_with(0, 0, EXIT_EXCLUDED)
     assert told == "bad in job\n"
     assert "  excluded     bad until " in shown.stdout, shown.stderr
+
+
+def test_the_next_job_of_the_id_in_a_store_does_without_the_host(tmp_path: Path) -> None:
+    end, store = tmp_path / "end", tmp_path / "store"
+    os.mkfifo(end)
+    options = ("--rdzv-backend=file", f"--rdzv-endpoint={store}", "--max-restarts=1")
+    worker = f"echo runs >&2; read text < {end}; exit 0"
+    job_name = (f"file://{store}", "--rdzv-id=job")
+    with shell_job("", "2:3", worker, *options) as job:
+        for name in ("good1", "good2", "bad"):
+            job.start(on=host(name))
+        for node in job.nodes:
+            await_line(node, "runs")
+        excluded = launch("exclude", *job_name, "bad")
+        assert job.nodes[2].wait(60.0) == EXIT_EXCLUDED, excluded.stderr
+        for node in job.nodes[:2]:
+            await_line(node, "runs")
+        end.write_text("")
+        job.finish_with(0, 0, EXIT_EXCLUDED)
+    with shell_job("", "2:3", worker, *options) as job:
+        for name in ("good1", "good2"):
+            job.start(on=host(name))
+        for node in job.nodes:
+            await_line(node, "runs")
+        shown = launch("status", *job_name)
+        assert job.start(on=host("bad")).wait(60.0) == EXIT_EXCLUDED
+        end.write_text("")
+        job.finish_with(0, 0, EXIT_EXCLUDED)
+    assert "  excluded     bad until " in shown.stdout, shown.stderr
+
+
+STAYS = (
+    "host bad is excluded for 1 h; its node stays until the job has 2 nodes without it, "
+    "or until the next round\n"
+)
+
+
+def test_a_node_whose_workers_have_finished_stays(tmp_path: Path) -> None:
+    """The round that it has finished its part of goes on."""
+    endpoint, end = free_endpoint(), tmp_path / "end"
+    os.mkfifo(end)
+    worker = f"test $(hostname) = bad && exit 0; echo runs >&2; read text < {end}; exit 0"
+    with shell_job(endpoint, "2:3", worker, "--max-restarts=1") as job:
+        for name in ("good1", "good2", "bad"):
+            job.start(on=host(name))
+        for node in job.nodes[:2]:
+            await_line(node, "runs")
+        await_line(job.nodes[2], "1 done")
+        excluded = launch("exclude", endpoint, "bad")
+        shown = launch("status", endpoint)
+        end.write_text("")
+        job.finish_with(0, 0, 0)
+    assert excluded.stdout == STAYS
+    assert "  excluded     bad until " in shown.stdout, shown.stderr
+
+
+def test_a_job_that_stops_at_a_step_keeps_its_nodes_until_then() -> None:
+    endpoint = free_endpoint()
+    worker = "echo runs >&2; exec sleep 1000"
+    with shell_job(endpoint, "2:3", worker, "--max-restarts=1") as job:
+        for name in ("good1", "good2", "bad"):
+            job.start(on=host(name))
+        for node in job.nodes:
+            await_line(node, "runs")
+        with launched("drain", endpoint, "--deadline=4") as drain:
+            await_line(job.nodes[2], "stopping all ranks at an agreed step")
+            excluded = launch("exclude", endpoint, "bad")
+            drain.end(3)
+        job.finish_with(143, 143, 143)
+    assert excluded.stdout == STAYS

@@ -185,3 +185,41 @@ def test_a_file_that_is_not_toml_is_a_fault_with_its_line() -> None:
 def test_a_file_that_cannot_be_read_is_named() -> None:
     with pytest.raises(ConfigError, match="--failure-policy: cannot read /no/file: No such file"):
         failure_policy.read("/no/file", "--failure-policy")
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ('on = "exit 3,64-78"', 'on = ["exit 3", "exit 64-78"]'),
+        ('on = "exit 3,64-78"', 'on = ["exit 3,64-70", "exit 71-78"]'),
+        ('on = "signal KILL,SEGV"', 'on = ["signal SIGKILL", "signal SIGSEGV"]'),
+        ('on = "signal KILL"', 'on = "exit 137"'),
+        ('on = "any"', ""),
+        ('on = "any"', 'on = ["any"]'),
+        ("max = 3\nwithin = 60", "within = 60\nmax = 3"),
+    ],
+)
+def test_two_spellings_are_one_rule(one: str, other: str) -> None:
+    def texts(lines: str) -> list[str]:
+        content = f"[[rule]]\n{lines}\ndo = 'restart'\n"
+        return [rule.text for rule in failure_policy.parse(content, "policy.toml").rules]
+
+    assert _decided(texts(one)) == _decided(texts(other))
+
+
+def _decided(rules: list[str]) -> list[dict[str, set[str]]]:
+    """What decides, in any order: the exit codes one by one."""
+    found = []
+    for rule in rules:
+        parts = dict(part.partition("=")[::2] for part in rule.split())
+        conditions = set()
+        for one in parts.pop("on", "any").split(";"):
+            kind, _, codes = one.partition(":")
+            for code in codes.split(","):
+                first, _, last = code.partition("-")
+                if kind == "exit":
+                    conditions |= {f"exit:{n}" for n in range(int(first), int(last or first) + 1)}
+                else:
+                    conditions.add(f"{kind}:{code}")
+        found.append({"on": conditions} | {key: {value} for key, value in parts.items()})
+    return found
