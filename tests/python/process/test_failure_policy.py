@@ -62,3 +62,42 @@ def test_codes_that_end_the_job_are_a_rule_then(tmp_path: Path) -> None:
     refused = launch("--dry-run", *words)
     assert refused.returncode == 2
     assert "cannot be combined with" in refused.stderr
+
+
+ENDS = "echo round $ELASTIC_ROUND; exit $((ELASTIC_ROUND + 2))"  # 2, 3, 4, …
+HANGS = """
+import threading
+from elastic import worker
+for step in range(1, 4):
+    worker.progress(step)
+print("three steps", flush=True)
+threading.Event().wait()
+"""
+
+
+@pytest.mark.parametrize(
+    ("option", "rule", "rounds"),
+    [
+        ("--max-restarts=2", 'do = "restart"\ncount = false\nmax = 2', 3),
+        ("--no-restart-codes=3", 'on = "exit 3"\ndo = "stop"', 2),
+        ("--hang-action=fail", 'on = "hang"\ndo = "stop"', 1),
+    ],
+)
+def test_an_option_decides_as_its_rule(option: str, rule: str, rounds: int, tmp_path: Path) -> None:
+    rules, steps = tmp_path / "policy.toml", tmp_path / "steps.py"
+    rules.write_text(f"[[rule]]\n{rule}\n")
+    steps.write_text(HANGS)
+    common = ["--standalone", "--restart-backoff=0"]
+    if not option.startswith("--max-restarts"):
+        common.append("--max-restarts=4")
+    with_rule = [f"--failure-policy={rules}"]
+    program = ["--no-python", "sh", "-c", ENDS]
+    if option.startswith("--hang-action"):
+        with_rule.append("--hang-action=restart")
+        program = ["--hang-timeout=2", str(steps)]
+    by_option = launch(*common, option, *program)
+    by_rule = launch(*common, *with_rule, *program)
+    assert by_option.returncode != 0
+    assert by_option.stdout.count("\n") == rounds, by_option.stderr
+    assert by_rule.returncode == by_option.returncode, by_rule.stderr
+    assert by_rule.stdout == by_option.stdout, by_rule.stderr
