@@ -2,9 +2,12 @@
 
 #include <pybind11/stl.h>
 
+#include <chrono>
+#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -14,6 +17,8 @@
 #include "bindings/convert.h"
 #include "bindings/module.h"
 #include "elastic/rendezvous_backend.h"
+#include "os/loop/clock.h"
+#include "os/loop/thread.h"
 
 namespace py = pybind11;
 
@@ -54,6 +59,107 @@ std::string text_of(const py::error_already_set& error, const std::string& store
 
 std::string_view view_of(const py::bytes& bytes) { return bytes; }
 
+// Calls wait_for_change() of the class on a thread of its own, so that a wait of the rendezvous can
+// end at any time without the interpreter lock. The call that it has left goes on until its
+// timeout.
+//
+// Lock order: the interpreter lock, then mutex_.
+class PythonWatch : public std::enable_shared_from_this<PythonWatch> {
+ public:
+  explicit PythonWatch(py::object object) : object_(std::move(object)) {}
+
+  // As wait_for_change(). False, from then on: the class has raised an exception.
+  bool wait(const py::object& token, Instant deadline) {
+    token_ = token;
+    const WithoutGil release;
+    std::unique_lock lock(mutex_);
+    if (!thread_ && !has_failed_) {
+      auto thread = os::DetachableThread::start("elastic-watch",
+                                                [self = shared_from_this()] { self->run(); });
+      has_failed_ = !thread.ok();
+      if (thread.ok()) thread_.emplace(*std::move(thread));
+    }
+    if (has_failed_) return false;
+    deadline_ = deadline;
+    changed_.notify_all();
+    const std::uint64_t before = num_returned_;
+    changed_.wait_for(lock, deadline - os::monotonic_now(),
+                      [&] { return was_interrupted_ || has_failed_ || num_returned_ != before; });
+    was_interrupted_ = false;
+    deadline_.reset();
+    return !has_failed_;
+  }
+
+  // Without the interpreter lock.
+  void interrupt() {
+    const std::lock_guard lock(mutex_);
+    was_interrupted_ = true;
+    changed_.notify_all();
+  }
+  void stop() {
+    const std::lock_guard lock(mutex_);
+    is_stopped_ = true;
+    changed_.notify_all();
+  }
+
+  // The interpreter has ended.
+  void forget() {
+    static_cast<void>(object_.release());
+    static_cast<void>(token_.release());
+  }
+
+ private:
+  // A class that does not wait is called no more often.
+  static constexpr Duration kIntervalMin = std::chrono::milliseconds(10);
+
+  void run() {
+    while (call_once()) {
+    }
+    const WithGil gil;
+    object_ = token_ = py::object();
+  }
+
+  bool call_once() {
+    Instant deadline;
+    {
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [&] { return is_stopped_ || deadline_; });
+      if (is_stopped_) return false;
+      deadline = *deadline_;
+    }
+    const Instant began = os::monotonic_now();
+    const bool is_ok = call(std::chrono::duration<double>(deadline - began).count());
+    std::unique_lock lock(mutex_);
+    const Duration left = kIntervalMin - (os::monotonic_now() - began);
+    changed_.wait_for(lock, left, [&] { return is_stopped_; });
+    has_failed_ = !is_ok;
+    ++num_returned_;
+    changed_.notify_all();
+    return is_ok && !is_stopped_;
+  }
+
+  bool call(double timeout) {
+    const WithGil gil;
+    try {
+      object_.attr("wait_for_change")(token_, timeout);
+      return true;
+    } catch (py::error_already_set&) {
+      return false;
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  py::object object_;                           // with the interpreter lock, as is token_
+  py::object token_ = py::none();               // of the wait that began last
+  std::optional<Instant> deadline_;             // of the wait that goes on; guarded by mutex_
+  std::uint64_t num_returned_ = 0;              // guarded
+  bool was_interrupted_ = false;                // guarded
+  bool has_failed_ = false;                     // guarded
+  bool is_stopped_ = false;                     // guarded
+  std::optional<os::DetachableThread> thread_;  // guarded
+};
+
 class PythonBackend final : public RendezvousBackend {
  public:
   explicit PythonBackend(py::object object)
@@ -64,14 +170,18 @@ class PythonBackend final : public RendezvousBackend {
                              "(): " + std::string(py::repr(object_)) + " has none");
       }
     }
+    if (py::hasattr(object_, "wait_for_change")) watch_ = std::make_shared<PythonWatch>(object_);
   }
   ~PythonBackend() override {
+    if (watch_ != nullptr) watch_->stop();
     if (Py_IsInitialized() == 0) {
+      if (watch_ != nullptr) watch_->forget();
       static_cast<void>(object_.release());
       for (auto& [number, token] : tokens_) static_cast<void>(token.release());
       return;
     }
     const WithGil gil;
+    watch_.reset();
     object_ = py::object();
     tokens_.clear();
   }
@@ -107,6 +217,15 @@ class PythonBackend final : public RendezvousBackend {
     } catch (const py::cast_error&) {
       return not_understood("set_state", "(bytes, token, bool) or None");
     }
+  }
+
+  bool wait_for_change(const std::optional<std::string>& token, Instant deadline) override {
+    if (watch_ == nullptr) return false;
+    const WithGil gil;
+    return watch_->wait(recall(token), deadline);
+  }
+  void interrupt() override {
+    if (watch_ != nullptr) watch_->interrupt();
   }
 
  private:
@@ -155,6 +274,7 @@ class PythonBackend final : public RendezvousBackend {
   const std::string name_;
   std::deque<std::pair<std::uint64_t, py::object>> tokens_;
   std::uint64_t last_number_ = 0;
+  std::shared_ptr<PythonWatch> watch_;  // null: the class has no wait_for_change()
 };
 
 using Backend = RendezvousBackend;

@@ -225,6 +225,10 @@ class RendezvousBackend(ABC):
     Inheritance is optional; any object with these members works. They may block, and are called
     from a thread of the agent. That thread needs the interpreter lock: if a program holds it for
     longer than ``node_timeout``, the other nodes count this node as lost.
+
+    A further method is optional: ``wait_for_change(token, timeout)`` returns when the version is
+    not that of ``token``, or after ``timeout`` seconds. It is called from another thread, at the
+    same time as the others. Without it, or after an exception from it, the store is polled.
     """
 
     @property

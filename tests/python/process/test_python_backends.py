@@ -99,6 +99,51 @@ def test_backends_over_torchs_stores_form_a_round(kind: str, tmp_path: Path) -> 
     assert ranks_of_two(lambda: module.C10dRendezvousBackend(next(nodes), "job")) == [0, 1]
 
 
+class Watched(Memory):
+    """A store with a watch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.has_changed = threading.Condition(self._lock)
+        self.waits = 0
+        self.has_waited = threading.Event()
+
+    def set_state(self, state: bytes, token: Any = None) -> tuple[bytes, Any, bool] | None:
+        with self.has_changed:
+            was_set = token == self.token
+            if was_set:
+                self.state, self.token = state, (self.token or 0) + 1
+                self.has_changed.notify_all()
+            assert self.state is not None
+            return self.state, self.token, was_set
+
+    def wait_for_change(self, token: Any, timeout: float) -> None:
+        self.has_waited.set()
+        with self.has_changed:
+            self.waits += 1
+            self.has_changed.wait_for(lambda: self.token != token, timeout)
+
+
+class CannotWatch(Watched):
+    def wait_for_change(self, token: Any, timeout: float) -> None:
+        super().wait_for_change(token, 0)
+        raise OSError("no watch today")
+
+
+def test_a_python_backend_can_watch() -> None:
+    """The coordinator writes its rounds while it waits for a change."""
+    memory = Watched()
+    assert ranks_of_two(lambda: memory) == [0, 1]
+    assert memory.has_waited.wait(60)
+
+
+def test_a_backend_whose_watch_fails_is_polled() -> None:
+    memory = CannotWatch()
+    assert ranks_of_two(lambda: memory) == [0, 1]
+    # Each node's watch has failed once, and is not called again.
+    assert 1 <= memory.waits <= 2
+
+
 class DropsWrites(Memory):
     def set_state(self, state: bytes, token: Any = None) -> tuple[bytes, Any, bool] | None:
         return None
