@@ -142,6 +142,24 @@ def test_the_job_is_handed_over_when_its_first_agent_ends(place: Place, tmp_path
     assert done[1].returncode == 0, done[1].stderr
 
 
+def test_a_spare_takes_the_place_of_the_node_that_coordinated(place: Place, tmp_path: Path) -> None:
+    is_over = tmp_path / "over"
+    script = f"echo at work in a world of $WORLD_SIZE; until test -e {is_over}; do sleep 0.02; done"
+    with job(place, "2", "--max-restarts=1", script=script) as nodes:
+        nodes.start()
+        eventually(lambda: coordinator_of(place) != "")
+        nodes.start()
+        for node in nodes.nodes:
+            assert node.stdout.readline() == "at work in a world of 2\n"
+        nodes.start(LOGLEVEL="INFO")
+        await_line(nodes.nodes[2], "spare")
+        nodes.nodes[0].kill()
+        assert nodes.nodes[2].stdout.readline() == "at work in a world of 2\n"
+        is_over.touch()
+        done = nodes.finish()
+    assert [node.returncode for node in done[1:]] == [0, 0], [node.stderr for node in done]
+
+
 def test_a_job_is_found_in_its_store_and_its_ranks_stop_at_one_step(
     place: Place, tmp_path: Path
 ) -> None:
