@@ -71,18 +71,26 @@ struct CopyReport {
   std::vector<SavedStep> own = {};     // that all of its ranks have
   std::vector<SavedStep> copied = {};  // of these, those that its buddy has
   SavedStep target = {};               // of the last order
+  std::int32_t buddies = 1;            // how many nodes are to have copies of this one's
 
   bool operator==(const CopyReport&) const = default;
 };
 
-// The node copies its ranks' snapshots of `step` to the node at the address. Those of `base` are
-// kept as well, here and there: every node has copied them.
+struct Buddy {
+  std::string address = {};  // where it receives copies
+  std::string node = {};     // its host, for messages
+
+  bool operator==(const Buddy&) const = default;
+};
+
+// The node copies its ranks' snapshots of `step` to these nodes. Those of `base` are kept as well,
+// here and there: every node has copied them.
 struct CopyOrder {
   std::uint64_t round = 0;
   SavedStep step;
   SavedStep base;
-  std::string address = {};
-  std::string node;  // its host, for messages
+  Buddy buddy = {};
+  std::vector<Buddy> more = {};  // further ones
   // Each rank keeps the first snapshot that it saves after so many steps or more; -1: none.
   std::int64_t hold = -1;
 

@@ -1,6 +1,8 @@
 #include "core/snapshot/copy_plan.h"
 
 #include <algorithm>
+#include <bit>
+#include <compare>
 #include <cstdint>
 #include <set>
 #include <utility>
@@ -21,6 +23,8 @@
 namespace elastic::snapshot {
 namespace {
 
+constexpr std::size_t kRotationsMax = 16;  // that are of use: copies of a node
+constexpr std::size_t kAllTriedMax = 512;  // nodes
 constexpr std::int64_t kMarginMax = 1 << 20;
 constexpr std::int64_t kStepMax = INT64_MAX - 2 * kMarginMax;
 
@@ -42,25 +46,31 @@ std::set<SavedStep> common_steps(const Members& members, std::vector<SavedStep> 
 }  // namespace
 
 std::vector<std::size_t> assign_buddies(const std::vector<CopyPlace>& places) {
+  struct Rotation {
+    std::size_t shared_hosts = 0;
+    std::size_t shared_domains = 0;
+    std::size_t shift = 0;
+    auto operator<=>(const Rotation&) const = default;
+  };
   const std::size_t count = places.size();
-  if (count < 2) return {};
-  std::size_t best = 1;
-  std::pair<std::size_t, std::size_t> least{count + 1, 0};
-  for (std::size_t shift = 1; shift < count && least != std::pair<std::size_t, std::size_t>{0, 0};
-       ++shift) {
-    std::pair<std::size_t, std::size_t> shared{0, 0};
+  std::vector<Rotation> rotations;
+  for (std::size_t shift = 1; shift < count; ++shift) {
+    // Of a large job not every rotation is tried: that would take a second for 10,000 nodes.
+    const bool is_tried =
+        shift <= kRotationsMax || count <= kAllTriedMax || std::has_single_bit(shift);
+    if (!is_tried) continue;
+    Rotation& one = rotations.emplace_back(Rotation{.shift = shift});
     for (std::size_t i = 0; i < count; ++i) {
       const CopyPlace& other = places[(i + shift) % count];
-      if (places[i].host == other.host) ++shared.first;
-      if (places[i].domain == other.domain) ++shared.second;
+      if (places[i].host == other.host) ++one.shared_hosts;
+      if (!other.domain.empty() && places[i].domain == other.domain) ++one.shared_domains;
     }
-    if (shared >= least) continue;
-    least = shared;
-    best = shift;
+    if (shift >= kRotationsMax && one.shared_hosts + one.shared_domains == 0) break;
   }
-  std::vector<std::size_t> buddies(count);
-  for (std::size_t i = 0; i < count; ++i) buddies[i] = (i + best) % count;
-  return buddies;
+  std::sort(rotations.begin(), rotations.end());
+  std::vector<std::size_t> shifts;
+  for (const Rotation& one : rotations) shifts.push_back(one.shift);
+  return shifts;
 }
 
 void CopyPlan::forget(const NodeId& node) {
@@ -180,13 +190,18 @@ void CopyPlan::settle(Orders* out) {
 }
 
 CopyOrder CopyPlan::order_for(std::size_t rank, const std::vector<Member>& members) const {
-  const CopyReport& buddy = *members[buddies_[rank]].report;
-  return {.round = round_,
-          .step = target_,
-          .base = base_,
-          .address = buddy.address,
-          .node = buddy.host,
-          .hold = hold_};
+  CopyOrder order{.round = round_, .step = target_, .base = base_, .hold = hold_};
+  const auto wanted = static_cast<std::size_t>(members[rank].report->buddies);
+  for (std::size_t i = 0; i < std::min(wanted, buddies_.size()); ++i) {
+    const CopyReport& other = *members[(rank + buddies_[i]) % members.size()].report;
+    const Buddy buddy{other.address, other.host};
+    if (i == 0) {
+      order.buddy = buddy;
+    } else {
+      order.more.push_back(buddy);
+    }
+  }
+  return order;
 }
 
 }  // namespace elastic::snapshot

@@ -25,9 +25,9 @@ struct CopyPlace {
   std::string domain;
 };
 
-// By node rank, the rank of the node that receives its copies: a rotation of the ranks, so that
-// each node receives the copies of one. Of all rotations the first one in which the fewest nodes
-// copy within their host, and of these within their domain. Empty: there is one node.
+// How far the ranks of the nodes that receive a node's copies are from its own: rotations, so that
+// each node receives the copies of as many. The best ones come first: those in which the fewest
+// nodes copy within their host, and of these within their domain; of equal ones the shorter one.
 std::vector<std::size_t> assign_buddies(const std::vector<CopyPlace>& places);
 
 class CopyPlan {
@@ -59,7 +59,7 @@ class CopyPlan {
   std::map<NodeId, CopyReport> reports_;
   std::uint64_t round_ = 0;
   std::size_t nodes_ = 0;
-  std::vector<std::size_t> buddies_;  // of the round; empty: not known yet
+  std::vector<std::size_t> buddies_;  // of the round, see assign_buddies(); empty: not known yet
   SavedStep target_;                  // that is being copied
   bool is_given_up_ = false;          // a node does not hold it any more
   SavedStep copied_;                  // the last that all nodes have copied

@@ -26,14 +26,17 @@ void AgentRunner::on_snapshots(const snapshot::HeldEvent& event) {
   if (copies != nullptr) copies->on_held(event.held);
 }
 
-// With copies, as much again for the node whose buddy this one is: its ranks have as large a state.
+// With copies, as much again for each node whose buddy this one is: its ranks have as large a
+// state.
 snapshot::MemoryUse AgentRunner::snapshot_memory() const {
   snapshot::MemoryUse use = memory_;
   if (use.limit > 0) use.limit += use.own + use.copies;
   if (copies_ == nullptr) return use;
   use.copies = copies_->bytes();
   const std::uint64_t copies = options_.snapshot_memory;
-  use.needed += copies > 0 ? std::min(copies, use.needed) : use.needed;
+  const std::uint64_t of_others =
+      use.needed * static_cast<std::uint64_t>(options_.snapshot_buddies);
+  use.needed += copies > 0 ? std::min(copies, of_others) : of_others;
   return use;
 }
 
@@ -65,7 +68,8 @@ SnapshotCopies* AgentRunner::copies() {
                               .host = host_name_,
                               .domain = options_.rendezvous.topology,
                               .rate = options_.snapshot_rate,
-                              .memory_max = options_.snapshot_memory},
+                              .memory_max = options_.snapshot_memory,
+                              .buddies = options_.snapshot_buddies},
       SnapshotCopies::Sink{
           .report =
               [this](const snapshot::CopyReport& report) {

@@ -71,7 +71,7 @@ SnapshotCopies::SnapshotCopies(os::EventLoop* loop, Options options, Sink sink)
               .on_ended = [this](ConnectionId connection) { on_ended(connection); }}),
       pace_(loop,
             [this] {
-              if (put_) pump(&*put_, 0, order_->address, true);
+              if (put_) pump(&*put_, 0, put_->address, true);
             }),
       retry_(loop, [this] { request_pins(); }),
       fetch_limit_(loop, [this] {
@@ -130,7 +130,8 @@ void SnapshotCopies::report() {
                               .domain = options_.domain,
                               .own = {},
                               .copied = {},
-                              .target = {}};
+                              .target = {},
+                              .buddies = options_.buddies};
   std::map<SavedStep, std::set<std::int32_t>> steps;
   for (const HeldState& one : held_) {
     const bool is_of_round =
@@ -149,7 +150,7 @@ void SnapshotCopies::report() {
 
 void SnapshotCopies::on_order(const snapshot::CopyOrder& order) {
   if (order.round != round_ || order == order_) return;
-  is_copied_ = order_ && order_->address == order.address &&
+  is_copied_ = order_ && order_->buddy == order.buddy && order_->more == order.more &&
                std::find(copied_.begin(), copied_.end(), order.step) != copied_.end();
   order_ = order;
   put_.reset();
@@ -285,7 +286,8 @@ void SnapshotCopies::on_pinned(std::uint32_t) {
     if (find(rank, world_size_, order_->step.step, order_->step.round) == nullptr) {
       return retry_later();
     }
-    to_put_.push_back(rank);
+    to_put_.push_back({rank, order_->buddy});
+    for (const snapshot::Buddy& one : order_->more) to_put_.push_back({rank, one});
   }
   put_next();
 }
@@ -307,17 +309,17 @@ void SnapshotCopies::put_next() {
     last_fault_.clear();
     return report();
   }
-  const File* const file =
-      find(to_put_.front(), world_size_, order_->step.step, order_->step.round);
+  const auto& [rank, buddy] = to_put_.front();
+  const File* const file = find(rank, world_size_, order_->step.step, order_->step.round);
   if (file == nullptr) return retry_later();
-  put_ = Sending{.file = file};
-  send(0, order_->address, {.kind = CopyKind::kPut, .state = file->state, .size = file->size});
+  put_ = Sending{.file = file, .address = buddy.address};
+  send(0, buddy.address, {.kind = CopyKind::kPut, .state = file->state, .size = file->size});
 }
 
 void SnapshotCopies::put_ended(const std::string& fault) {
   if (!fault.empty()) {
-    const std::string text = "the snapshots of this node are not copied to " + order_->node + ": " +
-                             fault + "; it is tried again";
+    const std::string text = "the snapshots of this node are not copied to " +
+                             to_put_.front().buddy.node + ": " + fault + "; it is tried again";
     if (std::exchange(last_fault_, fault) != fault) sink_.log(text);
     return retry_later();
   }
@@ -359,8 +361,8 @@ void SnapshotCopies::on_frame(ConnectionId from, const std::string& address,
                               std::string_view bytes) {
   const auto message = snapshot::decode_copy(bytes);
   if (!message) return;
-  const bool is_put = put_ && !address.empty() && order_ && address == order_->address &&
-                      message->state == put_->file->state;
+  const bool is_put =
+      put_ && !address.empty() && address == put_->address && message->state == put_->file->state;
   const auto served = served_.find(from);
   switch (message->kind) {
     case CopyKind::kPut: return begin_receiving(from, address, *message);
@@ -389,7 +391,7 @@ void SnapshotCopies::on_frame(ConnectionId from, const std::string& address,
 }
 
 void SnapshotCopies::on_lost(const std::string& address, const Status& why) {
-  if (put_ && order_ && address == order_->address) put_ended(std::string(why.message()));
+  if (put_ && address == put_->address) put_ended(std::string(why.message()));
   if (fetch_ && !fetch_->sources.empty() && address == fetch_->sources.front().address &&
       !fetch_->is_adopting) {
     end_fetch({StatusCode::kUnavailable, address + ": " + std::string(why.message())});

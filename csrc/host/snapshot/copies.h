@@ -43,6 +43,7 @@ class SnapshotCopies final : private os::EventLoop::FdHandler {
     std::string domain = {};
     std::uint64_t rate = 0;        // of copies that are sent, in bytes a second
     std::uint64_t memory_max = 0;  // of the copies that are kept here; 0: what the host has
+    int buddies = 1;               // the nodes that get copies of this one's
   };
   struct Sink {
     std::function<void(const snapshot::CopyReport& report)> report;   // to the coordinator
@@ -82,6 +83,7 @@ class SnapshotCopies final : private os::EventLoop::FdHandler {
   };
   struct Sending {
     const File* file = nullptr;  // of files_
+    std::string address = {};    // of a buddy; "": to a node that has asked for it
     std::uint64_t at = 0;
     std::uint64_t taken = 0;
     bool is_ready = false;
@@ -154,8 +156,12 @@ class SnapshotCopies final : private os::EventLoop::FdHandler {
   std::vector<snapshot::SavedStep> copied_;
   std::vector<std::unique_ptr<File>> files_;
 
-  std::optional<Sending> put_;              // to the buddy
-  std::vector<std::int32_t> to_put_;        // ranks of this node
+  std::optional<Sending> put_;  // to the buddy
+  struct Put {
+    std::int32_t rank = 0;
+    snapshot::Buddy buddy = {};
+  };
+  std::vector<Put> to_put_;                 // the first one is next
   std::map<ConnectionId, Sending> served_;  // to nodes that have asked for it
   std::map<ConnectionId, Receiving> received_;
   std::optional<Fetch> fetch_;

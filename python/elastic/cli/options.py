@@ -366,9 +366,10 @@ _FAILURES = (
         "with exit code 81.",
         more="See [ranks that run on](hangs.md#ranks-that-run-on).",
         unset="no limit", native="straggler_timeout", read=positive_duration, needs_native=True),
-    Option("snapshot-buddy", "on|off",
-        "Snapshots of this node's ranks are copied to another node of the job, so that a lost node "
-        "costs no more steps than a killed worker (elastic-launch help snapshots).",
+    Option("snapshot-buddy", "on|off|N",
+        "Snapshots of this node's ranks are copied to another node of the job (N: to so many), "
+        "so that a lost node costs no more steps than a killed worker (elastic-launch help "
+        "snapshots).",
         default="on", choices=("on", "off"), native="snapshot_buddies", read=buddies,
         needs_native=True),
     Option("snapshot-rate", "SIZE",

@@ -8,6 +8,8 @@ from elastic.constants import TEXT_BYTES_MAX
 from elastic.errors import ConfigError
 from elastic.text import is_number, seconds
 
+BUDDIES_MAX = 16  # nodes with copies of one node's snapshots
+
 
 class Line(Protocol):
     """What the readers need of a command line."""
@@ -94,6 +96,8 @@ def given_size(line: Line, name: str) -> int | None:
 
 
 def buddies(line: Line, name: str) -> int | None:
+    if is_number(line.text(name).strip()):
+        return integer(line, name, 1, BUDDIES_MAX)
     return 0 if choice(line, name) == "off" else None
 
 

@@ -191,10 +191,14 @@ say(f"end {state == expected(8)}")
     assert "end True" in done[0].stdout
 
 
-def test_a_node_and_its_buddy_are_lost_and_no_rank_continues(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("buddies", "step"), [("1", "None"), ("2", "8")])
+def test_a_node_and_its_buddy_are_lost_and_a_second_buddy_serves_both(
+    buddies: str, step: str, tmp_path: Path
+) -> None:
     endpoint = free_endpoint()
     program = [script(tmp_path, TO_TWELVE)]
-    with job_at(endpoint, "3", program, "--nproc-per-node=1", *OPTIONS[1:]) as nodes:
+    options = ("--nproc-per-node=1", f"--snapshot-buddy={buddies}", *OPTIONS[1:])
+    with job_at(endpoint, "3", program, *options) as nodes:
         first = nodes.start(HOST)
         others = [nodes.start(GUEST) for _ in range(2)]
         await_start(first, *others)
@@ -206,5 +210,6 @@ def test_a_node_and_its_buddy_are_lost_and_no_rank_continues(tmp_path: Path) -> 
         done = nodes.finish_with(0, *[-signal.SIGKILL] * 2, 0, 0)
     number = max(one for node in done for one, _, _ in starts(node.stdout))
     found = [one for node in done for one in starts(node.stdout) if one[0] == number]
-    assert sorted(found) == [(number, rank, "None") for rank in range(3)]
-    assert "the snapshots in memory are not used" in done[0].stderr
+    assert sorted(found) == [(number, rank, step) for rank in range(3)]
+    is_used = "the snapshots in memory are not used" not in done[0].stderr
+    assert is_used == (step != "None")

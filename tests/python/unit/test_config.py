@@ -151,7 +151,7 @@ VALUES: dict[object, tuple[str, object]] = {
     values.exit_codes: ("=3,64-65", (3, 64, 65)),
     values.switch: ("", True),
     values.lines: ("=a b", ("a b",)),
-    values.buddies: ("=off", 0),
+    values.buddies: ("=2", 2),
     values.given_size: ("=2M", 2 << 20),
 }
 NEEDED = {"hang-action": ["--hang-timeout=9"]}  # beside such an option

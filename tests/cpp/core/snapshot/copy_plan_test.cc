@@ -13,26 +13,26 @@ namespace {
 struct Places {
   const char* what;
   std::vector<CopyPlace> places;
-  std::vector<std::size_t> buddies;
+  std::vector<std::size_t> shifts;
 };
 
 TEST(CopyPlan, ABuddyIsInAnotherDomainIfThereIsOne) {
   const Places cases[] = {
       {"one node", {{"a", ""}}, {}},
-      {"two", {{"a", ""}, {"b", ""}}, {1, 0}},
-      {"three without a topology", {{"a", ""}, {"b", ""}, {"c", ""}}, {1, 2, 0}},
-      {"two racks of two", {{"a", "1"}, {"b", "1"}, {"c", "2"}, {"d", "2"}}, {2, 3, 0, 1}},
-      {"one rack", {{"a", "1"}, {"b", "1"}, {"c", "1"}}, {1, 2, 0}},
+      {"two", {{"a", ""}, {"b", ""}}, {1}},
+      {"three without a topology", {{"a", ""}, {"b", ""}, {"c", ""}}, {1, 2}},
+      {"two racks of two", {{"a", "1"}, {"b", "1"}, {"c", "2"}, {"d", "2"}}, {2, 1, 3}},
+      {"one rack", {{"a", "1"}, {"b", "1"}, {"c", "1"}}, {1, 2}},
       {"racks of two and of one: one node stays in its rack",
        {{"a", "1"}, {"b", "1"}, {"c", "2"}},
-       {1, 2, 0}},
-      {"two nodes of a host", {{"a", ""}, {"a", ""}, {"b", ""}, {"b", ""}}, {2, 3, 0, 1}},
+       {1, 2}},
+      {"two nodes of a host", {{"a", ""}, {"a", ""}, {"b", ""}, {"b", ""}}, {2, 1, 3}},
       {"another host counts more than another rack",
        {{"a", "1"}, {"a", "2"}, {"b", "1"}, {"b", "2"}},
-       {2, 3, 0, 1}},
-      {"one host", {{"a", ""}, {"a", ""}}, {1, 0}},
+       {2, 1, 3}},
+      {"one host", {{"a", ""}, {"a", ""}}, {1}},
   };
-  for (const Places& one : cases) EXPECT_EQ(assign_buddies(one.places), one.buddies) << one.what;
+  for (const Places& one : cases) EXPECT_EQ(assign_buddies(one.places), one.shifts) << one.what;
 }
 
 class CopyPlanTest : public ::testing::Test {
@@ -43,7 +43,7 @@ class CopyPlanTest : public ::testing::Test {
   // "0>1:8/5", the node, its buddy, the step and the one before.
   std::string report(int node, std::vector<std::int64_t> own, std::vector<std::int64_t> copied = {},
                      std::int64_t target = -1) {
-    CopyReport report{.round = round_, .group_rank = node};
+    CopyReport report{.round = round_, .group_rank = node, .buddies = buddies_};
     report.address = report.host = std::to_string(node);
     for (const std::int64_t step : own) report.own.push_back({step, 1});
     for (const std::int64_t step : copied) report.copied.push_back({step, 1});
@@ -55,8 +55,9 @@ class CopyPlanTest : public ::testing::Test {
       for (int i = 0; i < static_cast<int>(nodes_); ++i) {
         if (to == id(i)) text += (text.empty() ? "" : " ") + std::to_string(i);
       }
-      text += ">" + order.address + ":" + std::to_string(order.step.step) + "/" +
-              std::to_string(order.base.step);
+      text += ">" + order.buddy.address;
+      for (const Buddy& one : order.more) text += "," + one.address;
+      text += ":" + std::to_string(order.step.step) + "/" + std::to_string(order.base.step);
       if (order.hold >= 0) text += "+" + std::to_string(order.hold);
     }
     return text;
@@ -64,6 +65,7 @@ class CopyPlanTest : public ::testing::Test {
 
   std::uint64_t round_ = 1;
   std::size_t nodes_ = 2;
+  std::int32_t buddies_ = 1;
   CopyPlan plan_;
 };
 
@@ -132,6 +134,17 @@ TEST_F(CopyPlanTest, AnotherCoordinatorLearnsFromTheReportsWhatIsCopied) {
   EXPECT_EQ(report(0, {4, 6, 7}, {4}, 6), "");
   EXPECT_EQ(report(1, {4, 6, 7}, {4, 6}, 6), "0>1:6/4 1>0:6/4");
   EXPECT_EQ(report(0, {4, 6, 7}, {4, 6}, 6), "0>1:7/6 1>0:7/6");
+}
+
+TEST_F(CopyPlanTest, ANodeMayHaveSeveralBuddies) {
+  nodes_ = 3;
+  buddies_ = 2;
+  report(0, {4});
+  report(1, {4});
+  EXPECT_EQ(report(2, {4}), "0>1,2:4/-1 1>2,0:4/-1 2>0,1:4/-1");
+  EXPECT_EQ(report(0, {4}), "0>1,2:4/-1");
+  buddies_ = 9;  // more than there are
+  EXPECT_EQ(report(1, {4}), "1>2,0:4/-1");
 }
 
 TEST_F(CopyPlanTest, OneNodeCopiesNothing) {

@@ -162,7 +162,7 @@ class CopySimulation {
     SimulatedNode& node = nodes_[index];
     if (!node.order) return;
     const auto buddy = std::find_if(nodes_.begin(), nodes_.end(), [&](const SimulatedNode& one) {
-      return one.host == node.order->address;
+      return one.host == node.order->buddy.address;
     });
     ASSERT_NE(buddy, nodes_.end()) << "the buddy of a round is a node of it";
     ASSERT_NE(buddy->id, node.id);

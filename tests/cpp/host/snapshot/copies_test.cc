@@ -101,10 +101,10 @@ class Node {
     thread_->call([&] { copies_->on_held(held); });
     return report_.address;
   }
-  void order(std::int64_t step, std::int64_t base, const std::string& address) {
-    thread_->call([&] {
-      copies_->on_order({1, {step, 1}, base < 0 ? SavedStep{} : SavedStep{base, 1}, address, "b"});
-    });
+  void order(std::int64_t step, std::int64_t base, const std::string& address,
+             std::vector<snapshot::Buddy> more = {}) {
+    const SavedStep kept = base < 0 ? SavedStep{} : SavedStep{base, 1};
+    thread_->call([&] { copies_->on_order({1, {step, 1}, kept, {address, "b"}, more}); });
   }
   void fetch(std::int64_t step, const std::string& address) {
     done_.reset();
@@ -209,6 +209,15 @@ class SnapshotCopiesTest : public ::testing::Test {
     return list;
   }
 
+  // Both have saved step 5, and `a` is to copy it to `b`, whose address is returned.
+  std::string begin_copy(Node* a, Node* b, std::size_t bytes) {
+    nodes_ = {a, b};
+    const std::string address = b->save(one(make_snapshot(1, 5, 100)));
+    EXPECT_FALSE(a->save(one(make_snapshot(0, 5, bytes))).empty());
+    a->order(5, -1, address);
+    return address;
+  }
+
   LoopGroup group_;
   std::vector<Node*> nodes_;
 };
@@ -218,10 +227,7 @@ constexpr std::size_t kLarge = (std::size_t{3} << 20) + 5;
 TEST_F(SnapshotCopiesTest, ABuddyKeepsTheCopyAndSendsItToTheNodeThatFollows) {
   Node a(0);
   Node b(1);
-  nodes_ = {&a, &b};
-  const std::string address = b.save(one(make_snapshot(1, 5, 100)));
-  EXPECT_FALSE(a.save(one(make_snapshot(0, 5, kLarge))).empty());
-  a.order(5, -1, address);
+  const std::string address = begin_copy(&a, &b, kLarge);
   await([&] { return a.has_copied(5); });
   EXPECT_THAT(b.kept_of(0), ElementsAre(5));
   const std::string sent = content_of(a.saved()[0]);
@@ -243,10 +249,7 @@ TEST_F(SnapshotCopiesTest, ABuddyKeepsTheCopyAndSendsItToTheNodeThatFollows) {
 TEST_F(SnapshotCopiesTest, TheOlderCopyStaysUntilTheNextOneIsComplete) {
   Node a(0);
   Node b(1);
-  nodes_ = {&a, &b};
-  const std::string address = b.save(one(make_snapshot(1, 5, 100)));
-  a.save(one(make_snapshot(0, 5, 100)));
-  a.order(5, -1, address);
+  const std::string address = begin_copy(&a, &b, 100);
   await([&] { return a.has_copied(5); });
   std::vector<Snapshot> both = one(make_snapshot(0, 5, 100));
   both.push_back(make_snapshot(0, 6, kLarge));
@@ -267,6 +270,20 @@ TEST_F(SnapshotCopiesTest, TheOlderCopyStaysUntilTheNextOneIsComplete) {
   EXPECT_THAT(b.kept_of(0), ElementsAre(5, 6));
   b.order(6, -1, "127.0.0.1:1");
   EXPECT_THAT(b.kept_of(0), ElementsAre(6));
+}
+
+TEST_F(SnapshotCopiesTest, AStepIsCopiedWhenEveryBuddyHasIt) {
+  Node a(0);
+  Node b(1);
+  Node c(1);
+  const std::string first = b.save(one(make_snapshot(1, 5, 100)));
+  const std::string second = c.save(one(make_snapshot(1, 5, 100)));
+  nodes_ = {&a, &b, &c};
+  a.save(one(make_snapshot(0, 5, 100)));
+  a.order(5, -1, first, {{second, "c"}});
+  await([&] { return a.has_copied(5); });
+  EXPECT_THAT(b.kept_of(0), ElementsAre(5));
+  EXPECT_THAT(c.kept_of(0), ElementsAre(5));
 }
 
 TEST_F(SnapshotCopiesTest, ALostBuddyIsReportedOnce) {
@@ -302,10 +319,7 @@ TEST_F(SnapshotCopiesTest, AStateThatIsNotThereIsReportedAtOnce) {
 TEST_F(SnapshotCopiesTest, CopiesThatNeedMoreMemoryThanAllowedAreRefused) {
   Node a(0);
   Node b(1, {.memory_max = 1000});
-  nodes_ = {&a, &b};
-  const std::string address = b.save(one(make_snapshot(1, 5, 100)));
-  a.save(one(make_snapshot(0, 5, kLarge)));
-  a.order(5, -1, address);
+  begin_copy(&a, &b, kLarge);
   await([&] { return !a.logs().empty(); });
   EXPECT_THAT(a.logs()[0], HasSubstr("--snapshot-memory"));
 }
@@ -313,10 +327,7 @@ TEST_F(SnapshotCopiesTest, CopiesThatNeedMoreMemoryThanAllowedAreRefused) {
 TEST_F(SnapshotCopiesTest, TheRateLimitsWhatIsSent) {
   Node a(0, {.rate = 1 << 20});
   Node b(1);
-  nodes_ = {&a, &b};
-  const std::string address = b.save(one(make_snapshot(1, 5, 100)));
-  a.save(one(make_snapshot(0, 5, kLarge)));
-  a.order(5, -1, address);
+  begin_copy(&a, &b, kLarge);
   for (int i = 0; i < 20; ++i) {
     for (Node* node : nodes_) node->serve();
     group_.advance(100ms);
@@ -346,10 +357,8 @@ TEST_F(SnapshotCopiesTest, CopiesThatAreOnTheirWayUseTheMemoryToo) {
   Node a(0, {.rate = 1 << 20});
   Node b(1, {.memory_max = kLarge + (std::size_t{1} << 20)});
   Node c(0);
+  const std::string address = begin_copy(&a, &b, kLarge);
   nodes_ = {&a, &b, &c};
-  const std::string address = b.save(one(make_snapshot(1, 5, 100)));
-  a.save(one(make_snapshot(0, 5, kLarge)));
-  a.order(5, -1, address);
   await([&] { return !a.kept_of(0).empty(); });
   for (int i = 0; i < 5; ++i) {
     for (Node* node : nodes_) node->serve();
@@ -366,10 +375,7 @@ TEST_F(SnapshotCopiesTest, CopiesThatAreOnTheirWayUseTheMemoryToo) {
 TEST_F(SnapshotCopiesTest, ARoundKeepsWhatItContinuesFrom) {
   Node a(0);
   Node b(1);
-  nodes_ = {&a, &b};
-  const std::string address = b.save(one(make_snapshot(1, 5, 100)));
-  a.save(one(make_snapshot(0, 5, 100)));
-  a.order(5, -1, address);
+  begin_copy(&a, &b, 100);
   await([&] { return a.has_copied(5); });
   b.begin_round(5, 2);
   EXPECT_THAT(b.kept_of(0), ElementsAre(5));
