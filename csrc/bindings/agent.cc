@@ -180,6 +180,7 @@ void bind_options(py::module_& module) {
             }
           }),
       option("node_check_timeout", &AgentOptions::node_check_timeout),
+      option("network_check", &AgentOptions::network_check),
       option("inplace_grace", &AgentOptions::inplace_grace),
       option("inplace_prepare", &AgentOptions::inplace_prepare));
   options.def_readonly("run_id", &AgentOptions::run_id)

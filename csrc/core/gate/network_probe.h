@@ -6,8 +6,9 @@
 // The first round has neighbours. A pair that does not answer, or is much slower than the others,
 // leaves two suspects, and each of them is measured with a node that was cleared. So a number of
 // nodes of any size needs two rounds; a third one is for suspects without a cleared partner, or
-// with one measurement only. A node is bad if two measurements say so. If both nodes of a pair are
-// cleared by others, their link is named, and no node.
+// with one measurement only, and for a slow pair whose nodes were cleared. A node is bad if two
+// measurements say so. If both nodes of a pair are cleared by others, their link is named, and no
+// node.
 //
 //   gate::NetworkProbe probe(nodes);
 //   for (auto pairs = probe.begin(now); !pairs.empty();) {
@@ -18,6 +19,7 @@
 //
 // Pure. Not thread-safe. Nodes are numbers from 0.
 
+#include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -36,6 +38,8 @@ inline constexpr int kProbeRoundsMax = 3;
 // Slower than a part of the median bandwidth, or than a multiple of the median latency.
 inline constexpr double kSlowBandwidth = 0.5;
 inline constexpr int kSlowLatency = 4;
+// Less is never slow: it is the time in which a busy host answers.
+inline constexpr Duration kLatencyUsual = std::chrono::microseconds(500);
 
 struct ProbePair {
   std::size_t first = 0;
@@ -72,6 +76,9 @@ class NetworkProbe {
   std::vector<ProbePair> begin(Instant now);
   // Of a pair of this round; others are ignored.
   void result(const ProbePair& pair, const ProbeMeasurement& measured);
+  // The node has left or was lost: bad measurements with it tell nothing about its partners, and
+  // no further pair has it.
+  void lost(std::size_t node);
   // Pairs without a result by next_deadline() have not answered.
   void tick(Instant now);
   std::optional<Instant> next_deadline() const { return deadline_; }
@@ -84,16 +91,23 @@ class NetworkProbe {
   std::vector<ProbeVerdict> verdicts() const;
   int rounds() const { return round_; }
 
- private:
   struct Test {
     ProbePair pair;
     std::optional<ProbeMeasurement> measured = {};
     int round = 0;
+
+    bool has(std::size_t node) const { return pair.first == node || pair.second == node; }
+    bool has_answer() const { return measured && measured->has_answered; }
   };
+  const std::vector<Test>& tests() const { return tests_; }
   struct Medians {
     double bytes_per_second = 0;
     Duration latency{};
   };
+  // Of the measurements of the first round that had an answer.
+  Medians medians() const { return usual()[1]; }
+
+ private:
   struct Node {
     bool is_cleared = false;
     int failed = 0;           // measurements that were bad
@@ -102,13 +116,19 @@ class NetworkProbe {
     bool is_condemned = false;
   };
 
-  Medians medians() const;
-  bool is_good(const ProbeMeasurement& measured, const Medians& usual) const;
+  void check_round();
+  using Usual = std::array<Medians, kProbeRoundsMax + 1>;  // by round
+  std::optional<Medians> medians_of(int round) const;
+  Usual usual() const;
+  bool is_good(const Test& test, const Usual& usual) const;
   std::vector<Node> judge() const;
+  std::size_t num_measured(const ProbePair& pair) const;
+  bool may_be_busy(const Test& test, const Usual& usual, const std::vector<Node>& judged) const;
   bool were_paired(std::size_t a, std::size_t b) const;
   std::vector<ProbePair> start(std::vector<ProbePair> pairs, Instant now);
 
-  const std::size_t nodes_;
+  std::size_t nodes_;
+  std::vector<bool> is_lost_ = std::vector<bool>(nodes_, false);
   int round_ = 0;
   std::vector<Test> tests_;
   std::optional<Instant> deadline_;

@@ -22,6 +22,7 @@ namespace elastic::core {
 Job::Job(std::string id, JobSettings settings, Instant now, Duration start_hold)
     : id_(std::move(id)), rendezvous_(std::move(settings), now, start_hold), gate_(id_) {
   rendezvous_.await_grow();
+  rendezvous_.await_start();
   rendezvous_.set_resume_plan(snapshot::plan_step, snapshot::plan_sources);
   rendezvous_.set_host_gate(hosts_.get());
   hosts_version_ = hosts_->version();
@@ -91,7 +92,7 @@ bool Job::follow_idle() {
 void Job::settle() {
   do {
     decide();
-  } while (follow_growth() || follow_idle());
+  } while (follow_growth() || follow_idle() || follow_start());
   history_.update(rendezvous_.phase(), rendezvous_.record(), now_);
   out_ = nullptr;
 }
@@ -101,7 +102,8 @@ std::optional<Instant> Job::next_deadline() const {
 }
 
 std::optional<Instant> Job::next_watch_deadline() const {
-  return earliest({hangs_.next_deadline(), drain_.next_deadline(), straggler_deadline()});
+  return earliest({hangs_.next_deadline(), drain_.next_deadline(), straggler_deadline(),
+                   network_.next_deadline()});
 }
 
 // Hosts that are excluded already have no further one.
@@ -168,6 +170,11 @@ void Job::on(const job_event::WatchTick&) {
   const auto is_due = [this](std::optional<Instant> at) { return at && now_ >= *at; };
   if (is_due(hangs_.next_deadline())) feed_hangs(round_event::Tick{});
   if (is_due(drain_.next_deadline())) feed_drain(round_event::Tick{});
+  if (is_due(network_.next_deadline())) {
+    gate::NetworkCheck::Out actions;
+    network_.tick(now_, &actions);
+    pass_network_actions(std::move(actions));
+  }
   judge_stragglers();
 }
 
@@ -357,6 +364,8 @@ void Job::note_generation() {
   drain_ = {};
   snapshots_.clear();
   copies_ = {};
+  network_ = {};
+  is_network_checked_ = false;
 }
 
 void Job::pass(std::vector<RendezvousAction> actions) {

@@ -27,6 +27,7 @@
 #include "core/gate/finding.h"
 #include "core/gate/host_memory.h"
 #include "core/gate/host_requests.h"
+#include "core/gate/network_check.h"
 #include "core/hang/hang_watch.h"
 #include "core/job/job_history.h"
 #include "core/job/round_gate.h"
@@ -64,6 +65,11 @@ struct Found {
   NodeId node;  // that reports it; it may not have joined
   gate::Finding finding;
 };
+// A node has measured the network between it and another one.
+struct Probed {
+  NodeId node;
+  gate::ProbeReport report;
+};
 // The same as Noticed by an observer, which receives a drain_action::Inform. `node`: only the nodes
 // that have this name (HOST_PID, HOST_PID_N), or are on the host of this name or address, leave.
 struct DrainRequested {
@@ -77,7 +83,7 @@ using JobEvent =
     std::variant<RendezvousEvent, job_event::WatchTick, job_event::Progressed, hang_event::Finished,
                  hang_event::StacksReceived, hang_event::SignaturesReceived, hang_event::Requested,
                  job_event::Noticed, job_event::StopReplied, job_event::DrainRequested,
-                 job_event::Found, job_event::Copied, job_event::HostRequested>;
+                 job_event::Found, job_event::Copied, job_event::HostRequested, job_event::Probed>;
 
 namespace job_action {
 struct OrderCopy {
@@ -90,7 +96,7 @@ struct OrderCopy {
 using JobAction =
     std::variant<RendezvousAction, hang_action::Ask, hang_action::Publish, hang_action::Reply,
                  drain_action::Send, drain_action::Announce, drain_action::Inform,
-                 job_action::OrderCopy, gate::HostAction, gate_action::Inform>;
+                 job_action::OrderCopy, gate::HostAction, gate_action::Inform, gate::NetworkAction>;
 
 class Job {
  public:
@@ -172,10 +178,13 @@ class Job {
   void on(const job_event::Found& event);
   void on(const job_event::Copied& event);
   void on(const job_event::HostRequested& event);
+  void on(const job_event::Probed& event);
 
   void begin(Instant now, std::vector<JobAction>* out);
   void decide();
   bool follow_growth();
+  bool follow_start();
+  void pass_network_actions(std::vector<gate::NetworkAction> actions);
   bool follow_idle();
   bool is_needed_member(const NodeId& node) const;
   void settle();
@@ -222,7 +231,9 @@ class Job {
   JobHistory history_;
   snapshot::SnapshotStatus snapshots_;
   snapshot::CopyPlan copies_;
-  std::uint32_t generation_ = 1;  // as last seen, like what follows
+  gate::NetworkCheck network_;
+  bool is_network_checked_ = false;  // for the round that waits for it
+  std::uint32_t generation_ = 1;     // as last seen, like what follows
   std::size_t stragglers_ = 0;
   std::optional<std::int32_t> suspect_;
   std::optional<hang::Stall> stall_;

@@ -139,6 +139,7 @@ RendezvousMachine::Description RendezvousMachine::describe_forming(Instant now,
   const std::string text =
       joined + (is_range ? "up to " : "") + nodes_text(settings_.max_nodes) + " joined" + who;
   if (round_.tally.joined_suspect > 0) return {text + ", waiting for a closed session to resume"};
+  if (is_start_due_) return {text + ", the network between them is being checked"};
   if (round_.is_armed(Timer::kBackoff) && now < round_.at(Timer::kBackoff)) {
     return {last + "workers failed within " + duration_text(kCrashAge) + " in " +
                 std::to_string(round_.crashes) + " rounds in a row",

@@ -44,7 +44,10 @@ struct NodeInfo {
   // part of the stored state.
   std::vector<HeldState> held;
   std::string copies_address;  // where it sends copies of these: host:port; "": nowhere
-  std::string host = {};       // the name of its machine; "": an older version, see host_of()
+  // Where it answers other nodes that measure the network, before the first round; 0: nowhere. Not
+  // part of the stored state.
+  std::uint16_t probe_port = 0;
+  std::string host = {};  // the name of its machine; "": an older version, see host_of()
 
   bool operator==(const NodeInfo&) const = default;
 };

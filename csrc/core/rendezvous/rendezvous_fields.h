@@ -114,9 +114,10 @@ void extend_record(Visitor& v, std::uint8_t kind, RoundRecord& record) {
   record.resume_step = step && *step >= 0 ? *step : -1;
 }
 
-// With two numbers, `kind` and `host_kind`.
+// With three numbers.
 template <typename Visitor>
-void extend_node(Visitor& v, std::uint8_t kind, std::uint8_t host_kind, NodeInfo& info) {
+void extend_node(Visitor& v, std::uint8_t kind, std::uint8_t host_kind, std::uint8_t probe_kind,
+                 NodeInfo& info) {
   std::optional<std::vector<HeldState>> held;
   if (!info.held.empty()) held = info.held;
   std::string address = info.copies_address;
@@ -138,6 +139,10 @@ void extend_node(Visitor& v, std::uint8_t kind, std::uint8_t host_kind, NodeInfo
   v.extension(host_kind, host,
               [](auto& inner, std::string& name) { inner.name(name, kNodeTextBytesMax); });
   info.host = std::move(host).value_or("");
+  std::optional<std::uint16_t> port;
+  if (info.probe_port != 0) port = info.probe_port;
+  v.extension(probe_kind, port, [](auto& inner, std::uint16_t& value) { inner.number(value); });
+  info.probe_port = port.value_or(std::uint16_t{0});
 }
 
 template <typename Visitor>

@@ -141,6 +141,16 @@ class RendezvousMachine {
   // From now on no round ends for nodes that wait before rdzv::Grow.
   void await_grow() { awaits_grow_ = true; }
   bool is_growth_due() const { return round_.is_growth_due && !is_closed(); }  // Grow is awaited
+  // From now on the first round of a job is not complete before allow_start(), if one of its nodes
+  // answers others that measure the network (NodeInfo::probe_port).
+  void await_start() { awaits_start_ = true; }
+  bool is_start_due() const { return is_start_due_ && !is_closed(); }  // allow_start() is awaited
+  // rdzv::HostsChanged follows.
+  void allow_start() {
+    is_start_allowed_ = true;
+    is_start_due_ = false;
+  }
+  std::vector<const NodeInfo*> probed_nodes() const;  // those of them that have joined
   // Nodes that wait for the next round, spares included.
   int joined_nodes() const { return round_.tally.joined; }
   // One phrase for the messages to nodes that wait for further ones: what else waits at the same
@@ -280,6 +290,7 @@ class RendezvousMachine {
   JobResult loss_result(const std::string& node, const std::string& message) const;
   void check_min_nodes();
   bool may_complete();
+  bool may_start();
   void complete();
   std::vector<Node*> order_by_rank(const std::vector<Node*>& chosen);
   void install_round(const std::vector<Node*>& by_rank);
@@ -398,6 +409,9 @@ class RendezvousMachine {
   ResumeSources resume_sources_ = nullptr;
   HostGate* host_gate_ = nullptr;  // null: no host is excluded
   bool awaits_grow_ = false;       // as await_grow()
+  bool awaits_start_ = false;      // as await_start()
+  bool is_start_due_ = false;
+  bool is_start_allowed_ = false;
   // Until the job ends. Not encoded: nodes send the stop notice again when they resume.
   bool holds_growth_ = false;
   bool is_one_program_ = true;    // every node so far named the settings' program

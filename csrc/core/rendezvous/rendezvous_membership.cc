@@ -216,7 +216,7 @@ void RendezvousMachine::start_generation(const JobSettings& settings) {
   round_.record.generation = generation;
   round_.origin = RoundOrigin::kOwn;
   restarts_ = membership_changes_ = 0;
-  holds_growth_ = false;
+  holds_growth_ = is_start_due_ = is_start_allowed_ = false;
   previous_result_ = std::exchange(result_, nullptr);
   arm(Timer::kStartHold, now_);
   for (FormerNode& node : former_nodes_) node.join_deadline = {};  // the waits of that generation

@@ -42,7 +42,8 @@ void RendezvousMachine::advance() {
   if (round_.record.round > 0) recall_as_needed();
   dismiss_excluded();
   check_min_nodes();
-  if (may_complete()) complete();
+  is_start_due_ = false;
+  if (may_complete() && may_start()) complete();
 }
 
 void RendezvousMachine::fail(Node& node, const FailureReport& failure) {
@@ -330,6 +331,20 @@ bool RendezvousMachine::may_complete() {
   return is_full_of_newcomers || now_ >= round_.at(Timer::kStartHold);
 }
 
+// Once it was allowed, nodes that join until the round is complete are of it, too.
+bool RendezvousMachine::may_start() {
+  is_start_due_ = awaits_start_ && round_.is_first && !is_start_allowed_ && !probed_nodes().empty();
+  return !is_start_due_;
+}
+
+std::vector<const NodeInfo*> RendezvousMachine::probed_nodes() const {
+  std::vector<const NodeInfo*> found;
+  for (const auto& [id, node] : nodes_) {
+    if (node.phase == NodePhase::kJoined && node.info.probe_port != 0) found.push_back(&node.info);
+  }
+  return found;
+}
+
 // A node of an excluded host is one of them only where min_nodes would not be reached.
 int RendezvousMachine::candidates() const {
   const int eligible = round_.tally.joined_eligible;
@@ -357,6 +372,7 @@ std::vector<Node*> RendezvousMachine::choose_members() {
 void RendezvousMachine::complete() {
   const std::vector<Node*> by_rank = order_by_rank(choose_members());
   refused_.clear();
+  is_start_allowed_ = false;
   install_round(by_rank);
   send_round(by_rank);
 }

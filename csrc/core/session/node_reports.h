@@ -18,9 +18,9 @@
 
 namespace elastic::core {
 
-using NodeReport =
-    std::variant<hang::NodeProgress, hang::NodeStacks, hang::RankFinished, drain::Reply,
-                 drain::Notice, gate::Finding, hang::NodeSignatures, snapshot::CopyReport>;
+using NodeReport = std::variant<hang::NodeProgress, hang::NodeStacks, hang::RankFinished,
+                                drain::Reply, drain::Notice, gate::Finding, hang::NodeSignatures,
+                                snapshot::CopyReport, gate::ProbeReport>;
 
 // Findings that were made while the coordinator was not reached; the oldest are dropped.
 inline constexpr std::size_t kFindingsKept = 16;

@@ -14,6 +14,7 @@
 
 #include "core/base/fields.h"
 #include "core/rendezvous/rendezvous_fields.h"
+#include "core/session/session_gate_fields.h"
 #include "core/session/session_wire.h"
 #include "core/session/snapshot_fields.h"
 
@@ -250,7 +251,7 @@ template <typename Visitor>
 void fields(Visitor& v, rdzv::Join& join) {
   visit(v, join.node);
   visit_settings(v, join.settings);
-  core::extend_node(v, 1, 2, join.node);
+  core::extend_node(v, 1, 2, 3, join.node);
 }
 
 template <typename Visitor>
@@ -262,7 +263,7 @@ void fields(Visitor& v, rdzv::Resume& resume) {
   v.optional(resume.failure, [&](FailureReport& failure) { visit_report(v, failure); });
   std::shared_ptr<const RoundCause> none;
   visit_cause(v, resume.last ? resume.last->cause : none);
-  core::extend_node(v, 2, 4, resume.node);
+  core::extend_node(v, 2, 4, 5, resume.node);
   RoundRecord no_record;
   core::extend_record(v, 3, resume.last ? resume.last->record : no_record);
 }
@@ -639,15 +640,6 @@ void fields(Visitor& v, drain::Reply& reply) {
 template <typename Visitor>
 void fields(Visitor& v, drain::News& news) {
   v.text(news.text, kMessageBytesMax);
-}
-
-template <typename Visitor>
-void fields(Visitor& v, gate::Finding& finding) {
-  v.name(finding.host, gate::kHostBytesMax);
-  v.name(finding.check, gate::kCheckBytesMax);
-  v.choice(finding.verdict, gate::Verdict::kUnknown);
-  v.text(finding.reason, gate::kReasonBytesMax);
-  v.duration(finding.age);
 }
 
 template <typename Visitor>

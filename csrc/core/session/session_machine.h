@@ -218,7 +218,8 @@ class SessionMachine {
   // Deliver what is about the workers to the node.
   struct Inform {
     std::variant<session::StoreClients, session::WatchWorkers, hang::StacksWanted, hang::Verdict,
-                 drain::Order, drain::News, snapshot::CopyOrder>
+                 drain::Order, drain::News, snapshot::CopyOrder, gate::ProbeOrder,
+                 gate::NetworkFinding>
         message;
   };
   using Action =

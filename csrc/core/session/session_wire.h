@@ -33,6 +33,7 @@
 #include "core/base/frame.h"
 #include "core/drain/drain_types.h"
 #include "core/gate/finding.h"
+#include "core/gate/probe_messages.h"
 #include "core/hang/hang_types.h"
 #include "core/register/register_types.h"
 #include "core/rendezvous/rendezvous_events.h"
@@ -341,35 +342,36 @@ using ClientMessages = MessageTable<
     Entry<25, drain::Reply, Need::kOptional>,   //
     Entry<26, RequestDrain>, Entry<27, TakenOver, Need::kOptional>,
     Entry<28, gate::Finding, Need::kOptional>, Entry<29, hang::NodeSignatures, Need::kOptional>,
-    Entry<30, snapshot::CopyReport, Need::kOptional>, Entry<31, RequestHost>>;
-using ServerMessages =
-    MessageTable<Entry<65, ServerHello>,               //
-                 Entry<66, HeartbeatReply>,            //
-                 Entry<68, Counts, Need::kOptional>,   //
-                 Entry<69, rdzv::Round>,               //
-                 Entry<70, rdzv::Restart>,             //
-                 Entry<71, rdzv::Waiting>,             //
-                 Entry<72, rdzv::Resumed>,             //
-                 Entry<73, rdzv::Evicted>,             //
-                 Entry<75, rdzv::Refused>,             //
-                 Entry<76, rdzv::TimedOut>,            //
-                 Entry<77, rdzv::Closed>,              //
-                 Entry<78, rdzv::RoundOver>,           //
-                 Entry<79, Timings, Need::kOptional>,  //
-                 Entry<80, Leaving, Need::kOptional>,  //
-                 Entry<81, Incumbent, Need::kOptional>, Entry<82, TakeOver, Need::kOptional>,
-                 Entry<88, StoreClients, Need::kOptional>,
-                 Entry<90, hang::StacksWanted, Need::kOptional>,  //
-                 Entry<91, hang::Verdict, Need::kOptional>,       //
-                 Entry<92, StacksReport>,                         //
-                 Entry<93, drain::Order, Need::kOptional>,        //
-                 Entry<94, drain::News, Need::kOptional>,         //
-                 Entry<95, DrainReport>,                          //
-                 Entry<96, WatchWorkers, Need::kOptional>,        //
-                 Entry<97, JobFacts>,                             //
-                 Entry<98, NodePage>,                             //
-                 Entry<99, Beats, Need::kOptional>,
-                 Entry<100, snapshot::CopyOrder, Need::kOptional>, Entry<101, HostReport>>;
+    Entry<30, snapshot::CopyReport, Need::kOptional>, Entry<31, RequestHost>,
+    Entry<32, gate::ProbeReport, Need::kOptional>>;
+using ServerMessages = MessageTable<
+    Entry<65, ServerHello>,               //
+    Entry<66, HeartbeatReply>,            //
+    Entry<68, Counts, Need::kOptional>,   //
+    Entry<69, rdzv::Round>,               //
+    Entry<70, rdzv::Restart>,             //
+    Entry<71, rdzv::Waiting>,             //
+    Entry<72, rdzv::Resumed>,             //
+    Entry<73, rdzv::Evicted>,             //
+    Entry<75, rdzv::Refused>,             //
+    Entry<76, rdzv::TimedOut>,            //
+    Entry<77, rdzv::Closed>,              //
+    Entry<78, rdzv::RoundOver>,           //
+    Entry<79, Timings, Need::kOptional>,  //
+    Entry<80, Leaving, Need::kOptional>,  //
+    Entry<81, Incumbent, Need::kOptional>, Entry<82, TakeOver, Need::kOptional>,
+    Entry<88, StoreClients, Need::kOptional>, Entry<90, hang::StacksWanted, Need::kOptional>,  //
+    Entry<91, hang::Verdict, Need::kOptional>,                                                 //
+    Entry<92, StacksReport>,                                                                   //
+    Entry<93, drain::Order, Need::kOptional>,                                                  //
+    Entry<94, drain::News, Need::kOptional>,                                                   //
+    Entry<95, DrainReport>,                                                                    //
+    Entry<96, WatchWorkers, Need::kOptional>,                                                  //
+    Entry<97, JobFacts>,                                                                       //
+    Entry<98, NodePage>,                                                                       //
+    Entry<99, Beats, Need::kOptional>, Entry<100, snapshot::CopyOrder, Need::kOptional>,
+    Entry<101, HostReport>, Entry<102, gate::ProbeOrder, Need::kOptional>,
+    Entry<103, gate::NetworkFinding, Need::kOptional>>;
 
 using ClientMessage = ClientMessages::Message;
 using ServerMessage = ServerMessages::Message;

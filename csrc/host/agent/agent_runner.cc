@@ -339,6 +339,10 @@ struct AgentRunner::Reader {
   void operator()(const snapshot::CopyOrder& one) const {
     if (node->copies_ != nullptr) node->copies_->on_order(one);
   }
+  void operator()(const gate::ProbeOrder& one) const {
+    if (node->prober_ != nullptr) node->prober_->on_order(one);
+  }
+  void operator()(const gate::NetworkFinding& one) const { node->on_network_finding(one.finding); }
   template <typename Input>
   void operator()(const Input& input) const {
     node->feed(input);
@@ -380,6 +384,7 @@ bool AgentRunner::is_endpoint_port(std::uint16_t port) const {
 }
 
 void AgentRunner::on_round(rdzv::Round round) {
+  prober_.reset();
   const bool is_at_endpoint =
       round.record->coordinator_rank == 0 && is_endpoint_port(round.record->master_port);
   if (is_at_endpoint) {
@@ -416,6 +421,7 @@ void AgentRunner::execute(core::agent_action::Flush action) {
 }
 
 void AgentRunner::execute(core::agent_action::Close) {
+  prober_.reset();
   membership_.reset();
   store_.close();
   output_.finish([this] { report_finished(); });

@@ -20,6 +20,7 @@
 #include "host/agent/liveness_port.h"
 #include "host/base/action_queue.h"
 #include "host/gate/check_runner.h"
+#include "host/gate/network_prober.h"
 #include "host/membership/membership.h"
 #include "host/snapshot/copies.h"
 #include "host/store/round_store.h"
@@ -61,6 +62,8 @@ class AgentRunner {
   SnapshotCopies* copies();  // null: they are off, or cannot be used
   void begin_copies();
   snapshot::MemoryUse snapshot_memory() const;
+  std::uint16_t probe_port();
+  void on_network_finding(const gate::Finding& finding);
   void on_membership_ready(const MembershipReady& ready);
   void on_coordinator(const MembershipCoordinator& now);
   void worker_changed(int local_rank, ObservedWorkerState state, int pid, int exit_code);
@@ -74,7 +77,7 @@ class AgentRunner {
   void measure_work(const hang::StacksWanted& wanted);
   void collect_stacks(std::function<void(bool any)> done);  // stacks_ has them
   void feed(const core::AgentInput& event);
-  void execute(core::Send action) { membership_->send(action.statement); }
+  void execute(core::Send action);
   void execute(core::StartGroup action);
   void execute(core::PrepareGroup action);
   void execute(core::CutGroup action);
@@ -167,6 +170,8 @@ class AgentRunner {
   std::unique_ptr<LivenessPort> liveness_port_;  // null: no coordinator asks for it
   std::unique_ptr<Supervisor> supervisor_;
   std::unique_ptr<Membership> membership_;
+  bool has_tried_prober_ = false;
+  std::unique_ptr<NetworkProber> prober_;  // null: this node is not measured, or no longer
   bool has_tried_copies_ = false;
   snapshot::MemoryUse memory_;              // as of the last report of the guardian
   std::unique_ptr<SnapshotCopies> copies_;  // null: no snapshot is copied from or to here

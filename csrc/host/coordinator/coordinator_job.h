@@ -185,6 +185,7 @@ class CoordinatorJob {
   Status on(SessionPeer* peer, hang::NodeSignatures& signatures);
   Status on(SessionPeer* peer, hang::RankFinished& finished);
   Status on(SessionPeer* peer, gate::Finding& finding);
+  Status on(SessionPeer* peer, gate::ProbeReport& report);
   Status on(SessionPeer* peer, session::RequestStacks& request);
   Status on(SessionPeer* peer, drain::Notice& notice);
   Status on(SessionPeer* peer, drain::Reply& reply);
@@ -235,6 +236,7 @@ class CoordinatorJob {
   void execute(const core::drain_action::Announce& action);
   void execute(const core::drain_action::Inform& action) { observers_.reply(action); }
   void execute(const gate::HostAction& action);
+  void execute(const gate::NetworkAction& action);
   void execute(const core::gate_action::Inform& action) { observers_.reply(action); }
   void prepare_round(const rdzv::Round& round);
   void send_store_clients(SessionPeer* peer) const;

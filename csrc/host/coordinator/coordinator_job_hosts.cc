@@ -43,6 +43,27 @@ Status CoordinatorJob::on(SessionPeer* peer, gate::Finding& finding) {
   return {};
 }
 
+Status CoordinatorJob::on(SessionPeer* peer, gate::ProbeReport& report) {
+  if (job_ != nullptr && peer->has_joined) {
+    step(core::job_event::Probed{peer->node, std::move(report)});
+  }
+  return {};
+}
+
+void CoordinatorJob::execute(const gate::NetworkAction& action) {
+  const auto send = [this](const NodeId& to, const auto& message) {
+    const auto found = sessions_.find(to);
+    if (found != sessions_.end()) found->second->send(message);
+  };
+  if (const auto* const order = std::get_if<gate::network_action::Order>(&action)) {
+    send(order->to, order->order);
+  } else if (const auto* const inform = std::get_if<gate::network_action::Inform>(&action)) {
+    send(inform->to, gate::NetworkFinding{inform->finding});
+  } else {
+    log(std::get<gate::network_action::Log>(action).text);
+  }
+}
+
 void CoordinatorJob::request_host(const session::RequestHost& request, std::uint64_t number) {
   if (job_ == nullptr || is_offered()) {
     return observers_.reply(core::gate_action::Inform{number, false, "no node of the job is here"});

@@ -228,6 +228,9 @@ void LocalMembership::report(const core::NodeReport& report) {
     core::JobEvent operator()(const snapshot::CopyReport& report) const {
       return core::job_event::Copied{node, report};
     }
+    core::JobEvent operator()(const gate::ProbeReport& report) const {
+      return core::job_event::Probed{node, report};
+    }
     core::JobEvent operator()(const drain::Notice& notice) const {
       return core::job_event::Noticed{node, notice};
     }

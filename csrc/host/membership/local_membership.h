@@ -88,6 +88,7 @@ class LocalMembership final : public Membership {
   void execute(core::drain_action::Announce& action) { receive(drain::News{action.text}); }
   void execute(core::drain_action::Inform& action) { observers_.reply(action); }
   void execute(gate::HostAction& action);
+  void execute(gate::NetworkAction&) {}  // the job has one node
   void execute(core::gate_action::Inform& action) { observers_.reply(action); }
   void tick();
   void receive(MembershipEvent event);

@@ -74,13 +74,14 @@ struct MembershipWatch {
 };
 
 // Also delivered: hang::StacksWanted and drain::Order, to which the agent replies with report(),
-// hang::Verdict, drain::News and snapshot::CopyOrder.
+// hang::Verdict, drain::News, snapshot::CopyOrder, gate::ProbeOrder and gate::NetworkFinding.
 using MembershipEvent =
     std::variant<MembershipReady, MembershipProgress, MembershipCoordinatorLog,
                  MembershipCoordinator, MembershipLost, MembershipStoreClients, MembershipWatch,
                  rdzv::Round, rdzv::Restart, rdzv::Waiting, rdzv::Evicted, rdzv::Refused,
                  rdzv::TimedOut, rdzv::Closed, rdzv::RoundOver, hang::StacksWanted, hang::Verdict,
-                 drain::Order, drain::News, snapshot::CopyOrder>;
+                 drain::Order, drain::News, snapshot::CopyOrder, gate::ProbeOrder,
+                 gate::NetworkFinding>;
 
 class Membership {
  public:

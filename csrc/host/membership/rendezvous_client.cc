@@ -124,6 +124,8 @@ class RendezvousClient::Impl {
   void on(const drain::Order&) {}
   void on(const drain::News&) {}
   void on(const snapshot::CopyOrder&) {}
+  void on(const gate::ProbeOrder&) {}
+  void on(const gate::NetworkFinding&) {}
   void on(const host::MembershipLost& lost);
   void on(const rdzv::Round& round);
   void on(const rdzv::Restart& restart);

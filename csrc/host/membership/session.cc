@@ -438,6 +438,8 @@ void Session::execute(Machine::Inform action) {
     MembershipEvent operator()(drain::Order& one) const { return std::move(one); }
     MembershipEvent operator()(drain::News& one) const { return std::move(one); }
     MembershipEvent operator()(snapshot::CopyOrder& one) const { return std::move(one); }
+    MembershipEvent operator()(gate::ProbeOrder& one) const { return std::move(one); }
+    MembershipEvent operator()(gate::NetworkFinding& one) const { return std::move(one); }
   };
   notify(std::visit(ToEvent{}, action.message));
 }

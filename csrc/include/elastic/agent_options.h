@@ -113,6 +113,11 @@ struct AgentOptions {
   // After it a check is killed, and what it would have found is unknown.
   Duration node_check_timeout = std::chrono::seconds(60);
 
+  // Before the first round this node and the others that have the option measure the network
+  // between them, in pairs; the round waits for that, for 10 s at most (docs/node-checks.md). A bad
+  // node is refused with kExitBadHost, where min_nodes others are there.
+  bool network_check = false;
+
   // Port of the store. 0: a new port for every round. Otherwise this port in all rounds; the store
   // is emptied between two rounds.
   std::uint16_t master_port = 0;

@@ -82,6 +82,8 @@ void SimService::serve_report(const NodeId& id, bool has_joined, const core::Nod
     step(core::job_event::StopReplied{id, *reply});
   } else if (const auto* notice = std::get_if<drain::Notice>(&report); notice && has_joined) {
     step(core::job_event::Noticed{id, *notice});
+  } else if (const auto* probe = std::get_if<gate::ProbeReport>(&report)) {
+    step(core::job_event::Probed{id, *probe});
   } else if (const auto* finding = std::get_if<gate::Finding>(&report)) {
     step(core::job_event::Found{id, *finding});
   }

@@ -163,9 +163,9 @@ class NativeElasticAgent:
             logger.warning("--warm is off: the debugger of this process cannot follow forks of it")
             warm_template = ()
         if node_checks:
-            from elastic.agent.server.node_checks import programs
+            from elastic.agent.server.node_checks import settings_of
 
-            settings["node_checks"] = programs(node_checks)
+            settings |= settings_of(node_checks)
         self._calls = function_calls(spec)
         if self._calls is not None:
             weakref.finalize(self, self._calls.close)

@@ -5,25 +5,35 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Iterable
+from typing import Any
 
 from elastic.errors import ConfigError
 
 BUILT_IN = ("gpu",)  # modules of elastic.checks
+NETWORK = "network"  # of the agents of all nodes, which measure in pairs
 NAME_BYTES_MAX = 255
 
 
-def programs(commands: Iterable[str]) -> list[tuple[str, list[str]]]:
-    """The name and the arguments of each command. Raises ConfigError for one that is none."""
-    return [_program(command) for command in commands]
+def settings_of(commands: Iterable[str]) -> dict[str, Any]:
+    """The options of the native agent. Raises ConfigError for a command that is none."""
+    checks = [(command, _words(command)) for command in commands]
+    if any(words[0] == NETWORK and len(words) > 1 for _, words in checks):
+        raise ConfigError(f"the check {NETWORK} has no options")
+    programs = [_program(*one) for one in checks if one[1][0] != NETWORK]
+    return {"node_checks": programs, "network_check": len(programs) < len(checks)}
 
 
-def _program(command: str) -> tuple[str, list[str]]:
+def _words(command: str) -> list[str]:
     try:
         words = shlex.split(command)
     except ValueError as error:
         raise ConfigError(f"the check {command!r} cannot be split into words: {error}") from None
     if not words:
         raise ConfigError("a check has no command")
+    return words
+
+
+def _program(command: str, words: list[str]) -> tuple[str, list[str]]:
     name = command.strip().encode()[:NAME_BYTES_MAX].decode(errors="ignore")
     if words[0] in BUILT_IN:
         words[:1] = [sys.executable, "-m", f"elastic.checks.{words[0]}"]

@@ -27,6 +27,7 @@ inline core::NodeInfo node_info() {
   node.highest_round = 9;
   node.static_rank = 2;
   node.topology = "rack7";
+  node.probe_port = 40'001;
   node.stop_grace = seconds(11);
   node.failure_grace = milliseconds(500);
   node.hosts_coordinator = true;
@@ -244,6 +245,12 @@ inline std::vector<ClientMessage> client_messages() {
                                .target = {5, 12}},
           RequestDrain{{seconds(60), "elastic-launch drain on node9"}, "node8"},
           RequestHost{"node8", "ann on node9: fan", true},
+          gate::ProbeReport{.check = 7,
+                            .round = 2,
+                            .has_answered = true,
+                            .bytes_per_second = 9'800'000'000,
+                            .latency = std::chrono::microseconds(25),
+                            .error = "refused"},
           ClientHello{.successor = {{{1, 2}, 3}}, .observer = ObserverRequest{true}},
           ClientHello{.job_id = "job", .announced = {{{1, 2}, 3, {4, 5}, "10.0.0.1:29401", {}}}},
           TakenOver{.wants_more = true, .address = "10.0.0.1:4", .error = "no port is free"}};
@@ -286,6 +293,8 @@ inline std::vector<ServerMessage> server_messages() {
                           .buddy = {"10.0.0.2:40000", "node2"},
                           .more = {{"10.0.0.3:40000", "node3"}},
                           .hold = 1024},
+      gate::ProbeOrder{.check = 7, .round = 2, .address = "10.0.0.2:40000", .node = "node2_7"},
+      gate::NetworkFinding{{"node7", "network", gate::Verdict::kBad, "it is slow", seconds(2)}},
       DrainReport{true, "every rank stops at step 101"},
       HostReport{true, "host node8 is excluded for 1 h"},
       JobFacts{observed_job()},

@@ -69,6 +69,8 @@ TEST(SessionMessages, EachReachesThoseWhomItConcerns) {
       {drain::Order{}, {"active", "inform"}},
       {drain::News{}, {"active", "inform"}},
       {snapshot::CopyOrder{}, {"active", "inform"}},
+      {gate::ProbeOrder{}, {"active", "inform"}},
+      {gate::NetworkFinding{}, {"active", "inform"}},
       {rdzv::Waiting{kNode, "for more"}, {"active", "deliver: waiting"}},
       {round(1), {"active", "deliver: round 1"}},
       {session::Incumbent{.incumbent = incumbent("10.0.0.2:29400")}, {"active", "named"}},

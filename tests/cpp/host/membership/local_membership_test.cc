@@ -27,6 +27,8 @@ std::string word_of(const MembershipEvent& event) {
     std::string operator()(const drain::Order&) const { return "drain order"; }
     std::string operator()(const drain::News& news) const { return news.text; }
     std::string operator()(const snapshot::CopyOrder&) const { return "copy order"; }
+    std::string operator()(const gate::ProbeOrder&) const { return "probe order"; }
+    std::string operator()(const gate::NetworkFinding&) const { return "network finding"; }
     std::string operator()(const rdzv::Round& one) const {
       return "round " + std::to_string(one.record->round) + " after " +
              std::to_string(one.record->restarts);

@@ -1,0 +1,75 @@
+// The check of the network between the nodes of a job: the part of Job that begins it, and that
+// acts on what it finds.
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "core/job/job.h"
+#include "core/rendezvous/rank_assign.h"
+
+namespace elastic::core {
+namespace {
+
+std::string probe_address(const NodeInfo& node) {
+  const bool is_v6 = node.address.find(':') != std::string::npos;
+  const std::string host = is_v6 ? "[" + node.address + "]" : node.address;
+  return host + ":" + std::to_string(node.probe_port);
+}
+
+}  // namespace
+
+// Of nodes that join meanwhile the network is not checked: the check has an end.
+bool Job::follow_start() {
+  gate::NetworkCheck::Out actions;
+  const bool was_running = network_.is_running();
+  if (was_running) {
+    const std::vector<gate::ProbedNode> nodes = network_.nodes();
+    for (const gate::ProbedNode& one : nodes) {
+      if (!rendezvous_.has_node(one.id)) network_.lost(one.id, now_, &actions);
+    }
+  } else if (rendezvous_.is_start_due() && !std::exchange(is_network_checked_, true)) {
+    // In the order of ranks without other wishes: neighbours of a ring are pairs.
+    std::vector<const NodeInfo*> joined = rendezvous_.probed_nodes();
+    std::sort(joined.begin(), joined.end(), [](const NodeInfo* a, const NodeInfo* b) {
+      const int by = compare_natural(a->topology, b->topology);
+      return by != 0 ? by < 0 : compare_natural(a->name, b->name) < 0;
+    });
+    std::vector<gate::ProbedNode> nodes;
+    for (const NodeInfo* node : joined) {
+      nodes.push_back({node->id, node->name, host_of(*node), probe_address(*node)});
+    }
+    network_.begin(std::move(nodes), now_, &actions);
+  }
+  pass_network_actions(std::move(actions));
+  // Over, or it has no pair.
+  if (!rendezvous_.is_start_due() || network_.is_running()) return false;
+  is_network_checked_ = false;
+  rendezvous_.allow_start();
+  rendezvous_step(rdzv::HostsChanged{});
+  return true;
+}
+
+void Job::on(const job_event::Probed& event) {
+  gate::NetworkCheck::Out actions;
+  network_.report(event.node, event.report, now_, &actions);
+  pass_network_actions(std::move(actions));
+}
+
+// A node receives what was found before it is refused for it.
+void Job::pass_network_actions(std::vector<gate::NetworkAction> actions) {
+  std::vector<gate::Finding> findings;
+  for (gate::NetworkAction& action : actions) {
+    if (const auto* inform = std::get_if<gate::network_action::Inform>(&action)) {
+      if (inform->finding.verdict != gate::Verdict::kGood) findings.push_back(inform->finding);
+    }
+    out_->push_back(std::move(action));
+  }
+  if (findings.empty() || is_over()) return;
+  has_changed_ = true;
+  for (const gate::Finding& finding : findings) feed_hosts(finding);
+}
+
+}  // namespace elastic::core

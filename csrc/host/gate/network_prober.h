@@ -1,0 +1,60 @@
+#pragma once
+
+// A node's part in the check of the network: answers other nodes at a port of its own, and measures
+// the network to another node when the coordinator orders it (docs/node-checks.md).
+//
+// The members are called on the loop thread. The measurements have a thread of their own, with a
+// loop: they disturb neither the agent nor each other.
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "core/gate/probe_messages.h"
+#include "elastic/rendezvous_options.h"
+#include "elastic/status.h"
+#include "elastic/token_options.h"
+#include "os/loop/event_loop.h"
+#include "os/loop/thread.h"
+
+namespace elastic::host {
+
+class NetworkProber {
+ public:
+  struct Options {
+    std::string job_id = {};
+    std::string bind_host = {};  // where the port listens; "": every interface
+    PortRange ports = {};
+    TokenOptions token = {};  // not set: nothing is encrypted
+  };
+  struct Sink {
+    std::function<void(const gate::ProbeReport& report)> report;
+    std::function<void(const std::string& text)> log;
+  };
+
+  // Listens. Errors are those of os::Listener::open() and TokenSource::open(). `loop` outlives the
+  // object; the sink is called from it.
+  static Result<std::unique_ptr<NetworkProber>> open(os::EventLoop* loop, Options options,
+                                                     Sink sink);
+  NetworkProber(const NetworkProber&) = delete;
+  NetworkProber& operator=(const NetworkProber&) = delete;
+  ~NetworkProber();  // ends what is being measured, and joins the thread
+
+  std::uint16_t port() const { return port_; }
+  // A report follows; unless a later order replaces it.
+  void on_order(const gate::ProbeOrder& order);
+
+ private:
+  class Worker;
+
+  NetworkProber(os::EventLoop* loop, Sink sink, std::unique_ptr<os::LoopThread> thread);
+
+  os::EventLoop* const loop_;
+  const std::shared_ptr<Sink> sink_;  // ends with this object, whatever is posted then
+  const std::unique_ptr<os::LoopThread> thread_;
+  std::unique_ptr<Worker> worker_;  // on the thread only
+  std::uint16_t port_ = 0;
+};
+
+}  // namespace elastic::host
