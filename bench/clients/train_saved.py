@@ -28,6 +28,8 @@ class Checkpoints:
     def __init__(self, directory: Path, **stateful: Any) -> None:
         self.directory, self.stateful = directory, stateful
         self.pending: Any = None
+        # A thread saves, beside the collectives of DDP.
+        self.group = dist.new_group()
 
     def restore(self) -> int:
         newest = self.directory / NEWEST
@@ -35,7 +37,7 @@ class Checkpoints:
             return 0
         step = newest.read_text()
         state = {name: one.state_dict() for name, one in self.stateful.items()}
-        dcp.load(state, checkpoint_id=self.directory / step)
+        dcp.load(state, checkpoint_id=self.directory / step, process_group=self.group)
         for name, one in self.stateful.items():
             one.load_state_dict(state[name])
         return int(step)
@@ -48,7 +50,8 @@ class Checkpoints:
                 (self.directory / "partial").write_text(str(before))
                 (self.directory / "partial").rename(self.directory / NEWEST)
         state = {name: one.state_dict() for name, one in self.stateful.items()}
-        future = dcp.async_save(state, checkpoint_id=self.directory / str(step))
+        where = self.directory / str(step)
+        future = dcp.async_save(state, checkpoint_id=where, process_group=self.group)
         self.pending = (step, future)
 
 
