@@ -2,8 +2,11 @@
 
 #include <cstdint>
 #include <limits>
+#include <optional>
+#include <utility>
 
 #include "core/base/siphash.h"
+#include "core/rendezvous/host_gate.h"
 #include "core/rendezvous/rendezvous_fields.h"
 
 namespace elastic::core {
@@ -34,20 +37,35 @@ void visit(Visitor& v, std::vector<StoredJob>& jobs) {
   });
 }
 
+// Earlier versions know none, and read a file that has none.
+template <typename Visitor>
+void extend_hosts(Visitor& v, StoredHosts& hosts) {
+  std::optional<StoredHosts> stored;
+  if (!hosts.empty()) stored = std::move(hosts);
+  v.extension(1, stored, [](auto& inner, StoredHosts& list) {
+    inner.list(list, kJobsMax, [&](auto& one) {
+      inner.exact_name(one.first, session::kJobIdBytesMax);
+      inner.bytes(one.second, kHostGateBytesMax);
+    });
+  });
+  hosts = std::move(stored).value_or(StoredHosts());
+}
+
 }  // namespace
 
-std::string encode_jobs(std::vector<StoredJob> jobs) {
+std::string encode_jobs(std::vector<StoredJob> jobs, StoredHosts hosts) {
   std::string bytes;
   ByteWriter head(&bytes);
   head.integer(kSnapshotMagic);
   head.integer(kVersion);
   FieldWriter writer(&bytes);
   visit(writer, jobs);
+  extend_hosts(writer, hosts);
   head.integer(digest(bytes));
   return bytes;
 }
 
-Result<std::vector<StoredJob>> decode_jobs(std::string_view bytes) {
+Result<std::vector<StoredJob>> decode_jobs(std::string_view bytes, StoredHosts* hosts) {
   ByteReader head(bytes);
   const bool is_ours = head.integer<std::uint32_t>() == kSnapshotMagic;
   const auto version = head.integer<std::uint16_t>();
@@ -66,7 +84,10 @@ Result<std::vector<StoredJob>> decode_jobs(std::string_view bytes) {
   std::vector<StoredJob> jobs;
   FieldReader reader(content.substr(kHeadBytes));
   visit(reader, jobs);
+  StoredHosts found;
+  extend_hosts(reader, found);
   if (!reader.ok()) return damaged;
+  if (hosts != nullptr) *hosts = std::move(found);
   return jobs;
 }
 

@@ -1,12 +1,13 @@
 #pragma once
 
-// The content of a coordinator's state file: the jobs, each with its settings and the state of its
-// rendezvous machine and the secrets of its nodes. It has a version, and ends with a digest that
-// detects damage. Pure.
+// The content of a coordinator's state file: the jobs, each with its settings, the state of its
+// rendezvous machine and the secrets of its nodes, and the excluded hosts of jobs that have ended.
+// It has a version, and ends with a digest that detects damage. Pure.
 
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/session/session_wire.h"
@@ -29,8 +30,12 @@ struct StoredJob {
   std::vector<StoredSecret> secrets = {};
 };
 
-std::string encode_jobs(std::vector<StoredJob> jobs);
+// The ids of jobs that have ended, with what they remember of hosts: HostGate::encode().
+using StoredHosts = std::vector<std::pair<std::string, std::string>>;
+
+std::string encode_jobs(std::vector<StoredJob> jobs, StoredHosts hosts = {});
 // kPeerViolation: damaged, or not a state file; kFailedPrecondition: written by another version.
-Result<std::vector<StoredJob>> decode_jobs(std::string_view bytes);
+// `hosts`: may be null.
+Result<std::vector<StoredJob>> decode_jobs(std::string_view bytes, StoredHosts* hosts = nullptr);
 
 }  // namespace elastic::core

@@ -24,6 +24,7 @@
 #include "host/coordinator/end_proofs.h"
 #include "host/coordinator/job_observers.h"
 #include "host/coordinator/session_peer.h"
+#include "host/gate/ended_hosts.h"
 #include "host/gate/exclude_command.h"
 #include "host/succession/job_voter.h"
 #include "os/loop/event_loop.h"
@@ -51,8 +52,8 @@ struct CoordinatorContext {
   // What waits at this coordinator for other jobs, as RendezvousMachine::set_neighbours() takes it.
   std::function<std::string(const class CoordinatorJob&)> describe_neighbours;
   std::function<void(class CoordinatorJob*)> on_changed;  // once until settle()
-  std::string on_exclude;                         // a command for each excluded host; "": none
-  std::map<std::string, gate::HostMemory> hosts;  // of jobs that have ended, by id
+  std::string on_exclude;  // a command for each excluded host; "": none
+  EndedHosts hosts;
   // Writes the state file, and then calls `written` on the loop; unless the job leaves the file
   // meanwhile. Empty: no file is kept.
   std::function<void(const std::string& job, std::function<void()> written)> store;
@@ -168,7 +169,7 @@ class CoordinatorJob {
   void leave_job();
   void end_job();
   std::unique_ptr<core::Job> make_job(const JobSettings& settings, Duration start_hold);
-  void keep_hosts();  // for the next job of the id
+  void keep_hosts();                       // for the next job of the id
   void request_host(const session::RequestHost& request, std::uint64_t number);
   void admit_early_joins();
   Status on(SessionPeer* peer, session::ClientHello& hello);

@@ -1,36 +1,23 @@
 // Hosts without which a job continues: the part of CoordinatorJob that carries findings, requests
 // and decisions about them.
 
-#include <cstddef>
 #include <memory>
 #include <utility>
 #include <variant>
 
 #include "host/coordinator/coordinator_job.h"
-#include "os/loop/clock.h"
 
 namespace elastic::host {
-namespace {
-
-constexpr std::size_t kHostMemoriesMax = 256;  // of jobs that have ended
-
-}  // namespace
 
 std::unique_ptr<core::Job> CoordinatorJob::make_job(const JobSettings& settings,
                                                     Duration start_hold) {
   const Instant now = context_.loop->now();
   auto job = std::make_unique<core::Job>(id_, settings, now, start_hold);
-  gate::HostMemory hosts;
-  if (auto kept = context_.hosts.extract(id_); !kept.empty()) hosts = std::move(kept.mapped());
-  hosts.set_epoch(os::wall_time(now) - now.time_since_epoch().count());
-  job->take_hosts(std::move(hosts));
+  job->take_hosts(context_.hosts.take(id_, now));
   return job;
 }
 
-void CoordinatorJob::keep_hosts() {
-  const bool has_excluded = !job_->hosts().excluded(context_.loop->now()).empty();
-  if (has_excluded && context_.hosts.size() < kHostMemoriesMax) context_.hosts[id_] = job_->hosts();
-}
+void CoordinatorJob::keep_hosts() { context_.hosts.keep(id_, job_->hosts(), context_.loop->now()); }
 
 void CoordinatorJob::execute(const gate::HostAction& action) {
   log(gate::describe(action));

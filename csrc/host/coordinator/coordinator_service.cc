@@ -209,8 +209,12 @@ Status CoordinatorService::load() {
   auto bytes = os::read_file(path, kStateBytesMax);
   if (!bytes.ok()) return state_file_error(bytes.status(), path);
   if (*bytes) {
-    auto stored = core::decode_jobs(**bytes);
+    core::StoredHosts hosts;
+    auto stored = core::decode_jobs(**bytes, &hosts);
     if (!stored.ok()) return state_file_error(stored.status(), path);
+    if (Status fault = context_.hosts.load(hosts, loop_.now()); !fault.ok()) {
+      return state_file_error(fault, path);
+    }
     for (const core::StoredJob& one : *stored) {
       auto& job = jobs_[one.id];
       job = std::make_unique<CoordinatorJob>(&context_, one.id, feed_of(one.id));
@@ -501,7 +505,7 @@ std::string CoordinatorService::encode() const {
     if (file_keeper_ != nullptr && file_keeper_->is_releasing(id)) continue;
     stored.push_back(job->stored());
   }
-  return core::encode_jobs(std::move(stored));
+  return core::encode_jobs(std::move(stored), context_.hosts.stored(loop_.now()));
 }
 
 }  // namespace elastic::host

@@ -5,13 +5,23 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from elastic import _C
 
 from support.coordinators import listening
-from support.launching import Job, await_line, free_endpoint, launch, launched, shell_job
+from support.launching import (
+    DEADLINE_S,
+    Job,
+    await_line,
+    free_endpoint,
+    launch,
+    launched,
+    shell_job,
+)
+from support.waiting import eventually
 
 RULES = """
 [[rule]]
@@ -128,12 +138,15 @@ def test_a_command_names_another_way_where_nothing_answers() -> None:
     )
 
 
-def test_the_next_job_of_the_id_at_the_coordinator_does_without_the_host(tmp_path: Path) -> None:
+@pytest.mark.parametrize("restarts", [False, True], ids=["runs", "restarts"])
+def test_the_next_job_of_the_id_does_without_the_host(restarts: bool, tmp_path: Path) -> None:
+    """Its coordinator runs on, or has a state file and starts again between the two."""
     endpoint, news, end = free_endpoint(), tmp_path / "news", tmp_path / "end"
     os.mkfifo(news)
     os.mkfifo(end)
     options = (
         f"--bind={endpoint}",
+        f"--state-file={tmp_path / 'state'}",
         f"--on-exclude=echo $ELASTIC_EXCLUDED_HOST in $ELASTIC_RUN_ID > {news}",
     )
     worker = f"echo runs >&2; read text < {end}; exit 0"
@@ -144,7 +157,8 @@ def test_the_next_job_of_the_id_at_the_coordinator_does_without_the_host(tmp_pat
         for node in job.nodes:
             await_line(node, "runs")
 
-    with listening(*options):
+    with ExitStack() as stack:
+        first = stack.enter_context(listening(*options))
         with shell_job(endpoint, "2:3", worker, "--max-restarts=1") as job:
             start(job, "good1", "good2", "bad")
             assert launch("exclude", endpoint, "bad").returncode == 0
@@ -154,6 +168,12 @@ def test_the_next_job_of_the_id_at_the_coordinator_does_without_the_host(tmp_pat
                 await_line(node, "runs")
             end.write_text("")
             job.finish_with(0, 0, EXIT_EXCLUDED)
+        if restarts:
+            state = tmp_path / "state"
+            eventually(lambda: b"good1" not in state.read_bytes())
+            first.terminate()
+            assert first.wait(DEADLINE_S) == 0
+            stack.enter_context(listening(*options))
         with shell_job(endpoint, "2:3", worker, "--max-restarts=1") as job:
             start(job, "good1", "good2")
             shown = launch("status", endpoint)
