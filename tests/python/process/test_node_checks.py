@@ -147,3 +147,19 @@ def test_built_in_check_without_its_package() -> None:
         pytest.skip("this host has the package")
     done = launch("--standalone", "--node-check=gpu", *SCRIPT)
     assert (done.returncode, done.stdout) == (0, "started\n"), done.stderr
+
+
+def test_job_remembers_a_bad_host_that_did_not_join() -> None:
+    endpoint = free_endpoint()
+    worker = "echo runs >&2; exec sleep 1000"
+    body = 'test "$(hostname)" != bad || { echo no disk; exit 1; }'
+    options = ("--max-restarts=1", check(body))
+    with shell_job(endpoint, "1:2", worker, "--rdzv-conf=last_call_timeout=0", *options) as nodes:
+        good = nodes.start(on=host("good"))
+        await_line(good, "runs")
+        bad = nodes.start(on=host("bad"))
+        assert bad.wait(60.0) == 79
+        shown = launch("status", endpoint, "--rdzv-id=job")
+        good.terminate()
+        nodes.finish_with(143, 79)
+    assert "  excluded     bad until " in shown.stdout and "no disk" in shown.stdout
