@@ -301,6 +301,8 @@ void bind_events(py::module_& module) {
       .value("MISMATCH", AgentEvent::Kind::kMismatch)
       .value("DRAIN", AgentEvent::Kind::kDrain)
       .value("COORDINATOR_MOVED", AgentEvent::Kind::kCoordinatorMoved)
+      .value("HOST_EXCLUDED", AgentEvent::Kind::kHostExcluded)
+      .value("HOST_READMITTED", AgentEvent::Kind::kHostReadmitted)
       .value("NODE_CHECK", AgentEvent::Kind::kNodeCheck)
       .value("FINISHED", AgentEvent::Kind::kFinished);
   event.def_readonly("kind", &AgentEvent::kind)

@@ -153,6 +153,11 @@ py::dict to_dict(const ObservedJob& job) {
     }
     dict["saved"] = dict_of_saved;
   }
+  py::list findings;
+  for (const ObservedFinding& one : job.findings) {
+    findings.append(py::dict("host"_a = one.host, "text"_a = one.text, "age"_a = one.age));
+  }
+  dict["findings"] = findings;
   py::list excluded;
   for (const ObservedExclusion& one : job.excluded) {
     excluded.append(py::dict("host"_a = one.host, "left"_a = one.left, "reason"_a = one.reason,

@@ -1396,6 +1396,10 @@ class AgentEvent:
 
           COORDINATOR_MOVED
 
+          HOST_EXCLUDED
+
+          HOST_READMITTED
+
           NODE_CHECK
 
           FINISHED
@@ -1406,6 +1410,8 @@ class AgentEvent:
         FINISHED: typing.ClassVar[AgentEvent.Kind]
         FIRST_STEP: typing.ClassVar[AgentEvent.Kind]
         HANG: typing.ClassVar[AgentEvent.Kind]
+        HOST_EXCLUDED: typing.ClassVar[AgentEvent.Kind]
+        HOST_READMITTED: typing.ClassVar[AgentEvent.Kind]
         MISMATCH: typing.ClassVar[AgentEvent.Kind]
         NODE_CHECK: typing.ClassVar[AgentEvent.Kind]
         NOTICE: typing.ClassVar[AgentEvent.Kind]

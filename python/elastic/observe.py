@@ -335,6 +335,14 @@ def view(facts: dict[str, Any]) -> dict[str, Any]:
         "hang": _hang(facts["hang"]),
         "stall": _stall(facts["stall"]),
         "mismatch": facts["mismatch"],
+        "findings": [
+            {
+                "host": one["host"],
+                "text": one["text"],
+                "time": wall(facts["now"] - one["age"]),
+            }
+            for one in facts["findings"]
+        ],
         "excluded": [
             {
                 "host": one["host"],

@@ -118,7 +118,10 @@ struct StopStepEvent {
 
 // A line for every node's log.
 struct News {
+  enum class About : std::uint8_t { kDrain, kExclusion, kReadmission };
+
   std::string text;
+  About about = About::kDrain;
 
   bool operator==(const News&) const = default;
 };

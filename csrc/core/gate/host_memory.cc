@@ -124,6 +124,17 @@ std::vector<Exclusion> HostMemory::excluded(Instant now) const {
   return all;
 }
 
+std::vector<Found> HostMemory::found(Instant now, std::size_t limit) const {
+  std::vector<Found> all;
+  for (const auto& [name, host] : hosts_) {
+    for (auto note = host.notes.rbegin(); note != host.notes.rend(); ++note) {
+      if (all.size() == limit) return all;
+      all.push_back({name, note->text, now - note->at});
+    }
+  }
+  return all;
+}
+
 std::string HostMemory::evidence(std::string_view host) const {
   std::string lines;
   const auto found = hosts_.find(host);

@@ -82,6 +82,15 @@ struct Exclusion {
   bool operator==(const Exclusion&) const = default;
 };
 
+// What was found on a host: by a check, by a rule, or by an operator.
+struct Found {
+  std::string host;
+  std::string text;
+  Duration age{};
+
+  bool operator==(const Found&) const = default;
+};
+
 class HostMemory final : public core::HostGate {
  public:
   void step(const HostEvent& event, Instant now, std::vector<HostAction>* actions);
@@ -94,6 +103,8 @@ class HostMemory final : public core::HostGate {
 
   std::vector<Exclusion> excluded(Instant now) const;  // by host
   bool is_excluded(std::string_view host) const { return find_excluded(host) != nullptr; }
+  // What was found on all hosts: by host, newest first; at most so many.
+  std::vector<Found> found(Instant now, std::size_t limit) const;
   // What was found on the host, newest first, one line each.
   std::string evidence(std::string_view host) const;
 

@@ -525,6 +525,9 @@ ObservedJob describe_job(const Job* job, Instant now) {
     facts.progress = {pace->newest, pace->oldest, pace->ranks, pace->step_time};
   }
   facts.saved = job->saved(now);
+  for (gate::Found& one : job->hosts().found(now, session::kFindingsObserved)) {
+    facts.findings.push_back({std::move(one.host), std::move(one.text), one.age});
+  }
   for (gate::Exclusion& one : job->hosts().excluded(now)) {
     facts.excluded.push_back({std::move(one.host), one.left, std::move(one.why), one.times});
   }

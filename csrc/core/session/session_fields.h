@@ -461,6 +461,13 @@ void fields(Visitor& v, JobFacts& facts) {
   v.extension(6, facts.job.stall, [](auto& inner, ObservedStall& stall) { visit(inner, stall); });
   v.extension(7, facts.job.mismatch,
               [](auto& inner, std::string& text) { inner.text(text, kMessageBytesMax); });
+  core::extend_value(v, 10, facts.job.findings, [](auto& inner, auto& all) {
+    inner.list(all, kFindingsObserved, [&](ObservedFinding& one) {
+      inner.name(one.host, kNodeTextBytesMax);
+      inner.text(one.text, kMessageBytesMax);
+      inner.duration(one.age);
+    });
+  });
   core::extend_value(v, 8, facts.job.excluded, [](auto& inner, auto& all) {
     inner.list(all, kExcludedObserved, [&](ObservedExclusion& one) {
       inner.name(one.host, kNodeTextBytesMax);
@@ -640,6 +647,10 @@ void fields(Visitor& v, drain::Reply& reply) {
 template <typename Visitor>
 void fields(Visitor& v, drain::News& news) {
   v.text(news.text, kMessageBytesMax);
+  using About = drain::News::About;
+  auto about = news.about == About::kDrain ? std::nullopt : std::optional(news.about);
+  v.extension(1, about, [](auto& inner, About& one) { inner.choice(one, About::kReadmission); });
+  news.about = about.value_or(About::kDrain);
 }
 
 template <typename Visitor>

@@ -68,6 +68,7 @@ inline constexpr std::size_t kNodesPerPage = 256;
 inline constexpr std::size_t kRoundsObserved = 64;
 inline constexpr std::size_t kStragglersObserved = 64;
 inline constexpr std::size_t kExcludedObserved = 256;
+inline constexpr std::size_t kFindingsObserved = 64;
 inline constexpr std::size_t kStoreClientsMax = 2048;  // in one message
 inline constexpr std::size_t kTakeOverPieceMax = std::size_t{128} << 10;
 // In one message, which they fit into: the further ones have a short reason.

@@ -334,7 +334,12 @@ struct AgentRunner::Reader {
   void operator()(const rdzv::Round& one) const { node->on_round(one); }
   void operator()(const hang::StacksWanted& one) const { node->on_stacks_wanted(one); }
   void operator()(const drain::News& one) const {
-    node->report_message(AgentEvent::Kind::kDrain, one.text);
+    using About = drain::News::About;
+    using Kind = AgentEvent::Kind;
+    node->report_message(one.about == About::kExclusion     ? Kind::kHostExcluded
+                         : one.about == About::kReadmission ? Kind::kHostReadmitted
+                                                            : Kind::kDrain,
+                         one.text);
   }
   void operator()(const snapshot::CopyOrder& one) const {
     if (node->copies_ != nullptr) node->copies_->on_order(one);

@@ -420,8 +420,10 @@ void CoordinatorJob::execute(const core::job_action::OrderCopy& action) {
 
 void CoordinatorJob::execute(const core::drain_action::Announce& action) {
   log(action.text);
-  send_to_members(drain::News{action.text});
+  announce({action.text});
 }
+
+void CoordinatorJob::announce(const drain::News& news) { send_to_members(news); }
 
 // A node that has not joined yet, since its workers are started before, has nothing to join. With a
 // job of an earlier coordinator it may belong to the next one.

@@ -169,6 +169,7 @@ class CoordinatorJob {
   void leave_job();
   void end_job();
   std::unique_ptr<core::Job> make_job(const JobSettings& settings, Duration start_hold);
+  void announce(const drain::News& news);  // to the nodes of the job
   void keep_hosts();                       // for the next job of the id
   void request_host(const session::RequestHost& request, std::uint64_t number);
   void admit_early_joins();

@@ -2,6 +2,7 @@
 // and decisions about them.
 
 #include <memory>
+#include <string>
 #include <utility>
 #include <variant>
 
@@ -20,8 +21,11 @@ std::unique_ptr<core::Job> CoordinatorJob::make_job(const JobSettings& settings,
 void CoordinatorJob::keep_hosts() { context_.hosts.keep(id_, job_->hosts(), context_.loop->now()); }
 
 void CoordinatorJob::execute(const gate::HostAction& action) {
-  log(gate::describe(action));
+  const std::string text = gate::describe(action);
+  log(text);
   const auto* const excluded = std::get_if<gate::Excluded>(&action);
+  using About = drain::News::About;
+  announce({text, excluded != nullptr ? About::kExclusion : About::kReadmission});
   if (excluded != nullptr) exclude_command_.run(id_, *excluded);
 }
 

@@ -178,6 +178,8 @@ struct AgentEvent {
     kMismatch,          // ranks called operations of different sizes; message: one sentence
     kDrain,             // message: how far the stop at an agreed step is, which every node receives
     kCoordinatorMoved,  // coordinator, moved; message: one sentence
+    kHostExcluded,      // message: one sentence, which every node receives
+    kHostReadmitted,    // the same
     kNodeCheck,         // check; message: what it has found, as one sentence
     kFinished,          // result() is final; this is the last event
   };

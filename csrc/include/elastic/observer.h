@@ -22,6 +22,7 @@
 
 #include "elastic/coordinator.h"
 #include "elastic/export.h"
+#include "elastic/observed_hosts.h"
 #include "elastic/rendezvous_types.h"
 #include "elastic/status.h"
 #include "elastic/time.h"
@@ -154,16 +155,6 @@ struct ObservedSave {
   bool operator==(const ObservedSave&) const = default;
 };
 
-// A host without which the job continues (docs/policy.md).
-struct ObservedExclusion {
-  std::string host;
-  Duration left{};  // until it may join again
-  std::string reason;
-  std::int32_t times = 1;  // that it was excluded so far
-
-  bool operator==(const ObservedExclusion&) const = default;
-};
-
 struct ObservedJob {
   std::string id;
   std::uint64_t term = 1;
@@ -185,6 +176,7 @@ struct ObservedJob {
   std::vector<ObservedStraggler> stragglers;     // at most one of each node, and 64
   std::optional<ObservedHang> hang;              // nullopt: none, or an older version
   std::optional<ObservedStall> stall;            // nullopt: none, or an older version
+  std::vector<ObservedFinding> findings = {};    // by host, the newest of one first; as `excluded`
   std::vector<ObservedExclusion> excluded = {};  // by host; empty as well: an older version
   std::optional<std::string> mismatch = {};  // one sentence: ranks called operations of other sizes
   std::optional<ObservedProgress> progress;  // nullopt: no rank reports steps

@@ -56,6 +56,7 @@ def as_data(name: str, result: RunResult) -> dict[str, Any]:
         "hangs": _verdicts(result.hangs),
         "stalls": _verdicts(result.stalls),
         "mismatches": _verdicts(result.mismatches),
+        "hosts": _verdicts(result.hosts),
     }
 
 

@@ -224,6 +224,7 @@ def _without_time(snapshot: dict[str, Any]) -> str:
     kept["stragglers"] = [one["rank"] for one in snapshot["stragglers"]]
     kept["hang"] = snapshot["hang"] and (snapshot["hang"]["step"], snapshot["hang"]["rank"])
     kept["stall"] = snapshot["stall"] and (snapshot["stall"]["message"], snapshot["stall"]["place"])
+    kept["findings"] = [(one["host"], one["text"]) for one in snapshot["findings"]]
     kept["excluded"] = [(one["host"], one["times"]) for one in snapshot["excluded"]]
     kept["nodes"] = [
         {key: value for key, value in node.items() if key != "last_beat_seconds"}

@@ -85,8 +85,19 @@ def facts(snapshot: dict[str, Any]) -> list[Fact]:
             f"{duration(round(one['idle_seconds'], 1))} while other ranks advance"
         )
         found.append(Fact("straggling", text, WARN))
+    found += [Fact("found", text, WARN) for text in findings(snapshot)]
     found += [Fact("excluded", excluded_text(one), WARN) for one in snapshot["excluded"]]
     return [one for one in found if one.text]
+
+
+def findings(snapshot: dict[str, Any]) -> list[str]:
+    """What was found on hosts, without why one of them is excluded."""
+    known = {(one["host"], one["reason"]) for one in snapshot["excluded"]}
+    return [
+        f"{one['host']} at {clock(one['time'])}: {one['text']}"
+        for one in snapshot["findings"]
+        if (one["host"], one["text"]) not in known
+    ]
 
 
 def excluded_text(one: dict[str, Any]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 from collections.abc import Callable
@@ -55,15 +56,23 @@ def test_a_rule_excludes_the_host_of_a_failure(tmp_path: Path) -> None:
         "--restart-backoff=0",
         "--max-restarts=1",
     )
+    events, result = tmp_path / "events.jsonl", tmp_path / "result.json"
     with shell_job(free_endpoint(), "2:3", worker, *options) as job:
         await_line(job.start(on=host("good1")), "as host")
         job.start(on=host("bad"))
-        job.start(on=host("good2"))
+        seen = (f"--event-log={events}", f"--result-json={result}")
+        job.start(*seen, on=host("good2"))
         told = news.read_text().splitlines()
         done = job.finish_with(0, EXIT_EXCLUDED, 0)
     why = "rule 1 (line 2) of the failure policy excludes host bad"
     assert told == ["bad", why, "3600", "job"]
     assert f"the job does without host bad for a while: {why}" in done[1].stderr
+    line = f"host bad is excluded for 1 h: {why}"
+    for node in (done[0], done[2]):
+        assert line in node.stderr
+    lines = map(json.loads, events.read_text().splitlines())
+    assert [one["message"] for one in lines if one["event"] == "host_excluded"] == [line]
+    assert [one["message"] for one in json.loads(result.read_text())["hosts"]] == [line]
 
 
 def test_a_command_excludes_a_host_and_readmits_it() -> None:

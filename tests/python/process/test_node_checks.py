@@ -153,7 +153,7 @@ def test_job_remembers_a_bad_host_that_did_not_join() -> None:
     endpoint = free_endpoint()
     worker = "echo runs >&2; exec sleep 1000"
     body = 'test "$(hostname)" != bad || { echo no disk; exit 1; }'
-    options = ("--max-restarts=1", check(body))
+    options = ("--max-restarts=1", check(body), check("echo no driver; exit 3"))
     with shell_job(endpoint, "1:2", worker, "--rdzv-conf=last_call_timeout=0", *options) as nodes:
         good = nodes.start(on=host("good"))
         await_line(good, "runs")
@@ -163,3 +163,5 @@ def test_job_remembers_a_bad_host_that_did_not_join() -> None:
         good.terminate()
         nodes.finish_with(143, 79)
     assert "  excluded     bad until " in shown.stdout and "no disk" in shown.stdout
+    assert "  found        good at " in shown.stdout
+    assert "unknown: no driver\n" in shown.stdout

@@ -39,7 +39,7 @@ def snapshot(ranks: int, **more: Any) -> dict[str, Any]:
         "goodput": 0.979, "rounds": [one | size for one in rounds], "stragglers": [], "hang": None,
         "saved": None,
         "stall": None,
-        "mismatch": None, "excluded": [],
+        "mismatch": None, "excluded": [], "findings": [],
         "progress": {"step": 83412, "slowest_step": 83411, "ranks": ranks, "step_seconds": 0.322},
         "result": None, "nodes": [_node(number, per_node) for number in range(nodes)],
     } | more  # fmt: skip

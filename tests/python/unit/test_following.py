@@ -19,6 +19,7 @@ OPEN: dict[str, Any] = {
     "stall": None,
     "mismatch": None,
     "excluded": [],
+    "findings": [],
     "coordinator": {"address": "a:1", "voters": ["b:2"]},
 }  # fmt: skip
 

@@ -20,6 +20,7 @@ SNAPSHOT: dict[str, Any] = {
     "stall": None,
     "mismatch": None,
     "excluded": [],
+    "findings": [],
     "progress": {"step": 834, "slowest_step": 833, "ranks": 8, "step_seconds": 0.25},
     "result": None,
     "rounds": [
@@ -123,6 +124,20 @@ def test_excluded_hosts_are_shown_until_when_and_why() -> None:
     at = status_view.clock(until)
     assert f"  excluded     n7 until {at}: an operator: fan 3\n" in shown
     assert f"  excluded     n8 until {at}, 3 times so far: an operator: fan 3\n" in shown
+
+
+def test_what_was_found_on_a_host_is_shown_once() -> None:
+    why = {"host": "n7", "until": 1e9 + 3600, "reason": "check gpu: bad: GPU 3 is lost", "times": 1}
+    found = [
+        {"host": "n7", "time": 1e9 - 60, "text": "check gpu: bad: GPU 3 is lost"},
+        {"host": "n7", "time": 1e9 - 90, "text": "check ib: unknown: no driver"},
+        {"host": "n8", "time": 1e9 - 30, "text": "check gpu: unknown: no driver"},
+    ]
+    shown = status_view.text(changed(excluded=[why], findings=found))
+    first, second = status_view.clock(1e9 - 90), status_view.clock(1e9 - 30)
+    assert f"  found        n7 at {first}: check ib: unknown: no driver\n" in shown
+    assert f"  found        n8 at {second}: check gpu: unknown: no driver\n" in shown
+    assert shown.count("GPU 3 is lost") == 1
 
 
 def test_a_job_without_steps_has_no_goodput() -> None:

@@ -201,6 +201,8 @@ class RunResult:
     stalls: tuple[Mapping[str, Any], ...] = ()
     # The same of the lines about operations with different sizes or types.
     mismatches: tuple[Mapping[str, Any], ...] = ()
+    # The same of the lines about hosts that are excluded, and readmitted; docs/policy.md.
+    hosts: tuple[Mapping[str, Any], ...] = ()
     # The latest finding of each check of this node: host, check, verdict and reason;
     # docs/node-checks.md.
     node_checks: tuple[Mapping[str, str], ...] = ()

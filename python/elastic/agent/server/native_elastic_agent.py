@@ -228,16 +228,19 @@ class NativeElasticAgent:
         self._drain_requests: list[tuple[int, float]] = []
         self._stops_noted = 0
         self._stop_line = ""  # the first line about the end of the round
-        self._hangs: deque[dict[str, Any]] = deque(maxlen=HANGS_KEPT)
-        self._stalls: deque[dict[str, Any]] = deque(maxlen=HANGS_KEPT)
-        self._mismatches: deque[dict[str, Any]] = deque(maxlen=HANGS_KEPT)
+        self._kept: dict[str, deque[dict[str, Any]]] = {
+            name: deque(maxlen=HANGS_KEPT) for name in ("hangs", "stalls", "mismatches", "hosts")
+        }
         kinds = _C.AgentEvent.Kind
-        self._verdicts: dict[Any, deque[dict[str, Any]] | None] = {
-            kinds.HANG: self._hangs,
-            kinds.STRAGGLING: None,
-            kinds.STALLED: self._stalls,
-            kinds.STALL_OVER: self._stalls,
-            kinds.MISMATCH: self._mismatches,
+        self._verdicts = {  # where they are kept; "": nowhere
+            kinds.HANG: "hangs",
+            kinds.STRAGGLING: "",
+            kinds.STALLED: "stalls",
+            kinds.STALL_OVER: "stalls",
+            kinds.MISMATCH: "mismatches",
+            kinds.DRAIN: "",
+            kinds.HOST_EXCLUDED: "hosts",
+            kinds.HOST_READMITTED: "hosts",
         }
         self._checks: dict[str, dict[str, str]] = {}  # the latest finding of each check
         self._endpoints = rendezvous.endpoints
@@ -460,18 +463,16 @@ class NativeElasticAgent:
             self._log(logging.INFO, "%s", ended)
         elif event.kind == kinds.STOPPING:
             self._note_stop(event)
-        elif event.kind == kinds.DRAIN:
-            self._log(NOTICE, "%s", event.message)
         elif event.kind == kinds.RESTARTING:
             stopped, self._stop_line = self._stop_line, ""
             self._log(logging.WARNING, "%s", restart_line(event.message, waited, stopped))
         elif event.kind in self._verdicts:
-            level = NOTICE if event.kind == kinds.STALL_OVER else logging.WARNING
+            is_notice = event.kind in (kinds.STALL_OVER, kinds.DRAIN, kinds.HOST_READMITTED)
+            level = NOTICE if is_notice else logging.WARNING
             self._log(level, "%s", event.message)
-            kept = self._verdicts[event.kind]
-            if kept is not None and self._round is not None:
+            if (kept := self._verdicts[event.kind]) and self._round is not None:
                 found = {"at": event.at, "round": self._round.round, "message": event.message}
-                kept.append(found)
+                self._kept[kept].append(found)
                 if event.kind in (kinds.HANG, kinds.STALLED):
                     self._ask_nccl(self._round, found)
         elif event.kind == kinds.FINISHED:
@@ -587,9 +588,10 @@ class NativeElasticAgent:
             job=None if self._is_alone else native.job,
             is_cause=native.is_cause,
             incidents=tuple(self._timeline.latest) if self._timeline is not None else (),
-            hangs=tuple(self._hangs),
-            stalls=tuple(self._stalls),
-            mismatches=tuple(self._mismatches),
+            hangs=tuple(self._kept["hangs"]),
+            stalls=tuple(self._kept["stalls"]),
+            mismatches=tuple(self._kept["mismatches"]),
+            hosts=tuple(self._kept["hosts"]),
             node_checks=tuple(self._checks.values()),
         )
 

@@ -176,6 +176,8 @@ _SENTENCES = {
     _KINDS.STALL_OVER: "stall_over",
     _KINDS.MISMATCH: "mismatch",
     _KINDS.DRAIN: "drain",
+    _KINDS.HOST_EXCLUDED: "host_excluded",
+    _KINDS.HOST_READMITTED: "host_readmitted",
 }
 
 

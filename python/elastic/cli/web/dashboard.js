@@ -75,6 +75,12 @@ function showNow(job) {
     }
     const more = job.stragglers.length - SENTENCES_MAX;
     if (more > 0) lines.push(element("p", `and ${more} ranks more`, "straggling"));
+    const reasons = job.excluded.map((one) => `${one.host}: ${one.reason}`);
+    for (const one of job.findings) {
+      if (reasons.includes(`${one.host}: ${one.text}`)) continue;
+      const text = `host ${one.host} at ${clock(one.time)}: ${one.text}`;
+      lines.push(element("p", text, "straggling"));
+    }
     for (const one of job.excluded) {
       const text = `host ${one.host} is excluded until ${clock(one.until)}: ${one.reason}`;
       lines.push(element("p", text, "straggling"));

@@ -96,6 +96,18 @@ TEST_F(HostMemoryTest, AHostOfWhichNothingWasHeardIsForgotten) {
   EXPECT_EQ(left("a"), 1h);
 }
 
+TEST_F(HostMemoryTest, WhatWasFoundIsListedByHostNewestFirst) {
+  (void)step(Finding{"b", "gpu", Verdict::kUnknown, "no driver"});
+  (void)step(Exclude{"a", "x"});
+  now_ += 1s;
+  (void)step(Finding{"a", "ib", Verdict::kGood, ""});
+  const Found good{"a", "check ib: good", 0s};
+  const Found rule{"a", "x", 1s};
+  const Found unknown{"b", "check gpu: unknown: no driver", 1s};
+  EXPECT_EQ(hosts_.found(now_, 9), (std::vector<Found>{good, rule, unknown}));
+  EXPECT_EQ(hosts_.found(now_, 1), (std::vector<Found>{good}));
+}
+
 TEST_F(HostMemoryTest, AboveTheLimitThoseThatMatterLeastMakeRoom) {
   const auto name = [](int number) { return "h" + std::to_string(number); };
   (void)step(Finding{"seen", "gpu", Verdict::kUnknown, ""});

@@ -135,6 +135,7 @@ inline ObservedJob observed_job() {
                  .exit_code = 3}};
   job.stragglers = {{.rank = 9, .node = "node7_4242", .step = 99, .idle = seconds(61)}};
   job.hang = ObservedHang{seconds(61), 99, 9, "in read (data.py:41)"};
+  job.findings = {{.host = "node8", .text = "check gpu: unknown: no driver", .age = seconds(5)}};
   job.excluded = {{.host = "node8", .left = seconds(3600), .reason = "fan", .times = 2}};
   job.saved = ObservedSave{.step = 98, .age = seconds(3)};
   job.saved->memory = {.own = 7, .copies = 5, .node = {1, 2}, .needed = 3, .limit = 9};
@@ -286,7 +287,7 @@ inline std::vector<ServerMessage> server_messages() {
                    .proposal = 3,
                    .step = 101,
                    .notice = {seconds(30), "SIGTERM", drain::Departure{{{1, 2}}, false}}},
-      drain::News{"every rank stops at step 101"},
+      drain::News{"every rank stops at step 101", drain::News::About::kReadmission},
       snapshot::CopyOrder{.round = 12,
                           .step = {5, 12},
                           .base = {4, 11},
