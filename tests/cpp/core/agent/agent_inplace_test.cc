@@ -39,6 +39,27 @@ class RandomNode {
     EXPECT_EQ(alive(), 0) << "finished with workers";
   }
   bool has_continued() const { return continued_ > 0; }
+  // The round ends without this node while its workers are kept for the next one.
+  void run_until_excluded() {
+    feed(RendezvousReady{"n", "10.0.0.1"});
+    begin_round();
+    order(rdzv::Restart{{}, round_, rdzv::RestartCause::kGrowth, "1 node leaves", {}});
+    for (int i = 0; i < 2; ++i) {
+      workers_[static_cast<std::size_t>(i)] = Phase::kLeft;
+      feed(WorkerLeft{i});
+    }
+    ASSERT_TRUE(is_joining_);
+    ASSERT_EQ(alive(), 2);
+    rdzv::Refused refused;
+    refused.error = Status(StatusCode::kFailedPrecondition, "host n is excluded");
+    refused.is_excluded = true;
+    feed(refused);
+    EXPECT_TRUE(is_stopped_);
+    end_all();
+    EXPECT_TRUE(is_finished_);
+    EXPECT_EQ(exit_code_, kExitBadHost);
+    EXPECT_EQ(alive(), 0);
+  }
 
  private:
   enum class Phase : std::uint8_t { kNone, kRunning, kLeft, kEnded };
@@ -195,6 +216,10 @@ class RandomNode {
   std::vector<Phase> workers_ = std::vector<Phase>(2, Phase::kNone);
   std::vector<PolicyAction> ignored_;
 };
+
+TEST(AgentInPlace, WorkersThatWereKeptEndIfTheirHostIsExcluded) {
+  RandomNode(1).run_until_excluded();
+}
 
 TEST(AgentInPlace, RandomSchedulesKeepTheRules) {
   int continued = 0;

@@ -472,6 +472,54 @@ TEST_F(GrowingJobTest, ALostMemberEndsTheRoundBeforeTheStep) {
   EXPECT_EQ(job_.describe_drain(), "");
 }
 
+// ---- Hosts that are excluded meanwhile. The third node could take their place.
+
+TEST_F(GrowingJobTest, AHostIsExcludedAtTheStepAtWhichEveryRankWaits) {
+  const drain::Order tentative = hold();
+  const auto excluded = step(job_event::HostRequested{1, "node1", "ann: fan", false});
+  EXPECT_THAT(all<rdzv::Restart>(excluded), IsEmpty());
+  const auto ended = all<rdzv::Restart>(both_can_continue(tentative, drain::Reply::Kind::kWaiting));
+  ASSERT_EQ(ended.size(), 2U);
+  EXPECT_THAT(ended[0].reason, HasSubstr("1 node of an excluded host leaves"));
+  const std::uint64_t round = job_.rendezvous().record().round;
+  (void)join(0, round);
+  const auto actions = join(1, round);
+  ASSERT_EQ(all<rdzv::Refused>(actions).size(), 1U);
+  EXPECT_EQ(all<rdzv::Refused>(actions)[0].to, node(1));
+  EXPECT_EQ(all<rdzv::Round>(actions).size(), 2U);
+}
+
+TEST_F(GrowingJobTest, AnExclusionDoesNotEndTheRoundOfRanksThatStopAtAStep) {
+  (void)progress(0, 10);
+  (void)progress(1, 10);
+  const auto asked = step(job_event::Noticed{node(0), {seconds(100), "SIGTERM on node0"}});
+  (void)join(2);
+  const auto excluded = step(job_event::HostRequested{1, "node1", "ann: fan", false});
+  EXPECT_TRUE(job_.hosts().is_excluded("node1"));
+  EXPECT_THAT(all<rdzv::Restart>(excluded), IsEmpty());
+  EXPECT_THAT(all<rdzv::Restart>(step(rdzv::Tick{})), IsEmpty());
+  const auto proposed = both_reply(order(asked), drain::Reply::Kind::kSteps);
+  const auto committed = both_reply(order(proposed), drain::Reply::Kind::kAccepted);
+  (void)both_reply(order(committed), drain::Reply::Kind::kEnded);
+  ASSERT_TRUE(job_.is_over());
+  EXPECT_EQ(job_.rendezvous().result()->exit_code, kExitStoppedAtStep);
+}
+
+TEST_F(GrowingJobTest, AnExclusionDoesNotEndARoundOfWhichANodeHasSucceeded) {
+  const std::uint64_t round = job_.rendezvous().record().round;
+  (void)step(rdzv::Done{node(1), round});
+  (void)join(2);
+  for (const char* host : {"node0", "node1"}) {
+    const auto excluded = step(job_event::HostRequested{1, host, "ann: fan", false});
+    EXPECT_TRUE(job_.hosts().is_excluded(host));
+    EXPECT_THAT(all<rdzv::Restart>(excluded), IsEmpty()) << host;
+  }
+  EXPECT_THAT(all<rdzv::Restart>(step(rdzv::Tick{})), IsEmpty());
+  (void)step(rdzv::Done{node(0), round});
+  ASSERT_TRUE(job_.is_over());
+  EXPECT_EQ(job_.rendezvous().result()->exit_code, 0);
+}
+
 // Nodes are exchanged, each within a minute of the one before.
 TEST_F(GrowingJobTest, NodesThatLeaveAsPlannedDoNotDelayTheNext) {
   settings_.restart_backoff = seconds(1);
