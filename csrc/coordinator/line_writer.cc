@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "os/loop/clock.h"
+#include "os/loop/event_loop.h"
 
 namespace elastic::coordinator {
 namespace {

@@ -195,6 +195,10 @@ void AgentRunner::on_worker_event(const WorkerEvent& event) {
   }
 }
 
+AgentEvent AgentRunner::make_event(AgentEvent::Kind kind) const {
+  return core::event_of(kind, machine_.state(), loop_->now());
+}
+
 void AgentRunner::report_message(AgentEvent::Kind kind, const std::string& message) {
   AgentEvent event = make_event(kind);
   event.message = message;
@@ -246,7 +250,7 @@ void AgentRunner::worker_changed(int local_rank, ObservedWorkerState state, int 
 }
 
 void AgentRunner::send_workers_soon() {
-  if (is_watched_ && !watch_timer_.armed()) watch_timer_.arm(loop_->now() + kWatchDelay);
+  if (is_watched_ && !watch_timer_.armed()) watch_timer_.arm_after(kWatchDelay);
 }
 
 void AgentRunner::send_workers() {

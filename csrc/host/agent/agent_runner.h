@@ -26,7 +26,7 @@
 #include "host/store/round_store.h"
 #include "host/workers/supervisor.h"
 #include "host/workers/worker_output.h"
-#include "os/loop/event_loop.h"
+#include "os/loop/registration.h"
 
 namespace elastic::host {
 
@@ -132,9 +132,7 @@ class AgentRunner {
   std::vector<std::string> rank_variables(std::size_t local_rank) const;
   std::vector<std::string> next_variables(std::size_t local_rank) const;
   WorkerCommand command_of(std::size_t local_rank) const;
-  AgentEvent make_event(AgentEvent::Kind kind) const {
-    return core::event_of(kind, machine_.state(), loop_->now());
-  }
+  AgentEvent make_event(AgentEvent::Kind kind) const;
   void report_message(AgentEvent::Kind kind, const std::string& message);
   void report(AgentEvent event);
   void report_finished();
@@ -164,8 +162,8 @@ class AgentRunner {
   FailureInquiry inquiry_;
   std::vector<ObservedWorker> workers_;  // of the round
   bool is_watched_ = false;              // the coordinator requested reports of them
-  os::EventLoop::Timer watch_timer_;
-  os::EventLoop::Timer deadline_;  // of the machine
+  os::Timer watch_timer_;
+  os::Timer deadline_;  // of the machine
   CheckRunner checks_;
   std::unique_ptr<LivenessPort> liveness_port_;  // null: no coordinator asks for it
   std::unique_ptr<Supervisor> supervisor_;

@@ -7,6 +7,7 @@
 #include "core/workers/failure_cause.h"
 #include "core/workers/output_lines.h"
 #include "os/loop/clock.h"
+#include "os/loop/event_loop.h"
 #include "os/net/address.h"
 
 namespace elastic::host {

@@ -19,7 +19,7 @@
 
 #include "core/agent/agent_policy.h"
 #include "host/workers/worker_output.h"
-#include "os/loop/event_loop.h"
+#include "os/loop/registration.h"
 
 namespace elastic::host {
 
@@ -81,7 +81,7 @@ class FailureInquiry {
   int pending_ = 0;
   std::function<void()> done_;
   std::map<int, Instant> tracebacks_;  // by local rank: when that of a running worker is checked
-  os::EventLoop::Timer traceback_timer_;
+  os::Timer traceback_timer_;
 };
 
 }  // namespace elastic::host

@@ -15,7 +15,7 @@
 
 namespace elastic::host {
 
-class LivenessPort final : private os::EventLoop::FdHandler {
+class LivenessPort final : private os::FdHandler {
  public:
   // At a free port of every interface.
   static Result<std::unique_ptr<LivenessPort>> open(os::EventLoop* loop) {
@@ -41,7 +41,7 @@ class LivenessPort final : private os::EventLoop::FdHandler {
   }
 
   os::Listener listener_;
-  os::EventLoop::Watch watch_;  // last: its handler uses the listener
+  os::Watch watch_;  // last: its handler uses the listener
 };
 
 }  // namespace elastic::host

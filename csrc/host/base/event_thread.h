@@ -13,6 +13,7 @@
 #include "elastic/status.h"
 #include "elastic/time.h"
 #include "os/base/process.h"
+#include "os/loop/event_loop.h"
 #include "os/loop/thread.h"
 #include "os/loop/wait.h"
 

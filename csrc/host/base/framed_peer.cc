@@ -2,6 +2,7 @@
 
 #include "core/session/session_wire.h"
 #include "core/succession/voter_wire.h"
+#include "os/loop/event_loop.h"
 #include "os/net/dialer.h"
 
 namespace elastic::host {
@@ -42,6 +43,14 @@ const FrameProtocol kVoterFrames{
     .broke = "the connection broke",
     .does_not_read = "it does not read",
 };
+
+void release_later(const std::shared_ptr<PeerGroup>& group, std::shared_ptr<void> peer) {
+  struct Retired {
+    std::shared_ptr<PeerGroup> group;
+    std::shared_ptr<void> peer;  // destroyed first
+  };
+  group->loop.defer([retired = Retired{group, std::move(peer)}] {});
+}
 
 PeerGroup::PeerGroup(os::EventLoop* event_loop, std::size_t unsent_max, std::size_t total_max,
                      std::function<void()> on_pending)

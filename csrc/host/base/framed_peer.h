@@ -20,7 +20,7 @@
 #include "elastic/time.h"
 #include "host/auth/token_source.h"
 #include "host/base/admission.h"
-#include "os/loop/event_loop.h"
+#include "os/loop/registration.h"
 #include "os/net/address.h"
 #include "os/net/stream.h"
 
@@ -57,14 +57,10 @@ struct PeerGroup {
 
 // Destroys a peer that is calling its owner after it has returned. The owner may be destroyed in
 // the same iteration, so the peer keeps its group.
+void release_later(const std::shared_ptr<PeerGroup>& group, std::shared_ptr<void> peer);
 template <typename Peer>
 void retire(const std::shared_ptr<PeerGroup>& group, std::unique_ptr<Peer> peer) {
-  if (peer == nullptr) return;
-  struct Retired {
-    std::shared_ptr<PeerGroup> group;
-    std::shared_ptr<Peer> peer;  // destroyed first
-  };
-  group->loop.defer([retired = Retired{group, std::move(peer)}] {});
+  if (peer != nullptr) release_later(group, std::shared_ptr<Peer>(std::move(peer)));
 }
 
 class FramedPeer : private os::Stream::Handler {

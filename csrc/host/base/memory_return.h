@@ -9,7 +9,7 @@
 #include <cstddef>
 
 #include "os/base/process.h"
-#include "os/loop/event_loop.h"
+#include "os/loop/registration.h"
 
 namespace elastic::host {
 
@@ -18,13 +18,13 @@ class MemoryReturn {
   // The minimum of freed memory for which the call is made.
   static constexpr std::size_t kFreedMin = 8 << 20;
 
-  explicit MemoryReturn(os::EventLoop* loop) : loop_(*loop), timer_(loop, [this] { trim(); }) {}
+  explicit MemoryReturn(os::EventLoop* loop) : timer_(loop, [this] { trim(); }) {}
 
   // An estimate of the memory that the service uses. Call it before and after memory is freed.
   void update(std::size_t bytes) {
     bytes_ = bytes;
     peak_ = std::max(peak_, bytes);
-    if (peak_ - bytes_ >= kFreedMin && !timer_.armed()) timer_.arm(loop_.now() + kDelay);
+    if (peak_ - bytes_ >= kFreedMin && !timer_.armed()) timer_.arm_after(kDelay);
   }
 
  private:
@@ -36,10 +36,9 @@ class MemoryReturn {
     peak_ = bytes_;
   }
 
-  os::EventLoop& loop_;
   std::size_t bytes_ = 0;
   std::size_t peak_ = 0;  // since the last return
-  os::EventLoop::Timer timer_;
+  os::Timer timer_;
 };
 
 }  // namespace elastic::host

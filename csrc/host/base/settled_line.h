@@ -10,7 +10,7 @@
 #include <string>
 #include <utility>
 
-#include "os/loop/event_loop.h"
+#include "os/loop/registration.h"
 
 namespace elastic::host {
 
@@ -21,12 +21,12 @@ class SettledLine {
 
   // `loop` outlives the object.
   SettledLine(os::EventLoop* loop, std::function<void(const std::string&)> log)
-      : loop_(loop), log_(std::move(log)), timer_(loop, [this] { show(); }) {}
+      : log_(std::move(log)), timer_(loop, [this] { show(); }) {}
 
   // What is true now.
   void set(std::string text) {
     text_ = std::move(text);
-    if (text_ != shown_ && !timer_.armed()) timer_.arm(loop_->now() + kDelay);
+    if (text_ != shown_ && !timer_.armed()) timer_.arm_after(kDelay);
   }
 
  private:
@@ -36,11 +36,10 @@ class SettledLine {
     log_(shown_);
   }
 
-  os::EventLoop* const loop_;
   const std::function<void(const std::string&)> log_;
   std::string text_;
   std::string shown_;
-  os::EventLoop::Timer timer_;
+  os::Timer timer_;
 };
 
 }  // namespace elastic::host

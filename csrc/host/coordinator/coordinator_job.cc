@@ -12,6 +12,7 @@
 #include "core/rendezvous/rendezvous_events.h"
 #include "core/session/coordinator_loss.h"
 #include "os/loop/clock.h"
+#include "os/loop/event_loop.h"
 #include "os/net/address.h"
 
 // Theory of operation. Each message of a session is one step of the machine, made when it is read.
@@ -317,7 +318,7 @@ void CoordinatorJob::correct_joins() {
   }
 }
 
-void CoordinatorJob::on_stall(const os::EventLoop::Stall& stall) {
+void CoordinatorJob::on_stall(const os::Stall& stall) {
   const rdzv::ClockGap gap{.gap = stall.away, .least = stall.late};
   if (job_ != nullptr && rendezvous()->is_stall(gap)) step(gap);  // most are short: spare the step
 }

@@ -27,7 +27,7 @@
 #include "host/gate/ended_hosts.h"
 #include "host/gate/exclude_command.h"
 #include "host/succession/job_voter.h"
-#include "os/loop/event_loop.h"
+#include "os/loop/registration.h"
 
 namespace elastic::host {
 
@@ -129,7 +129,7 @@ class CoordinatorJob {
   void remove(SessionPeer* peer);
   // An error ends the session.
   Status on_message(SessionPeer* peer, session::ClientMessage& message);
-  void on_stall(const os::EventLoop::Stall& stall);
+  void on_stall(const os::Stall& stall);
   JobObservers& observers() { return observers_; }
   // ---- The coordinator ends before the job does (coordinator_job_succession.cc).
 
@@ -270,11 +270,11 @@ class CoordinatorJob {
   JobObservers observers_{context_.loop, observed_job()};
   ExcludeCommand exclude_command_{context_.loop, context_.on_exclude,
                                   [this](const std::string& line) { log(line); }};
-  os::EventLoop::Timer timer_;
+  os::Timer timer_;
   int deferred_ticks_ = 0;
   bool has_changes_ = false;
   session::Counts counts_;  // as last sent
-  os::EventLoop::Timer counts_timer_;
+  os::Timer counts_timer_;
   std::uint64_t logged_round_ = 0;  // a round is sent to each member and logged once
   std::uint64_t logged_end_ = 0;
   bool is_result_logged_ = false;
@@ -290,7 +290,7 @@ class CoordinatorJob {
   bool awaits_resumes_ = false;
   bool are_resumes_over_ = false;
   std::map<NodeId, rdzv::Join> early_joins_;
-  os::EventLoop::Timer resumes_timer_;
+  os::Timer resumes_timer_;
   std::string unrecorded_;  // why the job ends as soon as a node has joined; "": it does not
   std::uint64_t term_ = 1;
   std::optional<Instant> alone_since_;              // without a majority of its voters
@@ -319,15 +319,15 @@ class CoordinatorJob {
     bool has_left = false;
     std::optional<Instant> returns_until;  // its session was closed
   };
-  os::EventLoop::Timer absent_timer_;
+  os::Timer absent_timer_;
   std::map<NodeId, Asked> asked_;
   std::vector<session::LateLeave> late_leaves_;     // received since the first offer
   std::size_t num_stepped_leaves_ = 0;              // of late_leaves_
   std::vector<succession::KnownNode> known_nodes_;  // as last fed
   std::string witness_;                             // as last fed
   std::vector<std::string> endpoints_;              // of the first node that named several; sorted
-  os::EventLoop::Timer nodes_timer_;
-  os::EventLoop::Timer proposal_timer_;
+  os::Timer nodes_timer_;
+  os::Timer proposal_timer_;
   EndProofs end_proofs_;
   bool is_stepping_ = false;  // the actions of a step are being executed
   bool is_ticking_ = false;   // tick() is running

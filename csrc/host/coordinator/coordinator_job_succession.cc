@@ -13,6 +13,7 @@
 #include "elastic/agent.h"
 #include "host/coordinator/coordinator_job.h"
 #include "os/base/process.h"
+#include "os/loop/event_loop.h"
 #include "os/net/address.h"
 
 namespace elastic::host {

@@ -10,6 +10,7 @@
 #include "host/base/service_thread.h"
 #include "os/base/process.h"
 #include "os/file/file.h"
+#include "os/loop/event_loop.h"
 #include "os/net/address.h"
 
 // Theory of operation. The store's service owns the listening socket and serves every connection
@@ -133,7 +134,7 @@ CoordinatorService::CoordinatorService(os::EventLoop* loop, const CoordinatorOpt
                 on_succession(job, action);
               }),
       memory_return_(loop),
-      stall_watch_(loop, [this](const os::EventLoop::Stall& stall) { on_stall(stall); }),
+      stall_watch_(loop, [this](const os::Stall& stall) { on_stall(stall); }),
       processing_timer_(loop, [this] { process_pending(); }),
       drain_timer_(loop, [this] {
         if (is_handing_over_) {
@@ -439,7 +440,7 @@ std::string CoordinatorService::describe_neighbours(const CoordinatorJob& of) co
          " here, too (is --rdzv-id the same on every node?)";
 }
 
-void CoordinatorService::on_stall(const os::EventLoop::Stall& stall) {
+void CoordinatorService::on_stall(const os::Stall& stall) {
   for (const auto& [id, job] : jobs_) job->on_stall(stall);
 }
 

@@ -30,7 +30,7 @@
 #include "host/store/store_service.h"
 #include "host/succession/file_keeper.h"
 #include "host/succession/job_voter.h"
-#include "os/loop/event_loop.h"
+#include "os/loop/registration.h"
 
 namespace elastic::host {
 
@@ -160,7 +160,7 @@ class CoordinatorService {
   bool may_offer(const CoordinatorJob& job) const;
   void hurry_hand_over();
   void end_jobs();
-  void on_stall(const os::EventLoop::Stall& stall);
+  void on_stall(const os::Stall& stall);
   void mark_changed(CoordinatorJob* job);
   void process_pending();
   void publish_job_changes();
@@ -208,9 +208,9 @@ class CoordinatorService {
   Instant hand_over_until_;                 // at the latest
   Instant returns_until_ = Instant::min();  // members that are to learn of the successor of a job
   std::function<void()> on_drained_;        // set while draining
-  os::EventLoop::StallWatch stall_watch_;
-  os::EventLoop::Timer processing_timer_;
-  os::EventLoop::Timer drain_timer_;
+  os::StallWatch stall_watch_;
+  os::Timer processing_timer_;
+  os::Timer drain_timer_;
 };
 
 }  // namespace elastic::host

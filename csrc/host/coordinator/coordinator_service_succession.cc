@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "host/coordinator/coordinator_service.h"
+#include "os/loop/event_loop.h"
 
 namespace elastic::host {
 namespace {

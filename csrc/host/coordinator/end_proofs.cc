@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/base/timings.h"
+#include "os/loop/event_loop.h"
 
 // Theory of operation. An address is tested once. Tests follow each other, so that a thousand nodes
 // that begin together do not have a thousand connections more at once. A connection after the end
@@ -66,7 +67,7 @@ void EndProofs::follow(const NodeId& node, Step step) {
     case Step::kAgain: {
       Node& known = nodes_[node];
       close(&known);
-      known.again = std::make_unique<os::EventLoop::Timer>(loop_, [this, node] { dial(node); });
+      known.again = std::make_unique<os::Timer>(loop_, [this, node] { dial(node); });
       known.again->arm(loop_->now() + core::end_proof_interval(known.grace));
       break;
     }
@@ -88,7 +89,7 @@ void EndProofs::test_next() {
     untested_.pop_front();
     if (nodes_.contains(node)) dial(node);
   }
-  if (!untested_.empty()) test_timer_.arm(loop_->now() + kTestPace);
+  if (!untested_.empty()) test_timer_.arm_after(kTestPace);
 }
 
 void EndProofs::dial(const NodeId& node) {

@@ -12,7 +12,7 @@
 
 #include "core/session/end_proof.h"
 #include "elastic/rendezvous_types.h"
-#include "os/loop/event_loop.h"
+#include "os/loop/registration.h"
 #include "os/net/listener.h"
 
 namespace elastic::host {
@@ -35,7 +35,7 @@ class EndProofs {
     os::SocketAddress address;
     std::unique_ptr<os::ListenerWatch> watch;
     Duration grace{};
-    std::unique_ptr<os::EventLoop::Timer> again;
+    std::unique_ptr<os::Timer> again;
   };
   void follow(const NodeId& node, core::EndProof::Step step);
   void dial(const NodeId& node);
@@ -48,7 +48,7 @@ class EndProofs {
   std::map<NodeId, Node> nodes_;
   std::size_t num_watches_ = 0;
   std::deque<NodeId> untested_;
-  os::EventLoop::Timer test_timer_;
+  os::Timer test_timer_;
 };
 
 }  // namespace elastic::host

@@ -8,6 +8,7 @@
 #include "elastic/agent.h"
 #include "host/succession/job_voter.h"
 #include "os/base/process.h"
+#include "os/loop/event_loop.h"
 #include "os/net/listener.h"
 
 namespace elastic::host {

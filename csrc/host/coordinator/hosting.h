@@ -17,7 +17,7 @@
 #include "elastic/rendezvous_options.h"
 #include "elastic/status.h"
 #include "host/coordinator/coordinator_service.h"
-#include "os/loop/event_loop.h"
+#include "os/loop/registration.h"
 #include "os/loop/thread.h"
 #include "os/net/address.h"
 

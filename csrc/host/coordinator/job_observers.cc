@@ -1,4 +1,5 @@
 #include "host/coordinator/job_observers.h"
+#include "os/loop/event_loop.h"
 
 #include <algorithm>
 #include <chrono>
@@ -53,7 +54,7 @@ JobSnapshots::JobSnapshots(os::EventLoop* loop, Source source)
 void JobSnapshots::add(SessionPeer* peer, const session::ObserverRequest& request) {
   observers_.push_back({.peer = peer, .has_workers = request.workers});
   if (request.workers && num_watching_++ == 0) source_.watch_workers(true);
-  beats_timer_.arm(loop_.now() + kBeatsInterval);
+  beats_timer_.arm_after(kBeatsInterval);
   job_changed();
 }
 

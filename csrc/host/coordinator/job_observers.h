@@ -15,7 +15,7 @@
 #include "core/session/session_wire.h"
 #include "elastic/observer.h"
 #include "host/coordinator/session_peer.h"
-#include "os/loop/event_loop.h"
+#include "os/loop/registration.h"
 
 namespace elastic::host {
 
@@ -92,8 +92,8 @@ class JobSnapshots {
   std::uint64_t facts_number_ = 0;
   bool is_changed_ = true;  // since the last refresh
   Instant next_refresh_;
-  os::EventLoop::Timer refresh_timer_;
-  os::EventLoop::Timer beats_timer_;
+  os::Timer refresh_timer_;
+  os::Timer beats_timer_;
 };
 
 // The observers and their requests: snapshots, stacks, and a stop at one step.

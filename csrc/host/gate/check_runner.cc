@@ -10,6 +10,7 @@
 
 #include "core/workers/worker_env.h"
 #include "os/base/posix_error.h"
+#include "os/loop/event_loop.h"
 
 // Theory of operation. A check's stdout and stderr are one pipe. It is read to its end while the
 // check runs, so that a check that prints much does not block, and only the last bytes are kept.
@@ -25,7 +26,7 @@ constexpr std::size_t kRestBytesMax = 1 << 20;
 
 }  // namespace
 
-class CheckRunner::Output final : public os::EventLoop::FdHandler {
+class CheckRunner::Output final : public os::FdHandler {
  public:
   static Result<std::unique_ptr<Output>> open(os::EventLoop* loop, os::UniqueFd* write_end) {
     int ends[2];
@@ -73,7 +74,7 @@ class CheckRunner::Output final : public os::EventLoop::FdHandler {
 
   os::UniqueFd pipe_;
   std::string tail_;
-  os::EventLoop::Watch watch_;
+  os::Watch watch_;
 };
 
 CheckRunner::CheckRunner(os::EventLoop* loop, const AgentOptions& options, Sink sink)

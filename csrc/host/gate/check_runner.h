@@ -18,7 +18,7 @@
 #include "elastic/agent_options.h"
 #include "host/workers/supervisor.h"
 #include "os/base/fd.h"
-#include "os/loop/event_loop.h"
+#include "os/loop/registration.h"
 
 namespace elastic::host {
 

@@ -3,6 +3,7 @@
 #include <utility>
 #include <vector>
 
+#include "os/loop/event_loop.h"
 #include "os/loop/thread.h"
 #include "os/process/command.h"
 

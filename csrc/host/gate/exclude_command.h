@@ -10,7 +10,7 @@
 
 #include "core/gate/host_memory.h"
 #include "elastic/time.h"
-#include "os/loop/event_loop.h"
+#include "os/loop/registration.h"
 
 namespace elastic::host {
 

@@ -12,6 +12,7 @@
 #include "core/gate/probe_exchange.h"
 #include "host/auth/token_source.h"
 #include "host/succession/voter_links.h"
+#include "os/loop/event_loop.h"
 
 // Theory of operation. Connections and frames are those of the voters, with the token and the
 // encryption of the job where it has one; gate::ProbeClient and gate::ProbeServer have the rest.
@@ -105,7 +106,7 @@ class NetworkProber::Worker {
   std::uint64_t runs_ = 0;
   gate::ProbeOrder order_;
   std::optional<gate::ProbeClient> client_;
-  os::EventLoop::Timer deadline_;
+  os::Timer deadline_;
 };
 
 NetworkProber::NetworkProber(os::EventLoop* loop, Sink sink, std::unique_ptr<os::LoopThread> thread)

@@ -15,8 +15,11 @@
 #include "elastic/rendezvous_options.h"
 #include "elastic/status.h"
 #include "elastic/token_options.h"
-#include "os/loop/event_loop.h"
 #include "os/loop/thread.h"
+
+namespace elastic::os {
+class EventLoop;
+}  // namespace elastic::os
 
 namespace elastic::host {
 

@@ -11,6 +11,7 @@
 #include "core/base/check.h"
 #include "os/base/process.h"
 #include "os/loop/clock.h"
+#include "os/loop/event_loop.h"
 
 // Theory of operation. A statement of the node is an event of the machine; the machine's answers
 // are queued and delivered in the loop's next iteration, in order, so the agent is never called
@@ -75,7 +76,7 @@ void LocalObservers::on_ready(std::uint32_t) {
     case os::Listener::AcceptStatus::kAccepted: return adopt(std::move(connection));
     case os::Listener::AcceptStatus::kExhausted:
       watch_.modify(0);
-      return pause_.arm(loop_.now() + kAcceptPause);
+      return pause_.arm_after(kAcceptPause);
     case os::Listener::AcceptStatus::kEmpty:
     case os::Listener::AcceptStatus::kGone: return;
   }

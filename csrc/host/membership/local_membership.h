@@ -18,14 +18,14 @@
 #include "host/coordinator/job_observers.h"
 #include "host/coordinator/session_peer.h"
 #include "host/membership/membership.h"
-#include "os/loop/event_loop.h"
+#include "os/loop/registration.h"
 #include "os/net/local_socket.h"
 
 namespace elastic::host {
 
 // The sessions of the observers at the socket. It serves what a coordinator serves observers, and
 // no nodes. Until the first of them connects it is a listening socket only.
-class LocalObservers final : public os::EventLoop::FdHandler {
+class LocalObservers final : public os::FdHandler {
  public:
   // `loop` and `observers` outlive it.
   static Result<std::unique_ptr<LocalObservers>> open(os::EventLoop* loop, const std::string& path,
@@ -55,8 +55,8 @@ class LocalObservers final : public os::EventLoop::FdHandler {
   PendingConnections pending_;
   std::unique_ptr<SessionContext> sessions_;  // null: no observer has connected yet
   std::vector<std::unique_ptr<SessionPeer>> peers_;
-  os::EventLoop::Timer pause_;  // armed: no descriptor is free for a connection
-  os::EventLoop::Watch watch_;
+  os::Timer pause_;  // armed: no descriptor is free for a connection
+  os::Watch watch_;
 };
 
 class LocalMembership final : public Membership {
@@ -109,8 +109,8 @@ class LocalMembership final : public Membership {
   std::unique_ptr<LocalObservers> sessions_;  // null: there is no socket
   NodeId node_;                               // that has joined
   bool is_waiting_ = false;                   // from its join until a round or the end
-  os::EventLoop::Timer delivery_;
-  os::EventLoop::Timer tick_;
+  os::Timer delivery_;
+  os::Timer tick_;
 };
 
 }  // namespace elastic::host

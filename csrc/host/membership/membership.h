@@ -25,7 +25,7 @@
 #include "elastic/observer.h"
 #include "elastic/rendezvous_options.h"
 #include "elastic/status.h"
-#include "os/loop/event_loop.h"
+#include "os/loop/registration.h"
 
 namespace elastic::host {
 

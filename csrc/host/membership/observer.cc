@@ -10,6 +10,7 @@
 #include "host/base/framed_peer.h"
 #include "host/membership/session_link.h"
 #include "os/base/process.h"
+#include "os/loop/event_loop.h"
 #include "os/loop/thread.h"
 #include "os/loop/wait.h"
 #include "os/net/local_socket.h"
@@ -88,7 +89,7 @@ class Observer::Impl {
   std::shared_ptr<host::PeerGroup> group_;
   std::unique_ptr<host::SessionAttempt> attempt_;
   std::unique_ptr<host::SessionLink> link_;
-  os::EventLoop::Timer silence_timer_;
+  os::Timer silence_timer_;
   std::shared_ptr<host::TokenSource> tokens_;  // null: sessions are not encrypted
   int num_followed_ = 0;
   core::AddressOrder<os::SocketAddress> choice_;  // of the endpoint's addresses

@@ -13,6 +13,7 @@
 #include "host/store/round_store.h"
 #include "os/base/process.h"
 #include "os/loop/clock.h"
+#include "os/loop/event_loop.h"
 #include "os/loop/thread.h"
 #include "os/loop/wait.h"
 
@@ -167,7 +168,7 @@ class RendezvousClient::Impl {
   std::string leave_reason_;
   std::vector<os::Notifier*> leaving_;  // of the calls of leave() that wait
   bool has_parted_ = false;             // the leave was acknowledged, or its limit is over
-  os::EventLoop::Timer leave_timer_;
+  os::Timer leave_timer_;
 };
 
 Status RendezvousClient::Impl::begin() {

@@ -7,6 +7,7 @@
 #include "host/base/admission.h"
 #include "host/base/loopback_name.h"
 #include "os/base/process.h"
+#include "os/loop/event_loop.h"
 #include "os/net/address.h"
 
 // Theory of operation. Every callback becomes an event of the machine, whose actions are executed

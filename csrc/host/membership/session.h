@@ -27,7 +27,7 @@
 #include "host/membership/membership.h"
 #include "host/membership/session_link.h"
 #include "host/membership/session_voter.h"
-#include "os/loop/event_loop.h"
+#include "os/loop/registration.h"
 #include "os/net/address.h"
 #include "os/net/stream.h"
 
@@ -134,8 +134,8 @@ class Session final : public Membership {
   std::unique_ptr<SessionAttempt> attempt_;
   std::unique_ptr<SessionLink> link_;
   std::function<void()> on_drained_;
-  os::EventLoop::StallWatch stall_watch_;
-  os::EventLoop::Timer timer_;
+  os::StallWatch stall_watch_;
+  os::Timer timer_;
 };
 
 }  // namespace elastic::host

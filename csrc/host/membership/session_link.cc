@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "elastic/agent.h"
+#include "os/loop/event_loop.h"
 
 // Theory of operation. The server is identified (core/session/identification.h). With a token the
 // TLS handshake follows; nothing else is ever sent in clear then.
@@ -228,8 +229,7 @@ EndpointCaller::EndpointCaller(os::EventLoop* loop, std::vector<Endpoint> endpoi
   for (Endpoint& one : endpoints) {
     auto call = std::make_unique<Call>();
     call->endpoint = std::move(one);
-    call->timeout =
-        std::make_unique<os::EventLoop::Timer>(loop, [this, raw = call.get()] { end(raw); });
+    call->timeout = std::make_unique<os::Timer>(loop, [this, raw = call.get()] { end(raw); });
     calls_.push_back(std::move(call));
   }
 }

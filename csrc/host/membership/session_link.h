@@ -23,7 +23,7 @@
 #include "elastic/status.h"
 #include "host/auth/token_source.h"
 #include "host/base/framed_peer.h"
-#include "os/loop/event_loop.h"
+#include "os/loop/registration.h"
 #include "os/net/address.h"
 #include "os/net/dialer.h"
 #include "os/net/stream.h"
@@ -96,7 +96,7 @@ class SessionAttempt final : public os::Stream::Handler {
   bool was_begun_ = false;
   std::string peer_;
   session::Identification identification_;
-  os::EventLoop::Timer timer_;
+  os::Timer timer_;
   os::Stream stream_;  // last: its handler uses the other members
 };
 
@@ -165,7 +165,7 @@ class EndpointCaller {
     std::set<std::string> own;   // addresses of this process
     std::unique_ptr<SessionAttempt> attempt;
     std::unique_ptr<SessionLink> link;
-    std::unique_ptr<os::EventLoop::Timer> timeout;
+    std::unique_ptr<os::Timer> timeout;
   };
 
   std::variant<SessionAttempt::Addresses, SessionAttempt::Failure> route(

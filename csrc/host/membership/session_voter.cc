@@ -7,6 +7,7 @@
 #include "core/base/text.h"
 #include "core/succession/meeting.h"
 #include "elastic/agent.h"
+#include "os/loop/event_loop.h"
 #include "os/net/address.h"
 
 // Theory of operation. The succession machine decides; this class reports to it when the session

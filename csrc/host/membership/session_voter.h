@@ -23,7 +23,7 @@
 #include "host/membership/membership.h"
 #include "host/succession/job_voter.h"
 #include "host/succession/record_keeper.h"
-#include "os/loop/event_loop.h"
+#include "os/loop/registration.h"
 
 namespace elastic::host {
 
@@ -145,7 +145,7 @@ class SessionVoter {
   bool has_ended_ = false;
   core::CoordinatorWatch watch_;
   std::shared_ptr<const CoordinatorInfo> coordinator_;  // as last reported
-  os::EventLoop::Timer loss_timer_;
+  os::Timer loss_timer_;
   std::unique_ptr<JobKeeper> voter_;
   RecordKeeper* keeper_ = nullptr;  // voter_, if a store keeps the record
   SettledLine survival_line_;

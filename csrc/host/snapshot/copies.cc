@@ -14,6 +14,7 @@
 
 #include "core/snapshot/crc32c.h"
 #include "host/succession/job_voter.h"
+#include "os/loop/event_loop.h"
 #include "os/process/memory_left.h"
 
 // Theory of operation. Connections and frames are those of the voters, at a port of its own; here
@@ -297,7 +298,7 @@ void SnapshotCopies::on_pinned(std::uint32_t) {
 void SnapshotCopies::retry_later() {
   put_.reset();
   to_put_.clear();
-  retry_.arm(loop_->now() + kRetryPause);
+  retry_.arm_after(kRetryPause);
 }
 
 void SnapshotCopies::put_next() {
@@ -472,8 +473,7 @@ void SnapshotCopies::begin_receiving(ConnectionId from, const std::string& addre
     return;
   }
   if (is_fetched) {
-    fetch_limit_.arm(loop_->now() + kFetchLimit +
-                     std::chrono::seconds(message.size / kFetchRateMin));
+    fetch_limit_.arm_after(kFetchLimit + std::chrono::seconds(message.size / kFetchRateMin));
   }
   received_[from] = std::move(receiving);
   reply.kind = CopyKind::kReady;
@@ -573,7 +573,7 @@ void SnapshotCopies::cancel_fetch() {
 void SnapshotCopies::fetch_next() {
   if (fetch_->sources.empty()) return end_fetch({});
   const HeldSource& next = fetch_->sources.front();
-  fetch_limit_.arm(loop_->now() + kFetchLimit);
+  fetch_limit_.arm_after(kFetchLimit);
   if (const File* own = find(next.rank, fetch_->world_size, fetch_->step, next.round)) {
     return adopt(*own);
   }

@@ -27,11 +27,11 @@
 #include "host/auth/token_source.h"
 #include "host/succession/voter_links.h"
 #include "os/base/fd.h"
-#include "os/loop/event_loop.h"
+#include "os/loop/registration.h"
 
 namespace elastic::host {
 
-class SnapshotCopies final : private os::EventLoop::FdHandler {
+class SnapshotCopies final : private os::FdHandler {
  public:
   struct Options {
     std::string job_id = {};
@@ -143,7 +143,7 @@ class SnapshotCopies final : private os::EventLoop::FdHandler {
   bool has_port_ = false;
   std::string address_;
   os::UniqueFd guardian_;
-  os::EventLoop::Watch watch_;
+  os::Watch watch_;
 
   std::uint64_t round_ = 0;
   int group_rank_ = 0;
@@ -169,9 +169,9 @@ class SnapshotCopies final : private os::EventLoop::FdHandler {
   std::string last_fault_;
   snapshot::CopyReport reported_;
   snapshot::CopiesEvent shown_;
-  os::EventLoop::Timer pace_;
-  os::EventLoop::Timer retry_;
-  os::EventLoop::Timer fetch_limit_;
+  os::Timer pace_;
+  os::Timer retry_;
+  os::Timer fetch_limit_;
 };
 
 }  // namespace elastic::host

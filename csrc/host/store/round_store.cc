@@ -1,4 +1,5 @@
 #include "host/store/round_store.h"
+#include "os/loop/event_loop.h"
 
 #include <utility>
 

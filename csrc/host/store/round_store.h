@@ -18,7 +18,7 @@
 #include "elastic/time.h"
 #include "host/base/admission.h"
 #include "host/store/store_service.h"
-#include "os/loop/event_loop.h"
+#include "os/loop/registration.h"
 #include "os/net/address.h"
 #include "os/net/dialer.h"
 #include "os/net/listener.h"
@@ -89,7 +89,7 @@ class RoundStore {
   RefusalLog refusals_;
   std::deque<Retired> retired_;      // ordered by close_at
   std::uint32_t next_in_range_ = 0;  // where the search for a free port begins
-  os::EventLoop::Timer close_timer_;
+  os::Timer close_timer_;
 };
 
 // Tests whether the workers of this node can reach the store of their round.
@@ -116,7 +116,7 @@ class ReachProbe {
   std::vector<os::SocketAddress> addresses_;
   std::unique_ptr<os::NameLookup> lookup_;
   std::unique_ptr<os::Dialer> dialer_;
-  os::EventLoop::Timer retry_;
+  os::Timer retry_;
 };
 
 }  // namespace elastic::host

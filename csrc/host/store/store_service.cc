@@ -8,6 +8,7 @@
 #include "core/session/session_wire.h"
 #include "host/base/service_thread.h"
 #include "os/base/process.h"
+#include "os/loop/event_loop.h"
 #include "os/loop/thread.h"
 
 // Theory of operation. The service owns the listening socket and the connections; each connection
@@ -47,6 +48,12 @@ constexpr std::size_t kConnectionBytes = 256;
 constexpr std::size_t kRoomForConnections = 16384;
 
 }  // namespace
+
+void StoreContext::publish() {
+  if (table.num_keys() != keys.get()) last_key = loop.now();
+  keys.set(table.num_keys());
+  bytes.set(budget.used());
+}
 
 StoreContext::StoreContext(os::EventLoop* event_loop, const StoreLimits& store_limits,
                            std::uint64_t seed, std::function<void()> on_pending)
@@ -284,7 +291,7 @@ void StoreService::accept_some() {
     if (status == os::Listener::AcceptStatus::kExhausted) {
       if (context_.pending.close_oldest()) continue;
       listener_watch_.modify(0);
-      accept_timer_.arm(loop_.now() + kAcceptPause);
+      accept_timer_.arm_after(kAcceptPause);
       return;
     }
   }

@@ -23,7 +23,7 @@
 #include "elastic/store_server.h"
 #include "host/base/admission.h"
 #include "host/base/memory_return.h"
-#include "os/loop/event_loop.h"
+#include "os/loop/registration.h"
 #include "os/net/address.h"
 #include "os/net/listener.h"
 #include "os/net/stream.h"
@@ -73,11 +73,7 @@ struct StoreContext {
   std::function<void(const std::string& host)> on_refused;
 
   // Updates the counters that come from the table and the budget.
-  void publish() {
-    if (table.num_keys() != keys.get()) last_key = loop.now();
-    keys.set(table.num_keys());
-    bytes.set(budget.used());
-  }
+  void publish();
 };
 
 // The limit of pending connections of one address (StoreLimits::pending_per_address_max).
@@ -127,7 +123,7 @@ class StorePeer final : public os::Stream::Handler, public StoreTable::Waiter {
   os::Stream stream_;  // declared last: destroyed before the members that its handler uses
 };
 
-class StoreService final : private os::EventLoop::FdHandler {
+class StoreService final : private os::FdHandler {
  public:
   // Binds and listens; see StoreServer::start for the errors. `loop` outlives the service. A name
   // is resolved here only.
@@ -198,9 +194,9 @@ class StoreService final : private os::EventLoop::FdHandler {
   bool is_held_ = false;
   std::shared_ptr<std::function<void()>> on_drained_;  // see finish_drain()
   MemoryReturn memory_return_;
-  os::EventLoop::Timer accept_timer_;  // armed while accepting pauses
-  os::EventLoop::Timer drain_timer_;
-  os::EventLoop::Watch listener_watch_;
+  os::Timer accept_timer_;  // armed while accepting pauses
+  os::Timer drain_timer_;
+  os::Watch listener_watch_;
 };
 
 }  // namespace elastic::host

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "os/file/file.h"
+#include "os/loop/event_loop.h"
 #include "os/loop/thread.h"
 
 namespace elastic::host {

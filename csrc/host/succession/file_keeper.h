@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "elastic/status.h"
-#include "os/loop/event_loop.h"
+#include "os/loop/registration.h"
 
 namespace elastic::host {
 
@@ -83,7 +83,7 @@ class FileKeeper {
   const Encode encode_;
   std::string stored_;  // the last state that was given to the file
   std::set<std::string, std::less<>> releasing_;
-  os::EventLoop::Timer timer_;
+  os::Timer timer_;
   const std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
   std::unique_ptr<StateFile> file_;
 };

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "core/base/check.h"
+#include "os/loop/event_loop.h"
 
 namespace elastic::host {
 

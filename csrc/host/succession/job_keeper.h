@@ -13,7 +13,7 @@
 #include "core/succession/succession_events.h"
 #include "core/succession/succession_machine.h"
 #include "core/succession/succession_types.h"
-#include "os/loop/event_loop.h"
+#include "os/loop/registration.h"
 
 namespace elastic::host {
 
@@ -65,7 +65,7 @@ class JobKeeper {
   const Sink sink_;
   std::deque<Step> steps_;
   bool is_stepping_ = false;
-  os::EventLoop::Timer timer_;
+  os::Timer timer_;
 };
 
 }  // namespace elastic::host

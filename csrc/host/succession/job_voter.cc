@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "os/base/process.h"
+#include "os/loop/event_loop.h"
 
 namespace elastic::host {
 namespace {

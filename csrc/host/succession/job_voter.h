@@ -18,7 +18,7 @@
 #include "elastic/time.h"
 #include "host/succession/job_keeper.h"
 #include "host/succession/voter_links.h"
-#include "os/loop/event_loop.h"
+#include "os/loop/registration.h"
 
 namespace elastic::host {
 

@@ -4,6 +4,7 @@
 #include <variant>
 
 #include "os/base/process.h"
+#include "os/loop/event_loop.h"
 
 namespace elastic::host {
 namespace {

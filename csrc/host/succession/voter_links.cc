@@ -5,6 +5,7 @@
 #include <chrono>
 #include <utility>
 
+#include "os/loop/event_loop.h"
 #include "os/net/address.h"
 #include "os/net/listener.h"
 
@@ -27,7 +28,7 @@ std::string bytes_of(const voter::Frame& frame) {
 
 }  // namespace
 
-class VoterLinks::Acceptor final : public os::EventLoop::FdHandler {
+class VoterLinks::Acceptor final : public os::FdHandler {
  public:
   Acceptor(VoterLinks* owner, os::Listener listener)
       : owner_(*owner),
@@ -61,8 +62,8 @@ class VoterLinks::Acceptor final : public os::EventLoop::FdHandler {
  private:
   VoterLinks& owner_;
   os::Listener listener_;
-  os::EventLoop::Timer pause_;
-  os::EventLoop::Watch watch_;  // last: destroyed before the members that its handler uses
+  os::Timer pause_;
+  os::Watch watch_;  // last: destroyed before the members that its handler uses
 };
 
 VoterLinks::VoterLinks(os::EventLoop* loop, std::string job_id, std::shared_ptr<TokenSource> tokens,

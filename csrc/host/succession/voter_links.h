@@ -25,7 +25,7 @@
 #include "host/auth/token_source.h"
 #include "host/base/admission.h"
 #include "host/base/framed_peer.h"
-#include "os/loop/event_loop.h"
+#include "os/loop/registration.h"
 #include "os/net/dialer.h"
 #include "os/net/stream.h"
 

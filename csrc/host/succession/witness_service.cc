@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "os/base/process.h"
+#include "os/loop/event_loop.h"
 #include "os/loop/thread.h"
 
 namespace elastic::host {

@@ -17,7 +17,7 @@
 #include "elastic/witness.h"
 #include "host/base/admission.h"
 #include "host/succession/voter_links.h"
-#include "os/loop/event_loop.h"
+#include "os/loop/registration.h"
 
 namespace elastic::host {
 
@@ -62,7 +62,7 @@ class WitnessService {
   std::set<std::pair<Instant, std::string>> due_;  // a frame costs no visit of all jobs
   std::uint64_t jobs_begun_ = 0;
   VoterLinks links_;
-  os::EventLoop::Timer timer_;
+  os::Timer timer_;
 };
 
 }  // namespace elastic::host

@@ -11,6 +11,7 @@
 #include "core/workers/output_lines.h"
 #include "os/file/console_writer.h"
 #include "os/file/stream_channel.h"
+#include "os/loop/event_loop.h"
 
 // Theory of operation. The relay runs on the loop of a thread of its own, and passes what it reads
 // to a ConsoleWriter. While more than kQueuedMax bytes are pending there it does not read, so the

@@ -20,7 +20,7 @@
 
 #include "elastic/agent_options.h"
 #include "host/workers/guardian_link.h"
-#include "os/loop/event_loop.h"
+#include "os/loop/registration.h"
 #include "os/loop/thread.h"
 
 namespace elastic::host {

@@ -14,6 +14,7 @@
 #include "elastic/worker_group.h"
 #include "host/base/event_thread.h"
 #include "os/base/process.h"
+#include "os/loop/event_loop.h"
 #include "os/loop/wait.h"
 #include "os/process/process_tree.h"
 
@@ -530,13 +531,13 @@ void Supervisor::on_event(const guardian::StacksDoneEvent&) {
 // to this process.
 void Supervisor::judge_silent_guardian() {
   if (!silent_->must_end(os::wait_of(guardian_.pid).state, loop_->now())) {
-    silence_timer_.arm(loop_->now() + core::SilentGuardian::kPause);
+    silence_timer_.arm_after(core::SilentGuardian::kPause);
     if (silent_->take_report()) report_starved_guardian();
     return;
   }
   silent_.reset();
   ::kill(guardian_.pid, SIGKILL);
-  silence_timer_.arm(loop_->now() + kOrphanTimeout);
+  silence_timer_.arm_after(kOrphanTimeout);
 }
 
 void Supervisor::report_starved_guardian() {
@@ -583,7 +584,7 @@ void Supervisor::sweep_orphans() {
                           : " processes of its workers still exist after SIGKILL (pid ") +
         pids_text(left) + ")"});
   } else {
-    orphan_timer_.arm(loop_->now() + kOrphanInterval);
+    orphan_timer_.arm_after(kOrphanInterval);
   }
 }
 

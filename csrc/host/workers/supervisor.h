@@ -22,13 +22,13 @@
 #include "elastic/status.h"
 #include "elastic/worker_group.h"
 #include "host/workers/guardian_link.h"
-#include "os/loop/event_loop.h"
+#include "os/loop/registration.h"
 #include "os/loop/thread.h"
 #include "os/process/spawn.h"
 
 namespace elastic::host {
 
-class Supervisor final : private os::EventLoop::FdHandler {
+class Supervisor final : private os::FdHandler {
  public:
   // Called on the loop thread for each event, in order. It may call start() and stop(); it must not
   // destroy the supervisor.
@@ -185,11 +185,11 @@ class Supervisor final : private os::EventLoop::FdHandler {
   std::optional<WorkerEvent> stuck_;            // what it should have killed, until it has
   std::string loss_;
   Instant orphan_deadline_;
-  os::EventLoop::Timer deadline_timer_;
-  os::EventLoop::Timer orphan_timer_;
-  os::EventLoop::Timer silence_timer_;
+  os::Timer deadline_timer_;
+  os::Timer orphan_timer_;
+  os::Timer silence_timer_;
   std::shared_ptr<ClosingGuardian> closing_guardian_;
-  os::EventLoop::Watch watch_;
+  os::Watch watch_;
   std::optional<os::DetachableThread> closing_;  // waits for the guardian's end
 };
 

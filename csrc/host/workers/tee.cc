@@ -12,6 +12,7 @@
 #include "os/base/posix_error.h"
 #include "os/file/rotating_file.h"
 #include "os/loop/clock.h"
+#include "os/loop/event_loop.h"
 
 // Theory of operation. LogTail delivers pieces of files; ChannelReader delivers what workers write
 // to pipes, which is written to the limited files here. A LineSplitter for each stream splits the

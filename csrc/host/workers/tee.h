@@ -23,7 +23,7 @@
 #include "os/file/console_writer.h"
 #include "os/file/log_tail.h"
 #include "os/file/stream_channel.h"
-#include "os/loop/event_loop.h"
+#include "os/loop/registration.h"
 
 namespace elastic::host {
 
@@ -121,7 +121,7 @@ class Tee final : private os::LogTail::Observer {
   Instant time_at_;
   bool is_push_scheduled_ = false;
   const std::shared_ptr<bool> exists_ = std::make_shared<bool>(true);
-  os::EventLoop::Timer pause_timer_;
+  os::Timer pause_timer_;
   std::unique_ptr<os::ConsoleWriter> writer_;
   std::unique_ptr<os::LogTail> tail_;
   os::ChannelReader pipes_;

@@ -10,6 +10,7 @@
 #include "core/base/text.h"
 #include "host/workers/tee.h"
 #include "os/file/file.h"
+#include "os/loop/event_loop.h"
 #include "os/loop/thread.h"
 #include "os/net/address.h"
 

@@ -22,7 +22,7 @@
 #include "host/workers/guardian_link.h"
 #include "host/workers/output_capture.h"
 #include "host/workers/run_files.h"
-#include "os/loop/event_loop.h"
+#include "os/loop/registration.h"
 
 namespace elastic::host {
 
@@ -95,8 +95,8 @@ class WorkerOutput {
   std::optional<Opening> opening_;
   std::function<void()> done_;
   bool has_answered_ = false;
-  os::EventLoop::Timer opening_timer_;
-  os::EventLoop::Timer response_timer_;
+  os::Timer opening_timer_;
+  os::Timer response_timer_;
   std::unique_ptr<FileThread> thread_;  // null before the first round
 };
 

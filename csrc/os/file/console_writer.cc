@@ -17,6 +17,7 @@
 #include <string>
 #include <utility>
 
+#include "os/loop/event_loop.h"
 #include "os/loop/wait.h"
 
 // Theory of operation. The descriptors are shared with other programs, so they cannot be made
@@ -127,7 +128,7 @@ Result<std::unique_ptr<ConsoleWriter>> ConsoleWriter::start(EventLoop* loop,
   if (!queue.ok()) return queue.status();
   std::unique_ptr<ConsoleWriter> writer(
       new ConsoleWriter(loop, pending_max, std::move(on_space), *queue));
-  Result<EventLoop::Watch> watch = loop->watch((*queue)->progress_fd(), EPOLLIN, writer.get());
+  Result<Watch> watch = loop->watch((*queue)->progress_fd(), EPOLLIN, writer.get());
   if (!watch.ok()) return watch.status();
   writer->watch_ = std::move(*watch);
 

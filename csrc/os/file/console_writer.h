@@ -10,12 +10,12 @@
 #include <string_view>
 
 #include "elastic/status.h"
-#include "os/loop/event_loop.h"
+#include "os/loop/registration.h"
 #include "os/loop/thread.h"
 
 namespace elastic::os {
 
-class ConsoleWriter final : private EventLoop::FdHandler {
+class ConsoleWriter final : private FdHandler {
  public:
   // `on_space` is called on the loop thread when half of `pending_max` bytes or less are pending
   // after is_full(). `loop` outlives the writer.
@@ -60,8 +60,8 @@ class ConsoleWriter final : private EventLoop::FdHandler {
   bool is_full_ = false;
   bool is_closed_ = false;
   std::function<void()> done_;
-  EventLoop::Timer end_timer_;
-  EventLoop::Watch watch_;
+  Timer end_timer_;
+  Watch watch_;
   std::optional<DetachableThread> thread_;
 };
 

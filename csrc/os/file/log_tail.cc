@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "os/base/posix_error.h"
+#include "os/loop/event_loop.h"
 
 // Theory of operation. inotify reports that an idle file changed; it is read at once, and added to
 // `unread_`. Each turn reads a bounded piece of each file in that set, so that a worker that writes
@@ -38,7 +39,7 @@ Result<std::unique_ptr<LogTail>> LogTail::create(EventLoop* loop, Observer* obse
   UniqueFd inotify(::inotify_init1(IN_NONBLOCK | IN_CLOEXEC));
   std::unique_ptr<LogTail> tail(new LogTail(loop, observer, std::move(inotify)));
   if (!tail->inotify_.valid()) return tail;
-  Result<EventLoop::Watch> watch = loop->watch(tail->inotify_.get(), EPOLLIN, tail.get());
+  Result<Watch> watch = loop->watch(tail->inotify_.get(), EPOLLIN, tail.get());
   if (!watch.ok()) return watch.status();
   tail->watch_ = std::move(*watch);
   return tail;

@@ -20,11 +20,11 @@
 #include "elastic/status.h"
 #include "elastic/time.h"
 #include "os/base/fd.h"
-#include "os/loop/event_loop.h"
+#include "os/loop/registration.h"
 
 namespace elastic::os {
 
-class LogTail final : private EventLoop::FdHandler {
+class LogTail final : private FdHandler {
  public:
   using FileId = int;
   static constexpr Duration kReadInterval = std::chrono::milliseconds(2);
@@ -80,8 +80,8 @@ class LogTail final : private EventLoop::FdHandler {
   std::map<int, FileId> watched_;  // by inotify's watch descriptor, which is never reused
   std::set<FileId> unread_;        // files that may have unread content
   bool is_paused_ = false;
-  EventLoop::Timer turn_;
-  EventLoop::Watch watch_;
+  Timer turn_;
+  Watch watch_;
 };
 
 }  // namespace elastic::os

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "os/base/posix_error.h"
+#include "os/loop/event_loop.h"
 
 // Theory of operation of the reader. The loop watches an idle channel. A channel that has become
 // readable is no longer watched, but read at intervals, until a read finds nothing: waking a
@@ -136,7 +137,7 @@ void copy_window_size(int fd, int reader) {
   ::ioctl(reader, TIOCSWINSZ, &wanted);
 }
 
-struct ChannelReader::Channel final : EventLoop::FdHandler {
+struct ChannelReader::Channel final : FdHandler {
   Channel(ChannelReader* channel_owner, ChannelId channel_id, UniqueFd reader, bool can_pause)
       : owner(channel_owner), id(channel_id), is_pausable(can_pause), fd(std::move(reader)) {}
   void on_ready(std::uint32_t) override { owner->mark_unread(this); }
@@ -147,7 +148,7 @@ struct ChannelReader::Channel final : EventLoop::FdHandler {
   UniqueFd fd;
   bool is_unread = false;   // read in the next turn; not watched
   bool is_closing = false;  // reads to the end, then it is removed
-  EventLoop::Watch watch;
+  Watch watch;
 };
 
 ChannelReader::ChannelReader(EventLoop* loop, LogTail::Observer* observer)
@@ -160,7 +161,7 @@ ChannelReader::~ChannelReader() = default;
 
 Result<ChannelReader::ChannelId> ChannelReader::follow(UniqueFd fd, bool is_pausable) {
   auto channel = std::make_unique<Channel>(this, last_id_ - 1, std::move(fd), is_pausable);
-  Result<EventLoop::Watch> watch = loop_->watch(channel->fd.get(), kWatched, channel.get());
+  Result<Watch> watch = loop_->watch(channel->fd.get(), kWatched, channel.get());
   if (!watch.ok()) return watch.status();
   channel->watch = *std::move(watch);
   channels_[--last_id_] = std::move(channel);

@@ -13,7 +13,7 @@
 #include "elastic/time.h"
 #include "os/base/fd.h"
 #include "os/file/log_tail.h"
-#include "os/loop/event_loop.h"
+#include "os/loop/registration.h"
 
 namespace elastic::os {
 
@@ -85,7 +85,7 @@ class ChannelReader {
   ChannelId last_id_ = 0;
   bool is_paused_ = false;
   std::string buffer_;
-  EventLoop::Timer turn_;
+  Timer turn_;
 };
 
 }  // namespace elastic::os

@@ -73,7 +73,7 @@ void call(const Function& function) {
 
 }  // namespace
 
-class EventLoop::Wakeup final : public EventLoop::FdHandler {
+class EventLoop::Wakeup final : public FdHandler {
  public:
   explicit Wakeup(Notifier wakeup) : notifier(std::move(wakeup)) {}
   void on_ready(std::uint32_t) override { notifier.clear(); }
@@ -81,10 +81,10 @@ class EventLoop::Wakeup final : public EventLoop::FdHandler {
   Notifier notifier;
 };
 
-EventLoop::Watch::Watch(Watch&& other) noexcept
+Watch::Watch(Watch&& other) noexcept
     : loop_(std::exchange(other.loop_, nullptr)), fd_(other.fd_), slot_(other.slot_) {}
 
-EventLoop::Watch& EventLoop::Watch::operator=(Watch&& other) noexcept {
+Watch& Watch::operator=(Watch&& other) noexcept {
   if (this != &other) {
     reset();
     loop_ = std::exchange(other.loop_, nullptr);
@@ -94,7 +94,7 @@ EventLoop::Watch& EventLoop::Watch::operator=(Watch&& other) noexcept {
   return *this;
 }
 
-void EventLoop::Watch::modify(std::uint32_t events) {
+void Watch::modify(std::uint32_t events) {
   ELASTIC_CHECK(active());
   epoll_event event{};
   event.events = events;
@@ -102,35 +102,42 @@ void EventLoop::Watch::modify(std::uint32_t events) {
   ELASTIC_CHECK(::epoll_ctl(loop_->epoll_.get(), EPOLL_CTL_MOD, fd_, &event) == 0);
 }
 
-void EventLoop::Watch::reset() {
+void Watch::reset() {
   if (loop_ == nullptr) return;
   ::epoll_ctl(loop_->epoll_.get(), EPOLL_CTL_DEL, fd_, nullptr);
-  Slot& slot = loop_->slots_[slot_];
+  EventLoop::Slot& slot = loop_->slots_[slot_];
   slot.handler = nullptr;
   ++slot.generation;
   loop_->free_slots_.push_back(slot_);
   loop_ = nullptr;
 }
 
-void EventLoop::Timer::arm(Instant deadline) {
+Timer::~Timer() {
+  disarm();
+  if (is_firing_) loop_->firing_ = nullptr;
+}
+
+void Timer::arm_after(Duration delay) { arm(loop_->now() + delay); }
+
+void Timer::arm(Instant deadline) {
   disarm();
   // One for a time in the past is due after those that are due already, and cannot starve them.
   position_ = loop_->timers_.emplace(std::max(deadline, loop_->now_), this);
   armed_ = true;
 }
 
-void EventLoop::Timer::disarm() {
+void Timer::disarm() {
   if (!armed_) return;
   loop_->timers_.erase(position_);
   armed_ = false;
 }
 
-EventLoop::StallWatch::StallWatch(EventLoop* loop, std::function<void(const Stall&)> callback)
+StallWatch::StallWatch(EventLoop* loop, std::function<void(const Stall&)> callback)
     : loop_(loop), callback_(std::move(callback)) {
   loop_->stall_watches_.push_back(this);
 }
 
-EventLoop::StallWatch::~StallWatch() { std::erase(loop_->stall_watches_, this); }
+StallWatch::~StallWatch() { std::erase(loop_->stall_watches_, this); }
 
 Result<std::unique_ptr<EventLoop>> EventLoop::create(Clock* clock) {
   UniqueFd epoll(::epoll_create1(EPOLL_CLOEXEC));
@@ -159,7 +166,7 @@ EventLoop::~EventLoop() {
   clock_->release(this);
 }
 
-Result<EventLoop::Watch> EventLoop::watch(int fd, std::uint32_t events, FdHandler* handler) {
+Result<Watch> EventLoop::watch(int fd, std::uint32_t events, FdHandler* handler) {
   std::uint32_t slot = 0;
   if (free_slots_.empty()) {
     slot = static_cast<std::uint32_t>(slots_.size());

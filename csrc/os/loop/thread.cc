@@ -15,6 +15,7 @@
 
 #include "os/base/fd.h"
 #include "os/base/process.h"
+#include "os/loop/event_loop.h"
 
 namespace elastic::os {
 
@@ -89,6 +90,8 @@ Result<std::unique_ptr<LoopThread>> LoopThread::start(const char* name, Clock* c
   self->thread_ = *std::move(thread);
   return self;
 }
+
+LoopThread::LoopThread(std::unique_ptr<EventLoop> loop) : loop_(std::move(loop)) {}
 
 LoopThread::~LoopThread() {
   if (!thread_.joinable()) {

@@ -12,7 +12,8 @@
 
 #include "elastic/status.h"
 #include "elastic/time.h"
-#include "os/loop/event_loop.h"
+#include "os/loop/clock.h"
+#include "os/loop/registration.h"
 
 namespace elastic::os {
 
@@ -67,7 +68,7 @@ class LoopThread {
   void call(const std::function<void()>& work);
 
  private:
-  explicit LoopThread(std::unique_ptr<EventLoop> loop) : loop_(std::move(loop)) {}
+  explicit LoopThread(std::unique_ptr<EventLoop> loop);
   std::unique_ptr<EventLoop> loop_;
   std::thread thread_;
 };

@@ -21,6 +21,7 @@
 #include "elastic/rendezvous_options.h"
 #include "os/base/fd.h"
 #include "os/base/posix_error.h"
+#include "os/loop/event_loop.h"
 #include "os/loop/thread.h"
 
 namespace elastic::os {

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "elastic/status.h"
-#include "os/loop/event_loop.h"
+#include "os/loop/registration.h"
 #include "os/loop/wait.h"
 
 namespace elastic::os {
@@ -65,7 +65,7 @@ Result<std::vector<SocketAddress>> look_up(const std::string& host, std::uint16_
 struct Resolution;
 
 // The same for a loop, which must not block.
-class NameLookup final : public EventLoop::FdHandler {
+class NameLookup final : public FdHandler {
  public:
   using Done = std::function<void(const Result<std::vector<SocketAddress>>&)>;
 
@@ -85,7 +85,7 @@ class NameLookup final : public EventLoop::FdHandler {
 
   const std::shared_ptr<Resolution> resolution_;  // shared with the thread
   Done done_;
-  EventLoop::Watch watch_;
+  Watch watch_;
 };
 
 // This machine's addresses on all interfaces that are up, except loopback and link-local ones. See

@@ -15,6 +15,7 @@
 #include "core/base/text.h"
 #include "os/base/fd.h"
 #include "os/base/posix_error.h"
+#include "os/loop/event_loop.h"
 
 namespace elastic::os {
 namespace {
@@ -92,7 +93,7 @@ void expect_liveness(int fd, Duration silence_max) {
 }
 
 // One socket that is being connected.
-class Dialer::Runner final : public EventLoop::FdHandler {
+class Dialer::Runner final : public FdHandler {
  public:
   Runner(Dialer* dialer, UniqueFd socket, const SocketAddress& target)
       : fd(std::move(socket)), address(target), dialer_(*dialer) {}
@@ -110,7 +111,7 @@ class Dialer::Runner final : public EventLoop::FdHandler {
 
  private:
   Dialer& dialer_;
-  EventLoop::Watch watch_;  // declared last: destroyed before the members that its handler uses
+  Watch watch_;  // declared last: destroyed before the members that its handler uses
 };
 
 Dialer::Dialer(EventLoop* loop, std::vector<SocketAddress> addresses, Duration pace,

@@ -13,7 +13,7 @@
 #include "elastic/status.h"
 #include "elastic/time.h"
 #include "os/base/fd.h"
-#include "os/loop/event_loop.h"
+#include "os/loop/registration.h"
 #include "os/net/address.h"
 
 namespace elastic::os {
@@ -82,7 +82,7 @@ class Dialer {
   std::size_t started_ = 0;
   Status last_error_;
   std::vector<std::unique_ptr<Runner>> runners_;  // the oldest first
-  EventLoop::Timer timer_;
+  Timer timer_;
 };
 
 }  // namespace elastic::os

@@ -26,6 +26,7 @@
 #include "os/base/posix_error.h"
 #include "os/base/process.h"
 #include "os/loop/clock.h"
+#include "os/loop/event_loop.h"
 #include "os/net/address.h"
 #include "os/net/dialer.h"
 

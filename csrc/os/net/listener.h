@@ -11,7 +11,7 @@
 #include "elastic/status.h"
 #include "elastic/time.h"
 #include "os/base/fd.h"
-#include "os/loop/event_loop.h"
+#include "os/loop/registration.h"
 #include "os/net/address.h"
 
 namespace elastic::os {
@@ -66,7 +66,7 @@ class Listener {
 //
 // Loop thread only. The kernel makes the connection, whatever the owner does, and resets it when
 // the last process that holds the socket closes it or ends.
-class ListenerWatch final : private EventLoop::FdHandler {
+class ListenerWatch final : private FdHandler {
  public:
   enum class Found : std::uint8_t {
     kAnswered,  // the connection was made; one of the others may follow
@@ -89,8 +89,8 @@ class ListenerWatch final : private EventLoop::FdHandler {
   const Report report_;
   UniqueFd fd_;
   bool is_connected_ = false;
-  EventLoop::Timer limit_;
-  EventLoop::Watch watch_;  // last: destroyed before the members that its handler uses
+  Timer limit_;
+  Watch watch_;  // last: destroyed before the members that its handler uses
 };
 
 // Reserves a TCP port for another program, which can bind it while it is reserved.

@@ -12,6 +12,7 @@
 
 #include "core/base/check.h"
 #include "os/base/fd.h"
+#include "os/loop/event_loop.h"
 
 // Theory of operation. In the common case a turn is one recv into the group's buffer, which the
 // handler consumes in place, and one send directly from the group's turn output: nothing is copied
@@ -362,8 +363,7 @@ void Stream::send_records() {
 
 void Stream::set_deadline(Instant deadline) {
   if (deadline_ == nullptr) {
-    deadline_ =
-        std::make_unique<EventLoop::Timer>(&group_.loop_, [this] { end(End::kDeadline, 0); });
+    deadline_ = std::make_unique<Timer>(&group_.loop_, [this] { end(End::kDeadline, 0); });
   }
   deadline_->arm(deadline);
 }

@@ -20,7 +20,7 @@
 #include "elastic/status.h"
 #include "elastic/time.h"
 #include "os/base/fd.h"
-#include "os/loop/event_loop.h"
+#include "os/loop/registration.h"
 #include "os/net/address.h"
 #include "os/net/tls.h"
 
@@ -86,10 +86,10 @@ class StreamGroup {
   Stream* turn_ = nullptr;           // the stream whose turn it is
   std::vector<Stream*> pending_;     // each once
   std::vector<Stream*> processing_;  // the current batch of process()
-  EventLoop::Timer processing_timer_;
+  Timer processing_timer_;
 };
 
-class Stream final : public EventLoop::FdHandler {
+class Stream final : public FdHandler {
  public:
   enum class End : std::uint8_t {
     kClosedByPeer,
@@ -237,8 +237,8 @@ class Stream final : public EventLoop::FdHandler {
   std::unique_ptr<TlsSession> tls_;
   std::size_t records_charged_ = 0;  // the charge to the budget for the session's output
   std::size_t tls_charged_ = 0;      // the charge for the session itself
-  std::unique_ptr<EventLoop::Timer> deadline_;
-  EventLoop::Watch watch_;  // declared last: destroyed before the members that its handler uses
+  std::unique_ptr<Timer> deadline_;
+  Watch watch_;  // declared last: destroyed before the members that its handler uses
 };
 
 }  // namespace elastic::os

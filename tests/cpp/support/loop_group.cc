@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "core/base/check.h"
+#include "os/loop/event_loop.h"
 #include "support/eventually.h"
 
 namespace elastic::support {

@@ -26,7 +26,7 @@
 #include "elastic/time.h"
 #include "os/base/fd.h"
 #include "os/loop/clock.h"
-#include "os/loop/event_loop.h"
+#include "os/loop/registration.h"
 
 namespace elastic::support {
 

@@ -8,6 +8,7 @@
 
 #include <chrono>
 #include <filesystem>
+#include <future>
 
 #include "host/agent/agent_harness.h"
 

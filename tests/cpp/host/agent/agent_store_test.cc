@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <future>
 
 #include "elastic/store_client.h"
 #include "elastic/store_server.h"

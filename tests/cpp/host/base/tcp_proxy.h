@@ -15,6 +15,7 @@
 #include <thread>
 
 #include "os/base/fd.h"
+#include "os/loop/event_loop.h"
 #include "os/loop/thread.h"
 
 namespace elastic::support {
@@ -33,8 +34,7 @@ class TcpProxy {
     port_ = ntohs(address.sin_port);
     thread_->call([this] {
       door_ = std::make_unique<Door>(this);
-      resume_ =
-          std::make_unique<os::EventLoop::Timer>(&thread_->loop(), [this] { set_stalled(false); });
+      resume_ = std::make_unique<os::Timer>(&thread_->loop(), [this] { set_stalled(false); });
     });
   }
   ~TcpProxy() {
@@ -75,7 +75,7 @@ class TcpProxy {
   static std::uint32_t interest(bool is_stalled) { return is_stalled ? 0U : EPOLLIN; }
 
   // One direction of a connection.
-  class Half final : public os::EventLoop::FdHandler {
+  class Half final : public os::FdHandler {
    public:
     Half(TcpProxy* proxy, int from, int to) : proxy_(*proxy), from_(from), to_(to) {
       watch_ = *proxy_.thread_->loop().watch(from, interest(proxy_.is_stalled_), this);
@@ -102,7 +102,7 @@ class TcpProxy {
    private:
     TcpProxy& proxy_;
     int from_, to_;
-    os::EventLoop::Watch watch_;
+    os::Watch watch_;
   };
   struct Pipe {
     Pipe(TcpProxy* proxy, os::UniqueFd near_end, os::UniqueFd far_end)
@@ -118,7 +118,7 @@ class TcpProxy {
     os::UniqueFd near, far;
     Half there, back;
   };
-  class Door final : public os::EventLoop::FdHandler {
+  class Door final : public os::FdHandler {
    public:
     explicit Door(TcpProxy* proxy) : proxy_(*proxy) {
       watch_ = *proxy_.thread_->loop().watch(proxy_.listener_.get(), EPOLLIN, this);
@@ -128,7 +128,7 @@ class TcpProxy {
 
    private:
     TcpProxy& proxy_;
-    os::EventLoop::Watch watch_;
+    os::Watch watch_;
   };
 
   static os::UniqueFd make_socket() {
@@ -176,7 +176,7 @@ class TcpProxy {
   os::UniqueFd listener_;
   std::unique_ptr<os::LoopThread> thread_;
   std::unique_ptr<Door> door_;
-  std::unique_ptr<os::EventLoop::Timer> resume_;
+  std::unique_ptr<os::Timer> resume_;
   std::list<Pipe> pipes_;
 };
 

@@ -15,6 +15,7 @@
 #include "host/coordinator/coordinator_fixture.h"
 #include "host/coordinator/coordinator_service.h"
 #include "host/membership/session_link.h"
+#include "os/loop/event_loop.h"
 #include "os/loop/thread.h"
 #include "support/node_info.h"
 

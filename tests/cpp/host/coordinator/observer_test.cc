@@ -14,6 +14,7 @@
 #include "host/coordinator/coordinator_service.h"
 #include "host/membership/observing.h"
 #include "os/loop/clock.h"
+#include "os/loop/event_loop.h"
 #include "os/loop/thread.h"
 #include "support/eventually.h"
 

@@ -118,7 +118,7 @@ class Member final : public test::ModelledAgent {
     options.voters = mode.has_voters ? 0 : 1;
     if (mode.has_token) options.token.text = kSecret;
     thread_->call([&] {
-      timer_ = std::make_unique<os::EventLoop::Timer>(&thread_->loop(), [this] {
+      timer_ = std::make_unique<os::Timer>(&thread_->loop(), [this] {
         agent_step(core::PolicyEvent(core::PolicyTick{}));
         run();
       });
@@ -267,7 +267,7 @@ class Member final : public test::ModelledAgent {
   const Mode mode_;
   FalseCoordinator coordinator_;
   const std::unique_ptr<os::LoopThread> thread_ = *os::LoopThread::start("node", &group_);
-  std::unique_ptr<os::EventLoop::Timer> timer_;
+  std::unique_ptr<os::Timer> timer_;
   std::unique_ptr<Session> session_;
   bool is_hostile_ = false;
   bool is_decided_ = false;  // by the hostile coordinator

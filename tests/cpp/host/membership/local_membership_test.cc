@@ -1,4 +1,5 @@
 #include "host/membership/local_membership.h"
+#include "os/loop/event_loop.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -10,6 +10,7 @@
 #include <variant>
 
 #include "host/coordinator/turned_coordinator.h"
+#include "os/loop/event_loop.h"
 #include "os/loop/thread.h"
 #include "support/loop_group.h"
 

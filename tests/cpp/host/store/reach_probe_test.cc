@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "os/loop/event_loop.h"
 #include "os/net/listener.h"
 #include "support/loop_group.h"
 

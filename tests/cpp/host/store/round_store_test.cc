@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "elastic/store_server.h"
+#include "os/loop/event_loop.h"
 #include "os/net/listener.h"
 #include "support/loop_group.h"
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "os/file/file.h"
+#include "os/loop/event_loop.h"
 
 namespace elastic::host {
 namespace {

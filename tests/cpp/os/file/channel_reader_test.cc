@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 
+#include "os/loop/event_loop.h"
 #include "support/loop_group.h"
 
 namespace elastic::os {

@@ -13,6 +13,7 @@
 #include <memory>
 #include <string>
 
+#include "os/base/fd.h"
 #include "os/loop/thread.h"
 #include "support/eventually.h"
 

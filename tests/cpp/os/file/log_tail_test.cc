@@ -15,6 +15,7 @@
 #include <string_view>
 #include <system_error>
 
+#include "os/loop/event_loop.h"
 #include "os/loop/thread.h"
 
 namespace elastic::os {
@@ -24,9 +25,7 @@ namespace {
 constexpr int kTurnsUntilIdle = 20;
 
 // Follows a file, and a pipe that is written after it.
-class LogTailTest : public ::testing::Test,
-                    private LogTail::Observer,
-                    private EventLoop::FdHandler {
+class LogTailTest : public ::testing::Test, private LogTail::Observer, private FdHandler {
  protected:
   LogTailTest() {
     int fds[2];
@@ -63,10 +62,10 @@ class LogTailTest : public ::testing::Test,
   void wait_until_idle() {
     std::promise<void> done;
     int turns = 0;
-    std::unique_ptr<EventLoop::Timer> timer;
+    std::unique_ptr<Timer> timer;
     const auto arm = [&] { timer->arm(thread_->loop().now() + LogTail::kReadInterval); };
     thread_->call([&] {
-      timer = std::make_unique<EventLoop::Timer>(&thread_->loop(), [&] {
+      timer = std::make_unique<Timer>(&thread_->loop(), [&] {
         if (++turns < kTurnsUntilIdle) return arm();
         done.set_value();
       });
@@ -132,7 +131,7 @@ class LogTailTest : public ::testing::Test,
   std::promise<std::string>* at_pipe_ = nullptr;
   std::unique_ptr<LoopThread> thread_;
   std::unique_ptr<LogTail> tail_;
-  EventLoop::Watch watch_;
+  Watch watch_;
 };
 
 // Whoever writes the lines resumes after each write. A turn of its own for each would read a busy

@@ -27,7 +27,7 @@ namespace {
 using std::chrono::milliseconds;
 using support::LoopGroup;
 
-class Handler final : public EventLoop::FdHandler {
+class Handler final : public FdHandler {
  public:
   explicit Handler(std::function<void(std::uint32_t)> callback) : callback_(std::move(callback)) {}
   void on_ready(std::uint32_t events) override { callback_(events); }
@@ -56,12 +56,12 @@ TEST(EventLoop, TimersFireInOrderOfDeadlineAndNeverEarly) {
   auto loop = make_loop();
   const Instant start = os::monotonic_now();
   std::vector<int> order;
-  EventLoop::Timer second(loop.get(), [&] {
+  Timer second(loop.get(), [&] {
     order.push_back(2);
     EXPECT_GE(loop->now(), start + milliseconds(4));
     loop->stop();
   });
-  EventLoop::Timer first(loop.get(), [&] { order.push_back(1); });
+  Timer first(loop.get(), [&] { order.push_back(1); });
   second.arm(start + milliseconds(4));
   first.arm(start + milliseconds(2));
   loop->run();
@@ -72,8 +72,8 @@ TEST(EventLoop, TimerThatReArmsForThePastDoesNotKeepDescriptorsFromBeingServed) 
   auto loop = make_loop();
   Pair pair;
   int fired = 0;
-  std::unique_ptr<EventLoop::Timer> timer;
-  timer = std::make_unique<EventLoop::Timer>(loop.get(), [&] {
+  std::unique_ptr<Timer> timer;
+  timer = std::make_unique<Timer>(loop.get(), [&] {
     ++fired;
     timer->arm(loop->now());
   });
@@ -89,11 +89,11 @@ TEST(EventLoop, TimerThatReArmsForThePastDoesNotKeepDescriptorsFromBeingServed) 
 TEST(EventLoop, TimerThatReArmsForThePastDoesNotStarveAnotherOne) {
   auto loop = make_loop();
   int fired = 0;
-  EventLoop::Timer past(loop.get(), [&] {
+  Timer past(loop.get(), [&] {
     if (++fired == 1000) loop->stop();
     past.arm(Instant());
   });
-  EventLoop::Timer other(loop.get(), [&] { loop->stop(); });
+  Timer other(loop.get(), [&] { loop->stop(); });
   past.arm(Instant());
   other.arm(os::monotonic_now());
   loop->run();
@@ -104,11 +104,11 @@ TEST(EventLoop, TimerThatReArmsForThePastDoesNotStarveAnotherOne) {
 TEST(EventLoop, CallbackOfATimerMayDestroyTheTimer) {
   LoopGroup group;
   auto loop = *EventLoop::create(&group);
-  std::unique_ptr<EventLoop::Timer> timer;
+  std::unique_ptr<Timer> timer;
   // Longer than a function object holds in itself: its memory is freed when it is destroyed.
   const std::vector<std::string> captured(4, std::string(100, 'x'));
   std::size_t bytes = 0;
-  timer = std::make_unique<EventLoop::Timer>(loop.get(), [&timer, &bytes, captured] {
+  timer = std::make_unique<Timer>(loop.get(), [&timer, &bytes, captured] {
     timer.reset();
     for (const std::string& one : captured) bytes += one.size();
   });
@@ -118,7 +118,7 @@ TEST(EventLoop, CallbackOfATimerMayDestroyTheTimer) {
   EXPECT_EQ(timer, nullptr);
 }
 
-class Thrower final : public EventLoop::FdHandler {
+class Thrower final : public FdHandler {
  public:
   void on_ready(std::uint32_t) override { std::function<void()>()(); }
 };
@@ -140,7 +140,7 @@ TEST(EventLoopDeathTest, ExceptionOfAHandlerNamesItAndEndsTheProcess) {
   EXPECT_EXIT(
       {
         auto loop = make_loop();
-        EventLoop::Timer timer(loop.get(), [] { throw std::bad_alloc(); });
+        Timer timer(loop.get(), [] { throw std::bad_alloc(); });
         timer.arm(loop->now());
         loop->run();
       },
@@ -160,7 +160,7 @@ TEST(EventLoop, EventOfAWatchThatAnotherHandlerRemovedIsDropped) {
   auto loop = make_loop();
   Pair one, two;
   int calls = 0;
-  EventLoop::Watch watch_one, watch_two;
+  Watch watch_one, watch_two;
   Handler handler_one([&](std::uint32_t) {
     ++calls;
     watch_two.reset();
@@ -185,9 +185,9 @@ TEST(EventLoop, SlotThatIsReusedInTheSameIterationGetsNoEventOfItsPredecessor) {
   auto loop = make_loop();
   Pair one, two, fresh;
   int stale = 0;
-  EventLoop::Watch watches[3];
+  Watch watches[3];
   Handler never([&](std::uint32_t) { ++stale; });
-  const auto swap = [&](EventLoop::Watch* other) {
+  const auto swap = [&](Watch* other) {
     other->reset();
     watches[2] = *loop->watch(fresh.a.get(), EPOLLIN, &never);
     loop->stop();
@@ -263,15 +263,14 @@ class StallTest : public ::testing::Test {
  protected:
   LoopGroup group_;
   const std::unique_ptr<EventLoop> loop_ = *EventLoop::create(&group_);
-  std::vector<EventLoop::Stall> stalls_;
-  EventLoop::StallWatch watch_{loop_.get(),
-                               [this](const EventLoop::Stall& stall) { stalls_.push_back(stall); }};
+  std::vector<Stall> stalls_;
+  StallWatch watch_{loop_.get(), [this](const Stall& stall) { stalls_.push_back(stall); }};
 };
 
 TEST_F(StallTest, IsReportedBeforeOtherHandlersRun) {
   const milliseconds kept(30);
-  EventLoop::Timer next(loop_.get(), [&] { EXPECT_EQ(stalls_.size(), 1u); });
-  EventLoop::Timer keeper(loop_.get(), [&] {
+  Timer next(loop_.get(), [&] { EXPECT_EQ(stalls_.size(), 1u); });
+  Timer keeper(loop_.get(), [&] {
     group_.take(kept);
     next.arm(loop_->now());
   });
@@ -283,8 +282,8 @@ TEST_F(StallTest, IsReportedBeforeOtherHandlersRun) {
 }
 
 TEST_F(StallTest, OfAStoppedProcessIsKnownFromTheTimerThatItMissed) {
-  EventLoop::Timer timer(loop_.get(), [] {});
-  timer.arm(loop_->now() + milliseconds(20));
+  Timer timer(loop_.get(), [] {});
+  timer.arm_after(milliseconds(20));
   group_.advance(milliseconds(10));
   group_.pause(loop_.get());
   group_.advance(milliseconds(50));
@@ -296,8 +295,8 @@ TEST_F(StallTest, OfAStoppedProcessIsKnownFromTheTimerThatItMissed) {
 }
 
 TEST_F(StallTest, IsNotReportedForTimeThatTheLoopSleeps) {
-  EventLoop::Timer timer(loop_.get(), [] {});
-  timer.arm(loop_->now() + std::chrono::hours(1));
+  Timer timer(loop_.get(), [] {});
+  timer.arm_after(std::chrono::hours(1));
   group_.advance(std::chrono::hours(2));
   EXPECT_FALSE(timer.armed());
   EXPECT_EQ(stalls_.size(), 0u);
@@ -307,7 +306,7 @@ TEST(EventLoop, MoreEventsThanOneIterationHandlesAreHandledInTurn) {
   auto loop = make_loop();
   std::vector<Pair> pairs(300);
   std::vector<std::unique_ptr<Handler>> handlers;
-  std::vector<EventLoop::Watch> watches;
+  std::vector<Watch> watches;
   std::vector<int> served(pairs.size());
   bool was_behind = false;
   for (std::size_t i = 0; i < pairs.size(); ++i) {
@@ -319,7 +318,7 @@ TEST(EventLoop, MoreEventsThanOneIterationHandlesAreHandledInTurn) {
     watches.push_back(*loop->watch(pairs[i].b.get(), EPOLLIN, handlers.back().get()));
   }
   int iterations = 0;
-  EventLoop::Timer each(loop.get(), [&] {
+  Timer each(loop.get(), [&] {
     if (++iterations == 3) loop->stop();
     each.arm(loop->now());
   });
@@ -332,7 +331,7 @@ TEST(EventLoop, MoreEventsThanOneIterationHandlesAreHandledInTurn) {
 TEST(LoopThread, DestructionDoesNotWaitForTimers) {
   auto thread = LoopThread::start("test-loop");
   ASSERT_TRUE(thread.ok());
-  auto timer = std::make_unique<EventLoop::Timer>(&(*thread)->loop(), [] {});
+  auto timer = std::make_unique<Timer>(&(*thread)->loop(), [] {});
   (*thread)->call([&] { timer->arm((*thread)->loop().now() + std::chrono::hours(1)); });
   (*thread)->call([&] { timer.reset(); });
   (*thread).reset();  // the test's limit is shorter than the timer

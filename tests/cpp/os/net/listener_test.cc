@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "os/loop/event_loop.h"
 #include "support/loop_group.h"
 
 namespace elastic::os {

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "os/loop/clock.h"
+#include "os/loop/event_loop.h"
 #include "os/loop/thread.h"
 
 namespace elastic::os {

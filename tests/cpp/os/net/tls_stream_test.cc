@@ -20,6 +20,7 @@
 #include <utility>
 #include <vector>
 
+#include "os/loop/event_loop.h"
 #include "os/loop/thread.h"
 #include "os/net/dialer.h"
 #include "os/net/listener.h"
