@@ -28,10 +28,6 @@ namespace elastic::os {
 
 class EventLoop {
  public:
-  using FdHandler = os::FdHandler;
-  using Watch = os::Watch;
-  using Timer = os::Timer;
-
   // `clock` outlives the loop.
   static Result<std::unique_ptr<EventLoop>> create(Clock* clock = real_clock());
   EventLoop(const EventLoop&) = delete;
