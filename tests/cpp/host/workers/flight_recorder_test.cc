@@ -94,7 +94,7 @@ TEST(FlightRecorder, WhatCannotBeReadHasNoLine) {
 
 TEST(FlightRecorder, AFullRecorderBecomesALineForEachGroup) {
   constexpr int kEntries = 2000;
-  constexpr int kGroups = 64;
+  constexpr int kGroups = 32;
   std::string entries;
   for (int i = 0; i < kEntries; ++i) {
     entries += (i > 0 ? "," : "") + std::string(R"({"process_group":[")") +
