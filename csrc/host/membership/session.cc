@@ -204,11 +204,7 @@ void Session::execute(Machine::Connect action) {
 }
 
 void Session::execute(Machine::Disconnect action) {
-  if (action.is_loss) {
-    voter_.session_closed(machine_.settings(), link_->round_trip());
-  } else {
-    link_->flush();  // what a node reports that leaves without having joined is not acknowledged
-  }
+  if (action.is_loss) voter_.session_closed(machine_.settings(), link_->round_trip());
   link_->close();
   retire(connections_, std::move(link_));
 }

@@ -126,6 +126,7 @@ def _request(options: argparse.Namespace) -> tuple[bool, str]:
             options,
             read,
             options.timeout + options.deadline + REPLY_MARGIN_S,
+            options.timeout,
             drain=options.deadline,
             drain_reason=f"{PROGRAM} drain on {os.uname().nodename}",
             drain_node=options.node or "",

@@ -72,6 +72,7 @@ def _request(options: argparse.Namespace, name: str) -> tuple[bool, str]:
         options,
         Observation.next_host_answer,
         options.timeout + REPLY_TIMEOUT_S,
+        options.timeout,
         host_request=name,
         host=options.host,
         host_reason=why,

@@ -142,15 +142,17 @@ def request(
     options: argparse.Namespace,
     read: Callable[[Observation, float], Answer | None],
     limit: float,
+    timeout: float,
     **more: Any,
 ) -> Answer:
     """The answer to a request to the job of the options.
 
-    ``read``: waits for it at most so long; None: something else has arrived, or nothing. ``more``:
-    the request, as for ``observe.connect``.
+    ``read``: waits for it at most so long; None: something else has arrived, or nothing.
+    ``timeout``: of the connection; ``limit``: of all. ``more``: the request, as for
+    ``observe.connect``.
     """
     end = time.monotonic() + limit
-    with connect(options, workers=False, timeout=options.timeout, **more) as job:
+    with connect(options, workers=False, timeout=timeout, **more) as job:
         while (left := end - time.monotonic()) > 0:
             if (answer := read(job, left)) is not None:
                 return answer

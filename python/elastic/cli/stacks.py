@@ -51,4 +51,4 @@ def fetch(job: argparse.Namespace, timeout: float) -> str:
     def read(observation: Observation, left: float) -> str | None:
         return observation.next_stacks(left) or None
 
-    return local_jobs.request(job, read, timeout, stacks=True)
+    return local_jobs.request(job, read, timeout, timeout, stacks=True)

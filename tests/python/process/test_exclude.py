@@ -43,6 +43,18 @@ def host(name: str) -> Callable[..., list[str]]:
     return lambda *command: ["unshare", "--uts", "sh", "-c", script, name, *command]
 
 
+def until_end(folder: Path) -> str:
+    """The end of a worker's script, which waits for ``end()``."""
+    for name in ("good1", "good2", "bad"):
+        os.mkfifo(folder / name)
+    return f"read text < {folder}/$(hostname); exit 0"
+
+
+def end(folder: Path, *hosts: str) -> None:
+    for name in hosts:
+        (folder / name).write_text("")  # waits until the worker reads
+
+
 @pytest.mark.smoke
 def test_a_rule_excludes_the_host_of_a_failure(tmp_path: Path) -> None:
     rules, news = tmp_path / "policy.toml", tmp_path / "news"
@@ -150,15 +162,14 @@ def test_a_command_names_another_way_where_nothing_answers() -> None:
 @pytest.mark.parametrize("restarts", [False, True], ids=["runs", "restarts"])
 def test_the_next_job_of_the_id_does_without_the_host(restarts: bool, tmp_path: Path) -> None:
     """Its coordinator runs on, or has a state file and starts again between the two."""
-    endpoint, news, end = free_endpoint(), tmp_path / "news", tmp_path / "end"
+    endpoint, news = free_endpoint(), tmp_path / "news"
     os.mkfifo(news)
-    os.mkfifo(end)
     options = (
         f"--bind={endpoint}",
         f"--state-file={tmp_path / 'state'}",
         f"--on-exclude=echo $ELASTIC_EXCLUDED_HOST in $ELASTIC_RUN_ID > {news}",
     )
-    worker = f"echo runs >&2; read text < {end}; exit 0"
+    worker = f"echo runs >&2; {until_end(tmp_path)}"
 
     def start(job: Job, *names: str) -> None:
         for name in names:
@@ -175,7 +186,7 @@ def test_the_next_job_of_the_id_does_without_the_host(restarts: bool, tmp_path: 
             assert job.nodes[2].wait(60.0) == EXIT_EXCLUDED
             for node in job.nodes[:2]:
                 await_line(node, "runs")
-            end.write_text("")
+            end(tmp_path, "good1", "good2")
             job.finish_with(0, 0, EXIT_EXCLUDED)
         if restarts:
             state = tmp_path / "state"
@@ -187,17 +198,16 @@ def test_the_next_job_of_the_id_does_without_the_host(restarts: bool, tmp_path: 
             start(job, "good1", "good2")
             shown = launch("status", endpoint)
             assert job.start(on=host("bad")).wait(60.0) == EXIT_EXCLUDED
-            end.write_text("")
+            end(tmp_path, "good1", "good2")
             job.finish_with(0, 0, EXIT_EXCLUDED)
     assert told == "bad in job\n"
     assert "  excluded     bad until " in shown.stdout, shown.stderr
 
 
 def test_the_next_job_of_the_id_in_a_store_does_without_the_host(tmp_path: Path) -> None:
-    end, store = tmp_path / "end", tmp_path / "store"
-    os.mkfifo(end)
+    store = tmp_path / "store"
     options = ("--rdzv-backend=file", f"--rdzv-endpoint={store}", "--max-restarts=1")
-    worker = f"echo runs >&2; read text < {end}; exit 0"
+    worker = f"echo runs >&2; {until_end(tmp_path)}"
     job_name = (f"file://{store}", "--rdzv-id=job")
     with shell_job("", "2:3", worker, *options) as job:
         for name in ("good1", "good2", "bad"):
@@ -208,7 +218,7 @@ def test_the_next_job_of_the_id_in_a_store_does_without_the_host(tmp_path: Path)
         assert job.nodes[2].wait(60.0) == EXIT_EXCLUDED, excluded.stderr
         for node in job.nodes[:2]:
             await_line(node, "runs")
-        end.write_text("")
+        end(tmp_path, "good1", "good2")
         job.finish_with(0, 0, EXIT_EXCLUDED)
     with shell_job("", "2:3", worker, *options) as job:
         for name in ("good1", "good2"):
@@ -217,7 +227,7 @@ def test_the_next_job_of_the_id_in_a_store_does_without_the_host(tmp_path: Path)
             await_line(node, "runs")
         shown = launch("status", *job_name)
         assert job.start(on=host("bad")).wait(60.0) == EXIT_EXCLUDED
-        end.write_text("")
+        end(tmp_path, "good1", "good2")
         job.finish_with(0, 0, EXIT_EXCLUDED)
     assert "  excluded     bad until " in shown.stdout, shown.stderr
 
@@ -230,9 +240,8 @@ STAYS = (
 
 def test_a_node_whose_workers_have_finished_stays(tmp_path: Path) -> None:
     """The round that it has finished its part of goes on."""
-    endpoint, end = free_endpoint(), tmp_path / "end"
-    os.mkfifo(end)
-    worker = f"test $(hostname) = bad && exit 0; echo runs >&2; read text < {end}; exit 0"
+    endpoint = free_endpoint()
+    worker = f"test $(hostname) = bad && exit 0; echo runs >&2; {until_end(tmp_path)}"
     with shell_job(endpoint, "2:3", worker, "--max-restarts=1") as job:
         for name in ("good1", "good2", "bad"):
             job.start(on=host(name))
@@ -241,7 +250,7 @@ def test_a_node_whose_workers_have_finished_stays(tmp_path: Path) -> None:
         await_line(job.nodes[2], "1 done")
         excluded = launch("exclude", endpoint, "bad")
         shown = launch("status", endpoint)
-        end.write_text("")
+        end(tmp_path, "good1", "good2")
         job.finish_with(0, 0, 0)
     assert excluded.stdout == STAYS
     assert "  excluded     bad until " in shown.stdout, shown.stderr
