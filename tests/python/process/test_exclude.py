@@ -30,6 +30,7 @@ on = "exit 42"
 do = "exclude"
 """
 EXIT_EXCLUDED = 79
+NO_LAST_CALL = "--rdzv-conf=last_call_timeout=0"
 
 
 @pytest.fixture(autouse=True)
@@ -194,7 +195,7 @@ def test_the_next_job_of_the_id_does_without_the_host(restarts: bool, tmp_path: 
             first.terminate()
             assert first.wait(DEADLINE_S) == 0
             stack.enter_context(listening(*options))
-        with shell_job(endpoint, "2:3", worker, "--max-restarts=1") as job:
+        with shell_job(endpoint, "2:3", worker, "--max-restarts=1", NO_LAST_CALL) as job:
             start(job, "good1", "good2")
             shown = launch("status", endpoint)
             assert job.start(on=host("bad")).wait(60.0) == EXIT_EXCLUDED
@@ -220,7 +221,7 @@ def test_the_next_job_of_the_id_in_a_store_does_without_the_host(tmp_path: Path)
             await_line(node, "runs")
         end(tmp_path, "good1", "good2")
         job.finish_with(0, 0, EXIT_EXCLUDED)
-    with shell_job("", "2:3", worker, *options) as job:
+    with shell_job("", "2:3", worker, *options, NO_LAST_CALL) as job:
         for name in ("good1", "good2"):
             job.start(on=host(name))
         for node in job.nodes:
