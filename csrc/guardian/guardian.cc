@@ -200,7 +200,10 @@ void Guardian::report_snapshots(bool at_once) {
 // The next round continues from what the workers have left, so it is reported before their end.
 bool Guardian::settle_snapshots() {
   if (!connected_) return true;
-  if (!snapshots_.settle()) return false;
+  if (!snapshots_.settle()) {
+    must_poll_again_ = true;  // the work that is left may be over before the next poll
+    return false;
+  }
   report_snapshots(true);
   return true;
 }
