@@ -60,7 +60,7 @@ std::string text_of(const py::error_already_set& error, const std::string& store
 std::string_view view_of(const py::bytes& bytes) { return bytes; }
 
 // Calls wait_for_change() of the class on a thread of its own, so that a wait of the rendezvous can
-// end at any time without the interpreter lock. The call that it has left goes on until its
+// end at any time without the interpreter lock. The call that it has left continues until its
 // timeout.
 //
 // Lock order: the interpreter lock, then mutex_.
@@ -152,7 +152,7 @@ class PythonWatch : public std::enable_shared_from_this<PythonWatch> {
   std::condition_variable changed_;
   py::object object_;                           // with the interpreter lock, as is token_
   py::object token_ = py::none();               // of the wait that began last
-  std::optional<Instant> deadline_;             // of the wait that goes on; guarded by mutex_
+  std::optional<Instant> deadline_;             // of the wait that is under way; guarded by mutex_
   std::uint64_t num_returned_ = 0;              // guarded
   bool was_interrupted_ = false;                // guarded
   bool has_failed_ = false;                     // guarded

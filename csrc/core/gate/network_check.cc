@@ -8,8 +8,8 @@
 #include "core/gate/node_checks.h"
 
 // Theory of operation. Of a pair the first node has the order, and the second one answers at its
-// port whoever asks; so a node that does nothing is a partner that does not answer. A node that the
-// check never heard of as a bad one is not excluded: only verdicts about one node are bad.
+// port whoever asks; so the pair of a node that has stopped has no answer. A pair that fails alone
+// excludes nobody: only verdicts about one node are bad.
 
 namespace elastic::gate {
 namespace {

@@ -160,7 +160,7 @@ struct AnnounceAtEndpoints {
   Incumbent incumbent;
 };
 // The job of the coordinator in this process dissolves: `by` coordinates a job of the same id that
-// goes on. The sessions are directed there (session::Incumbent with displaced), and the machine,
+// continues. The sessions are directed there (session::Incumbent with displaced), and the machine,
 // which ignores every later event, is replaced by a new one.
 struct Displaced {
   Incumbent by;
