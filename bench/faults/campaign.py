@@ -43,7 +43,7 @@ def run(scene: Scene, launcher: Launcher, folder: Path) -> Measures:
         return Measures(outcome=NOT_APPLICABLE, why=f"it has no {scene.needs}")
     shutil.rmtree(folder, ignore_errors=True)  # of a run that said nothing
     folder.mkdir(parents=True)
-    settings = scene.settings.get(launcher.name, Settings())
+    settings = scene.settings.get(launcher.module, Settings())
     try:
         with contextlib.ExitStack() as stack:
             environ = _environ(scene, folder)

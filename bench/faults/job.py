@@ -137,7 +137,7 @@ class Job:
             name: value,
             "FAULTS_DIR": str(self.folder),
             "FAULTS_NODE": str(node),
-            "FAULTS_LAUNCHER": self.launcher.name,
+            "FAULTS_LAUNCHER": self.launcher.module,
             "GLOO_SOCKET_IFNAME": namespaces.INTERFACE,
             "OMP_NUM_THREADS": "1",
             "PYTHONUNBUFFERED": "1",
