@@ -7,20 +7,11 @@
 #include <variant>
 #include <vector>
 
+#include "core/base/join_address.h"
 #include "core/job/job.h"
 #include "core/rendezvous/rank_assign.h"
 
 namespace elastic::core {
-namespace {
-
-std::string probe_address(const NodeInfo& node) {
-  const bool is_v6 = node.address.find(':') != std::string::npos;
-  const std::string host = is_v6 ? "[" + node.address + "]" : node.address;
-  return host + ":" + std::to_string(node.probe_port);
-}
-
-}  // namespace
-
 // Of nodes that join meanwhile the network is not checked: the check has an end.
 bool Job::follow_start() {
   gate::NetworkCheck::Out actions;
@@ -39,7 +30,8 @@ bool Job::follow_start() {
     });
     std::vector<gate::ProbedNode> nodes;
     for (const NodeInfo* node : joined) {
-      nodes.push_back({node->id, node->name, host_of(*node), probe_address(*node)});
+      nodes.push_back(
+          {node->id, node->name, host_of(*node), join_address(node->address, node->probe_port)});
     }
     network_.begin(std::move(nodes), now_, &actions);
   }

@@ -308,12 +308,12 @@ void CoordinatorJob::correct_joins() {
   if (job_ == nullptr) return;
   // Only for waiting nodes: a Join of any other node would request a new round.
   for (const core::NodeStatus& status : rendezvous()->nodes(context_.loop->now())) {
-    const auto found = sessions_.find(status.id);
-    if (status.phase != rdzv::NodePhase::kJoined || found == sessions_.end()) continue;
-    const auto join = std::move(found->second->loopback_join);
+    SessionPeer* const peer = session_of(status.id);
+    if (status.phase != rdzv::NodePhase::kJoined || peer == nullptr) continue;
+    const auto join = std::move(peer->loopback_join);
     if (join == nullptr) continue;
     replace_address(&join->node, published_address_);
-    found->second->name = join->node.name;
+    peer->name = join->node.name;
     step(*join);
   }
 }
@@ -378,8 +378,7 @@ void CoordinatorJob::execute(const core::RendezvousAction& action) {
   std::visit(
       [&](const auto& one) {
         using Action = std::decay_t<decltype(one)>;
-        const auto found = sessions_.find(one.to);
-        SessionPeer* const peer = found == sessions_.end() ? nullptr : found->second;
+        SessionPeer* const peer = session_of(one.to);
         log_action(one, peer);
         if constexpr (std::is_same_v<Action, rdzv::Round>) prepare_round(one);
         if constexpr (std::is_same_v<Action, rdzv::Evicted>) {
@@ -410,13 +409,11 @@ void CoordinatorJob::execute(const core::hang_action::Reply& action) {
 }
 
 void CoordinatorJob::execute(const core::drain_action::Send& action) {
-  const auto found = sessions_.find(action.to);
-  if (found != sessions_.end()) found->second->send(action.order);
+  if (SessionPeer* const peer = session_of(action.to)) peer->send(action.order);
 }
 
 void CoordinatorJob::execute(const core::job_action::OrderCopy& action) {
-  const auto found = sessions_.find(action.to);
-  if (found != sessions_.end()) found->second->send(action.order);
+  if (SessionPeer* const peer = session_of(action.to)) peer->send(action.order);
 }
 
 void CoordinatorJob::execute(const core::drain_action::Announce& action) {
@@ -446,9 +443,9 @@ void CoordinatorJob::send_store_clients(SessionPeer* peer) const {
     clients.addresses.clear();
   };
   for (const core::RoundMember& member : rendezvous()->members()) {
-    const auto found = sessions_.find(member.id);
     if (os::parse_address(member.address)) clients.addresses.push_back(member.address);
-    if (found != sessions_.end()) clients.addresses.push_back(found->second->remote().host());
+    const SessionPeer* const one = session_of(member.id);
+    if (one != nullptr) clients.addresses.push_back(one->remote().host());
     if (clients.addresses.size() >= session::kStoreClientsMax - 1) flush();
   }
   flush();
@@ -620,9 +617,14 @@ void CoordinatorJob::remove(SessionPeer* peer) {
   mark_changed();
 }
 
-std::string CoordinatorJob::name_of(const NodeId& node) const {
+SessionPeer* CoordinatorJob::session_of(const NodeId& node) const {
   const auto found = sessions_.find(node);
-  if (found != sessions_.end() && !found->second->name.empty()) return found->second->name;
+  return found == sessions_.end() ? nullptr : found->second;
+}
+
+std::string CoordinatorJob::name_of(const NodeId& node) const {
+  const SessionPeer* const peer = session_of(node);
+  if (peer != nullptr && !peer->name.empty()) return peer->name;
   std::string name = job_ == nullptr ? "" : rendezvous()->name_of(node);
   return name.empty() ? "node " + to_string(node) : name;
 }

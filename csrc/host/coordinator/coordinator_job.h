@@ -248,6 +248,7 @@ class CoordinatorJob {
   template <typename Action>
   void log_action(const Action& action, const SessionPeer* peer);
   std::string name_of(const NodeId& node) const;
+  SessionPeer* session_of(const NodeId& node) const;  // null: it has none
   void arm();
   void mark_changed();
   Duration interval() const;

@@ -100,8 +100,7 @@ void CoordinatorJob::begin_anew(const JobSettings& settings) {
 void CoordinatorJob::admit_early_joins() {
   if (awaits_resumes_ || early_joins_.empty()) return;
   for (auto& [id, join] : std::exchange(early_joins_, {})) {
-    const auto found = sessions_.find(id);
-    if (found != sessions_.end()) (void)enter(found->second, join);
+    if (SessionPeer* const peer = session_of(id)) (void)enter(peer, join);
   }
 }
 
@@ -189,10 +188,9 @@ void CoordinatorJob::in_force(std::uint64_t number) {
 
 void CoordinatorJob::acknowledge_leaves() {
   for (const NodeId& node : job_->gate().take_acknowledged()) {
-    const auto found = sessions_.find(node);
-    if (found == sessions_.end() || !found->second->unanswered_beat) continue;
-    const Instant sent = *std::exchange(found->second->unanswered_beat, std::nullopt);
-    found->second->send(heartbeat_reply(sent));
+    SessionPeer* const peer = session_of(node);
+    if (peer == nullptr || !peer->unanswered_beat) continue;
+    peer->send(heartbeat_reply(*std::exchange(peer->unanswered_beat, std::nullopt)));
   }
 }
 
@@ -441,9 +439,8 @@ SessionPeer* CoordinatorJob::choose_member() const {
   SessionPeer* best = nullptr;
   int best_rank = -1;
   for (const core::NodeStatus& one : rendezvous()->nodes(context_.loop->now())) {
-    const auto found = sessions_.find(one.id);
-    if (found == sessions_.end() || asked_.contains(one.id)) continue;
-    SessionPeer* const peer = found->second;
+    SessionPeer* const peer = session_of(one.id);
+    if (peer == nullptr || asked_.contains(one.id)) continue;
     if (!peer->has_joined || !peer->can_take_over || !peer->is_open()) continue;
     const auto order = [](int rank) { return std::tuple(rank < 0, rank); };
     if (best != nullptr && order(best_rank) <= order(one.rank)) continue;

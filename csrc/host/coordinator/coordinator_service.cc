@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/base/join_address.h"
 #include "core/base/text.h"
 #include "core/session/coordinator_state.h"
 #include "core/succession/succession_types.h"
@@ -54,7 +55,7 @@ Result<std::shared_ptr<TokenSource>> open_tokens(const CoordinatorOptions& optio
 std::string reachable_address(const std::string& host, std::uint16_t port) {
   const bool is_everywhere = host == "0.0.0.0" || host == "::";
   const std::string reached = is_everywhere ? os::primary_address() : host;
-  return reached.empty() ? "" : join_address(reached, port);
+  return reached.empty() ? "" : core::join_address(reached, port);
 }
 
 }  // namespace

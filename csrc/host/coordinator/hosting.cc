@@ -5,8 +5,8 @@
 #include <tuple>
 #include <utility>
 
+#include "core/base/join_address.h"
 #include "elastic/agent.h"
-#include "host/succession/job_voter.h"
 #include "os/base/process.h"
 #include "os/loop/event_loop.h"
 #include "os/net/listener.h"
@@ -219,7 +219,7 @@ Status Hosting::open_service(const std::string& host, std::uint16_t port, bool i
   const bool is_reachable = !os::parse_address(service_->host())->is_loopback();
   if (is_reachable && !options_.token.is_set()) {
     const bool is_endpoint = options_.backend == nullptr && port_ == options_.endpoint_port;
-    const std::string where = is_endpoint ? endpoint_ : join_address(service_->host(), port_);
+    const std::string where = is_endpoint ? endpoint_ : core::join_address(service_->host(), port_);
     note_("warning: every process that reaches the coordinator at " + where +
           " can join or close this job: set a token on all nodes (--token-file)");
   }
@@ -281,7 +281,7 @@ bool Hosting::drop_offer() {
 
 std::string Hosting::address(const std::string& published) const {
   const bool is_everywhere = bound_host_ == "0.0.0.0" || bound_host_ == "::";
-  return join_address(is_everywhere ? published : bound_host_, port_);
+  return core::join_address(is_everywhere ? published : bound_host_, port_);
 }
 
 void Hosting::on_succession(const succession::Action& action) {

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "core/base/join_address.h"
 #include "core/base/text.h"
 #include "elastic/agent.h"
 #include "host/base/admission.h"
@@ -27,7 +28,7 @@ constexpr std::size_t kUnsentBytesMax = 4 << 20;
 
 std::string endpoint_text(const RendezvousOptions& options) {
   if (options.backend != nullptr) return options.backend->name();
-  return join_address(options.endpoint_host, options.endpoint_port);
+  return core::join_address(options.endpoint_host, options.endpoint_port);
 }
 
 std::vector<Endpoint> endpoints_of(const RendezvousOptions& options) {
@@ -39,7 +40,7 @@ std::vector<Endpoint> endpoints_of(const RendezvousOptions& options) {
 std::vector<std::string> texts_of(const std::vector<Endpoint>& endpoints) {
   std::vector<std::string> texts;
   texts.reserve(endpoints.size());
-  for (const Endpoint& one : endpoints) texts.push_back(join_address(one.host, one.port));
+  for (const Endpoint& one : endpoints) texts.push_back(core::join_address(one.host, one.port));
   return texts;
 }
 
@@ -147,7 +148,8 @@ void Session::local_address_found(const Result<std::vector<os::SocketAddress>>& 
 void Session::find_witness() {
   if (!options_.witness || !SessionVoter::is_enabled(options_)) return search();
   const Endpoint& witness = *options_.witness;
-  const auto use = [this, name = join_address(witness.host, witness.port)](const auto& found) {
+  const auto use = [this,
+                    name = core::join_address(witness.host, witness.port)](const auto& found) {
     if (found.ok()) {
       voter_.set_witness(found->front().text());
     } else {

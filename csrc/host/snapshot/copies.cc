@@ -12,8 +12,8 @@
 #include <set>
 #include <utility>
 
+#include "core/base/join_address.h"
 #include "core/snapshot/crc32c.h"
-#include "host/succession/job_voter.h"
 #include "os/loop/event_loop.h"
 #include "os/process/memory_left.h"
 
@@ -84,7 +84,7 @@ SnapshotCopies::~SnapshotCopies() = default;
 Status SnapshotCopies::open_port() {
   if (std::exchange(has_port_, true)) return {};
   Status opened = links_.listen(options_.bind_host, options_.ports);
-  if (opened.ok()) address_ = join_address(options_.address, links_.port());
+  if (opened.ok()) address_ = core::join_address(options_.address, links_.port());
   return opened;
 }
 

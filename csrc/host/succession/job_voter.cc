@@ -5,6 +5,7 @@
 #include <variant>
 #include <vector>
 
+#include "core/base/join_address.h"
 #include "os/base/process.h"
 #include "os/loop/event_loop.h"
 
@@ -18,11 +19,6 @@ VoterLinkLimits limits_of(const JobVoter::Options& options) {
 }
 
 }  // namespace
-
-std::string join_address(const std::string& host, std::uint16_t port) {
-  const bool needs_brackets = host.find(':') != std::string::npos && host.front() != '[';
-  return (needs_brackets ? "[" + host + "]" : host) + ":" + std::to_string(port);
-}
 
 JobVoter::JobVoter(os::EventLoop* loop, const Options& options, Sink sink)
     : JobKeeper(loop, std::move(sink)),
@@ -49,7 +45,7 @@ Result<std::unique_ptr<JobVoter>> JobVoter::open(os::EventLoop* loop, const Opti
   if (has_port) {
     Status opened = self->links_.listen(options.bind_host, options.ports);
     if (!opened.ok()) return opened.with_context("cannot open the voter port");
-    self->address_ = join_address(options.address, self->links_.port());
+    self->address_ = core::join_address(options.address, self->links_.port());
   }
   succession::Settings& settings = self->settings_;
   settings.job_id = options.job_id;

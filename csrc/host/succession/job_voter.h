@@ -61,7 +61,4 @@ class JobVoter final : public JobKeeper {
   VoterLinks links_;
 };
 
-// "10.0.0.7:4711", "[::1]:4711".
-std::string join_address(const std::string& host, std::uint16_t port);
-
 }  // namespace elastic::host
