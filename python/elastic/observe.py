@@ -383,7 +383,7 @@ def _hang(facts: dict[str, Any] | None) -> dict[str, Any] | None:
         return None
     return {
         "idle_seconds": round(facts["idle_seconds"], 3),
-        "step": facts["step"],
+        "step": facts["step"] if facts["step"] >= 0 else None,
         "rank": facts["rank"] if facts["rank"] >= 0 else None,
         "place": facts["place"] or None,
     }

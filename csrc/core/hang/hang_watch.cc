@@ -11,7 +11,8 @@
 
 // Theory of operation. A node sends its progress when it has changed, so the age of the newest
 // message, plus the idle time in it, is the time without progress. Nothing is judged before a rank
-// has reported a step, nor after the round has ended.
+// has reported a step, nor after the round has ended. Without any step the longest wait in a
+// collective operation is that time, but only where a limit was given: nothing can be learned.
 //
 // The job hangs when no rank of any node has made progress for the limit. One rank that stops alone
 // while the others advance is only slow, and is reported as such, once: in a synchronous job the
@@ -262,8 +263,9 @@ void HangWatch::on(const round_event::Progressed& event, Instant now,
     if (recent_advances_.size() > kAdvancesOfPace) recent_advances_.pop_front();
   }
   const auto progressed = job_.last_progress();
-  if (!progressed_before || !progressed || *progressed <= *progressed_before) return;
+  if (!progressed || (progressed_before && *progressed <= *progressed_before)) return;
   hang_.reset();
+  if (!progressed_before) return;
   pauses_[next_pause_++ % pauses_.size()] = *progressed - *progressed_before;
 }
 
@@ -346,8 +348,9 @@ void HangWatch::on(const round_event::Tick&, Instant now, std::vector<HangAnswer
   const auto look = look_at();
   if (!hangs && look && now >= *look && !collection_) collect(Purpose::kLook, {}, now, out);
   if (!hangs) return;
-  hang_ = hang::Hang{*job_.last_progress(), newest_, -1, {}};
-  collect(Purpose::kHang, now - *job_.last_progress(), now, out);
+  const Instant since = *idle_since();
+  hang_ = hang::Hang{since, newest_, -1, {}};
+  collect(Purpose::kHang, now - since, now, out);
 }
 
 void HangWatch::on(const round_event::ClockGap& event, Instant, std::vector<HangAnswer>*) {
@@ -432,6 +435,9 @@ void HangWatch::follow_waits(Instant now) {
   const auto progressed = job_.last_progress();
   if (since && progressed) since = std::max(*since, *progressed);
   stall_.follow(since, job_.section_limit(), now);
+  const bool is_over =
+      !progressed && (!since || (hang_ && *since > hang_->progressed + kSameStall));
+  if (is_over) hang_.reset();
 }
 
 void HangWatch::finish_collection(Instant now, std::vector<HangAnswer>* out) {
@@ -522,7 +528,7 @@ std::vector<hang::Straggler> HangWatch::stragglers() const {
 std::optional<hang::Hang> HangWatch::hang() const {
   std::optional<hang::Hang> found = hang_;
   // Pauses of this process have moved it.
-  if (found && job_.last_progress()) found->progressed = *job_.last_progress();
+  if (found) found->progressed = idle_since().value_or(found->progressed);
   return found;
 }
 
@@ -554,11 +560,17 @@ std::optional<Instant> HangWatch::overdue_at() const {
   return std::max(partial_exit_->deadline, judged_from_);
 }
 
+// Since when nothing in the job has made progress; nullopt: that is not known.
+std::optional<Instant> HangWatch::idle_since() const {
+  if (const auto progressed = job_.last_progress()) return progressed;
+  return job_.given_limit() > Duration::zero() ? job_.waits_since() : std::nullopt;
+}
+
 // When a job without further progress hangs; nullopt: it has made none, or the verdict was given.
 std::optional<Instant> HangWatch::hung_at() const {
-  const auto progressed = job_.last_progress();
-  if (hang_ || !progressed) return std::nullopt;
-  return std::max(add_saturating(*progressed, limit()), judged_from_);
+  const auto since = idle_since();
+  if (hang_ || !since) return std::nullopt;
+  return std::max(add_saturating(*since, limit()), judged_from_);
 }
 
 Duration HangWatch::limit() const {
@@ -600,6 +612,10 @@ std::string HangWatch::headline(const Collection& found) const {
     if (node.progress.reporting == 0) continue;
     oldest =
         oldest == hang::kNoStep ? node.progress.oldest : std::min(oldest, node.progress.oldest);
+  }
+  if (oldest == hang::kNoStep) {
+    return "the job hangs: ranks have waited in a collective operation for " +
+           duration_text(found.idle) + " (no rank reports steps)";
   }
   return "the job hangs: no rank has made progress for " + duration_text(found.idle) +
          " (the slowest is at step " + std::to_string(oldest) + ")";

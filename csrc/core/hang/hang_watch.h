@@ -224,6 +224,7 @@ class HangWatch {
   std::optional<Instant> look_at() const;
   bool is_reporting() const;
   std::optional<Instant> overdue_at() const;
+  std::optional<Instant> idle_since() const;
   std::optional<Instant> hung_at() const;
   hang::Action action() const;
   std::string screen(const Collection& found, std::int32_t suspect) const;

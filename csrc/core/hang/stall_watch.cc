@@ -18,9 +18,6 @@
 namespace elastic::core {
 namespace {
 
-// Reports of one wait are placed on this clock by their ages, which the network delays.
-constexpr Duration kSameStall = std::chrono::seconds(2);
-
 bool are_all_in(const std::vector<std::int32_t>& ranks, const std::vector<std::int32_t>& sorted) {
   return std::ranges::all_of(
       ranks, [&](std::int32_t rank) { return std::ranges::binary_search(sorted, rank); });

@@ -23,6 +23,8 @@ inline constexpr Duration kLookInterval = std::chrono::seconds(5);
 inline constexpr Duration kLookIntervalMax = std::chrono::seconds(10);  // of a rank that works
 // Ranks wait no more: their operation may have failed, and a process takes its time to end by it.
 inline constexpr Duration kStallOverDelay = std::chrono::seconds(10);
+// Reports of one wait are placed on the watch's clock by their ages, which the network delays.
+inline constexpr Duration kSameStall = std::chrono::seconds(2);
 
 class StallWatch {
  public:

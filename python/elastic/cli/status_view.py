@@ -128,8 +128,8 @@ def _hang(snapshot: dict[str, Any]) -> list[Fact]:
         place = f", {hang['place']}" if hang["place"] else ""
         suspect = f"; suspect: rank {hang['rank']}{place}"
     idle = duration(round(hang["idle_seconds"], 1))
-    since = f"since step {hang['step']}{suspect}"
-    return [Fact("hung", f"no rank has made progress for {idle}, {since}", BAD)]
+    since = f", since step {hang['step']}" if hang["step"] is not None else ""
+    return [Fact("hung", f"no rank has made progress for {idle}{since}{suspect}", BAD)]
 
 
 def _progress(snapshot: dict[str, Any]) -> list[Fact]:

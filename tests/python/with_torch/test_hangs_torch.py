@@ -106,6 +106,24 @@ def test_optimizer_steps_are_progress(tmp_path: Path) -> None:
     assert done.stdout == "__main__ True ['one'] 7\n", done.stderr
 
 
+def test_a_wait_is_limited_in_a_script_without_steps(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import os, signal, torch, torch.distributed as dist\n"
+        "dist.init_process_group('gloo')\n"
+        "for step in range(3):\n"
+        "    hangs = step == 1 and dist.get_rank() == 1 and os.environ['ELASTIC_ROUND'] == '0'\n"
+        "    while hangs: signal.pause()\n"
+        "    dist.all_reduce(torch.ones(1))\n"
+        "print('done', flush=True)\n"
+    )
+    options = ("--hang-timeout=3", "--hang-action=restart", "--max-restarts=1")
+    done = launch("--standalone", "--nproc-per-node=2", *options, str(script), check=True)
+    assert done.stdout.count("done") == 2
+    assert "the job hangs: ranks have waited in a collective operation for 3" in done.stderr
+    assert re.search(r"rank 1 .*\(train.py:5\): suspected", done.stderr), done.stderr
+
+
 def test_plain_script_that_hangs_is_explained(tmp_path: Path) -> None:
     """It neither imports elastic nor reports a step."""
     script = tmp_path / "train.py"

@@ -117,8 +117,8 @@ class StepWatch:
             return ""
         limit, self._limit, self._due = self._limit, 0, None
         return (
-            f"no rank of this node has reported a step in {duration(limit)}: --hang-timeout has no "
-            "effect until one does (a step of a torch optimizer, or should_stop() in the script)"
+            f"no rank of this node has reported a step in {duration(limit)}: --hang-timeout limits "
+            "waits in collective operations until one does (by a torch optimizer, or should_stop())"
         )
 
 
