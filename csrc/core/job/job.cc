@@ -333,18 +333,25 @@ void Job::on(const job_event::HostRequested& event) {
   for (const gate::Exclusion& one : hosts_->excluded(now_)) {
     if (one.host == host) text += " for " + duration_text(one.left);
   }
-  int here = 0;
-  for (const NodeStatus& node : rendezvous_.nodes(now_)) here += node.host == host ? 1 : 0;
-  if (here == 0) {
-    text += "; no node of it is here now";
-  } else if (rendezvous_.is_growth_due()) {
-    text += "; the round ends for that";
-  } else {
-    text += "; its " + std::string(here == 1 ? "node stays" : "nodes stay") +
-            " until the job has " + count_text(rendezvous_.settings().min_nodes, "node") +
-            " without it, or until the next round";
-  }
+  text += "; " + stay_of(host);
   answer(true, std::move(text));
+}
+
+// What becomes of the nodes of a host that was excluded.
+std::string Job::stay_of(const std::string& host) const {
+  int here = 0;
+  int done = 0;
+  for (const NodeStatus& node : rendezvous_.nodes(now_)) {
+    here += node.host == host ? 1 : 0;
+    done += node.host == host && node.phase == rdzv::NodePhase::kDone ? 1 : 0;
+  }
+  if (here == 0) return "no node of it is here now";
+  const std::string stays = here == 1 ? "its node stays" : "its nodes stay";
+  if (done == here) return stays + " until another round follows: the workers have finished";
+  if (rendezvous_.is_growth_due()) return "the round ends for that";
+  if (const std::string drain = drain_.describe(); !drain.empty()) return stays + ": " + drain;
+  return stays + " until the job has " + count_text(rendezvous_.settings().min_nodes, "node") +
+         " without it, or until the next round";
 }
 
 // The text itself, if it names no node that is here.

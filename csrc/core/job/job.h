@@ -196,6 +196,7 @@ class Job {
   std::optional<Instant> straggler_deadline() const;
   void judge_stragglers();
   std::string host_meant_by(const std::string& text) const;
+  std::string stay_of(const std::string& host) const;
   void feed_hangs(const HangEvent& event);
   void feed_drain(const DrainEvent& event);
   template <typename Event>
