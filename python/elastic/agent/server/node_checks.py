@@ -10,6 +10,7 @@ from typing import Any
 from elastic.errors import ConfigError
 
 BUILT_IN = ("gpu",)  # modules of elastic.checks
+SOCKET = "unix://"  # of NVIDIA's health check daemon
 NETWORK = "network"  # of the agents of all nodes, which measure in pairs
 NAME_BYTES_MAX = 255
 
@@ -37,4 +38,6 @@ def _program(command: str, words: list[str]) -> tuple[str, list[str]]:
     name = command.strip().encode()[:NAME_BYTES_MAX].decode(errors="ignore")
     if words[0] in BUILT_IN:
         words[:1] = [sys.executable, "-m", f"elastic.checks.{words[0]}"]
+    elif words[0].startswith(SOCKET):
+        words[:0] = [sys.executable, "-m", "elastic.checks.nvhcd"]
     return name, words
