@@ -53,6 +53,14 @@ AgentResult result(const PyAgent& self) {
   return self.call([](const Agent& agent) { return agent.result(); });
 }
 
+void advise(const PyAgent& self, const RoundInfo& round, int local_rank,
+            std::optional<FailureAction> action, std::optional<bool> counts, std::string source,
+            std::string reason) {
+  std::optional<FailureAdvice> advice;
+  if (action) advice = {*action, counts, std::move(source), std::move(reason)};
+  self.call([&](Agent& agent) { agent.advise(round.round, local_rank, advice); });
+}
+
 void bind_constants(py::module_& module) {
   module.attr("REPEATED_STOP_GRACE") = kRepeatedStopGrace;
   module.attr("EXIT_USAGE") = kExitUsage;
@@ -117,6 +125,10 @@ void bind_options(py::module_& module) {
       .value("REPORT", HangAction::kReport)
       .value("RESTART", HangAction::kRestart)
       .value("FAIL", HangAction::kFail);
+  py::enum_<FailureAction>(module, "FailureAction", "What follows a failure.")
+      .value("STOP", FailureAction::kStop)
+      .value("RESTART", FailureAction::kRestart)
+      .value("EXCLUDE", FailureAction::kExclude);
   using Rendezvous = RendezvousOptions;
   using Guardian = WorkerGroupOptions;
   py::class_<AgentOptions> options(module, "AgentOptions",
@@ -181,6 +193,7 @@ void bind_options(py::module_& module) {
           }),
       option("node_check_timeout", &AgentOptions::node_check_timeout),
       option("network_check", &AgentOptions::network_check),
+      option("asks_for_advice", &AgentOptions::asks_for_advice),
       option("inplace_grace", &AgentOptions::inplace_grace),
       option("inplace_prepare", &AgentOptions::inplace_prepare));
   options.def_readonly("run_id", &AgentOptions::run_id)
@@ -304,6 +317,7 @@ void bind_events(py::module_& module) {
       .value("HOST_EXCLUDED", AgentEvent::Kind::kHostExcluded)
       .value("HOST_READMITTED", AgentEvent::Kind::kHostReadmitted)
       .value("NODE_CHECK", AgentEvent::Kind::kNodeCheck)
+      .value("ADVICE_ASKED", AgentEvent::Kind::kAdviceAsked)
       .value("FINISHED", AgentEvent::Kind::kFinished);
   event.def_readonly("kind", &AgentEvent::kind)
       .def_readonly("at", &AgentEvent::at, "in the time of time.monotonic()")
@@ -330,6 +344,7 @@ void bind_events(py::module_& module) {
       .def_readonly("moved", &AgentEvent::moved, "of COORDINATOR_MOVED; else None")
       .def_readonly("first_step", &AgentEvent::first_step, "of FIRST_STEP; else None")
       .def_readonly("check", &AgentEvent::check, "of NODE_CHECK; else None")
+      .def_readonly("failure", &AgentEvent::failure, "of ADVICE_ASKED; else None")
       .def_readonly("hosts_coordinator", &AgentEvent::hosts_coordinator);
   show_fields<AgentEvent>({"kind", "state", "local_rank", "pid", "message"});
 
@@ -377,6 +392,11 @@ void bind_agent(py::module_& module) {
           },
           py::arg("signum"), py::arg("limit"),
           "Stop all ranks of the job at one step, within `limit` seconds.")
+      .def("advise", &advise, py::arg("round"), py::arg("local_rank"),
+           py::arg("action") = py::none(), py::kw_only(), py::arg("counts") = py::none(),
+           py::arg("source") = "", py::arg("reason") = "",
+           "Answer ADVICE_ASKED about a worker of that round. `action` None: as without advice. "
+           "`counts`: whether a restart is charged; None: as without advice.")
       .def(
           "forward",
           [](const PyAgent& self, int signum) {

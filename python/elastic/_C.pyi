@@ -7,7 +7,7 @@ from __future__ import annotations
 import collections.abc
 import datetime
 import typing
-__all__: list[str] = ['Agent', 'AgentCheck', 'AgentEvent', 'AgentFirstStep', 'AgentOptions', 'AgentResult', 'AgentRoundEnd', 'AgentState', 'ConfigError', 'CoordinatorInfo', 'CoordinatorMove', 'EXIT_BAD_HOST', 'EXIT_CANNOT_LOG', 'EXIT_CANNOT_SERVE', 'EXIT_CANNOT_START', 'EXIT_COORDINATOR_LOST', 'EXIT_INTERNAL', 'EXIT_JOB_CLOSED', 'EXIT_JOIN_TIMED_OUT', 'EXIT_NODE_LOST', 'EXIT_PARTIAL', 'EXIT_REJECTED', 'EXIT_STOPPED_AT_STEP', 'EXIT_SUPERVISION_LOST', 'EXIT_USAGE', 'ElasticError', 'ExitKind', 'FailureEvidence', 'HangAction', 'JobCause', 'JobOutcome', 'JobResult', 'LossPolicy', 'Observer', 'QueueEmpty', 'REPEATED_STOP_GRACE', 'RendezvousBackend', 'RendezvousClient', 'RendezvousClosed', 'RendezvousError', 'RendezvousOptions', 'RendezvousRound', 'RendezvousTimeout', 'RendezvousUnavailable', 'ResourceExhausted', 'RoundInfo', 'SignalScope', 'StoreClient', 'StoreError', 'StoreProtocolError', 'StoreServer', 'StoreServerStats', 'StoreTimeout', 'StoreUnavailable', 'StreamTarget', 'WorkerAssignment', 'WorkerCommand', 'WorkerEvent', 'WorkerExit', 'WorkerFailure', 'WorkerGroup', 'WorkerTemplate', 'check_token', 'describe_exit', 'describe_ranks', 'describe_restarts_left', 'describe_restarts_used', 'describe_worker', 'duration_text', 'file_backend', 'find_coordinator', 'host_addresses', 'observer_token', 'store_backend', 'temporary_stem']
+__all__: list[str] = ['Agent', 'AgentCheck', 'AgentEvent', 'AgentFirstStep', 'AgentOptions', 'AgentResult', 'AgentRoundEnd', 'AgentState', 'ConfigError', 'CoordinatorInfo', 'CoordinatorMove', 'EXIT_BAD_HOST', 'EXIT_CANNOT_LOG', 'EXIT_CANNOT_SERVE', 'EXIT_CANNOT_START', 'EXIT_COORDINATOR_LOST', 'EXIT_INTERNAL', 'EXIT_JOB_CLOSED', 'EXIT_JOIN_TIMED_OUT', 'EXIT_NODE_LOST', 'EXIT_PARTIAL', 'EXIT_REJECTED', 'EXIT_STOPPED_AT_STEP', 'EXIT_SUPERVISION_LOST', 'EXIT_USAGE', 'ElasticError', 'ExitKind', 'FailureAction', 'FailureEvidence', 'HangAction', 'JobCause', 'JobOutcome', 'JobResult', 'LossPolicy', 'Observer', 'QueueEmpty', 'REPEATED_STOP_GRACE', 'RendezvousBackend', 'RendezvousClient', 'RendezvousClosed', 'RendezvousError', 'RendezvousOptions', 'RendezvousRound', 'RendezvousTimeout', 'RendezvousUnavailable', 'ResourceExhausted', 'RoundInfo', 'SignalScope', 'StoreClient', 'StoreError', 'StoreProtocolError', 'StoreServer', 'StoreServerStats', 'StoreTimeout', 'StoreUnavailable', 'StreamTarget', 'WorkerAssignment', 'WorkerCommand', 'WorkerEvent', 'WorkerExit', 'WorkerFailure', 'WorkerGroup', 'WorkerTemplate', 'check_token', 'describe_exit', 'describe_ranks', 'describe_restarts_left', 'describe_restarts_used', 'describe_worker', 'duration_text', 'file_backend', 'find_coordinator', 'host_addresses', 'observer_token', 'store_backend', 'temporary_stem']
 class ElasticError(Exception):
     """The base class of elastic's errors."""
 
@@ -1097,11 +1097,61 @@ class HangAction:
     @property
     def value(self) -> int:
         ...
+class FailureAction:
+    """
+    What follows a failure.
+
+    Members:
+
+      STOP
+
+      RESTART
+
+      EXCLUDE
+    """
+    EXCLUDE: typing.ClassVar[FailureAction]
+    RESTART: typing.ClassVar[FailureAction]
+    STOP: typing.ClassVar[FailureAction]
+    __members__: typing.ClassVar[dict[str, FailureAction]]
+    @typing.overload
+    def __eq__(self, other: FailureAction) -> bool:
+        ...
+    @typing.overload
+    def __eq__(self, other: object) -> bool:
+        ...
+    def __getstate__(self) -> int:
+        ...
+    def __hash__(self) -> int:
+        ...
+    def __index__(self) -> int:
+        ...
+    def __init__(self, value: int) -> None:
+        ...
+    def __int__(self) -> int:
+        ...
+    @typing.overload
+    def __ne__(self, other: FailureAction) -> bool:
+        ...
+    @typing.overload
+    def __ne__(self, other: object) -> bool:
+        ...
+    def __repr__(self) -> str:
+        ...
+    def __setstate__(self, state: int) -> None:
+        ...
+    def __str__(self) -> str:
+        ...
+    @property
+    def name(self) -> str:
+        ...
+    @property
+    def value(self) -> int:
+        ...
 class AgentOptions:
     """
     The workers of an agent and its settings.
     """
-    def __init__(self, workers: collections.abc.Sequence[WorkerTemplate], *, env: dict[str, str], run_id: str = 'none', role: str = 'default', cwd: str = '', rendezvous: RendezvousOptions | None = None, max_restarts: int = 0, restart_backoff: float = 1.0, stop_grace: float = 30.0, failure_grace: float | None = None, stop_scope: SignalScope = SignalScope.HANDLER, exit_barrier_timeout: float | None = None, master_port: int = 0, worker_ports: tuple[int, int] = (0, 0), share_store: bool = True, capture_stderr: bool = True, hang_timeout: float = 0.0, hang_action: HangAction = HangAction.REPORT, straggler_timeout: float = 0.0, stacks_on_failure: bool = False, snapshot_buddies: int = 1, snapshot_rate: int = 134217728, snapshot_memory: int = 0, leftover_grace: float = 0.0, reach_timeout: float = 30.0, log_dir: str = '', log_bytes_max: int = 0, log_files_max: int = 5, line_prefix: str = '[${role_name}${local_rank}]:', merge_lines: bool = False, stdout_filters: collections.abc.Sequence[str] = [], stderr_filters: collections.abc.Sequence[str] = [], guardian_path: str = '', become_subreaper: bool = False, start_timeout: float = 60.0, warm_template: list[str] = [], no_restart_codes: collections.abc.Sequence[int] = [], bad_node_codes: collections.abc.Sequence[int] = [], node_checks: collections.abc.Sequence[tuple[str, list[str]]] = [], node_check_timeout: float = 60.0, network_check: bool = False, inplace_grace: float | None = None, inplace_prepare: float | None = None) -> None:
+    def __init__(self, workers: collections.abc.Sequence[WorkerTemplate], *, env: dict[str, str], run_id: str = 'none', role: str = 'default', cwd: str = '', rendezvous: RendezvousOptions | None = None, max_restarts: int = 0, restart_backoff: float = 1.0, stop_grace: float = 30.0, failure_grace: float | None = None, stop_scope: SignalScope = SignalScope.HANDLER, exit_barrier_timeout: float | None = None, master_port: int = 0, worker_ports: tuple[int, int] = (0, 0), share_store: bool = True, capture_stderr: bool = True, hang_timeout: float = 0.0, hang_action: HangAction = HangAction.REPORT, straggler_timeout: float = 0.0, stacks_on_failure: bool = False, snapshot_buddies: int = 1, snapshot_rate: int = 134217728, snapshot_memory: int = 0, leftover_grace: float = 0.0, reach_timeout: float = 30.0, log_dir: str = '', log_bytes_max: int = 0, log_files_max: int = 5, line_prefix: str = '[${role_name}${local_rank}]:', merge_lines: bool = False, stdout_filters: collections.abc.Sequence[str] = [], stderr_filters: collections.abc.Sequence[str] = [], guardian_path: str = '', become_subreaper: bool = False, start_timeout: float = 60.0, warm_template: list[str] = [], no_restart_codes: collections.abc.Sequence[int] = [], bad_node_codes: collections.abc.Sequence[int] = [], node_checks: collections.abc.Sequence[tuple[str, list[str]]] = [], node_check_timeout: float = 60.0, network_check: bool = False, asks_for_advice: bool = False, inplace_grace: float | None = None, inplace_prepare: float | None = None) -> None:
         """
         One WorkerTemplate for each local rank; workers inherit no variables except `env`. `max_restarts` is the budget of the whole job. Without `rendezvous` the job has one node.
         """
@@ -1402,8 +1452,11 @@ class AgentEvent:
 
           NODE_CHECK
 
+          ADVICE_ASKED
+
           FINISHED
         """
+        ADVICE_ASKED: typing.ClassVar[AgentEvent.Kind]
         COORDINATOR_LOG: typing.ClassVar[AgentEvent.Kind]
         COORDINATOR_MOVED: typing.ClassVar[AgentEvent.Kind]
         DRAIN: typing.ClassVar[AgentEvent.Kind]
@@ -1493,6 +1546,11 @@ class AgentEvent:
         meaningful for WORKER_EXITED
         """
     @property
+    def failure(self) -> WorkerFailure | None:
+        """
+        of ADVICE_ASKED; else None
+        """
+    @property
     def first_step(self) -> AgentFirstStep | None:
         """
         of FIRST_STEP; else None
@@ -1568,6 +1626,10 @@ class Agent:
         ...
     def __init__(self, options: AgentOptions) -> None:
         ...
+    def advise(self, round: RoundInfo, local_rank: int, action: FailureAction | None = None, *, counts: bool | None = None, source: str = '', reason: str = '') -> None:
+        """
+        Answer ADVICE_ASKED about a worker of that round. `action` None: as without advice. `counts`: whether a restart is charged; None: as without advice.
+        """
     def close(self) -> None:
         """
         Kill all workers, and remove the temporary directory if there was no log_dir.

@@ -46,7 +46,12 @@ std::string worker_has_it(int signal) {
 }  // namespace
 
 AgentMachine::AgentMachine(AgentMachineOptions options)
-    : options_(std::move(options)), policy_(options_.policy), checks_(options_.checks) {}
+    : options_(std::move(options)),
+      policy_(options_.policy),
+      checks_(options_.checks),
+      questions_(options_.policy.agent.asks_for_advice
+                     ? advice_limit(options_.policy.settings.node_timeout)
+                     : Duration::zero()) {}
 
 void AgentMachine::step(const AgentInput& input, Instant now, std::vector<AgentAction>* out) {
   now_ = now;
@@ -58,7 +63,7 @@ void AgentMachine::step(const AgentInput& input, Instant now, std::vector<AgentA
 std::optional<Instant> AgentMachine::next_deadline() const {
   return earliest({policy_.next_deadline(), join_at_, port_at_, held_until_, examined_until_,
                    drain_until_, idle_drain_until_, shutdown_at_, checks_.next_deadline(),
-                   unfit_until_});
+                   unfit_until_, questions_.next_deadline()});
 }
 
 void AgentMachine::on(const PolicyTick& event) {
@@ -80,6 +85,7 @@ void AgentMachine::on(const PolicyTick& event) {
     act(agent_action::EndExamination{});
     on(agent_event::FailuresExamined{});
   }
+  if (is_due(questions_.next_deadline())) decide_without_advice();
   if (is_due(idle_drain_until_)) give_up_drain("no worker runs on this node: stopping it");
   if (is_due(drain_until_)) {
     give_up_drain(is_departure_
@@ -222,11 +228,13 @@ void AgentMachine::on(const rdzv::Closed& event) {
   if (event.result->cause == JobCause::kWorker) is_stop_for_failure_ = true;
   if (event.result->cause == JobCause::kNodeLost) is_stop_for_loss_ = true;
   decide(event);
+  drop_questions();
 }
 
 void AgentMachine::on(const StopRequested& event) {
   if (is_finished_) shutdown_at_ = now_;
   decide(event);
+  drop_questions();
 }
 
 // Its notice has no effect at the coordinator.
@@ -235,6 +243,7 @@ void AgentMachine::on(const rdzv::Evicted& event) {
   is_displaced_ = is_displaced_ || event.is_displaced;
   if (drain_until_ && !has_left) give_up_drain(kNoStepWithoutJob);
   decide(event);
+  drop_questions();
 }
 
 void AgentMachine::follow(std::vector<PolicyAction> decided) {
@@ -408,6 +417,8 @@ void AgentMachine::begin_round(std::shared_ptr<const RoundInfo> round) {
   killed_.clear();
   stall_.clear();
   last_killed_.reset();
+  questions_.clear();
+  is_examined_ = false;
   idle_drain_until_.reset();
   has_sent_finish_ = is_stop_for_failure_ = is_stop_for_loss_ = false;
   may_hold_stop_ = options_.policy.agent.stacks_on_failure;
@@ -456,7 +467,9 @@ void AgentMachine::on(const agent_event::ProcessesEnded&) {
 
 // The round is not over here before its failures are explained: the job's result may follow.
 void AgentMachine::on(const agent_event::FailuresExamined&) {
-  if (std::exchange(examined_until_, std::nullopt)) on(GroupGone{});
+  if (!std::exchange(examined_until_, std::nullopt)) return;
+  is_examined_ = true;
+  end_examined_round();
 }
 
 // ---- Verdicts about a worker.

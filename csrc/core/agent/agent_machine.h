@@ -22,6 +22,7 @@
 #include <variant>
 #include <vector>
 
+#include "core/agent/advice_questions.h"
 #include "core/agent/agent_policy.h"
 #include "core/base/timings.h"
 #include "core/drain/drain_member.h"
@@ -76,6 +77,12 @@ struct SnapshotsFetched {
 struct Flushed {};
 // The agent of the node runs: its checks begin. Fed once, before any other event.
 struct NodeStarted {};
+// The answer to the event kAdviceAsked.
+struct Advised {
+  std::uint64_t round = 0;
+  int local_rank = 0;
+  std::optional<FailureAdvice> advice;
+};
 // The answer to RunCheck.
 struct CheckEnded {
   std::uint32_t run = 0;
@@ -91,7 +98,7 @@ using AgentInput =
                  agent_event::StoreUnreachable, agent_event::DrainRequested,
                  agent_event::ProcessesEnded, agent_event::FailuresExamined,
                  agent_event::ResultFixed, agent_event::Flushed, agent_event::NodeStarted,
-                 agent_event::CheckEnded>;
+                 agent_event::CheckEnded, agent_event::Advised>;
 
 namespace agent_action {
 struct AwaitTemplate {};  // TemplateReady follows
@@ -147,9 +154,10 @@ using AgentAction =
                  agent_action::StartWorkers, agent_action::CancelStart, agent_action::ProbeStore,
                  agent_action::EndRound, agent_action::EndExamination, agent_action::CollectStacks,
                  agent_action::WriteStacks, agent_action::StopWorkers, agent_action::KillWorker,
-                 agent_action::Observe, agent_action::RequestDrain, agent_action::KeepSnapshots,
-                 agent_action::FetchSnapshots, agent_action::SetStopStep, agent_action::Flush,
-                 agent_action::Close, gate::check_action::Run, gate::check_action::Kill>;
+                 agent_action::Observe, agent_action::RequestDrain,
+                 agent_action::KeepSnapshots, agent_action::FetchSnapshots,
+                 agent_action::SetStopStep, agent_action::Flush, agent_action::Close,
+                 gate::check_action::Run, gate::check_action::Kill>;
 
 // The longest delay of a stop for the sake of stacks.
 inline constexpr Duration kHeldStopLimit = std::chrono::seconds(2);
@@ -217,6 +225,7 @@ class AgentMachine {
   void on(const FailureFound& event) {
     note_cause(event.facts);
     decide(event);
+    ask_for_advice(event);
   }
   void on(const rdzv::Restart& event);
   void on(const rdzv::Evicted& event);
@@ -253,6 +262,7 @@ class AgentMachine {
   void on(const agent_event::Flushed&) { shutdown_at_ = now_; }
   void on(const agent_event::NodeStarted&);
   void on(const agent_event::CheckEnded& event);
+  void on(const agent_event::Advised& event);
 
   template <typename Event>
   void decide(const Event& event) {
@@ -295,6 +305,11 @@ class AgentMachine {
   void end_checks();
   void report_findings();
   void leave_unfit();
+  // Of advice: agent_advice.cc.
+  void ask_for_advice(const FailureFound& found);
+  void decide_without_advice();
+  void drop_questions();
+  void end_examined_round();
   void note_exit(const WorkerExited& event);
   void note_finished(const WorkerExited& event);
   void kill(int local_rank, std::string verdict, bool ends_job, bool is_unreachable);
@@ -319,6 +334,7 @@ class AgentMachine {
   AgentPolicy policy_;
   DrainMember drain_;
   gate::NodeChecks checks_;
+  AdviceQuestions questions_;
   std::vector<gate::Finding> unsent_findings_;  // the rendezvous was not reached yet
   bool is_reached_ = false;
   bool has_joined_ = false;
@@ -355,6 +371,7 @@ class AgentMachine {
   std::optional<StopGroup> held_stop_;  // waits for stacks
   std::optional<Instant> held_until_;
   std::optional<Instant> examined_until_;  // no process is left, and the failures are examined
+  bool is_examined_ = false;               // they were, and advice about them is awaited
   // A worker that was killed with a verdict, and the marks of its exit.
   struct Killed {
     int local_rank = -1;

@@ -73,6 +73,11 @@ StopReason reason_of(const JobResult& job, const std::string& what) {
   return why;
 }
 
+// `rule`: a rule with what it does, or its name alone.
+std::string decided_by(const std::string& rule) {
+  return rule.find(" excludes host ") == rule.npos ? "as " + rule + " decides" : rule;
+}
+
 }  // namespace
 
 // The steps add inputs, which are handled in order, before the next event is.
@@ -162,7 +167,7 @@ void AgentPolicy::begin_round(Turn* turn) {
     AgentEvent restarting = event_of(AgentEvent::Kind::kRestarting, AgentState::kInit, turn->now);
     restarting.message = end_reason_ + restart_text(*event.record, is_kept(turn->from));
     if (event.cause != nullptr && !event.cause->rule.empty()) {
-      restarting.message += "; as " + event.cause->rule + " decides";
+      restarting.message += "; " + decided_by(event.cause->rule);
     }
     round_end_.failures = failures_;
     restarting.ended = std::exchange(round_end_, {});

@@ -62,6 +62,7 @@ struct FailureFacts {
   FailureEvidence evidence = {};
   std::string output = {};       // the last lines of its stderr, for this node's report
   std::string fingerprint = {};  // equal for failures that look the same
+  std::optional<FailureAdvice> advice = {};
 };
 struct WorkerExited {
   int local_rank = 0;
@@ -281,6 +282,8 @@ class AgentPolicy {
   bool can_continue() const { return can_cut(); }
   // Its workers have succeeded, and it waits for the workers of the other nodes.
   bool is_done() const { return state_ == PolicyState::kDone; }
+  // The failure of this worker that has ended the round; null: there is none.
+  const WorkerFailure* failure_of(int local_rank) const;
   // By a signal, or because the job is over.
   bool is_being_stopped() const {
     return stop_requests_ > 0 || state() == AgentState::kFailed || result_.job;

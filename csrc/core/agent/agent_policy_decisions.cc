@@ -486,6 +486,7 @@ void AgentPolicy::update_failure(WorkerFailure* failure, const WorkerExit& exit,
   failure->evidence = facts.evidence;
   if (!facts.output.empty()) failure->stderr_tail = facts.output;
   if (!facts.fingerprint.empty()) failure->fingerprint = facts.fingerprint;
+  if (facts.advice) failure->advice = facts.advice;
   // An exit that our signal caused does not tell how the worker failed.
   const bool is_own_exit =
       exit.kind != ExitKind::kUnknown && !(exit.stopped_by_us && exit.kind == ExitKind::kSignaled);
@@ -495,6 +496,13 @@ void AgentPolicy::update_failure(WorkerFailure* failure, const WorkerExit& exit,
                          ? "reported an error and was stopped before it ended"
                          : "raised " + facts.evidence.error + ", and was stopped before it ended";
   failure->message += repetition_of(*failure);
+}
+
+const WorkerFailure* AgentPolicy::failure_of(int local_rank) const {
+  const auto found =
+      std::find_if(failures_.begin(), failures_.end(),
+                   [local_rank](const WorkerFailure& one) { return one.local_rank == local_rank; });
+  return found == failures_.end() ? nullptr : &*found;
 }
 
 void AgentPolicy::insert_failure(WorkerFailure failure) {
@@ -583,7 +591,8 @@ void AgentPolicy::send_failure(const WorkerFailure& failure, Turn* turn) {
                                  .exit_code = failure.exit_code,
                                  .message = how,
                                  .at = failure.failed_at,
-                                 .evidence = failure.evidence}}});
+                                 .evidence = failure.evidence,
+                                 .advice = failure.advice}}});
     return;
   }
   JobResult result;

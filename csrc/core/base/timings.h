@@ -44,6 +44,12 @@ inline constexpr int kWitnessProbesPerTimeout = 8;
 constexpr Duration witness_probe_interval(Duration node_timeout) {
   return node_timeout / kWitnessProbesPerTimeout;
 }
+// How long the end of a round waits for advice about its failures: the coordinator decides without
+// it after node_timeout.
+inline constexpr Duration kAdviceLimit = std::chrono::seconds(5);
+constexpr Duration advice_limit(Duration node_timeout) {
+  return std::min<Duration>(kAdviceLimit, node_timeout / 2);
+}
 
 // ---- Of node_timeout, where a store keeps the record.
 

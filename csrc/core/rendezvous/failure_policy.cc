@@ -139,6 +139,12 @@ std::string allowance(const FailureRule& rule) {
   return text;
 }
 
+std::string effect_of(FailureAction action, const FailureEvent& event) {
+  if (action == FailureAction::kStop) return " ends the job";
+  if (action == FailureAction::kRestart || event.host.empty()) return "";
+  return " excludes host " + event.host;
+}
+
 bool is_about_stragglers(const FailureRule& rule) {
   return rule.on.size() == 1 && rule.on.front().kind == FailureKind::kStraggler;
 }
@@ -152,18 +158,16 @@ FailureDecision decide_failure(const std::vector<FailureRule>& rules,
     const FailureRule& rule = rules[i];
     if (!matches(rule, past, event, now)) continue;
     const int index = static_cast<int>(i);
-    FailureDecision decision{rule.action, rule.counts, index, rule.name};
-    if (rule.action == FailureAction::kStop) {
-      decision.why += " ends the job";
-    } else if (is_exhausted(rule, index, past, now)) {
-      decision.action = FailureAction::kStop;
-      decision.why += " " + allowance(rule);
-    } else if (rule.action == FailureAction::kExclude && !event.host.empty()) {
-      decision.why += " excludes host " + event.host;
+    if (rule.action != FailureAction::kStop && is_exhausted(rule, index, past, now)) {
+      return {FailureAction::kStop, rule.counts, index, rule.name + " " + allowance(rule)};
     }
-    return decision;
+    return {rule.action, rule.counts, index, rule.name + effect_of(rule.action, event)};
   }
-  return {};
+  if (!event.advice) return {};
+  const FailureAdvice& advice = *event.advice;
+  std::string why = advice.from;
+  if (!advice.reason.empty()) why += " (" + advice.reason + ")";
+  return {advice.action, advice.counts, -1, why + effect_of(advice.action, event)};
 }
 
 Result<FailureRule> parse_failure_rule(std::string_view text, int number) {

@@ -31,14 +31,9 @@ struct FailureEvent {
   FailureKind kind = FailureKind::kWorker;
   int exit_code = 0;
   FailureClass failure_class = FailureClass::kUserWorker;
-  std::string error = {};  // the exception, or the last line of the output
-  std::string host = {};   // of the worker, or the node that was lost
-};
-
-enum class FailureAction : std::uint8_t {
-  kStop,
-  kRestart,
-  kExclude,  // a restart, and the job does without the host for a while
+  std::string error = {};                    // the exception, or the last line of the output
+  std::string host = {};                     // of the worker, or the node that was lost
+  std::optional<FailureAdvice> advice = {};  // decides where no rule matches
 };
 
 // What is given must hold.
@@ -81,7 +76,7 @@ struct FailureDecision {
   std::optional<bool> counts = {};
   int rule = -1;  // -1: no rule matches
   // "rule 2 (line 7) of the failure policy", and when it stops "… ends the job" or "… allows 3
-  // restarts"; "": no rule matches.
+  // restarts"; of advice likewise; "": neither decides.
   std::string why = {};
 };
 

@@ -41,6 +41,7 @@ std::string nnodes_text(const JobSettings& settings);
 std::string describe_timing_difference(const JobSettings& job, const JobSettings& own);
 
 inline constexpr std::size_t kFieldBytesMax = 4 * kMessageBytesMax;
+inline constexpr std::size_t kAdviceBytesMax = 512;  // its reason
 inline constexpr std::size_t kLostNamesMax = 8;
 inline constexpr std::size_t kExtraSettingsMax = 255;
 inline constexpr std::size_t kHeldStatesMax = std::size_t{8} * kLocalWorldSizeMax;
@@ -231,6 +232,14 @@ void visit(Visitor& v, FailureReport& failure) {
   v.check(is_exit_code(failure.exit_code));
   v.text(failure.message, kMessageBytesMax);
   v.optional(failure.evidence, [&](FailureEvidence& evidence) { visit(v, evidence); });
+}
+
+template <typename Visitor>
+void visit(Visitor& v, FailureAdvice& advice) {
+  v.choice(advice.action, FailureAction::kExclude);
+  v.optional(advice.counts, [&](bool& counts) { v.flag(counts); });
+  v.name(advice.from, kNodeTextBytesMax);
+  v.text(advice.reason, kAdviceBytesMax);
 }
 
 template <typename Visitor>

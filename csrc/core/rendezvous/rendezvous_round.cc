@@ -159,7 +159,7 @@ void RendezvousMachine::check_verdict() {
 
 FailureDecision RendezvousMachine::decide(const FailureEvent& event) {
   if (stop_without_progress_ > 0) count_progress();
-  if (rules_.empty() && stop_without_progress_ == 0) return {};
+  if (rules_.empty() && stop_without_progress_ == 0 && !event.advice) return {};
   FailureDecision decision = decide_failure(rules_, past_failures_, event, now_);
   if (decision.action != FailureAction::kStop && stop_without_progress_ > 0 &&
       progress_.fruitless >= stop_without_progress_) {
@@ -196,7 +196,9 @@ void RendezvousMachine::exclude(const FailureDecision& decision, const FailureEv
 
 void RendezvousMachine::judge_failure() {
   const FailureReport& first = *round_.end.failure.report;
-  FailureEvent event{.exit_code = first.exit_code, .host = host_of(round_.end.failure.name)};
+  FailureEvent event{.exit_code = first.exit_code,
+                     .host = host_of(round_.end.failure.name),
+                     .advice = first.advice};
   if (const Node* const node = find(round_.end.failure.node)) event.host = host_of(node->info);
   if (first.evidence) {
     const FailureEvidence& evidence = *first.evidence;

@@ -31,6 +31,11 @@ void visit_report(Visitor& v, FailureReport& failure) {
 }
 
 template <typename Visitor>
+void extend_advice(Visitor& v, std::uint8_t kind, std::optional<FailureAdvice>& advice) {
+  v.extension(kind, advice, [](auto& inner, FailureAdvice& one) { visit(inner, one); });
+}
+
+template <typename Visitor>
 void visit_cause(Visitor& v, std::shared_ptr<const RoundCause>& cause) {
   std::optional<RoundCause> value;
   if (cause != nullptr) value = *cause;
@@ -266,12 +271,15 @@ void fields(Visitor& v, rdzv::Resume& resume) {
   core::extend_node(v, 2, 4, 5, resume.node);
   RoundRecord no_record;
   core::extend_record(v, 3, resume.last ? resume.last->record : no_record);
+  std::optional<FailureAdvice> no_advice;
+  extend_advice(v, 6, resume.failure ? resume.failure->advice : no_advice);
 }
 
 template <typename Visitor>
 void fields(Visitor& v, rdzv::Failed& failed) {
   v.number(failed.round);
   visit_report(v, failed.failure);
+  extend_advice(v, 1, failed.failure.advice);
 }
 
 template <typename Visitor>

@@ -106,6 +106,12 @@ void Agent::request_drain(int signal, Duration limit) {
   impl_->thread->post([=](host::AgentRunner& node) { node.request_drain(signal, limit); });
 }
 
+void Agent::advise(std::uint64_t round, int local_rank, std::optional<FailureAdvice> advice) {
+  impl_->thread->post([=, advice = std::move(advice)](host::AgentRunner& node) {
+    node.advise(round, local_rank, advice);
+  });
+}
+
 void Agent::forward(int signal) {
   impl_->thread->post([signal](host::AgentRunner& node) { node.forward(signal); });
 }

@@ -43,6 +43,9 @@ class AgentRunner {
   ~AgentRunner();  // kills the workers, and removes the temporary directory
 
   void request_stop(int signal) { feed(core::StopRequested{signal}); }
+  void advise(std::uint64_t round, int local_rank, std::optional<FailureAdvice> advice) {
+    feed(core::agent_event::Advised{round, local_rank, std::move(advice)});
+  }
   void request_drain(int signal, Duration limit) {
     feed(core::agent_event::DrainRequested{signal, limit});
   }

@@ -93,7 +93,8 @@ struct WorkerFailure {
   // The last lines of stderr, at most 50 lines and 16 KiB of UTF-8. Contains stdout too if both are
   // the same file. "" if stderr was written to a file or not captured.
   std::string stderr_tail;
-  FailureEvidence evidence;  // as it was sent to the other nodes
+  FailureEvidence evidence;             // as it was sent to the other nodes
+  std::optional<FailureAdvice> advice;  // likewise
 
   // "rank 3 (local rank 1, pid 77) exited with code 3"
   ELASTIC_EXPORT std::string describe() const;
@@ -126,20 +127,17 @@ struct AgentResult {
   // The result that every node receives. nullopt: this agent ended without receiving it.
   std::optional<JobResult> job;
 
-  // What a launcher prints at the end: the message, the error and the last output of the worker
-  // that failed first, and the further failures of this node. Several lines, without a final
-  // newline; "" if all workers succeeded.
+  // What a launcher prints at the end: the message, the error and the last output of the first
+  // failure, and this node's others. Lines without a final newline; "" if all workers succeeded.
   ELASTIC_EXPORT std::string report() const;
 };
 
 // How a round ended on this node.
 struct AgentRoundEnd {
-  // "worker_failed", "node_lost", "node_left", "nodes_joined", "rejoin" or "evicted"; "": no order
-  // was received.
+  // "worker_failed", "node_lost", "node_left", "nodes_joined", "rejoin", "evicted"; "": no order.
   std::string cause;
   std::optional<Instant> ordered;  // when the order to restart was received
-  // When the last process of the workers had ended; with `kept`, when the last worker had left the
-  // round.
+  // When the last process had ended; with `kept`, when the last worker had left the round.
   std::optional<Instant> stopped;
   bool kept = false;                    // the workers take part in the next round
   std::vector<WorkerFailure> failures;  // of this node, earliest first; without paths
@@ -181,6 +179,7 @@ struct AgentEvent {
     kHostExcluded,      // message: one sentence, which every node receives
     kHostReadmitted,    // the same
     kNodeCheck,         // check; message: what it has found, as one sentence
+    kAdviceAsked,       // failure: advise() is the answer
     kFinished,          // result() is final; this is the last event
   };
   Kind kind = Kind::kFinished;
@@ -201,6 +200,7 @@ struct AgentEvent {
   std::shared_ptr<const CoordinatorInfo> coordinator;
   std::optional<CoordinatorMove> moved;  // kCoordinatorMoved
   std::optional<AgentCheck> check;       // kNodeCheck
+  std::optional<WorkerFailure> failure;  // kAdviceAsked
 };
 
 class ELASTIC_EXPORT Agent {
@@ -229,6 +229,9 @@ class ELASTIC_EXPORT Agent {
   // all workers. As request_stop(signal) if this node has no workers, or the rendezvous no
   // coordinator. request_stop() may follow.
   void request_drain(int signal, Duration limit);
+  // The answer to kAdviceAsked about a worker of this round (RoundInfo::round), within half of
+  // node_timeout, five seconds at most. nullopt: as without advice.
+  void advise(std::uint64_t round, int local_rank, std::optional<FailureAdvice> advice);
   // Delivers a signal to the running workers of this node, not to their children, and does not stop
   // them. Without running workers it has no effect.
   void forward(int signal);

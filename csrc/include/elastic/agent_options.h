@@ -107,6 +107,10 @@ struct AgentOptions {
   // loss: with a spare or without it, and charged only if fewer than min_nodes are left.
   std::vector<int> bad_node_codes;
 
+  // After each failure of a worker of this node the event kAdviceAsked asks what is to follow, and
+  // the round does not end here before Agent::advise() has answered.
+  bool asks_for_advice = false;
+
   // Run before this node joins and after a failure of one of its workers (docs/node-checks.md). A
   // bad node does not join, or leaves the job, with kExitBadHost.
   std::vector<NodeCheck> node_checks;

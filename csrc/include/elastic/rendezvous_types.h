@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "elastic/export.h"
+#include "elastic/failure_advice.h"
 #include "elastic/status.h"
 #include "elastic/time.h"
 
@@ -209,6 +210,7 @@ struct FailureReport {
   std::string message;  // "exited with code 3"
   Instant at;           // the earliest evidence, by the clock of the host that runs the rendezvous
   std::optional<FailureEvidence> evidence = {};
+  std::optional<FailureAdvice> advice = {};
 
   bool operator==(const FailureReport&) const = default;
 };

@@ -133,5 +133,6 @@ class JobConfig(NamedTuple):
     result_json: str = ""  # the file for the job's result; "": none
     failure_rules: tuple[Rule, ...] = ()  # of --failure-policy
     stop_without_progress: int = 0  # the same: after so many rounds; 0: no limit
+    policy_function: str = ""  # the same: which decides where no rule matches; "": none
     failure_policy: Mapping[str, str] = {}  # the same, as settings of the job
     notes: tuple[tuple[int, str], ...] = ()  # (level, message) for the log, once it is set up

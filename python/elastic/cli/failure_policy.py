@@ -31,6 +31,8 @@ _CLASSES = ("user-worker", "user-input", "platform", "infrastructure")
 _ACTIONS = ("exclude", "restart", "stop")
 _KEYS = ("count", "do", "error", "for", "host_count", "max", "on", "same_host", "within")
 _PROGRESS = "stop_without_progress"
+_FUNCTION = "function"
+_FILE_KEYS = (_FUNCTION, "rule", _PROGRESS)
 _RANGE = re.compile(r"(\d{1,3})(?:-(\d{1,3}))?")
 
 
@@ -45,6 +47,7 @@ class Rule(NamedTuple):
 class Policy(NamedTuple):
     rules: tuple[Rule, ...] = ()
     stop_without_progress: int = 0  # rounds; 0: no limit
+    function: str = ""  # which decides where no rule matches; "": none
 
 
 def read(path: str, origin: str) -> Policy:
@@ -66,22 +69,26 @@ def parse(content: str, path: str) -> Policy:
         raise ConfigError(f"{path}: {error}") from None
     where = _Places(content, path)
     for key in found:
-        if key not in ("rule", _PROGRESS):
-            hint = _hint(key, ["rule", _PROGRESS])
+        if key not in _FILE_KEYS:
+            hint = _hint(key, _FILE_KEYS)
             raise ConfigError(where.fault(where.key(key), f"unknown key {key!r}{hint}"))
     rounds = found.get(_PROGRESS, 0)
     if not _is_number(rounds, 1) and _PROGRESS in found:
         fault = f"{_PROGRESS} is {rounds!r}: expected a whole number from 1"
         raise ConfigError(where.fault(where.key(_PROGRESS), fault))
+    function = found.get(_FUNCTION, "")
+    if not _is_name(function) and _FUNCTION in found:
+        fault = f"{_FUNCTION} is {function!r}: expected the name of an entry point, or MODULE:NAME"
+        raise ConfigError(where.fault(where.key(_FUNCTION), fault))
     rules = found.get("rule", [])
     if not isinstance(rules, list) or not all(isinstance(one, dict) for one in rules):
         raise ConfigError(where.fault(where.key("rule"), "each rule begins with [[rule]]"))
-    if not rules and not rounds:
+    if not rules and not rounds and not function:
         raise ConfigError(f"{path}: the file has no [[rule]]")
     if len(rules) > RULES_MAX:
         raise ConfigError(f"{path}: there are {len(rules)} rules: at most {RULES_MAX} are allowed")
     read_rules = (_Reader(where, index, values).rule() for index, values in enumerate(rules))
-    return Policy(tuple(read_rules), rounds)
+    return Policy(tuple(read_rules), rounds, function)
 
 
 def settings(policy: Policy) -> dict[str, str]:
@@ -89,6 +96,8 @@ def settings(policy: Policy) -> dict[str, str]:
     found = {f"failure policy, rule {n:02}": rule.text for n, rule in enumerate(policy.rules, 1)}
     if policy.stop_without_progress:
         found[f"failure policy, {_PROGRESS}"] = str(policy.stop_without_progress)
+    if policy.function:
+        found[f"failure policy, {_FUNCTION}"] = policy.function
     return found
 
 
@@ -292,6 +301,10 @@ class _Reader:
 
 def _is_number(value: object, least: int) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and least <= value < 2**31
+
+
+def _is_name(value: object) -> bool:
+    return isinstance(value, str) and re.fullmatch(r"[\w.-]+(:[\w.]+)?", value) is not None
 
 
 def _is_range(text: str) -> bool:

@@ -372,6 +372,7 @@ class Launcher:
             rendezvous=job.rendezvous and job.rendezvous.options(job.run_id, job.local_addr),
             warm_template=job.warm_template,
             failure_policy=job.failure_policy,
+            policy_function=job.policy_function,
             modules_after=_MODULES_AFTER,
             **common,
             **job.native,
@@ -383,7 +384,7 @@ class Launcher:
         self, job: JobConfig, logs: LogOptions, common: Mapping[str, Any]
     ) -> RunResult:
         """Runs the job with a rendezvous handler, or log files, of another distribution."""
-        from elastic.agent.server.native_elastic_agent import Later
+        from elastic.agent.server.later import Later
         from elastic.cli import resolve
         from elastic.cli.config import RendezvousConfig
         from elastic.launcher.api import handler_agent

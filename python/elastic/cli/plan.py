@@ -80,6 +80,8 @@ def _host(config: RendezvousConfig) -> str:
 
 def _default_rules(job: JobConfig) -> Iterator[str]:
     """What is decided where no rule of a file matches."""
+    if job.policy_function:
+        yield f"worker or hang: what the function {job.policy_function} says, if anything"
     left = f"at most {job.max_restarts} of both" if job.max_restarts else "none is left: stop"
     yield f"worker or hang: restart, counted, {left} (--max-restarts)"
     config = job.rendezvous

@@ -91,8 +91,11 @@ def format_report(name: str, result: RunResult, is_output_shown: bool = False) -
 
 
 def _rule(result: RunResult) -> str:
-    """The rule of the failure policy that has ended the job; "": none has."""
-    found = re.search(r"; (rule \d+ \(line \d+\)) of the failure policy (.*)", result.message)
+    """What of the failure policy has ended the job; "": nothing has."""
+    found = re.search(
+        r"; (rule \d+ \(line \d+\)|the policy function \S+)(?: of the failure policy)? (.*)",
+        result.message,
+    )
     return f"{found[1]} {found[2]}" if found else ""
 
 

@@ -134,6 +134,7 @@ def configure(line: CommandLine, environ: Mapping[str, str]) -> JobConfig:
         is_dry_run=line.switch("dry-run"),
         failure_rules=policy.rules if policy else (),
         stop_without_progress=policy.stop_without_progress if policy else 0,
+        policy_function=policy.function if policy else "",
         failure_policy=policy_settings,
         result_json=output.result_json(line),
         notes=tuple(notes),

@@ -81,7 +81,13 @@ def test_hosts_are_excluded_and_progress_is_asked_for() -> None:
         "worker, 3 on one host within 3600 s: exclude its host",
         "straggler for 60 s: exclude its host",
     ]
-    assert failure_policy.parse("stop_without_progress = 1", "p") == ((), 1)
+    assert failure_policy.parse("stop_without_progress = 1", "p") == ((), 1, "")
+
+
+@pytest.mark.parametrize("name", ["site", "my-site.rules", "site_rules:decide", "a.b:C.decide"])
+def test_a_function_is_a_setting_of_the_job(name: str) -> None:
+    policy = failure_policy.parse(f"function = '{name}'", "p")
+    assert failure_policy.settings(policy) == {"failure policy, function": name}
 
 
 @pytest.mark.parametrize(
@@ -160,6 +166,15 @@ def test_hosts_are_excluded_and_progress_is_asked_for() -> None:
             "stop_without_progress = 0",
             "p:1: stop_without_progress is 0: expected a whole number from 1",
         ),
+        (
+            "function = 3",
+            "p:1: function is 3: expected the name of an entry point, or MODULE:NAME",
+        ),
+        (
+            "\nfunction = 'a:b:c'",
+            "p:2: function is 'a:b:c': expected the name of an entry point, or MODULE:NAME",
+        ),
+        ("functoin = 'a'", "p:1: unknown key 'functoin'; did you mean function?"),
         (
             "[[rule]]\non = 'straggler'\ndo = 'stop'\nfor = 3",
             'p:2: rule 1: on = "straggler" stands alone in its rule, with for = SECONDS and '

@@ -7,7 +7,6 @@ lines, states and a result.
 from __future__ import annotations
 
 import contextlib
-import importlib
 import logging
 import os
 import signal
@@ -34,6 +33,7 @@ from elastic.agent.server.api import (
     templates,
     watchdog,
 )
+from elastic.agent.server.later import Later
 from elastic.agent.server.progress_notes import (
     ProgressNotes,
     StepWatch,
@@ -59,6 +59,7 @@ from elastic.text import join_endpoints
 
 if TYPE_CHECKING:
     from elastic.agent.server.nccl_ras import Witness
+    from elastic.agent.server.policy_function import PolicyFunction
     from elastic.agent.server.recording import Recorder
     from elastic.agent.server.timeline import Timeline
     from elastic.multiprocessing.errors.evidence import ProcessFailure
@@ -101,6 +102,7 @@ class NativeElasticAgent:
         modules_after: Sequence[str] = (),
         auto_progress: bool | None = None,
         failure_policy: Mapping[str, str] | None = None,
+        policy_function: str = "",
         node_checks: Sequence[str] = (),
         **settings: Any,
     ) -> None:
@@ -122,6 +124,7 @@ class NativeElasticAgent:
         ``auto_progress``: whether Python workers report their steps and stacks (docs/hangs.md).
         None: they do, the steps only if the script does not import ``elastic.worker``.
         ``failure_policy``: the rules of a job of one node, as ``RendezvousOptions.extra_settings``.
+        ``policy_function``: what such rules leave open, as the key ``function`` of a policy file.
         ``node_checks``: commands that test this host, as ``--node-check``.
         ``settings``: further fields of ``_C.AgentOptions``. Those of an option of the command line
         have its name, its meaning and its default (docs/cli.md), as ``restart_backoff``;
@@ -166,6 +169,12 @@ class NativeElasticAgent:
             from elastic.agent.server.node_checks import settings_of
 
             settings |= settings_of(node_checks)
+        self._policy_function: PolicyFunction | None = None
+        if policy_function:
+            from elastic.agent.server.policy_function import PolicyFunction
+
+            self._policy_function = PolicyFunction.named(policy_function, spec)
+            settings["asks_for_advice"] = True
         self._calls = function_calls(spec)
         if self._calls is not None:
             weakref.finalize(self, self._calls.close)
@@ -413,6 +422,8 @@ class NativeElasticAgent:
                         self._note_incident(event)
                     if self._recorder is not None:
                         self._recorder.observe(event, self._group)
+                    if self._policy_function is not None and event.failure is not None:
+                        self._policy_function.ask(native, event)
                     finished = event.kind == _C.AgentEvent.Kind.FINISHED
             self._native = None
             return self._conclude(native.result)
@@ -658,43 +669,3 @@ def _choice(setting: str, name: str) -> Any:
     if name not in known:
         raise ConfigError(f"{setting} is {name!r}: expected one of {', '.join(known)}")
     return known[name]
-
-
-_AFTER = ("json", "elastic.agent.server.timeline", "elastic.multiprocessing.errors.evidence")
-_IDLE_S = 1.0  # without an event: the workers have begun, and no call waits for this thread
-
-
-class Later:
-    """Loads the modules that a failure needs before it, while the workers run.
-
-    A file that can no longer be read (no free descriptor, a lost file system) must not end the
-    agent. ``modules``: further ones.
-    """
-
-    def __init__(self, modules: Sequence[str]) -> None:
-        self._modules = [*_AFTER, *modules]
-        self._may_load = True
-
-    def delay(self, other: float | None) -> float | None:
-        """How long to wait for an event; None: no limit. ``other``: for another reason."""
-        if not self._may_load:
-            return other
-        return _IDLE_S if other is None else min(other, _IDLE_S)
-
-    def step(self, *, is_idle: bool) -> None:
-        """Loads the modules if no event came. A failed attempt is repeated after the next event."""
-        if is_idle and self._may_load:
-            self.load()
-        self._may_load = bool(self._modules) and not is_idle
-
-    def load(self) -> None:
-        """Loads what can be loaded now."""
-        self._modules = [name for name in self._modules if not _is_loaded(name)]
-
-
-def _is_loaded(module: str) -> bool:
-    try:
-        importlib.import_module(module)
-    except (ImportError, OSError):  # the code that needs it reports the error
-        return False
-    return True

@@ -37,6 +37,7 @@ class Transition(NamedTuple):
     moved: Any = None  # a _C.CoordinatorMove
     first_step: Any = None  # the fields of _C.AgentFirstStep
     check: Any = None  # a _C.AgentCheck
+    failure: Any = None  # a _C.WorkerFailure
 
 
 AgentEvent = _C.AgentEvent | Transition

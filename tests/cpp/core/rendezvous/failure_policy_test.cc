@@ -110,6 +110,27 @@ TEST(FailurePolicy, NamesTheRuleThatDecides) {
   EXPECT_EQ(last.why, "rule 3 (line 7) of the failure policy allows 2 restarts within 6 h");
 }
 
+TEST(FailurePolicy, AdviceDecidesWhereNoRuleMatches) {
+  const auto rule = parse_failure_rule("line=1 on=exit:3 do=restart max=1", 1);
+  ASSERT_TRUE(rule.ok());
+  FailureEvent event{.exit_code = 3, .host = "a"};
+  event.advice = {FailureAction::kStop, std::nullopt, "the policy function site", "no data"};
+  FailureDecision decision = decide_failure({*rule}, {}, event, {});
+  EXPECT_EQ(describe(decision), "restart 1");
+  decision = decide_failure({*rule}, {{Instant(), "a", 0}}, event, {});
+  EXPECT_EQ(describe(decision), "stop 1") << "the rule is exhausted, and still decides";
+  event.exit_code = 4;
+  decision = decide_failure({*rule}, {}, event, {});
+  EXPECT_EQ(describe(decision), "stop 0");
+  EXPECT_EQ(decision.why, "the policy function site (no data) ends the job");
+  event.advice = {FailureAction::kExclude, false, "the policy function site", ""};
+  decision = decide_failure({}, {}, event, {});
+  EXPECT_EQ(describe(decision), "exclude free 0");
+  EXPECT_EQ(decision.why, "the policy function site excludes host a");
+  event.advice = {FailureAction::kRestart, true, "the policy function site", "slow"};
+  EXPECT_EQ(describe(decide_failure({}, {}, event, {})), "restart counted 0");
+}
+
 TEST(FailurePolicy, ARuleThatCannotBeReadIsAnError) {
   for (const char* text :
        {"on=exit:", "on=exit:x", "on=", "on=class:x", "on=node", "do=wait", "times=x",
@@ -188,6 +209,40 @@ TEST(FailurePolicyOfAJob, EveryOtherFailureIsDecidedAsWithoutRules) {
   rejoin_all(&job);
   ASSERT_TRUE(job.is_closed());
   EXPECT_TRUE(job.result().message.ends_with("no restart is allowed")) << job.result().message;
+}
+
+void fail_with(Job* job, const std::string& name, int exit_code, FailureAdvice advice) {
+  advice.from = "the policy function f";
+  job->fail(name, exit_code, 0s, "", std::nullopt, std::move(advice));
+}
+
+TEST(FailurePolicyOfAJob, AdviceThatComesBeforeTheRoundIsOverDecides) {
+  Job job(nnodes(2, 2));
+  job.join_all({"a", "b"});
+  job.fail("a", 4);
+  EXPECT_FALSE(job.is_closed()) << "a loss may explain it";
+  fail_with(&job, "a", 4, {.counts = false});
+  rejoin_all(&job);
+  ASSERT_TRUE(job.is_running()) << "no restart is allowed, and this one is not charged";
+  EXPECT_EQ(job.share("b").cause->rule, "the policy function f");
+  fail_with(&job, "b", 4, {FailureAction::kStop});
+  rejoin_all(&job);
+  ASSERT_TRUE(job.is_closed());
+  EXPECT_TRUE(job.result().message.ends_with("; the policy function f ends the job"))
+      << job.result().message;
+}
+
+TEST(FailurePolicyOfAJob, OnlyAdviceAboutTheFirstFailureCounts) {
+  JobSettings settings = nnodes(2, 2);
+  settings.max_restarts = 1;
+  Job job(settings);
+  job.join_all({"a", "b"});
+  job.fail("a", 4);
+  job.pass_and_tick(1ms);
+  fail_with(&job, "b", 5, {FailureAction::kStop});
+  rejoin_all(&job);
+  EXPECT_TRUE(job.is_running());
+  EXPECT_EQ(job.machine().record().restarts, 1);
 }
 
 TEST(FailurePolicyOfAJob, DecidesAboutALoss) {

@@ -131,12 +131,14 @@ class Job {
   Sent cut(const std::string& name) { return step(rdzv::SessionLost{id(name)}); }
   Sent end(const std::string& name) { return step(rdzv::ProcessEnded{id(name)}); }
   Sent fail(const std::string& name, int exit_code = 1, Duration age = 0s,
-            const std::string& error = "", std::optional<std::uint64_t> round_number = {}) {
+            const std::string& error = "", std::optional<std::uint64_t> round_number = {},
+            std::optional<FailureAdvice> advice = {}) {
     FailureReport failure;
     if (shares_.contains(id(name))) failure.rank = share(name).own.base_rank;
     failure.exit_code = exit_code;
     failure.message = "exited with code " + std::to_string(exit_code);
     failure.at = now_ - age;
+    failure.advice = std::move(advice);
     if (!error.empty()) {
       failure.evidence = FailureEvidence{};
       failure.evidence->error = error;

@@ -1,0 +1,38 @@
+#pragma once
+
+// The questions about failed workers that a function of the user answers (docs/policy.md): one for
+// each worker of a round that has failed on this node.
+//
+// Pure. Not thread-safe. A part of AgentMachine.
+
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "core/agent/agent_policy.h"
+#include "elastic/time.h"
+
+namespace elastic::core {
+
+class AdviceQuestions {
+ public:
+  // `limit`: for all answers of a round; zero: nobody is asked.
+  explicit AdviceQuestions(Duration limit) : limit_(limit) {}
+
+  // More is known about a failure. True: it is new, and to be asked about.
+  bool ask(const FailureFound& found, Instant now);
+  // What is known about that worker, with the answer; nullopt: it was not awaited, or says nothing.
+  std::optional<FailureFound> answer(int local_rank, const std::optional<FailureAdvice>& advice);
+  bool is_waiting() const { return until_.has_value(); }
+  std::optional<Instant> next_deadline() const { return until_; }
+  // The local ranks without an answer, which are not waited for any longer.
+  std::vector<int> give_up();
+  void clear();
+
+ private:
+  const Duration limit_;
+  std::map<int, std::optional<FailureFound>> asked_;  // by local rank; nullopt: was answered
+  std::optional<Instant> until_;                      // while an answer is awaited
+};
+
+}  // namespace elastic::core
