@@ -59,8 +59,21 @@ void AgentMachine::report_findings() {
 
 void AgentMachine::follow_check(const gate::check_action::Reject& action) {
   unfit_ = gate::describe(action.finding);
-  if (is_reached_) return leave_unfit();
   unfit_until_ = now_ + kFindingLimit;
+  if (is_reached_) report_unfit();
+}
+
+// A coordinator learns what was found also of a node that does not join, and refuses it.
+void AgentMachine::report_unfit() {
+  if (has_joined_ || options_.policy.settings.max_nodes == 1) return leave_unfit();
+  ready_.reset();
+  join_at_.reset();
+  act(agent_action::ReportOnly{policy_.node()});
+}
+
+void AgentMachine::on(const rdzv::Refused& event) {
+  if (unfit_) return leave_unfit();
+  decide(event);
 }
 
 // One whose part in the job is over has nothing left to leave.

@@ -106,7 +106,7 @@ void AgentMachine::report(AgentEvent::Kind kind, std::string message) {
 void AgentMachine::on(const RendezvousReady& event) {
   is_reached_ = true;
   report_findings();
-  if (unfit_) return leave_unfit();
+  if (unfit_) return report_unfit();
   ready_ = event;
   if (!options_.template_limit) return join();
   join_at_ = add_saturating(now_, *options_.template_limit);

@@ -124,6 +124,9 @@ struct KillWorker {
 struct Observe {  // to the coordinator
   std::variant<drain::Reply, hang::RankFinished, gate::Finding> message;
 };
+struct ReportOnly {  // to the coordinator, what was observed: the node does not join
+  NodeId node;
+};
 struct RequestDrain {  // to the coordinator
   drain::Notice notice;
 };
@@ -154,7 +157,7 @@ using AgentAction =
                  agent_action::StartWorkers, agent_action::CancelStart, agent_action::ProbeStore,
                  agent_action::EndRound, agent_action::EndExamination, agent_action::CollectStacks,
                  agent_action::WriteStacks, agent_action::StopWorkers, agent_action::KillWorker,
-                 agent_action::Observe, agent_action::RequestDrain,
+                 agent_action::Observe, agent_action::ReportOnly, agent_action::RequestDrain,
                  agent_action::KeepSnapshots, agent_action::FetchSnapshots,
                  agent_action::SetStopStep, agent_action::Flush, agent_action::Close,
                  gate::check_action::Run, gate::check_action::Kill>;
@@ -179,7 +182,7 @@ inline constexpr Duration kPortPause = std::chrono::milliseconds(100);
 // How long rank 0 tests whether its own store is reached: no packet leaves the host.
 inline constexpr Duration kOwnReachTimeout = std::chrono::seconds(2);
 
-// How long a bad node waits for the rendezvous, to report what was found.
+// How long a bad node waits until the rendezvous has what was found.
 inline constexpr Duration kFindingLimit = std::chrono::seconds(5);
 
 struct AgentMachineOptions {
@@ -227,6 +230,7 @@ class AgentMachine {
     decide(event);
     ask_for_advice(event);
   }
+  void on(const rdzv::Refused& event);
   void on(const rdzv::Restart& event);
   void on(const rdzv::Evicted& event);
   void on(const rdzv::Closed& event);
@@ -304,6 +308,7 @@ class AgentMachine {
   void check_after_failure();
   void end_checks();
   void report_findings();
+  void report_unfit();
   void leave_unfit();
   // Of advice: agent_advice.cc.
   void ask_for_advice(const FailureFound& found);
@@ -339,7 +344,7 @@ class AgentMachine {
   bool is_reached_ = false;
   bool has_joined_ = false;
   std::optional<std::string> unfit_;      // this node is bad: why; it has not left yet
-  std::optional<Instant> unfit_until_;    // it leaves without a report
+  std::optional<Instant> unfit_until_;    // it waits no longer for the reply to its report
   std::optional<RendezvousReady> ready_;  // this node has not begun to join yet
   std::optional<Instant> join_at_;
   std::optional<rdzv::Join> unsent_join_;  // waits for a port

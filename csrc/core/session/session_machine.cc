@@ -406,6 +406,7 @@ void SessionMachine::send_hello() {
 void SessionMachine::send_facts() {
   holds_facts_ = false;
   for (RendezvousEvent& message : outbox_.facts()) send(std::move(message));
+  if (!outbox_.has_join()) send_findings();  // of a node that is too bad to join
   send_heartbeat();
 }
 
@@ -510,7 +511,10 @@ void SessionMachine::send(RendezvousEvent event) {
   } else if (is_resume) {
     for (NodeReport& report : kept_.after_resume(clock_.now())) emit(SendReport{std::move(report)});
   }
-  if (!is_join && !is_resume) return;
+  if (is_join || is_resume) send_findings();
+}
+
+void SessionMachine::send_findings() {
   for (gate::Finding& finding : kept_.take_findings(clock_.now())) {
     emit(SendReport{std::move(finding)});
   }

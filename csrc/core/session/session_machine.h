@@ -313,6 +313,7 @@ class SessionMachine {
   void cancel_search();
   void recover();
   void send_hello();
+  void send_findings();
   void send_facts();
   void send_heartbeat();
   void flush();

@@ -42,8 +42,9 @@ class SessionOutbox {
   // again. Returns what the node is to receive, if it is in a round.
   std::optional<rdzv::Evicted> displace(const std::string& reason);
 
-  // The node joins later.
+  // The node joins later, or only reports.
   void introduce(const NodeId& node) { introduced_ = node; }
+  bool has_join() const { return join_.has_value(); }
 
   // facts() is not empty, or the node has introduced itself.
   bool has_facts() const;

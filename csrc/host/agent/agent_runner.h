@@ -113,6 +113,9 @@ class AgentRunner {
     supervisor_->forward(SIGKILL, SignalScope::kGroup, action.local_rank);
   }
   void execute(core::agent_action::Observe action);
+  void execute(const core::agent_action::ReportOnly& action) {
+    if (membership_ != nullptr) membership_->report_only(action.node);
+  }
   void execute(core::agent_action::RequestDrain action) { membership_->report(action.notice); }
   void execute(core::agent_action::KeepSnapshots action) {
     supervisor_->keep_snapshots(action.request);

@@ -6,6 +6,7 @@
 #include <utility>
 #include <variant>
 
+#include "core/gate/node_checks.h"
 #include "host/coordinator/coordinator_job.h"
 
 namespace elastic::host {
@@ -30,7 +31,10 @@ void CoordinatorJob::execute(const gate::HostAction& action) {
 }
 
 Status CoordinatorJob::on(SessionPeer* peer, gate::Finding& finding) {
+  const bool is_turned_away = !peer->has_joined && finding.verdict == gate::Verdict::kBad;
+  const Status why(StatusCode::kFailedPrecondition, gate::describe(finding));
   if (job_ != nullptr) step(core::job_event::Found{peer->node, std::move(finding)});
+  if (is_turned_away) peer->send(rdzv::Refused{peer->node, why, true});
   return {};
 }
 
@@ -42,14 +46,11 @@ Status CoordinatorJob::on(SessionPeer* peer, gate::ProbeReport& report) {
 }
 
 void CoordinatorJob::execute(const gate::NetworkAction& action) {
-  const auto send = [this](const NodeId& to, const auto& message) {
-    const auto found = sessions_.find(to);
-    if (found != sessions_.end()) found->second->send(message);
-  };
   if (const auto* const order = std::get_if<gate::network_action::Order>(&action)) {
-    send(order->to, order->order);
+    if (SessionPeer* const peer = session_of(order->to)) peer->send(order->order);
   } else if (const auto* const inform = std::get_if<gate::network_action::Inform>(&action)) {
-    send(inform->to, gate::NetworkFinding{inform->finding});
+    SessionPeer* const peer = session_of(inform->to);
+    if (peer != nullptr) peer->send(gate::NetworkFinding{inform->finding});
   } else {
     log(std::get<gate::network_action::Log>(action).text);
   }

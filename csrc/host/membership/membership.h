@@ -95,6 +95,8 @@ class Membership {
   virtual void send(const core::NodeStatement& statement) = 0;
   // The node joins later; if the job ends before, it receives the result.
   virtual void introduce(const core::NodeInfo& /*node*/) {}
+  // The node does not join. What it has reported is sent, and Refused follows.
+  virtual void report_only(const NodeId& /*node*/) {}
   // For observers; lost if the connection breaks.
   virtual void send_workers(const WorkerReport& report) = 0;
   // About the workers. A drain::Notice requests that all ranks stop at one step.

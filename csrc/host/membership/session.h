@@ -47,6 +47,7 @@ class Session final : public Membership {
 
   void send(const core::NodeStatement& statement) override;
   void introduce(const core::NodeInfo& node) override;
+  void report_only(const NodeId& node) override { feed(Machine::Introduce{node}); }
   void send_workers(const WorkerReport& report) override {
     if (link_ != nullptr) link_->send(session::Workers{report});
   }

@@ -164,3 +164,20 @@ def test_status_shows_what_was_found_on_the_hosts_of_a_job() -> None:
         nodes.finish_with(143, 79)
     assert "  found        good at " in shown.stdout
     assert "unknown: no driver\n" in shown.stdout
+
+
+def test_job_remembers_a_bad_host_that_did_not_join() -> None:
+    endpoint = free_endpoint()
+    worker = "echo runs >&2; exec sleep 1000"
+    body = 'test "$(hostname)" != bad || { echo no disk; exit 1; }'
+    options = ("--max-restarts=1", check(body))
+    with shell_job(endpoint, "1:2", worker, "--rdzv-conf=last_call_timeout=0", *options) as nodes:
+        good = nodes.start(on=host("good"))
+        await_line(good, "runs")
+        bad = nodes.start(on=host("bad"))
+        assert bad.wait(60.0) == 79
+        shown = launch("status", endpoint, "--rdzv-id=job")
+        good.terminate()
+        done = nodes.finish_with(143, 79)
+    assert "  excluded     bad until " in shown.stdout and "no disk" in shown.stdout
+    assert "no disk; this node does not join" in done[1].stderr

@@ -20,6 +20,7 @@ class AgentChecksTest : public AgentMachineTest {
   void SetUp() override { use(with_check()); }
   static AgentMachineOptions with_check() {
     AgentMachineOptions with = options();
+    with.policy.settings.max_nodes = 2;
     with.checks = {.host = "node7", .checks = {"gpu"}, .limit = seconds(60)};
     return with;
   }
@@ -84,12 +85,33 @@ TEST_F(AgentChecksTest, ABadNodeReportsItAndDoesNotJoin) {
       end_check(1);
     }
     EXPECT_TRUE(has_sent_finding());
+    EXPECT_TRUE(has<agent_action::ReportOnly>());
     EXPECT_FALSE(has<OpenStore>());
+    EXPECT_FALSE(has<Finish>()) << "it waits until the coordinator has the report";
+    step(rdzv::Refused{kSelf, Status(StatusCode::kFailedPrecondition, "bad"), true});
     ASSERT_TRUE(has<Finish>());
     EXPECT_EQ(one<Finish>()->result.exit_code, kExitBadHost);
     EXPECT_EQ(one<Finish>()->result.message,
               "check gpu of host node7: GPU 3 is lost; this node does not join");
   }
+}
+
+TEST_F(AgentChecksTest, TheNodeOfAJobOfOneHasNobodyToTell) {
+  AgentMachineOptions with = with_check();
+  with.policy.settings.max_nodes = 1;
+  use(with);
+  step(agent_event::NodeStarted{});
+  step(RendezvousReady{"n", "10.0.0.1"});
+  EXPECT_TRUE(end_check(1).has<Finish>());
+}
+
+TEST_F(AgentChecksTest, ABadNodeDoesNotWaitForAReplyForEver) {
+  step(agent_event::NodeStarted{});
+  step(RendezvousReady{"n", "10.0.0.1"});
+  EXPECT_TRUE(end_check(1).has<agent_action::ReportOnly>());
+  wait_for(kFindingLimit);
+  ASSERT_TRUE(has<Finish>());
+  EXPECT_EQ(one<Finish>()->result.exit_code, kExitBadHost);
 }
 
 TEST_F(AgentChecksTest, ABadNodeWaitsForTheCoordinatorForALimitedTime) {

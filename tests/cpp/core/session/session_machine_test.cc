@@ -171,6 +171,28 @@ TEST_F(SessionMachineTest, ARoundForANodeThatHasNotJoinedEndsTheConnectionOnly) 
   EXPECT_THAT(step(M::Received{round(1)}), ElementsAre("disconnect (lost)"));
 }
 
+TEST_F(SessionMachineTest, ANodeThatDoesNotJoinSendsWhatItHasFound) {
+  std::vector<M::Action> actions;
+  machine_.begin(now_, &actions);
+  step(M::Connected{});
+  step(M::Report{gate::Finding{"node7", "gpu", gate::Verdict::kBad, "ECC"}});
+  actions.clear();
+  machine_.step(M::Introduce{kNode}, now_, &actions);
+  int sent = 0;
+  for (const M::Action& action : actions) {
+    const auto* report = std::get_if<M::SendReport>(&action);
+    if (report != nullptr) sent += std::holds_alternative<gate::Finding>(report->report) ? 1 : 0;
+  }
+  EXPECT_EQ(sent, 1);
+  step(M::HelloReceived{1, now_});
+  actions.clear();
+  const Status bad(StatusCode::kFailedPrecondition, "bad");
+  machine_.step(M::Received{rdzv::Refused{kNode, bad, true}}, now_, &actions);
+  EXPECT_TRUE(std::any_of(actions.begin(), actions.end(), [](const M::Action& action) {
+    return std::holds_alternative<M::Deliver>(action);
+  }));
+}
+
 // Bytes that it cannot read, before the hello, show a false version only to a node that begins.
 TEST_F(SessionMachineTest, ANodeThatWasInARoundIsNotEndedByBytesThatItCannotRead) {
   enter_round(1);
