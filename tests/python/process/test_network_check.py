@@ -14,6 +14,7 @@ OPTION = "--node-check=network"
 SCRIPT = ("--no-python", "sh", "-c", "echo started")
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("token", [False, True])
 def test_network_of_three_nodes_is_good(token: bool, tmp_path: Path) -> None:
     options = [OPTION]

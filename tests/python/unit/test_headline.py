@@ -38,7 +38,7 @@ def test_each_run_is_a_point_on_a_linear_axis_beside_their_median() -> None:
     results += [run("worker-killed", "elastic-launch", 0.1)]
     drawn = headline.svg(results, VERSIONS, "a <fast> machine", {"elastic-launch": "--warm -x"})
     root = ElementTree.fromstring(drawn)
-    points = [one.attrib for one in root.iter(f"{SVG}circle") if one.attrib["cy"] == "66.0"]
+    points = [one.attrib for one in root.iter(f"{SVG}circle") if one.attrib["cy"] == "70.0"]
     assert len(points) == 3
     first, second, third = (float(one["cx"]) for one in points)
     assert third - second == pytest.approx(3 * (second - first), abs=0.2)

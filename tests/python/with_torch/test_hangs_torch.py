@@ -115,6 +115,7 @@ def test_a_wait_is_limited_in_a_script_without_steps(tmp_path: Path) -> None:
         "    hangs = step == 1 and dist.get_rank() == 1 and os.environ['ELASTIC_ROUND'] == '0'\n"
         "    while hangs: signal.pause()\n"
         "    dist.all_reduce(torch.ones(1))\n"
+        "dist.destroy_process_group()\n"
         "print('done', flush=True)\n"
     )
     options = ("--hang-timeout=3", "--hang-action=restart", "--max-restarts=1")
