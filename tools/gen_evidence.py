@@ -54,9 +54,7 @@ that did.
 ## Scenes
 
 The first node has the rendezvous: the coordinator of `elastic-launch`, the store of the others.
-Where three nodes run, two are enough. *First step*: least / median / greatest time from the fault
-to the first training step of new workers. "-": in a run workers were not restarted, or the job
-ended.
+Where three nodes run, two are enough.{first_step}
 
 {table}
 
@@ -77,6 +75,9 @@ times out after 20 s.
 
 {not_covered}
 """
+FIRST_STEP = """\
+*First step*: least / median / greatest time from the fault to the first training step of new
+workers. "-": in a run workers were not restarted, or the job ended."""
 BY_HAND = "\n## Speed\n"  # what follows is kept as it is
 
 
@@ -130,11 +131,12 @@ def page(
     launchers = _launchers() if campaign is None else campaign["facts"]["launchers"]
     names = list(launchers)
     return HEAD.format(
-        machine=NO_RESULTS.rstrip() if campaign is None else _machine(campaign),
+        machine=NO_RESULTS.rstrip() if campaign is None else _machine(campaign, alone is None),
         picture="" if campaign is None else f"![Each scene, by launcher]({DRAWING.name})\n\n",
         headline=_alone(alone),
         totals=f"{report.totals(results, names)}\n\n" if results else "",
-        table=report.table(results, names) if results else _scenes(),
+        first_step=f" {FIRST_STEP}" if alone is None else "",
+        table=report.table(results, names, has_times=alone is None) if results else _scenes(),
         failures=_failures(results, "elastic-launch"),
         settings=_settings(launchers),
         exceptions=_exceptions(),
@@ -153,13 +155,13 @@ def _alone(campaign: dict[str, Any] | None) -> str:
         "## How soon training goes on\n\n"
         f"The faults that users have, alone on the machine: commit `{facts['commit']}`, "
         f"{facts['machine']['date']}; before each run at most {busiest:.2f} of its processors were "
-        f"busy for two seconds. [Every run](../bench/results/{ALONE.name}).\n\n"
+        f"busy for two seconds. [Every run](../bench/results/{ALONE.name}). {FIRST_STEP}\n\n"
         f"    python -m bench.faults --headline --idle --runs {max(o['run'] for o in results)}\n\n"
         f"{report.table(results, names)}\n\n"
     )
 
 
-def _machine(campaign: dict[str, Any]) -> str:
+def _machine(campaign: dict[str, Any], has_times: bool) -> str:
     facts, machine = campaign["facts"], campaign["facts"]["machine"]
     found = report.by_scene(campaign["results"])
     counts = {len(runs) for by_launcher in found.values() for runs in by_launcher.values()}
@@ -171,9 +173,11 @@ def _machine(campaign: dict[str, Any]) -> str:
         f"{machine['cores']} cores, Linux {machine['kernel']}, {machine['libc']}, Python "
         f"{machine['python']}, PyTorch {machine['torch']}. Each scene was run {times} with "
         "each launcher.\n\n"
-        "**Durations say little here**: all hosts share these cores, and the load average "
-        f"at the start was {machine['load average'].split()[0]}."
-        f"{' ' + facts['note'] if 'note' in facts else ''}"
+        + ("**Durations say little here**: all" if has_times else "All")
+        + " hosts share these cores, and the load average "
+        f"at the start was {machine['load average'].split()[0]}"
+        + ("." if has_times else ", so the page has outcomes only.")
+        + (f" {facts['note']}" if "note" in facts else "")
     )
 
 

@@ -76,7 +76,7 @@ def svg(
     def x(at: float) -> float:
         return LEFT + (WIDTH - RIGHT - LEFT) * at / last
 
-    body, y = list(_legend(launchers, versions, settings or {})), 66.0
+    body, y = list(_legend(launchers, versions, settings or {})), 70.0
     for scene, group in found.items():
         shown = [name for name in launchers if name in group]
         body.append(text_at(12, y + ROW * (len(shown) - 1) / 2 + 4, SCENES[scene], "title"))
@@ -94,8 +94,8 @@ def svg(
     grid = []
     for number in range(int(last / STEP_S) + 1):
         at = number * STEP_S
-        grid.append(f'<path d="M{x(at):.1f} 52V{bottom:.0f}" class="grid"/>')
-        grid.append(text_at(x(at), 47, f"{at:.0f} s", "tick"))
+        grid.append(f'<path d="M{x(at):.1f} 57V{bottom:.0f}" class="grid"/>')
+        grid.append(text_at(x(at), 52, f"{at:.0f} s", "tick"))
     notes = [text_at(12, bottom + 18 + 14 * n, line, "source")
              for n, line in enumerate(_notes(found, versions, source))]  # fmt: skip
     height = bottom + 18 + 14 * len(notes)
@@ -118,12 +118,12 @@ def _legend(
     launchers: Sequence[str], versions: Mapping[str, str], settings: Mapping[str, str]
 ) -> Iterator[str]:
     yield text_at(12, 18, "Seconds from the fault to the next training step", "title")
-    x = 330.0
+    x = 12.0
     for name in launchers:
         warm = " --warm" if "--warm" in settings.get(name, "").split() else ""
         label = f"{TITLES.get(name, name)}{warm} {versions[name]}"
-        yield f'<circle cx="{x + 5:.1f}" cy="14" r="{RADIUS}" fill="{_color(name)}"/>'
-        yield text_at(x + 15, 18, label, "name")
+        yield f'<circle cx="{x + 5:.1f}" cy="28" r="{RADIUS}" fill="{_color(name)}"/>'
+        yield text_at(x + 15, 32, label, "name")
         x += 38 + 6.2 * len(label)
 
 

@@ -109,18 +109,21 @@ def spread(runs: Sequence[Mapping[str, Any]], name: str) -> str:
     return " / ".join(map(seconds, three)) if len(values) > 1 else seconds(values[0])
 
 
-def table(results: Sequence[Result], launchers: Sequence[str]) -> str:
+def table(results: Sequence[Result], launchers: Sequence[str], *, has_times: bool = True) -> str:
     """One row for each scene: outcome of each launcher, and seconds to the first step."""
     head = ["scene", "what is done"]
     for name in launchers:
-        head += [name, "first step, s"]
-    lines = [f"| {' | '.join(head)} |", f"|---|---|{'---|---:|' * len(launchers)}"]
+        head += [name, "first step, s"] if has_times else [name]
+    columns = "---|---:|" if has_times else "---|"
+    lines = [f"| {' | '.join(head)} |", f"|---|---|{columns * len(launchers)}"]
     whats = {scene.name: scene.what for scene in SCENES}
     for scene, found in by_scene(results).items():
         cells = [f"`{scene}`", whats[scene]]
         for name in launchers:
             runs = found.get(name, [])
-            cells += [outcome(runs), spread(runs, "first_step")] if runs else ["", ""]
+            cells.append(outcome(runs) if runs else "")
+            if has_times:
+                cells.append(spread(runs, "first_step") if runs else "")
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
