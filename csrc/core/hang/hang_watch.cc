@@ -12,7 +12,9 @@
 // Theory of operation. A node sends its progress when it has changed, so the age of the newest
 // message, plus the idle time in it, is the time without progress. Nothing is judged before a rank
 // has reported a step, nor after the round has ended. Without any step the longest wait in a
-// collective operation is that time, but only where a limit was given: nothing can be learned.
+// collective operation is that time, but only where a limit was given, since nothing can be learned,
+// and once StallWatch has found that the cause does nothing: a rank that prepares the data for all
+// others works.
 //
 // The job hangs when no rank of any node has made progress for the limit. One rank that stops alone
 // while the others advance is only slow, and is reported as such, once: in a synchronous job the
@@ -358,6 +360,7 @@ void HangWatch::on(const round_event::ClockGap& event, Instant, std::vector<Hang
   stall_.shift(event.gap);
   mismatches_.shift(event.gap);
   judged_from_ = add_saturating(judged_from_, event.gap);
+  if (hang_) hang_->progressed += event.gap;
   if (!partial_exit_) return;
   partial_exit_->finished += event.gap;
   partial_exit_->deadline = add_saturating(partial_exit_->deadline, event.gap);
@@ -563,7 +566,8 @@ std::optional<Instant> HangWatch::overdue_at() const {
 // Since when nothing in the job has made progress; nullopt: that is not known.
 std::optional<Instant> HangWatch::idle_since() const {
   if (const auto progressed = job_.last_progress()) return progressed;
-  return job_.given_limit() > Duration::zero() ? job_.waits_since() : std::nullopt;
+  const bool counts = job_.given_limit() > Duration::zero() && stall_.is_reported();
+  return counts ? job_.waits_since() : std::nullopt;
 }
 
 // When a job without further progress hangs; nullopt: it has made none, or the verdict was given.

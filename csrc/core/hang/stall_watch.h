@@ -48,6 +48,8 @@ class StallWatch {
 
   // nullopt: none is known.
   std::optional<hang::Stall> stall() const;
+  // The line about it was logged, and the ranks still wait: the cause does nothing.
+  bool is_reported() const { return !reported_.empty(); }
 
   void shift(Duration gap);
   // The round is over.

@@ -121,7 +121,7 @@ def test_a_wait_is_limited_in_a_script_without_steps(tmp_path: Path) -> None:
     options = ("--hang-timeout=3", "--hang-action=restart", "--max-restarts=1")
     done = launch("--standalone", "--nproc-per-node=2", *options, str(script), check=True)
     assert done.stdout.count("done") == 2
-    assert "the job hangs: ranks have waited in a collective operation for 3" in done.stderr
+    assert "the job hangs: ranks have waited in a collective operation for " in done.stderr
     assert re.search(r"rank 1 .*\(train.py:5\): suspected", done.stderr), done.stderr
 
 
