@@ -12,9 +12,9 @@
 // Theory of operation. A node sends its progress when it has changed, so the age of the newest
 // message, plus the idle time in it, is the time without progress. Nothing is judged before a rank
 // has reported a step, nor after the round has ended. Without any step the longest wait in a
-// collective operation is that time, but only where a limit was given, since nothing can be learned,
-// and once StallWatch has found that the cause does nothing: a rank that prepares the data for all
-// others works.
+// collective operation is that time, but only where a limit was given, since nothing can be
+// learned, and once StallWatch has found that the cause does nothing: a rank that prepares the data
+// for all others works.
 //
 // The job hangs when no rank of any node has made progress for the limit. One rank that stops alone
 // while the others advance is only slow, and is reported as such, once: in a synchronous job the
