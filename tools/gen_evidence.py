@@ -1,6 +1,7 @@
 """Generates docs/evidence.md, its pictures and its table of runs from the stored results.
 
-docs/evidence.svg has every scene, docs/continues.svg is the picture of the README.
+docs/continues.svg is the picture of the README; docs/evidence.svg has every scene, where no
+campaign of --headline --idle is stored.
 
 python -m bench.faults --launcher ... --runs 2 --json bench/results/faults.json
 python -m bench.faults --headline --idle --runs 7 --json bench/results/headline.json
@@ -32,11 +33,15 @@ RUNS, ALONE = RESULTS / "faults.csv", RESULTS / "headline.csv"
 HEAD = """\
 # Evidence
 
-What `elastic-launch` and other launchers do when processes, hosts and networks of a job fail, and
-what the launcher costs. Compare **outcomes**: did training go on, did the job end with the right
-code, was anything left behind. `tools/gen_evidence.py` writes this page up to [Speed](#speed)
-from [every run](../bench/results/faults.csv) of one campaign, which one command repeats on your
-machine ([as root](../bench/README.md#faults)):
+What launchers do when processes, hosts and networks of a job fail, and what `elastic-launch` \
+costs. \
+Compare **outcomes**:
+did training go on, did the job end with the right code, was anything left behind. \
+`tools/gen_evidence.py` writes this page up
+to [Speed](#speed) from [every run](../bench/results/faults.csv) of one campaign, which one \
+command \
+repeats on your machine
+([as root](../bench/README.md#faults)):
 
     python -m bench.faults --runs 5 --json FILE \\
         --launcher torchrun --launcher ft_launcher=PATH --launcher elastic-launch
@@ -45,11 +50,13 @@ machine ([as root](../bench/README.md#faults)):
 
 {picture}{headline}## Outcomes
 
-{totals}*ok*: training went on with the expected number of ranks, or the job ended as it should,
-the exit codes agree with that, no process was left behind, and if the log called a worker failed,
-the first one was the culprit. *wrong*: something else. *hang*: nothing of that before the scene's
-limit (a minute in most). *culprit*: whether the first worker that a log called failed is the one
-that did.
+{totals}*ok*: training went on with the expected number of ranks, or the job ended as it \
+should, the exit \
+codes agree,
+no process was left behind, and if the log called a worker failed, the first one was the culprit. \
+*wrong*: something else.
+*hang*: nothing of that before the scene's limit. *culprit*: whether the first worker that a log \
+called failed is the one that did.
 
 ## Scenes
 
@@ -61,12 +68,11 @@ Where three nodes run, two are enough.{first_step}
 {failures}
 ## Settings
 
-Each launcher has the best settings that we know, the same in every scene but those named below.
-[`bench/faults/worker.py`](../bench/faults/worker.py) reports its steps to `elastic-launch`,
-without which a hang is not found, and sends heartbeats to `ft_launcher`. A collective of gloo
-times out after 20 s.
-
-`ft_launcher` 0.4.1 is the newest release for this Python; 0.7.0 (Python 3.12 and 3.14) was not run.
+Each launcher has the best settings that we know, the same in every scene but those named below. \
+[The script](../bench/faults/worker.py)
+reports its steps to `elastic-launch`, and sends heartbeats to `ft_launcher`. A collective of gloo \
+times out after 20 s. `ft_launcher`
+0.4.1 is the newest release for this Python; 0.7.0 (Python 3.12 and 3.14) was not run.
 
 {settings}
 
@@ -76,8 +82,9 @@ times out after 20 s.
 {not_covered}
 """
 FIRST_STEP = """\
-*First step*: least / median / greatest time from the fault to the first training step of new
-workers. "-": in a run workers were not restarted, or the job ended."""
+*First step*: least / median / greatest time from the fault to the first training step of new \
+workers; \
+"-": in a run workers were not restarted, or the job ended."""
 BY_HAND = "\n## Speed\n"  # what follows is kept as it is
 
 
@@ -99,9 +106,9 @@ def generate(
     if campaign is not None:
         files[RUNS] = report.csv_text(campaign["results"])
         facts, results = campaign["facts"], campaign["results"]
-        machine, launchers = facts["machine"], facts["launchers"]
-        source = f"commit {facts['commit']}, {machine['cpu']}"
-        files[DRAWING] = picture.svg(results, list(launchers), source)
+        source = f"commit {facts['commit']}, {facts['machine']['cpu']}"
+        if alone is None:
+            files[DRAWING] = picture.svg(results, list(facts["launchers"]), source)
     shown = alone or campaign
     if shown is not None:
         files[HEADLINE] = _headline(shown, "--headline --idle" if alone else "")
@@ -132,7 +139,7 @@ def page(
     names = list(launchers)
     return HEAD.format(
         machine=NO_RESULTS.rstrip() if campaign is None else _machine(campaign, alone is None),
-        picture="" if campaign is None else f"![Each scene, by launcher]({DRAWING.name})\n\n",
+        picture="" if campaign is None or alone else f"![Each scene]({DRAWING.name})\n\n",
         headline=_alone(alone),
         totals=f"{report.totals(results, names)}\n\n" if results else "",
         first_step=f" {FIRST_STEP}" if alone is None else "",
@@ -155,8 +162,8 @@ def _alone(campaign: dict[str, Any] | None) -> str:
         "## How soon training goes on\n\n"
         f"The faults that users have, alone on the machine: commit `{facts['commit']}`, "
         f"{facts['machine']['date']}; before each run at most {busiest:.2f} of its processors were "
-        f"busy for two seconds. [Every run](../bench/results/{ALONE.name}). {FIRST_STEP}\n\n"
-        f"    python -m bench.faults --headline --idle --runs {max(o['run'] for o in results)}\n\n"
+        f"busy for two seconds. [Every run](../bench/results/{ALONE.name}). {FIRST_STEP} "
+        f"`python -m bench.faults --headline --idle --runs {max(o['run'] for o in results)}`\n\n"
         f"{report.table(results, names)}\n\n"
     )
 
@@ -172,7 +179,7 @@ def _machine(campaign: dict[str, Any], has_times: bool) -> str:
         f"Commit `{facts['commit']}`, {machine['date']}; {machine['cpu']}, "
         f"{machine['cores']} cores, Linux {machine['kernel']}, {machine['libc']}, Python "
         f"{machine['python']}, PyTorch {machine['torch']}. Each scene was run {times} with "
-        "each launcher.\n\n"
+        "each launcher. "
         + ("**Durations say little here**: all" if has_times else "All")
         + " hosts share these cores, and the load average "
         f"at the start was {machine['load average'].split()[0]}"

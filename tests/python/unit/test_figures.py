@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import json
 import re
 import runpy
@@ -17,14 +18,14 @@ SPEED = EVIDENCE.partition("\n## Speed\n")[2]  # what is before it is generated,
 HISTORY = (ROOT / "bench/HISTORY.md").read_text()
 
 
-def stored() -> list[dict[str, Any]]:
-    return json.loads((ROOT / "bench/results/faults.json").read_text())["results"]
+def stored(name: str = "faults") -> list[dict[str, Any]]:
+    return json.loads((ROOT / f"bench/results/{name}.json").read_text())["results"]
 
 
-def times(scene: str, launcher: str) -> list[float]:
+def times(scene: str, launcher: str, name: str) -> list[float]:
     return [
         one["first_step"]
-        for one in stored()
+        for one in stored(name)
         if (one["scene"], one["launcher"]) == (scene, launcher)
     ]
 
@@ -43,28 +44,26 @@ def test_each_figure_of_the_speed_is_in_the_history() -> None:
 def test_the_readme_has_no_figure_but_those_that_are_compared_here() -> None:
     """A figure that is added to the README needs a row in this test, and a stored run."""
     assert re.findall(r"[\d.]+ (?:to [\d.]+ )?(?:ms|s|MiB|GB|%)\b", PROSE) == [
-        "5 to 14 s", "0.08 s", "1.6 s"
+        "0.08 s", "1.6 s"
     ]  # fmt: skip
     row = next(line for line in HISTORY.splitlines() if line.startswith("| `/bin/true`, exec to"))
     ours, torchs = re.findall(r"\*\*([\d ]+\.?\d*)\*\*", row)[:2]
     assert (float(ours), float(torchs.replace(" ", ""))) == (75.8, 1579.0)
 
 
-def test_the_slow_restarts_that_the_readme_names_are_in_the_picture() -> None:
-    scenes = ("worker-killed", "node-killed", "host-lost")
-    slow = [
-        at
-        for scene in scenes
-        for at in times(scene, "elastic-launch")
-        if at > 3 * statistics.median(times(scene, "elastic-launch"))
-    ]
-    assert [round(at) for at in sorted(slow)] == [5, 14, 14]
+def test_no_restart_of_ours_is_much_slower_than_the_others_of_its_scene() -> None:
+    """None of the runs that the picture and the page show, with --warm and without."""
+    found = stored("headline")
+    for name in ("elastic-launch", "elastic-launch-plain"):
+        for scene in {one["scene"] for one in found}:
+            seconds = times(scene, name, "headline")
+            assert max(seconds) <= 3 * statistics.median(seconds), (scene, name, seconds)
 
 
 def test_the_readme_counts_scenes_and_runs_as_they_are() -> None:
-    results = stored()
-    assert f"All {len({one['scene'] for one in results})} scenes" in PROSE
-    assert {len(times("worker-killed", name)) for name in ("torchrun", "elastic-launch")} == {5}
+    assert f"All {len({one['scene'] for one in stored()})} scenes" in PROSE
+    counts = collections.Counter((one["scene"], one["launcher"]) for one in stored("headline"))
+    assert set(counts.values()) == {5}
     assert "Five runs of each" in PROSE
 
 
