@@ -162,7 +162,8 @@ def _wrapped(text: str) -> list[str]:
 
 
 def duration(seconds: float) -> str:
-    return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+    digits = 2 if seconds < 1 else 1 if seconds < 10 else 0
+    return f"{seconds:.{digits}f} s"
 
 
 def spread(least: float, most: float) -> str:
