@@ -139,3 +139,20 @@ def test_a_function_is_found_by_its_module(tmp_path: Path, monkeypatch: pytest.M
     }.items():
         with pytest.raises(ConfigError, match=why):
             PolicyFunction.named(name, spec())
+
+
+def test_a_function_is_found_by_the_name_of_an_entry_point(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "rules_of_site.py").write_text("def decide(failure):\n    return 'stop'\n")
+    distribution = tmp_path / "rules_of_site-1.0.dist-info"
+    distribution.mkdir()
+    (distribution / "METADATA").write_text("Name: rules-of-site\nVersion: 1.0\n")
+    (distribution / "entry_points.txt").write_text(
+        "[elastic.policy]\nsite = rules_of_site:decide\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    native = Native()
+    PolicyFunction.named("site", spec()).ask(native, event())  # type: ignore[arg-type]
+    (answer,) = native.await_answers(1)
+    assert answer[1] == STOP and answer[2]["source"] == "the policy function site"
