@@ -165,7 +165,7 @@ step_tidy() {
 # One build without optimisation, with the Python extension in it.
 step_quick() {
   log_step "building, preset quick"
-  build quick core_tests os_tests sim_tests _C _worker _fork elastic-guardian elastic-coordinator
+  build quick core_tests os_tests sim_tests csrc/{bindings,guardian,coordinator}/all
   log_step "C++ tests of core, os and the simulations"
   sim_percent=5 run_ctest quick -L 'core_tests|os_tests|sim_tests'
   local package=$PWD/build/quick/package
