@@ -169,7 +169,7 @@ void find(const Source& source, Recorder* recorder) {
   if (library == nullptr) return;
   recorder->is_loaded = true;  // it stays loaded: the handle is kept
   // Handlers run in the reverse order: this one before the destructors that the library has
-  // registered while it was loaded.
+  // registered while it was loaded, which may be after the thread's start.
   if (std::atexit(end_looks) != 0) return;
   recorder->release = reinterpret_cast<void (*)(void*)>(::dlsym(library, "_ZdlPv"));
   if (recorder->release == nullptr) return;
@@ -349,6 +349,9 @@ void* watch(void* page) {
 
 bool start_thread(elastic_worker_page* page) {
   process = ::getpid();
+  // As in find(). The process may exit before the first look, which would find the library when it
+  // has been destroyed.
+  if (std::atexit(end_looks) != 0) return false;
   if (::pthread_atfork(before_fork, after_fork, after_fork) != 0) return false;
   sigset_t all, before;
   ::sigfillset(&all);

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import time
 from pathlib import Path
 
 import pytest
 
+from support.compiling import compile_library
 from support.launching import free_endpoint, job_at
-from support.paths import STUBS
 
 HOUR_S = 3600
 # Before the restart a worker prints its wall-clock time periodically, until the file $0 exists.
@@ -24,15 +23,8 @@ echo "$RANK ends, restarts: $TORCHELASTIC_RESTART_COUNT"
 @pytest.fixture
 def wall_clock(tmp_path: Path) -> dict[str, str]:
     """The environment of a node whose wall clock has an offset from a file."""
-    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
-    if compiler is None:
-        pytest.skip("needs a C compiler")
-    library = tmp_path / "wall_clock.so"
-    source = STUBS / "stub_wall_clock.c"
-    subprocess.run(
-        [compiler, "-shared", "-fPIC", "-o", str(library), str(source), "-ldl"], check=True
-    )
-    return {"LD_PRELOAD": str(library), "STUB_WALL_CLOCK_FILE": str(tmp_path / "offset")}
+    library = compile_library("stub_wall_clock.c", tmp_path / "wall_clock.so", "-ldl")
+    return {"LD_PRELOAD": library, "STUB_WALL_CLOCK_FILE": str(tmp_path / "offset")}
 
 
 def read_times(node: subprocess.Popen[str], count: int) -> list[int]:

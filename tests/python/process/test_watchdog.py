@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -22,8 +21,8 @@ from elastic.agent.server.watchdog import Watchdog
 from elastic.multiprocessing.errors.evidence import ProcessFailure, add_timers
 from elastic.utils.process_state import is_uninterruptible_state, read_proc_state
 
+from support.compiling import compile_stub
 from support.launching import DEADLINE_S, clean_environment, free_port, launch
-from support.paths import STUBS
 
 SET_TIMER = """
 import os, signal, sys
@@ -136,12 +135,7 @@ def test_a_worker_that_exceeds_its_timer_is_restarted_and_recorded(tmp_path: Pat
 
 @pytest.fixture(scope="module")
 def stuck(tmp_path_factory: pytest.TempPathFactory) -> str:
-    compiler = shutil.which("cc")
-    if compiler is None:
-        pytest.skip("needs a C compiler")
-    program = str(tmp_path_factory.mktemp("stuck") / "stuck")
-    subprocess.run([compiler, "-o", program, str(STUBS / "stub_vfork.c")], check=True)
-    return program
+    return compile_stub("stub_vfork.c", tmp_path_factory.mktemp("stuck") / "stuck")
 
 
 def test_a_worker_in_an_uninterruptible_wait_ends_the_job_on_its_node(stuck: str) -> None:

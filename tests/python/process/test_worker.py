@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from support.channels import ALONE, alone, run_script
+from support.compiling import compile_library
 from support.launching import launch, python_path
 
 WITHOUT_EXTENSION = """
@@ -187,3 +188,30 @@ worker.progress(1)
 print(sum(os.fstat(file).st_size for file in files))
 """
     assert run_script(tmp_path, script) == "0\n"
+
+
+# sleep(3) is called after the library's destructor: the handlers run in the reverse order. The
+# reader would find the library only then, in its second look.
+EXIT_BEFORE_THE_FIRST_LOOK = """
+import ctypes
+from elastic import _collectives
+process = ctypes.CDLL(None)
+process.on_exit(process.sleep, None)
+ctypes.CDLL(LIBRARY)
+assert _worker.open() and _collectives.watch(_worker.page(), "0\\t0\\n")
+process.exit(3)
+"""
+
+
+def test_the_reader_of_collectives_calls_nothing_of_a_library_that_is_destroyed(
+    tmp_path: Path,
+) -> None:
+    name = "libtorch_cpu.so"
+    library = compile_library("stub_flight_recorder.c", tmp_path / name, f"-Wl,-soname,{name}")
+    script = tmp_path / "script.py"
+    script.write_text(
+        "from elastic import _worker\n"
+        + EXIT_BEFORE_THE_FIRST_LOOK.replace("LIBRARY", repr(library))
+    )
+    done = launch(*ALONE, str(script))
+    assert (done.returncode, "exited with code 3" in done.stderr) == (3, True), done.stderr
