@@ -190,28 +190,29 @@ print(sum(os.fstat(file).st_size for file in files))
     assert run_script(tmp_path, script) == "0\n"
 
 
-# sleep(3) is called after the library's destructor: the handlers run in the reverse order. The
-# reader would find the library only then, in its second look.
-EXIT_BEFORE_THE_FIRST_LOOK = """
-import ctypes
+# sleep(3) is called after the library's destructor: the handlers run in the reverse order. In its
+# time the reader looks at least twice.
+EXITS_SLOWLY = """
+import ctypes, time
 from elastic import _collectives
 process = ctypes.CDLL(None)
 process.on_exit(process.sleep, None)
-ctypes.CDLL(LIBRARY)
+looks = ctypes.c_int.in_dll(ctypes.CDLL(LIBRARY), "looks")
 assert _worker.open() and _collectives.watch(_worker.page(), "0\\t0\\n")
+while looks.value < LOOKS:
+    time.sleep(0.01)
 process.exit(3)
 """
 
 
+@pytest.mark.parametrize("looks", [0, 1])
 def test_the_reader_of_collectives_calls_nothing_of_a_library_that_is_destroyed(
-    tmp_path: Path,
+    looks: int, tmp_path: Path
 ) -> None:
     name = "libtorch_cpu.so"
     library = compile_library("stub_flight_recorder.c", tmp_path / name, f"-Wl,-soname,{name}")
     script = tmp_path / "script.py"
-    script.write_text(
-        "from elastic import _worker\n"
-        + EXIT_BEFORE_THE_FIRST_LOOK.replace("LIBRARY", repr(library))
-    )
+    text = EXITS_SLOWLY.replace("LIBRARY", repr(library)).replace("LOOKS", str(looks))
+    script.write_text("from elastic import _worker\n" + text)
     done = launch(*ALONE, str(script))
     assert (done.returncode, "exited with code 3" in done.stderr) == (3, True), done.stderr

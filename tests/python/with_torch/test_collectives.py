@@ -77,13 +77,6 @@ def run_one_worker(tmp_path: Path, script: str) -> subprocess.CompletedProcess[s
     return launch("--standalone", "--nproc-per-node=1", str(tmp_path / "train.py"))
 
 
-def test_a_process_that_takes_long_to_exit_keeps_its_exit_code(tmp_path: Path) -> None:
-    # A handler that was registered before torch's is called after torch's: sleep(3).
-    late = "import ctypes\nlibrary = ctypes.CDLL(None)\nlibrary.on_exit(library.sleep, None)\n"
-    done = run_one_worker(tmp_path, late + START + "raise SystemExit(3)\n")
-    assert (done.returncode, "exited with code 3" in done.stderr) == (3, True), done.stderr
-
-
 def test_a_thread_whose_name_is_no_text_harms_nothing(tmp_path: Path) -> None:
     set_name = "import ctypes\nctypes.CDLL(None).prctl(15, b'\\xe8\\xae', 0, 0, 0)\n"
     read = "import time\ntime.sleep(6)\n"  # the operations are read after some four seconds

@@ -9,6 +9,7 @@ struct string_of_torch {
   char local[16];
 };
 
+int looks = 0; /* for the script */
 static int is_destroyed = 0;
 
 static void destroy(void) { is_destroyed = 1; }
@@ -21,6 +22,7 @@ struct string_of_torch *_ZN4c10d18dump_fr_trace_jsonB5cxx11Ebb(struct string_of_
   (void)includes_collectives;
   (void)only_active;
   if (is_destroyed) abort();
+  ++looks;
   reply->data = reply->local;
   reply->size = 2;
   strcpy(reply->local, "{}");
