@@ -340,7 +340,7 @@ bool Snapshots::adopt(const AgentPacket& packet, os::UniqueFd file) {
     if (!one.is_verified) slot = &one;
   }
   *slot = {};
-  slot->file = std::move(file);
+  slot->file = os::MemoryFile(std::move(file));
   slot->size = size;
   slot->header = *header;
   slot->digest = packet.digest;
@@ -377,7 +377,7 @@ void Snapshots::take_offer(Rank* rank, const SnapshotPacket& packet, os::UniqueF
                     os::bytes_text(size).c_str(), os::bytes_text(memory.bytes).c_str(),
                     memory.of.c_str());
     } else {
-      slot.file = std::move(file);
+      slot.file = os::MemoryFile(std::move(file));
       slot.size = size;
       reply.kind = SnapshotKind::kAccepted;
     }

@@ -19,6 +19,7 @@
 #include "core/snapshot/snapshot_types.h"
 #include "elastic/time.h"
 #include "os/base/fd.h"
+#include "os/file/memory_file.h"
 #include "worker/snapshot_messages.h"
 
 namespace elastic::guardian {
@@ -52,7 +53,7 @@ class Snapshots {
 
  private:
   struct Slot {
-    os::UniqueFd file;
+    os::MemoryFile file;
     std::uint64_t size = 0;    // of the file
     snapshot::Header header;   // of the snapshot that was verified
     std::uint32_t digest = 0;  // of it

@@ -263,7 +263,8 @@ void SnapshotCopies::on_packet(const AgentPacket& packet, os::UniqueFd file) {
                           .round = packet.round,
                           .digest = packet.digest};
     if (find(state.rank, state.world_size, state.step, state.round) != nullptr) return;
-    files_.push_back(std::make_unique<File>(File{state, packet.size, std::move(file), true}));
+    files_.push_back(
+        std::make_unique<File>(File{state, packet.size, os::MemoryFile(std::move(file)), true}));
   } else if (packet.kind == AgentPacketKind::kEnd && is_current) {
     on_pinned(packet.count);
   } else if (packet.kind == AgentPacketKind::kAdopted && fetch_ && fetch_->is_adopting &&
@@ -457,8 +458,8 @@ void SnapshotCopies::begin_receiving(ConnectionId from, const std::string& addre
   Receiving receiving{.file = {.state = state, .size = message.size}, .is_fetched = is_fetched};
   receiving.file.state.is_copy = false;
   if (reply.text.empty()) {
-    receiving.file.fd =
-        os::UniqueFd(::memfd_create("elastic-snapshot", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+    receiving.file.fd = os::MemoryFile(
+        os::UniqueFd(::memfd_create("elastic-snapshot", MFD_CLOEXEC | MFD_ALLOW_SEALING)));
     const std::uint64_t room = snapshot::round_up(message.size, snapshot::kPage);
     if (!receiving.file.fd.valid() ||
         ::ftruncate(receiving.file.fd.get(), static_cast<off_t>(room)) != 0 ||

@@ -27,6 +27,7 @@
 #include "host/auth/token_source.h"
 #include "host/succession/voter_links.h"
 #include "os/base/fd.h"
+#include "os/file/memory_file.h"
 #include "os/loop/registration.h"
 
 namespace elastic::host {
@@ -78,7 +79,7 @@ class SnapshotCopies final : private os::FdHandler {
   struct File {
     HeldState state;
     std::uint64_t size = 0;
-    os::UniqueFd fd = {};
+    os::MemoryFile fd = {};
     bool is_own = false;  // of a rank of this node: pinned, in the guardian's file
   };
   struct Sending {

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string_view>
 
+#include "os/file/memory_file.h"
 #include "os/process/process_tree.h"
 
 namespace elastic::os {
@@ -63,7 +64,7 @@ MemoryLeft memory_left() {
     memory = {field_of(text, "MemAvailable:") << 10, "on this host"};
     if (memory.bytes == 0) memory.bytes = UINT64_MAX;
   }
-  if (!read_proc_file("/proc/self/cgroup", &text)) return memory;
+  if (!read_proc_file("/proc/self/cgroup", &text)) text.clear();
   for (std::size_t begin = 0; begin < text.size();) {
     const std::size_t end = std::min(text.find('\n', begin), text.size());
     const std::string line = text.substr(begin, end - begin);
@@ -87,6 +88,7 @@ MemoryLeft memory_left() {
       if (path.find('/') == path.npos) break;
     }
   }
+  if (memory.bytes != UINT64_MAX) memory.bytes += memory_being_freed();
   return memory;
 }
 

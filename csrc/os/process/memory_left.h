@@ -11,7 +11,7 @@ struct MemoryLeft {
 };
 
 // What this process and its workers may still use: of the limits of its control groups (both
-// versions, each with its parents), and of the host.
+// versions, each with its parents), and of the host. Includes memory_being_freed().
 MemoryLeft memory_left();
 
 // "1.5 GiB"
