@@ -1,4 +1,7 @@
-"""One agent, eight workers, one of them killed: the time until eight new ones run."""
+"""One agent, eight workers, one of them killed: the time until eight new ones run.
+
+With node checks, too, which run beside the restart.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,13 @@ import signal
 import time
 from contextlib import ExitStack
 
-from harness.figures import Findings, Missing
+from harness.figures import Findings
 from harness.processes import Stamps, launched, read_line, running, stamps
 from scenes import Plan
 
 WORKERS = 8
 FLOOR = "bare fork+exec"
+CHECKED = "elastic --node-check"
 
 
 def restart(plan: Plan) -> Findings:
@@ -23,12 +27,10 @@ def restart(plan: Plan) -> Findings:
     pauses = random.Random(1)
     with ExitStack() as stack:
         jobs: dict[str, tuple[Stamps, list[int]]] = {}
-        for name in ("elastic", "torchrun"):
-            try:
-                launcher = plan.programs.launcher(name)
-            except Missing as missing:
-                findings.skip(name, missing)
-                continue
+        commands = plan.launchers(findings, "elastic", "torchrun")
+        if "elastic" in commands:
+            commands[CHECKED] = [*commands["elastic"], "--node-check=true"]
+        for name, launcher in commands.items():
             pipe = stack.enter_context(stamps())
             options = ["--standalone", f"--nproc-per-node={WORKERS}", "--max-restarts=1000"]
             command = [*launcher, *options, "--no-python", worker]
