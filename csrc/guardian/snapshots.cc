@@ -36,6 +36,7 @@ namespace {
 
 using snapshot::AgentPacket;
 using snapshot::AgentPacketKind;
+using worker::kSharedSlot;
 using worker::kSlots;
 using worker::SnapshotKind;
 using worker::SnapshotPacket;
@@ -77,6 +78,27 @@ bool send_packet(int socket, const SnapshotPacket& packet, const std::vector<int
          static_cast<ssize_t>(sizeof packet);
 }
 
+// What a file contains, for the agent.
+AgentPacket packet_of(const snapshot::Header& header, std::uint32_t digest) {
+  return {.kind = AgentPacketKind::kPinned,
+          .rank = static_cast<std::int32_t>(header.rank),
+          .world_size = static_cast<std::int32_t>(header.world),
+          .round = header.round,
+          .step = header.step,
+          .size = header.size,
+          .digest = digest,
+          .is_replicated = (header.flags & snapshot::kReplicated) != 0};
+}
+
+HeldState held_of(const snapshot::Header& header, std::uint32_t digest) {
+  return {.rank = static_cast<std::int32_t>(header.rank),
+          .world_size = static_cast<std::int32_t>(header.world),
+          .step = header.step,
+          .round = header.round,
+          .digest = digest,
+          .is_replicated = (header.flags & snapshot::kReplicated) != 0};
+}
+
 }  // namespace
 
 Snapshots::Rank* Snapshots::find(std::uint32_t rank) {
@@ -94,10 +116,16 @@ void Snapshots::connect(os::UniqueFd socket) {
   if (new_sockets_.size() < kNewSocketsMax) new_sockets_.push_back(std::move(socket));
 }
 
+void Snapshots::attach(os::UniqueFd socket) {
+  agent_ = std::move(socket);
+  show_shared();
+}
+
 void Snapshots::keep(const snapshot::KeepRequest& request) {
-  step_ = request.step;
+  round_ = request;
   hold_ = -1;
   is_settling_ = false;
+  Slot shared = take_shared(request);
   std::erase_if(ranks_, [&](const Rank& one) {
     const auto rank = static_cast<std::int64_t>(one.rank);
     return one.world != static_cast<std::uint32_t>(request.world_size) ||
@@ -109,15 +137,84 @@ void Snapshots::keep(const snapshot::KeepRequest& request) {
     rank.socket.reset();
     for (Slot& slot : rank.slots) {
       // What is older was saved on the way to it.
-      const bool is_kept = slot.is_verified && slot.header.step <= step_;
+      const bool is_other = slot.header.step == round_.point.step && !is_point(slot);
+      const bool is_kept = slot.is_verified && slot.header.step <= round_.point.step && !is_other;
       if (slot.file.valid() && !is_kept) discard(&slot);
     }
   }
+  if (!shared.file.valid()) return_shared();
+  shared_ = std::move(shared);
+  show_shared();
+  has_changed_ = true;
+}
+
+// Whether the round continues from this snapshot, or from one of the same save.
+bool Snapshots::is_point(const Slot& slot) const {
+  const ResumePoint& point = round_.point;
+  return slot.is_verified && point.step >= 0 && slot.header.step == point.step &&
+         (point.round < 0 || slot.header.round == point.round);
+}
+
+// The one that ranks and other nodes are to share. It belongs to no rank from now on, so that none
+// overwrites it.
+Snapshots::Slot Snapshots::take_shared(const snapshot::KeepRequest& request) {
+  const auto is_it = [&](const Slot& slot) {
+    return is_point(slot) && slot.header.rank == static_cast<std::uint32_t>(request.shared_rank) &&
+           slot.header.world == static_cast<std::uint32_t>(request.shared_world_size);
+  };
+  if (request.shared_rank < 0) return {};
+  if (is_it(shared_)) return std::exchange(shared_, {});
+  for (Rank& rank : ranks_) {
+    for (Slot& slot : rank.slots) {
+      if (!is_it(slot)) continue;
+      set_pin(&slot, false);
+      return std::exchange(slot, {});
+    }
+  }
+  return {};
+}
+
+// A round follows that continues from it again, each rank from its own.
+void Snapshots::return_shared() {
+  const snapshot::Header& header = shared_.header;
+  const bool is_of_round =
+      is_point(shared_) && header.world == static_cast<std::uint32_t>(round_.world_size) &&
+      header.rank >= static_cast<std::uint32_t>(round_.base_rank) &&
+      header.rank < static_cast<std::uint32_t>(round_.base_rank + round_.ranks);
+  if (!is_of_round) return;
+  Rank* rank = find(header.rank);
+  if (rank == nullptr) rank = &ranks_.emplace_back();
+  rank->rank = header.rank;
+  rank->world = header.world;
+  *free_slot(rank) = std::exchange(shared_, {});
+}
+
+// Gives it to the agent, for other nodes.
+void Snapshots::show_shared() {
+  if (!agent_.valid() || !shared_.file.valid()) return;
+  AgentPacket packet = packet_of(shared_.header, shared_.digest);
+  packet.is_shared = true;
+  send_to_agent(packet, {shared_.file.get()});
+}
+
+// The workers have restored it, and each rank of the node has a newer one.
+void Snapshots::release_shared() {
+  if (!shared_.file.valid()) return;
+  const auto has_newer = [&](const Rank& rank) {
+    return std::any_of(std::begin(rank.slots), std::end(rank.slots), [&](const Slot& slot) {
+      return slot.is_verified && slot.header.step > shared_.header.step;
+    });
+  };
+  const auto newer = std::count_if(ranks_.begin(), ranks_.end(), has_newer);
+  if (newer < round_.ranks) return;
+  shared_ = {};
   has_changed_ = true;
 }
 
 void Snapshots::continue_round() {
-  step_ = hold_ = -1;
+  round_ = {};
+  hold_ = -1;
+  shared_ = {};
   job_.reset();
   queue_.clear();
   has_changed_ = has_changed_ || !ranks_.empty();
@@ -196,14 +293,21 @@ void Snapshots::answer_hello(Rank* rank) {
     if (!slot.file.valid()) continue;
     reply.slot |= 1U << i;
     files.push_back(slot.file.get());
-    const bool is_wanted = slot.is_verified && step_ >= 0 && slot.header.step == step_;
     const bool is_newer =
         reply.step < 0 || slot.header.sequence > rank->slots[reply.from].header.sequence;
-    if (!is_wanted || !is_newer) continue;
-    reply.step = step_;
+    if (!is_point(slot) || !is_newer) continue;
+    reply.step = slot.header.step;
     reply.from = i;
     reply.digest = slot.digest;
   }
+  if (reply.step < 0 && is_point(shared_)) {
+    reply.slot |= 1U << kSharedSlot;
+    files.push_back(shared_.file.get());
+    reply.step = shared_.header.step;
+    reply.from = kSharedSlot;
+    reply.digest = shared_.digest;
+  }
+  reply.is_own = round_.point.kind == ResumeKind::kOwn ? 1 : 0;
   if (!send_packet(rank->socket.get(), reply, files)) rank->socket.reset();
 }
 
@@ -215,7 +319,8 @@ bool Snapshots::read_one(Rank* rank) {
   os::UniqueFd file = file_of(message);
   const ssize_t got = message.bytes;
   if (must_wait(got)) return false;
-  if (got != sizeof packet || packet.slot >= kSlots) {
+  const bool is_shared = packet.kind == SnapshotKind::kDamaged && packet.slot == kSharedSlot;
+  if (got != sizeof packet || (packet.slot >= kSlots && !is_shared)) {
     rank->socket.reset();
     return false;
   }
@@ -224,7 +329,7 @@ bool Snapshots::read_one(Rank* rank) {
   } else if (packet.kind == SnapshotKind::kOffer) {
     take_offer(rank, packet, std::move(file));
   } else if (packet.kind == SnapshotKind::kDamaged) {
-    Slot& slot = rank->slots[packet.slot];
+    Slot& slot = is_shared ? shared_ : rank->slots[packet.slot];
     if (slot.is_verified) {
       discard(&slot);
       note("the snapshot of rank " + std::to_string(rank->rank) + " after step " +
@@ -281,14 +386,7 @@ void Snapshots::pin(AgentPacket packet) {
           is(packet.step, packet.round) || is(packet.base_step, packet.base_round);
       if (!is_pinned && is_held(slot)) continue;
       if (!set_pin(&slot, is_pinned) || !agent_.valid()) continue;
-      send_to_agent({.kind = AgentPacketKind::kPinned,
-                     .rank = static_cast<std::int32_t>(rank.rank),
-                     .world_size = static_cast<std::int32_t>(rank.world),
-                     .round = slot.header.round,
-                     .step = slot.header.step,
-                     .size = slot.header.size,
-                     .digest = slot.digest},
-                    {slot.file.get()});
+      send_to_agent(packet_of(slot.header, slot.digest), {slot.file.get()});
       ++count;
     }
   }
@@ -314,6 +412,15 @@ bool Snapshots::set_pin(Slot* slot, bool is_pinned) {
   return header && *header == slot->header;
 }
 
+// In place of what is of no use.
+Snapshots::Slot* Snapshots::free_slot(Rank* rank) {
+  Slot* slot = &rank->slots[0];
+  for (Slot& one : rank->slots) {
+    if (!one.is_verified) slot = &one;
+  }
+  return slot;
+}
+
 // Its bytes were verified by the agent, and are again by the process that restores it.
 bool Snapshots::adopt(const AgentPacket& packet, os::UniqueFd file) {
   struct stat found {};
@@ -326,18 +433,21 @@ bool Snapshots::adopt(const AgentPacket& packet, os::UniqueFd file) {
       header->world != static_cast<std::uint32_t>(packet.world_size)) {
     return false;
   }
-  Rank* rank = find(number);
-  if (rank == nullptr && ranks_.size() >= static_cast<std::size_t>(kLocalWorldSizeMax))
-    return false;
-  if (rank != nullptr && rank->world != header->world) *rank = {};
-  if (rank == nullptr) rank = &ranks_.emplace_back();
-  rank->rank = number;
-  rank->world = header->world;
-  step_ = header->step;  // the round continues from this one
-  // In place of what is of no use.
-  Slot* slot = &rank->slots[0];
-  for (Slot& one : rank->slots) {
-    if (!one.is_verified) slot = &one;
+  // The round continues from this one.
+  round_.point.step = header->step;
+  round_.point.round = header->round;
+  Slot* slot = &shared_;
+  if (packet.is_shared) {
+    round_.point.kind = ResumeKind::kReplicated;
+  } else {
+    Rank* rank = find(number);
+    if (rank == nullptr && ranks_.size() >= static_cast<std::size_t>(kLocalWorldSizeMax))
+      return false;
+    if (rank != nullptr && rank->world != header->world) *rank = {};
+    if (rank == nullptr) rank = &ranks_.emplace_back();
+    rank->rank = number;
+    rank->world = header->world;
+    slot = free_slot(rank);
   }
   *slot = {};
   slot->file = os::MemoryFile(std::move(file));
@@ -345,7 +455,7 @@ bool Snapshots::adopt(const AgentPacket& packet, os::UniqueFd file) {
   slot->header = *header;
   slot->digest = packet.digest;
   slot->is_verified = true;
-  set_pin(slot, true);
+  set_pin(slot, !packet.is_shared);
   has_changed_ = true;
   return true;
 }
@@ -366,8 +476,8 @@ void Snapshots::take_offer(Rank* rank, const SnapshotPacket& packet, os::UniqueF
     // A second file follows the first, and files that were accepted may not be touched yet.
     std::uint64_t needed = has_other ? size : 2 * size;
     for (const Rank& one : ranks_) {
-      for (const Slot& held : one.slots) {
-        if (held.file.valid()) needed += held.size - std::min(held.size, touched(held.file.get()));
+      for (const Slot& kept : one.slots) {
+        if (kept.file.valid()) needed += kept.size - std::min(kept.size, touched(kept.file.get()));
       }
     }
     const os::MemoryLeft memory = os::memory_left();
@@ -468,6 +578,7 @@ void Snapshots::end_job(bool is_whole) {
   slot->digest = job.digest;
   slot->is_verified = true;
   has_changed_ = true;
+  release_shared();
 }
 
 bool Snapshots::settle() {
@@ -509,14 +620,13 @@ std::optional<snapshot::HeldEvent> Snapshots::take_event(Instant now, bool at_on
         largest = std::max(largest, slot.size);
         ++files;
       }
-      if (!slot.is_verified) continue;
-      event.held.push_back({.rank = static_cast<std::int32_t>(rank.rank),
-                            .world_size = static_cast<std::int32_t>(rank.world),
-                            .step = slot.header.step,
-                            .round = slot.header.round,
-                            .digest = slot.digest});
+      if (slot.is_verified) event.held.push_back(held_of(slot.header, slot.digest));
     }
     event.needed += largest * static_cast<std::uint64_t>(std::max(files, largest > 0 ? 2 : 0));
+  }
+  if (shared_.is_verified) {
+    event.held.push_back(held_of(shared_.header, shared_.digest));
+    event.bytes += touched(shared_.file.get());
   }
   if (event.needed > 0) event.left = os::memory_left().bytes;
   std::sort(event.held.begin(), event.held.end(), [](const HeldState& a, const HeldState& b) {

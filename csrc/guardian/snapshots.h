@@ -29,7 +29,7 @@ class Snapshots {
   // The socket of a worker, whose hello follows on it.
   void connect(os::UniqueFd socket);
   // The agent's end of a socket for AgentPackets (core/snapshot/copy_wire.h).
-  void attach(os::UniqueFd socket) { agent_ = std::move(socket); }
+  void attach(os::UniqueFd socket);
   void keep(const snapshot::KeepRequest& request);
   // A round begins in which workers keep their processes, and go on from a step of their own. They
   // may have other ranks: they connect again, and their snapshots have new files.
@@ -84,6 +84,12 @@ class Snapshots {
   };
 
   Rank* find(std::uint32_t rank);
+  bool is_point(const Slot& slot) const;
+  Slot take_shared(const snapshot::KeepRequest& request);
+  void return_shared();
+  static Slot* free_slot(Rank* rank);
+  void show_shared();
+  void release_shared();
   Slot* find(std::uint32_t rank, std::uint32_t slot);
   void read_new(os::UniqueFd* socket);
   bool read_one(Rank* rank);
@@ -105,8 +111,9 @@ class Snapshots {
   std::vector<Rank> ranks_;
   os::UniqueFd agent_;
   std::vector<os::UniqueFd> new_sockets_;  // without a hello
-  std::int64_t step_ = -1;                 // from which the round continues
-  std::int64_t hold_ = -1;                 // the last one that was requested
+  snapshot::KeepRequest round_;            // from which snapshots it continues
+  Slot shared_;  // of another rank; not written to, and held until all ranks have a newer one
+  std::int64_t hold_ = -1;  // the last one that was requested
   std::deque<Due> queue_;
   std::optional<Job> job_;
   bool is_settling_ = false;

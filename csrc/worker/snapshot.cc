@@ -62,10 +62,12 @@ struct Snapshots {
   uint32_t world = 0;
   uint64_t round = 0;
   Slot slots[kSlots];
+  Slot shared;            // read only: of another rank
   int newest = -1;        // the slot of the last snapshot
   uint64_t sequence = 0;  // of the last one
   int64_t step = -1;      // from which the round continues
-  int from = -1;          // the slot that has it
+  int from = -1;          // the slot that has it; kSharedSlot: `shared`
+  bool is_own = false;    // so do all ranks, each from its own
   uint32_t digest = 0;    // of that snapshot
   bool has_saved = false;
   bool has_failed = false;                 // the guardian does not answer
@@ -91,6 +93,8 @@ bool number_of(const char* name, uint32_t* out) {
   *out = static_cast<uint32_t>(value);
   return *end == '\0' && value <= INT32_MAX;
 }
+
+Slot& slot_of(int index) { return index == kSlots ? self.shared : self.slots[index]; }
 
 // Sends the packet, and a descriptor if it is not -1.
 bool send_to(int socket, const void* bytes, size_t size, int descriptor) {
@@ -121,8 +125,10 @@ bool send_packet(SnapshotPacket packet, int descriptor = -1) {
   return send_to(self.socket, &packet, sizeof packet, descriptor);
 }
 
-// Waits for the guardian's reply, with up to two descriptors; -1 where there is none.
-bool receive_packet(SnapshotPacket* packet, int (&descriptors)[kSlots]) {
+constexpr int kFilesMax = kSlots + 1;
+
+// Waits for the guardian's reply, with its descriptors; -1 where there is none.
+bool receive_packet(SnapshotPacket* packet, int (&descriptors)[kFilesMax]) {
   pollfd item{self.socket, POLLIN, 0};
   int ready = 0;
   do {
@@ -146,13 +152,12 @@ bool receive_packet(SnapshotPacket* packet, int (&descriptors)[kSlots]) {
   return got == sizeof *packet;
 }
 
-bool map(Slot* slot) {
+bool map(Slot* slot, int protection = PROT_READ | PROT_WRITE) {
   struct stat found {};
   const int seals = ::fcntl(slot->file, F_GET_SEALS);
   if (seals < 0 || (seals & F_SEAL_SHRINK) == 0 || ::fstat(slot->file, &found) != 0) return false;
   slot->size = static_cast<uint64_t>(found.st_size);
-  void* const mapped =
-      ::mmap(nullptr, slot->size, PROT_READ | PROT_WRITE, MAP_SHARED, slot->file, 0);
+  void* const mapped = ::mmap(nullptr, slot->size, protection, MAP_SHARED, slot->file, 0);
   if (mapped == MAP_FAILED) return false;
   ::madvise(mapped, slot->size, MADV_DONTFORK);
   slot->bytes = static_cast<char*>(mapped);
@@ -171,6 +176,7 @@ void forget() {
   for (Slot& slot : self.slots) {
     if (slot.file >= 0) ::close(slot.file);
   }
+  if (self.shared.file >= 0) ::close(self.shared.file);
   self = {};
 }
 
@@ -185,6 +191,7 @@ void end_touching() {
 void disconnect() {
   end_touching();
   for (Slot& slot : self.slots) release(&slot);
+  release(&self.shared);
   std::free(self.parts);
   ::close(self.socket);
   self = {};
@@ -217,7 +224,7 @@ bool connect_to_guardian() {
   self.socket = ends[0];
   const char message = elastic::worker::kSnapshots;
   SnapshotPacket reply;
-  int files[kSlots];
+  int files[kFilesMax];
   const bool is_sent = send_to(elastic::worker::own_socket(), &message, 1, ends[1]);
   ::close(ends[1]);
   const bool is_answered = is_sent && send_packet({.kind = SnapshotKind::kHello}) &&
@@ -230,13 +237,21 @@ bool connect_to_guardian() {
   }
   int next = 0;
   for (int i = 0; i < kSlots; ++i) {
-    if ((reply.slot >> i & 1) == 0 || next == kSlots) continue;
+    if ((reply.slot >> i & 1) == 0) continue;
     self.slots[i].file = files[next++];
     if (self.slots[i].file >= 0 && !map(&self.slots[i])) release(&self.slots[i]);
   }
-  if (reply.step >= 0 && reply.from < kSlots && self.slots[reply.from].bytes != nullptr) {
+  if ((reply.slot >> elastic::worker::kSharedSlot & 1) != 0) {
+    self.shared.file = files[next];
+    if (self.shared.file >= 0 && !map(&self.shared, PROT_READ)) release(&self.shared);
+  }
+  const bool is_shared = reply.from == elastic::worker::kSharedSlot;
+  if (reply.step >= 0 && (is_shared || reply.from < kSlots) &&
+      slot_of(static_cast<int>(reply.from)).bytes != nullptr) {
     self.step = reply.step;
-    self.from = self.newest = static_cast<int>(reply.from);
+    self.from = static_cast<int>(reply.from);
+    if (!is_shared) self.newest = self.from;
+    self.is_own = reply.is_own != 0;
     self.digest = reply.digest;
   }
   for (const Slot& slot : self.slots) {
@@ -260,7 +275,7 @@ bool make(int index, uint64_t size) {
     return fail("a file of memory cannot be made: %s", std::strerror(errno)) != 0;
   }
   SnapshotPacket reply;
-  int none[kSlots];
+  int none[kFilesMax];
   const bool is_answered =
       send_packet(
           {.kind = SnapshotKind::kOffer, .slot = static_cast<uint32_t>(index), .bytes = size},
@@ -389,15 +404,12 @@ int take_slot(uint64_t size) {
   return -1;
 }
 
-}  // namespace
-
-extern "C" {
-
-int elastic_snapshot_save(int64_t step, const elastic_snapshot_part* parts, size_t count) {
+int save(int64_t step, const elastic_snapshot_part* parts, size_t count, uint16_t flags) {
   self.error[0] = '\0';
   if (step < 0) return fail("the step is negative");
   if (!connect_to_guardian()) return 0;
   end_touching();
+  if (self.has_saved) release(&self.shared);
   if (count > elastic::snapshot::kPartsMax) return fail("the state has too many parts");
   auto* const entries = static_cast<Entry*>(std::calloc(count + 1, sizeof(Entry)));
   if (entries == nullptr) return fail("out of memory");
@@ -430,6 +442,7 @@ int elastic_snapshot_save(int64_t step, const elastic_snapshot_part* parts, size
   }
   const bool is_first = is_first_of_all && files == 1 && !self.has_saved;
   Header header;
+  header.flags = flags;
   header.state = State::kWriting;
   header.sequence = ++self.sequence;
   header.step = step;
@@ -461,10 +474,25 @@ int elastic_snapshot_save(int64_t step, const elastic_snapshot_part* parts, size
   return 1;
 }
 
+}  // namespace
+
+extern "C" {
+
+int elastic_snapshot_save(int64_t step, const elastic_snapshot_part* parts, size_t count) {
+  return save(step, parts, count, 0);
+}
+
+int elastic_snapshot_save_replicated(int64_t step, const elastic_snapshot_part* parts,
+                                     size_t count) {
+  return save(step, parts, count, elastic::snapshot::kReplicated);
+}
+
+int elastic_snapshot_is_own(void) { return self.step >= 0 && self.is_own ? 1 : 0; }
+
 int elastic_snapshot_restore(int64_t* step, const elastic_snapshot_part** parts, size_t* count) {
   self.error[0] = '\0';
   if (!connect_to_guardian() || self.from < 0 || self.has_saved) return 0;
-  const Slot& slot = self.slots[self.from];
+  const Slot& slot = slot_of(self.from);
   Header header;
   const Entry* const entries =
       elastic::snapshot::open_snapshot(slot.bytes, slot.size, self.digest, &header);

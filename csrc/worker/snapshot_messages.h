@@ -16,7 +16,8 @@ enum class SnapshotKind : std::uint32_t {
   kComplete = 3,  // a snapshot in `slot` is complete
   kDamaged = 4,   // the snapshot in `slot` is not what its digest says
   // Of the guardian.
-  kSlots = 5,  // the files that it has kept, as descriptors in the order of the set bits of `slot`
+  kSlots = 5,  // the files that it has kept, as descriptors in the order of the set bits of `slot`;
+               // bit kSharedSlot: one that ranks without their own share, and never write to
   kAccepted = 6,  // it keeps the file
   kRefused = 7,   // it does not, for the reason in `text`
 };
@@ -30,10 +31,12 @@ struct SnapshotPacket {
   std::uint64_t bytes = 0;
   std::uint32_t from = 0;    // kSlots: the slot that has this step
   std::uint32_t digest = 0;  // kSlots: of that snapshot
-  char text[200] = {};
+  char text[196] = {};
+  std::uint32_t is_own = 1;  // kSlots: each rank of the round continues from its own
 };
 
 // Two, and a third while one is being copied to another node and the one before must be kept.
 inline constexpr int kSlots = 3;
+inline constexpr std::uint32_t kSharedSlot = kSlots;
 
 }  // namespace elastic::worker

@@ -149,8 +149,10 @@ void AgentMachine::follow(Send action) {
     release_snapshots("they are of the job that has dissolved");
   }
   // Workers that keep their processes have their state.
-  if (!policy_.has_processes()) {
-    NodeInfo& node = unsent_join_->node;
+  NodeInfo& node = unsent_join_->node;
+  if (policy_.has_processes()) {
+    node.held = {kKeepsProcesses};
+  } else {
     node.held = held_;
     node.held.insert(node.held.end(), copies_.held.begin(), copies_.held.end());
     node.held.insert(node.held.end(), unreached_.begin(), unreached_.end());
@@ -304,23 +306,31 @@ void AgentMachine::release_snapshots(const std::string& why) {
   }
 }
 
-// Ranks of this node whose state at the step of the round is not here.
+// States that this node needs for the round and that are not here: of its ranks, or one for all.
 int AgentMachine::num_missing(const RoundInfo& round) const {
-  if (round.resume_step < 0) return 0;
-  return static_cast<int>(
-      std::count_if(round.workers.begin(), round.workers.end(), [&](const auto& worker) {
-        return std::none_of(held_.begin(), held_.end(), [&](const HeldState& one) {
-          return one.rank == worker.rank && one.world_size == worker.world_size &&
-                 one.step == round.resume_step;
-        });
-      }));
+  const ResumePoint& point = round.resume;
+  if (point.step < 0) return 0;
+  const auto is_held = [&](int rank, int world_size) {
+    return std::any_of(held_.begin(), held_.end(), [&](const HeldState& one) {
+      return one.rank == rank && one.world_size == world_size && one.step == point.step &&
+             (point.round < 0 || one.round == point.round);
+    });
+  };
+  const auto missing = static_cast<int>(
+      std::count_if(round.workers.begin(), round.workers.end(),
+                    [&](const auto& worker) { return !is_held(worker.rank, worker.world_size); }));
+  if (point.kind != ResumeKind::kReplicated) return missing;
+  const bool is_shared = std::any_of(sources_.begin(), sources_.end(), [&](const auto& one) {
+    return one.address.empty() && is_held(one.rank, one.world_size);
+  });
+  return is_shared ? 0 : std::min(missing, 1);
 }
 
 // Every rank of this round continues from one step, so none of this node starts without it.
 void AgentMachine::fetch_snapshots(const RoundInfo& round, int missing) {
   std::vector<HeldSource> sources = std::exchange(sources_, {});
   if (missing == 0) return;
-  if (static_cast<int>(sources.size()) < missing) {
+  if (static_cast<int>(sources.size()) < missing || sources.front().address.empty()) {
     return abandon_start("the node that had it is gone");
   }
   is_fetching_ = true;
@@ -329,9 +339,9 @@ void AgentMachine::fetch_snapshots(const RoundInfo& round, int missing) {
     ranks += (ranks.empty() ? "" : ", ") + std::to_string(one.rank);
   }
   report(AgentEvent::Kind::kProgress, "waiting for the state after step " +
-                                          std::to_string(round.resume_step) + " of rank " + ranks +
+                                          std::to_string(round.resume.step) + " of rank " + ranks +
                                           " from " + sources.front().address);
-  act(agent_action::FetchSnapshots{round.resume_step, round.workers.front().world_size,
+  act(agent_action::FetchSnapshots{round.resume.step, round.workers.front().world_size,
                                    std::move(sources)});
 }
 
@@ -344,8 +354,8 @@ void AgentMachine::on(const agent_event::SnapshotsFetched& event) {
 // The round ends for all nodes, without a charge, and the next one continues from another step.
 void AgentMachine::abandon_start(const std::string& why) {
   const WorkerAssignment& first = round_->workers.front();
-  unreached_.push_back({.rank = -1, .world_size = first.world_size, .step = round_->resume_step});
-  report(AgentEvent::Kind::kNotice, "the state after step " + std::to_string(round_->resume_step) +
+  unreached_.push_back({.rank = -1, .world_size = first.world_size, .step = round_->resume.step});
+  report(AgentEvent::Kind::kNotice, "the state after step " + std::to_string(round_->resume.step) +
                                         " cannot be had, and an older one follows if there is "
                                         "one: " +
                                         why);
@@ -357,17 +367,23 @@ void AgentMachine::abandon_start(const std::string& why) {
 
 void AgentMachine::plan_snapshots(const RoundInfo& round) {
   const std::int64_t last = std::exchange(last_step_, -1);
-  if (!has_snapshots_) return;
+  if (!has_snapshots_ && round.resume.kind != ResumeKind::kReplicated) return;
   const int ranks = static_cast<int>(round.workers.size());
   const int base_rank = ranks > 0 ? round.workers.front().rank : 0;
   const int world_size = ranks > 0 ? round.workers.front().world_size : 0;
-  act(agent_action::KeepSnapshots{{round.resume_step, world_size, base_rank, ranks}});
+  snapshot::KeepRequest kept{round.resume, world_size, base_rank, ranks};
+  for (const HeldSource& one : sources_) {
+    if (!one.is_shared || !one.address.empty()) continue;
+    kept.shared_rank = one.rank;
+    kept.shared_world_size = one.world_size;
+  }
+  act(agent_action::KeepSnapshots{kept});
   const auto held = std::exchange(held_, {});  // the guardian reports what it has kept
   if (held.empty()) return;
-  if (round.resume_step >= 0 && round.group_rank != 0) return;
+  if (round.resume.step >= 0 && round.group_rank != 0) return;
   report(AgentEvent::Kind::kNotice,
          "round " + std::to_string(shown_round(round.round)) + ": " +
-             snapshot::describe_plan(round.resume_step, last, held, world_size, base_rank, ranks));
+             snapshot::describe_plan(round.resume, last, held, world_size, base_rank, ranks));
 }
 
 void AgentMachine::on(const agent_event::FilesOpened& event) {

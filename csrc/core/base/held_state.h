@@ -19,16 +19,24 @@ struct HeldState {
   std::int64_t step = 0;
   std::uint32_t round = 0;  // in which it was saved, as in ELASTIC_ROUND
   std::uint32_t digest = 0;
-  bool is_copy = false;  // the node sends it to others
+  bool is_copy = false;        // the node sends it to others
+  bool is_replicated = false;  // saved as the same on every rank: any rank may continue with it
 
   bool operator==(const HeldState&) const = default;
 };
 
-// Where a node gets the state of one of its ranks.
+// A node reports it in place of what it holds while its workers keep their processes, and with them
+// their state: no round with this node continues from a snapshot.
+inline constexpr HeldState kKeepsProcesses{.rank = -1, .step = -1};
+
+// Where a node gets the state of one of its ranks; or of another rank, for all of its ranks that
+// have none of their own.
 struct HeldSource {
   std::int32_t rank = 0;
-  std::uint32_t round = 0;   // in which it was saved
-  std::string address = {};  // of the node that has it: host:port
+  std::uint32_t round = 0;      // in which it was saved
+  std::string address = {};     // of the node that has it: host:port; "": this node's guardian
+  bool is_shared = false;       // by ranks that have none of their own
+  std::int32_t world_size = 0;  // in which it was saved, if it is shared
 
   bool operator==(const HeldSource&) const = default;
 };

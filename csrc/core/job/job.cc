@@ -23,7 +23,7 @@ Job::Job(std::string id, JobSettings settings, Instant now, Duration start_hold)
     : id_(std::move(id)), rendezvous_(std::move(settings), now, start_hold), gate_(id_) {
   rendezvous_.await_grow();
   rendezvous_.await_start();
-  rendezvous_.set_resume_plan(snapshot::plan_step, snapshot::plan_sources);
+  rendezvous_.set_resume_plan(snapshot::plan_resume, snapshot::plan_sources);
   rendezvous_.set_host_gate(hosts_.get());
   hosts_version_ = hosts_->version();
 }

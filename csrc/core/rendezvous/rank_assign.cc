@@ -138,7 +138,7 @@ RoundInfo round_info(const RoundRecord& record, const NodeAssignment& own) {
   info.group_world_size = record.nodes;
   info.master_addr = record.master_addr;
   info.master_port = record.master_port;
-  info.resume_step = record.resume_step;
+  info.resume = record.resume;
   info.workers = worker_assignments(
       {own.base_rank, record.world_size, own.base_role_rank, own.role_world_size},
       own.local_world_size);

@@ -118,7 +118,7 @@ void visit(Visitor& v, RoundState& round) {
   bool has_cause = round.cause != nullptr;
   v.flag(has_cause);
   if (has_cause) v.shared(round.cause, [&](RoundCause& cause) { visit(v, cause); });
-  v.number(round.record.resume_step);
+  visit(v, round.record.resume);
   v.list(round.members, kNodesMax, [&](RoundMember& member) { visit(v, member); });
   v.number(round.finishers_departed);
   v.number(round.flaps);

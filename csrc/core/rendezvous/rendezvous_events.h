@@ -170,7 +170,7 @@ struct Round {
   NodeAssignment own;
   // Why the round before ended; null: this is the first one, or an earlier version formed it.
   std::shared_ptr<const RoundCause> cause = {};
-  // Where it gets the states of its ranks after record->resume_step that it does not hold.
+  // Where it gets the states of its ranks after record->resume that it does not hold.
   std::vector<HeldSource> sources = {};
 };
 // The node stops the workers of `round` within `grace`, sends Gone, then Join with a highest_round

@@ -106,13 +106,47 @@ void visit(Visitor& v, RoundRecord& record) {
   v.number(record.members_digest);
 }
 
-// Extensions of messages, like RoundRecord::resume_step and NodeInfo::held.
+template <typename Visitor>
+void visit(Visitor& v, ResumePoint& point) {
+  v.number(point.step);
+  v.number(point.round);
+  v.choice(point.kind, ResumeKind::kMixed);
+}
+
+// Extensions of messages, like RoundRecord::resume and NodeInfo::held. The first one has the step
+// alone, which every version knows.
 template <typename Visitor>
 void extend_record(Visitor& v, std::uint8_t kind, RoundRecord& record) {
   std::optional<std::int64_t> step;
-  if (record.resume_step >= 0) step = record.resume_step;
+  if (record.resume.step >= 0) step = record.resume.step;
   v.extension(kind, step, [](auto& inner, std::int64_t& value) { inner.number(value); });
-  record.resume_step = step && *step >= 0 ? *step : -1;
+  record.resume.step = step && *step >= 0 ? *step : -1;
+}
+
+template <typename Visitor>
+void extend_resume(Visitor& v, std::uint8_t kind, ResumePoint& point) {
+  std::optional<ResumePoint> sent;
+  if (point.round >= 0 || point.kind != ResumeKind::kOwn) sent = point;
+  v.extension(kind, sent, [](auto& inner, ResumePoint& one) { visit(inner, one); });
+  if (sent) point = *sent;
+}
+
+// Which of the states that extend_node() has read are replicated.
+template <typename Visitor>
+void extend_replicated(Visitor& v, std::uint8_t kind, std::vector<HeldState>& held) {
+  std::optional<std::vector<std::uint8_t>> flags;
+  for (const HeldState& one : held) {
+    if (one.is_replicated && !flags) flags.emplace();
+  }
+  if (flags) {
+    for (const HeldState& one : held) flags->push_back(one.is_replicated ? 1 : 0);
+  }
+  v.extension(kind, flags, [](auto& inner, std::vector<std::uint8_t>& list) {
+    inner.list(list, kHeldStatesMax, [&](std::uint8_t& flag) { inner.number(flag); });
+  });
+  if (!flags) return;
+  const std::size_t count = std::min(flags->size(), held.size());
+  for (std::size_t i = 0; i < count; ++i) held[i].is_replicated = (*flags)[i] != 0;
 }
 
 // With three numbers.
@@ -147,9 +181,18 @@ void extend_node(Visitor& v, std::uint8_t kind, std::uint8_t host_kind, std::uin
 }
 
 template <typename Visitor>
-void extend_sources(Visitor& v, std::uint8_t kind, std::vector<HeldSource>& sources) {
+void extend_sources(Visitor& v, std::uint8_t kind, std::uint8_t shared_kind,
+                    std::vector<HeldSource>& sources) {
   std::optional<std::vector<HeldSource>> some;
-  if (!sources.empty()) some = sources;
+  std::optional<HeldSource> shared;
+  for (const HeldSource& one : sources) {
+    if (one.is_shared) {
+      shared = one;
+    } else {
+      if (!some) some.emplace();
+      some->push_back(one);
+    }
+  }
   v.extension(kind, some, [](auto& inner, std::vector<HeldSource>& list) {
     inner.list(list, static_cast<std::size_t>(kLocalWorldSizeMax), [&](HeldSource& source) {
       inner.number(source.rank);
@@ -158,6 +201,14 @@ void extend_sources(Visitor& v, std::uint8_t kind, std::vector<HeldSource>& sour
     });
   });
   sources = std::move(some).value_or(std::vector<HeldSource>());
+  v.extension(shared_kind, shared, [](auto& inner, HeldSource& source) {
+    inner.number(source.rank);
+    inner.number(source.world_size);
+    inner.number(source.round);
+    inner.name(source.address, kHeldAddressMax);
+    source.is_shared = true;
+  });
+  if (shared) sources.push_back(*std::move(shared));
 }
 
 template <typename Visitor>

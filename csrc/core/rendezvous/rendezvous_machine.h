@@ -126,11 +126,11 @@ class RendezvousMachine {
   int waiting_nodes() const;  // nodes that a restart would let in; spares are not counted
   int spare_nodes() const;
   int replacements() const;  // both, of those with a session: for nodes that leave a running round
-  // Chooses RoundRecord::resume_step of a new round, whose nodes are in the order of their ranks.
-  using ResumePlan = std::int64_t (*)(const std::vector<NodeHoldings>& nodes, int world_size);
+  // Chooses RoundRecord::resume of a new round, whose nodes are in the order of their ranks.
+  using ResumePlan = ResumePoint (*)(const std::vector<NodeHoldings>& nodes, int world_size);
   // And where the node of a rank gets what it does not hold.
   using ResumeSources = std::vector<HeldSource> (*)(const std::vector<NodeHoldings>& nodes,
-                                                    int world_size, std::int64_t step,
+                                                    int world_size, const ResumePoint& point,
                                                     std::size_t node);
   void set_resume_plan(ResumePlan plan, ResumeSources sources) {
     resume_plan_ = plan;
@@ -295,7 +295,7 @@ class RendezvousMachine {
   std::vector<Node*> order_by_rank(const std::vector<Node*>& chosen);
   void install_round(const std::vector<Node*>& by_rank);
   void send_round(const std::vector<Node*>& by_rank) const;
-  std::int64_t plan_resume(const std::vector<Node*>& by_rank) const;
+  ResumePoint plan_resume(const std::vector<Node*>& by_rank) const;
   std::vector<HeldSource> sources_for(const Node& node) const;
   rdzv::Round round_for(const Node& node, std::shared_ptr<const RoundRecord> record) const;
   std::vector<Node*> choose_members();

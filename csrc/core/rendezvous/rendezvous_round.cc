@@ -420,14 +420,14 @@ void RendezvousMachine::install_round(const std::vector<Node*>& by_rank) {
   round_.record.term = std::max(round_.record.term, succession_.term);
   round_.record.restarts = restarts_;
   round_.record.membership_changes = membership_changes_;
-  round_.record.resume_step = plan_resume(by_rank);
+  round_.record.resume = plan_resume(by_rank);
   // A node of an earlier round that resumes now finds a newer one: no further wait for it.
   if (now_ < round_.at(Timer::kStartHold)) arm(Timer::kStartHold, now_);
   recount();
 }
 
-std::int64_t RendezvousMachine::plan_resume(const std::vector<Node*>& by_rank) const {
-  if (resume_plan_ == nullptr) return -1;
+ResumePoint RendezvousMachine::plan_resume(const std::vector<Node*>& by_rank) const {
+  if (resume_plan_ == nullptr) return {};
   std::vector<NodeHoldings> holdings;
   for (std::size_t i = 0; i < by_rank.size(); ++i) {
     const NodeInfo& info = by_rank[i]->info;
@@ -439,7 +439,7 @@ std::int64_t RendezvousMachine::plan_resume(const std::vector<Node*>& by_rank) c
 
 // Of the members that are still known: a node whose source is gone finds out at once.
 std::vector<HeldSource> RendezvousMachine::sources_for(const Node& node) const {
-  if (resume_sources_ == nullptr || round_.record.resume_step < 0) return {};
+  if (resume_sources_ == nullptr || round_.record.resume.step < 0) return {};
   std::vector<NodeHoldings> holdings;
   for (std::size_t i = 0; i < round_.members.size(); ++i) {
     const Node* const member = find(round_.members[i].id);
@@ -450,7 +450,7 @@ std::vector<HeldSource> RendezvousMachine::sources_for(const Node& node) const {
     }
     holdings.push_back(one);
   }
-  return resume_sources_(holdings, round_.record.world_size, round_.record.resume_step,
+  return resume_sources_(holdings, round_.record.world_size, round_.record.resume,
                          static_cast<std::size_t>(node.rank));
 }
 

@@ -257,6 +257,7 @@ void fields(Visitor& v, rdzv::Join& join) {
   visit(v, join.node);
   visit_settings(v, join.settings);
   core::extend_node(v, 1, 2, 3, join.node);
+  core::extend_replicated(v, 4, join.node.held);
 }
 
 template <typename Visitor>
@@ -271,6 +272,8 @@ void fields(Visitor& v, rdzv::Resume& resume) {
   core::extend_node(v, 2, 4, 5, resume.node);
   RoundRecord no_record;
   core::extend_record(v, 3, resume.last ? resume.last->record : no_record);
+  core::extend_replicated(v, 7, resume.node.held);
+  core::extend_resume(v, 8, resume.last ? resume.last->record.resume : no_record.resume);
   std::optional<FailureAdvice> no_advice;
   extend_advice(v, 6, resume.failure ? resume.failure->advice : no_advice);
 }
@@ -319,9 +322,10 @@ void fields(Visitor& v, rdzv::Round& round) {
   visit_cause(v, round.cause);
   RoundRecord record = *round.record;
   core::extend_record(v, 2, record);
-  core::extend_sources(v, 3, round.sources);
+  core::extend_sources(v, 3, 4, round.sources);
+  core::extend_resume(v, 5, record.resume);
   if constexpr (!Visitor::kIsWriter) {
-    if (record.resume_step >= 0) {
+    if (record.resume != ResumePoint{}) {
       round.record = std::make_shared<const RoundRecord>(std::move(record));
     }
   }

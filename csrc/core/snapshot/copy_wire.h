@@ -51,7 +51,7 @@ enum class AgentPacketKind : std::uint32_t {
   kPin = 1,    // no worker overwrites the snapshots of `step` and of `base`: Pinned, then End
   kAdopt = 2,  // with the descriptor of a snapshot, for the rank's next process: Adopted
   // Of the guardian.
-  kPinned = 3,   // with the descriptor of one of them
+  kPinned = 3,   // with the descriptor of one of them, or of one that is shared
   kEnd = 4,      // `count` were sent
   kAdopted = 5,  // `count`: 1, or 0 if it cannot be kept
 };
@@ -68,7 +68,9 @@ struct AgentPacket {
   std::int64_t base_step = -1;
   std::int64_t hold = -1;  // of CopyOrder
   std::uint32_t count = 0;
-  std::uint32_t reserved = 0;
+  bool is_replicated = false;
+  bool is_shared = false;  // for ranks that have none of their own, and for other nodes
+  std::uint16_t reserved = 0;
 };
 
 }  // namespace elastic::snapshot

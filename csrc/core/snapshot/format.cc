@@ -47,7 +47,7 @@ std::uint64_t lay_out(Entry* entries, std::uint64_t parts) noexcept {
 bool read_header(const void* bytes, std::uint64_t file_size, Header* out) noexcept {
   if (file_size < kPage) return false;
   std::memcpy(out, bytes, sizeof *out);
-  return out->magic == kMagic && out->version == kVersion &&
+  return out->magic == kMagic && out->version == kVersion && (out->flags & ~kReplicated) == 0 &&
          (out->state == State::kWriting || out->state == State::kComplete) && out->step >= 0 &&
          out->rank < out->world && out->parts <= kPartsMax && out->size <= file_size &&
          data_offset(out->parts) <= out->size;

@@ -22,7 +22,7 @@
 namespace elastic::snapshot {
 
 inline constexpr std::uint64_t kMagic = 0x746F687370616E73;  // "snapshot"
-inline constexpr std::uint32_t kVersion = 1;
+inline constexpr std::uint16_t kVersion = 1;
 inline constexpr std::uint64_t kPage = 4096;
 inline constexpr std::uint64_t kAlignment = 64;
 inline constexpr std::uint32_t kPartsMax = 1 << 20;
@@ -30,9 +30,13 @@ inline constexpr std::uint64_t kBytesMax = std::uint64_t{1} << 46;
 
 enum class State : std::uint32_t { kEmpty = 0, kWriting = 1, kComplete = 2 };
 
+// Flags of a header. A version that does not know one takes the snapshot for none.
+inline constexpr std::uint16_t kReplicated = 1;  // the same on every rank
+
 struct Header {
   std::uint64_t magic = kMagic;
-  std::uint32_t version = kVersion;
+  std::uint16_t version = kVersion;
+  std::uint16_t flags = 0;
   State state = State::kEmpty;
   std::uint64_t sequence = 0;  // counts what this process and its predecessors have written
   std::int64_t step = -1;

@@ -10,20 +10,25 @@
 
 #include "core/base/held_state.h"
 #include "elastic/rendezvous_types.h"
+#include "elastic/resume_point.h"
 
 namespace elastic::snapshot {
 
-// Three for each rank, and as many of an earlier round.
-inline constexpr std::size_t kHeldMax = std::size_t{6} * kLocalWorldSizeMax;
+// Three for each rank, and as many of an earlier round; and a shared one.
+inline constexpr std::size_t kHeldMax = std::size_t{6} * kLocalWorldSizeMax + 1;
 
-// A new round begins, which continues from `step`: of these ranks this snapshot and older ones are
+// A new round begins, which continues from `point`: of these ranks this snapshot and older ones are
 // kept. The memory of the others is used again; that of another world size, or of other ranks, is
-// released.
+// released, but for the shared one.
 struct KeepRequest {
-  std::int64_t step = -1;  // -1: no snapshot is kept
+  ResumePoint point = {};  // of step -1: no snapshot is kept
   std::int32_t world_size = 0;
   std::int32_t base_rank = 0;
   std::int32_t ranks = 0;
+  // That of this rank, saved with this world size, is for the ranks that have none of their own,
+  // and for other nodes; -1: none is.
+  std::int32_t shared_rank = -1;
+  std::int32_t shared_world_size = 0;
 
   bool operator==(const KeepRequest&) const = default;
 };

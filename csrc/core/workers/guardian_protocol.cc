@@ -99,10 +99,13 @@ void fields(Visitor& v, ContinueRequest& request) {
 
 template <typename Visitor>
 void fields(Visitor& v, snapshot::KeepRequest& request) {
-  v.number(request.step);
-  v.number(request.world_size);
-  v.number(request.base_rank);
-  v.number(request.ranks);
+  v.number(request.point.step);
+  v.number(request.point.round);
+  v.choice(request.point.kind, ResumeKind::kMixed);
+  for (auto* value : {&request.world_size, &request.base_rank, &request.ranks, &request.shared_rank,
+                      &request.shared_world_size}) {
+    v.number(*value);
+  }
 }
 
 template <typename Visitor>
@@ -229,6 +232,7 @@ void fields(Visitor& v, snapshot::HeldEvent& event) {
     v.number(state.step);
     v.number(state.round);
     v.number(state.digest);
+    v.flag(state.is_replicated);
   });
   v.number(event.bytes);
   v.number(event.needed);

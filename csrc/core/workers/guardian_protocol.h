@@ -24,7 +24,7 @@
 
 namespace elastic::guardian {
 
-inline constexpr std::uint32_t kProtocolVersion = 17;
+inline constexpr std::uint32_t kProtocolVersion = 18;
 
 // The guardian's descriptor of the channel.
 inline constexpr int kChannelDescriptor = 3;

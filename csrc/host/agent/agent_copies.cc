@@ -21,7 +21,10 @@ void AgentRunner::on_snapshots(const snapshot::HeldEvent& event) {
              .copies = copies_ == nullptr ? 0 : copies_->bytes(),
              .needed = event.needed,
              .limit = event.left};
-  const bool has_others = round_ != nullptr && round_->group_world_size > 1;
+  // A node that joins gets a replicated state from here.
+  const bool is_replicated = std::any_of(event.held.begin(), event.held.end(),
+                                         [](const HeldState& one) { return one.is_replicated; });
+  const bool has_others = round_ != nullptr && (round_->group_world_size > 1 || is_replicated);
   SnapshotCopies* const copies = has_others && !event.held.empty() ? this->copies() : copies_.get();
   if (copies != nullptr) copies->on_held(event.held);
 }
@@ -87,7 +90,7 @@ void AgentRunner::begin_copies() {
   if (round_ == nullptr || round_->workers.empty()) return;
   const WorkerAssignment& first = round_->workers.front();
   copies_->begin_round(round_->round, round_->group_rank,
-                       {.step = round_->resume_step,
+                       {.point = round_->resume,
                         .world_size = first.world_size,
                         .base_rank = first.rank,
                         .ranks = static_cast<std::int32_t>(round_->workers.size())});

@@ -94,9 +94,7 @@ void SnapshotCopies::begin_round(std::uint64_t round, int group_rank,
                                  const snapshot::KeepRequest& kept) {
   round_ = round;
   group_rank_ = group_rank;
-  base_rank_ = kept.base_rank;
-  ranks_ = kept.ranks;
-  world_size_ = kept.world_size;
+  kept_ = kept;
   held_.clear();
   copied_.clear();
   to_put_.clear();
@@ -106,14 +104,27 @@ void SnapshotCopies::begin_round(std::uint64_t round, int group_rank,
   retry_.disarm();
   received_.clear();
   reported_ = {};
+  const bool is_replicated = kept.point.kind == ResumeKind::kReplicated;
   keep_files([&](const File& one) {
-    return one.state.world_size == kept.world_size && one.state.step <= kept.step;
+    const bool is_point = is_replicated && one.is_replicated && (!one.is_own || one.is_shared) &&
+                          one.state.step == kept.point.step && one.state.round == kept.point.round;
+    return is_point ||
+           (one.state.world_size == kept.world_size && one.state.step <= kept.point.step);
   });
+  if (is_replicated) attach();  // the guardian passes what it shares
+  serve_waiting();
 }
 
 void SnapshotCopies::on_held(const std::vector<HeldState>& held) {
   held_ = held;
   if (round_ == 0 || held_.empty()) return;
+  keep_files([&](const File& one) {  // what the guardian shares no longer, and its copies
+    const auto is_it = [&](const HeldState& state) { return saved(state) == saved(one.state); };
+    const auto is_read = [&](const auto& served) { return served.second.file == &one; };
+    return (!one.is_shared && one.state.world_size == kept_.world_size) ||
+           std::any_of(held_.begin(), held_.end(), is_it) ||
+           std::any_of(served_.begin(), served_.end(), is_read);
+  });
   if (Status opened = open_port(); !opened.ok()) {
     sink_.log("the snapshots of this node are not copied to another one: " +
               std::string(opened.message()));
@@ -135,12 +146,12 @@ void SnapshotCopies::report() {
                               .buddies = options_.buddies};
   std::map<SavedStep, std::set<std::int32_t>> steps;
   for (const HeldState& one : held_) {
-    const bool is_of_round =
-        one.world_size == world_size_ && one.rank >= base_rank_ && one.rank < base_rank_ + ranks_;
+    const bool is_of_round = one.world_size == kept_.world_size && one.rank >= kept_.base_rank &&
+                             one.rank < kept_.base_rank + kept_.ranks;
     if (is_of_round) steps[saved(one)].insert(one.rank);
   }
   for (const auto& [step, ranks] : steps) {
-    if (static_cast<int>(ranks.size()) == ranks_) report.own.push_back(step);
+    if (static_cast<int>(ranks.size()) == kept_.ranks) report.own.push_back(step);
   }
   report.copied = copied_;
   if (order_) report.target = order_->step;
@@ -190,6 +201,7 @@ void SnapshotCopies::note_changed() {
   for (const auto& one : files_) {
     event.held.push_back(one->state);
     event.held.back().is_copy = true;
+    event.held.back().is_replicated = one->is_replicated;
   }
   if (event == shown_) return;
   shown_ = event;
@@ -243,7 +255,7 @@ void SnapshotCopies::on_ready(std::uint32_t) {
 
 void SnapshotCopies::request_pins() {
   if (!order_ || !attach()) return;
-  keep_files([](const File& one) { return !one.is_own; });
+  keep_files([](const File& one) { return !one.is_own || one.is_shared; });
   const AgentPacket packet{.kind = AgentPacketKind::kPin,
                            .round = order_->step.round,
                            .step = order_->step.step,
@@ -263,8 +275,15 @@ void SnapshotCopies::on_packet(const AgentPacket& packet, os::UniqueFd file) {
                           .round = packet.round,
                           .digest = packet.digest};
     if (find(state.rank, state.world_size, state.step, state.round) != nullptr) return;
-    files_.push_back(
-        std::make_unique<File>(File{state, packet.size, os::MemoryFile(std::move(file)), true}));
+    files_.push_back(std::make_unique<File>(File{.state = state,
+                                                 .size = packet.size,
+                                                 .fd = os::MemoryFile(std::move(file)),
+                                                 .is_own = true,
+                                                 .is_replicated = packet.is_replicated,
+                                                 .is_shared = packet.is_shared}));
+    if (!packet.is_shared) return;
+    note_changed();
+    serve_waiting();
   } else if (packet.kind == AgentPacketKind::kEnd && is_current) {
     on_pinned(packet.count);
   } else if (packet.kind == AgentPacketKind::kAdopted && fetch_ && fetch_->is_adopting &&
@@ -283,9 +302,9 @@ void SnapshotCopies::on_pinned(std::uint32_t) {
   note_changed();
   to_put_.clear();
   if (is_copied_ || order_->step.step < 0) return;  // it only releases a step, or holds one
-  for (int rank = base_rank_; rank < base_rank_ + ranks_; ++rank) {
+  for (int rank = kept_.base_rank; rank < kept_.base_rank + kept_.ranks; ++rank) {
     // A worker was overwriting it: it is there again, or a newer one is reported.
-    if (find(rank, world_size_, order_->step.step, order_->step.round) == nullptr) {
+    if (find(rank, kept_.world_size, order_->step.step, order_->step.round) == nullptr) {
       return retry_later();
     }
     to_put_.push_back({rank, order_->buddy});
@@ -312,7 +331,7 @@ void SnapshotCopies::put_next() {
     return report();
   }
   const auto& [rank, buddy] = to_put_.front();
-  const File* const file = find(rank, world_size_, order_->step.step, order_->step.round);
+  const File* const file = find(rank, kept_.world_size, order_->step.step, order_->step.round);
   if (file == nullptr) return retry_later();
   put_ = Sending{.file = file, .address = buddy.address};
   send(0, buddy.address, {.kind = CopyKind::kPut, .state = file->state, .size = file->size});
@@ -402,18 +421,38 @@ void SnapshotCopies::on_lost(const std::string& address, const Status& why) {
 
 void SnapshotCopies::on_ended(ConnectionId connection) {
   served_.erase(connection);
+  waiting_.erase(connection);
   received_.erase(connection);
 }
 
 void SnapshotCopies::serve(ConnectionId from, const CopyMessage& wanted) {
   const HeldState& state = wanted.state;
   const File* const file = find(state.rank, state.world_size, state.step, state.round);
+  if (file == nullptr && may_be_shared(state)) {
+    waiting_[from] = {.kind = CopyKind::kGet, .state = state};
+    return;
+  }
   if (file == nullptr) {
     return send(from, "",
                 {.kind = CopyKind::kMissing, .state = state, .text = "it is not kept any more"});
   }
   served_[from] = {.file = file};
   send(from, "", {.kind = CopyKind::kPut, .state = file->state, .size = file->size});
+}
+
+// Whether the guardian passes this state when it begins the round, which another node may have
+// begun before. A node that waits for it has a limit.
+bool SnapshotCopies::may_be_shared(const HeldState& state) const {
+  const bool is_of_round = kept_.point.kind == ResumeKind::kReplicated &&
+                           state.step == kept_.point.step && state.round == kept_.point.round;
+  return is_of_round || std::any_of(held_.begin(), held_.end(), [&](const HeldState& one) {
+           return one.is_replicated && one.rank == state.rank &&
+                  one.world_size == state.world_size && saved(one) == saved(state);
+         });
+}
+
+void SnapshotCopies::serve_waiting() {
+  for (const auto& [from, wanted] : std::exchange(waiting_, {})) serve(from, wanted);
 }
 
 // ---- What arrives.
@@ -441,10 +480,10 @@ std::string SnapshotCopies::check_room(std::uint64_t size) const {
 void SnapshotCopies::begin_receiving(ConnectionId from, const std::string& address,
                                      const CopyMessage& message) {
   const HeldState& state = message.state;
-  const bool is_fetched = fetch_ && !fetch_->sources.empty() &&
-                          address == fetch_->sources.front().address &&
-                          state.rank == fetch_->sources.front().rank &&
-                          state.step == fetch_->step && state.world_size == fetch_->world_size;
+  const bool is_fetched =
+      fetch_ && !fetch_->sources.empty() && address == fetch_->sources.front().address &&
+      state.rank == fetch_->sources.front().rank && state.step == fetch_->step &&
+      state.world_size == fetch_->world_size_of_next();
   CopyMessage reply{.kind = CopyKind::kDone, .state = state};
   if (!is_fetched && !address.empty()) return;  // an answer that nothing waits for any more
   const File* const known = find(state.rank, state.world_size, state.step, state.round);
@@ -502,6 +541,7 @@ void SnapshotCopies::receive(ConnectionId from, const std::string& address,
       if (snapshot::read_header(data.data(), snapshot::round_up(file.size, snapshot::kPage),
                                 &header)) {
         receiving.digest = snapshot::header_digest(header);
+        file.is_replicated = (header.flags & snapshot::kReplicated) != 0;
       }
       first.assign(data);
       std::fill(first.begin() + sizeof header, first.begin() + snapshot::kPage, '\0');
@@ -575,13 +615,14 @@ void SnapshotCopies::fetch_next() {
   if (fetch_->sources.empty()) return end_fetch({});
   const HeldSource& next = fetch_->sources.front();
   fetch_limit_.arm_after(kFetchLimit);
-  if (const File* own = find(next.rank, fetch_->world_size, fetch_->step, next.round)) {
+  const int world_size = fetch_->world_size_of_next();
+  if (const File* own = find(next.rank, world_size, fetch_->step, next.round)) {
     return adopt(*own);
   }
   send(0, next.address,
        {.kind = CopyKind::kGet,
         .state = {.rank = next.rank,
-                  .world_size = fetch_->world_size,
+                  .world_size = world_size,
                   .step = fetch_->step,
                   .round = next.round}});
 }
@@ -593,7 +634,8 @@ void SnapshotCopies::adopt(const File& file) {
                            .round = file.state.round,
                            .step = file.state.step,
                            .size = file.size,
-                           .digest = file.state.digest};
+                           .digest = file.state.digest,
+                           .is_shared = fetch_->sources.front().is_shared};
   iovec data{const_cast<AgentPacket*>(&packet), sizeof packet};
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
   msghdr message{};

@@ -81,6 +81,8 @@ class SnapshotCopies final : private os::FdHandler {
     std::uint64_t size = 0;
     os::MemoryFile fd = {};
     bool is_own = false;  // of a rank of this node: pinned, in the guardian's file
+    bool is_replicated = false;
+    bool is_shared = false;  // the guardian holds it for ranks without their own
   };
   struct Sending {
     const File* file = nullptr;  // of files_
@@ -101,6 +103,9 @@ class SnapshotCopies final : private os::FdHandler {
     std::vector<HeldSource> sources;  // the first one is next
     bool is_adopting = false;
     Done done;
+    int world_size_of_next() const {
+      return sources.front().is_shared ? sources.front().world_size : world_size;
+    }
   };
 
   Status open_port();
@@ -120,6 +125,8 @@ class SnapshotCopies final : private os::FdHandler {
   void retry_later();
   void pump(Sending* sending, ConnectionId to, const std::string& address, bool is_limited);
   void serve(ConnectionId from, const snapshot::CopyMessage& wanted);
+  bool may_be_shared(const HeldState& state) const;
+  void serve_waiting();
   void begin_receiving(ConnectionId from, const std::string& address,
                        const snapshot::CopyMessage& message);
   void receive(ConnectionId from, const std::string& address, const snapshot::CopyMessage& message);
@@ -148,9 +155,7 @@ class SnapshotCopies final : private os::FdHandler {
 
   std::uint64_t round_ = 0;
   int group_rank_ = 0;
-  int base_rank_ = 0;
-  int ranks_ = 0;
-  int world_size_ = 0;
+  snapshot::KeepRequest kept_;  // of the round
   std::vector<HeldState> held_;
   std::optional<snapshot::CopyOrder> order_;
   bool is_copied_ = false;  // what it orders
@@ -162,8 +167,9 @@ class SnapshotCopies final : private os::FdHandler {
     std::int32_t rank = 0;
     snapshot::Buddy buddy = {};
   };
-  std::vector<Put> to_put_;                 // the first one is next
-  std::map<ConnectionId, Sending> served_;  // to nodes that have asked for it
+  std::vector<Put> to_put_;                                // the first one is next
+  std::map<ConnectionId, Sending> served_;                 // to nodes that have asked for it
+  std::map<ConnectionId, snapshot::CopyMessage> waiting_;  // until the guardian shares it
   std::map<ConnectionId, Receiving> received_;
   std::optional<Fetch> fetch_;
   Instant may_send_at_;

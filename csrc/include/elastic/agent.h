@@ -75,7 +75,7 @@ struct RoundInfo {
   std::uint16_t master_port = 0;
   std::vector<WorkerAssignment> workers;
   std::optional<RoundCause> cause;  // why the round before ended; nullopt: this is the first one
-  std::int64_t resume_step = -1;    // from which all ranks continue with a snapshot; -1: none
+  ResumePoint resume;               // the snapshots with which all ranks continue
 };
 
 struct WorkerFailure {

@@ -13,6 +13,7 @@
 
 #include "elastic/export.h"
 #include "elastic/failure_advice.h"
+#include "elastic/resume_point.h"
 #include "elastic/status.h"
 #include "elastic/time.h"
 
@@ -106,8 +107,7 @@ struct RoundRecord {
   int membership_changes = 0;
   int coordinator_rank = -1;         // the member that hosts the coordinator; -1: none of them
   std::uint64_t members_digest = 0;  // a hash of the member list
-  // The step from which all ranks continue with the state that their nodes hold; -1: none.
-  std::int64_t resume_step = -1;
+  ResumePoint resume;
 
   bool operator==(const RoundRecord&) const = default;
 };

@@ -45,11 +45,21 @@ typedef struct elastic_snapshot_part {
 // and ends.
 int elastic_snapshot_save(int64_t step, const elastic_snapshot_part* parts, size_t count);
 
+// The same, of a state that is the same on every rank, as that of a plain DDP model: a round of any
+// world size continues from that of any rank. All ranks pass it so, or none.
+int elastic_snapshot_save_replicated(int64_t step, const elastic_snapshot_part* parts,
+                                     size_t count);
+
 // Returns 1, and what this rank continues from: valid until the second save, or the first one after
 // a change in place. 0: there is nothing,
 // or this process has saved already. -1: it was changed after it was saved; end the process with an
 // error, so that all ranks continue from an earlier one.
 int elastic_snapshot_restore(int64_t* step, const elastic_snapshot_part** parts, size_t* count);
+
+// 1: each rank of the round continues from what it has saved itself. 0: elastic_snapshot_restore()
+// gives this or another rank the state of another one, or nothing. Then no rank continues with what
+// is not the same on every rank, such as random generators.
+int elastic_snapshot_is_own(void);
 
 // Why the last call has returned 0 or -1, in one line; "": there was nothing to restore.
 const char* elastic_snapshot_error(void);

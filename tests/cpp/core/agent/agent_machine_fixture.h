@@ -66,15 +66,14 @@ class AgentMachineTest : public ::testing::Test {
     ASSERT_EQ(agent_->next_deadline(), now_);
     step(PolicyTick{});
   }
-  void form_round(int nodes = 1, std::int64_t resume_step = -1,
-                  std::vector<HeldSource> sources = {}) {
+  void form_round(int nodes = 1, ResumePoint resume = {}, std::vector<HeldSource> sources = {}) {
     auto record = std::make_shared<RoundRecord>();
     record->round = ++round_;
     record->nodes = nodes;
     record->world_size = 2 * nodes;
     record->master_addr = "10.0.0.1";
     record->master_port = 29500;
-    record->resume_step = resume_step;
+    record->resume = resume;
     NodeAssignment own;
     own.group_rank = nodes - 1;
     own.local_world_size = 2;

@@ -50,8 +50,9 @@ TEST_F(AgentSnapshotTest, AJoinHasWhatIsHeldAndTheRoundSaysFromWhichStepItContin
   EXPECT_EQ(agent_->saved_step(), 5);
   end_round(7);
   EXPECT_EQ(joined_with().size(), 2U);
-  form_round(1, 5);
-  const snapshot::KeepRequest kept{.step = 5, .world_size = 2, .base_rank = 0, .ranks = 2};
+  form_round(1, {.step = 5});
+  const snapshot::KeepRequest kept{
+      .point = {.step = 5}, .world_size = 2, .base_rank = 0, .ranks = 2};
   EXPECT_EQ(one<agent_action::KeepSnapshots>()->request, kept);
   EXPECT_EQ(reported(AgentEvent::Kind::kNotice),
             "round 1: continued at step 5 from memory: 2 steps lost");
@@ -61,7 +62,7 @@ TEST_F(AgentSnapshotTest, WorkersStartWhenTheStatesOfOtherNodesAreHere) {
   step(RendezvousReady{"n", "10.0.0.1"});
   step(snapshot::CopiesEvent{{{.rank = 0, .world_size = 4, .step = 5, .is_copy = true}}, "a:1"});
   const std::vector<HeldSource> sources = {{2, 1, "10.0.0.2:4000"}, {3, 1, "10.0.0.2:4000"}};
-  form_round(2, 5, sources);
+  form_round(2, {.step = 5}, sources);
   ASSERT_TRUE(has<agent_action::FetchSnapshots>());
   EXPECT_EQ(one<agent_action::FetchSnapshots>()->sources, sources);
   EXPECT_THAT(reported(AgentEvent::Kind::kProgress),
@@ -80,7 +81,7 @@ TEST_F(AgentSnapshotTest, AStateThatCannotBeHadEndsTheRoundAndTheNodeJoinsWithou
     step(RendezvousReady{"n", "10.0.0.1"});
     std::vector<HeldSource> sources = {{2, 1, "10.0.0.2:4000"}, {3, 1, "10.0.0.2:4000"}};
     if (!has_source) sources.pop_back();
-    form_round(2, 5, sources);
+    form_round(2, {.step = 5}, sources);
     if (has_source) {
       step(agent_event::FilesOpened{});
       step(agent_event::SnapshotsFetched{Status(StatusCode::kUnavailable, "it broke")});
@@ -95,7 +96,7 @@ TEST_F(AgentSnapshotTest, AStateThatCannotBeHadEndsTheRoundAndTheNodeJoinsWithou
     restart(rdzv::RestartCause::kRejoin);  // the order to end the round crosses the join
     step(agent_event::StoreOpened{std::uint16_t{4711}});
     EXPECT_EQ(joined_with(), expected);
-    form_round(2, -1);
+    form_round(2);
     step(agent_event::FilesOpened{});
     EXPECT_TRUE(has<agent_action::StartWorkers>());
   }
@@ -103,7 +104,7 @@ TEST_F(AgentSnapshotTest, AStateThatCannotBeHadEndsTheRoundAndTheNodeJoinsWithou
 
 TEST_F(AgentSnapshotTest, AnOrderToStopEndsTheWaitForStates) {
   step(RendezvousReady{"n", "10.0.0.1"});
-  form_round(2, 5, {{2, 1, "a:1"}, {3, 1, "a:1"}});
+  form_round(2, {.step = 5}, {{2, 1, "a:1"}, {3, 1, "a:1"}});
   step(agent_event::FilesOpened{});
   restart(rdzv::RestartCause::kMemberLost);
   EXPECT_TRUE(has<agent_action::CancelStart>());
@@ -117,7 +118,7 @@ TEST_F(AgentSnapshotTest, ARoundWithoutAStepReleasesWhatIsHeld) {
   hold(5);
   end_round(7);
   form_round(1);
-  EXPECT_EQ(one<agent_action::KeepSnapshots>()->request.step, -1);
+  EXPECT_EQ(one<agent_action::KeepSnapshots>()->request.point.step, -1);
   EXPECT_THAT(reported(AgentEvent::Kind::kNotice), HasSubstr("no step is complete"));
 }
 
@@ -158,6 +159,74 @@ TEST_F(AgentSnapshotTest, ANodeThatJoinsAnotherJobOfTheIdBringsNoSnapshotsToIt) 
     step(agent_event::StoreOpened{std::uint16_t{4711}});
     EXPECT_EQ(joined_with().size(), is_displaced ? 0U : 2U);
   }
+}
+
+// The guardian sets it aside for the ranks that have none of their own, and for other nodes.
+TEST_F(AgentSnapshotTest, AReplicatedStateOfThisNodeIsShared) {
+  run();
+  hold(5);
+  end_round(7);
+  const HeldSource own{.rank = 1, .round = 0, .is_shared = true, .world_size = 2};
+  form_round(2, {.step = 5, .round = 0, .kind = ResumeKind::kReplicated}, {own});
+  ASSERT_TRUE(has<agent_action::KeepSnapshots>());
+  const snapshot::KeepRequest& kept = one<agent_action::KeepSnapshots>()->request;
+  EXPECT_EQ(kept.shared_rank, 1);
+  EXPECT_EQ(kept.shared_world_size, 2);
+  EXPECT_FALSE(has<agent_action::FetchSnapshots>());
+}
+
+TEST_F(AgentSnapshotTest, AReplicatedStateOfAnotherNodeComesOnceForAllRanks) {
+  step(RendezvousReady{"n", "10.0.0.1"});
+  const ResumePoint point{.step = 5, .round = 0, .kind = ResumeKind::kReplicated};
+  const std::vector<HeldSource> sources = {
+      {.rank = 3, .round = 0, .address = "10.0.0.2:4000", .is_shared = true, .world_size = 8}};
+  form_round(2, point, sources);
+  ASSERT_TRUE(has<agent_action::FetchSnapshots>());
+  EXPECT_EQ(one<agent_action::FetchSnapshots>()->sources, sources);
+  EXPECT_EQ(one<agent_action::KeepSnapshots>()->request.shared_rank, -1);
+  step(agent_event::FilesOpened{});
+  EXPECT_FALSE(has<agent_action::StartWorkers>());
+  step(agent_event::SnapshotsFetched{});
+  EXPECT_TRUE(has<agent_action::StartWorkers>());
+}
+
+TEST_F(AgentSnapshotTest, AReplicatedStateThatNoNodeSendsEndsTheRound) {
+  const ResumePoint point{.step = 5, .round = 0, .kind = ResumeKind::kReplicated};
+  const HeldSource gone{.rank = 3, .round = 0, .is_shared = true, .world_size = 8};
+  for (const auto& sources : {std::vector<HeldSource>{}, std::vector<HeldSource>{gone}}) {
+    use(options());
+    round_ = 0;
+    step(RendezvousReady{"n", "10.0.0.1"});
+    form_round(2, point, sources);
+    EXPECT_TRUE(has<agent_action::CancelStart>());
+    EXPECT_THAT(reported(AgentEvent::Kind::kNotice), HasSubstr("the node that had it is gone"));
+  }
+}
+
+// The coordinator that knew it is gone: not all ranks of this node would have it.
+TEST_F(AgentSnapshotTest, AReplicatedStateWithoutASourceIsOnlyForARankThatHasItsOwn) {
+  for (const int ranks : {1, 2}) {
+    use(options());
+    round_ = 0;
+    run();
+    snapshot::HeldEvent event;
+    for (int rank = 0; rank < ranks; ++rank) {
+      event.held.push_back({.rank = rank, .world_size = 2, .step = 5, .is_replicated = true});
+    }
+    step(event);
+    end_round(7);
+    form_round(1, {.step = 5, .round = 0, .kind = ResumeKind::kReplicated});
+    EXPECT_EQ(has<agent_action::CancelStart>(), ranks == 1);
+  }
+}
+
+// It has step 5 of another round, which is of another training.
+TEST_F(AgentSnapshotTest, OnlyASnapshotOfTheSameRoundIsTheStateOfARank) {
+  run();
+  hold(5);
+  end_round(7);
+  form_round(1, {.step = 5, .round = 3}, {{0, 3, "10.0.0.2:4000"}, {1, 3, "10.0.0.2:4000"}});
+  EXPECT_TRUE(has<agent_action::FetchSnapshots>());
 }
 
 TEST_F(AgentSnapshotTest, WithoutSnapshotsNothingIsSentOrReported) {

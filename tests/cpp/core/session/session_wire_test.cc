@@ -425,7 +425,7 @@ TEST(SessionWire, AnUnknownOptionalExtensionIsSkippedAndTheMessageRead) {
   for (const ClientMessage& message : client_messages()) {
     ClientMessage decoded;
     const DecodeResult result =
-        decode(with_tail(message, extension(9, "new") + extension(8, "")), &decoded);
+        decode(with_tail(message, extension(19, "new") + extension(18, "")), &decoded);
     ASSERT_EQ(result.status, DecodeStatus::kMessage) << result.error.message();
     EXPECT_EQ(encode(decoded), encode(message));
   }

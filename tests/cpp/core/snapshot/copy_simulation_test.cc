@@ -1,5 +1,7 @@
 // Nodes that save, copy, are lost and join in random order. A round never continues from two steps,
-// nor from one that a rank cannot get, and one lost node never costs a step that was copied.
+// nor from one that a rank cannot get, and one lost node never costs a step that was copied. In
+// half of the jobs the state is replicated: their size changes, and they continue from the newest
+// step of all ranks that are left.
 
 #include <gtest/gtest.h>
 
@@ -39,11 +41,13 @@ struct SimulatedNode {
   std::set<int> put;              // ranks whose target the buddy has
   std::set<SavedStep> copied;
   std::set<std::int64_t> refused;
+  std::optional<std::pair<int, Simulated>> shared;  // of this rank; until all have a newer one
 };
 
 class CopySimulation {
  public:
-  explicit CopySimulation(unsigned seed) : random_(seed), nodes_(2 + chance(4)) {
+  explicit CopySimulation(unsigned seed)
+      : is_replicated_(seed % 2 == 1), random_(seed), nodes_(2 + chance(4)) {
     for (SimulatedNode& node : nodes_) enter(&node);
     begin_round(-1, "");
   }
@@ -68,6 +72,7 @@ class CopySimulation {
     }
   }
   int continued() const { return continued_; }
+  int continued_with_another_size() const { return resized_; }
 
  private:
   std::size_t chance(std::size_t of) { return random_() % of; }
@@ -104,6 +109,13 @@ class CopySimulation {
       slots.erase(oldest);
       slots.push_back(saved);
     }
+    const auto first = static_cast<int>(&node - nodes_.data()) * kRanksPerNode;
+    bool is_shared = node.shared.has_value();
+    for (int i = first; is_shared && i < first + kRanksPerNode; ++i) {
+      const std::vector<Simulated>& of = node.slots[i];
+      is_shared = !of.empty() && of.back().saved.step > node.shared->second.saved.step;
+    }
+    if (is_shared) node.shared.reset();
   }
 
   std::vector<SavedStep> own_steps(std::size_t index) {
@@ -185,11 +197,13 @@ class CopySimulation {
     std::vector<HeldState> held;
     const auto add = [&](int rank, const SavedStep& saved, bool is_copy) {
       held.push_back({.rank = rank,
-                      .world_size = world(),
+                      .world_size = worlds_.at(saved.round),
                       .step = saved.step,
                       .round = saved.round,
-                      .is_copy = is_copy});
+                      .is_copy = is_copy,
+                      .is_replicated = is_replicated_});
     };
+    if (node.shared) add(node.shared->first, node.shared->second.saved, false);
     for (const auto& [rank, slots] : node.slots) {
       for (const Simulated& one : slots) {
         add(rank, one.saved, false);
@@ -209,6 +223,12 @@ class CopySimulation {
     const std::int64_t copied = plan_.copied().step;
     for (std::size_t i = 0; i < lost; ++i) enter(&nodes_[(chance(nodes_.size()))]);
     if (chance(4) == 0) std::shuffle(nodes_.begin(), nodes_.end(), random_);
+    const std::size_t before = nodes_.size();
+    if (is_replicated_ && chance(3) == 0 && nodes_.size() > 1) {
+      nodes_.erase(nodes_.begin() + static_cast<std::ptrdiff_t>(chance(nodes_.size())));
+    } else if (is_replicated_ && chance(3) == 0 && nodes_.size() < 6) {
+      enter(&nodes_.emplace_back());
+    }
     bool has_refused = false;
     for (int attempt = 0;; ++attempt) {
       ASSERT_LT(attempt, 20);
@@ -219,31 +239,49 @@ class CopySimulation {
         holdings.push_back(
             {static_cast<int>(i) * kRanksPerNode, kRanksPerNode, &held[i], &nodes_[i].host});
       }
-      const std::int64_t step = plan_step(holdings, world());
-      if (lost <= 1 && !has_refused && copied >= 0) {
+      const ResumePoint point = plan_resume(holdings, world());
+      const std::int64_t step = point.step;
+      if (is_replicated_ && !has_refused) {
+        std::int64_t newest = -1;
+        for (const std::vector<HeldState>& one : held) {
+          for (const HeldState& state : one) newest = std::max(newest, state.step);
+        }
+        ASSERT_EQ(step, newest) << "the newest state that is left";
+      }
+      if (lost <= 1 && !has_refused && copied >= 0 && nodes_.size() >= before) {
         ASSERT_GE(step, copied) << "a step that was copied is lost with one node";
       }
       if (step < 0) return begin_round(-1, "");
       // Each rank gets its state, and all are of one training.
       std::vector<std::vector<HeldSource>> sources;
       for (std::size_t i = 0; i < nodes_.size(); ++i) {
-        sources.push_back(plan_sources(holdings, world(), step, i));
+        sources.push_back(plan_sources(holdings, world(), point, i));
       }
       std::map<int, std::string> histories;
       std::optional<SavedStep> saved;
       for (int rank = 0; rank < world(); ++rank) {
-        ASSERT_NO_FATAL_FAILURE(get(rank, step, sources, &saved, &histories));
+        if (point.kind == ResumeKind::kReplicated) {
+          ASSERT_NO_FATAL_FAILURE(share(rank, point, sources, &saved, &histories));
+        } else {
+          ASSERT_NO_FATAL_FAILURE(get(rank, step, sources, &saved, &histories));
+        }
       }
       std::set<std::string> different;
       for (const auto& [rank, history] : histories) different.insert(history);
       ASSERT_EQ(different.size(), 1U) << "two trainings in one round";
       const std::size_t unlucky = chance(nodes_.size());
-      if (chance(10) == 0 && !sources[unlucky].empty()) {
+      if (chance(10) == 0 && !sources[unlucky].empty() &&
+          !sources[unlucky].front().address.empty()) {
         nodes_[unlucky].refused.insert(step);
         has_refused = true;
         continue;
       }
-      install(*saved, histories);
+      if (point.kind == ResumeKind::kReplicated) {
+        install_shared(*saved, *different.begin(), sources);
+        if (nodes_.size() != before) ++resized_;
+      } else {
+        install(*saved, histories);
+      }
       ++continued_;
       return begin_round(step, *different.begin());
     }
@@ -283,6 +321,68 @@ class CopySimulation {
     ASSERT_TRUE(histories->contains(rank)) << "rank " << rank << " cannot get step " << step;
   }
 
+  // Its own, or that which its node holds or gets for all of its ranks.
+  void share(int rank, const ResumePoint& point,
+             const std::vector<std::vector<HeldSource>>& sources, std::optional<SavedStep>* saved,
+             std::map<int, std::string>* histories) {
+    const SavedStep save{point.step, static_cast<std::uint32_t>(point.round)};
+    *saved = save;
+    SimulatedNode& node = owner(rank);
+    if (worlds_.at(save.round) == world()) {
+      for (const Simulated& one : node.slots[rank]) {
+        if (one.saved == save) (*histories)[rank] = one.history;
+      }
+    }
+    if (histories->contains(rank)) return;
+    const auto& list = sources[static_cast<std::size_t>(rank / kRanksPerNode)];
+    ASSERT_EQ(list.size(), 1U);
+    ASSERT_TRUE(list[0].is_shared);
+    for (const SimulatedNode& from : nodes_) {
+      if (list[0].address.empty() ? &from != &node : from.host != list[0].address) continue;
+      const auto slots = from.slots.find(list[0].rank);
+      if (slots != from.slots.end()) {
+        for (const Simulated& one : slots->second) {
+          if (one.saved == save) (*histories)[rank] = one.history;
+        }
+      }
+      const auto copy = from.copies.find({list[0].rank, save});
+      if (copy != from.copies.end()) (*histories)[rank] = copy->second;
+      const bool is_shared =
+          from.shared && from.shared->second.saved == save && from.shared->first == list[0].rank;
+      if (is_shared) (*histories)[rank] = from.shared->second.history;
+    }
+    ASSERT_TRUE(histories->contains(rank)) << "rank " << rank << " gets no step " << save.step;
+  }
+
+  // What the guardians keep.
+  void install_shared(const SavedStep& saved, const std::string& history,
+                      const std::vector<std::vector<HeldSource>>& sources) {
+    for (std::size_t i = 0; i < nodes_.size(); ++i) {
+      SimulatedNode& node = nodes_[i];
+      std::map<int, std::vector<Simulated>> slots;
+      const bool has_source = !sources[i].empty();
+      for (int j = 0; j < kRanksPerNode; ++j) {
+        const int rank = static_cast<int>(i) * kRanksPerNode + j;
+        for (const Simulated& one : node.slots[rank]) {
+          const bool is_shared = has_source && sources[i][0].rank == rank && one.saved == saved;
+          const bool is_kept = one.saved.step < saved.step || one.saved == saved;
+          if (is_kept && !is_shared && worlds_.at(one.saved.round) == world()) {
+            slots[rank].push_back(one);
+          }
+        }
+      }
+      node.slots = std::move(slots);
+      node.shared.reset();
+      if (has_source) node.shared = {sources[i][0].rank, {saved, history}};
+    }
+    const auto size = world();
+    for (SimulatedNode& node : nodes_) {
+      std::erase_if(node.copies, [&](const auto& one) {
+        return worlds_.at(one.first.second.round) != size && one.first.second != saved;
+      });
+    }
+  }
+
   void install(const SavedStep& saved, const std::map<int, std::string>& histories) {
     for (std::size_t i = 0; i < nodes_.size(); ++i) {
       std::map<int, std::vector<Simulated>> slots;
@@ -295,16 +395,21 @@ class CopySimulation {
         if (slots[rank].size() > 3) slots[rank].erase(slots[rank].begin());
       }
       nodes_[i].slots = std::move(slots);
+      nodes_[i].shared.reset();
     }
   }
 
   void begin_round(std::int64_t step, const std::string& history) {
     ++round_;
+    worlds_[round_] = world();
     plan_.clear();
     history_ = history + "/" + std::to_string(round_) + "@" + std::to_string(step);
     steps_.assign(static_cast<std::size_t>(world()), std::max<std::int64_t>(step, 0));
     for (SimulatedNode& node : nodes_) {
-      if (step < 0) node.slots.clear();
+      if (step < 0) {
+        node.slots.clear();
+        node.shared.reset();
+      }
       std::erase_if(node.copies, [&](const auto& one) { return one.first.second.step > step; });
       node.order.reset();
       node.inbox.clear();
@@ -315,7 +420,9 @@ class CopySimulation {
     }
   }
 
+  const bool is_replicated_;
   std::mt19937 random_;
+  std::map<std::uint32_t, int> worlds_;  // by round
   std::uint64_t last_id_ = 0;
   std::vector<SimulatedNode> nodes_;  // by node rank
   CopyPlan plan_;
@@ -323,20 +430,24 @@ class CopySimulation {
   std::string history_;
   std::vector<std::int64_t> steps_;
   int continued_ = 0;
+  int resized_ = 0;
 };
 
 TEST(CopySimulation, NoRoundContinuesFromTwoStepsOrOneThatARankCannotGet) {
   const char* const percent = std::getenv("ELASTIC_SIM_PERCENT");
   const int schedules = 100 * (percent == nullptr ? 100 : std::atoi(percent));
   int continued = 0;
+  int resized = 0;
   for (int seed = 0; seed < schedules; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     CopySimulation simulation(static_cast<unsigned>(seed));
     simulation.run();
     continued += simulation.continued();
+    resized += simulation.continued_with_another_size();
     if (::testing::Test::HasFatalFailure()) return;
   }
   EXPECT_GT(continued, schedules) << "the schedules do not reach what they are about";
+  EXPECT_GT(resized, schedules / 2) << "nor with another world size";
 }
 
 }  // namespace

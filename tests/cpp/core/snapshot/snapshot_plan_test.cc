@@ -79,8 +79,8 @@ TEST(SnapshotPlan, IsTheNewestStepThatEveryRankHasOnItsNode) {
     for (std::size_t i = 0; i < held.size(); ++i) {
       nodes.push_back({static_cast<int>(2 * i), 2, &held[i]});
     }
-    EXPECT_EQ(plan_step(nodes, 4), one.step) << one.what;
-    EXPECT_EQ(plan_step(nodes, 5), -1) << one.what << ", and another world size";
+    EXPECT_EQ(plan_resume(nodes, 4).step, one.step) << one.what;
+    EXPECT_EQ(plan_resume(nodes, 5).step, -1) << one.what << ", and another world size";
   }
 }
 
@@ -101,9 +101,9 @@ TEST(SnapshotPlan, CountsTheCopiesOfOtherNodes) {
                         std::string first = "x") {
     if (first == "x") first = address;
     const std::vector<NodeHoldings> nodes = {{0, 2, &a, &first}, {2, 2, &b, &other}};
-    std::string text = std::to_string(plan_step(nodes, 4));
+    std::string text = std::to_string(plan_resume(nodes, 4).step);
     for (std::size_t node = 0; node < 2; ++node) {
-      for (const HeldSource& one : plan_sources(nodes, 4, plan_step(nodes, 4), node)) {
+      for (const HeldSource& one : plan_sources(nodes, 4, plan_resume(nodes, 4), node)) {
         text += " " + std::to_string(one.rank) + "<" + one.address;
       }
     }
@@ -124,16 +124,18 @@ TEST(SnapshotPlan, CountsTheCopiesOfOtherNodes) {
 
 TEST(SnapshotPlan, IsDescribedInOneSentence) {
   const auto held = parse("0:5,6 1:5,6", 2);
-  EXPECT_EQ(describe_plan(6, 9, held, 2, 0, 2), "continued at step 6 from memory: 3 steps lost");
-  EXPECT_EQ(describe_plan(6, 7, held, 2, 0, 2), "continued at step 6 from memory: 1 step lost");
-  EXPECT_EQ(describe_plan(6, -1, held, 2, 0, 2), "continued at step 6 from memory");
-  EXPECT_EQ(describe_plan(-1, 9, held, 3, 0, 2),
+  EXPECT_EQ(describe_plan({.step = 6}, 9, held, 2, 0, 2),
+            "continued at step 6 from memory: 3 steps lost");
+  EXPECT_EQ(describe_plan({.step = 6}, 7, held, 2, 0, 2),
+            "continued at step 6 from memory: 1 step lost");
+  EXPECT_EQ(describe_plan({.step = 6}, -1, held, 2, 0, 2), "continued at step 6 from memory");
+  EXPECT_EQ(describe_plan({}, 9, held, 3, 0, 2),
             "the snapshots in memory are not used (the world size has changed from 2 to 3): every "
             "rank restores its own checkpoint");
-  EXPECT_EQ(describe_plan(-1, 9, parse("0:5", 2), 2, 0, 2),
+  EXPECT_EQ(describe_plan({}, 9, parse("0:5", 2), 2, 0, 2),
             "the snapshots in memory are not used (rank 1 has none on this node): every rank "
             "restores its own checkpoint");
-  EXPECT_EQ(describe_plan(-1, 9, held, 2, 0, 2),
+  EXPECT_EQ(describe_plan({}, 9, held, 2, 0, 2),
             "the snapshots in memory are not used (no step is complete in memory on every rank): "
             "every rank restores its own checkpoint");
 }
@@ -147,6 +149,8 @@ class SnapshotJobTest : public core::JobTest {
     join.node.highest_round = highest_round;
     join.node.previous_rank = index;
     join.node.held = parse(held, 2);
+    for (HeldState& one : join.node.held) one.is_replicated = is_replicated_;
+    join.node.copies_address = "node" + std::to_string(index) + ":1";
     return step(join);
   }
   // A worker of node 0 fails, and both join again with what they hold.
@@ -159,13 +163,15 @@ class SnapshotJobTest : public core::JobTest {
   }
   static std::vector<std::int64_t> steps_of(const JobActions& actions) {
     std::vector<std::int64_t> steps;
-    for (const auto& round : all<rdzv::Round>(actions)) steps.push_back(round.record->resume_step);
+    for (const auto& round : all<rdzv::Round>(actions)) steps.push_back(round.record->resume.step);
     return steps;
   }
   JobSettings with_restarts() {
     settings_.max_restarts = 9;
     return settings_;
   }
+
+  bool is_replicated_ = false;
 };
 
 TEST_F(SnapshotJobTest, AllRanksOfARoundContinueFromOneStep) {
@@ -210,6 +216,31 @@ TEST_F(SnapshotJobTest, AnotherCoordinatorSendsTheSameStep) {
   EXPECT_EQ(steps_of(actions), (std::vector<std::int64_t>{5}));
 }
 
+// Node 1 has only step 5, and gets the newest from node 0. Another coordinator names the same step.
+TEST_F(SnapshotJobTest, AReplicatedStepIsTheNewestOfAnyNode) {
+  job_ = core::Job("job", with_restarts(), now_, Duration::zero());
+  is_replicated_ = true;
+  (void)begin_round();
+  const auto rounds = all<rdzv::Round>(next_round("0:5,6", "1:4,5"));
+  const ResumePoint point{.step = 6, .round = 0, .kind = ResumeKind::kReplicated};
+  ASSERT_EQ(rounds.size(), 2U);
+  for (const rdzv::Round& round : rounds) {
+    EXPECT_EQ(round.record->resume, point);
+    ASSERT_EQ(round.sources.size(), 1U);
+    EXPECT_EQ(round.sources[0].address, round.own.group_rank == 0 ? "" : "node0:1");
+  }
+  core::Job successor("job", settings_, now_, Duration::zero());
+  ASSERT_TRUE(successor.succeed(job_.rendezvous().encode(), {.term = 2}, now_).ok());
+  rdzv::Resume resume{
+      .node = support::node_info(1), .settings = settings_, .last = {}, .failure = {}};
+  resume.node.highest_round = 1;
+  JobActions actions;
+  successor.step(resume, now_, &actions);
+  const auto again = all<rdzv::Round>(actions);
+  ASSERT_EQ(again.size(), 1U);
+  EXPECT_EQ(again[0].record->resume, point);
+}
+
 TEST(SnapshotWire, MessagesCarryWhatNodesHoldAndTheStep) {
   const auto decoded = [](const session::ClientMessage& message) {
     std::string bytes;
@@ -224,30 +255,34 @@ TEST(SnapshotWire, MessagesCarryWhatNodesHoldAndTheStep) {
                      .step = 1204,
                      .round = 2,
                      .digest = 0xFFFFFFFF,
-                     .is_copy = true}};
+                     .is_copy = true,
+                     .is_replicated = true},
+                    {.rank = 2, .world_size = 4, .step = 1204}};
   join.node.copies_address = "10.0.0.1:4000";
   EXPECT_EQ(std::get<rdzv::Join>(decoded(join)).node.held, join.node.held);
   rdzv::Resume resume{.node = join.node, .settings = {}, .last = {}, .failure = {}};
   resume.last.emplace();
-  resume.last->record.resume_step = 1204;
+  resume.last->record.resume = {.step = 1204, .round = 2, .kind = ResumeKind::kReplicated};
   const auto resumed = std::get<rdzv::Resume>(decoded(resume));
   EXPECT_EQ(resumed.node.held, join.node.held);
   EXPECT_EQ(resumed.node.copies_address, join.node.copies_address);
-  EXPECT_EQ(resumed.last->record.resume_step, 1204);
+  EXPECT_EQ(resumed.last->record.resume, resume.last->record.resume);
 
   RoundRecord record;
   record.nodes = record.world_size = 1;
   record.master_addr = "a";
-  record.resume_step = 1204;
+  record.resume = {.step = 1204, .round = 2, .kind = ResumeKind::kReplicated};
   NodeAssignment own;
   own.local_world_size = own.role_world_size = 1;
   std::string bytes;
-  const std::vector<HeldSource> sources = {{3, 2, "10.0.0.1:4000"}};
+  const std::vector<HeldSource> sources = {
+      {3, 2, "10.0.0.1:4000"},
+      {.rank = 5, .round = 2, .address = "10.0.0.1:4000", .is_shared = true, .world_size = 8}};
   session::append(
       &bytes, rdzv::Round{{}, std::make_shared<const RoundRecord>(record), own, nullptr, sources});
   session::ServerMessage out;
   ASSERT_EQ(session::decode(bytes, &out).status, session::DecodeStatus::kMessage);
-  EXPECT_EQ(std::get<rdzv::Round>(out).record->resume_step, 1204);
+  EXPECT_EQ(std::get<rdzv::Round>(out).record->resume, record.resume);
   EXPECT_EQ(std::get<rdzv::Round>(out).sources, sources);
 }
 

@@ -143,7 +143,11 @@ TEST(GuardianProtocol, EventsAreDecodedAsEncoded) {
       drain::StopStepEvent{drain::Reply::Kind::kReached, 4, {0, 7}, 101, 100, 2, 101, 102},
       SignaturesEvent{3, true, "179587129\t0\t0\tdp\t64\tr0f3a", "0\t0-3\n"},
       snapshot::HeldEvent{
-          {{3, 4, 1204, 1, 0xFFFFFFFF}, {3, 4, 1205, 2, 7}}, 1 << 20, 2 << 20, 3 << 20, "a notice"},
+          {{3, 4, 1204, 1, 0xFFFFFFFF}, {.rank = 3, .step = 1205, .is_replicated = true}},
+          1 << 20,
+          2 << 20,
+          3 << 20,
+          "a notice"},
   };
   for (const Event& event : events) {
     std::string bytes;

@@ -37,7 +37,7 @@ struct Snapshot {
 };
 
 // A snapshot of `bytes` bytes of state.
-Snapshot make_snapshot(int rank, std::int64_t step, std::size_t bytes) {
+Snapshot make_snapshot(int rank, std::int64_t step, std::size_t bytes, std::uint16_t flags = 0) {
   snapshot::Entry entry{.bytes = bytes};
   snapshot::Header header;
   header.size = snapshot::lay_out(&entry, 1);
@@ -48,6 +48,7 @@ Snapshot make_snapshot(int rank, std::int64_t step, std::size_t bytes) {
   header.rank = static_cast<std::uint32_t>(rank);
   header.parts = 1;
   header.round = 1;
+  header.flags = flags;
   std::string content(snapshot::round_up(header.size, snapshot::kPage), '\0');
   std::memcpy(content.data(), &header, sizeof header);
   content[snapshot::kVerdictOffset] = 'v';  // not a part of the snapshot
@@ -55,7 +56,11 @@ Snapshot make_snapshot(int rank, std::int64_t step, std::size_t bytes) {
   for (std::size_t i = 0; i < bytes; ++i) {
     content[entry.offset + i] = static_cast<char>(i * 7 + static_cast<std::size_t>(step));
   }
-  Snapshot made{.state = {.rank = rank, .world_size = kWorld, .step = step, .round = 1},
+  Snapshot made{.state = {.rank = rank,
+                          .world_size = kWorld,
+                          .step = step,
+                          .round = 1,
+                          .is_replicated = flags == snapshot::kReplicated},
                 .size = header.size,
                 .file = os::UniqueFd(::memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING))};
   EXPECT_EQ(::write(made.file.get(), content.data(), content.size()),
@@ -89,8 +94,47 @@ class Node {
 
   void begin_round(std::int64_t step, std::uint64_t round = 1) {
     thread_->call([&] {
-      copies_->begin_round(round, rank_,
-                           {.step = step, .world_size = kWorld, .base_rank = rank_, .ranks = 1});
+      copies_->begin_round(
+          round, rank_,
+          {.point = {.step = step}, .world_size = kWorld, .base_rank = rank_, .ranks = 1});
+    });
+  }
+  // With another world size.
+  void begin_shared_round(std::int64_t step, std::uint64_t round) {
+    const ResumePoint point{.step = step, .round = 1, .kind = ResumeKind::kReplicated};
+    thread_->call([&] {
+      copies_->begin_round(
+          round, rank_,
+          {.point = point, .world_size = 2 * kWorld, .base_rank = 2 * rank_, .ranks = 2});
+    });
+  }
+  // The guardian passes its first snapshot, for other nodes.
+  void share() {
+    const Snapshot& one = saved_.front();
+    reply({.kind = AgentPacketKind::kPinned,
+           .rank = one.state.rank,
+           .world_size = one.state.world_size,
+           .round = one.state.round,
+           .step = one.state.step,
+           .size = one.size,
+           .digest = one.state.digest,
+           .is_replicated = true,
+           .is_shared = true},
+          {one.file.get()});
+  }
+  bool is_attached() const { return agent_.valid(); }
+  void fetch_shared(std::int64_t step, int rank, const std::string& address) {
+    done_.reset();
+    const HeldSource source{
+        .rank = rank, .round = 1, .address = address, .is_shared = true, .world_size = kWorld};
+    thread_->call([&] {
+      copies_->fetch(step, 2 * kWorld, {source},
+                     [this](const Status& status) { done_ = std::string(status.message()); });
+    });
+  }
+  bool shares(std::int64_t step) const {
+    return std::any_of(kept_.held.begin(), kept_.held.end(), [&](const HeldState& one) {
+      return one.step == step && one.is_copy && one.is_replicated;
     });
   }
   // The rank has saved these, and nothing else.
@@ -142,7 +186,8 @@ class Node {
                                       .world_size = packet.world_size,
                                       .step = packet.step,
                                       .round = packet.round,
-                                      .digest = packet.digest},
+                                      .digest = packet.digest,
+                                      .is_replicated = packet.is_shared},
                             .size = packet.size,
                             .file = std::move(file)});
         packet.kind = AgentPacketKind::kAdopted;
@@ -370,6 +415,64 @@ TEST_F(SnapshotCopiesTest, CopiesThatAreOnTheirWayUseTheMemoryToo) {
   await([&] { return !c.logs().empty(); });
   EXPECT_THAT(c.logs()[0], HasSubstr("--snapshot-memory"));
   await([&] { return a.has_copied(5); });
+}
+
+// The node that joins has begun the round before the one that has the state, which is alone.
+TEST_F(SnapshotCopiesTest, AReplicatedStateIsSentWhenTheGuardianSharesIt) {
+  Node a(0);
+  Node c(1);
+  nodes_ = {&a, &c};
+  const std::string address = a.save(one(make_snapshot(0, 5, kLarge, snapshot::kReplicated)));
+  ASSERT_FALSE(address.empty());
+  c.begin_shared_round(5, 2);
+  c.fetch_shared(5, 0, address);
+  group_.advance(1s);
+  EXPECT_FALSE(c.done().has_value());
+  a.begin_shared_round(5, 2);
+  ASSERT_TRUE(a.is_attached());
+  a.share();
+  await([&] { return c.done().has_value(); });
+  EXPECT_EQ(*c.done(), "");
+  ASSERT_EQ(c.adopted().size(), 1U);
+  EXPECT_TRUE(c.adopted()[0].state.is_replicated) << "the guardian shares it";
+  EXPECT_EQ(c.adopted()[0].state.digest, a.saved()[0].state.digest);
+  // The guardian has newer ones.
+  EXPECT_TRUE(a.shares(5));
+  a.save(one(make_snapshot(0, 6, 100, snapshot::kReplicated)));
+  EXPECT_FALSE(a.shares(5));
+}
+
+TEST_F(SnapshotCopiesTest, ARoundThatContinuesFromAnotherStepSendsNone) {
+  Node a(0);
+  Node c(1);
+  nodes_ = {&a, &c};
+  const std::string address = a.save(one(make_snapshot(0, 5, 100, snapshot::kReplicated)));
+  c.fetch_shared(5, 0, address);
+  group_.advance(1s);
+  a.begin_round(4, 2);
+  await([&] { return c.done().has_value(); });
+  EXPECT_THAT(*c.done(), HasSubstr("it is not kept any more"));
+}
+
+// And so is its own copy of another node, without a transfer.
+TEST_F(SnapshotCopiesTest, ACopyOfAReplicatedStateIsSharedWithAnotherWorldSize) {
+  Node a(0);
+  Node b(1);
+  nodes_ = {&a, &b};
+  const std::string address = b.save(one(make_snapshot(1, 5, 100, snapshot::kReplicated)));
+  a.save(one(make_snapshot(0, 5, kLarge, snapshot::kReplicated)));
+  a.order(5, -1, address);
+  await([&] { return a.has_copied(5); });
+  EXPECT_TRUE(b.shares(5));
+  a.lose();
+  nodes_ = {&b};
+  b.begin_shared_round(5, 2);
+  b.fetch_shared(5, 0, address);
+  await([&] { return b.done().has_value(); });
+  EXPECT_EQ(*b.done(), "");
+  ASSERT_EQ(b.adopted().size(), 1U);
+  b.save(one(make_snapshot(1, 6, 100, snapshot::kReplicated)));
+  EXPECT_FALSE(b.shares(5)) << "of the round before";
 }
 
 TEST_F(SnapshotCopiesTest, ARoundKeepsWhatItContinuesFrom) {
