@@ -252,7 +252,10 @@ struct Buffers {
 PyObject* snapshot_save([[maybe_unused]] PyObject* module, PyObject* arguments) {
   PyObject* number = nullptr;
   PyObject* list = nullptr;
-  if (PyArg_ParseTuple(arguments, "OO!", &number, &PyList_Type, &list) == 0) return nullptr;
+  int is_replicated = 0;
+  if (PyArg_ParseTuple(arguments, "OO!p", &number, &PyList_Type, &list, &is_replicated) == 0) {
+    return nullptr;
+  }
   std::int64_t step = 0;
   if (!read_step(number, &step)) return nullptr;
   const Py_ssize_t count = PyList_GET_SIZE(list);
@@ -276,7 +279,9 @@ PyObject* snapshot_save([[maybe_unused]] PyObject* module, PyObject* arguments) 
   if (is_whole) {
     Py_BEGIN_CRITICAL_SECTION(module);
     Py_BEGIN_ALLOW_THREADS;
-    is_saved = elastic_snapshot_save(step, parts, static_cast<std::size_t>(count));
+    auto* const save =
+        is_replicated != 0 ? elastic_snapshot_save_replicated : elastic_snapshot_save;
+    is_saved = save(step, parts, static_cast<std::size_t>(count));
     Py_END_ALLOW_THREADS;
     Py_END_CRITICAL_SECTION();
   }
@@ -284,7 +289,8 @@ PyObject* snapshot_save([[maybe_unused]] PyObject* module, PyObject* arguments) 
   return is_whole ? PyBool_FromLong(is_saved) : nullptr;
 }
 
-// The step and the parts; None: nothing; False: it is damaged.
+// The step, the parts, and whether every rank continues from its own; None: nothing; False: it is
+// damaged.
 PyObject* snapshot_restore(PyObject* /*module*/, PyObject* /*unused*/) {
   std::int64_t step = 0;
   const elastic_snapshot_part* parts = nullptr;
@@ -306,7 +312,9 @@ PyObject* snapshot_restore(PyObject* /*module*/, PyObject* /*unused*/) {
     }
     PyList_SET_ITEM(list, static_cast<Py_ssize_t>(i), view);
   }
-  return list == nullptr ? nullptr : Py_BuildValue("LN", static_cast<long long>(step), list);
+  if (list == nullptr) return nullptr;
+  PyObject* const is_own = elastic_snapshot_is_own() != 0 ? Py_True : Py_False;
+  return Py_BuildValue("LNO", static_cast<long long>(step), list, is_own);
 }
 
 PyObject* snapshot_error(PyObject* /*module*/, PyObject* /*unused*/) {

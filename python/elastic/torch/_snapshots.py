@@ -39,9 +39,13 @@ class Snapshots:
     state of the random generators of torch, numpy and Python is kept as well. Every rank saves
     after the same steps. Under another launcher nothing is saved, and ``restore()`` returns None.
     It is no checkpoint: it ends with the job.
+
+    ``replicated``: the arguments have the same state on every rank, as those of a plain DDP model,
+    so a round of any size continues from the state of any rank. Unless every rank gets what it
+    saved itself, the random generators then stay as the script has seeded them.
     """
 
-    def __init__(self, **stateful: Any) -> None:
+    def __init__(self, *, replicated: bool = False, **stateful: Any) -> None:
         for name, one in stateful.items():
             if not _has_state(one):
                 raise TypeError(
@@ -49,6 +53,7 @@ class Snapshots:
                     "load_state_dict(): leave it out, or pass an object that has them"
                 )
         self._stateful = stateful
+        self._replicated = replicated
 
     def save(self, step: int) -> bool:
         """Copies the state after ``step`` steps; False if it was not kept, for a reason that is
@@ -63,19 +68,25 @@ class Snapshots:
         }
         writer = _Writer()
         writer.dump(state)
-        return snapshot.save_parts(step, [(writer.structure(), snapshot.BYTES), *writer.parts])
+        parts = [(writer.structure(), snapshot.BYTES), *writer.parts]
+        return snapshot.save_parts(step, parts, self._replicated)
 
     def restore(self, newer_than: int = -1) -> int | None:
         """Loads the state from which all ranks of this round continue, and returns its step.
 
-        None if there is none: in the first round, with another world size, or after the loss of a
-        node without copies; or none after more than ``newer_than`` steps. Call it before the first
-        ``save()``, on every rank.
+        None if there is none: in the first round, with another world size or after the loss of a
+        node without copies unless ``replicated``; or none after more than ``newer_than`` steps.
+        Call it before the first ``save()``, on every rank.
         """
         found = snapshot.restore_parts()
         if found is None or found[0] <= newer_than:
             return None
-        step, (structure, *parts) = found
+        step, (structure, *parts), is_own = found
+        if not is_own and not self._replicated:
+            raise ValueError(
+                "the snapshot is of another rank, which saved it with replicated=True: pass that "
+                "to the Snapshots of every rank or of none"
+            )
         reader = _Reader(structure, parts)
         reader.meshes = self._meshes
         state = reader.load()
@@ -87,7 +98,8 @@ class Snapshots:
             )
         for name, one in self._stateful.items():
             _load(one, state["stateful"][name])
-        _set_generators(state["generators"])
+        if is_own:
+            _set_generators(state["generators"])
         return step
 
     def _meshes(self) -> dict[str, Any]:

@@ -25,12 +25,12 @@ else:
 
 
 class SnapshotCallback(Callback):
-    """``every``: steps between two snapshots."""
+    """``every``: steps between two snapshots. ``replicated``: as of ``Snapshots``."""
 
-    def __init__(self, every: int = 1) -> None:
+    def __init__(self, every: int = 1, replicated: bool = False) -> None:
         self._every = every
         self._held = _Held()
-        self._snapshots = Snapshots(trainer=self._held)
+        self._snapshots = Snapshots(trainer=self._held, replicated=replicated)
 
     def checkpoint(self) -> str | None:
         """The path of a checkpoint, in memory, from which all ranks continue; None: there is none.

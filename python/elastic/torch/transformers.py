@@ -16,17 +16,21 @@ from elastic.torch._snapshots import Snapshots
 
 
 class SnapshotCallback(TrainerCallback):
-    """``every``: steps between two snapshots."""
+    """``every``: steps between two snapshots. ``replicated``: as of ``Snapshots``."""
 
-    def __init__(self, every: int = 1) -> None:
+    def __init__(self, every: int = 1, replicated: bool = False) -> None:
         self._every = every
+        self._replicated = replicated
         self._snapshots: Any = None
 
     def on_train_begin(
         self, args: Any, state: Any, control: Any, model: Any = None, **objects: Any
     ) -> None:
         self._snapshots = Snapshots(
-            model=model, optimizer=objects["optimizer"], scheduler=objects["lr_scheduler"]
+            model=model,
+            optimizer=objects["optimizer"],
+            scheduler=objects["lr_scheduler"],
+            replicated=self._replicated,
         )
         step = self._snapshots.restore()
         if step is not None:

@@ -84,11 +84,11 @@ def page() -> object:
     return None
 
 
-def snapshot_save(step: int, parts: list[tuple[object, int]], /) -> bool:
+def snapshot_save(step: int, parts: list[tuple[object, int]], is_replicated: bool, /) -> bool:
     return False
 
 
-def snapshot_restore() -> tuple[int, list[memoryview]] | bool | None:
+def snapshot_restore() -> tuple[int, list[memoryview], bool] | bool | None:
     return None
 
 

@@ -37,18 +37,19 @@ class Saved(NamedTuple):
     step: int
     buffers: list[memoryview]
     blob: bytes
+    is_own: bool  # False: with replicated=True, and a rank got the state of another one
 
 
-def save(step: int, buffers: Sequence[Any], blob: bytes = b"") -> bool:
+def save(step: int, buffers: Sequence[Any], blob: bytes = b"", *, replicated: bool = False) -> bool:
     """Copies the buffers and the blob, as the state of this rank after ``step`` steps.
 
-    Every rank calls it after the same steps. Returns False if nothing was kept; the reason is
-    logged once.
+    Every rank calls it after the same steps. ``replicated``: they are the same on every rank, so
+    that any rank of a round of any size may continue from them. Returns False if nothing was kept;
+    the reason is logged once.
     """
     views = [memoryview(one) for one in buffers]
-    return save_parts(
-        step, [(blob, BYTES), *((one, _KINDS.get(one.format, BYTES)) for one in views)]
-    )
+    parts = [(blob, BYTES), *((one, _KINDS.get(one.format, BYTES)) for one in views)]
+    return save_parts(step, parts, replicated)
 
 
 def restore() -> Saved | None:
@@ -56,19 +57,19 @@ def restore() -> Saved | None:
     found = restore_parts()
     if found is None:
         return None
-    step, (blob, *buffers) = found
-    return Saved(step, buffers, bytes(blob))
+    step, (blob, *buffers), is_own = found
+    return Saved(step, buffers, bytes(blob), is_own)
 
 
-def save_parts(step: int, parts: list[tuple[Any, int]]) -> bool:
+def save_parts(step: int, parts: list[tuple[Any, int]], replicated: bool) -> bool:
     """As ``save()``, of C-contiguous buffers with the kinds of their numbers."""
-    if calls.snapshot_save(step, parts):
+    if calls.snapshot_save(step, parts, replicated):
         return True
     _report_once("no snapshot was saved")
     return False
 
 
-def restore_parts() -> tuple[int, list[memoryview]] | None:
+def restore_parts() -> tuple[int, list[memoryview], bool] | None:
     found = calls.snapshot_restore()
     if isinstance(found, bool):
         raise SnapshotDamaged(calls.snapshot_error())

@@ -21,13 +21,15 @@ class Memory:
     def __init__(self) -> None:
         self.step = 0
         self.parts: list[bytes] = []
+        self.is_own = True
 
-    def save(self, step: int, parts: list[tuple[Any, int]]) -> bool:
+    def save(self, step: int, parts: list[tuple[Any, int]], replicated: bool) -> bool:
         self.step, self.parts = step, [bytes(one) for one, _ in parts]
         return True
 
-    def restore(self) -> tuple[int, list[memoryview]] | None:
-        return (self.step, [memoryview(one) for one in self.parts]) if self.parts else None
+    def restore(self) -> tuple[int, list[memoryview], bool] | None:
+        views = [memoryview(one) for one in self.parts]
+        return (self.step, views, self.is_own) if views else None
 
 
 @pytest.fixture
@@ -136,6 +138,38 @@ def test_generators_continue(memory: Memory) -> None:
     assert draw() != first
     Snapshots(own=own).restore()
     assert draw() == first
+
+
+# Those of all ranks would be equal otherwise. One that is passed is as equal as the other objects.
+def test_generators_stay_as_the_script_has_seeded_them_with_the_state_of_another_rank(
+    memory: Memory,
+) -> None:
+    numpy = pytest.importorskip("numpy")
+    own = torch.Generator().manual_seed(3)
+
+    def draw() -> tuple[float, ...]:
+        return tuple(map(float, (torch.rand(1), random.random(), numpy.random.rand())))
+
+    def seed() -> None:
+        for one in (torch.manual_seed, random.seed, numpy.random.seed):
+            one(7)
+
+    Snapshots(own=own, replicated=True).save(1)
+    at_the_save = float(torch.rand(1, generator=own))
+    seed()
+    seeded = draw()
+    seed()
+    memory.is_own = False
+    assert Snapshots(own=own, replicated=True).restore() == 1
+    assert draw() == seeded
+    assert float(torch.rand(1, generator=own)) == at_the_save
+
+
+def test_the_state_of_another_rank_is_only_for_replicated_objects(memory: Memory) -> None:
+    Snapshots(one=Holder(1), replicated=True).save(1)
+    memory.is_own = False
+    with pytest.raises(ValueError, match="is of another rank, which saved it with replicated=True"):
+        Snapshots(one=Holder()).restore()
 
 
 def test_a_model_with_tied_weights_and_its_optimizer(memory: Memory) -> None:
