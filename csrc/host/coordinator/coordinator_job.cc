@@ -197,7 +197,7 @@ void CoordinatorJob::send_timings(SessionPeer* peer) {
 
 Status CoordinatorJob::on(SessionPeer* peer, rdzv::Leave& leave) {
   leave.node = peer->node;
-  early_joins_.erase(peer->node);
+  early_joins_.forget(peer->node);
   peer->has_joined = false;
   peer->loopback_join.reset();
   if (job_ == nullptr) return {};

@@ -20,6 +20,7 @@
 #include "core/rendezvous/rendezvous_machine.h"
 #include "core/session/coordinator_state.h"
 #include "core/session/session_wire.h"
+#include "core/succession/early_joins.h"
 #include "core/succession/succession_events.h"
 #include "host/coordinator/end_proofs.h"
 #include "host/coordinator/job_observers.h"
@@ -162,8 +163,8 @@ class CoordinatorJob {
 
  private:
   void begin(const succession::StartCoordinator& start, const NodeId& self);
-  bool must_wait_for_resumes(const rdzv::Join& join);
-  bool must_wait_for_resumes(const rdzv::Resume&);
+  template <typename Entry>
+  bool must_wait_for_resumes(const Entry& entry);  // a Join or a Resume
   void end_wait_for_resumes();
   void begin_anew(const JobSettings& settings);
   void leave_job();
@@ -286,11 +287,7 @@ class CoordinatorJob {
   bool is_kept_ = false;  // a store keeps the record, from the job's first node on
   std::shared_ptr<bool> written_ = std::make_shared<bool>(true);  // of job_
   bool is_in_file_ = false;  // the state file keeps it, until voters do
-  // In a job that is continued from a store, joins wait until one of its nodes has resumed.
-  // Their job is the next one if none does in time.
-  bool awaits_resumes_ = false;
-  bool are_resumes_over_ = false;
-  std::map<NodeId, rdzv::Join> early_joins_;
+  succession::EarlyJoins early_joins_;
   os::Timer resumes_timer_;
   std::string unrecorded_;  // why the job ends as soon as a node has joined; "": it does not
   std::uint64_t term_ = 1;

@@ -19,8 +19,6 @@
 namespace elastic::host {
 namespace {
 
-constexpr Duration kResumesMargin = std::chrono::milliseconds(10);
-
 constexpr const char* kSessionClosed = "its session was closed";
 
 }  // namespace
@@ -46,10 +44,8 @@ Status CoordinatorJob::succeed(const succession::StartCoordinator& start, const 
     job_->gate().set_voter_address(one.node, one.voter_address);
   }
   if (start.is_recorded) job_->gate().turn_on_restored(*rendezvous());
-  awaits_resumes_ = is_kept_ && !rendezvous()->has_resumed();
-  // Before the machine takes the nodes for lost.
-  const Duration limit = rendezvous()->takeover_limit() - kResumesMargin;
-  if (awaits_resumes_) resumes_timer_.arm(add_saturating(now, limit));
+  const auto limit = is_kept_ ? early_joins_.begin(*rendezvous()) : std::nullopt;
+  if (limit) resumes_timer_.arm(add_saturating(now, *limit));
   logged_round_ = rendezvous()->record().round;
   is_result_logged_ = is_over();
   if (context_.log) {
@@ -60,47 +56,40 @@ Status CoordinatorJob::succeed(const succession::StartCoordinator& start, const 
   return {};
 }
 
-// A job that has crashed leaves its record. A node of the next one of the id must not be measured
-// by its settings, nor receive its failure.
-bool CoordinatorJob::must_wait_for_resumes(const rdzv::Join& join) {
-  if (!awaits_resumes_) return false;
-  const bool was_decided = rendezvous()->record().round > 0 && rendezvous()->members_left() > 0;
-  if (rendezvous()->has_node(join.node.id) || join.node.highest_round > 0) {
-    awaits_resumes_ = false;
-  } else if (!was_decided || are_resumes_over_) {
-    begin_anew(join.settings);
-  } else if (early_joins_.insert_or_assign(join.node.id, join).second) {
-    const Duration limit = rendezvous()->takeover_limit();
-    execute(rdzv::Waiting{join.node.id, "the nodes of the former job of this id have " +
-                                            core::duration_text(limit) + " to come back"});
+template <typename Entry>
+bool CoordinatorJob::must_wait_for_resumes(const Entry& entry) {
+  using Verdict = succession::EarlyJoins::Verdict;
+  switch (early_joins_.judge(*rendezvous(), entry)) {
+    case Verdict::kEnter: return false;
+    case Verdict::kBeginAnew: begin_anew(entry.settings); return false;
+    case Verdict::kWait:
+      execute(rdzv::Waiting{entry.node.id, "the nodes of the former job of this id have " +
+                                               core::duration_text(rendezvous()->takeover_limit()) +
+                                               " to come back"});
+      return true;
+    case Verdict::kKnown: return true;
   }
-  return awaits_resumes_;
+  return false;
 }
-
-// A node of the next job resumes as well, if its session was interrupted while it waited.
-bool CoordinatorJob::must_wait_for_resumes(const rdzv::Resume& resume) {
-  if (resume.last) return awaits_resumes_ = false;
-  return must_wait_for_resumes(rdzv::Join{resume.node, resume.settings});
-}
+template bool CoordinatorJob::must_wait_for_resumes(const rdzv::Join& entry);
+template bool CoordinatorJob::must_wait_for_resumes(const rdzv::Resume& entry);
 
 void CoordinatorJob::end_wait_for_resumes() {
-  are_resumes_over_ = true;
-  if (job_ == nullptr || !awaits_resumes_ || early_joins_.empty()) return;
-  begin_anew(early_joins_.begin()->second.settings);
+  const auto settings = early_joins_.time_out();
+  if (job_ == nullptr || !settings) return;
+  begin_anew(*settings);
   admit_early_joins();
 }
 
 void CoordinatorJob::begin_anew(const JobSettings& settings) {
-  awaits_resumes_ = false;
   log("no node of the former job of this id is here: the next one begins");
   job_->begin_anew(settings, context_.loop->now());
   feed_timings();
 }
 
 void CoordinatorJob::admit_early_joins() {
-  if (awaits_resumes_ || early_joins_.empty()) return;
-  for (auto& [id, join] : std::exchange(early_joins_, {})) {
-    if (SessionPeer* const peer = session_of(id)) (void)enter(peer, join);
+  for (rdzv::Join& join : early_joins_.take()) {
+    if (SessionPeer* const peer = session_of(join.node.id)) (void)enter(peer, join);
   }
 }
 
