@@ -123,6 +123,7 @@ void SimAgent::obey(const rdzv::Round& action) {
   phase_ = NodePhase::kWorking;
   has_workers_ = true;
   round_heard_at_ = world_->clock().now();
+  world_->round_started(*this, action.own.group_rank);
   is_stopping_ = false;
   work_ = world_->draw_work();
   const std::uint64_t era = ++work_era_;
@@ -317,6 +318,7 @@ void SimAgent::finish(const std::string& fate) {
   pause_.cancel();
   path_->has_ended = true;
   if (session_ != nullptr) session_->end(is_host_dead_);
+  world_->ended(*this);
 }
 
 void SimAgent::crash(bool is_host_dead) {

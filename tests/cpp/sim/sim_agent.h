@@ -65,6 +65,20 @@ class SimAgentWorld : public SimWorld {
   virtual void returned(const SimAgent&) {}
   virtual void displaced(const SimAgent&, const succession::Incumbent& /*by*/) {}
 
+  // ---- The same where a store keeps the record.
+
+  // Where the record says that the coordinator is, "": nowhere yet; nullopt: there is no store.
+  virtual std::optional<std::string> recorded(const SimAgent&) { return {}; }
+  // Nothing listens at the address, which can be reached.
+  virtual bool refuses(const SimAgent&, const std::string& /*address*/) { return false; }
+  // No coordinator of the job is at the address. `was_closed`: it says so itself, or its connection
+  // had ended before.
+  virtual void absent(const SimAgent&, const std::string& /*address*/, bool /*was_closed*/) {}
+  virtual void round_started(const SimAgent&, int /*rank*/) {}
+  // Calls `done` when no coordinator runs in the agent's process, or that one goes on without it.
+  virtual void end_coordinator(const SimAgent&, std::function<void()> done) { done(); }
+  virtual void ended(const SimAgent&) {}
+
   bool has_converged() const;  // no agent lives
 
  protected:

@@ -150,13 +150,7 @@ void SimCoordinator::acknowledge_leaves() {
 // Only a coordinator that has lost its state may give a number to another round.
 bool SimCoordinator::send(const core::RendezvousAction& action) {
   const auto* round = std::get_if<rdzv::Round>(&action);
-  if (round != nullptr && is_stored()) {
-    const RoundRecord& record = *round->record;
-    const auto [found, is_new] = sent_.try_emplace({record.generation, record.round}, record);
-    if (!is_new && found->second != record) {
-      fault_ = "I5: two rounds have the number " + std::to_string(record.round);
-    }
-  }
+  if (round != nullptr && is_stored() && fault_.empty()) fault_ = records_.sent(*round->record);
   return SimService::send(action);
 }
 

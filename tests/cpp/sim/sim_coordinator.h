@@ -4,13 +4,12 @@
 // state, or with a state that it stored some time before, and it can stall.
 
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <set>
 #include <string>
-#include <utility>
 #include <vector>
 
+#include "sim/record_checker.h"
 #include "sim/rendezvous_checker.h"
 #include "sim/sim_service.h"
 
@@ -83,7 +82,7 @@ class SimCoordinator : public SimService {
   std::string fault_;
   std::vector<core::JobAction> held_;  // until the state is stored
   std::set<NodeId> leaving_;
-  std::map<std::pair<std::uint32_t, std::uint64_t>, RoundRecord> sent_;  // by generation and round
+  RecordChecker records_;
 };
 
 // The process that serves one endpoint: the coordinators of its jobs start, stall and end together.

@@ -12,6 +12,10 @@ namespace elastic::test {
 using namespace std::chrono_literals;
 
 void SimServer::succeed(const succession::StartCoordinator& start, const NodeId& self) {
+  if (start.is_kept) {
+    kept_ = succession::Incumbent{start.lineage, start.term, self, {}, {}};
+    if (start.record.state.empty()) return;  // nothing was decided yet
+  }
   job_.emplace(kJobId, start.record.settings, clock_->now(), Duration(0));
   const Status restored =
       job_->succeed(start.record.state, {start.term, self, start.lost_incumbent}, clock_->now());
@@ -22,7 +26,49 @@ void SimServer::succeed(const succession::StartCoordinator& start, const NodeId&
   for (const auto& node : start.record.nodes) {
     job_->gate().set_voter_address(node.node, node.voter_address);
   }
+  const auto limit = kept_ ? early_joins_.begin(rendezvous()) : std::nullopt;
+  if (limit) {
+    clock_->after(*limit, [this, era = era_] {
+      const auto settings = era == era_ ? early_joins_.time_out() : std::nullopt;
+      if (!job_ || !settings) return;
+      job_->begin_anew(*settings, clock_->now());
+      admit_early_joins();
+    });
+  }
   watch_deadline();
+}
+
+// A store that keeps the record has one coordinator.
+Duration SimServer::start_hold() const {
+  return kept_ ? Duration::zero() : SimService::start_hold();
+}
+
+void SimServer::job_began() {
+  if (kept_) job_->gate().turn_on(rendezvous());
+}
+
+bool SimServer::must_wait_for_resumes(const core::RendezvousEvent& event) {
+  using Verdict = succession::EarlyJoins::Verdict;
+  const auto* join = std::get_if<rdzv::Join>(&event);
+  const auto* resume = std::get_if<rdzv::Resume>(&event);
+  if (!job_ || (join == nullptr && resume == nullptr)) return false;
+  const Verdict verdict = join != nullptr ? early_joins_.judge(rendezvous(), *join)
+                                          : early_joins_.judge(rendezvous(), *resume);
+  if (verdict == Verdict::kBeginAnew) {
+    job_->begin_anew(join != nullptr ? join->settings : resume->settings, clock_->now());
+  }
+  return verdict == Verdict::kWait || verdict == Verdict::kKnown;
+}
+
+void SimServer::admit_early_joins() {
+  for (const rdzv::Join& join : early_joins_.take()) {
+    if (sessions_.contains(join.node.id)) serve(join.node.id, join);
+  }
+}
+
+// The coordinator as this process names it.
+std::optional<succession::Incumbent> SimServer::own() const {
+  return kept_ ? (informed_ ? informed_ : kept_) : processes_->incumbent(slot_);
 }
 
 void SimServer::turn_on() {
@@ -95,9 +141,10 @@ std::optional<succession::Admission::Here> SimServer::here() const {
   if (stopped_ || is_displaced_) return std::nullopt;
   const bool is_over = job_ && job_->is_over();
   const Standing standing = is_over ? Standing::kOver
+                            : kept_ ? Standing::kStored
                             : job_  ? Standing::kReplicated
                                     : Standing::kEmpty;
-  return succession::Admission::Here{standing, processes_->incumbent(slot_)};
+  return succession::Admission::Here{standing, own()};
 }
 
 session::Incumbent SimServer::announce(const succession::Incumbent& theirs) {
@@ -126,7 +173,7 @@ bool SimServer::may_acknowledge(const NodeId& id, Session* session, Instant sent
 }
 
 void SimServer::greet(const std::shared_ptr<SimLink>& link, const SimLink::Hello& hello) {
-  const auto own = processes_->incumbent(slot_);
+  const auto own = this->own();
   const bool is_ours = own && hello.succession && hello.succession->lineage == own->lineage;
   succession::Admission::Call call{.job = kJobId};
   if (hello.succession && hello.succession->is_replicated) {
@@ -175,12 +222,15 @@ void SimServer::serve(const NodeId& id, const core::RendezvousEvent& event) {
     send(rdzv::Evicted{id, resume->last->record.round, "a round of another job"});
     return;
   }
+  if (must_wait_for_resumes(event)) return;
+  if (std::holds_alternative<rdzv::Leave>(event)) early_joins_.forget(id);
   SimService::serve(id, event);
+  if (job_) admit_early_joins();
   report_nodes();
 }
 
 bool SimServer::is_of_another_job(const NodeId& id, const rdzv::Resume& resume) const {
-  const auto own = processes_->incumbent(slot_);
+  const auto own = this->own();
   if (!own || own->term == 1 || !resume.last || !job_) return false;
   if (sessions_.at(id).lineage == own->lineage) return false;
   const auto nodes = rendezvous().nodes(clock_->now());
@@ -207,7 +257,8 @@ void SimServer::propose() {
   if (!job_) return;
   if (auto proposal = job_->take_proposal()) {
     const std::uint64_t number = proposal->number;
-    processes_->feed(slot_, succession::Propose{number, std::move(proposal->content)});
+    processes_->feed(
+        slot_, succession::Propose{number, std::move(proposal->content), kept_ ? kept_->term : 0});
     if (deleted_ == ServiceRule::kHoldDecisions) in_force(number);
   }
 }

@@ -11,6 +11,7 @@
 
 #include "core/job/job.h"
 #include "core/succession/admission.h"
+#include "core/succession/early_joins.h"
 #include "core/succession/succession_events.h"
 #include "sim/sim_agent.h"
 #include "sim/sim_service.h"
@@ -63,6 +64,8 @@ class SimServer : public SimService {
   // An elected coordinator announces itself here; the reply.
   session::Incumbent announce(const succession::Incumbent& theirs);
   void displace(const succession::Incumbent& by);
+  bool is_over() const { return !job_ || job_->is_over(); }
+  bool is_serving() const { return !stopped_ && !is_displaced_; }
 
  private:
   std::optional<succession::Admission::Here> here() const;
@@ -72,9 +75,14 @@ class SimServer : public SimService {
   Duration alone() const override;
   void serve(const NodeId& id, const core::RendezvousEvent& event) override;
   void session_lost(const NodeId& id, const SimLink& link) override;
+  Duration start_hold() const override;
+  void job_began() override;
   void step(const core::JobEvent& event) override;
   bool send(const core::RendezvousAction& action) override;
   void begin_next_job();
+  std::optional<succession::Incumbent> own() const;
+  bool must_wait_for_resumes(const core::RendezvousEvent& event);
+  void admit_early_joins();
   void propose();
   void report_nodes();
   void report_nodes_now();
@@ -88,6 +96,9 @@ class SimServer : public SimService {
   ServiceRule deleted_;
   bool has_removed_ = false;   // a node, in the current step
   std::size_t num_nodes_ = 0;  // of the job, after the last step
+  // Of a job whose record a store keeps: this coordinator.
+  std::optional<succession::Incumbent> kept_;
+  succession::EarlyJoins early_joins_;
   std::optional<succession::Incumbent> informed_;
   std::optional<Instant> alone_since_;
   std::optional<succession::StopCoordinator> stopped_;

@@ -67,6 +67,7 @@ void SimService::serve(const NodeId& id, const core::RendezvousEvent& event) {
     if (!job_) {
       job_.emplace(kJobId, join != nullptr ? join->settings : resume->settings, clock_->now(),
                    start_hold());
+      job_began();
     }
   } else if (std::holds_alternative<rdzv::Leave>(event)) {
     sessions_[id].has_joined = false;

@@ -47,6 +47,8 @@ class SimService {
   virtual void session_lost(const NodeId& id, const SimLink& link) = 0;
   // Of the job's first round.
   virtual Duration start_hold() const { return core::kStartHold; }
+  // The first node has joined.
+  virtual void job_began() {}
   virtual void step(const core::JobEvent& event) = 0;
   // Whether the node was removed from the job with it.
   virtual bool send(const core::RendezvousAction& action);

@@ -96,9 +96,9 @@ void SimSession::execute(const Machine::Action& action) {
     agent_->lose_coordinator();
   } else if (std::holds_alternative<Machine::EndCoordinator>(action)) {
     was_acknowledged_ = machine_.is_flushed();
-    feed(Machine::EndStepDone{});  // none is in this process
+    world_->end_coordinator(*agent_, [this] { feed(Machine::EndStepDone{}); });
   } else if (std::holds_alternative<Machine::ReleaseRecord>(action)) {
-    feed(Machine::EndStepDone{});  // nor is a store
+    feed(Machine::EndStepDone{});  // with its coordinator
   } else if (std::holds_alternative<Machine::Ended>(action)) {
     later(0s, on_drained_);
   }
@@ -117,6 +117,10 @@ void SimSession::lose_link() {
   watch_loss();
 }
 
+void SimSession::report_absent(const std::string& address, bool says_so) {
+  world_->absent(*agent_, address, says_so || watch_.is_closed());
+}
+
 void SimSession::watch_loss() {
   const auto due = watch_.next_deadline();
   if (!due || !world_->has_succession()) return;
@@ -129,8 +133,16 @@ void SimSession::attempt(const std::string& address) {
   const std::uint64_t number = ++attempts_;
   later(100us, [this, number, address] {
     if (number != attempts_) return;
-    attempt_ = world_->connect(agent_, address);
+    const std::optional<std::string> recorded = world_->recorded(*agent_);
+    address_ = address.empty() ? recorded.value_or("") : address;
+    if (recorded && address_.empty()) {
+      feed(Machine::AttemptDelayed{Status(StatusCode::kUnavailable, "no coordinator is named")});
+      return;
+    }
+    attempt_ = world_->connect(agent_, address_);
     if (attempt_ == nullptr) {
+      if (world_->refuses(*agent_, address_)) report_absent(address_, false);
+      if (number != attempts_) return;
       feed(Machine::AttemptFailed{Status(StatusCode::kUnavailable, "refused"), std::nullopt});
       return;
     }
@@ -155,7 +167,10 @@ void SimSession::listen(const std::shared_ptr<SimLink>& link) {
         receive(message);
       } else if (from == attempt_) {
         const auto old = std::exchange(link_, std::exchange(attempt_, nullptr));
-        watch_.connected(false, clock_->now());
+        link_address_ = address_;
+        const bool is_recorded = world_->recorded(*agent_).has_value();
+        watch_.connected(is_recorded, clock_->now());
+        if (is_recorded) world_->returned(*agent_);
         feed(Machine::Connected{});
         if (old != nullptr) old->close(Side::kAgent);
       }
@@ -194,6 +209,8 @@ void SimSession::receive(const SimLink::Message& message) {
       world_->displaced(*agent_, incumbent->incumbent);
       displace(incumbent->incumbent.address);
     } else if (incumbent->is_elsewhere) {
+      watch_.handed_over(clock_->now());
+      report_absent(link_address_, true);
       feed(Machine::CoordinatorMoved{incumbent->incumbent.address});
     } else {
       world_->informed(*agent_, incumbent->incumbent);

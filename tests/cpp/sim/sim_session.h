@@ -47,6 +47,7 @@ class SimSession {
   void execute(const Machine::Action& action);
   void attempt(const std::string& address);
   void lose_link();
+  void report_absent(const std::string& address, bool says_so);
   void watch_loss();
   void listen(const std::shared_ptr<SimLink>& link);
   void receive(const SimLink::Message& message);
@@ -64,7 +65,9 @@ class SimSession {
   Machine machine_;
   std::shared_ptr<SimLink> link_;
   std::shared_ptr<SimLink> attempt_;  // has not answered yet
-  std::uint64_t attempts_ = 0;        // callbacks of older attempts are ignored
+  std::string address_;               // of the last attempt
+  std::string link_address_;
+  std::uint64_t attempts_ = 0;  // callbacks of older attempts are ignored
   std::uint64_t alarms_ = 0;
   std::function<void()> on_drained_;
   bool was_acknowledged_ = false;

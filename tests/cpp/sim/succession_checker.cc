@@ -19,10 +19,8 @@ const RoundRecord* SuccessionChecker::check(const core::RendezvousAction& action
 }
 
 const RoundRecord* SuccessionChecker::check_round(const RoundRecord& record, Instant now) {
+  if (const std::string fault = records_.sent(record); !fault.empty()) violate(fault);
   const auto [known, is_new] = rounds_.try_emplace(record.round, record);
-  if (!is_new && known->second != record) {
-    violate("I5: two rounds have the number " + std::to_string(record.round));
-  }
   if (!is_new) return nullptr;
   if (result_ && record.generation <= result_generation_) violate("a round follows a result");
   if (known != rounds_.begin()) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/rendezvous/rendezvous_events.h"
+#include "sim/record_checker.h"
 
 namespace elastic::test {
 
@@ -29,6 +30,7 @@ class SuccessionChecker {
   void violate(const std::string& what) { violations_->push_back(what); }
 
   std::vector<std::string>* violations_;
+  RecordChecker records_;
   std::map<std::uint64_t, RoundRecord> rounds_;
   std::vector<Instant> round_began_;
   std::optional<JobResult> result_;

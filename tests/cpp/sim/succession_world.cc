@@ -6,8 +6,13 @@
 
 namespace elastic::test {
 
+// After everything has healed no coordinator is replaced any more.
+constexpr Duration kSettleWithin = 15s;
+
 class SuccessionScenes : public SuccessionWorld {
  public:
+  using SuccessionWorld::For;
+  using SuccessionWorld::Keeper;
   using SuccessionWorld::SuccessionWorld;
 
   SimReport play() {
@@ -15,6 +20,7 @@ class SuccessionScenes : public SuccessionWorld {
     if (is_good()) lose_coordinator();
     if (is_good()) {
       heal();
+      clock_.after(kSettleWithin, [this] { elections_settled_ = elections(); });
       // Workers that were to run long end, so that the job can.
       for (Process& process : processes_) {
         if (process.is_alive && process.agent != nullptr && process.agent->has_workers()) {
@@ -25,22 +31,39 @@ class SuccessionScenes : public SuccessionWorld {
       if (!run_until(kConvergeWithin, [this] { return has_converged(); })) {
         violate("the job has not ended within the limit after everything has healed");
       }
+      if (elections_settled_ && elections() != *elections_settled_) {
+        violate("another coordinator began without need");
+      }
+    }
+    for (const auto& agent : agents_) {
+      if (!agent->fault().empty()) violate(agent->name() + ": " + agent->fault());
     }
     return std::move(report_);
+  }
+
+  struct NamedKeeper {
+    std::string_view name;
+    Keeper keeper;
+  };
+  static const std::vector<NamedKeeper>& keepers() {
+    static const std::vector<NamedKeeper> keepers = {
+        {"", Keeper::kVoters}, {"+store", Keeper::kStore}, {"+polled", Keeper::kPolled}};
+    return keepers;
   }
 
   static const std::vector<Scene>& scenes() {
     using World = SuccessionScenes;
     static const std::vector<Scene> scenes = {
+        {"start", 0, &World::begin_together, kTogether, For::kStores},
         {"host-lost", 3, &World::lose_host},
         {"process-lost", 3, &World::lose_process},
         {"done-lost", 3, &World::lose_done_host},
-        {"standalone-lost", 4, &World::lose_standalone, kStandalone},
-        {"standalone-again", 4, &World::restart_standalone, kStandalone},
-        {"standalone-first", 4, &World::restart_standalone_first, kStandalone},
-        {"standalone-next", 3, &World::begin_next_job, kStandalone | kSameId},
+        {"standalone-lost", 4, &World::lose_standalone, kStandalone, For::kVoters},
+        {"standalone-again", 4, &World::restart_standalone, kStandalone, For::kVoters},
+        {"standalone-first", 4, &World::restart_standalone_first, kStandalone, For::kVoters},
+        {"standalone-next", 3, &World::begin_next_job, kStandalone | kSameId, For::kVoters},
         {"one-by-one", 0, &World::lose_one_by_one},
-        {"standalone-few", 0, &World::lose_one_by_one, kStandalone},
+        {"standalone-few", 0, &World::lose_one_by_one, kStandalone, For::kVoters},
         {"hand-over", 3, &World::hand_over},
         {"hand-over-killed", 0, &World::kill_during_hand_over},
         {"growth", 3, &World::disturb_growth, kSteps},
@@ -49,113 +72,24 @@ class SuccessionScenes : public SuccessionWorld {
         {"leave", 5, &World::leave_minority},
         {"leave-together", 0, &World::leave_together},
         {"two-of-five", 5, &World::lose_two_hosts},
-        {"witness", 2, &World::lose_one_of_two, kWitness},
-        {"same-id", 2, &World::use_id_again, kWitness | kSameId},
-        {"majority-lost", 0, &World::lose_majority},
+        {"cut-off", 0, &World::cut_off_coordinator, 0, For::kStores},
+        {"alone", 0, &World::cut_off_from_store, 0, For::kStores},
+        {"witness", 2, &World::lose_one_of_two, kWitness, For::kVoters},
+        {"same-id", 2, &World::use_id_again, kWitness | kSameId, For::kVoters},
+        {"next-job", 0, &World::continue_id, kSameId, For::kStores},
+        {"keeper-lost", 0, &World::lose_keeper},
         {"return", 3, &World::return_host, kReturn},
-        {"second-job", 3, &World::begin_second_job, kReturn},
+        {"second-job", 3, &World::begin_second_job, kReturn, For::kVoters},
         {"faults", 0, &World::cause_faults, kRandomFaults},
-        {"witness-faults", 2, &World::cause_faults, kWitness | kRandomFaults},
+        {"witness-faults", 2, &World::cause_faults, kWitness | kRandomFaults, For::kVoters},
         {"growth-faults", 3, &World::cause_faults, kSteps | kRandomFaults},
-        {"witness-growth", 2, &World::cause_faults, kWitness | kSteps | kRandomFaults},
-        {"growth-lost", 3, &World::lose_majority_at_a_step, kSteps}};
+        {"witness-growth", 2, &World::cause_faults, kWitness | kSteps | kRandomFaults,
+         For::kVoters},
+        {"growth-lost", 3, &World::lose_keeper_at_a_step, kSteps}};
     return scenes;
   }
 
  private:
-  // ---- The job and what is expected of it.
-
-  void start() {
-    if (has(kStandalone)) boot(kCoordinatorSlot);
-    if (has(kWitness) && !processes_[kWitnessSlot].is_alive) boot(kWitnessSlot);
-    for (std::size_t slot = 0; slot < nodes_; ++slot) boot(slot);
-    const std::size_t voters = nodes_ >= 5 ? 5 : 3;
-    if (!run_until(10s, [&] { return runs_round_of(nodes_) && has_voters(voters); })) {
-      violate("the job does not start with " + std::to_string(voters) + " voters");
-    }
-    run(1s);
-  }
-
-  void expect_next_round(std::size_t nodes, Duration within) {
-    const Instant began = clock_.now();
-    const std::uint64_t next = checker_.last_round().round + 1;
-    const bool is_there = run_until(within, [&] { return runs_round_of(nodes, next); });
-    report_.recovery = clock_.now() - began;
-    if (!is_there) violate("no round of the survivors within the limit");
-  }
-
-  // ---- Faults.
-
-  void plan_fault() {
-    clock_.after(dice_.between(Duration(200ms), Duration(6s)), [this] {
-      if (is_healed_) return;
-      cause_fault();
-      plan_fault();
-    });
-  }
-
-  std::size_t any_process() {
-    const int last = static_cast<int>(nodes_) - (has(kWitness) ? 0 : 1);
-    const auto slot = static_cast<std::size_t>(dice_.between(0, last));
-    return slot == nodes_ ? kWitnessSlot : slot;
-  }
-
-  void cause_fault() {
-    if (has(kSteps) && dice_.chance(0.5)) {
-      if (dice_.chance(0.6)) return boot_newcomer();
-      return depart(static_cast<std::size_t>(dice_.between(0, 4)));
-    }
-    const std::size_t slot = any_process();
-    const std::size_t other = any_process();
-    const Duration length = dice_.between(Duration(10ms), Duration(9s));
-    const std::size_t alive = num_alive();
-    switch (dice_.between(0, 7)) {
-      case 0:
-        if (alive > 2 && crashes_ < 2) {
-          ++crashes_;
-          crash(slot, dice_.chance(0.5));
-        }
-        break;
-      case 1:
-      case 2:
-        if (slot == other) break;
-        trace("---- cut between " + name(slot) + " and " + name(other));
-        cut(slot, other, true);
-        if (dice_.chance(0.7)) cut(other, slot, true);
-        clock_.after(length, [this, slot, other] { cut_both(slot, other, false); });
-        break;
-      case 3:
-        trace("---- " + name(slot) + " is cut off");
-        cut_off(slot, true);
-        clock_.after(length, [this, slot] { cut_off(slot, false); });
-        break;
-      case 4:
-        if (is_witness(slot)) {
-          restart_witness();
-        } else if (processes_[slot].is_alive) {
-          processes_[slot].agent->fail_workers();
-        }
-        break;
-      case 5:
-        if (processes_[slot].machine->is_coordinator() && has_voters(3)) {
-          feed(slot, succession::Resign{});
-        }
-        break;
-      case 6:
-        // A node that coordinates ends with its service, which a leave does not.
-        if (!is_witness(slot) && processes_[slot].is_alive && alive > 3 &&
-            processes_[slot].server == nullptr && dice_.chance(0.3)) {
-          processes_[slot].agent->leave();
-        }
-        break;
-      case 7:
-        if (!is_witness(slot) && processes_[slot].is_alive && dice_.chance(0.3)) {
-          processes_[slot].agent->finish_workers();
-        }
-        break;
-    }
-  }
-
   // ---- Scenes.
 
   void lose_coordinator() {
@@ -185,6 +119,7 @@ class SuccessionScenes : public SuccessionWorld {
   }
 
   void cause_faults() {
+    store_.set_faulty(true);
     plan_fault();
     run(dice_.between(Duration(10s), Duration(40s)));
   }
@@ -211,13 +146,14 @@ class SuccessionScenes : public SuccessionWorld {
     restart_standalone();
   }
 
-  // With two hosts left, the loss of the one that coordinates ends the job.
+  // With two hosts left, the loss of the one that coordinates ends the job, unless a store keeps
+  // the record.
   void lose_one_by_one() {
     for (std::size_t left = nodes_ - 1; left > 0 && is_good(); --left) {
       std::vector<std::size_t> slots;
       for (std::size_t slot = 0; slot < nodes_; ++slot) {
         const Process& process = processes_[slot];
-        const bool is_needed = left == 1 && process.machine->is_coordinator();
+        const bool is_needed = left == 1 && process.machine->is_coordinator() && !has_store();
         if (process.is_alive && !is_needed) slots.push_back(slot);
       }
       const auto last = static_cast<int>(slots.size()) - 1;
@@ -252,26 +188,24 @@ class SuccessionScenes : public SuccessionWorld {
   }
 
   void hand_over() {
-    feed(0, succession::Resign{});
+    const std::uint64_t next = checker_.last_round().round + 1;
+    resign(0);
     if (!run_until(300ms, [this] { return elections() == 1 && has_voters(3); })) {
       violate("no coordinator succeeds the one that resigned");
     }
+    if (has_store()) return expect_round(2, 1s, next);  // its node has left
     run(5s);
     if (checker_.num_rounds() != 1) violate("handing over ended the round");
   }
 
   void kill_during_hand_over() {
-    feed(0, succession::Resign{});
+    const std::uint64_t next = checker_.last_round().round + 1;
+    resign(0);
     run(dice_.between(Duration(0), Duration(12ms)));
     const bool is_successor_lost = dice_.chance(0.3);
     crash(is_successor_lost ? any_process_but(0) : 0, dice_.chance(0.5));
-    expect_next_round(nodes_ - 1, 4 * kNodeTimeout);
-  }
-
-  std::size_t any_process_but(std::size_t slot) {
-    std::size_t other = slot;
-    while (other == slot) other = any_process();
-    return other;
+    const std::size_t lost = is_successor_lost && has_store() ? 2 : 1;
+    expect_round(nodes_ - lost, 4 * kNodeTimeout, next);
   }
 
   // ---- Nodes that join and leave at an agreed step.
@@ -317,7 +251,7 @@ class SuccessionScenes : public SuccessionWorld {
         if (++crashes_ == 1) crash(0, dice_.chance(0.5));
         break;
       case 2:
-        if (processes_[0].machine->is_coordinator()) feed(0, succession::Resign{});
+        if (processes_[0].machine->is_coordinator()) resign(0);
         // Then only the nodes that wait at the step know of it.
         if (dice_.chance(0.5)) crash(3, dice_.chance(0.5));
         break;
@@ -335,10 +269,13 @@ class SuccessionScenes : public SuccessionWorld {
     }
   }
 
-  // Of five hosts, the coordinator's and another one do not reach the others.
+  // Of five hosts, the coordinator's and another one do not reach the others, nor a store.
   void part() {
-    for (const std::size_t inside : {0u, 1u}) {
-      for (const std::size_t outside : {2u, 3u, 4u}) cut_both(inside, outside, true);
+    for (const std::size_t inside : {std::size_t{0}, std::size_t{1}}) {
+      for (const std::size_t outside :
+           {std::size_t{2}, std::size_t{3}, std::size_t{4}, kStoreSlot}) {
+        cut_both(inside, outside, true);
+      }
     }
   }
 
@@ -406,9 +343,59 @@ class SuccessionScenes : public SuccessionWorld {
     check_overlap(agent, checker_.next_round_after(agent.round_heard_at()), kOverlapMax);
   }
 
-  // ---- A majority of the voters is lost at once, for good.
+  // ---- Only with a store.
 
-  void lose_majority() {
+  void begin_together() {
+    if (report_.counts["beginnings"] != 1) violate("several processes began the job");
+  }
+
+  // It reaches the store, where it answers the others: it goes on.
+  void cut_off_coordinator() {
+    for (std::size_t other = 1; other < kSlots; ++other) cut_both(0, other, true);
+    run(dice_.between(Duration(1ms), kStoreGrace - kNodeTimeout));
+    mend();
+    expect_same_coordinator();
+  }
+
+  // It keeps its sessions, and decides nothing.
+  void cut_off_from_store() {
+    cut_both(0, kStoreSlot, true);
+    run(dice_.between(Duration(1ms), kStoreGrace - kNodeTimeout));
+    if (checker_.num_rounds() != 1) violate("a round began without the store");
+    mend();
+    expect_same_coordinator();
+  }
+
+  void expect_same_coordinator() {
+    if (!run_until(15s, [&] { return runs_round_of(nodes_); })) {
+      violate("the nodes do not run one round");
+    }
+    if (elections() > 0) violate("a coordinator that reaches the store was replaced");
+  }
+
+  // All processes end, and others begin with the record that they leave.
+  void continue_id() {
+    for (int runs = dice_.between(1, 3); runs > 0 && is_good(); --runs) {
+      for (std::size_t slot = 0; slot < nodes_; ++slot) crash(slot, dice_.chance(0.5));
+      hosts_down_.clear();
+      run(dice_.between(Duration(1ms), Duration(20s)));
+      const std::uint64_t next = checker_.last_round().round + 1;
+      for (std::size_t slot = 0; slot < nodes_; ++slot) boot(slot);
+      if (!run_until(15s, [&] { return runs_round_of(nodes_, next); })) {
+        violate("the next job of the id does not begin");
+      }
+    }
+  }
+
+  // ---- A majority of the voters, or the store, is lost at once, for good.
+
+  void lose_keeper() {
+    if (has_store()) {
+      for (std::size_t slot = 0; slot < kSlots; ++slot) cut_both(slot, kStoreSlot, true);
+      run(10ms);  // what was written before is in force
+      if (dice_.chance(0.5)) crash(0, dice_.chance(0.5));
+      return expect_end();
+    }
     const std::size_t lost = nodes_ / 2 + 1;
     std::vector<std::size_t> slots;
     for (std::size_t slot = 0; slot < nodes_; ++slot) slots.push_back(slot);
@@ -422,10 +409,11 @@ class SuccessionScenes : public SuccessionWorld {
   }
 
   // While the ranks agree on a step for a node that joins.
-  void lose_majority_at_a_step() {
+  void lose_keeper_at_a_step() {
     boot_newcomer();
     if (dice_.chance(0.3)) depart(2);
     run(dice_.between(Duration(0), Duration(2500ms)));
+    if (has_store()) return lose_keeper();
     crash(0, dice_.chance(0.5));
     crash(1, dice_.chance(0.5));
     if (checker_.last_round().nodes > 3) return;  // the newcomer may have become a voter
@@ -448,11 +436,6 @@ class SuccessionScenes : public SuccessionWorld {
     if (checker_.last_round().round != last) violate("a round began without a majority");
     mend();
     is_healed_ = true;
-  }
-
-  void restart_witness() {
-    crash(kWitnessSlot, false);
-    boot(kWitnessSlot);
   }
 
   // Two nodes and a witness: any one of them, or the links between them, may be lost.
@@ -539,7 +522,8 @@ class SuccessionScenes : public SuccessionWorld {
     for (std::size_t slot = 3; slot < 3 + newcomers; ++slot) {
       clock_.after(dice_.between(Duration(1ms), Duration(5s)), [this, slot] { boot(slot); });
     }
-    run(dice_.between(Duration(3s), Duration(12s)));
+    // The store names one coordinator: a node that does not reach it gives up after store_grace.
+    run(dice_.between(Duration(3s), has_store() ? kStoreGrace - kNodeTimeout : Duration(12s)));
     mend();
     expect_one_job(3 + newcomers);
   }
@@ -581,12 +565,29 @@ class SuccessionScenes : public SuccessionWorld {
     if (checker_.num_rounds() != 1) violate("the loss of a node that is done ended the round");
     if (!checker_.has_result()) violate("the job has no result");
   }
+
+  std::optional<std::uint64_t> elections_settled_;
 };
 
 SimReport simulate_succession(const std::string& scene, std::uint64_t seed, bool is_traced,
                               ServiceRule deleted) {
-  const auto& one = scene_named(SuccessionScenes::scenes(), scene);
-  return SuccessionScenes(one, seed, is_traced, deleted).play();
+  using Scenes = SuccessionScenes;
+  const std::size_t end = std::min(scene.find('+'), scene.size());
+  const auto& keeper = scene_named(Scenes::keepers(), scene.substr(end));
+  const auto& one = scene_named(Scenes::scenes(), scene.substr(0, end));
+  return Scenes(one, keeper.keeper, seed, is_traced, deleted).play();
+}
+
+std::vector<std::string> keepers_of(const std::string& scene) {
+  using Scenes = SuccessionScenes;
+  const Scenes::For keepers = scene_named(Scenes::scenes(), scene).keepers;
+  std::vector<std::string> all;
+  for (const auto& [name, keeper] : Scenes::keepers()) {
+    const bool has_store = keeper != Scenes::Keeper::kVoters;
+    if (keepers != (has_store ? Scenes::For::kVoters : Scenes::For::kStores))
+      all.emplace_back(name);
+  }
+  return all;
 }
 
 }  // namespace elastic::test

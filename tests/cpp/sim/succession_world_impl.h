@@ -12,9 +12,11 @@
 #include <utility>
 
 #include "core/register/register_machine.h"
+#include "core/succession/store_keeper.h"
 #include "core/succession/voter_keeper.h"
 #include "core/succession/witnessed_job.h"
 #include "sim/kernel/seeds.h"
+#include "sim/sim_store.h"
 #include "sim/succession_world.h"
 
 namespace elastic::test {
@@ -23,6 +25,7 @@ using namespace std::chrono_literals;
 inline constexpr std::size_t kSlots = 6;  // the last one is a separate coordinator's
 inline constexpr std::size_t kCoordinatorSlot = kSlots - 1;
 inline constexpr std::size_t kWitnessSlot = kSlots - 2;  // of jobs with a witness
+inline constexpr std::size_t kStoreSlot = kSlots;        // no process, and links lead there
 inline constexpr Duration kNodeTimeout = 1s;
 inline constexpr Duration kStoreGrace = 8s;
 inline constexpr Duration kAttemptLimit = 5s;  // of a session to connect
@@ -42,26 +45,41 @@ class SuccessionWorld : public SimProcesses {
     kSameId = 8,         // one job follows another one
     kRandomFaults = 16,  // and workers that fail
     kSteps = 32,         // workers report steps, and nodes join and leave at one
+    kTogether = 64,      // all processes begin at once
   };
+  // What keeps the job's record.
+  enum class Keeper : std::uint8_t {
+    kVoters,
+    kStore,   // one that reports changes
+    kPolled,  // one that does not
+  };
+  // With which keepers a scene makes sense.
+  enum class For : std::uint8_t { kAll, kVoters, kStores };
   struct Scene {
     std::string_view name;
     std::size_t nodes;  // 0: drawn
     void (SuccessionScenes::*play)();
     unsigned traits = 0;
+    For keepers = For::kAll;
   };
 
-  SuccessionWorld(const Scene& scene, std::uint64_t seed, bool is_traced, ServiceRule deleted);
+  SuccessionWorld(const Scene& scene, Keeper keeper, std::uint64_t seed, bool is_traced,
+                  ServiceRule deleted);
 
  protected:
+  using Step = std::function<void(std::vector<succession::Action>* actions)>;
   struct Process {
     std::uint64_t life = 0;
     bool is_alive = false;
     NodeId id;
     SimAgent* agent = nullptr;
-    std::unique_ptr<succession::VoterKeeper> machine;  // of a witness: unused
+    std::unique_ptr<succession::Machine> machine;  // of a witness: unused
+    succession::StoreKeeper* kept = nullptr;       // the same, if a store keeps the record
+    std::shared_ptr<SimStore::Caller> store;
     std::unique_ptr<succession::WitnessedJob> witness;
     SimServer* server = nullptr;  // the last one
-    std::deque<succession::Event> events;
+    std::deque<Step> steps;
+    std::function<void()> on_stopped;  // its coordinator
     bool is_busy = false;
     Alarm alarm;
     std::uint64_t servers = 0;
@@ -69,6 +87,7 @@ class SuccessionWorld : public SimProcesses {
   };
 
   bool has(Trait trait) const { return (scene_.traits & trait) != 0; }
+  bool has_store() const { return keeper_ != Keeper::kVoters; }
   // A witness keeps its address when it is started again.
   std::string voter_address(std::size_t slot) const {
     if (is_witness(slot)) return "v" + std::to_string(slot) + ".0";
@@ -94,8 +113,8 @@ class SuccessionWorld : public SimProcesses {
     process.is_alive = true;
     process.id = {slot + 1, process.life};
     begin_machine(slot);
-    const bool is_host =
-        slot == 0 && !has(kStandalone) && (process.life == 1 || has(kReturn) || has(kSameId));
+    const bool is_host = slot == 0 && !has(kStandalone) && !has_store() &&
+                         (process.life == 1 || has(kReturn) || has(kSameId));
     if (slot == kCoordinatorSlot || is_host) {
       open_server(slot, nullptr);
       endpoint_ = address_of_server(slot);
@@ -114,26 +133,12 @@ class SuccessionWorld : public SimProcesses {
     agent.info.stop_grace = agent.info.failure_grace = 2s;
     process.agent = add_agent(agent);
     process.agent->start();
+    if (has_store()) feed(slot, succession::Tick{});
   }
 
   // `lineage`: of the job that the process has left its own one for.
-  void begin_machine(std::size_t slot, const std::optional<reg::LineageId>& lineage = {}) {
-    Process& process = processes_[slot];
-    succession::Settings settings;
-    settings.lineage = lineage;
-    settings.job_id = kJobId;
-    settings.self = {process.id, is_witness(slot) ? "" : voter_address(slot)};
-    settings.is_standalone = slot == kCoordinatorSlot;
-    settings.reg.voters = 0;
-    settings.reg.store_grace = kStoreGrace;
-    settings.follow_timeout = kNodeTimeout;
-    process.machine = std::make_unique<succession::VoterKeeper>(settings, dice_.next());
-    if (is_witness(slot)) {
-      process.witness = std::make_unique<succession::WitnessedJob>(kJobId, dice_.next());
-    }
-    process.events.clear();
-    process.is_busy = false;
-  }
+  void begin_machine(std::size_t slot, const std::optional<reg::LineageId>& lineage = {});
+  void open_store(std::size_t slot);
 
   std::string address_of_server(std::size_t slot) const {
     return "c" + std::to_string(slot) + "." + std::to_string(processes_[slot].life) + "." +
@@ -158,12 +163,17 @@ class SuccessionWorld : public SimProcesses {
 
   std::shared_ptr<SimLink> connect(SimAgent* agent, const std::string& address) override {
     const std::string& to = address.empty() ? endpoint_ : address;
-    const std::size_t slot = slot_at(to.substr(0, to.rfind('.')));
-    if (slot == kSlots || processes_[slot].server == nullptr) return nullptr;
-    if (to != address_of_server(slot)) return nullptr;
+    const std::size_t slot = server_at(to);
     const std::size_t from = slot_of(*agent);
-    if (cuts_.has_any(from, slot)) return nullptr;
+    if (slot == kSlots || cuts_.has_any(from, slot)) return nullptr;
     return processes_[slot].server->accept(path(from, slot));
+  }
+  // Of the process that listens at this address.
+  std::size_t server_at(const std::string& address) const {
+    const std::size_t slot = slot_at(address.substr(0, address.rfind('.')));
+    const bool is_there =
+        slot != kSlots && processes_[slot].server != nullptr && address == address_of_server(slot);
+    return is_there ? slot : kSlots;
   }
 
   std::shared_ptr<SimPath> path(std::size_t agent, std::size_t server) {
@@ -178,7 +188,7 @@ class SuccessionWorld : public SimProcesses {
     session::SuccessionHello hello{voter_address(slot), {}, false};
     if (const auto& known = incumbent(slot)) {
       hello.lineage = known->lineage;
-      hello.is_replicated = known->is_replicated();
+      hello.is_replicated = has_store() || known->is_replicated();
     }
     return hello;
   }
@@ -193,6 +203,17 @@ class SuccessionWorld : public SimProcesses {
     begin_machine(slot_of(agent), by.lineage);
   }
 
+  // ---- Where a store keeps the record (succession_keepers.cc).
+
+  std::optional<std::string> recorded(const SimAgent& agent) override;
+  bool refuses(const SimAgent& agent, const std::string& address) override;
+  void absent(const SimAgent& agent, const std::string& address, bool was_closed) override;
+  void round_started(const SimAgent& agent, int rank) override;
+  void end_coordinator(const SimAgent& agent, std::function<void()> done) override;
+  void ended(const SimAgent& agent) override;
+  void answered(std::size_t slot, SimStore::Answer answer);
+  void call_store(std::size_t slot);
+
   // ---- The succession machine of a process.
 
   const std::optional<succession::Incumbent>& incumbent(std::size_t slot) const override {
@@ -203,18 +224,25 @@ class SuccessionWorld : public SimProcesses {
     Process& process = processes_[slot];
     if (!process.is_alive) return;
     if (is_witness(slot)) return feed_witness(event);
-    process.events.push_back(event);
+    run_step(slot, [this, slot, event](auto* actions) {
+      processes_[slot].machine->step(event, clock_.now(), actions);
+    });
+  }
+  void run_step(std::size_t slot, Step step) {
+    Process& process = processes_[slot];
+    process.steps.push_back(std::move(step));
     if (std::exchange(process.is_busy, true)) return;
-    while (!process.events.empty()) {
-      const succession::Event next = std::move(process.events.front());
-      process.events.pop_front();
+    while (!process.steps.empty()) {
+      const Step next = std::move(process.steps.front());
+      process.steps.pop_front();
       std::vector<succession::Action> actions;
-      process.machine->step(next, clock_.now(), &actions);
+      next(&actions);
       for (const succession::Action& action : actions) {
         std::visit([&](const auto& one) { execute(slot, one); }, action);
       }
     }
     process.is_busy = false;
+    if (process.kept != nullptr && process.is_alive) call_store(slot);
     set_alarm(slot, process.machine->next_deadline());
   }
 
@@ -266,7 +294,9 @@ class SuccessionWorld : public SimProcesses {
     processes_[slot].server->turn_on();
   }
   void execute(std::size_t slot, const succession::StartCoordinator& action) {
-    count("elections");
+    count(action.is_kept && action.record.state.empty() ? "beginnings" : "elections");
+    const SimServer* const former = processes_[slot].server;
+    if (former != nullptr && former->is_serving()) violate("two coordinators in one process");
     open_server(slot, &action);
     processes_[slot].server->succeed(action, processes_[slot].id);
     clock_.after(dice_.between(Duration(1ms), Duration(5ms)),
@@ -278,12 +308,12 @@ class SuccessionWorld : public SimProcesses {
   void execute(std::size_t slot, const succession::StopCoordinator& action) {
     trace(name(slot) + "  stops its coordinator: " + action.reason);
     if (processes_[slot].server != nullptr) processes_[slot].server->stop(action);
+    if (auto done = std::exchange(processes_[slot].on_stopped, nullptr)) clock_.after(1ms, done);
     if (slot != kCoordinatorSlot) return;
     // The next job of the id begins with a new machine.
     begin_machine(slot);
     processes_[slot].is_busy = true;
-    processes_[slot].events.push_back(
-        succession::CoordinatorStarted{address_of_server(slot), true});
+    feed(slot, succession::CoordinatorStarted{address_of_server(slot), true});
   }
   void execute(std::size_t slot, const succession::InForce& action) {
     processes_[slot].server->in_force(action.number);
@@ -304,7 +334,7 @@ class SuccessionWorld : public SimProcesses {
     if (processes_[slot].agent == nullptr) return;
     trace(name(slot) + "  follows term " + std::to_string(action.incumbent.term));
     processes_[slot].agent->follow(action.incumbent.address,
-                                   action.incumbent.node == processes_[slot].id);
+                                   action.incumbent.address == address_of_server(slot));
   }
   void execute(std::size_t slot, const succession::AnnounceAtEndpoints& action) {
     const std::size_t at = has(kStandalone) ? kCoordinatorSlot : 0;
@@ -336,6 +366,10 @@ class SuccessionWorld : public SimProcesses {
     if (processes_[slot].agent != nullptr) processes_[slot].agent->lose_coordinator();
     trace(name(slot) + "  expired: " + action.reason);
   }
+  void execute(std::size_t slot, const succession::KeeperFault& action) {
+    trace(name(slot) + "  ends: " + action.message);
+    if (processes_[slot].agent != nullptr) processes_[slot].agent->lose_coordinator();
+  }
   void execute(std::size_t slot, const succession::Log& action) {
     trace(name(slot) + "  " + action.message);
   }
@@ -345,12 +379,22 @@ class SuccessionWorld : public SimProcesses {
   // ---- Faults.
 
   void crash(std::size_t slot, bool is_host_dead);
+  // The coordinator there ends in order. Where a store keeps the record, its node leaves.
+  void resign(std::size_t slot);
   void close_connections_with_witness(std::size_t slot);
   void cut(std::size_t a, std::size_t b, bool is_cut);
   void cut_both(std::size_t a, std::size_t b, bool is_cut);
   void cut_off(std::size_t slot, bool is_cut);
   void mend();
   void heal();
+  void restart_witness();
+  std::size_t any_process();
+  std::size_t any_process_but(std::size_t slot);
+  bool may_crash(std::size_t alive) const;
+  bool may_resign(std::size_t alive) const;
+  // At random, until everything heals.
+  void plan_fault();
+  void cause_fault();
 
   // ---- Nodes that join and leave.
 
@@ -371,7 +415,7 @@ class SuccessionWorld : public SimProcesses {
   void depart(std::size_t slot) {
     Process& process = processes_[slot];
     // A node that coordinates ends with its service, which a leave does not.
-    if (!process.is_alive || process.agent == nullptr || process.server != nullptr) return;
+    if (!process.is_alive || process.agent == nullptr || is_serving(slot)) return;
     process.agent->depart(dice_.between(Duration(2s), Duration(30s)));
   }
 
@@ -407,6 +451,12 @@ class SuccessionWorld : public SimProcesses {
     }
   }
 
+  // ---- The job and what is expected of it.
+
+  void start();
+  void expect_next_round(std::size_t nodes, Duration within);
+  void expect_round(std::size_t nodes, Duration within, std::uint64_t next);
+
   // All agents that live run workers of one round of this many nodes.
   bool runs_round_of(std::size_t nodes, std::uint64_t first = 1) const {
     std::size_t running = 0;
@@ -420,21 +470,31 @@ class SuccessionWorld : public SimProcesses {
     return running == nodes && rounds.size() == 1 && *rounds.begin() >= first;
   }
 
+  // It has coordinated the job, and may do so.
+  bool is_serving(std::size_t slot) const {
+    return has_store() ? processes_[slot].machine->is_coordinator()
+                       : processes_[slot].server != nullptr;
+  }
+
+  // Some coordinator has this many voters, or is named by the store.
   bool has_voters(std::size_t count) const {
     return std::any_of(processes_.begin(), processes_.end(), [&](const Process& one) {
-      return one.is_alive && one.machine->is_coordinator() &&
-             one.machine->incumbent()->voters.size() >= count;
+      const std::size_t needed = has_store() ? 1 : count;
+      return one.is_alive && one.machine->is_coordinator() && one.machine->incumbent() &&
+             one.machine->incumbent()->voters.size() >= needed;
     });
   }
 
   std::uint64_t& elections() { return report_.counts["elections"]; }
 
   const Scene& scene_;
+  const Keeper keeper_;
   std::size_t nodes_;
   const ServiceRule deleted_;
   JobSettings settings_;
   std::array<Process, kSlots> processes_;
   std::deque<SimServer> servers_;  // the clock may still have calls of former ones
+  SimStore store_{&clock_, &dice_, keeper_ == Keeper::kStore};
   std::string endpoint_;
   std::map<std::pair<std::size_t, std::size_t>, std::shared_ptr<SimPath>> paths_;
   Cuts cuts_;
