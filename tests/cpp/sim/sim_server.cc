@@ -11,6 +11,19 @@ namespace elastic::test {
 
 using namespace std::chrono_literals;
 
+void SimServer::keep_alone(SimFile* file) {
+  is_alone_ = true;
+  file_ = file;
+  if (file == nullptr || !file->state()) return;
+  job_.emplace(kJobId, file->state()->settings, clock_->now(), core::kStartHold);
+  const Status restored = job_->restore(file->state()->bytes, clock_->now());
+  world_->trace(
+      SimProcesses::name(slot_) + "  coordinator: continues from its file: " +
+      (restored.ok() ? rendezvous().describe(clock_->now()) : std::string(restored.message())));
+  job_->gate().turn_on_restored(rendezvous());
+  watch_deadline();
+}
+
 void SimServer::succeed(const succession::StartCoordinator& start, const NodeId& self) {
   if (start.is_kept) {
     kept_ = succession::Incumbent{start.lineage, start.term, self, {}, {}};
@@ -44,7 +57,7 @@ Duration SimServer::start_hold() const {
 }
 
 void SimServer::job_began() {
-  if (kept_) job_->gate().turn_on(rendezvous());
+  if (kept_ || file_ != nullptr) job_->gate().turn_on(rendezvous());
 }
 
 bool SimServer::must_wait_for_resumes(const core::RendezvousEvent& event) {
@@ -68,6 +81,7 @@ void SimServer::admit_early_joins() {
 
 // The coordinator as this process names it.
 std::optional<succession::Incumbent> SimServer::own() const {
+  if (is_alone_) return std::nullopt;
   return kept_ ? (informed_ ? informed_ : kept_) : processes_->incumbent(slot_);
 }
 
@@ -140,10 +154,11 @@ std::optional<succession::Admission::Here> SimServer::here() const {
   using succession::Standing;
   if (stopped_ || is_displaced_) return std::nullopt;
   const bool is_over = job_ && job_->is_over();
-  const Standing standing = is_over ? Standing::kOver
-                            : kept_ ? Standing::kStored
-                            : job_  ? Standing::kReplicated
-                                    : Standing::kEmpty;
+  const Standing standing = is_over     ? Standing::kOver
+                            : kept_     ? Standing::kStored
+                            : !job_     ? Standing::kEmpty
+                            : is_alone_ ? Standing::kRunning
+                                        : Standing::kReplicated;
   return succession::Admission::Here{standing, own()};
 }
 
@@ -257,6 +272,11 @@ void SimServer::propose() {
   if (!job_) return;
   if (auto proposal = job_->take_proposal()) {
     const std::uint64_t number = proposal->number;
+    if (file_ != nullptr) {
+      file_->put({rendezvous().settings(), rendezvous().encode()}, [this, era = era_, number] {
+        if (era == era_) in_force(number);
+      });
+    }
     processes_->feed(
         slot_, succession::Propose{number, std::move(proposal->content), kept_ ? kept_->term : 0});
     if (deleted_ == ServiceRule::kHoldDecisions) in_force(number);

@@ -15,6 +15,7 @@
 #include "core/succession/succession_events.h"
 #include "sim/sim_agent.h"
 #include "sim/sim_service.h"
+#include "sim/sim_store.h"
 #include "sim/succession_checker.h"
 
 namespace elastic::test {
@@ -54,6 +55,8 @@ class SimServer : public SimService {
         checker_(checker),
         deleted_(deleted),
         admission_(is_standalone ? "" : kJobId) {}
+  // Its process alone keeps the record, in a file if there is one; continues the job of that.
+  void keep_alone(SimFile* file);
   // Continues the job of a record.
   void succeed(const succession::StartCoordinator& start, const NodeId& self);
   void turn_on();
@@ -96,6 +99,8 @@ class SimServer : public SimService {
   ServiceRule deleted_;
   bool has_removed_ = false;   // a node, in the current step
   std::size_t num_nodes_ = 0;  // of the job, after the last step
+  bool is_alone_ = false;
+  SimFile* file_ = nullptr;
   // Of a job whose record a store keeps: this coordinator.
   std::optional<succession::Incumbent> kept_;
   succession::EarlyJoins early_joins_;

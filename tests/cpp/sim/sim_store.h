@@ -130,4 +130,62 @@ class SimStore {
   std::vector<std::weak_ptr<Caller>> callers_;
 };
 
+// The state file of a coordinator. The disk is slow at times, or full.
+class SimFile {
+ public:
+  struct State {
+    JobSettings settings;
+    std::string bytes;
+  };
+
+  SimFile(SimClock* clock, Dice* dice) : clock_(clock), dice_(dice) {}
+  SimFile(const SimFile&) = delete;
+  SimFile& operator=(const SimFile&) = delete;
+
+  void set_slow(bool is_slow) { is_slow_ = is_slow; }
+  void set_full(bool is_full) { is_full_ = is_full; }
+  const std::optional<State>& state() const { return now_; }
+  // `written`: it is in the file.
+  void put(State state, std::function<void()> written) {
+    pending_ = std::move(state);
+    write_later(std::move(written));
+  }
+  // The process that writes ends: what it was writing is there, or not.
+  void end_writer() {
+    ++writers_;
+    if (pending_ && !is_full_ && dice_->chance(0.5)) store();
+    pending_.reset();
+  }
+  // Someone puts the version before into its place; false: there is none.
+  bool restore_former() {
+    if (before_) now_ = before_;
+    return before_.has_value();
+  }
+
+ private:
+  void write_later(std::function<void()> written) {
+    using std::chrono::milliseconds;
+    const Duration slow = dice_->between(Duration(milliseconds(100)), milliseconds(3000));
+    const Duration wait = is_full_   ? milliseconds(500)
+                          : is_slow_ ? slow
+                                     : dice_->between(Duration(milliseconds(1)), milliseconds(8));
+    clock_->after(wait, [this, writer = writers_, written = std::move(written)] {
+      if (writer != writers_) return;
+      if (is_full_) return write_later(written);
+      store();
+      written();
+    });
+  }
+  void store() { before_ = std::exchange(now_, std::exchange(pending_, std::nullopt)); }
+
+  SimClock* clock_;
+  Dice* dice_;
+  bool is_slow_ = false;
+  bool is_full_ = false;
+  std::uint64_t writers_ = 0;
+  std::optional<State> pending_;
+  std::optional<State> now_;
+  std::optional<State> before_;
+};
+
 }  // namespace elastic::test

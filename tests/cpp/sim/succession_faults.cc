@@ -16,6 +16,7 @@ void SuccessionWorld::crash(std::size_t slot, bool is_host_dead) {
   process.on_stopped = nullptr;
   if (is_host_dead) hosts_down_.insert(slot);
   if (process.agent != nullptr) process.agent->crash(is_host_dead);
+  if (slot == kCoordinatorSlot) file_.end_writer();
   if (process.server != nullptr) std::exchange(process.server, nullptr)->end(is_host_dead);
   if (has(kWitness) && !is_host_dead) close_connections_with_witness(slot);
 }
@@ -66,7 +67,16 @@ void SuccessionWorld::heal() {
   trace("---- everything heals");
   mend();
   store_.set_faulty(false);
+  file_.set_full(false);
+  file_.set_slow(false);
   is_healed_ = true;
+}
+
+void SuccessionWorld::restart_coordinator(Duration away) {
+  crash(kCoordinatorSlot, false);
+  clock_.after(away, [this] {
+    if (!processes_[kCoordinatorSlot].is_alive) boot(kCoordinatorSlot);
+  });
 }
 
 void SuccessionWorld::start() {
@@ -126,6 +136,7 @@ void SuccessionWorld::cause_fault() {
     clock_.after(length, [this, slot] { cut_both(slot, kStoreSlot, false); });
     return;
   }
+  if (keeper_ == Keeper::kFile && dice_.chance(0.25)) return restart_coordinator(length);
   const std::size_t alive = num_alive();
   switch (dice_.between(0, 7)) {
     case 0:

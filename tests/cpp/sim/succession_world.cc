@@ -11,7 +11,6 @@ constexpr Duration kSettleWithin = 15s;
 
 class SuccessionScenes : public SuccessionWorld {
  public:
-  using SuccessionWorld::For;
   using SuccessionWorld::Keeper;
   using SuccessionWorld::SuccessionWorld;
 
@@ -20,6 +19,7 @@ class SuccessionScenes : public SuccessionWorld {
     if (is_good()) lose_coordinator();
     if (is_good()) {
       heal();
+      if (is_alone() && !processes_[kCoordinatorSlot].is_alive) boot(kCoordinatorSlot);
       clock_.after(kSettleWithin, [this] { elections_settled_ = elections(); });
       // Workers that were to run long end, so that the job can.
       for (Process& process : processes_) {
@@ -44,47 +44,53 @@ class SuccessionScenes : public SuccessionWorld {
   struct NamedKeeper {
     std::string_view name;
     Keeper keeper;
+    For kind;
   };
   static const std::vector<NamedKeeper>& keepers() {
-    static const std::vector<NamedKeeper> keepers = {
-        {"", Keeper::kVoters}, {"+store", Keeper::kStore}, {"+polled", Keeper::kPolled}};
+    static const std::vector<NamedKeeper> keepers = {{"", Keeper::kVoters, kForVoters},
+                                                     {"+store", Keeper::kStore, kForStores},
+                                                     {"+polled", Keeper::kPolled, kForStores},
+                                                     {"+file", Keeper::kFile, kForFile},
+                                                     {"+one", Keeper::kOne, kForOne}};
     return keepers;
   }
 
   static const std::vector<Scene>& scenes() {
     using World = SuccessionScenes;
     static const std::vector<Scene> scenes = {
-        {"start", 0, &World::begin_together, kTogether, For::kStores},
-        {"host-lost", 3, &World::lose_host},
-        {"process-lost", 3, &World::lose_process},
+        {"start", 0, &World::begin_together, kTogether, kForStores},
+        {"host-lost", 3, &World::lose_host, 0, kElected | kAlone},
+        {"process-lost", 3, &World::lose_process, 0, kElected | kAlone},
         {"done-lost", 3, &World::lose_done_host},
-        {"standalone-lost", 4, &World::lose_standalone, kStandalone, For::kVoters},
-        {"standalone-again", 4, &World::restart_standalone, kStandalone, For::kVoters},
-        {"standalone-first", 4, &World::restart_standalone_first, kStandalone, For::kVoters},
-        {"standalone-next", 3, &World::begin_next_job, kStandalone | kSameId, For::kVoters},
+        {"standalone-lost", 4, &World::lose_standalone, kStandalone, kForVoters},
+        {"standalone-again", 4, &World::restart_standalone, kStandalone, kForVoters},
+        {"standalone-first", 4, &World::restart_standalone_first, kStandalone, kForVoters},
+        {"standalone-next", 3, &World::begin_next_job, kStandalone | kSameId, kForVoters},
         {"one-by-one", 0, &World::lose_one_by_one},
-        {"standalone-few", 0, &World::lose_one_by_one, kStandalone, For::kVoters},
+        {"standalone-few", 0, &World::lose_one_by_one, kStandalone, kForVoters | kAlone},
         {"hand-over", 3, &World::hand_over},
         {"hand-over-killed", 0, &World::kill_during_hand_over},
-        {"growth", 3, &World::disturb_growth, kSteps},
+        {"growth", 3, &World::disturb_growth, kSteps, kElected | kAlone},
         {"partition", 5, &World::part_for_a_while},
         {"minority", 5, &World::outlast_minority},
         {"leave", 5, &World::leave_minority},
-        {"leave-together", 0, &World::leave_together},
-        {"two-of-five", 5, &World::lose_two_hosts},
-        {"cut-off", 0, &World::cut_off_coordinator, 0, For::kStores},
-        {"alone", 0, &World::cut_off_from_store, 0, For::kStores},
-        {"witness", 2, &World::lose_one_of_two, kWitness, For::kVoters},
-        {"same-id", 2, &World::use_id_again, kWitness | kSameId, For::kVoters},
-        {"next-job", 0, &World::continue_id, kSameId, For::kStores},
-        {"keeper-lost", 0, &World::lose_keeper},
+        {"leave-together", 0, &World::leave_together, 0, kElected | kAlone},
+        {"two-of-five", 5, &World::lose_two_hosts, 0, kElected | kAlone},
+        {"cut-off", 0, &World::cut_off_coordinator, 0, kForStores},
+        {"alone", 0, &World::cut_off_from_store, 0, kForStores},
+        {"witness", 2, &World::lose_one_of_two, kWitness, kForVoters},
+        {"same-id", 2, &World::use_id_again, kWitness | kSameId, kForVoters},
+        {"next-job", 0, &World::continue_id, kSameId, kForStores},
+        {"keeper-lost", 0, &World::lose_keeper, 0, kElected | kForFile},
+        {"again", 0, &World::restart_alone, 0, kAlone},
+        {"older-file", 0, &World::restart_with_former_file, 0, kForFile},
+        {"slow-disk", 0, &World::leave_on_slow_disk, 0, kForFile},
         {"return", 3, &World::return_host, kReturn},
-        {"second-job", 3, &World::begin_second_job, kReturn, For::kVoters},
-        {"faults", 0, &World::cause_faults, kRandomFaults},
-        {"witness-faults", 2, &World::cause_faults, kWitness | kRandomFaults, For::kVoters},
-        {"growth-faults", 3, &World::cause_faults, kSteps | kRandomFaults},
-        {"witness-growth", 2, &World::cause_faults, kWitness | kSteps | kRandomFaults,
-         For::kVoters},
+        {"second-job", 3, &World::begin_second_job, kReturn, kForVoters},
+        {"faults", 0, &World::cause_faults, kRandomFaults, kElected | kAlone},
+        {"witness-faults", 2, &World::cause_faults, kWitness | kRandomFaults, kForVoters},
+        {"growth-faults", 3, &World::cause_faults, kSteps | kRandomFaults, kElected | kAlone},
+        {"witness-growth", 2, &World::cause_faults, kWitness | kSteps | kRandomFaults, kForVoters},
         {"growth-lost", 3, &World::lose_keeper_at_a_step, kSteps}};
     return scenes;
   }
@@ -380,16 +386,62 @@ class SuccessionScenes : public SuccessionWorld {
       hosts_down_.clear();
       run(dice_.between(Duration(1ms), Duration(20s)));
       const std::uint64_t next = checker_.last_round().round + 1;
+      const std::uint32_t former = checker_.last_round().generation;
       for (std::size_t slot = 0; slot < nodes_; ++slot) boot(slot);
       if (!run_until(15s, [&] { return runs_round_of(nodes_, next); })) {
         violate("the next job of the id does not begin");
       }
+      if (checker_.last_round().generation == former) violate("it continues the former job");
     }
+  }
+
+  // ---- Only where the coordinator's process alone keeps the record.
+
+  void restart_alone() {
+    restart_coordinator(dice_.between(Duration(1ms), Duration(3s)));
+    run(6s);
+    if (checker_.num_rounds() != 1) violate("the loss of the coordinator alone ended the round");
+    if (!runs_round_of(nodes_)) violate("a node has not resumed");
+  }
+
+  // A version of the file from before the last rounds. The nodes know them.
+  void restart_with_former_file() {
+    for (int changes = dice_.between(1, 3); changes > 0 && is_good(); --changes) {
+      crash(1, false);
+      expect_next_round(nodes_ - 1, 3 * kNodeTimeout);
+      boot(1);
+      expect_next_round(nodes_, 3 * kNodeTimeout);
+    }
+    crash(kCoordinatorSlot, false);
+    if (!file_.restore_former()) violate("no former version of the file");
+    const bool is_any_lost = dice_.chance(0.5);
+    if (is_any_lost) crash(any_process(), dice_.chance(0.5));
+    run(dice_.between(Duration(1ms), Duration(3s)));
+    boot(kCoordinatorSlot);
+    const std::uint64_t last = checker_.last_round().round;
+    run(kStoreGrace + 4 * kNodeTimeout);
+    if (!runs_round_of(nodes_ - (is_any_lost ? 1 : 0), last)) violate("the nodes do not go on");
+  }
+
+  // A node that leaves waits for the file, and so does the next round.
+  void leave_on_slow_disk() {
+    file_.set_full(true);
+    SimAgent& leaving = *processes_[1].agent;
+    leaving.leave();
+    run(dice_.between(Duration(100ms), Duration(3s)));
+    if (checker_.num_rounds() != 1) violate("a round began that is in no file");
+    if (leaving.was_acknowledged()) violate("R6: a leave was acknowledged that is in no file");
+    if (dice_.chance(0.5)) restart_coordinator(dice_.between(Duration(1ms), Duration(2s)));
+    run(100ms);
+    file_.set_full(false);
+    file_.set_slow(true);
+    expect_round(nodes_ - 1, 25s, 2);
   }
 
   // ---- A majority of the voters, or the store, is lost at once, for good.
 
   void lose_keeper() {
+    if (is_alone()) return fill_disk();
     if (has_store()) {
       for (std::size_t slot = 0; slot < kSlots; ++slot) cut_both(slot, kStoreSlot, true);
       run(10ms);  // what was written before is in force
@@ -406,6 +458,16 @@ class SuccessionScenes : public SuccessionWorld {
       crash(slots[i], dice_.chance(0.5));
     }
     expect_end();
+  }
+
+  // The nodes work on, and the next round begins when it can be written.
+  void fill_disk() {
+    file_.set_full(true);
+    crash(0, dice_.chance(0.5));
+    run(kStoreGrace + 4 * kNodeTimeout);
+    if (checker_.num_rounds() != 1) violate("a round began that is in no file");
+    file_.set_full(false);
+    expect_round(nodes_ - 1, 3 * kNodeTimeout, 2);
   }
 
   // While the ranks agree on a step for a node that joins.
@@ -580,12 +642,10 @@ SimReport simulate_succession(const std::string& scene, std::uint64_t seed, bool
 
 std::vector<std::string> keepers_of(const std::string& scene) {
   using Scenes = SuccessionScenes;
-  const Scenes::For keepers = scene_named(Scenes::scenes(), scene).keepers;
+  const unsigned keepers = scene_named(Scenes::scenes(), scene).keepers;
   std::vector<std::string> all;
-  for (const auto& [name, keeper] : Scenes::keepers()) {
-    const bool has_store = keeper != Scenes::Keeper::kVoters;
-    if (keepers != (has_store ? Scenes::For::kVoters : Scenes::For::kStores))
-      all.emplace_back(name);
+  for (const auto& one : Scenes::keepers()) {
+    if ((keepers & one.kind) != 0) all.emplace_back(one.name);
   }
   return all;
 }

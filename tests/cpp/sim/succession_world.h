@@ -42,6 +42,14 @@
 //   cut-off           the coordinator reaches the store, and no other process
 //   alone             it reaches the other processes, and not the store
 //   next-job          a job's processes end, and others begin with its record
+//
+// Where a separate coordinator alone keeps the record, in its state file ("+file") or in memory
+// ("+one"), those of the scenes in which only nodes are lost, keeper-lost (a full disk), faults,
+// and
+//
+//   again             the coordinator is started again at once, with its file
+//   older-file        the same with a former version of the file, while a node may be lost
+//   slow-disk         a node leaves while the file cannot be written, and then slowly
 
 #include <cstdint>
 #include <string>

@@ -52,15 +52,19 @@ class SuccessionWorld : public SimProcesses {
     kVoters,
     kStore,   // one that reports changes
     kPolled,  // one that does not
+    kFile,    // the state file of a separate coordinator
+    kOne,     // nothing but the separate coordinator's memory
   };
   // With which keepers a scene makes sense.
-  enum class For : std::uint8_t { kAll, kVoters, kStores };
+  enum For : unsigned { kForVoters = 1, kForStores = 2, kForFile = 4, kForOne = 8 };
+  static constexpr unsigned kElected = kForVoters | kForStores;
+  static constexpr unsigned kAlone = kForFile | kForOne;
   struct Scene {
     std::string_view name;
     std::size_t nodes;  // 0: drawn
     void (SuccessionScenes::*play)();
     unsigned traits = 0;
-    For keepers = For::kAll;
+    unsigned keepers = kElected;
   };
 
   SuccessionWorld(const Scene& scene, Keeper keeper, std::uint64_t seed, bool is_traced,
@@ -86,8 +90,13 @@ class SuccessionWorld : public SimProcesses {
     SuccessionChecker* checker = nullptr;  // of the job that its server coordinates
   };
 
-  bool has(Trait trait) const { return (scene_.traits & trait) != 0; }
-  bool has_store() const { return keeper_ != Keeper::kVoters; }
+  bool has(Trait trait) const {
+    if (trait == kStandalone && is_alone()) return true;
+    return (scene_.traits & trait) != 0;
+  }
+  bool has_store() const { return keeper_ == Keeper::kStore || keeper_ == Keeper::kPolled; }
+  // No other process can become the coordinator.
+  bool is_alone() const { return keeper_ == Keeper::kFile || keeper_ == Keeper::kOne; }
   // A witness keeps its address when it is started again.
   std::string voter_address(std::size_t slot) const {
     if (is_witness(slot)) return "v" + std::to_string(slot) + ".0";
@@ -159,6 +168,7 @@ class SuccessionWorld : public SimProcesses {
     }
     process.server =
         &servers_.emplace_back(this, slot, process.checker, deleted_, slot == kCoordinatorSlot);
+    if (is_alone()) process.server->keep_alone(keeper_ == Keeper::kFile ? &file_ : nullptr);
   }
 
   std::shared_ptr<SimLink> connect(SimAgent* agent, const std::string& address) override {
@@ -182,8 +192,9 @@ class SuccessionWorld : public SimProcesses {
     return one;
   }
 
-  bool has_succession() const override { return true; }
+  bool has_succession() const override { return !is_alone(); }
   std::optional<session::SuccessionHello> hello(const SimAgent& agent) override {
+    if (is_alone()) return std::nullopt;
     const std::size_t slot = slot_of(agent);
     session::SuccessionHello hello{voter_address(slot), {}, false};
     if (const auto& known = incumbent(slot)) {
@@ -222,7 +233,7 @@ class SuccessionWorld : public SimProcesses {
 
   void feed(std::size_t slot, const succession::Event& event) override {
     Process& process = processes_[slot];
-    if (!process.is_alive) return;
+    if (!process.is_alive || is_alone()) return;  // alone: there is no machine
     if (is_witness(slot)) return feed_witness(event);
     run_step(slot, [this, slot, event](auto* actions) {
       processes_[slot].machine->step(event, clock_.now(), actions);
@@ -297,6 +308,7 @@ class SuccessionWorld : public SimProcesses {
     count(action.is_kept && action.record.state.empty() ? "beginnings" : "elections");
     const SimServer* const former = processes_[slot].server;
     if (former != nullptr && former->is_serving()) violate("two coordinators in one process");
+    if (!terms_.insert({action.lineage, action.term}).second) violate("two coordinators of a term");
     open_server(slot, &action);
     processes_[slot].server->succeed(action, processes_[slot].id);
     clock_.after(dice_.between(Duration(1ms), Duration(5ms)),
@@ -387,6 +399,7 @@ class SuccessionWorld : public SimProcesses {
   void cut_off(std::size_t slot, bool is_cut);
   void mend();
   void heal();
+  void restart_coordinator(Duration away);
   void restart_witness();
   std::size_t any_process();
   std::size_t any_process_but(std::size_t slot);
@@ -476,8 +489,9 @@ class SuccessionWorld : public SimProcesses {
                        : processes_[slot].server != nullptr;
   }
 
-  // Some coordinator has this many voters, or is named by the store.
+  // Some coordinator has this many voters, or is named by the store, or runs alone.
   bool has_voters(std::size_t count) const {
+    if (is_alone()) return processes_[kCoordinatorSlot].is_alive;
     return std::any_of(processes_.begin(), processes_.end(), [&](const Process& one) {
       const std::size_t needed = has_store() ? 1 : count;
       return one.is_alive && one.machine->is_coordinator() && one.machine->incumbent() &&
@@ -495,6 +509,8 @@ class SuccessionWorld : public SimProcesses {
   std::array<Process, kSlots> processes_;
   std::deque<SimServer> servers_;  // the clock may still have calls of former ones
   SimStore store_{&clock_, &dice_, keeper_ == Keeper::kStore};
+  SimFile file_{&clock_, &dice_};
+  std::set<std::pair<reg::LineageId, std::uint64_t>> terms_;  // of coordinators
   std::string endpoint_;
   std::map<std::pair<std::size_t, std::size_t>, std::shared_ptr<SimPath>> paths_;
   Cuts cuts_;
