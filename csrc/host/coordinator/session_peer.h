@@ -17,7 +17,6 @@
 #include <vector>
 
 #include "core/session/session_wire.h"
-#include "host/auth/token_source.h"
 #include "host/base/admission.h"
 #include "host/base/framed_peer.h"
 #include "os/loop/registration.h"

@@ -18,7 +18,6 @@ from elastic.multiprocessing.logs import LogOptions, Std
 from elastic.text import substitute
 
 if TYPE_CHECKING:
-    from elastic.agent.server.watchdog import Watchdog
     from elastic.multiprocessing.calls import FunctionCalls
     from elastic.multiprocessing.errors.evidence import ProcessFailure
 
@@ -239,10 +238,6 @@ def check(spec: WorkerSpec, shutdown_timeout: float) -> None:
         raise ConfigError(f"max_restarts is {spec.max_restarts}: expected 0 or more")
     if shutdown_timeout < 0:
         raise ConfigError(f"shutdown_timeout is {shutdown_timeout}: expected 0 or more")
-    if spec.event_log_handler != "null":
-        from elastic.torch_compat.events import get_logging_handler  # needed for events only
-
-        get_logging_handler(spec.event_log_handler)
     is_only_node = spec.rdzv_handler is None and spec.master_addr and spec.local_addr
     if is_only_node and spec.master_addr != spec.local_addr:
         raise ConfigError("master_addr and local_addr name different addresses of the only node")
@@ -317,22 +312,6 @@ def function_args(spec: WorkerSpec) -> dict[int, tuple[Any, ...]]:
         rank: tuple(substitute(arg, rank) if isinstance(arg, str) else arg for arg in spec.args)
         for rank in range(spec.local_world_size)
     }
-
-
-def watchdog(
-    environment: Mapping[str, str], run_id: str, state_timeout: float | None = None
-) -> Watchdog | None:
-    """The checks that the environment or ``state_timeout`` asks for; None: no check."""
-    names = (
-        constants.TORCHELASTIC_ENABLE_FILE_TIMER,
-        constants.TORCHELASTIC_HEALTH_CHECK_PORT,
-        constants.TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT,
-    )
-    if not state_timeout and not any(map(environment.get, names)):
-        return None
-    from elastic.agent.server.watchdog import Watchdog
-
-    return Watchdog(environment, run_id, state_timeout)
 
 
 def virtual_device(local_rank: int, environment: Mapping[str, str]) -> dict[str, str]:

@@ -27,12 +27,11 @@ from elastic.agent.server.api import (
     WorkerGroup,
     WorkerSpec,
     WorkerState,
-    check,
     cpu_binding,
     function_calls,
     templates,
-    watchdog,
 )
+from elastic.agent.server.api import check as check_fields
 from elastic.agent.server.later import Later
 from elastic.agent.server.progress_notes import (
     ProgressNotes,
@@ -51,6 +50,9 @@ from elastic.constants import (
     LOOPBACK,
     NOTICE,
     START_METHODS,
+    TORCHELASTIC_ENABLE_FILE_TIMER,
+    TORCHELASTIC_HEALTH_CHECK_PORT,
+    TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT,
 )
 from elastic.errors import ConfigError, ElasticError
 from elastic.multiprocessing import site_hook
@@ -62,6 +64,7 @@ if TYPE_CHECKING:
     from elastic.agent.server.policy_function import PolicyFunction
     from elastic.agent.server.recording import Recorder
     from elastic.agent.server.timeline import Timeline
+    from elastic.agent.server.watchdog import Watchdog
     from elastic.multiprocessing.errors.evidence import ProcessFailure
     from elastic.torch_compat.agents.torch_records import TorchRecords
     from elastic.torch_compat.events import Event
@@ -71,6 +74,31 @@ logger = logging.getLogger(__name__)
 HANGS_KEPT = 16  # in the result
 
 _CHOICES: dict[str, Any] = {"stop_scope": _C.SignalScope, "hang_action": _C.HangAction}
+
+
+def check(spec: WorkerSpec, shutdown_timeout: float) -> None:
+    """Raises ConfigError for an invalid field, with its name."""
+    check_fields(spec, shutdown_timeout)
+    if spec.event_log_handler != "null":
+        from elastic.torch_compat.events import get_logging_handler  # needed for events only
+
+        get_logging_handler(spec.event_log_handler)
+
+
+def watchdog(
+    environment: Mapping[str, str], run_id: str, state_timeout: float | None = None
+) -> Watchdog | None:
+    """The checks that the environment or ``state_timeout`` asks for; None: no check."""
+    names = (
+        TORCHELASTIC_ENABLE_FILE_TIMER,
+        TORCHELASTIC_HEALTH_CHECK_PORT,
+        TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT,
+    )
+    if not state_timeout and not any(map(environment.get, names)):
+        return None
+    from elastic.agent.server.watchdog import Watchdog
+
+    return Watchdog(environment, run_id, state_timeout)
 
 
 class NativeElasticAgent:

@@ -22,13 +22,12 @@ from elastic.agent.server.api import (
     WorkerGroup,
     WorkerSpec,
     WorkerState,
-    check,
     commands,
     cpu_binding,
     function_calls,
     virtual_device,
-    watchdog,
 )
+from elastic.agent.server.native_elastic_agent import check, watchdog
 from elastic.constants import (
     DEFAULT_LINE_PREFIX,
     DEFAULT_ROLE,
