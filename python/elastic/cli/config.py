@@ -32,10 +32,7 @@ class RendezvousConfig(NamedTuple):
     is_host: bool | None = None  # None: decided by the endpoint's address
     store: str = ""  # its address, as given; "": there is none
     node_rank: int = -1  # -1: no preferred rank
-    topology: str = ""
-    on_node_loss: str = "replace"
-    on_exclude: str = ""  # a command of the shell, run by the agent that has the coordinator
-    max_membership_changes: int = -1
+    native: Mapping[str, Any] = {}  # further fields of ``_C.RendezvousOptions``
     token: Mapping[str, Any] = {}  # token_file or token; empty: sessions are not encrypted
     # A name of the program and its arguments: a surplus node with a different name is refused
     # instead of waiting as a spare. "": any may wait.
@@ -67,6 +64,9 @@ class RendezvousConfig(NamedTuple):
             from elastic.rendezvous import backends
 
             backend = backends.create(self.backend, self.store, run_id, self.keys.parameters)
+        native = {**self.native}
+        if name := native.pop("on_loss", ""):
+            native["on_loss"] = _C.LossPolicy.__members__[name.upper()]
         return self.keys.options(
             (self.min_nodes, self.max_nodes),
             local_addr,
@@ -76,16 +76,13 @@ class RendezvousConfig(NamedTuple):
             further_endpoints=self.further_endpoints,
             is_host=self.is_host,
             node_rank=self.node_rank,
-            topology=self.topology,
             static_ranks=self.backend == "static",
-            on_loss=_C.LossPolicy.__members__[self.on_node_loss.upper()],
-            max_membership_changes=self.max_membership_changes,
             backend=backend,
-            on_exclude=self.on_exclude,
             extra_settings={
                 **({"program": self.program} if self.program else {}),
                 **self.failure_policy,
             },
+            **native,
         )
 
 

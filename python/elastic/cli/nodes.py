@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from elastic.cli.command_line import CommandLine
 from elastic.cli.config import NodeConfig
-from elastic.cli.values import choice, integer, short
+from elastic.cli.options import OPTIONS
+from elastic.cli.values import integer, short
 from elastic.constants import COORDINATED, JOIN_TIMEOUT_S, LOOPBACK, NODES_MAX, PORT_MAX, SHARED
 from elastic.errors import ConfigError
 from elastic.text import (
@@ -81,12 +82,11 @@ def single(line: CommandLine, keys: Keys | None, notes: list[str]) -> NodeConfig
     """The configuration of a job of one node."""
     _check_only_rank(line, keys)
     _check_endpoint_of_one(line)
-    choice(line, "on-node-loss")
+    native_settings(line)
     if line.text("on-exclude"):
         line.warnings.append(
             f"{line.origin('on-exclude')} has no effect: a job of one node excludes no host"
         )
-    membership_changes(line)
     origin = line.origin("voter-port-range")
     if port_range(line.text("voter-port-range"), origin) != (0, 0):
         line.warnings.append(f"{origin} has no effect: a job of one node has no voters")
@@ -165,9 +165,15 @@ def run_id(line: CommandLine) -> str:
     return given
 
 
-def membership_changes(line: CommandLine) -> int:
-    given = line.text("max-membership-changes")
-    return integer(line, "max-membership-changes", 0, 2**31 - 1) if given else -1
+def native_settings(line: CommandLine) -> dict[str, Any]:
+    """The fields of ``_C.RendezvousOptions`` that options set alone."""
+    return {
+        option.rendezvous: value
+        for option in OPTIONS
+        if option.rendezvous
+        and option.read is not None
+        and (value := option.read(line, option.name)) is not None
+    }
 
 
 def worker_ports(line: CommandLine, port: int) -> tuple[int, int]:

@@ -17,10 +17,13 @@ from elastic.cli.values import (
     choice,
     duration,
     exit_codes,
+    given_count,
     given_size,
     lines,
     positive_duration,
+    short,
     switch,
+    text,
 )
 from elastic.constants import (
     DEFAULT_DRAIN_TIMEOUT_S,
@@ -70,8 +73,10 @@ class Option(NamedTuple):
     # No effect with the agents of plug-ins (a rendezvous handler or log files of another
     # distribution).
     needs_native: bool = False
-    # The field of ``_C.AgentOptions`` that gets the value; ``read`` returns None for its default.
+    # The field of ``_C.AgentOptions``, or of ``_C.RendezvousOptions``, that gets the value;
+    # ``read`` returns None for its default.
     native: str = ""
+    rendezvous: str = ""
     read: Callable[[Line, str], Any] | None = None
     repeats: bool = False  # given several times it has several lines, as its variable may have
 
@@ -106,8 +111,8 @@ class Option(NamedTuple):
         return [f"-{self.short}", long] if self.short else [long]
 
 
-def words(text: str) -> list[str]:
-    return list(parse_words(text))
+def words(given: str) -> list[str]:
+    return list(parse_words(given))
 
 
 # fmt: off
@@ -232,7 +237,7 @@ _NODES = (
         "coordinator; two for each agent of a host (elastic-launch help high-availability)."),
     Option("topology", "TEXT",
         "Sort key such as the name of a rack: nodes with equal texts get adjacent ranks.",
-        needs_native=True),
+        rendezvous="topology", read=short, needs_native=True),
 )
 
 _FAILURES = (
@@ -280,14 +285,16 @@ _FAILURES = (
         "Runs COMMAND with `sh -c` for each [excluded host](policy.md#excluded-hosts), where the "
         "coordinator runs, with the host and the reason in its environment.",
         more="After a minute its process group is killed.",
-        unset="none", needs_native=True),
+        unset="none", rendezvous="on_exclude", read=text, needs_native=True),
     Option("on-node-loss", "WHAT",
         "When fewer than MIN nodes remain after a loss: `replace` waits up to `join_timeout` for "
         "another node, `fail` ends the job.",
-        default="replace", choices=("replace", "fail"), needs_native=True),
+        default="replace", choices=("replace", "fail"), rendezvous="on_loss", read=choice,
+        needs_native=True),
     Option("max-membership-changes", "N",
         "After this number of membership changes the job is not restarted for new nodes.",
-        unset="no limit", needs_native=True),
+        unset="no limit", rendezvous="max_membership_changes", read=given_count,
+        needs_native=True),
     Option("start-timeout", "SECONDS",
         "Limit until a worker's program is executed: on a mount that does not respond the worker "
         "is killed, and the path is reported.",

@@ -59,14 +59,14 @@ def _nodes(job: JobConfig) -> Iterator[tuple[str, str]]:
         if config.node_rank >= 0:
             kind = "node rank" if config.backend == "static" else "preferred node rank"
             yield kind, str(config.node_rank)
-        if config.topology:
-            yield "topology", config.topology
+        if topology := config.native["topology"]:
+            yield "topology", topology
         for key, value in config.keys.timings.items():
             yield key, duration(value)
         yield "node address", job.local_addr or "the address of its connection to the rendezvous"
-        yield "after a node loss", config.on_node_loss
-        if config.on_exclude:
-            yield "for excluded hosts", config.on_exclude
+        yield "after a node loss", config.native["on_loss"]
+        if command := config.native["on_exclude"]:
+            yield "for excluded hosts", command
     first, last = job.native["worker_ports"]
     ports = f"a free one from {first} to {last} in each round" if last else "free in each round"
     yield "MASTER_PORT", str(job.master_port) if job.master_port else ports
@@ -89,7 +89,7 @@ def _default_rules(job: JobConfig) -> Iterator[str]:
         return
     least = plural(config.min_nodes, "node")
     yield f"lost-node, {least} or more left: restart, not counted"
-    if config.on_node_loss == "fail":
+    if config.native["on_loss"] == "fail":
         yield f"lost-node, fewer than {least} left: stop (--on-node-loss=fail)"
     else:
         yield f"lost-node, fewer than {least} left: restart with a replacement, counted, {left}"

@@ -12,7 +12,7 @@ import os
 from elastic.cli import nodes
 from elastic.cli.command_line import CommandLine
 from elastic.cli.config import NodeConfig, RendezvousConfig
-from elastic.cli.values import choice, integer, short
+from elastic.cli.values import integer, short
 from elastic.constants import (
     COORDINATOR_PORT,
     LOOPBACK,
@@ -42,10 +42,7 @@ def several(
         keys=keys._replace(voter_ports=nodes.voter_ports(line, keys, backend)),
         is_host=keys.is_host,
         node_rank=_node_rank(line, keys, backend, bounds[1]),
-        topology=short(line, "topology"),
-        on_node_loss=choice(line, "on-node-loss"),
-        on_exclude=line.text("on-exclude"),
-        max_membership_changes=nodes.membership_changes(line),
+        native=nodes.native_settings(line),
         token={name: text for name, text in keys.parameters.items() if name == "token_file"},
     )
     run_id = _common_run_id(line, backend)

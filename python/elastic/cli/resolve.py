@@ -276,7 +276,9 @@ def _native_settings(
     settings = {
         option.native: value
         for option in OPTIONS
-        if option.read is not None and (value := option.read(line, option.name)) is not None
+        if option.native
+        and option.read is not None
+        and (value := option.read(line, option.name)) is not None
     }
     if both := {*settings["bad_node_codes"]} & {*settings["no_restart_codes"]}:
         raise ConfigError(

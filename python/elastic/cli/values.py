@@ -35,6 +35,11 @@ def integer(line: Line, name: str, least: int, most: int) -> int:
     return int(text)
 
 
+def given_count(line: Line, name: str) -> int | None:
+    """From 0; None: the option was not given."""
+    return integer(line, name, 0, 2**31 - 1) if line.text(name) else None
+
+
 def exit_codes(line: Line, name: str) -> tuple[int, ...]:
     """Exit codes of workers, with ranges: ``3,64-78``."""
     found: set[int] = set()
@@ -72,6 +77,10 @@ def choice(line: Line, name: str) -> str:
         what = f"{', '.join(known[:-1])} or {known[-1]}"
         raise ConfigError(f"{line.origin(name)} is {text!r}: expected {what}")
     return text
+
+
+def text(line: Line, name: str) -> str:
+    return line.text(name)
 
 
 def switch(line: Line, name: str) -> bool:

@@ -153,6 +153,9 @@ VALUES: dict[object, tuple[str, object]] = {
     values.lines: ("=a b", ("a b",)),
     values.buddies: ("=2", 2),
     values.given_size: ("=2M", 2 << 20),
+    values.given_count: ("=2", 2),
+    values.text: ("=a b", "a b"),
+    values.short: ("=a b", "a b"),
 }
 NEEDED = {"hang-action": ["--hang-timeout=9"]}  # beside such an option
 
@@ -167,6 +170,21 @@ def test_an_option_of_the_native_agent_reaches_its_field(
     text, value = VALUES.get(option.read, (f"={last}", last))
     job = configure([f"--{option.name}{text}", *NEEDED.get(option.name, ()), script])
     assert job.native[option.native] == value
+
+
+@pytest.mark.parametrize(
+    "option", [one for one in options.OPTIONS if one.rendezvous], ids=lambda one: one.name
+)
+def test_an_option_of_the_native_rendezvous_reaches_its_field(
+    script: str, option: options.Option
+) -> None:
+    last = option.choices[-1] if option.choices else ""
+    text, value = VALUES.get(option.read, (f"={last}", last))
+    nodes = ["--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=host7", "--rdzv-id=job"]
+    job = configure([f"--{option.name}{text}", *nodes, script])
+    assert job.rendezvous is not None
+    assert job.rendezvous.native[option.rendezvous] == value
+    assert job.rendezvous.options("job", "") is not None
 
 
 def test_an_option_that_repeats_has_every_value(script: str) -> None:
@@ -626,13 +644,15 @@ def test_times_of_changes_in_place_need_these_changes(script: str) -> None:
 
 
 def test_a_native_setting_has_the_name_and_the_default_of_its_field(script: str) -> None:
-    signature = _C.AgentOptions.__init__.__doc__ or ""
     native = configure([script]).native
     for option in options.OPTIONS:
-        if not option.native:
+        assert (option.read is None) == (not option.native and not option.rendezvous), option.name
+        if option.read is None:
             continue
-        assert option.read is not None, option.name
-        field = re.search(rf" {option.native}: [^=]*= ([\w.<\[]+)", signature)
+        made = _C.AgentOptions if option.native else _C.RendezvousOptions
+        name = option.native or option.rendezvous
+        signature = made.__init__.__doc__ or ""
+        field = re.search(rf" {name}: [^=]*= ([-'\w.<\[]+)", signature)
         assert field is not None, option.name
         if option.default.isdigit():
             assert float(field[1]) == native[option.native] == float(option.default)

@@ -17,6 +17,8 @@ from support.paths import ROOT
 
 C10D = ["--nnodes=2:4", "--rdzv-backend=c10d", "--rdzv-endpoint=host7:29500", "--rdzv-id=job"]
 STATIC = ["--nnodes=2", "--master-addr=host7"]
+# What options set alone, if none of them is given.
+NATIVE = {"on_exclude": "", "on_loss": "replace", "topology": ""}
 
 
 def configure(words: list[str], environ: dict[str, str] | None = None) -> JobConfig:
@@ -61,7 +63,7 @@ def test_coordinator_is_at_the_endpoint() -> None:
     assert got.run_id == "job"
     assert (got.local_addr, got.master_port) == ("", 0)
     assert got.rendezvous == RendezvousConfig(
-        "c10d", 2, 4, keys.Keys({}), endpoint_host="host7", endpoint_port=29500
+        "c10d", 2, 4, keys.Keys({}), endpoint_host="host7", endpoint_port=29500, native=NATIVE
     )
 
 
@@ -100,6 +102,7 @@ def test_static_nodes_use_node_0_and_given_ranks() -> None:
         endpoint_port=29500,
         is_host=False,
         node_rank=1,
+        native=NATIVE,
     )
     assert (got.run_id, got.master_port, got.notes) == ("none", 29500, configure(STATIC).notes)
     assert configure(STATIC).rendezvous.is_host is True
@@ -234,9 +237,10 @@ def test_is_host_can_be_set(value: str, expected: bool) -> None:
 @pytest.mark.parametrize(
     ("words", "field", "expected"),
     [
-        (["--on-node-loss=fail"], "on_node_loss", "fail"),
+        (["--on-node-loss=fail"], "on_loss", "fail"),
         (["--max-membership-changes=3"], "max_membership_changes", 3),
         (["--topology=rack 4"], "topology", "rack 4"),
+        (["--on-exclude=drain $HOST"], "on_exclude", "drain $HOST"),
         (["--node-rank=3"], "node_rank", 3),
         (["--node_rank=3"], "node_rank", 3),
     ],
@@ -244,10 +248,11 @@ def test_is_host_can_be_set(value: str, expected: bool) -> None:
 def test_an_option_about_nodes_sets_its_field(
     words: list[str], field: str, expected: object
 ) -> None:
-    assert getattr(configure([*C10D, *words]).rendezvous, field) == expected
     name, _, value = words[0].partition("=")
     variable = "PET_" + name.strip("-").replace("-", "_").upper()
-    assert getattr(configure(C10D, {variable: value}).rendezvous, field) == expected
+    for job in (configure([*C10D, *words]), configure(C10D, {variable: value})):
+        assert (job.rendezvous._asdict() | job.rendezvous.native)[field] == expected
+        assert job.rendezvous.options("job", "") is not None
 
 
 @pytest.mark.parametrize(
