@@ -19,7 +19,7 @@
 #include "core/snapshot/snapshot_types.h"
 #include "elastic/time.h"
 #include "os/base/fd.h"
-#include "os/file/memory_file.h"
+#include "os/process/memory_file.h"
 #include "worker/snapshot_messages.h"
 
 namespace elastic::guardian {

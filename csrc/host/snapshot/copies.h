@@ -27,8 +27,8 @@
 #include "host/auth/token_source.h"
 #include "host/succession/voter_links.h"
 #include "os/base/fd.h"
-#include "os/file/memory_file.h"
 #include "os/loop/registration.h"
+#include "os/process/memory_file.h"
 
 namespace elastic::host {
 

@@ -6,7 +6,7 @@
 #include <optional>
 #include <string_view>
 
-#include "os/file/memory_file.h"
+#include "os/process/memory_file.h"
 #include "os/process/process_tree.h"
 
 namespace elastic::os {

@@ -1,4 +1,4 @@
-#include "os/file/memory_file.h"
+#include "os/process/memory_file.h"
 
 #include <pthread.h>
 #include <signal.h>
