@@ -21,13 +21,14 @@ class SuccessionScenes : public SuccessionWorld {
       heal();
       if (is_alone() && !processes_[kCoordinatorSlot].is_alive) boot(kCoordinatorSlot);
       clock_.after(kSettleWithin, [this] { elections_settled_ = elections(); });
-      // Workers that were to run long end, so that the job can.
-      for (Process& process : processes_) {
-        if (process.is_alive && process.agent != nullptr && process.agent->has_workers()) {
-          process.agent->fail_workers();
-          break;
-        }
+      // Workers that were to run long end, so that the job can. Not those that a node runs whose
+      // round is over.
+      SimAgent* newest = nullptr;
+      for (const auto& one : agents_) {
+        if (!one->is_alive() || !one->has_workers()) continue;
+        if (newest == nullptr || one->round() > newest->round()) newest = one.get();
       }
+      if (newest != nullptr) newest->fail_workers();
       if (!run_until(kConvergeWithin, [this] { return has_converged(); })) {
         violate("the job has not ended within the limit after everything has healed");
       }
