@@ -57,7 +57,7 @@ Status compare_settings(const JobSettings& job, const JobSettings& node);
 inline constexpr std::string_view kProgramSetting = "program";
 
 // The version of encode()'s format.
-inline constexpr std::uint16_t kStateVersion = 13;
+inline constexpr std::uint16_t kStateVersion = 14;
 
 // One node of the job, for status displays.
 struct NodeStatus {
