@@ -169,7 +169,7 @@ TEST_F(AgentSnapshotTest, AReplicatedStateOfThisNodeIsShared) {
   const HeldSource own{.rank = 1, .round = 0, .is_shared = true, .world_size = 2};
   form_round(2, {.step = 5, .round = 0, .kind = ResumeKind::kReplicated}, {own});
   ASSERT_TRUE(has<agent_action::KeepSnapshots>());
-  const snapshot::KeepRequest& kept = one<agent_action::KeepSnapshots>()->request;
+  const snapshot::KeepRequest kept = one<agent_action::KeepSnapshots>()->request;
   EXPECT_EQ(kept.shared_rank, 1);
   EXPECT_EQ(kept.shared_world_size, 2);
   EXPECT_FALSE(has<agent_action::FetchSnapshots>());
