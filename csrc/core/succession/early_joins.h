@@ -26,7 +26,7 @@ class EarlyJoins {
   enum class Verdict : std::uint8_t {
     kEnter,
     kBeginAnew,  // RendezvousMachine::begin_anew with the node's settings; then it enters
-    kWait,       // and it is told so
+    kWait,       // and it gets a progress line
     kKnown,      // it waits already
   };
   Verdict judge(const core::RendezvousMachine& machine, const rdzv::Join& join);
