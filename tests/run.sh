@@ -72,7 +72,10 @@ install_packages() {
     >/dev/null
 }
 
-# Python compiles a module when it is first imported: most of torch's never are.
+# Python compiles a module when it is first imported: most of torch's never are. Where the environment
+# forbids to keep the result, as images of containers do, each of a thousand processes would compile
+# torch again, for 5 s.
+unset PYTHONDONTWRITEBYTECODE
 pip_install() { pip install -q --no-compile "$@"; }
 
 set_up_python() {
