@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -35,6 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     build = arguments.build_dir or ROOT / "build" / "release"
     if not arguments.no_build and arguments.build_dir is None:
         _build()
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # each process would compile what it imports
     private = not arguments.host_network and machine.enter_private_network()
     facts = machine.facts(build, private, arguments.torchrun)
     programs = Programs(build=build, torchrun=arguments.torchrun)

@@ -18,6 +18,8 @@
 #   ELASTIC_DEMO_VENV   path of the environment; default: .venv-demo in the source directory
 #   ELASTIC_DEMO_FRESH  1: install this package again, even if its sources are unchanged
 set -eu
+# Python keeps what it compiled: compiling torch at each start of a process would take 5 s.
+unset PYTHONDONTWRITEBYTECODE
 
 root=$(cd "$(dirname "$0")/.." && pwd)
 venv=${ELASTIC_DEMO_VENV:-$root/.venv-demo}

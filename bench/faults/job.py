@@ -131,6 +131,7 @@ class Job:
             key: of
             for key, of in os.environ.items()
             if not key.startswith(("PET_", "TORCHELASTIC_", "TORCH_ELASTIC_", "FT_"))
+            and key != "PYTHONDONTWRITEBYTECODE"  # each process would compile torch
         }
         environ = {
             **inherited,

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-DEADLINE_S = 100.0  # for what takes seconds; a test has 120 s in all
+DEADLINE_S = 250.0  # for what takes seconds on an idle machine; a test has 300 s in all
 FIRST_PAUSE_S, LAST_PAUSE_S = 0.001, 0.02
 
 

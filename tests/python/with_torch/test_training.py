@@ -49,7 +49,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 
 
 # Six starts of torch, where other tests take the processors.
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize("options", [[], ["--warm"]])
 def test_training_that_loses_a_worker_ends_as_undisturbed_training(
     options: list[str], undisturbed: list[str], tmp_path: Path
