@@ -1,4 +1,4 @@
-"""Writes docs/python-api.md from the docstrings of the installed package.
+"""Writes the Python part of docs/api.md from the docstrings of the installed package.
 
 python tools/gen_api_page.py            write the page
 python tools/gen_api_page.py --check    exit with 1 if the page is out of date
@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-PAGE = Path(__file__).resolve().parents[1] / "docs/python-api.md"
+PAGE = Path(__file__).resolve().parents[1] / "docs/api.md"
 MODULES = ("elastic", "elastic.launcher")
 # torch documents these.
 AS_IN_TORCH = (
@@ -30,18 +30,7 @@ AS_IN_TORCH = (
     "elastic.timer",
     "elastic.utils",
 )
-HEAD = """\
-# Python API
-
-For programs that launch jobs, and for plug-ins. A training script uses `elastic.worker`
-([training scripts](scripts.md)) and `elastic.torch` ([changes in place](in-place.md));
-`elastic.observe` reads the state of a job ([observing](observing.md#schema)).
-[From torchrun](from-torchrun.md) compares the names with torch's.
-
-Everything is loaded on first use, and only `elastic.torch` imports torch. The page is generated
-from the docstrings by `tools/gen_api_page.py`, without the types of parameters and with one
-sentence for each method; `help(NAME)` has all.
-"""
+FIRST = "## elastic\n"  # what precedes it is written by hand
 
 
 def documentation(thing: Any) -> tuple[str, str]:
@@ -134,7 +123,7 @@ def section(name: str, thing: Any, seen: set[tuple[str, str]]) -> Iterator[str]:
 
 
 def page() -> str:
-    parts = [HEAD.rstrip()]
+    parts = [PAGE.read_text().partition(FIRST)[0].rstrip()]
     seen: set[str] = set()
     methods: set[tuple[str, str]] = set()
     for module_name in MODULES:

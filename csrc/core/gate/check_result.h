@@ -1,6 +1,6 @@
 #pragma once
 
-// What the end of a check's program means (docs/node-checks.md): a verdict in JSON on its output,
+// What the end of a check's program means (docs/policy.md): a verdict in JSON on its output,
 // else its exit code, and the reason as one line.
 //
 // Pure.

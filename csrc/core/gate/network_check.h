@@ -1,7 +1,7 @@
 #pragma once
 
 // The check of the network between the nodes of a job, which its first round waits for: orders to
-// nodes, their reports, and what follows (docs/node-checks.md). network_probe.h decides about the
+// nodes, their reports, and what follows (docs/policy.md). network_probe.h decides about the
 // pairs and who is to blame.
 //
 // Pure: (event, now) to actions. A part of core::Job.

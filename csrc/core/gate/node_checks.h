@@ -1,6 +1,6 @@
 #pragma once
 
-// The checks of a node: when they run, and what follows from what they find (docs/node-checks.md).
+// The checks of a node: when they run, and what follows from what they find (docs/policy.md).
 //
 // They run before the node joins, which waits for them, and after a failure of one of its workers.
 // Then nothing waits: the round is stopped, and the next one begins, while they run. A bad node

@@ -1,7 +1,7 @@
 #pragma once
 
 // A node's part in the check of the network: answers other nodes at a port of its own, and measures
-// the network to another node when the coordinator orders it (docs/node-checks.md).
+// the network to another node when the coordinator orders it (docs/policy.md).
 //
 // The members are called on the loop thread. The measurements have a thread of their own, with a
 // loop: they disturb neither the agent nor each other.

@@ -111,14 +111,14 @@ struct AgentOptions {
   // the round does not end here before Agent::advise() has answered.
   bool asks_for_advice = false;
 
-  // Run before this node joins and after a failure of one of its workers (docs/node-checks.md). A
+  // Run before this node joins and after a failure of one of its workers (docs/policy.md). A
   // bad node does not join, or leaves the job, with kExitBadHost.
   std::vector<NodeCheck> node_checks;
   // After it a check is killed, and what it would have found is unknown.
   Duration node_check_timeout = std::chrono::seconds(60);
 
   // Before the first round this node and the others that have the option measure the network
-  // between them, in pairs; the round waits for that, for 10 s at most (docs/node-checks.md). A bad
+  // between them, in pairs; the round waits for that, for 10 s at most (docs/policy.md). A bad
   // node is refused with kExitBadHost, where min_nodes others are there.
   bool network_check = false;
 

@@ -321,7 +321,7 @@ class Launcher:
         return result.exit_code
 
     def _print_bad_host(self, job: JobConfig, found: Mapping[str, str]) -> None:
-        """The line for schedulers: the last one of stdout (docs/node-checks.md)."""
+        """The line for schedulers: the last one of stdout (docs/policy.md)."""
         import json
 
         from elastic.cli import console

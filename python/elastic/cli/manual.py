@@ -37,8 +37,7 @@ GROUPS: tuple[tuple[str, dict[str, str]], ...] = (
         "in-place": "processes that continue when members of the job change",
         "preemption": "all ranks save at one step, then stop (--drain)",
         "high-availability": "when the host of the coordinator is lost",
-        "policy": "rules for what follows a failure (--failure-policy)",
-        "node-checks": "hosts that are tested before they join (--node-check)",
+        "policy": "what follows a failure, excluded hosts, tests of hosts",
     }),
     ("Operate", {
         "observing": "status, dashboard, event log, metrics",
@@ -48,18 +47,16 @@ GROUPS: tuple[tuple[str, dict[str, str]], ...] = (
     }),
     ("Reference", {
         "cli": "options, variables, signals, files, time limits",
-        "python-api": "the Python modules, from their docstrings",
-        "cpp-library": "the C++ library and the key-value store",
+        "api": "the Python modules, the C++ library, the key-value store",
     }),
     ("Proof", {
         "evidence": "fault scenes with three launchers, and speed",
     }),
     ("Inside", {
-        "architecture": "launcher, extensions, one failure step by step, decisions",
+        "architecture": "launcher, extensions, one failure step by step, glossary",
         "rendezvous": "how nodes agree on rounds and on a coordinator",
         "supervision": "how workers are started, watched and killed",
         "protocol": "what is sent between launchers, coordinator and stores",
-        "glossary": "the terms of messages, documents and code",
     }),
 )  # fmt: skip
 

@@ -268,8 +268,8 @@ _FAILURES = (
         "exit code 0 is good, 1 and 2 are bad, others unknown. A bad node does not join, or leaves "
         "the job, with exit code 79. Built in: `gpu`, `network` (all nodes, in pairs, before the "
         "first round), and `unix://PATH` (nvhcd). May be given several times (elastic-launch help "
-        "node-checks).",
-        more="`PET_NODE_CHECK` has one command in each line. See [node checks](node-checks.md).",
+        "policy).",
+        more="`PET_NODE_CHECK` has one command in each line.",
         unset="none", native="node_checks", read=lines, needs_native=True, repeats=True),
     Option("node-check-timeout", "SECONDS",
         "After it a check is killed, with all of its processes, and its verdict is unknown.",

@@ -16,7 +16,7 @@ from support.launching import (
 from support.paths import ROOT
 from support.readme import snippets
 
-# The commands of docs/cpp-library.md, which test_readme.py compares with the page.
+# The commands of docs/api.md, which test_readme.py compares with the page.
 INSTALL_LIBRARY = [
     "cmake -S . -B build/install -DCMAKE_INSTALL_PREFIX=$HOME/elastic",
     "cmake --build build/install --parallel 4",
@@ -53,7 +53,7 @@ def install(home: Path, *options: str) -> Path:
 
 def check_consumers(prefix: Path, directory: Path) -> None:
     """Another project finds the library, links with it, and its programs run."""
-    (snippet,) = snippets("cpp", "docs/cpp-library.md")
+    (snippet,) = snippets("cpp", "docs/api.md")
     (directory / "snippet.cc").write_text(snippet)
     build = directory / "build"
     run("cmake", "-S", ROOT / "tests/install", "-B", build, f"-DCMAKE_PREFIX_PATH={prefix}",

@@ -26,7 +26,7 @@ def test_readme_has_the_commands_that_are_tested_here() -> None:
     ]
     project = (ROOT / "pyproject.toml").read_text()
     assert f'Homepage = "{shell_commands()[0].partition("git+")[2]}"' in project
-    assert shell_commands("docs/cpp-library.md") == INSTALL_LIBRARY  # in test_install.py
+    assert shell_commands("docs/api.md") == INSTALL_LIBRARY  # in test_install.py
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ def test_slurm_snippet_is_a_job_of_two_nodes() -> None:
     assert "8 on this node" in plan and "c10d at node1:29407" in plan
 
 
-@pytest.mark.parametrize("code", snippets("python", "docs/cpp-library.md"))
+@pytest.mark.parametrize("code", snippets("python", "docs/api.md"))
 def test_python_snippet_of_the_store_runs(code: str, tmp_path: Path) -> None:
     script = tmp_path / "snippet.py"
     script.write_text(code)

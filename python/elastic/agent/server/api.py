@@ -203,7 +203,7 @@ class RunResult:
     # The same of the lines about hosts that are excluded, and readmitted; docs/policy.md.
     hosts: tuple[Mapping[str, Any], ...] = ()
     # The latest finding of each check of this node: host, check, verdict and reason;
-    # docs/node-checks.md.
+    # docs/policy.md.
     node_checks: tuple[Mapping[str, str], ...] = ()
 
     @property

@@ -1,4 +1,4 @@
-"""The commands of ``--node-check`` as programs. docs/node-checks.md has what they mean."""
+"""The commands of ``--node-check`` as programs. docs/policy.md has what they mean."""
 
 from __future__ import annotations
 
