@@ -436,6 +436,23 @@ def test_environment_is_read_in_one_place_only() -> None:
     complaints(look())
 
 
+# They go on without what a Python lacks that was built on an old system, as those of conda and uv;
+# tests/python/process/test_old_python.py runs them so.
+WITHOUT_NEW_CALLS = ("_unnamed_file.py", "subprocess_context.py", "file_based_local_timer.py")
+
+
+def test_calls_that_an_old_python_lacks_are_in_few_places() -> None:
+    def look() -> Iterator[str]:
+        for path in python_sources():
+            if path.name in WITHOUT_NEW_CALLS:
+                continue
+            for number, line in enumerate(path.read_text().splitlines(), 1):
+                if re.search(r"\.(memfd_create|pidfd_open|pidfd_send_signal)\b", line):
+                    yield f"{relative(path)}:{number}: not every Python has this call"
+
+    complaints(look())
+
+
 def test_every_source_is_built() -> None:
     """A file that no CMakeLists.txt lists is dead."""
     listed = "\n".join(p.read_text() for p in tracked() if p.name == "CMakeLists.txt")

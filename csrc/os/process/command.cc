@@ -22,7 +22,7 @@ namespace elastic::os {
 namespace {
 
 constexpr const char* kShell = "/bin/sh";
-constexpr int kFirstPidfdKernel = SYS_pidfd_open;  // since Linux 5.3
+constexpr int kPidfdOpen = 434;  // since Linux 5.3; the headers of an old C library lack it
 constexpr Duration kLookEvery = std::chrono::milliseconds(100);
 
 int spawn(const std::string& command, const std::vector<std::string>& environment, pid_t* pid) {
@@ -53,7 +53,7 @@ int spawn(const std::string& command, const std::vector<std::string>& environmen
 // False: it still runs at the limit.
 bool wait_for_end(pid_t pid, Duration limit) {
   const Instant end = monotonic_now() + limit;
-  const UniqueFd process(static_cast<int>(::syscall(kFirstPidfdKernel, pid, 0)));
+  const UniqueFd process(static_cast<int>(::syscall(kPidfdOpen, pid, 0)));
   if (process.valid()) return wait_ready(process.get(), POLLIN, {.deadline = end}).ok();
   while (true) {  // an older kernel
     siginfo_t info{};

@@ -15,12 +15,19 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any, ClassVar
 
-# Different for each worker or round, and absent in the template.
-_NAMES = frozenset((
+# What a worker gets (core/workers/worker_env), and the template has not.
+NAMES = frozenset((
     "RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE",
-    "GROUP_WORLD_SIZE", "ROLE_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",
-    "TORCHELASTIC_RESTART_COUNT", "ELASTIC_ROUND", "ELASTIC_RESTART_CAUSE", "ELASTIC_SAME_FAILURES",
+    "GROUP_WORLD_SIZE", "ROLE_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "ROLE_NAME",
+    "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_MAX_RESTARTS", "TORCHELASTIC_RUN_ID",
+    "TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_ERROR_FILE",
+    "ELASTIC_ROUND", "ELASTIC_RESTART_CAUSE", "ELASTIC_SAME_FAILURES",
+    "ELASTIC_ON_MEMBERSHIP_CHANGE", "ELASTIC_AWAITS_ROUND", "ELASTIC_MEMBERSHIP_CHANGE",
 ))  # fmt: skip
+# With --virtual-local-rank different in each worker.
+_DEVICES = frozenset(("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"))
+# Which of these a module read at its import, and the module.
+DEVICES_READ: dict[str, str] = {}
 # Each worker computes `rank_zero_only.rank` again, as the module does at its import.
 COMPUTED_AGAIN: dict[str, Callable[[Any], int]] = {
     "lightning.fabric.utilities.rank_zero": lambda module: module._get_rank() or 0,
@@ -45,10 +52,12 @@ class _Environ(type(os.environ)):  # type: ignore[misc]
     reads: ClassVar[Reads] = {}
 
     def __getitem__(self, key: str) -> str:
-        if key in _NAMES and os.fsencode(key) not in os.environb:
+        if key in NAMES and os.fsencode(key) not in os.environb:
             reader = _reader(sys._getframe(1))
             if reader not in COMPUTED_AGAIN:
                 type(self).reads.setdefault(key, reader)
+        elif key in _DEVICES and not _is_known(reader := _reader(sys._getframe(1))):
+            DEVICES_READ.setdefault(key, reader)
         return str(super().__getitem__(key))
 
 
@@ -94,7 +103,7 @@ def computed(name: str, reads: Reads, modules: list[str]) -> str:
     for variable, reader in reads.items():
         if _is_known(reader):
             continue
-        return f"read {variable}, which each rank has of its own (in {reader})"
+        return f"read {variable}, which only a worker has (in {reader})"
     kinds, own = _generators()
     own += UNSEEDED
     for module in modules:

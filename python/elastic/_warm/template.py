@@ -25,6 +25,7 @@ _FLAGS = sys.orig_argv.index(sys.argv[0])
 sys.path[0] = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 from elastic._site import elastic_hook  # noqa: E402
+from elastic._unnamed_file import unnamed_file  # noqa: E402
 from elastic._warm import child, fitness, learning, link, native, ranks, script  # noqa: E402
 from elastic._warm._fork import fork_orphan as _fork_orphan  # noqa: E402
 
@@ -61,7 +62,7 @@ class Template:
         self._started_with = _initial_environment()
         self._names = learning.Names(os.environ.pop(_LEARNS, ""))
         self._successor: learning.Successor | None = None
-        self._output = _output_file()
+        self._output = unnamed_file("elastic-template-output")
 
     def prepare(self) -> None:
         """Imports the modules. Ends the process if one of them makes it unfit."""
@@ -262,6 +263,8 @@ class Template:
                 return (
                     f"its variable {variable} differs, which is read at the start or at an import"
                 )
+            if module := ranks.DEVICES_READ.get(variable):
+                return f"its variable {variable} differs, which {module} read when it was imported"
         return ""
 
     def _fork(self, request: link.Request) -> bool:
@@ -322,17 +325,6 @@ _LEARNS = "ELASTIC_FIRST_STEP_MODULES"  # the address to which a worker sends na
 def _failure(name: str, error: BaseException) -> str:
     what = str(error) if isinstance(error, ModuleNotFoundError) else repr(error)
     return f"cannot import {name} ({what})"
-
-
-def _output_file() -> int:
-    """A file without a name. A Python that was built against an old libc has no memfd_create."""
-    if hasattr(os, "memfd_create"):
-        return os.memfd_create("elastic-template-output")
-    import tempfile
-
-    descriptor, path = tempfile.mkstemp("-elastic-template-output")
-    os.unlink(path)
-    return descriptor
 
 
 def _initial_environment() -> dict[bytes, bytes]:

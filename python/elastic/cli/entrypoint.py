@@ -8,6 +8,7 @@ import re
 import sys
 from collections.abc import Mapping
 
+from elastic._unnamed_file import unnamed_file
 from elastic.cli.command_line import CommandLine
 from elastic.cli.options import PROGRAM
 from elastic.errors import ConfigError
@@ -74,13 +75,7 @@ def auto_progress(line: CommandLine) -> bool | None:
 @functools.cache  # standard input is read once, also if the options are resolved again
 def _from_stdin() -> str:
     """The path of a file in memory with the script that standard input has."""
-    if hasattr(os, "memfd_create"):
-        script = os.memfd_create("elastic-stdin")
-    else:  # Python was built against an old libc
-        import tempfile
-
-        script, path = tempfile.mkstemp("-elastic-stdin")
-        os.unlink(path)
+    script = unnamed_file("elastic-stdin")
     source = sys.stdin.fileno() if sys.stdin is not None else 0
     try:
         while block := os.read(source, READ_BYTES):

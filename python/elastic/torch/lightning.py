@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from elastic._unnamed_file import unnamed_file
 from elastic.torch._snapshots import Snapshots
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ class SnapshotCallback(Callback):
         """
         if self._snapshots.restore() is None:
             return None
-        file = os.memfd_create("elastic-checkpoint")
+        file = unnamed_file("elastic-checkpoint")
         with os.fdopen(os.dup(file), "wb") as out:
             torch.save(self._held.state, out)
         self._held.state = {}

@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import BinaryIO
 
 import pytest
+from elastic._warm.ranks import NAMES
 
-from support.launching import clean_environment, python_path
+from support.launching import clean_environment, launch, python_path
 from support.paths import STUBS
 from support.warm_modules import CRASHING, HOSTILE
 from support.warm_template import DEADLINE_S, Message, Template, wait_for
@@ -204,9 +205,10 @@ def test_module_of_the_script_that_is_not_fit_is_left_out(tmp_path: Path) -> Non
 
 
 OF_A_RANK = {
-    "import os\nRANK = int(os.environ.get('RANK', 0))\n": "read RANK, which each rank has",
-    "import os\nRANK = os.getenv('LOCAL_RANK')\n": "read LOCAL_RANK, which each rank has",
-    "import os\nIS_ONE = 'WORLD_SIZE' not in os.environ\n": "read WORLD_SIZE, which each rank has",
+    "import os\nRANK = int(os.environ.get('RANK', 0))\n": "read RANK, which only a worker has",
+    "import os\nRANK = os.getenv('LOCAL_RANK')\n": "read LOCAL_RANK, which only a worker has",
+    "import os\nIS_ONE = 'WORLD_SIZE' not in os.environ\n": "read WORLD_SIZE, which only",
+    "import os\nIN_A_JOB = 'TORCHELASTIC_RUN_ID' in os.environ\n": "read TORCHELASTIC_RUN_ID,",
     "import random\nrng = random.Random(1)\n": "made a random generator that all ranks would share",
     "import numpy\nrng = numpy.random.default_rng()\n": "made a random generator that all ranks",
     "import numpy\nrng = numpy.random.RandomState()\n": "made a random generator that all ranks",
@@ -228,6 +230,31 @@ def test_module_that_computes_something_of_a_rank_is_left_out_alone(
         assert message.text.startswith("the import of ranky " + OF_A_RANK[source])
         assert template.receive().kind == "ready"
         assert template.run(environ) == (0, "False True\n")
+
+
+def test_every_variable_that_only_a_worker_has_is_known() -> None:
+    environ = clean_environment()
+    words = ("--standalone", "--no-python", "sh", "-c", "env | cut -d = -f 1")
+    of_worker = set(launch(*words, environ=environ).stdout.split()) - environ.keys()
+    for_others = {"OMP_NUM_THREADS", "ELASTIC_CHANNEL"}
+    assert "RANK" in of_worker
+    assert {name for name in of_worker if not name.startswith("TORCH_")} <= NAMES | for_others
+
+
+def test_worker_that_sees_another_device_than_a_module_has_read_is_executed(tmp_path: Path) -> None:
+    (tmp_path / "devices.py").write_text("import os\nos.environ.get('CUDA_VISIBLE_DEVICES')\n")
+    (tmp_path / "script.py").touch()
+    environ = {**clean_environment(), "CUDA_VISIBLE_DEVICES": "0,1"}
+    with Template("devices", ["script.py"], environ, tmp_path) as template:
+        assert template.receive().kind == "ready"
+        assert template.run(environ)[0] == 0
+        pipe = template.request({**environ, "CUDA_VISIBLE_DEVICES": "1"}, 1)
+        message = template.receive()
+        assert (message.kind, message.text) == (
+            "refused",
+            "its variable CUDA_VISIBLE_DEVICES differs, which devices read when it was imported",
+        )
+        os.close(pipe)
 
 
 def test_module_that_has_only_shared_state_is_preloaded(tmp_path: Path) -> None:
