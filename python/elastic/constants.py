@@ -46,6 +46,9 @@ DEFAULT_NODE_CHECK_TIMEOUT_S = 60.0
 DEFAULT_SHUTDOWN_TIMEOUT_S = 30.0
 DEFAULT_DRAIN_TIMEOUT_S = 60.0  # to agree on a step and to reach it
 DEFAULT_INPLACE_GRACE_S = 5.0  # to leave a round that is over
+# A wrapper forwards a signal that its process group received as well; a terminal that closes, or
+# systemd, sends two different ones. Within this time they are one request.
+ECHO_S = 1.0
 DEFAULT_SIGNALS = "SIGTERM,SIGINT,SIGHUP,SIGQUIT"  # that stop the workers
 SIGNALS_VARIABLE = "TORCHELASTIC_SIGNALS_TO_HANDLE"  # others than these
 SHUTDOWN_TIMEOUT_VARIABLE = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"

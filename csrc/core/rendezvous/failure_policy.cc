@@ -183,7 +183,10 @@ Result<FailureRule> parse_failure_rule(std::string_view text, int number) {
     const std::string_view value = take(&text, ' ');
     int read = 0;
     bool is_read = false;
-    if (name == "on") {
+    if (name == "from") {
+      is_read = !value.empty();
+      rule.name = value;
+    } else if (name == "on") {
       is_read = read_conditions(value, &rule.on);
     } else if (name == "do") {
       is_read = read_action(value, &rule.action);

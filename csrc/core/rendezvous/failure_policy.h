@@ -1,7 +1,8 @@
 #pragma once
 
-// What follows a failure: the first rule that matches decides. The options of a launcher are its
-// rules, and a file of the user may precede them (docs/policy.md).
+// What follows a failure: the first rule of the user that matches decides (docs/policy.md). Where
+// none does, a failure is charged to the budget of restarts, and a loss only if the nodes that are
+// left are too few (rendezvous_round.cc).
 //
 // Pure: the events so far and the rules give the decision.
 
@@ -87,7 +88,7 @@ FailureDecision decide_failure(const std::vector<FailureRule>& rules,
 // Rules as settings of a job (JobSettings::extra), one in each, in their order. The value has
 // "name=value" with spaces between them; "text=" comes last, and reaches to the end:
 // "line=7 on=exit:3,64-78;hang;node-lost;class:platform host=3 times=5 for=30 do=restart count=0
-// max=3 within=60 text=…"
+// max=3 within=60 text=…". "from=" instead of "line=" names the option that the rule stands for.
 inline constexpr std::string_view kPolicySetting = "failure policy, rule ";
 // After so many rounds in a row that ended by a failure or a loss, and whose last step did not pass
 // the best one, the job stops.

@@ -208,6 +208,9 @@ Status CoordinatorService::load() {
   context_.store = [this](const std::string& job, std::function<void()> written) {
     file_keeper_->propose(job, std::move(written));
   };
+  auto lock = lock_state_file(path);
+  if (!lock.ok()) return lock.status();
+  state_lock_ = *std::move(lock);
   auto bytes = os::read_file(path, kStateBytesMax);
   if (!bytes.ok()) return state_file_error(bytes.status(), path);
   if (*bytes) {

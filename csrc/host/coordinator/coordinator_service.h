@@ -30,6 +30,7 @@
 #include "host/store/store_service.h"
 #include "host/succession/file_keeper.h"
 #include "host/succession/job_voter.h"
+#include "os/file/file.h"
 #include "os/loop/registration.h"
 
 namespace elastic::host {
@@ -197,6 +198,7 @@ class CoordinatorService {
   Counter num_sessions_, sessions_total_, sessions_rejected_, num_jobs_;
 
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+  std::optional<os::FileLock> state_lock_;   // of the state file
   std::unique_ptr<FileKeeper> file_keeper_;  // null: without a state file
 
   MemoryReturn memory_return_;

@@ -3,7 +3,7 @@
 #include <chrono>
 #include <utility>
 
-#include "os/file/file.h"
+#include "os/loop/clock.h"
 #include "os/loop/event_loop.h"
 #include "os/loop/thread.h"
 
@@ -14,12 +14,23 @@ namespace {
 // it.
 constexpr auto kRetryEvery = std::chrono::milliseconds(500);
 constexpr Duration kStoreDelay = std::chrono::milliseconds(100);
+// For a coordinator that is being stopped.
+constexpr Duration kLockWait = std::chrono::seconds(1);
 
 }  // namespace
 
 Status state_file_error(const Status& cause, const std::string& path) {
   return {StatusCode::kFailedPrecondition,
           "cannot keep the state in " + path + ": " + std::string(cause.message())};
+}
+
+Result<std::optional<os::FileLock>> lock_state_file(const std::string& path) {
+  auto lock = os::FileLock::acquire(path + ".lock", {.deadline = os::monotonic_now() + kLockWait});
+  if (lock.ok()) return std::optional(*std::move(lock));
+  if (lock.status().code() != StatusCode::kDeadlineExceeded) return std::optional<os::FileLock>();
+  return state_file_error({StatusCode::kFailedPrecondition,
+                           "another coordinator that runs uses it: give each one its own file"},
+                          path);
 }
 
 Result<std::unique_ptr<StateFile>> StateFile::open(std::string path,

@@ -14,12 +14,17 @@
 #include <vector>
 
 #include "elastic/status.h"
+#include "os/file/file.h"
 #include "os/loop/registration.h"
 
 namespace elastic::host {
 
 // One code for every error of the state file: in each case only another file helps.
 Status state_file_error(const Status& cause, const std::string& path);
+
+// Held while a coordinator uses the file: of <path>.lock, which stays. An error: another one uses
+// it. nullopt: the file system has no locks.
+Result<std::optional<os::FileLock>> lock_state_file(const std::string& path);
 
 // Writes a state to a file on a separate thread: always the newest that it was given. A failed
 // write is repeated until it succeeds or a newer state is given.

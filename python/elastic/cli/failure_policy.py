@@ -37,9 +37,9 @@ _RANGE = re.compile(r"(\d{1,3})(?:-(\d{1,3}))?")
 
 
 class Rule(NamedTuple):
-    """``text``: as core reads it (core/rendezvous/failure_policy.h). ``summary``: for people."""
+    """``text``: as core reads it (core/rendezvous/failure_policy.h). ``summary``: for people,
+    with the rule's line or option."""
 
-    line: int
     text: str
     summary: str
 
@@ -89,6 +89,15 @@ def parse(content: str, path: str) -> Policy:
         raise ConfigError(f"{path}: there are {len(rules)} rules: at most {RULES_MAX} are allowed")
     read_rules = (_Reader(where, index, values).rule() for index, values in enumerate(rules))
     return Policy(tuple(read_rules), rounds, function)
+
+
+def final_codes(option: str, codes: str) -> Rule:
+    """The rule of an option that has exit codes after which the job ends."""
+    return Rule(f"from={option} on=exit:{codes.replace(' ', '')} do=stop", stops_at(option, codes))
+
+
+def stops_at(option: str, codes: str) -> str:
+    return f"exit {codes}: stop ({option})"
 
 
 def settings(policy: Policy) -> dict[str, str]:
@@ -158,7 +167,8 @@ class _Reader:
             raise ConfigError(self._fault("error", f"error is longer than {TEXT_BYTES_MAX} bytes"))
         if error:
             words.append(f"text={error}")
-        return Rule(self._where.of_rule(self._index), " ".join(words), self._summary(action))
+        line = self._where.of_rule(self._index)
+        return Rule(" ".join(words), f"{self._summary(action)} (line {line})")
 
     def _fault(self, key: str, message: str) -> str:
         line = self._where.of_rule(self._index, key)

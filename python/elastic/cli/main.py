@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
 RESOLVE_PAUSE_S = 0.1
 RESOLVE_PAUSE_MAX_S = 5.0
-# How long after a drain signal the same signal counts as an echo of it.
-ECHO_S = 1.0
 # For the result of a failed job. They are loaded while the workers run.
 _MODULES_AFTER = ("elastic.cli.report", "elastic.cli.result_json")
 # The warnings of this process: a program may run several jobs.
@@ -177,7 +175,7 @@ class Launcher:
     """One run of the command: its console, its signals and its agent."""
 
     def __init__(self, console: Console) -> None:
-        from elastic.constants import DEFAULT_START_TIMEOUT_S
+        from elastic.constants import DEFAULT_START_TIMEOUT_S, ECHO_S
 
         self._console = console
         self._agent: CommandAgent | None = None
@@ -190,6 +188,7 @@ class Launcher:
         self._drain_timeout: float | None = None  # None: a signal stops the workers
         self._drained_at = float("-inf")  # the time.monotonic() of a signal that requested a drain
         self._stopped_at = float("-inf")  # the same of the first signal that stops the workers
+        self._echo_s = ECHO_S
         self._result_json = ""
         self._file_timeout = DEFAULT_START_TIMEOUT_S
         self.received: list[int] = []  # signals, the first one first
@@ -441,20 +440,19 @@ class Launcher:
         """The first signal requests a stop at one step; a later SIGTERM stops the workers."""
         limit, self._drain_timeout = self._drain_timeout, None
         if limit is None:
-            # A wrapper forwards the signal that the whole process group has received already.
-            is_echo = time.monotonic() < self._drained_at + ECHO_S
-            if number == signal.SIGTERM and not is_echo:
+            if number == signal.SIGTERM:
                 self._handle(number, frame)
         elif self._agent is not None:
             self._drained_at = time.monotonic()
             self._agent.request_drain(number, limit)
 
     def _handle(self, number: int, _: FrameType | None) -> None:
-        """A signal within a second of the first one is an echo of it."""
-        if not self.received:
-            self._stopped_at = time.monotonic()
-        elif time.monotonic() < self._stopped_at + ECHO_S:
+        """A signal soon after the first one, or after a notice, is an echo of it."""
+        now = time.monotonic()
+        if now < max(self._drained_at, self._stopped_at) + self._echo_s:
             return
+        if not self.received:
+            self._stopped_at = now
         self._is_stopping = True
         self.received.append(number)
         if self._agent is not None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import shlex
 import signal
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from elastic._host.numa import format_cpus
+from elastic.cli.failure_policy import stops_at
 from elastic.multiprocessing.logs import Std
 from elastic.text import duration, plural, substitute
 
@@ -78,8 +79,19 @@ def _host(config: RendezvousConfig) -> str:
     return "in this agent" if config.is_host else "in another agent"
 
 
+def _first_rules(native: Mapping[str, Any]) -> Iterator[str]:
+    """What the launcher of the failed worker decides before the rules of a file."""
+    if codes := native["bad_node_codes"]:
+        numbers = ",".join(map(str, codes))
+        yield f"exit {numbers}: this node leaves, with that code (--bad-node-codes)"
+    if native["hang_action"] == "fail":
+        yield "hang: stop (--hang-action=fail)"
+
+
 def _default_rules(job: JobConfig) -> Iterator[str]:
     """What is decided where no rule of a file matches."""
+    if codes := job.native["no_restart_codes"]:
+        yield stops_at("--no-restart-codes", ",".join(map(str, codes)))
     if job.policy_function:
         yield f"worker or hang: what the function {job.policy_function} says, if anything"
     left = f"at most {job.max_restarts} of both" if job.max_restarts else "none is left: stop"
@@ -100,17 +112,15 @@ def _failures(job: JobConfig) -> Iterator[tuple[str, str]]:
     yield "restarts", str(job.max_restarts)
     if job.max_restarts:
         yield "restart backoff", duration(native["restart_backoff"])
+    for summary in _first_rules(native):
+        yield "before the rules", summary
     for number, rule in enumerate(job.failure_rules, 1):
-        yield f"failure rule {number}", f"{rule.summary} (line {rule.line})"
+        yield f"failure rule {number}", rule.summary
     for number, summary in enumerate(_default_rules(job), len(job.failure_rules) + 1):
         yield f"failure rule {number}", summary
     if job.stop_without_progress:
         rounds = plural(job.stop_without_progress, "round")
         yield "without progress", f"stop after {rounds} that did not pass the best step"
-    if native["no_restart_codes"]:
-        yield "no restart after", ", ".join(map(str, native["no_restart_codes"]))
-    if native["bad_node_codes"]:
-        yield "codes of a bad node", ", ".join(map(str, native["bad_node_codes"]))
     for number, command in enumerate(native["node_checks"], 1):
         yield f"node check {number}", command
     if native["node_checks"]:

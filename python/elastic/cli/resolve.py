@@ -18,7 +18,7 @@ from elastic.cli import command_line, entrypoint, nodes, output
 from elastic.cli.command_line import CommandLine
 from elastic.cli.config import JobConfig, NodeConfig
 from elastic.cli.options import BY_NAME, OPTIONS, USE_ENV
-from elastic.cli.values import choice, integer, short
+from elastic.cli.values import choice, exit_codes, integer, short
 from elastic.constants import (
     DEFAULT_DRAIN_TIMEOUT_S,
     DEFAULT_INPLACE_GRACE_S,
@@ -164,14 +164,12 @@ def _failure_policy(line: CommandLine) -> tuple[Policy | None, dict[str, str]]:
     """The policy of the file, and the same as settings of the job."""
     if not line.text("failure-policy"):
         return None, {}
-    if line.text("no-restart-codes"):
-        raise ConfigError(
-            f"{line.origin('no-restart-codes')} cannot be combined with "
-            f'{line.origin("failure-policy")}: write on = "exit CODES", do = "stop" as a rule'
-        )
     from elastic.cli import failure_policy
 
     policy = failure_policy.read(line.text("failure-policy"), line.origin("failure-policy"))
+    if exit_codes(line, "no-restart-codes"):
+        rule = failure_policy.final_codes("--no-restart-codes", line.text("no-restart-codes"))
+        policy = policy._replace(rules=(*policy.rules, rule))
     return policy, failure_policy.settings(policy)
 
 
@@ -285,6 +283,8 @@ def _native_settings(
             f"{min(both)} is in {line.origin('bad-node-codes')} and in "
             f"{line.origin('no-restart-codes')}: the job either continues without the node, or ends"
         )
+    if line.text("failure-policy"):
+        settings["no_restart_codes"] = ()  # the last rule of the policy
     action = settings["hang_action"]
     if action != "report" and "hang_timeout" not in settings:
         raise ConfigError(

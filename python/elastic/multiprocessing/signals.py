@@ -14,7 +14,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
 
 from elastic import _environment, _torch_bases
-from elastic.constants import DEFAULT_SIGNALS, SIGNALS_VARIABLE
+from elastic.constants import DEFAULT_SIGNALS, ECHO_S, SIGNALS_VARIABLE
 from elastic.errors import ConfigError
 from elastic.text import signal_numbers
 
@@ -24,9 +24,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _PR_SET_PDEATHSIG = 1
-# A wrapper forwards a signal that its process group received as well; a terminal that closes, or
-# systemd, sends two different ones. Such an echo of the first signal is the same request.
-ECHO_S = 1.0
 
 _is_in_block = False  # of ``stopping``, in the main thread
 _deferred: list[int] | None = None  # the signals received in the block of ``deferred``

@@ -13,6 +13,7 @@ import signal
 from pathlib import Path
 
 import pytest
+from elastic.constants import ECHO_S
 
 from support.launching import (
     Job,
@@ -98,6 +99,7 @@ def test_a_second_signal_after_a_drain_signal_is_the_ordinary_stop(tmp_path: Pat
         job.send_signal(signal.SIGUSR1)
         await_line(job, r"stopping all ranks at an agreed step \(signal 10 \(SIGUSR1\)")
         await_line(job, "waiting: no rank has reported a step")
+        stall_for_test(ECHO_S)
         job.send_signal(signal.SIGTERM)
         job.end(143)
 

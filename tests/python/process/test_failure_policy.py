@@ -55,13 +55,34 @@ def test_a_plan_shows_the_rules(tmp_path: Path) -> None:
     assert "exit 7: stop (line 8)" in shown.stdout
 
 
-def test_codes_that_end_the_job_are_a_rule_then(tmp_path: Path) -> None:
+def shown_rules(*words: str) -> list[str]:
+    plan = launch("--dry-run", "--standalone", *words, "--no-python", "true").stdout.splitlines()
+    return [line.partition(":")[2].strip() for line in plan if "rule" in line.partition(":")[0]]
+
+
+def test_a_plan_shows_the_options_as_rules() -> None:
+    words = ("--bad-node-codes=40,41", "--no-restart-codes=3,64-66", "--max-restarts=2")
+    hangs = ("--hang-timeout=9", "--hang-action=fail")
+    assert shown_rules(*words, *hangs) == [
+        "exit 40,41: this node leaves, with that code (--bad-node-codes)",
+        "hang: stop (--hang-action=fail)",
+        "exit 3,64,65,66: stop (--no-restart-codes)",
+        "worker or hang: restart, counted, at most 2 of both (--max-restarts)",
+    ]
+
+
+def test_codes_that_end_the_job_are_the_last_rule_of_a_policy(tmp_path: Path) -> None:
     rules = tmp_path / "policy.toml"
-    rules.write_text(RULES)
-    words = ("--standalone", f"--failure-policy={rules}", "--no-restart-codes=3", "true")
-    refused = launch("--dry-run", *words)
-    assert refused.returncode == 2
-    assert "cannot be combined with" in refused.stderr
+    rules.write_text('[[rule]]\non = "exit 3"\ndo = "restart"\nmax = 1\n')
+    words = (f"--failure-policy={rules}", "--no-restart-codes=3-4", "--max-restarts=5")
+    assert shown_rules(*words)[:2] == [
+        "exit 3: restart, at most 1 (line 1)",
+        "exit 3-4: stop (--no-restart-codes)",
+    ]
+    common = ("--standalone", "--restart-backoff=0", *words, "--no-python", "sh", "-c")
+    first = launch(*common, "exit $((ELASTIC_ROUND + 3))")  # 3, which the file's rule decides; 4
+    assert first.returncode == 4
+    assert "--no-restart-codes ends the job" in first.stderr
 
 
 ENDS = "echo round $ELASTIC_ROUND; exit $((ELASTIC_ROUND + 2))"  # 2, 3, 4, …

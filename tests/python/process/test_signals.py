@@ -11,7 +11,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from elastic.multiprocessing.signals import ECHO_S
+from elastic.constants import ECHO_S
 
 from support.launching import DEADLINE_S, Process, assert_all_ended, clean_environment, launched
 from support.waiting import eventually, stall_for_test

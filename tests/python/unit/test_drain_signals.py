@@ -7,6 +7,7 @@ import time
 
 import pytest
 from elastic.cli import console, main
+from elastic.constants import ECHO_S
 
 
 class Agent:
@@ -20,11 +21,10 @@ class Agent:
         self.calls.append(f"stop {number}")
 
 
-@pytest.mark.parametrize(
-    ("after", "stops"), [(0.0, []), (main.ECHO_S / 2, []), (main.ECHO_S, ["stop 15"])]
-)
+@pytest.mark.parametrize("second", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize(("after", "stops"), [(0.0, 0), (ECHO_S / 2, 0), (ECHO_S, 1)])
 def test_a_second_signal_stops_the_node_unless_it_is_an_echo_of_the_first(
-    monkeypatch: pytest.MonkeyPatch, after: float, stops: list[str]
+    monkeypatch: pytest.MonkeyPatch, after: float, stops: int, second: signal.Signals
 ) -> None:
     launcher, agent = main.Launcher(console.Console()), Agent()
     monkeypatch.setattr(launcher, "_agent", agent)
@@ -32,5 +32,6 @@ def test_a_second_signal_stops_the_node_unless_it_is_an_echo_of_the_first(
     monkeypatch.setattr(time, "monotonic", lambda: 1000.0)
     launcher._drain(signal.SIGTERM, None)
     monkeypatch.setattr(time, "monotonic", lambda: 1000.0 + after)
-    launcher._drain(signal.SIGTERM, None)
-    assert agent.calls == ["drain 15 within 60", *stops]
+    handler = launcher._drain if second == signal.SIGTERM else launcher._handle
+    handler(second, None)
+    assert agent.calls == ["drain 15 within 60", *[f"stop {second.value}"] * stops]

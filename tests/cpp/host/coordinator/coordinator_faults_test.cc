@@ -399,6 +399,13 @@ TEST(StateFile, WritesWhatItCouldNotWriteAsSoonAsItCan) {
   EXPECT_EQ(*written, "state");
 }
 
+TEST_F(CoordinatorStateTest, AFileBelongsToOneCoordinator) {
+  start(options);
+  EXPECT_THAT(error_of_start(), HasSubstr("another coordinator that runs uses it"));
+  coordinator->close();
+  start(options);
+}
+
 TEST_F(CoordinatorStateTest, AFileThatIsDamagedIsNamed) {
   start(options);
   const auto nodes = run_round(1, nnodes(1, 1));
