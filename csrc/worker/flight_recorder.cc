@@ -368,13 +368,20 @@ bool start_thread(elastic_worker_page* page) {
 
 namespace elastic::worker {
 
+size_t whole_lines(const char* text, size_t size) {
+  size_t length = strnlen(text, size);
+  if (length < size) return length;
+  while (length > 0 && (length == size || text[length - 1] != '\n')) --length;
+  return length;
+}
+
 bool watch_collectives(elastic_worker_page* page, const char* members, void (*announce)()) {
   static std::mutex calls;
   static bool is_watching = false;
   const std::lock_guard lock(calls);
   if (page->magic != ELASTIC_WORKER_MAGIC) return false;
   publish(page, ELASTIC_WORKER_GROUPS_OFFSET, ELASTIC_WORKER_GROUPS_BYTES, &page->groups_sequence,
-          members, strnlen(members, ELASTIC_WORKER_GROUPS_BYTES - 1));
+          members, whole_lines(members, ELASTIC_WORKER_GROUPS_BYTES));
   if (is_watching) return true;
   is_watching = start_thread(page);
   if (is_watching && announce != nullptr) announce();

@@ -21,6 +21,9 @@ namespace elastic::worker {
 // with an open operation.
 size_t condense(const char* json, size_t bytes, char* out, size_t size, int64_t* newest = nullptr);
 
+// The length of the text, or of its lines that fit in `size` bytes with a zero behind them.
+size_t whole_lines(const char* text, size_t size);
+
 // As elastic_worker_watch_collectives(), for the page of this process. `announce`: called once the
 // thread was started (elastic_worker_announce_watch).
 bool watch_collectives(elastic_worker_page* page, const char* members, void (*announce)());

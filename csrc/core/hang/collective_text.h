@@ -33,9 +33,9 @@ std::optional<Number> number_of(std::string_view text) {
   return value;
 }
 
-// "0-3,8"; nothing if it is no such text.
+// "0-3,8,16-64/16", which ends with 16, 32, 48 and 64; nothing if it is no such text.
 std::vector<std::int32_t> ranks_in(std::string_view text);
-// As ranks_in() reads it. Ranks that do not fit are left out.
+// Of ascending ranks, as ranks_in() reads it. Those that do not fit are left out.
 std::string list_ranks(const std::vector<std::int32_t>& ranks);
 
 // The ranks of each group, as text, from the lines of a worker.

@@ -83,7 +83,8 @@ struct Held {
 
 struct Group {
   std::string label;
-  std::vector<std::int32_t> members;
+  std::vector<std::int32_t> members;  // unless all are known, those that are seen in it
+  bool are_all_known = true;
   std::set<Operation> operations;
   std::vector<Known> known;     // by rank
   std::vector<Waiter> waiters;  // by operation and rank
@@ -170,6 +171,7 @@ class Judge {
     known.resize(kept);
     if (!std::ranges::is_sorted(group->members)) std::ranges::sort(group->members);
     if (!group->members.empty()) return;
+    group->are_all_known = name == "0" && !places_.empty();
     if (name == "0") {
       for (const hang::StackGroup& place : places_) {
         group->members.insert(group->members.end(), place.ranks.begin(), place.ranks.end());
@@ -383,7 +385,7 @@ class Judge {
   CollectiveVerdict not_completed() const {
     const Wait& wait = waits_.front();
     const Waiters all = waiters_of(wait.group, wait.open - 1);
-    if (all.count < wait.group->members.size()) return {};
+    if (!wait.group->are_all_known || all.count < wait.group->members.size()) return {};
     CollectiveVerdict verdict;
     verdict.key = "all " + count_text(all.count, "rank") + " have entered " + name_of(wait);
     verdict.text = verdict.key + ", and none has completed it since " + duration_text(all.since) +

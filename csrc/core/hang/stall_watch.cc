@@ -59,6 +59,7 @@ bool StallWatch::looked(const CollectiveVerdict& verdict, const std::vector<std:
   std::erase_if(causes, [&](std::int32_t rank) {  // a rank that has exited
     return !std::ranges::binary_search(all, rank);
   });
+  have_exited_ = causes.empty();
   return are_all_in(causes, idle);
 }
 
@@ -72,7 +73,8 @@ std::string StallWatch::report(const CollectiveVerdict& verdict, Instant now) {
   const std::vector<std::int32_t>& causes = verdict.causes;
   reported_ = causes.empty() ? "the ranks" : describe_ranks(causes);
   reported_ += causes.size() == 1 ? " continues" : " continue";
-  return verdict.text;
+  if (!have_exited_) return verdict.text;
+  return verdict.text + (causes.size() == 1 ? "; it has exited" : "; they have exited");
 }
 
 std::string StallWatch::take_end(Instant now) {

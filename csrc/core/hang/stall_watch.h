@@ -63,7 +63,8 @@ class StallWatch {
   Duration interval_ = kLookInterval;
   std::string seen_;  // the key of the last look's verdict
   std::int32_t suspect_ = -1;
-  std::string place_;  // of the suspect in the line
+  std::string place_;         // of the suspect in the line
+  bool have_exited_ = false;  // all that the ranks wait for
   // The line that was logged for this stall was about these; empty `reported_`: none was.
   std::string reported_;
   std::optional<Instant> end_at_;

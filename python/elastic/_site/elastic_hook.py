@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 OPTIMIZER = "torch.optim.optimizer"
 DISTRIBUTED = "torch.distributed.distributed_c10d"
+# Steps; below it the ranks themselves are as short.
+_SHORTEST_STRIDE = 3
 
 # The address to which the first worker of a node sends what it imports before its first step.
 MODULES_VARIABLE = "ELASTIC_FIRST_STEP_MODULES"
@@ -244,11 +246,17 @@ def _follow_groups(c10d: Any, calls: Any) -> None:
 
 
 def _ranges(ranks: list[int]) -> str:
-    """``0-3,8``"""
-    parts: list[list[int]] = []
-    for rank in ranks:
-        if parts and rank == parts[-1][1] + 1:
-            parts[-1][1] = rank
-        else:
-            parts.append([rank, rank])
-    return ",".join(f"{one}" if one == last else f"{one}-{last}" for one, last in parts)
+    """``0-3,8,16-64/16``: the last one is every sixteenth (``core/hang/collective_text.h``)."""
+    parts = []
+    first = 0
+    while first < len(ranks):
+        last = min(first + 1, len(ranks) - 1)
+        step = ranks[last] - ranks[first]
+        while last + 1 < len(ranks) and ranks[last + 1] - ranks[last] == step:
+            last += 1
+        if step > 1 and last - first < _SHORTEST_STRIDE:
+            last = first
+        end = f"-{ranks[last]}" if last > first else ""
+        parts.append(f"{ranks[first]}{end}" + (f"/{step}" if end and step > 1 else ""))
+        first = last + 1
+    return ",".join(parts)

@@ -59,6 +59,13 @@ TEST_F(StallWatchTest, NamesARankThatDoesNothingAfterTwoLooksFiveSecondsApart) {
   EXPECT_EQ(watch_.take_end(after(42s)), "");
 }
 
+TEST_F(StallWatchTest, SaysThatARankHasExited) {
+  look(waits_for(7), {});
+  look(waits_for(7), {});
+  EXPECT_TRUE(is_stalled_);
+  EXPECT_EQ(watch_.report(waits_for(7), now_), waits_for(7).text + "; it has exited");
+}
+
 // A rank that sleeps for ten seconds is not distinguished from a job that is slow.
 TEST_F(StallWatchTest, HasNoLineForAWaitThatEndsBeforeTheSecondLook) {
   look(waits_for(3), {});

@@ -123,5 +123,13 @@ TEST(FlightRecorder, LinesThatDoNotFitAreLeftOut) {
             std::string(63, 'x') + "\ty\t1\t1\t0\t\t\n");
 }
 
+// "31" that is cut is another rank.
+TEST(FlightRecorder, LinesThatDoNotFitAreLeftOutWhole) {
+  const std::string text = "0\t0-3\n1\t0-31\n";  // of 6 and of 7 bytes
+  EXPECT_EQ(whole_lines(text.c_str(), 14), 13U);
+  for (std::size_t size = 7; size < 14; ++size) EXPECT_EQ(whole_lines(text.c_str(), size), 6U);
+  for (std::size_t size = 0; size < 7; ++size) EXPECT_EQ(whole_lines(text.c_str(), size), 0U);
+}
+
 }  // namespace
 }  // namespace elastic::worker
