@@ -3,7 +3,7 @@
 // Returns memory to the system some time after a service has freed much of it. malloc does not
 // return the memory of a flood of clients while a later allocation has a higher address.
 //
-// Loop thread only.
+// Loop thread only: malloc locks its arenas meanwhile, so another thread would delay the loop, too.
 
 #include <algorithm>
 #include <cstddef>

@@ -565,9 +565,7 @@ void Supervisor::lose_guardian(std::string how) {
   silent_.reset();
   if (was_killed) how = "did not kill the workers in time and ";
   unsent_.clear();
-  loss_ = "the guardian (pid " + std::to_string(guardian_.pid) + ") " + how +
-          os::end_helper(guardian_.pid);
-  if (!greeted_) loss_ += " before it sent its hello: check that it has this version of elastic";
+  loss_ = "the guardian (pid " + std::to_string(guardian_.pid) + ") " + how;
   guardian_.channel.reset();
   orphan_deadline_ = loop_->now() + kOrphanTimeout;
   sweep_orphans();
@@ -575,17 +573,21 @@ void Supervisor::lose_guardian(std::string how) {
 
 void Supervisor::sweep_orphans() {
   const std::vector<pid_t> left = orphans_ ? orphans_->kill_once() : std::vector<pid_t>();
-  if (left.empty()) {
-    step(group_event::GuardianLost{loss_ + "; its workers were killed"});
-  } else if (loop_->now() >= orphan_deadline_) {
-    step(group_event::GuardianLost{
-        loss_ + "; " + std::to_string(left.size()) +
-        (left.size() == 1 ? " process of its workers still exists after SIGKILL (pid "
-                          : " processes of its workers still exist after SIGKILL (pid ") +
-        pids_text(left) + ")"});
-  } else {
-    orphan_timer_.arm_after(kOrphanInterval);
+  if (!guardian_end_) guardian_end_ = os::try_end_helper(guardian_.pid);
+  if (!(left.empty() && guardian_end_) && loop_->now() < orphan_deadline_) {
+    return orphan_timer_.arm_after(kOrphanInterval);
   }
+  std::string loss = loss_ + guardian_end_.value_or("still exists after SIGKILL");
+  if (!greeted_) loss += " before it sent its hello: check that it has this version of elastic";
+  if (left.empty()) {
+    loss += "; its workers were killed";
+  } else {
+    loss += "; " + std::to_string(left.size()) +
+            (left.size() == 1 ? " process of its workers still exists after SIGKILL (pid "
+                              : " processes of its workers still exist after SIGKILL (pid ") +
+            pids_text(left) + ")";
+  }
+  step(group_event::GuardianLost{std::move(loss)});
 }
 
 }  // namespace elastic::host

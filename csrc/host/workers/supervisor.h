@@ -184,6 +184,7 @@ class Supervisor final : private os::FdHandler {
   std::optional<core::SilentGuardian> silent_;  // the guardian, and it was not killed yet
   std::optional<WorkerEvent> stuck_;            // what it should have killed, until it has
   std::string loss_;
+  std::optional<std::string> guardian_end_;  // how it ended
   Instant orphan_deadline_;
   os::Timer deadline_timer_;
   os::Timer orphan_timer_;

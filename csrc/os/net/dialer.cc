@@ -20,7 +20,8 @@
 namespace elastic::os {
 namespace {
 
-// Seconds of silence after which a peer that disappeared is detected (keepalive).
+// Seconds of silence after which a peer that disappeared is detected (keepalive). One that reads
+// nothing for so long is lost, too: every server of this protocol reads on a loop that never waits.
 constexpr int kConnectionKeepAliveIdleSeconds = 5;
 constexpr int kConnectionKeepAliveIntervalSeconds = 5;
 constexpr int kSilenceMaxSeconds = 20;

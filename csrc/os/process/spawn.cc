@@ -8,6 +8,8 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <optional>
+#include <string>
 #include <utility>
 
 #include "os/base/posix_error.h"
@@ -83,7 +85,9 @@ Result<Helper> spawn_helper(const std::string& path, const std::string& argument
   return helper;
 }
 
-std::string end_helper(pid_t pid) {
+namespace {
+
+std::optional<std::string> end_helper(pid_t pid, int how) {
   // Until the child is reaped, its pid is not reused; killing a child that is exiting has no
   // effect.
   siginfo_t info{};
@@ -92,13 +96,19 @@ std::string end_helper(pid_t pid) {
   int status = 0;
   pid_t reaped = 0;
   do {
-    reaped = ::waitpid(pid, &status, 0);
+    reaped = ::waitpid(pid, &status, how);
   } while (reaped < 0 && errno == EINTR);
+  if (reaped == 0) return std::nullopt;
   if (reaped == pid && WIFEXITED(status)) {
     return "exited with code " + std::to_string(WEXITSTATUS(status));
   }
   if (reaped == pid) return "was killed by signal " + std::to_string(WTERMSIG(status));
   return "ended with an unknown status";  // the embedding program reaps every child
 }
+
+}  // namespace
+
+std::string end_helper(pid_t pid) { return *end_helper(pid, 0); }
+std::optional<std::string> try_end_helper(pid_t pid) { return end_helper(pid, WNOHANG); }
 
 }  // namespace elastic::os

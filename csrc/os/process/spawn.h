@@ -4,6 +4,7 @@
 
 #include <sys/types.h>
 
+#include <optional>
 #include <string>
 
 #include "elastic/status.h"
@@ -24,7 +25,10 @@ Result<Helper> spawn_helper(const std::string& path, const std::string& argument
                             int shared = -1);
 
 // Kills the child unless it is exiting, reaps it and returns how it ended ("exited with code 3").
-// For a child that has closed its channel: the wait is short.
+// For a child that has closed its channel: the wait is short, unless a call of the child cannot be
+// interrupted.
 std::string end_helper(pid_t pid);
+// The same without the wait; nullopt: it still exists, call again.
+std::optional<std::string> try_end_helper(pid_t pid);
 
 }  // namespace elastic::os
