@@ -21,6 +21,7 @@ from support.launching import (
     launch,
     launched,
     launcher_command,
+    python_path,
     run_program,
 )
 from support.ras_server import ras_server, report
@@ -105,8 +106,11 @@ def test_hang_restarts_the_job_within_its_budget(
 def test_nccls_own_count_is_a_second_witness(steps: str, meeting: Path, tmp_path: Path) -> None:
     replies = [json.dumps(report([4, 3], second)).encode() for second in (1, 6)]
     result = tmp_path / "result.json"
+    package = tmp_path / "nvidia_nccl_cu13-2.29.7.dist-info"
+    package.mkdir()
+    (package / "METADATA").write_text("Name: nvidia-nccl-cu13\nVersion: 2.29.7\n")
     with ras_server(replies) as ((host, port), _):
-        env = clean_environment(NCCL_RAS_ADDR=f"{host}:{port}")
+        env = clean_environment(NCCL_RAS_ADDR=f"{host}:{port}", PYTHONPATH=python_path(tmp_path))
         options = standalone("--nproc-per-node=2", f"--result-json={result}")
         with launched(*options, steps, "3", str(meeting), environ=env) as job:
             await_line(job, "NCCL's RAS: rank 1 launched 3 AllReduce, 1 rank 4")

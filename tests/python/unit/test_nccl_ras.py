@@ -195,7 +195,7 @@ def test_nothing_listens() -> None:
 
 def test_the_witness_asks_twice_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nccl_ras, "PAUSE_S", 0.0)
-    monkeypatch.setattr(nccl_ras, "_installed_version", lambda: None)
+    monkeypatch.setattr(nccl_ras, "_installed_version", lambda: (2, 29, 7))
     texts: queue.Queue[str] = queue.Queue()
     with ras_server([reply([4, 3, 4], 1), reply([4, 3, 4], 6)]) as (address, _):
         witness = Witness.of({"NCCL_RAS_ADDR": f"127.0.0.1:{address[1]}"})
@@ -204,10 +204,11 @@ def test_the_witness_asks_twice_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> 
         assert texts.get(timeout=DEADLINE_S) == "rank 1 launched 3 AllReduce, 2 ranks 4"
 
 
-def test_versions_that_fail_while_they_answer_are_not_asked(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("version", [(2, 28, 9), None])
+def test_versions_that_may_fail_while_they_answer_are_not_asked(
+    version: tuple[int, ...] | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(nccl_ras, "_installed_version", lambda: (2, 28, 9))
+    monkeypatch.setattr(nccl_ras, "_installed_version", lambda: version)
     with ras_server([]) as (address, accepted):
         assert Witness(address, {})._ask(3) == ""
         assert not accepted

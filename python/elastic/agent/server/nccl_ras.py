@@ -300,7 +300,7 @@ class Witness:
 
     def _ask(self, world_size: int) -> str:
         version = _installed_version()
-        if version is not None and version < VERSION_MIN:
+        if version is None or version < VERSION_MIN:
             return ""
         try:
             first = decode(fetch(self.address))
@@ -323,7 +323,7 @@ def _parse(address: str) -> tuple[str, int] | None:
 
 
 def _installed_version() -> tuple[int, ...] | None:
-    """Of torch's NCCL in this environment; None: unknown."""
+    """Of torch's NCCL in this environment; None: unknown, as of conda's or a container's own."""
     import importlib.metadata
 
     for package in ("nvidia-nccl-cu13", "nvidia-nccl-cu12"):
