@@ -81,9 +81,9 @@ struct FileBackendOptions {
 };
 
 // Keeps the record in the file "<path>.<run id>", which all nodes must share. The writers lock
-// "<path>.<run id>.lock" (flock); on NFS the server must support locks and hard links. A write is
-// flushed to the disk. The file may remain after the job: the next job with the same run id begins
-// a new generation.
+// "<path>.<run id>.lock" (flock); an NFS server must support locks and hard links, and a client of
+// NFS 3 must not cache names (lookupcache=none). A write is flushed to the disk. The file may
+// remain after the job: the next job with the same run id begins a new generation.
 ELASTIC_EXPORT std::shared_ptr<RendezvousBackend> make_file_backend(
     const FileBackendOptions& options);
 
