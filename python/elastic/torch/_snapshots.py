@@ -38,7 +38,7 @@ class Snapshots:
     Each argument has ``state_dict()`` and ``load_state_dict()``, or is a ``torch.Generator``. The
     state of the random generators of torch, numpy and Python is kept as well. Every rank saves
     after the same steps. Under another launcher nothing is saved, and ``restore()`` returns None.
-    It is no checkpoint: it ends with the job.
+    It is no checkpoint: it ends with the job. ``with Snapshots(...) as snapshots:`` is the same.
 
     ``replicated``: the arguments have the same state on every rank, as those of a plain DDP model,
     so a round of any size continues from the state of any rank. Unless every rank gets what it
@@ -54,6 +54,12 @@ class Snapshots:
                 )
         self._stateful = stateful
         self._replicated = replicated
+
+    def __enter__(self) -> Snapshots:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        """Holds nothing to release: the snapshots are for the next process of this rank."""
 
     def save(self, step: int) -> bool:
         """Copies the state after ``step`` steps; False if it was not kept, for a reason that is

@@ -58,6 +58,22 @@ def through(memory: Memory, state: Any) -> Any:
     return target.state
 
 
+def test_a_context_leaves_the_snapshots_and_raises_what_was_raised(memory: Memory) -> None:
+    with pytest.raises(ZeroDivisionError), Snapshots(one=Holder({"a": 1})) as snapshots:
+        snapshots.save(3)
+        raise ZeroDivisionError
+    target = Holder()
+    with Snapshots(one=target) as again:
+        assert again.restore() == 3
+    assert target.state == {"a": 1}
+
+
+def test_a_context_under_another_launcher_does_nothing() -> None:
+    with Snapshots(one=Holder({"a": 1})) as snapshots:
+        assert not snapshots.save(1)
+        assert snapshots.restore() is None
+
+
 DTYPES = [
     *(torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64),
     *(torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64),
