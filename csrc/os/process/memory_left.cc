@@ -57,14 +57,14 @@ std::string bytes_text(std::uint64_t bytes) {
   return text;
 }
 
-MemoryLeft memory_left() {
+MemoryLeft memory_left(const std::string& root) {
   MemoryLeft memory;
   std::string text;
-  if (read_proc_file("/proc/meminfo", &text)) {
+  if (read_proc_file(root + "/proc/meminfo", &text)) {
     memory = {field_of(text, "MemAvailable:") << 10, "on this host"};
     if (memory.bytes == 0) memory.bytes = UINT64_MAX;
   }
-  if (!read_proc_file("/proc/self/cgroup", &text)) text.clear();
+  if (!read_proc_file(root + "/proc/self/cgroup", &text)) text.clear();
   for (std::size_t begin = 0; begin < text.size();) {
     const std::size_t end = std::min(text.find('\n', begin), text.size());
     const std::string line = text.substr(begin, end - begin);
@@ -79,10 +79,10 @@ MemoryLeft memory_left() {
     for (std::string path = line.substr(second + 1);; path.erase(path.rfind('/'))) {
       if (path == "/") path.clear();
       if (is_v2) {
-        consider(&memory, "/sys/fs/cgroup" + path, "/memory.max", "/memory.current",
+        consider(&memory, root + "/sys/fs/cgroup" + path, "/memory.max", "/memory.current",
                  "inactive_file");
       } else {
-        consider(&memory, "/sys/fs/cgroup/memory" + path, "/memory.limit_in_bytes",
+        consider(&memory, root + "/sys/fs/cgroup/memory" + path, "/memory.limit_in_bytes",
                  "/memory.usage_in_bytes", "total_inactive_file");
       }
       if (path.find('/') == path.npos) break;

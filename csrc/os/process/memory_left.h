@@ -12,7 +12,8 @@ struct MemoryLeft {
 
 // What this process and its workers may still use: of the limits of its control groups (both
 // versions, each with its parents), and of the host. Includes memory_being_freed().
-MemoryLeft memory_left();
+// `root`: of the file system, for tests.
+MemoryLeft memory_left(const std::string& root = "");
 
 // "1.5 GiB"
 std::string bytes_text(std::uint64_t bytes);
