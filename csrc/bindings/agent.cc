@@ -224,7 +224,14 @@ void bind_round(py::module_& module) {
       .def_readonly("group_world_size", &RoundInfo::group_world_size)
       .def_readonly("master_addr", &RoundInfo::master_addr)
       .def_readonly("master_port", &RoundInfo::master_port)
-      .def_readonly("workers", &RoundInfo::workers, "this node's");
+      .def_readonly("workers", &RoundInfo::workers, "this node's")
+      .def_property_readonly(
+          "resumed_step",
+          [](const RoundInfo& self) {
+            const std::int64_t step = self.resume.step;
+            return step < 0 ? std::nullopt : std::optional(step);
+          },
+          "of the snapshots with which all ranks continue; None: with none");
   show_fields<RoundInfo>(
       {"round", "restart_count", "group_rank", "group_world_size", "master_addr", "master_port"});
 }

@@ -1218,6 +1218,11 @@ class RoundInfo:
     def restart_count(self) -> int:
         ...
     @property
+    def resumed_step(self) -> int | None:
+        """
+        of the snapshots with which all ranks continue; None: with none
+        """
+    @property
     def round(self) -> int:
         """
         from 0, as ELASTIC_ROUND

@@ -134,6 +134,8 @@ def _incidents(result: RunResult) -> list[str]:
             for name, seconds in known.items()
         )
         text = f"{reached} {duration(one['seconds'])} {since} ({phases})"
+        if one.get("resumed_step") is not None:
+            text += f", continued at step {one['resumed_step']} from memory"
         if one.get("lost_steps"):
             text += f", {plural(one['lost_steps'], 'step')} repeated"
         lines += _facts((f"round {one['next_round']}", text))

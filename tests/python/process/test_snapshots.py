@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -123,10 +124,38 @@ if count == 0:
     time.sleep(1000)
 """,
     )
-    done = launch("--nproc-per-node=2", "--max-restarts=2", "--restart-backoff=0", program)
+    options = ("--nproc-per-node=2", "--max-restarts=2", "--restart-backoff=0")
+    result, log = tmp_path / "result.json", tmp_path / "events"
+    done = launch(*options, f"--result-json={result}", f"--event-log={log}", program)
     assert done.returncode == 0, done.stderr
     assert starts(done.stdout)[2:] == [(1, 0, "5"), (1, 1, "5"), (2, 0, "5"), (2, 1, "5")]
     assert "round 1: continued at step 5 from memory: 2 steps lost" in done.stderr
+    for incidents in (
+        json.loads(result.read_text())["incidents"],
+        [line for line in map(json.loads, log.read_text().splitlines()) if "next_round" in line],
+    ):
+        assert [one["resumed_step"] for one in incidents] == [5, 5]
+
+
+def test_the_report_has_the_step_from_which_each_round_continued(tmp_path: Path) -> None:
+    program = script(
+        tmp_path,
+        """
+if count == 0:
+    sys.exit(5)
+train(step + 4)
+sys.exit(7)
+""",
+    )
+    result = tmp_path / "result.json"
+    options = ("--nproc-per-node=1", "--max-restarts=2", "--restart-backoff=0")
+    done = launch(*options, f"--result-json={result}", program)
+    assert done.returncode == 7, done.stderr
+    incidents = json.loads(result.read_text())["incidents"]
+    assert [one["resumed_step"] for one in incidents] == [None, 4]
+    report = done.stderr.split("restarts used")[1]
+    assert re.search(r"round 1 .*\n    round 2 .*, continued at step 4 from memory\n", report)
+    assert report.count("continued at step") == 1
 
 
 # A timer of the kernel ends the process anywhere, the copy, the header and the message included.

@@ -338,8 +338,11 @@ def test_lines_that_are_on_the_console_just_above_are_not_repeated() -> None:
 def test_restarts_are_facts_with_units() -> None:
     incident = {"next_round": 3, "seconds": 1.41, "phases": {"stop": 0.0125, "first_step": 1.2}}
     result = RunResult(WorkerState.FAILED, {}, {0: examine(failure(0))[0]}, exit_code=1)
-    result.incidents = (incident | {"lost_steps": 1}, incident)
-    assert report.format_report("train.py", result).splitlines()[-2:] == [
+    resumed = incident | {"resumed_step": 0, "lost_steps": 2}
+    result.incidents = (resumed, incident | {"lost_steps": 1}, incident)
+    assert report.format_report("train.py", result).splitlines()[-3:] == [
+        "    round 3 reached its first step 1.41 s after the failure (stop 12.5 ms, first step "
+        "1.2 s), continued at step 0 from memory, 2 steps repeated",
         "    round 3 reached its first step 1.41 s after the failure (stop 12.5 ms, first step "
         "1.2 s), 1 step repeated",
         "    round 3 was running 1.41 s after the failure (stop 12.5 ms, first step 1.2 s)",

@@ -170,6 +170,7 @@ class Timeline:
         }
         begun = failed if failed is not None else ordered
         incident["next_round"] = self._round.round if self._round else None
+        incident["resumed_step"] = getattr(self._round, "resumed_step", None)
         incident["phases"] = phases
         incident["seconds"] = between(begun, running)
         incident["begun"] = begun
