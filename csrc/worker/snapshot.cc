@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -268,6 +269,11 @@ bool connect_to_guardian() {
 bool make(int index, uint64_t size) {
   Slot* const slot = &self.slots[index];
   release(slot);
+  // The limit counts for files of memory, and SIGXFSZ would end the process.
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 && size > limit.rlim_cur) {
+    return fail("the snapshot is larger than this process may make a file (ulimit -f)") != 0;
+  }
   slot->file = ::memfd_create("elastic-snapshot", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (slot->file < 0 || ::ftruncate(slot->file, static_cast<off_t>(size)) != 0 ||
       ::fcntl(slot->file, F_ADD_SEALS, kSeals) != 0 || !map(slot)) {

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sys/epoll.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -470,6 +471,12 @@ std::string SnapshotCopies::check_room(std::uint64_t size) const {
   const std::uint64_t used = bytes();
   if (options_.memory_max > 0 && used + size > options_.memory_max) {
     return "the memory for copies there (--snapshot-memory) is used";
+  }
+  // The limit counts for files of memory, and SIGXFSZ would end a launcher that is not of Python.
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 &&
+      snapshot::round_up(size, snapshot::kPage) > limit.rlim_cur) {
+    return "it is larger than the launcher there may make a file (ulimit -f)";
   }
   const os::MemoryLeft memory = os::memory_left();
   if (memory.bytes >= size + kReserve) return "";

@@ -89,3 +89,20 @@ def test_snapshots_are_not_bound_by_the_size_of_dev_shm(tmp_path: Path) -> None:
         pytest.skip(done.stderr.splitlines()[0])
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == ["0 from None", "0 saved True", "1 from 2", "1 saved True"]
+
+
+# The limit counts for files of memory. The kernel's signal would end a process that is not of
+# Python; tests/cpp/host/snapshot and support/installing.py have such ones.
+def test_a_limit_of_file_sizes_is_a_reason_and_no_crash(tmp_path: Path) -> None:
+    path = tmp_path / "save.py"
+    path.write_text(SCRIPT)
+    limit = 'ulimit -f 4096 && exec "$@"'  # blocks of 512 bytes
+    command = ["sh", "-c", limit, "sh", *launcher_command(*OPTIONS, str(path))]
+    done = run_program([*command, "4", "ends"])
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == ["0 from None", "0 saved False"]
+    reason = "the snapshot is larger than this process may make a file (ulimit -f)"
+    assert done.stderr.count(f"no snapshot was saved: {reason}") == 1
+    done = run_program([*command, "1", "kill"])
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == ["0 from None", "0 saved True", "1 from 2", "1 saved True"]

@@ -3,7 +3,9 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -165,6 +167,11 @@ class Node {
     }
     return steps;
   }
+  std::uint64_t bytes() {
+    std::uint64_t found = 0;
+    thread_->call([&] { found = copies_->bytes(); });
+    return found;
+  }
   bool has_copied(std::int64_t step) const {
     return std::find(report_.copied.begin(), report_.copied.end(), SavedStep{step, 1}) !=
            report_.copied.end();
@@ -248,6 +255,15 @@ class SnapshotCopiesTest : public ::testing::Test {
         1min);
     EXPECT_TRUE(condition());
   }
+  // The same where the guardian has to reply again later.
+  template <typename Condition>
+  void await_replies(Condition condition) {
+    for (int i = 0; i < 600 && !condition(); ++i) {
+      for (Node* node : nodes_) node->serve();
+      group_.advance(100ms);
+    }
+    EXPECT_TRUE(condition());
+  }
   static std::vector<Snapshot> one(Snapshot made) {
     std::vector<Snapshot> list;
     list.push_back(std::move(made));
@@ -315,6 +331,52 @@ TEST_F(SnapshotCopiesTest, TheOlderCopyStaysUntilTheNextOneIsComplete) {
   EXPECT_THAT(b.kept_of(0), ElementsAre(5, 6));
   b.order(6, -1, "127.0.0.1:1");
   EXPECT_THAT(b.kept_of(0), ElementsAre(6));
+}
+
+// A file may not be larger, until the destruction.
+class FileSizeLimit {
+ public:
+  explicit FileSizeLimit(rlim_t bytes) {
+    EXPECT_EQ(::getrlimit(RLIMIT_FSIZE, &before_), 0);
+    const rlimit lower{bytes, before_.rlim_max};
+    EXPECT_EQ(::setrlimit(RLIMIT_FSIZE, &lower), 0);
+  }
+  ~FileSizeLimit() { ::setrlimit(RLIMIT_FSIZE, &before_); }
+
+ private:
+  rlimit before_{};
+};
+
+TEST_F(SnapshotCopiesTest, ACopyIsRefusedBeforeItExceedsTheLimitOfFiles) {
+  Node a(0);
+  Node b(1);
+  begin_copy(&a, &b, kLarge);
+  {
+    const FileSizeLimit limit(1 << 20);
+    await([&] { return !a.logs().empty(); });
+  }
+  EXPECT_THAT(a.logs(), ElementsAre(HasSubstr("it is larger than the launcher there may make a "
+                                              "file (ulimit -f); it is tried again")));
+  EXPECT_THAT(b.kept_of(0), IsEmpty());
+  await_replies([&] { return a.has_copied(5); });  // the limit was raised
+  EXPECT_THAT(b.kept_of(0), ElementsAre(5));
+}
+
+TEST_F(SnapshotCopiesTest, ACopyThatCannotBeWrittenIsDropped) {
+  const auto before = ::signal(SIGXFSZ, SIG_IGN);
+  Node a(0, {.rate = 1 << 20});
+  Node b(1);
+  begin_copy(&a, &b, kLarge);
+  await([&] { return b.bytes() > 0; });  // the file exists, and its bytes follow
+  {
+    const FileSizeLimit limit(1 << 20);
+    await([&] { return !a.logs().empty(); });
+  }
+  EXPECT_THAT(a.logs(), ElementsAre(HasSubstr("the memory cannot be written: File too large")));
+  EXPECT_EQ(b.bytes(), 0U);
+  await_replies([&] { return a.has_copied(5); });
+  EXPECT_THAT(b.kept_of(0), ElementsAre(5));
+  ::signal(SIGXFSZ, before);
 }
 
 TEST_F(SnapshotCopiesTest, AStepIsCopiedWhenEveryBuddyHasIt) {
