@@ -467,9 +467,11 @@ void Snapshots::take_offer(Rank* rank, const SnapshotPacket& packet, os::UniqueF
   const bool is_sealed = seals >= 0 && (seals & F_SEAL_SHRINK) != 0 && (seals & F_SEAL_GROW) != 0;
   if (!is_sealed || ::fstat(file.get(), &found) != 0) {
     std::snprintf(reply.text, sizeof reply.text, "the guardian received no sealed file");
+  } else if (const auto size = static_cast<std::uint64_t>(found.st_size);
+             size < packet.bytes || size < snapshot::kPage) {
+    std::snprintf(reply.text, sizeof reply.text, "the guardian received a file that is too short");
   } else {
     Slot& slot = rank->slots[packet.slot];
-    const auto size = static_cast<std::uint64_t>(found.st_size);
     slot = {};
     const bool has_other = std::any_of(std::begin(rank->slots), std::end(rank->slots),
                                        [](const Slot& one) { return one.file.valid(); });
