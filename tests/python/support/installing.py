@@ -11,6 +11,8 @@ from support.launching import (
     clean_environment,
     free_endpoint,
     job_at,
+    launch,
+    launcher_command,
     run_program,
 )
 from support.paths import ROOT
@@ -62,7 +64,21 @@ def check_consumers(prefix: Path, directory: Path) -> None:
     assert "works" in run(build / "consumer")
     printed = run(build / "snippet")
     assert sorted(printed.split("\n"))[1:] == ["I am rank 0", "I am rank 1"]
+    check_snapshots(build / "snapshots")
     check_launcher(build / "cpp_launcher/cpp_launcher")
+
+
+def check_snapshots(program: Path) -> None:
+    """A rank in C gets its bytes back after a kill, and survives a limit of the size of files."""
+    options = ("--nproc-per-node=1", "--max-restarts=1", "--restart-backoff=0", "--no-python")
+    done = launch(*options, str(program))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == ["from 0", "from 7"]
+    limit = 'ulimit -f 1024 && exec "$@"'  # blocks of 512 bytes: less than its state has
+    command = launcher_command(*options, str(program), "limited")
+    done = run_program(["sh", "-c", limit, "sh", *command])
+    assert done.returncode == 0, done.stderr
+    assert "not saved: the snapshot is larger than this process may make a file" in done.stdout
 
 
 def check_launcher(program: Path) -> None:
