@@ -249,6 +249,26 @@ struct Buffers {
   }
 };
 
+// Calls the part's object with a view of its memory, which is valid during the call.
+int fill_part(void* list, std::size_t part, void* memory) {
+  const PyGILState_STATE state = PyGILState_Ensure();
+  PyObject* const item = PyList_GET_ITEM(static_cast<PyObject*>(list), part);
+  PyObject* const fill = PyTuple_GET_ITEM(item, 0);
+  const Py_ssize_t bytes = PyLong_AsSsize_t(PyTuple_GET_ITEM(item, 2));
+  PyObject* const view = PyMemoryView_FromMemory(static_cast<char*>(memory), bytes, PyBUF_WRITE);
+  PyObject* const done = view == nullptr ? nullptr : PyObject_CallFunction(fill, "O", view);
+  const int is_filled = done != nullptr ? 1 : 0;
+  if (is_filled != 0) {
+    PyObject* const released = PyObject_CallMethod(view, "release", nullptr);
+    if (released == nullptr) PyErr_Clear();  // something keeps it
+    Py_XDECREF(released);
+  }
+  Py_XDECREF(done);
+  Py_XDECREF(view);
+  PyGILState_Release(state);
+  return is_filled;
+}
+
 PyObject* snapshot_save([[maybe_unused]] PyObject* module, PyObject* arguments) {
   PyObject* number = nullptr;
   PyObject* list = nullptr;
@@ -269,24 +289,26 @@ PyObject* snapshot_save([[maybe_unused]] PyObject* module, PyObject* arguments) 
   for (Py_ssize_t i = 0; is_whole && i < count; ++i) {
     PyObject* object = nullptr;
     int kind = 0;
-    is_whole = PyArg_ParseTuple(PyList_GET_ITEM(list, i), "Oi", &object, &kind) != 0 &&
-               PyObject_GetBuffer(object, &buffers.items[i], PyBUF_SIMPLE) == 0;
+    Py_ssize_t bytes = -1;
+    is_whole = PyArg_ParseTuple(PyList_GET_ITEM(list, i), "Oi|n", &object, &kind, &bytes) != 0 &&
+               (bytes >= 0 || PyObject_GetBuffer(object, &buffers.items[i], PyBUF_SIMPLE) == 0);
     if (!is_whole) break;
-    ++buffers.count;
-    parts[i] = {buffers.items[i].buf, static_cast<std::size_t>(buffers.items[i].len), kind};
+    buffers.count = i + 1;
+    const bool is_filled = bytes >= 0;  // by a call of the object
+    parts[i] = {is_filled ? nullptr : buffers.items[i].buf,
+                static_cast<std::size_t>(is_filled ? bytes : buffers.items[i].len), kind};
   }
   int is_saved = 0;
   if (is_whole) {
     Py_BEGIN_CRITICAL_SECTION(module);
     Py_BEGIN_ALLOW_THREADS;
-    auto* const save =
-        is_replicated != 0 ? elastic_snapshot_save_replicated : elastic_snapshot_save;
-    is_saved = save(step, parts, static_cast<std::size_t>(count));
+    is_saved = elastic_snapshot_save_by(step, parts, static_cast<std::size_t>(count), is_replicated,
+                                        fill_part, list);
     Py_END_ALLOW_THREADS;
     Py_END_CRITICAL_SECTION();
   }
   PyMem_Free(parts);
-  return is_whole ? PyBool_FromLong(is_saved) : nullptr;
+  return is_whole && PyErr_Occurred() == nullptr ? PyBool_FromLong(is_saved) : nullptr;
 }
 
 // The step, the parts, and whether every rank continues from its own; None: nothing; False: it is

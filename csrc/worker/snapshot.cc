@@ -410,7 +410,14 @@ int take_slot(uint64_t size) {
   return -1;
 }
 
-int save(int64_t step, const elastic_snapshot_part* parts, size_t count, uint16_t flags) {
+// The parts whose bytes are not in memory that could be copied.
+struct Filler {
+  elastic_snapshot_fill fill = nullptr;
+  void* context = nullptr;
+};
+
+int save(int64_t step, const elastic_snapshot_part* parts, size_t count, uint16_t flags,
+         const Filler& filler = {}) {
   self.error[0] = '\0';
   if (step < 0) return fail("the step is negative");
   if (!connect_to_guardian()) return 0;
@@ -460,12 +467,18 @@ int save(int64_t step, const elastic_snapshot_part* parts, size_t count, uint16_
   auto* const state = reinterpret_cast<uint32_t*>(slot->bytes + offsetof(Header, state));
   std::memcpy(slot->bytes, &header, sizeof header);
   std::memcpy(slot->bytes + elastic::snapshot::kPage, entries, count * sizeof(Entry));
-  for (size_t i = 0; i < count; ++i) {
-    if (entries[i].bytes > 0) {
-      std::memcpy(slot->bytes + entries[i].offset, parts[i].data, entries[i].bytes);
+  bool is_filled = true;
+  for (size_t i = 0; is_filled && i < count; ++i) {
+    if (entries[i].bytes == 0) continue;
+    char* const memory = slot->bytes + entries[i].offset;
+    if (parts[i].data == nullptr && filler.fill != nullptr) {
+      is_filled = filler.fill(filler.context, i, memory) != 0;
+    } else {
+      std::memcpy(memory, parts[i].data, entries[i].bytes);
     }
   }
   std::free(entries);
+  if (!is_filled) return fail("the state could not be copied");
   if (take_hold(step)) {
     __atomic_store_n(word_at(*slot, elastic::snapshot::kPinOffset), self.sequence,
                      __ATOMIC_SEQ_CST);
@@ -491,6 +504,12 @@ int elastic_snapshot_save(int64_t step, const elastic_snapshot_part* parts, size
 int elastic_snapshot_save_replicated(int64_t step, const elastic_snapshot_part* parts,
                                      size_t count) {
   return save(step, parts, count, elastic::snapshot::kReplicated);
+}
+
+int elastic_snapshot_save_by(int64_t step, const elastic_snapshot_part* parts, size_t count,
+                             int is_replicated, elastic_snapshot_fill fill, void* context) {
+  return save(step, parts, count, is_replicated != 0 ? elastic::snapshot::kReplicated : uint16_t{0},
+              {fill, context});
 }
 
 int elastic_snapshot_is_own(void) { return self.step >= 0 && self.is_own ? 1 : 0; }

@@ -50,6 +50,13 @@ int elastic_snapshot_save(int64_t step, const elastic_snapshot_part* parts, size
 int elastic_snapshot_save_replicated(int64_t step, const elastic_snapshot_part* parts,
                                      size_t count);
 
+// The same, of parts that are not in memory, such as those of a GPU: for each one whose `data` is
+// NULL `fill` is called, in order, and writes its bytes to `memory`, at a multiple of 64. If it
+// returns 0 nothing is saved, and the earlier snapshot stays. It calls nothing of this header.
+typedef int (*elastic_snapshot_fill)(void* context, size_t part, void* memory);
+int elastic_snapshot_save_by(int64_t step, const elastic_snapshot_part* parts, size_t count,
+                             int is_replicated, elastic_snapshot_fill fill, void* context);
+
 // Returns 1, and what this rank continues from: valid until the second save, or the first one after
 // a change in place. 0: there is nothing,
 // or this process has saved already. -1: it was changed after it was saved; end the process with an

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import io
 import pickle
 import random
@@ -139,7 +140,7 @@ def _generators() -> dict[str, Any]:
     if "numpy" in sys.modules:
         found["numpy"] = sys.modules["numpy"].random.get_state()
     if torch.cuda.is_available() and torch.cuda.is_initialized():
-        found["cuda"] = torch.cuda.get_rng_state()
+        found["cuda"] = torch.cuda.get_rng_state_all()
     return found
 
 
@@ -151,7 +152,8 @@ def _set_generators(state: dict[str, Any]) -> None:
 
         numpy.random.set_state(state["numpy"])
     if "cuda" in state:
-        torch.cuda.set_rng_state(state["cuda"].cpu())
+        for device, one in enumerate(state["cuda"][: torch.cuda.device_count()]):
+            torch.cuda.set_rng_state(one.cpu(), device)
 
 
 class _Writer(pickle.Pickler):
@@ -160,7 +162,7 @@ class _Writer(pickle.Pickler):
     def __init__(self) -> None:
         self._bytes = io.BytesIO()
         super().__init__(self._bytes, protocol=pickle.HIGHEST_PROTOCOL)
-        self.parts: list[tuple[Any, int]] = []
+        self.parts: list[snapshot.Part] = []
         self._kept: list[torch.Tensor] = []  # their memory is used until the save
         self._known: dict[Any, int] = {}
 
@@ -186,15 +188,26 @@ class _Writer(pickle.Pickler):
         index = self._known.get(key) if tensor.numel() else None
         if index is None:
             index = self._known[key] = len(self.parts)
-            self.parts.append((self._bytes_of(tensor), _KINDS.get(tensor.dtype, snapshot.BYTES)))
+            self.parts.append(self._part_of(tensor, _KINDS.get(tensor.dtype, snapshot.BYTES)))
             self._kept.append(tensor)  # its address stays its own
         return index, tensor.dtype, tuple(tensor.shape), tensor.device.type
 
-    def _bytes_of(self, tensor: torch.Tensor) -> Any:
-        plain = tensor.cpu().resolve_conj().resolve_neg().contiguous()
+    def _part_of(self, tensor: torch.Tensor, kind: int) -> snapshot.Part:
+        size = tensor.numel() * tensor.element_size()
+        if not _is_on_host(tensor):  # from the device to the snapshot, without memory between
+            return functools.partial(_copy_to, tensor), kind, size
+        plain = tensor.resolve_conj().resolve_neg().contiguous()
         self._kept.append(plain)
-        size = plain.numel() * plain.element_size()
-        return (ctypes.c_char * size).from_address(plain.data_ptr()) if size else b""
+        return (ctypes.c_char * size).from_address(plain.data_ptr()) if size else b"", kind
+
+
+def _is_on_host(tensor: torch.Tensor) -> bool:
+    return bool(tensor.device.type == "cpu")
+
+
+def _copy_to(tensor: torch.Tensor, memory: memoryview) -> None:
+    target = torch.frombuffer(memory, dtype=torch.uint8).view(tensor.dtype).view(tensor.shape)
+    target.copy_(tensor)
 
 
 def _check(tensor: torch.Tensor) -> None:

@@ -6,6 +6,7 @@ script runs unchanged.
 
 from __future__ import annotations
 
+from collections.abc import Sequence as _Sequence
 from time import sleep as _sleep
 
 from elastic import _environment
@@ -84,7 +85,7 @@ def page() -> object:
     return None
 
 
-def snapshot_save(step: int, parts: list[tuple[object, int]], is_replicated: bool, /) -> bool:
+def snapshot_save(step: int, parts: _Sequence[tuple[object, ...]], is_replicated: bool, /) -> bool:
     return False
 
 

@@ -12,7 +12,7 @@ With torch, ``elastic.torch.Snapshots`` does this. docs/snapshots.md says what i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from elastic.worker._channel import calls
@@ -48,7 +48,8 @@ def save(step: int, buffers: Sequence[Any], blob: bytes = b"", *, replicated: bo
     the reason is logged once.
     """
     views = [memoryview(one) for one in buffers]
-    parts = [(blob, BYTES), *((one, _KINDS.get(one.format, BYTES)) for one in views)]
+    parts: list[Part] = [(blob, BYTES)]
+    parts += [(one, _KINDS.get(one.format, BYTES)) for one in views]
     return save_parts(step, parts, replicated)
 
 
@@ -61,8 +62,13 @@ def restore() -> Saved | None:
     return Saved(step, buffers, bytes(blob), is_own)
 
 
-def save_parts(step: int, parts: list[tuple[Any, int]], replicated: bool) -> bool:
-    """As ``save()``, of C-contiguous buffers with the kinds of their numbers."""
+# A C-contiguous buffer and the kind of its numbers; or a function that writes to the view that it
+# is called with, that kind, and the size in bytes.
+Part = tuple[Any, int] | tuple[Callable[[memoryview], None], int, int]
+
+
+def save_parts(step: int, parts: list[Part], replicated: bool) -> bool:
+    """As ``save()``, of parts that are copied one after the other."""
     if calls.snapshot_save(step, parts, replicated):
         return True
     _report_once("no snapshot was saved")

@@ -9,10 +9,19 @@ from typing import Any
 
 import pytest
 import torch
-from elastic.torch import Snapshots
+from elastic.torch import Snapshots, _snapshots
 from elastic.worker import snapshot
 
 from support.launching import launch
+
+
+def bytes_of(source: Any, kind: int, size: int = -1) -> bytes:
+    if size < 0:
+        return bytes(source)
+    found = bytearray(size)
+    if size > 0:
+        source(memoryview(found))
+    return bytes(found)
 
 
 class Memory:
@@ -23,8 +32,8 @@ class Memory:
         self.parts: list[bytes] = []
         self.is_own = True
 
-    def save(self, step: int, parts: list[tuple[Any, int]], replicated: bool) -> bool:
-        self.step, self.parts = step, [bytes(one) for one, _ in parts]
+    def save(self, step: int, parts: list[snapshot.Part], replicated: bool) -> bool:
+        self.step, self.parts = step, [bytes_of(*one) for one in parts]
         return True
 
     def restore(self) -> tuple[int, list[memoryview], bool] | None:
@@ -81,8 +90,16 @@ DTYPES = [
 ]
 
 
+@pytest.fixture(params=["host", "device"])
+def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """On the device: tensors of this host are copied as those of a GPU."""
+    if request.param == "device":
+        monkeypatch.setattr(_snapshots, "_is_on_host", lambda tensor: False)
+    return str(request.param)
+
+
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_tensors_of_any_type_and_shape(memory: Memory, dtype: torch.dtype) -> None:
+def test_tensors_of_any_type_and_shape(memory: Memory, dtype: torch.dtype, place: str) -> None:
     base = torch.arange(24).reshape(4, 6).to(dtype)
     for tensor in (base, base.t(), base[1:3, ::2], base[0, 0], base[:0], base.expand(2, 4, 6)):
         found = through(memory, {"one": tensor})["one"]
@@ -105,7 +122,7 @@ def test_what_is_loaded_is_not_the_memory_of_the_snapshot(memory: Memory) -> Non
     assert torch.equal(through(memory, {"one": found})["one"], torch.ones(3))
 
 
-def test_views_with_a_lazy_sign_or_conjugation(memory: Memory) -> None:
+def test_views_with_a_lazy_sign_or_conjugation(memory: Memory, place: str) -> None:
     complex_one = torch.tensor([1 + 2j])
     for tensor in (complex_one.conj(), complex_one.conj().imag):
         assert torch.equal(through(memory, {"one": tensor})["one"], tensor)
@@ -213,6 +230,62 @@ def test_a_model_with_tied_weights_and_its_optimizer(memory: Memory) -> None:
     assert Snapshots(model=other, optimizer=other_optimizer).restore() == 3
     assert other[2].weight is other[0].weight
     assert train(other, other_optimizer, 5) == expected
+
+
+def test_the_generators_of_all_gpus_are_held(
+    memory: Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    states = [torch.arange(16, dtype=torch.uint8), torch.arange(16, 32, dtype=torch.uint8)]
+    found = {}
+    for name, value in {
+        "is_available": lambda: True,
+        "is_initialized": lambda: True,
+        "device_count": lambda: 2,
+        "get_rng_state_all": lambda: states,
+        "set_rng_state": lambda state, device: found.update({device: state.tolist()}),
+    }.items():
+        monkeypatch.setattr(torch.cuda, name, value)
+    through(memory, {"one": 1})
+    assert found == {0: states[0].tolist(), 1: states[1].tolist()}
+
+
+ON_DEVICE = """
+import os, sys
+import torch
+from elastic import worker
+from elastic.torch import Snapshots, _snapshots
+
+_snapshots._is_on_host = lambda tensor: False
+copy, copied = _snapshots._copy_to, []
+
+def fails(tensor, memory):
+    copied.append(len(memory))
+    if len(copied) == 2:
+        raise RuntimeError("out of memory on the device")
+    copy(tensor, memory)
+
+model = torch.nn.Linear(300, 300)
+with Snapshots(model=model) as snapshots:
+    step = snapshots.restore()
+    if worker.round() > 0:
+        assert step == 2 and (model.weight == 2).all(), step
+        sys.exit()
+    for step in (1, 2):
+        torch.nn.init.constant_(model.weight, step)
+        assert snapshots.save(step)
+    torch.nn.init.constant_(model.weight, 3)
+    _snapshots._copy_to = fails
+    snapshots.save(3)
+"""
+
+
+def test_a_copy_from_a_device_that_fails_leaves_the_snapshot_before(tmp_path: Path) -> None:
+    path = tmp_path / "train.py"
+    path.write_text(ON_DEVICE)
+    done = launch("--nproc-per-node=1", "--max-restarts=1", "--restart-backoff=0", str(path))
+    assert done.returncode == 0, done.stderr
+    assert "RuntimeError: out of memory on the device" in done.stderr
+    assert "continued at step 2 from memory" in done.stderr
 
 
 TRAINING = """

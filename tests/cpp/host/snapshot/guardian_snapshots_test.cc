@@ -263,6 +263,40 @@ TEST_F(GuardianSnapshots, ARoundThatContinuesFromTheOlderStepDropsTheNewerOne) {
   EXPECT_EQ(serve(restore), 0);
 }
 
+// By a call for its second part, which writes the step; with 0 it fails.
+bool save_by(int step) {
+  const elastic_snapshot_part parts[] = {{state, kPage, ELASTIC_SNAPSHOT_BYTES},
+                                         {nullptr, 3, ELASTIC_SNAPSHOT_BYTES}};
+  const auto fill = [](void* context, std::size_t part, void* memory) {
+    const int value = *static_cast<int*>(context);
+    std::memset(memory, value, 3);
+    return part == 1 && value != 0 ? 1 : 0;
+  };
+  return elastic_snapshot_save_by(step == 0 ? 9 : step, parts, 2, 0, fill, &step) == 1;
+}
+
+int restore_filled() {
+  std::int64_t step = 0;
+  const elastic_snapshot_part* parts = nullptr;
+  std::size_t count = 0;
+  if (!open_worker() || elastic_snapshot_restore(&step, &parts, &count) != 1) return 101;
+  const char expected[] = {4, 4, 4};
+  return count == 2 && std::memcmp(parts[1].data, expected, 3) == 0 ? static_cast<int>(step) : 102;
+}
+
+TEST_F(GuardianSnapshots, APartThatCannotBeFilledLeavesTheStepBefore) {
+  const auto fails = [] {
+    return open_worker() && save(1) && save(2) && !save_by(0) && !save_by(0) ? 0 : 1;
+  };
+  EXPECT_EQ(serve(fails), 0);
+  EXPECT_THAT(held(), ElementsAre(2));
+  begin_round(2);
+  EXPECT_EQ(serve([] { return open_worker() && !save_by(0) && save_by(4) ? 0 : 1; }), 0);
+  EXPECT_THAT(held(), ElementsAre(2, 4));
+  begin_round(4);
+  EXPECT_EQ(serve(restore_filled), 4);
+}
+
 bool set_limit(decltype(RLIMIT_FSIZE) which, rlim_t soft) {
   rlimit limit{};
   if (::getrlimit(which, &limit) != 0) return false;
