@@ -269,6 +269,28 @@ int fill_part(void* list, std::size_t part, void* memory) {
   return is_filled;
 }
 
+PyObject* snapshot_observer = nullptr;
+
+void call_observer(void* memory, std::size_t bytes, int is_mapped) {
+  const PyGILState_STATE state = PyGILState_Ensure();
+  PyObject* const done =
+      PyObject_CallFunction(snapshot_observer, "nni", reinterpret_cast<Py_ssize_t>(memory),
+                            static_cast<Py_ssize_t>(bytes), is_mapped);
+  if (done == nullptr) PyErr_WriteUnraisable(snapshot_observer);
+  Py_XDECREF(done);
+  PyGILState_Release(state);
+}
+
+// Once in a process, with an object that is called as elastic_snapshot_observer.
+PyObject* snapshot_observe(PyObject* /*module*/, PyObject* wanted) {
+  if (snapshot_observer == nullptr) {
+    Py_INCREF(wanted);
+    snapshot_observer = wanted;
+    elastic_snapshot_observe(call_observer);
+  }
+  Py_RETURN_NONE;
+}
+
 PyObject* snapshot_save([[maybe_unused]] PyObject* module, PyObject* arguments) {
   PyObject* number = nullptr;
   PyObject* list = nullptr;
@@ -428,6 +450,7 @@ PyMethodDef functions[] = {
     {"wait_for_round", wait_for_round, METH_O,
      "wait_for_round(timeout)\n--\n\nThe variables of the next round; None: none in time."},
     {"page", page, METH_NOARGS, "page()\n--\n\nThe memory of the channel."},
+    {"snapshot_observe", snapshot_observe, METH_O, nullptr},
     {"snapshot_save", snapshot_save, METH_VARARGS, nullptr},
     {"snapshot_restore", snapshot_restore, METH_NOARGS, nullptr},
     {"snapshot_error", snapshot_error, METH_NOARGS, nullptr},

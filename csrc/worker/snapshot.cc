@@ -153,6 +153,8 @@ bool receive_packet(SnapshotPacket* packet, int (&descriptors)[kFilesMax]) {
   return got == sizeof *packet;
 }
 
+elastic_snapshot_observer observer = nullptr;
+
 bool map(Slot* slot, int protection = PROT_READ | PROT_WRITE) {
   struct stat found {};
   const int seals = ::fcntl(slot->file, F_GET_SEALS);
@@ -162,10 +164,12 @@ bool map(Slot* slot, int protection = PROT_READ | PROT_WRITE) {
   if (mapped == MAP_FAILED) return false;
   ::madvise(mapped, slot->size, MADV_DONTFORK);
   slot->bytes = static_cast<char*>(mapped);
+  if (observer != nullptr) observer(slot->bytes, slot->size, 1);
   return true;
 }
 
 void release(Slot* slot) {
+  if (slot->bytes != nullptr && observer != nullptr) observer(slot->bytes, slot->size, 0);
   if (slot->bytes != nullptr) ::munmap(slot->bytes, slot->size);
   if (slot->file >= 0) ::close(slot->file);
   *slot = {};
@@ -510,6 +514,14 @@ int elastic_snapshot_save_by(int64_t step, const elastic_snapshot_part* parts, s
                              int is_replicated, elastic_snapshot_fill fill, void* context) {
   return save(step, parts, count, is_replicated != 0 ? elastic::snapshot::kReplicated : uint16_t{0},
               {fill, context});
+}
+
+void elastic_snapshot_observe(elastic_snapshot_observer wanted) {
+  observer = wanted;
+  for (int i = 0; wanted != nullptr && i <= kSlots; ++i) {
+    const Slot& slot = slot_of(i);
+    if (slot.bytes != nullptr) wanted(slot.bytes, slot.size, 1);
+  }
 }
 
 int elastic_snapshot_is_own(void) { return self.step >= 0 && self.is_own ? 1 : 0; }

@@ -57,6 +57,12 @@ typedef int (*elastic_snapshot_fill)(void* context, size_t part, void* memory);
 int elastic_snapshot_save_by(int64_t step, const elastic_snapshot_part* parts, size_t count,
                              int is_replicated, elastic_snapshot_fill fill, void* context);
 
+// From now on the observer is called for each file of this process: with 1 when it is mapped, those
+// that are by now included, and with 0 before it is unmapped. So the memory can be registered with
+// a driver. It calls nothing of this header. NULL: none is called.
+typedef void (*elastic_snapshot_observer)(void* memory, size_t bytes, int is_mapped);
+void elastic_snapshot_observe(elastic_snapshot_observer observer);
+
 // Returns 1, and what this rank continues from: valid until the second save, or the first one after
 // a change in place. 0: there is nothing,
 // or this process has saved already. -1: it was changed after it was saved; end the process with an

@@ -9,6 +9,7 @@ import pickle
 import random
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -194,6 +195,8 @@ class _Writer(pickle.Pickler):
 
     def _part_of(self, tensor: torch.Tensor, kind: int) -> snapshot.Part:
         size = tensor.numel() * tensor.element_size()
+        if _is_on_cuda(tensor):
+            _pinned_files()
         if not _is_on_host(tensor):  # from the device to the snapshot, without memory between
             return functools.partial(_copy_to, tensor), kind, size
         plain = tensor.resolve_conj().resolve_neg().contiguous()
@@ -207,7 +210,55 @@ def _is_on_host(tensor: torch.Tensor) -> bool:
 
 def _copy_to(tensor: torch.Tensor, memory: memoryview) -> None:
     target = torch.frombuffer(memory, dtype=torch.uint8).view(tensor.dtype).view(tensor.shape)
+    if _is_on_cuda(tensor):
+        _pinned_files().pin(target.data_ptr())
     target.copy_(tensor)
+
+
+def _is_on_cuda(tensor: torch.Tensor) -> bool:
+    return bool(tensor.device.type == "cuda")
+
+
+class _PinnedFiles:
+    """Registers the files of snapshots with CUDA, which then copies to them without a buffer.
+
+    A file is registered when it is first written to, and until it is unmapped: CUDA would write to
+    the former pages if other memory had its address. If CUDA refuses, its copies take longer.
+    """
+
+    def __init__(self) -> None:
+        self._files: dict[int, int] = {}
+        self._tried: dict[int, bool] = {}  # by address: whether it is registered
+
+    def observe(self, address: int, size: int, is_mapped: int) -> None:
+        if is_mapped:
+            self._files[address] = size
+            return
+        self._files.pop(address, None)
+        if self._tried.pop(address, False):
+            torch.cuda.cudart().cudaHostUnregister(address)
+
+    def pin(self, address: int) -> None:
+        for begin, size in self._files.items():
+            if begin <= address < begin + size and begin not in self._tried:
+                self._tried[begin] = _register(begin, size)
+
+
+def _register(begin: int, size: int) -> bool:
+    if int(torch.cuda.cudart().cudaHostRegister(begin, size, 0)) == 0:
+        return True
+    # Otherwise torch finds the refusal, and reports it for the next kernel that it launches.
+    with suppress(OSError, AttributeError):
+        major = str(torch.version.cuda).partition(".")[0]
+        ctypes.CDLL(f"libcudart.so.{major}").cudaGetLastError()
+    return False
+
+
+@functools.cache
+def _pinned_files() -> _PinnedFiles:
+    files = _PinnedFiles()
+    snapshot.observe(files.observe)
+    return files
 
 
 def _check(tensor: torch.Tensor) -> None:

@@ -6,6 +6,7 @@ script runs unchanged.
 
 from __future__ import annotations
 
+from collections.abc import Callable as _Callable
 from collections.abc import Sequence as _Sequence
 from time import sleep as _sleep
 
@@ -83,6 +84,10 @@ def wait_for_round(timeout: float, /) -> bytes | None:
 
 def page() -> object:
     return None
+
+
+def snapshot_observe(observer: _Callable[[int, int, int], None], /) -> None:
+    """Has no effect here."""
 
 
 def snapshot_save(step: int, parts: _Sequence[tuple[object, ...]], is_replicated: bool, /) -> bool:

@@ -75,6 +75,13 @@ def save_parts(step: int, parts: list[Part], replicated: bool) -> bool:
     return False
 
 
+def observe(observer: Callable[[int, int, int], None]) -> None:
+    """Calls it with the address and the size of each file of this process: with 1 when it is
+    mapped, and with 0 before it is unmapped. The first observer of a process is the only one.
+    """
+    calls.snapshot_observe(observer)
+
+
 def restore_parts() -> tuple[int, list[memoryview], bool] | None:
     found = calls.snapshot_restore()
     if isinstance(found, bool):

@@ -249,6 +249,73 @@ def test_the_generators_of_all_gpus_are_held(
     assert found == {0: states[0].tolist(), 1: states[1].tolist()}
 
 
+PINNED = """
+import ctypes, os, sys
+import torch
+from elastic import worker
+from elastic.torch import Snapshots, _snapshots
+from elastic.worker import snapshot
+
+registered, calls = {}, []
+
+class Cudart:
+    def cudaHostRegister(self, address, size, flags):
+        calls.append("register")
+        assert ctypes.string_at(address, 8) == b"snapshot" and address not in registered
+        if not refuses:
+            registered[address] = size
+        return refuses
+
+    def cudaHostUnregister(self, address):
+        calls.append("unregister")
+        assert ctypes.string_at(address, 8) == b"snapshot"  # it is mapped
+        del registered[address]
+        return 0
+
+def files():
+    maps = open("/proc/self/maps").read().splitlines()
+    return {int(one.partition("-")[0], 16) for one in maps if "elastic-snapshot" in one}
+
+_snapshots._is_on_host = lambda tensor: False
+_snapshots._is_on_cuda = lambda tensor: True
+torch.cuda.cudart = Cudart
+refuses = int(sys.argv[1])
+state = {"one": torch.ones(1000)}
+
+class Holder:
+    def state_dict(self):
+        return state
+    def load_state_dict(self, loaded):
+        assert (loaded["one"] == 4).all()
+
+snapshots = Snapshots(holder=Holder())
+step = snapshots.restore()
+if worker.round() == 0:
+    for step, size in (1, 1000), (2, 1000), (3, 100_000), (4, 100_000):
+        state["one"] = torch.full((size,), float(step))
+        assert snapshots.save(step)
+        if not refuses:
+            assert set(registered) <= files(), (registered, files())
+    found = ["register"] * 2 + (["unregister"] + ["register"]) * 2
+    assert calls == ([one for one in found if one == "register"] if refuses else found), calls
+    sys.exit(9)
+assert step == 4
+snapshots.save(5)
+assert len(calls) == 1 and set(registered) < files()
+"""
+
+
+@pytest.mark.parametrize("refuses", ["0", "1"], ids=["registered", "refused"])
+def test_files_are_registered_with_cuda_until_they_are_unmapped(
+    tmp_path: Path, refuses: str
+) -> None:
+    path = tmp_path / "train.py"
+    path.write_text(PINNED)
+    options = ("--nproc-per-node=1", "--max-restarts=1", "--restart-backoff=0")
+    done = launch(*options, str(path), refuses)
+    assert done.returncode == 0, done.stderr
+
+
 ON_DEVICE = """
 import os, sys
 import torch
