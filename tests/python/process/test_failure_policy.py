@@ -82,7 +82,7 @@ def test_codes_that_end_the_job_are_the_last_rule_of_a_policy(tmp_path: Path) ->
     common = ("--standalone", "--restart-backoff=0", *words, "--no-python", "sh", "-c")
     first = launch(*common, "exit $((ELASTIC_ROUND + 3))")  # 3, which the file's rule decides; 4
     assert first.returncode == 4
-    assert "--no-restart-codes ends the job" in first.stderr
+    assert "    rule    --no-restart-codes ends the job\n" in first.stderr
 
 
 ENDS = "echo round $ELASTIC_ROUND; exit $((ELASTIC_ROUND + 2))"  # 2, 3, 4, …
