@@ -59,12 +59,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         faults, gpus = examine(options.count, not options.allow_other_processes)
     except Unknown as why:
         return _say("unknown", str(why), 0)
+    except Exception as error:  # a traceback would end with 1, which means bad
+        return _say("unknown", f"the check failed: {type(error).__name__}: {error}", 0)
     if faults:
         return _say("bad", "; ".join(faults), gpus)
     return _say("good", f"{gpus} GPU{'s' if gpus != 1 else ''}", gpus)
 
 
 def _say(verdict: str, reason: str, gpus: int) -> int:
+    reason = " ".join(reason.split())
     print(json.dumps({"check": "gpu", "verdict": verdict, "reason": reason, "gpus": gpus}))
     return {"good": EXIT_GOOD, "bad": EXIT_BAD}.get(verdict, EXIT_UNKNOWN)
 

@@ -33,11 +33,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     if not words:
         return _say("unknown", "no socket is given: unix:///PATH")
-    limit = float(_environment.inherited().get("ELASTIC_CHECK_TIMEOUT", TIMEOUT_S))
     try:
+        limit = float(_environment.inherited().get("ELASTIC_CHECK_TIMEOUT", TIMEOUT_S))
         fault = examine(words[0], words[1:] or DEFAULT_ARGUMENTS, max(limit - MARGIN_S, MARGIN_S))
     except Unknown as why:
         return _say("unknown", str(why))
+    except Exception as error:  # a traceback would end with 1, which means bad
+        return _say("unknown", f"the check failed: {type(error).__name__}: {error}")
     return _say("bad", fault) if fault else _say("good", "the daemon found no fault")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -93,11 +94,36 @@ def test_a_daemon_that_is_not_there_is_unknown(
     assert nvhcd.main([]) == nvhcd.EXIT_UNKNOWN
 
 
+@pytest.mark.parametrize("fault", ["timeout", "channel"])
+def test_a_check_that_fails_is_unknown(
+    fault: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if fault == "timeout":
+        monkeypatch.setenv("ELASTIC_CHECK_TIMEOUT", "soon")
+    else:
+        monkeypatch.delattr(grpc, "insecure_channel")
+    assert nvhcd.main(["unix:///no/such/socket"]) == nvhcd.EXIT_UNKNOWN
+    found = json.loads(capsys.readouterr().out)
+    assert found["verdict"] == "unknown"
+    assert found["reason"].startswith("the check failed: ")
+
+
+def test_a_daemon_that_never_answers_is_unknown_at_the_deadline(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ELASTIC_CHECK_TIMEOUT", "2")
+    with socket.socket(socket.AF_UNIX) as silent:
+        silent.bind(str(tmp_path / "s"))
+        silent.listen()  # the kernel accepts
+        assert nvhcd.main([f"unix://{tmp_path / 's'}"]) == nvhcd.EXIT_UNKNOWN
+    assert json.loads(capsys.readouterr().out)["verdict"] == "unknown"
+
+
 def test_the_option_takes_a_socket(tmp_path: Path) -> None:
-    socket = f"unix://{tmp_path / 's'}"
-    (check,) = node_checks.settings_of([f"{socket} --quick"])["node_checks"]
+    address = f"unix://{tmp_path / 's'}"
+    (check,) = node_checks.settings_of([f"{address} --quick"])["node_checks"]
     module = [sys.executable, "-m", "elastic.checks.nvhcd"]
-    assert check == (f"{socket} --quick", [*module, socket, "--quick"])
+    assert check == (f"{address} --quick", [*module, address, "--quick"])
 
 
 @pytest.mark.parametrize(("failed", "code"), [(0, 0), (1, 79)])

@@ -176,5 +176,35 @@ def test_only_the_gpus_of_the_job_count(
     assert verdict(monkeypatch, capsys, driver)[1] == said
 
 
+class OldDriver(Driver):
+    """As an older version of the package, which lacks a function."""
+
+    nvmlDeviceGetRemappedRows = property()  # type: ignore[assignment]
+
+
+class ForgetfulDriver(Driver):
+    def nvmlDeviceGetCount(self) -> int:
+        raise NVMLError(NO_DRIVER)
+
+
+@pytest.mark.parametrize(
+    ("driver", "reason"),
+    [
+        (OldDriver(HEALTHY), "the check failed: AttributeError: "),
+        (ForgetfulDriver(), "the check failed: NVMLError: error 9"),
+        (Driver(HEALTHY | {"rows": (1, 0)}), "the check failed: ValueError: "),
+        (Driver(init=OSError("a\nb")), "the check failed: OSError: a b"),
+    ],
+)
+def test_a_check_that_fails_is_unknown(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    driver: Driver,
+    reason: str,
+) -> None:
+    code, said, why = verdict(monkeypatch, capsys, driver)
+    assert (code, said) == (3, "unknown") and why.startswith(reason)
+
+
 def test_wrong_option_is_unknown() -> None:
     assert gpu.main(["--no-such-option"]) == 3
