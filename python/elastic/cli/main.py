@@ -315,17 +315,18 @@ class Launcher:
             self._write_result(job.result_json, job.name, result)
         if result.exit_code != 0:
             self._report(job, result)
-        if result.bad_host:
-            self._print_bad_host(job, result.bad_host)
+        for event in ("bad_host", "excluded_host"):
+            if found := getattr(result, event):
+                self._print_host(job, event, found)
         return result.exit_code
 
-    def _print_bad_host(self, job: JobConfig, found: Mapping[str, str]) -> None:
+    def _print_host(self, job: JobConfig, event: str, found: Mapping[str, str]) -> None:
         """The line for schedulers: the last one of stdout (docs/policy.md)."""
         import json
 
         from elastic.cli import console
 
-        line = {"event": "bad_host", "run_id": job.run_id} | dict(found)
+        line = {"event": event, "run_id": job.run_id} | dict(found)
         with contextlib.suppress(OSError, console.OutputError):  # the report has it, too
             console.show(json.dumps(line) + "\n")
 

@@ -51,6 +51,7 @@ def as_data(name: str, result: RunResult) -> dict[str, Any]:
         "lost_nodes": list(job.lost) if job is not None else [],
         "finished_nodes": list(job.finished) if job is not None else [],
         "bad_host": result.bad_host,
+        "excluded_host": result.excluded_host,
         "node_checks": [dict(one) for one in result.node_checks],
         "incidents": [_incident(one) for one in result.incidents],
         "hangs": _verdicts(result.hangs),

@@ -56,6 +56,18 @@ def end(folder: Path, *hosts: str) -> None:
         (folder / name).write_text("")  # waits until the worker reads
 
 
+def assert_last_line(
+    *nodes: subprocess.CompletedProcess[str], why: str, run_id: str = "job"
+) -> None:
+    """What schedulers read, after each exit with 79."""
+    for node in nodes:
+        line = json.loads(node.stdout.splitlines()[-1])
+        assert list(line) == ["event", "run_id", "host", "reason"]
+        assert (line["event"], line["run_id"], line["host"]) == ("excluded_host", run_id, "bad")
+        assert line["reason"].startswith("the job does without host bad for a while: ")
+        assert why in line["reason"]
+
+
 @pytest.mark.smoke
 def test_a_rule_excludes_the_host_of_a_failure(tmp_path: Path) -> None:
     rules, news = tmp_path / "policy.toml", tmp_path / "news"
@@ -80,12 +92,16 @@ def test_a_rule_excludes_the_host_of_a_failure(tmp_path: Path) -> None:
     why = "rule 1 (line 2) of the failure policy excludes host bad"
     assert told == ["bad", why, "3600", "job"]
     assert f"the job does without host bad for a while: {why}" in done[1].stderr
+    assert_last_line(done[1], why=why)
+    assert not any("excluded_host" in done[i].stdout for i in (0, 2))
     line = f"host bad is excluded for 1 h: {why}"
     for node in (done[0], done[2]):
         assert line in node.stderr
     lines = map(json.loads, events.read_text().splitlines())
     assert [one["message"] for one in lines if one["event"] == "host_excluded"] == [line]
-    assert [one["message"] for one in json.loads(result.read_text())["hosts"]] == [line]
+    written = json.loads(result.read_text())
+    assert [one["message"] for one in written["hosts"]] == [line]
+    assert written["excluded_host"] is None
 
 
 def test_a_command_excludes_a_host_and_readmits_it() -> None:
@@ -108,7 +124,8 @@ def test_a_command_excludes_a_host_and_readmits_it() -> None:
         readmitted = launch("readmit", *job_name, "bad")
         twice = launch("readmit", *job_name, "bad")
         job.start(on=host("bad"))
-        job.finish_with(0, EXIT_EXCLUDED, 0, EXIT_EXCLUDED, 0)
+        done = job.finish_with(0, EXIT_EXCLUDED, 0, EXIT_EXCLUDED, 0)
+    assert_last_line(done[1], done[3], why="fan 3")
     assert unnamed.returncode == 2
     assert "exclude changes a job, so name it" in unnamed.stderr
     assert (excluded.returncode, excluded.stderr) == (0, "")
@@ -143,7 +160,8 @@ def test_a_command_finds_the_coordinator_of_an_excluded_host(
         readmitted = launch("readmit", endpoint, *secret, "bad")
         again = launch("exclude", endpoint, *secret, "bad")
         drained = launch("drain", endpoint, *secret, "--deadline=0.1")
-        job.finish_with(EXIT_EXCLUDED, 143, 143)
+        done = job.finish_with(EXIT_EXCLUDED, 143, 143)
+    assert_last_line(done[0], why="fan 3")
     assert excluded.stdout == "host bad is excluded for 1 h; the round ends for that\n"
     assert "  excluded     bad until " in shown.stdout, shown.stderr
     assert stacks.stdout.startswith("stacks of round 1\n"), stacks.stderr
@@ -200,7 +218,8 @@ def test_the_next_job_of_the_id_does_without_the_host(restarts: bool, tmp_path: 
             shown = launch("status", endpoint)
             assert job.start(on=host("bad")).wait(60.0) == EXIT_EXCLUDED
             end(tmp_path, "good1", "good2")
-            job.finish_with(0, 0, EXIT_EXCLUDED)
+            done = job.finish_with(0, 0, EXIT_EXCLUDED)
+    assert_last_line(done[2], why="")
     assert told == "bad in job\n"
     assert "  excluded     bad until " in shown.stdout, shown.stderr
 

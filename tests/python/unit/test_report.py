@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -370,14 +371,15 @@ def test_a_check_that_did_not_pass_is_named() -> None:
     assert "disk" not in text
 
 
-def test_the_bad_host_is_what_a_check_found_last() -> None:
+def test_an_unfit_host_is_bad_by_a_check_or_excluded_by_the_job() -> None:
     found = {"host": "n1", "check": "gpu", "reason": "ECC"}
-    result = RunResult(WorkerState.FAILED, {}, {}, exit_code=79)
-    assert result.bad_host is None  # an operator has excluded it
-    result.node_checks = (found | {"verdict": "bad"},)
-    assert result.bad_host == found
-    result.exit_code = 1
+    result = RunResult(WorkerState.FAILED, {}, {}, exit_code=79, message="fan 3", is_unfit=True)
     assert result.bad_host is None
+    assert result.excluded_host == {"host": os.uname().nodename, "reason": "fan 3"}
+    result.node_checks = (found | {"verdict": "bad"},)
+    assert (result.bad_host, result.excluded_host) == (found, None)
+    result.is_unfit = False  # 79 is the exit code of a worker
+    assert (result.bad_host, result.excluded_host) == (None, None)
 
 
 def test_later_local_failures_are_listed_separately() -> None:

@@ -205,14 +205,22 @@ class RunResult:
     # The latest finding of each check of this node: host, check, verdict and reason;
     # docs/policy.md.
     node_checks: tuple[Mapping[str, str], ...] = ()
+    is_unfit: bool = False  # the job does without this node, for what is known of its host
 
     @property
     def bad_host(self) -> dict[str, str] | None:
-        """Why this node does not take part: host, check and reason."""
+        """The check of this node that keeps it out of the job: host, check and reason."""
         found = [one for one in self.node_checks if one["verdict"] == "bad"]
-        if self.exit_code != _C.EXIT_BAD_HOST or not found:
+        if not self.is_unfit or not found:
             return None
         return {key: found[-1][key] for key in ("host", "check", "reason")}
+
+    @property
+    def excluded_host(self) -> dict[str, str] | None:
+        """Host and reason, if the job excludes the host and no check of this node is the reason."""
+        if not self.is_unfit or self.bad_host:
+            return None
+        return {"host": os.uname().nodename, "reason": self.message}
 
     def is_failed(self) -> bool:
         return self.state is WorkerState.FAILED

@@ -632,6 +632,8 @@ class NativeElasticAgent:
             mismatches=tuple(self._kept["mismatches"]),
             hosts=tuple(self._kept["hosts"]),
             node_checks=tuple(self._checks.values()),
+            # A worker's exit code may be the same; then the job has a result.
+            is_unfit=native.exit_code == _C.EXIT_BAD_HOST and native.job is None,
         )
 
     def _ask_nccl(self, info: _C.RoundInfo, found: dict[str, Any]) -> None:
