@@ -80,6 +80,7 @@ class Cluster(NamedTuple):
             cwd=self.directory,
             env=self.environ | more,
             stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
         )
@@ -198,7 +199,8 @@ def test_two_bare_hosts_run_the_command_of_the_document_also_after_a_reboot(
 
 
 def sbatch(cluster: Cluster, srun: str = SRUN, **more: str) -> subprocess.Popen[str]:
-    for name, text in {"srun": srun, "scontrol": '#!/bin/sh\necho "$@" >"$OUT/scontrol"\n'}.items():
+    scontrol = '#!/bin/sh\necho "$@" >>"$OUT/scontrol"\n'
+    for name, text in {"srun": srun, "scontrol": scontrol}.items():
         program = cluster.directory / "bin" / name
         program.write_text(text)
         program.chmod(0o755)
@@ -243,14 +245,29 @@ def test_slurm_job_is_queued_again_after_codes_of_which_another_run_can_succeed(
     cluster: Cluster,
 ) -> None:
     queued = []
-    for code in (0, 1, 2, 72, 75, 76, 77, 78, 80, 81, 137, 143):
+    for code in (0, 1, 2, 72, 75, 76, 77, 78, 79, 80, 81, 137, 143):
         batch = sbatch(cluster, srun=f"#!/bin/sh\nexit {code}\n")
         assert batch.wait(DEADLINE_S) == code
         batch.communicate()
         if (cluster.out / "scontrol").exists():
             queued.append(code)
             (cluster.out / "scontrol").unlink()
-    assert queued == [75, 77, 78, 80, 143]
+    assert queued == [75, 77, 78, 79, 80, 143]
+
+
+def test_slurm_job_is_queued_again_without_its_bad_hosts(cluster: Cluster) -> None:
+    bad = '{"event": "bad_host", "run_id": "4711", "host": "node2", "check": "gpu", "reason": "a"}'
+    excluded = '{"event": "excluded_host", "run_id": "4711", "host": "node1.site", "reason": "c"}'
+    output = f"step 1\\n{bad}\\n1: {excluded}\\nno end"
+    batch = sbatch(cluster, srun=f"#!/bin/sh\nprintf '{output}'\nexit 79\n")
+    stdout, stderr = batch.communicate(timeout=DEADLINE_S)
+    assert batch.returncode == 79, stderr
+    assert stdout == output.replace("\\n", "\n")
+    assert (cluster.out / "scontrol").read_text().splitlines() == [
+        f"update NodeName=node2 State=DRAIN Reason={bad}",
+        f"update NodeName=node1 State=DRAIN Reason=1: {excluded}",
+        "requeue 4711",
+    ]
 
 
 # ---- Kubernetes.
@@ -444,7 +461,7 @@ def test_exit_codes_of_a_pod_have_the_actions_of_the_document(name: str) -> None
             r"action: (\w+)\s+onExitCodes:\s+operator: In\s+values: \[(.*)\]", text
         )
     }
-    assert found == {action: documented_codes(action) for action in ("Ignore", "FailJob")}
+    assert found == {action: documented_codes(action) for action in ("Ignore", "FailJob", "Count")}
 
 
 def test_exit_codes_of_the_other_recipes_are_those_of_the_document() -> None:
