@@ -6,6 +6,7 @@ import asyncio
 import base64
 import json
 import os
+import re
 import signal
 import threading
 import urllib.error
@@ -236,6 +237,44 @@ def test_the_page_says_how_fast_a_job_trains_and_who_lags(tmp_path: Path) -> Non
             )
 
     asyncio.run(look())
+
+
+@pytest.mark.skipif(browser.PROGRAM is None, reason="no chromium is installed")
+def test_the_page_names_excluded_hosts_and_what_was_found(tmp_path: Path) -> None:
+    job = snapshot(
+        16,
+        excluded=[{"host": "n7", "until": 1e9 + 3600, "reason": "fan <b>3", "times": 2}],
+        findings=[
+            {"host": "n7", "text": "fan <b>3", "time": 1e9},
+            {"host": "n8", "text": "check gpu: unknown: no driver", "time": 1e9},
+        ],
+    )
+
+    async def look() -> None:
+        async with showing(job, tmp_path / "profile") as page:
+            shown = await page.evaluate("document.querySelector('#now').innerText")
+            lines = [line for line in shown.splitlines() if line.startswith("host ")]
+            assert len(lines) == 2, "why a host is excluded is no further line"
+            assert re.fullmatch(r"host n8 at \S.*: check gpu: unknown: no driver", lines[0])
+            assert re.fullmatch(r"host n7 is excluded until \S.*: fan <b>3", lines[1])
+
+    asyncio.run(look())
+
+
+def test_the_page_receives_an_exclusion(job: Job, endpoint: str) -> None:
+    with served(endpoint) as url:
+        host = first_job(url)["nodes"][0]["host"]
+        stream = events(url)
+        done = launch("exclude", endpoint, host, "--reason=fan 3")
+        while True:
+            kind, data = next(stream)
+            if kind == "job" and data["excluded"]:
+                break
+    assert done.returncode == 0, done.stderr
+    (excluded,) = data["excluded"]
+    assert (excluded["host"], excluded["times"]) == (host, 1)
+    assert excluded["reason"].endswith(": fan 3")  # after who has asked for it
+    assert [one["host"] for one in data["findings"]] == [host]
 
 
 @pytest.mark.skipif(browser.PROGRAM is None, reason="no chromium is installed")

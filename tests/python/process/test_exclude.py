@@ -18,10 +18,12 @@ from support.launching import (
     Job,
     await_line,
     free_endpoint,
+    job_at,
     launch,
     launched,
     shell_job,
 )
+from support.succession import ELECTED, REPLICATED, WORKER, Nodes
 from support.waiting import eventually
 
 RULES = """
@@ -250,6 +252,57 @@ def test_the_next_job_of_the_id_in_a_store_does_without_the_host(tmp_path: Path)
         end(tmp_path, "good1", "good2")
         job.finish_with(0, 0, EXIT_EXCLUDED)
     assert "  excluded     bad until " in shown.stdout, shown.stderr
+
+
+def test_the_memory_survives_the_loss_of_the_coordinators_node() -> None:
+    endpoint = free_endpoint()
+    with shell_job(endpoint, "2:4", WORKER, "--max-restarts=1") as job:
+        nodes = Nodes(job, on=lambda number: host(f"n{number}"))
+        nodes.start(1)
+        nodes.await_log("127.0.0.1", "as host")
+        nodes.start(2, 3, 4)
+        assert nodes.size("127.0.0.1", "127.0.0.2", "127.0.0.3", "127.0.0.4") == 4
+        nodes.await_log("127.0.0.1", REPLICATED)
+        excluded = launch("exclude", endpoint, "n4", "--reason=fan 3")
+        assert nodes.processes["127.0.0.4"].wait(DEADLINE_S) == EXIT_EXCLUDED, excluded.stderr
+        assert nodes.size("127.0.0.1", "127.0.0.2", "127.0.0.3") == 3
+        nodes.kill("127.0.0.1")
+        assert nodes.size("127.0.0.2", "127.0.0.3") == 2
+        nodes.await_log("127.0.0.2", ELECTED)
+        shown = launch("status", endpoint, "--rdzv-id=job")
+        nodes.on = lambda _: host("n4")
+        nodes.start(1)  # at the endpoint, where it could host a job of its own
+        again = nodes.processes["127.0.0.1"].wait(60.0)
+        nodes.stop("127.0.0.2", "127.0.0.3")
+        job.finish()
+    assert "  excluded     n4 until " in shown.stdout, shown.stderr
+    assert again == EXIT_EXCLUDED
+
+
+STRAGGLER = """
+import os, select, sys
+from elastic import worker
+if worker.is_restart():
+    sys.exit()
+for step in range(1, 10**9):
+    is_bad = os.uname().nodename == "bad"
+    select.select([], [], [], None if is_bad and step > 3 else 0.02)
+    worker.progress(step)
+"""
+
+
+def test_a_rule_excludes_the_host_of_a_straggler(tmp_path: Path) -> None:
+    rules, script = tmp_path / "policy.toml", tmp_path / "script.py"
+    rules.write_text('[[rule]]\non = "straggler"\nfor = 7\ndo = "exclude"\n')
+    script.write_text(STRAGGLER)
+    options = (f"--failure-policy={rules}", "--hang-timeout=6", "--restart-backoff=0")
+    with job_at(free_endpoint(), "2:3", [str(script)], *options, "--shutdown-timeout=1") as job:
+        await_line(job.start(on=host("good1")), "as host")
+        for name in ("bad", "good2"):
+            job.start(on=host(name))
+        done = job.finish_with(0, EXIT_EXCLUDED, 0)
+    assert_last_line(done[1], why="rule 1 (line 1) of the failure policy excludes host bad: rank ")
+    assert "while other ranks advanced" in done[1].stdout.splitlines()[-1]
 
 
 STAYS = "host bad is excluded for 1 h; its node stays"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from support.launching import await_line, free_endpoint, launch, shell_job
+from support.launching import DEADLINE_S, await_line, free_endpoint, launch, shell_job
 
 SCRIPT = ("--no-python", "sh", "-c", "echo started")
 
@@ -122,6 +122,38 @@ def test_node_that_is_bad_after_a_failure_leaves_and_a_spare_takes_its_place(
         done = nodes.finish_with(0, 79, 0)
     assert "no memory; this node leaves the job" in done[1].stderr
     assert json.loads(done[1].stdout.splitlines()[-1])["reason"] == "no memory"
+
+
+@pytest.mark.parametrize("hangs_first", [True, False])
+def test_a_hung_check_does_not_delay_the_other_node(hangs_first: bool, tmp_path: Path) -> None:
+    """Also where its node would host the coordinator."""
+    begun = tmp_path / "begun"
+    os.mkfifo(begun)
+    body = f'test "$HUNG" != 1 || {{ echo > {begun}; exec sleep 1000; }}'
+    options = ("--rdzv-conf=last_call_timeout=0", "--node-check-timeout=900", check(body))
+    worker = "echo trains; read line < $GO"
+    go = tmp_path / "go"
+    os.mkfifo(go)
+    with shell_job(free_endpoint(), "1:2", worker, *options) as nodes:
+
+        def start_hung() -> None:
+            nodes.start(HUNG="1")
+            assert begun.read_text() == "\n"  # waits until the check runs
+
+        if hangs_first:
+            start_hung()
+        good = nodes.start(GO=str(go))
+        assert good.stdout.readline() == "trains\n"
+        if not hangs_first:
+            start_hung()
+        go.write_text("\n")
+        assert good.wait(DEADLINE_S) == 0
+        hung = nodes.nodes[0 if hangs_first else 1]
+        assert hung.poll() is None, "its check still runs"
+        hung.terminate()
+        done = nodes.finish()
+    found = {(node.returncode, node.stdout) for node in done}
+    assert found == {(0, ""), (143, "")}, done
 
 
 def test_several_checks_run_at_once(tmp_path: Path) -> None:

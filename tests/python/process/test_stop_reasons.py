@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from support.channels import MemberWorker, alone, run_script
-from support.launching import await_line, free_endpoint, job_at
+from support.launching import Process, await_line, free_endpoint, job_at, launch
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "scripts.md"
 
@@ -111,6 +111,90 @@ def test_all_nodes_learn_why_and_go_back_to_the_checkpoint_that_loads(tmp_path: 
     last = told("loaded-3-0")
     assert (last["kind"], last["same"], last["name"]) == ("preempted", 0, "bad")
     assert told("stopped-3-0")["status"] == "preempted"
+
+
+REASONS = """
+import os, signal, sys, threading
+from elastic import worker
+
+
+def write(text):
+    os.write(1, f"{text}\\n".encode())  # print() writes twice
+
+
+def stop(*_):
+    write(f"stopped: {worker.stop_reason().kind}")
+    sys.exit(143)
+
+
+signal.signal(signal.SIGTERM, stop)
+if worker.is_restart():
+    write(f"again: {worker.restart().cause.kind}")
+    sys.exit()
+write("runs")
+step = 0
+while not (step and worker.should_stop(step)):
+    if len(sys.argv) == 1 or step < 4 - int(os.environ["RANK"]):  # rank 1 is behind
+        step += 1
+        worker.progress(step)
+    threading.Event().wait(0.02)
+stop()
+"""
+
+
+@pytest.fixture
+def reasons(tmp_path: Path) -> list[str]:
+    path = tmp_path / "reasons.py"
+    path.write_text(REASONS)
+    return [str(path)]
+
+
+def printed(node: Process) -> list[str]:
+    return [node.stdout.readline().rstrip() for _ in range(2)]
+
+
+def test_a_drained_job_tells_its_scripts(reasons: list[str]) -> None:
+    endpoint = free_endpoint()
+    with job_at(endpoint, "1:2", reasons, "--rdzv-conf=last_call_timeout=0") as nodes:
+        node = nodes.start()
+        assert node.stdout.readline() == "runs\n"
+        done = launch("drain", endpoint, "--rdzv-id=job", "--deadline=60")
+        assert node.stdout.readline() == "stopped: drained\n", done.stderr
+        nodes.finish()
+
+
+def test_a_hang_that_is_ended_tells_the_scripts(reasons: list[str]) -> None:
+    """Those that are not killed at once: the suspect is."""
+    options = ("--nproc-per-node=2", "--hang-timeout=2", "--hang-action=restart")
+    with job_at(free_endpoint(), "1", [*reasons, "hangs"], "--max-restarts=1", *options) as nodes:
+        nodes.start()
+        (done,) = nodes.finish_with(0)
+    lines = done.stdout.splitlines()
+    assert sorted(lines) == ["again: hang"] * 2 + ["runs"] * 2 + ["stopped: hang"]
+
+
+def test_a_node_that_joins_is_a_reason(reasons: list[str]) -> None:
+    options = ("--rdzv-conf=last_call_timeout=0,settle=0",)
+    with job_at(free_endpoint(), "1:2", reasons, *options) as nodes:
+        first = nodes.start()
+        assert first.stdout.readline() == "runs\n"
+        second = nodes.start()
+        assert printed(first) == ["stopped: members-changed", "again: members-changed"]
+        assert second.stdout.readline() == "again: members-changed\n"
+        nodes.finish_with(0, 0)
+
+
+def test_a_node_that_is_lost_is_a_reason(reasons: list[str]) -> None:
+    options = ("--max-restarts=1", "--restart-backoff=0", "--rdzv-conf=settle=0")
+    with job_at(free_endpoint(), "1:2", reasons, *options) as nodes:
+        first = nodes.start()
+        await_line(first, "as host")
+        second = nodes.start()
+        for node in (first, second):
+            assert node.stdout.readline() == "runs\n"
+        second.kill()
+        assert printed(first) == ["stopped: node-lost", "again: node-lost"]
+        nodes.finish_with(0, -signal.SIGKILL)
 
 
 def test_a_process_without_a_launcher_has_no_reason() -> None:

@@ -8,7 +8,7 @@ import os
 import re
 import signal
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -34,8 +34,16 @@ class Place(NamedTuple):
 class Nodes:
     """A job whose nodes are started one by one, each at 127.0.0.<number>."""
 
-    def __init__(self, job: Job, host: int = 1, conf: str = "voters=3", **environ: str) -> None:
-        self.job = job
+    def __init__(
+        self,
+        job: Job,
+        host: int = 1,
+        conf: str = "voters=3",
+        on: Callable[[int], Callable[..., list[str]]] | None = None,
+        **environ: str,
+    ) -> None:
+        """``on``: what prefixes the command of each node, as of ``Job.start()``."""
+        self.job, self.on = job, on
         self.host, self.conf, self.environ = host, conf, environ
         self.endpoint = ""
         self.options: Sequence[str] = ()
@@ -52,9 +60,9 @@ class Nodes:
             conf = f"--rdzv-conf={last_call}is_host={is_host},{self.conf}"
             if self.finds_host and number != self.host:
                 conf = f"--rdzv-conf={last_call}{self.conf}"
-            self.processes[address] = self.job.start(
-                f"--local-addr={address}", conf, *self.options, NODE=address, **self.environ
-            )
+            words = (f"--local-addr={address}", conf, *self.options)
+            on = self.on(number) if self.on is not None else None
+            self.processes[address] = self.job.start(*words, on=on, NODE=address, **self.environ)
 
     def place(self, address: str) -> Place:
         """The next place of the node's worker."""

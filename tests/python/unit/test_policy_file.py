@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 from elastic.cli import failure_policy
 from elastic.errors import ConfigError
@@ -199,6 +203,36 @@ def test_a_file_that_is_not_toml_is_a_fault_with_its_line() -> None:
 def test_a_file_that_cannot_be_read_is_named() -> None:
     with pytest.raises(ConfigError, match="--failure-policy: cannot read /no/file: No such file"):
         failure_policy.read("/no/file", "--failure-policy")
+
+
+@pytest.mark.parametrize("has_tomli", [True, False])
+def test_without_tomllib_the_file_is_read_by_tomli(
+    has_tomli: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on Python 3.10."""
+    given: list[str] = []
+
+    def loads(content: str) -> dict[str, Any]:
+        given.append(content)
+        if content == "x":
+            raise ArithmeticError("not TOML (at line 1)")
+        return {"rule": [{"do": "stop"}]}
+
+    tomli = SimpleNamespace(loads=loads, TOMLDecodeError=ArithmeticError)
+    monkeypatch.setitem(sys.modules, "tomllib", None)  # an import fails
+    monkeypatch.setitem(sys.modules, "tomli", tomli if has_tomli else None)
+    content = "[[rule]]\ndo = 'stop'"
+    if not has_tomli:
+        with pytest.raises(ConfigError) as found:
+            failure_policy.parse(content, "p")
+        assert str(found.value) == (
+            "--failure-policy needs the package tomli on Python 3.10: pip install tomli"
+        )
+        return
+    assert failure_policy.parse(content, "p").rules[0].text == "line=1 do=stop"
+    with pytest.raises(ConfigError, match=r"^p: not TOML \(at line 1\)$"):
+        failure_policy.parse("x", "p")
+    assert given == [content, "x"]
 
 
 @pytest.mark.parametrize(
