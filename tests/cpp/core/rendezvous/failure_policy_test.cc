@@ -6,8 +6,11 @@
 
 #include <chrono>
 #include <fstream>
+#include <optional>
 #include <sstream>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/rendezvous/rendezvous_harness.h"
@@ -35,23 +38,44 @@ struct TimedEvent {
   FailureEvent event;
 };
 
-// "61 worker 3 a user-worker CUDA error: oom"
-TimedEvent read_event(const std::string& text) {
+constexpr std::pair<std::string_view, FailureKind> kEventKinds[] = {
+    {"worker", FailureKind::kWorker},
+    {"hang", FailureKind::kHang},
+    {"node-lost", FailureKind::kNodeLost},
+    {"check", FailureKind::kCheck},
+};
+constexpr std::pair<std::string_view, FailureClass> kEventClasses[] = {
+    {"user-worker", FailureClass::kUserWorker},
+    {"user-input", FailureClass::kUserInput},
+    {"platform", FailureClass::kPlatform},
+    {"infrastructure", FailureClass::kInfrastructure},
+};
+
+template <typename Value, std::size_t kSize>
+std::optional<Value> value_of(const std::pair<std::string_view, Value> (&table)[kSize],
+                              const std::string& word) {
+  for (const auto& [name, value] : table) {
+    if (name == word) return value;
+  }
+  return std::nullopt;
+}
+
+// "61 worker 3 a user-worker CUDA error: oom"; nullopt: it cannot be read.
+std::optional<TimedEvent> read_event(const std::string& text) {
   std::istringstream in(text);
   int seconds = 0;
-  std::string kind;
-  std::string failure_class;
+  std::string kind_name;
+  std::string class_name;
   TimedEvent read;
-  in >> seconds >> kind >> read.event.exit_code >> read.event.host >> failure_class;
+  in >> seconds >> kind_name >> read.event.exit_code >> read.event.host >> class_name;
+  if (in.fail()) return std::nullopt;
   std::getline(in >> std::ws, read.event.error);
   read.at = Instant(std::chrono::seconds(seconds));
-  read.event.kind = kind == "worker" ? FailureKind::kWorker
-                    : kind == "hang" ? FailureKind::kHang
-                                     : FailureKind::kNodeLost;
-  read.event.failure_class = failure_class == "user-worker"  ? FailureClass::kUserWorker
-                             : failure_class == "user-input" ? FailureClass::kUserInput
-                             : failure_class == "platform"   ? FailureClass::kPlatform
-                                                             : FailureClass::kInfrastructure;
+  const auto kind = value_of(kEventKinds, kind_name);
+  const auto failure_class = value_of(kEventClasses, class_name);
+  if (!kind || !failure_class) return std::nullopt;
+  read.event.kind = *kind;
+  read.event.failure_class = *failure_class;
   return read;
 }
 
@@ -67,9 +91,10 @@ std::string decide_all(const std::vector<FailureRule>& rules, const std::string&
   std::string decisions;
   std::vector<PastFailure> past;
   for (const std::string& one : split(events, "; ")) {
-    const TimedEvent timed = read_event(one);
-    const FailureDecision decision = decide_failure(rules, past, timed.event, timed.at);
-    past.push_back({timed.at, timed.event.host, decision.rule});
+    const std::optional<TimedEvent> timed = read_event(one);
+    if (!timed) return "no event: " + one;
+    const FailureDecision decision = decide_failure(rules, past, timed->event, timed->at);
+    past.push_back({timed->at, timed->event.host, decision.rule});
     if (!decisions.empty()) decisions += "; ";
     decisions += describe(decision);
   }
@@ -96,6 +121,13 @@ TEST(FailurePolicy, DecidesAsTheTable) {
     }
   }
   EXPECT_GE(rows, 200);
+}
+
+TEST(FailurePolicy, AnEventOfTheTableThatCannotBeReadIsAnError) {
+  for (const char* event : {"0 wroker 1 a user-worker", "0 worker 1 a user-wroker", "0 worker x a",
+                            "worker 1 a user-worker", "0 straggler 0 a infrastructure", ""}) {
+    EXPECT_EQ(decide_all({}, event), std::string("no event: ") + event);
+  }
 }
 
 TEST(FailurePolicy, NamesTheRuleThatDecides) {

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <fstream>
 #include <functional>
@@ -43,7 +44,9 @@ std::vector<std::vector<Failure>> read_failures() {
       in >> seconds >> one.kind >> one.exit_code >> one.host;
       if (one.host == "a" || one.host == "b") row.push_back(one);
     }
-    rows.push_back(row);
+    // No option is about checks.
+    const auto is_check = [](const Failure& one) { return one.kind == "check"; };
+    if (std::none_of(row.begin(), row.end(), is_check)) rows.push_back(row);
   }
   return rows;
 }
