@@ -473,7 +473,10 @@ void RendezvousMachine::member_departed(const std::string& name, const std::stri
     }
   }
   const bool survives = available_nodes() >= settings_.min_nodes;
-  if (available_nodes() == settings_.min_nodes - 1) round_.end.exit_code = exit_code;
+  if (available_nodes() == settings_.min_nodes - 1) {
+    // To the other nodes it is lost: they are not on the bad host.
+    round_.end.exit_code = exit_code == kExitBadHost ? 0 : exit_code;
+  }
   if (round_.end.verdict_pending) {
     explain_failures(is_planned);
     round_.end.departed = name;

@@ -124,6 +124,20 @@ def test_node_that_is_bad_after_a_failure_leaves_and_a_spare_takes_its_place(
     assert json.loads(done[1].stdout.splitlines()[-1])["reason"] == "no memory"
 
 
+def test_other_nodes_of_a_job_that_a_bad_host_ends_have_another_code() -> None:
+    """A scheduler that drains the host of each node with 79 takes one host."""
+    worker = 'echo round; test "$BAD" = 1 && exit 3; exec sleep 1000'
+    body = 'test "$ELASTIC_CHECK" = join || test "$BAD" != 1 || exit 2'
+    options = ("--max-restarts=1", "--on-node-loss=fail", check(body))
+    with shell_job(free_endpoint(), "2", worker, *options) as nodes:
+        good = nodes.start(on=host("good"))
+        await_line(good, "as host")
+        nodes.start(on=host("bad"), BAD="1")
+        done = nodes.finish_with(78, 79)
+    assert "bad_host" not in done[0].stdout
+    assert json.loads(done[1].stdout.splitlines()[-1])["host"] == "bad"
+
+
 @pytest.mark.parametrize("hangs_first", [True, False])
 def test_a_hung_check_does_not_delay_the_other_node(hangs_first: bool, tmp_path: Path) -> None:
     """Also where its node would host the coordinator."""

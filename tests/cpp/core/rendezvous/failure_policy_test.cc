@@ -316,6 +316,19 @@ TEST(FailurePolicyOfAJob, DecidesAboutANodeThatACheckHasFoundBad) {
   }
 }
 
+TEST(FailurePolicyOfAJob, TheOtherNodesOfABadHostAreNotBad) {
+  for (const LossPolicy policy : {LossPolicy::kFail, LossPolicy::kReplace}) {
+    JobSettings settings = nnodes(2, 2);
+    settings.on_loss = policy;
+    Job job(settings);
+    job.join_all({"a", "b"});
+    job.step(rdzv::Leave{job.id("b"), "check gpu of host b: GPU 3 is lost", kExitBadHost});
+    if (policy == LossPolicy::kReplace) job.pass_and_tick(settings.join_timeout);
+    ASSERT_TRUE(job.is_closed());
+    EXPECT_EQ(exit_code_of(job.result()), kExitNodeLost);
+  }
+}
+
 TEST(FailurePolicyOfAJob, ItsMemoryIsPartOfTheState) {
   const JobSettings settings =
       with_rules(nnodes(2, 2), {"line=1 do=restart count=0 max=1 within=100"});
