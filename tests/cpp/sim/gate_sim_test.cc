@@ -516,7 +516,7 @@ SimReport simulate_gate(const std::string& scene, std::uint64_t seed, bool is_tr
 constexpr Simulation kGate = {"GateSim", simulate_gate};
 
 TEST(GateSim, AnExcludedHostIsOnlyUsedWhereTheJobHasTooFewNodes) {
-  const Totals total = sweep(kGate, "faults", 2000);
+  const Totals total = sweep(kGate, "faults", 5000);
   if (!total.can_be_judged()) return;
   EXPECT_GT(total["rounds"], 3 * total.seeds);
   EXPECT_GT(total["excluded"], total.seeds);
