@@ -56,11 +56,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except SystemExit as end:  # its code 2 would mean that the host is bad
         return EXIT_UNKNOWN if end.code else EXIT_GOOD
     try:
-        faults, gpus = examine(options.count, not options.allow_other_processes)
+        faults, gpus = _examine(options.count, not options.allow_other_processes)
     except Unknown as why:
         return _say("unknown", str(why), 0)
-    except Exception as error:  # a traceback would end with 1, which means bad
-        return _say("unknown", f"the check failed: {type(error).__name__}: {error}", 0)
     if faults:
         return _say("bad", "; ".join(faults), gpus)
     return _say("good", f"{gpus} GPU{'s' if gpus != 1 else ''}", gpus)
@@ -70,6 +68,16 @@ def _say(verdict: str, reason: str, gpus: int) -> int:
     reason = " ".join(reason.split())
     print(json.dumps({"check": "gpu", "verdict": verdict, "reason": reason, "gpus": gpus}))
     return {"good": EXIT_GOOD, "bad": EXIT_BAD}.get(verdict, EXIT_UNKNOWN)
+
+
+def _examine(count: int | None, finds_processes: bool) -> tuple[list[str], int]:
+    """As examine(). Every error is Unknown: a traceback would end with 1, which means bad."""
+    try:
+        return examine(count, finds_processes)
+    except Unknown:
+        raise
+    except Exception as error:
+        raise Unknown(f"the check failed: {type(error).__name__}: {error}") from error
 
 
 def examine(count: int | None, finds_processes: bool) -> tuple[list[str], int]:

@@ -34,12 +34,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not words:
         return _say("unknown", "no socket is given: unix:///PATH")
     try:
-        limit = float(_environment.inherited().get("ELASTIC_CHECK_TIMEOUT", TIMEOUT_S))
-        fault = examine(words[0], words[1:] or DEFAULT_ARGUMENTS, max(limit - MARGIN_S, MARGIN_S))
+        fault = _examine(words[0], words[1:] or DEFAULT_ARGUMENTS)
     except Unknown as why:
         return _say("unknown", str(why))
-    except Exception as error:  # a traceback would end with 1, which means bad
-        return _say("unknown", f"the check failed: {type(error).__name__}: {error}")
     return _say("bad", fault) if fault else _say("good", "the daemon found no fault")
 
 
@@ -47,6 +44,17 @@ def _say(verdict: str, reason: str) -> int:
     reason = " ".join(reason.split())
     print(json.dumps({"check": "nvhcd", "verdict": verdict, "reason": reason}))
     return {"good": EXIT_GOOD, "bad": EXIT_BAD}.get(verdict, EXIT_UNKNOWN)
+
+
+def _examine(socket: str, arguments: Sequence[str]) -> str:
+    """As examine(). Every error is Unknown: a traceback would end with 1, which means bad."""
+    try:
+        limit = float(_environment.inherited().get("ELASTIC_CHECK_TIMEOUT", TIMEOUT_S))
+        return examine(socket, arguments, max(limit - MARGIN_S, MARGIN_S))
+    except Unknown:
+        raise
+    except Exception as error:
+        raise Unknown(f"the check failed: {type(error).__name__}: {error}") from error
 
 
 def examine(socket: str, arguments: Sequence[str], limit: float) -> str:

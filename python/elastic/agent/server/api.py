@@ -205,7 +205,9 @@ class RunResult:
     # The latest finding of each check of this node: host, check, verdict and reason;
     # docs/policy.md.
     node_checks: tuple[Mapping[str, str], ...] = ()
-    is_unfit: bool = False  # the job does without this node, for what is known of its host
+    # The job does without this node, for what is known of its host. False if 79 is the exit code of
+    # a worker: then the job has a result.
+    is_unfit: bool = False
 
     @property
     def bad_host(self) -> dict[str, str] | None:

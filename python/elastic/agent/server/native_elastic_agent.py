@@ -632,7 +632,6 @@ class NativeElasticAgent:
             mismatches=tuple(self._kept["mismatches"]),
             hosts=tuple(self._kept["hosts"]),
             node_checks=tuple(self._checks.values()),
-            # A worker's exit code may be the same; then the job has a result.
             is_unfit=native.exit_code == _C.EXIT_BAD_HOST and native.job is None,
         )
 
