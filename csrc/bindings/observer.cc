@@ -83,7 +83,8 @@ py::dict to_dict(const ObservedRound& round) {
                 "formed"_a = round.formed, "ended"_a = round.ended,
                 "first_step"_a = round.first_step, "failed"_a = round.failed,
                 "stopped"_a = round.stopped, "cause"_a = py::none(), "reason"_a = round.reason,
-                "node"_a = round.node, "rank"_a = round.rank, "exit_code"_a = round.exit_code);
+                "node"_a = round.node, "rank"_a = round.rank, "exit_code"_a = round.exit_code,
+                "rule"_a = round.rule);
   if (round.cause) dict["cause"] = to_string(*round.cause);
   return dict;
 }

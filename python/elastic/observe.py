@@ -436,6 +436,7 @@ def _round(facts: dict[str, Any], wall: Any) -> dict[str, Any]:
         "node": facts["node"] or None,
         "rank": facts["rank"] if facts["rank"] >= 0 else None,
         "exit_code": facts["exit_code"] if facts["rank"] >= 0 else None,
+        "rule": facts["rule"] or None,
         "phases": {
             "detect": between(failed, ended),
             "stop": between(ended, stopped),

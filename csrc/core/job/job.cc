@@ -93,7 +93,7 @@ void Job::settle() {
   do {
     decide();
   } while (follow_growth() || follow_idle() || follow_start());
-  history_.update(rendezvous_.phase(), rendezvous_.record(), now_);
+  history_.update(rendezvous_.phase(), rendezvous_.record(), now_, rendezvous_.last_rule());
   out_ = nullptr;
 }
 

@@ -64,12 +64,14 @@ void JobHistory::end_current(Instant now) {
   hung_ = {};
 }
 
-void JobHistory::update(RendezvousPhase phase, const RoundRecord& record, Instant now) {
+void JobHistory::update(RendezvousPhase phase, const RoundRecord& record, Instant now,
+                        std::string_view rule) {
   const bool is_running = phase == RendezvousPhase::kRunning;
   if (current(record.round) == nullptr || !is_running) end_current(now);
   if (!is_running || current(record.round) != nullptr) return;
   // The first round that this coordinator finds may have been formed by an earlier one.
   const bool is_formed_here = !rounds_.empty() || record.round == 1;
+  if (!rounds_.empty()) rounds_.back().rule = rule;
   if (rounds_.size() == session::kRoundsObserved) rounds_.erase(rounds_.begin());
   ObservedRound round;
   round.round = record.round;

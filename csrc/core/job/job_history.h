@@ -5,6 +5,7 @@
 #include <chrono>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/rendezvous/first_failure.h"
@@ -32,8 +33,9 @@ class JobHistory {
   void workers_ended(std::uint64_t round, Instant now);
   // The current round hangs since its last progress; nullopt: it does not, or no longer.
   void hangs(std::optional<Instant> since, Instant now);
-  // The state of the machine after a change.
-  void update(RendezvousPhase phase, const RoundRecord& record, Instant now);
+  // The state of the machine after a change. `rule` decided what followed the round before.
+  void update(RendezvousPhase phase, const RoundRecord& record, Instant now,
+              std::string_view rule = {});
 
   const std::vector<ObservedRound>& rounds() const { return rounds_; }
   // When the first round was formed.

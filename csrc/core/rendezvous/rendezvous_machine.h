@@ -109,6 +109,10 @@ class RendezvousMachine {
   }
   // The current round, or the last one while the next is being formed; round 0 before the first.
   const RoundRecord& record() const { return round_.record; }
+  // Of the failure policy, that decided what followed the round before record(); "": none.
+  std::string_view last_rule() const {
+    return round_.cause == nullptr ? std::string_view() : round_.cause->rule;
+  }
   const std::vector<RoundMember>& members() const { return round_.members; }  // by node rank
   const std::vector<FailureRule>& failure_rules() const { return rules_; }
   // A rank of the running round has reached this step.

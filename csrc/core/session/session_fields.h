@@ -480,6 +480,7 @@ void fields(Visitor& v, JobFacts& facts) {
       inner.duration(one.age);
     });
   });
+  extend_rules(v, 11, facts.job.rounds);
   core::extend_value(v, 8, facts.job.excluded, [](auto& inner, auto& all) {
     inner.list(all, kExcludedObserved, [&](ObservedExclusion& one) {
       inner.name(one.host, kNodeTextBytesMax);

@@ -2,6 +2,12 @@
 
 // As session_fields.h, which includes it: what nodes and coordinators send each other about checks.
 
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
 #include "core/base/fields.h"
 #include "core/rendezvous/rendezvous_fields.h"
 #include "core/session/session_wire.h"
@@ -39,6 +45,21 @@ void fields(Visitor& v, gate::ProbeOrder& order) {
 template <typename Visitor>
 void fields(Visitor& v, gate::NetworkFinding& found) {
   fields(v, found.finding);
+}
+
+// The rule that decided what followed each round, if any has one.
+template <typename Visitor>
+void extend_rules(Visitor& v, std::uint8_t tag, std::vector<ObservedRound>& rounds) {
+  std::vector<std::string> rules;
+  const auto has_rule = [](const ObservedRound& one) { return !one.rule.empty(); };
+  if (std::any_of(rounds.begin(), rounds.end(), has_rule)) {
+    for (const ObservedRound& one : rounds) rules.push_back(one.rule);
+  }
+  core::extend_value(v, tag, rules, [](auto& inner, auto& all) {
+    inner.list(all, kRoundsObserved,
+               [&](std::string& rule) { inner.text(rule, kMessageBytesMax); });
+  });
+  for (std::size_t i = 0; i < std::min(rounds.size(), rules.size()); ++i) rounds[i].rule = rules[i];
 }
 
 }  // namespace elastic::session

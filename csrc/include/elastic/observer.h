@@ -90,6 +90,7 @@ struct ObservedRound {
   std::string node;  // of the worker that failed first, as far as it is known
   int rank = -1;     // of that worker
   int exit_code = 0;
+  std::string rule;  // of the failure policy, that decided what followed; "": none
 
   bool operator==(const ObservedRound&) const = default;
 };

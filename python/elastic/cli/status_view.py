@@ -241,7 +241,7 @@ def incident_rows(snapshot: dict[str, Any]) -> Rows:
             clock(one["ended"]),
             one["cause"].replace("_", " "),
             *(_short(one["phases"][name]) for name in SHOWN_PHASES),
-            one["reason"],
+            one["reason"] + (f"; {one['rule'].partition(' (')[0]}" if one["rule"] else ""),
         )
         for one in snapshot["rounds"]
         if one["cause"] is not None

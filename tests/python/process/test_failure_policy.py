@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,22 @@ def test_restarts_within_the_limit_of_a_rule_are_not_charged(tmp_path: Path) -> 
     for node in done:
         assert "as rule 1 (line 2) of the failure policy decides" in node.stderr
         assert "    rule    rule 1 (line 2) allows 2 restarts\n" in node.stderr
+
+
+def test_status_shows_the_rule_that_decided(tmp_path: Path) -> None:
+    rules, endpoint = tmp_path / "policy.toml", free_endpoint()
+    rules.write_text(RULES)
+    worker = "test $ELASTIC_ROUND = 0 && exit 9; echo runs; exec sleep 1000"
+    options = (f"--failure-policy={rules}", "--restart-backoff=0")
+    with shell_job(endpoint, "1:2", worker, *options, "--rdzv-conf=last_call_timeout=0") as nodes:
+        node = nodes.start()
+        assert node.stdout.readline() == "runs\n"
+        shown, data = (launch("status", endpoint, *more).stdout for more in ((), ("--json",)))
+        node.terminate()
+        nodes.finish_with(143)
+    rule = "rule 1 (line 2) of the failure policy"
+    assert [one["rule"] for one in json.loads(data)["rounds"]] == [rule, None]
+    assert "exited with code 9; rule 1\n" in shown
 
 
 def test_a_rule_ends_a_job_of_one_node(tmp_path: Path) -> None:

@@ -18,12 +18,13 @@ def snapshot(ranks: int, **more: Any) -> dict[str, Any]:
             "round": 0, "formed": TIME - 7200, "first_step": TIME - 7150, "ended": TIME - 3700,
             "cause": "worker_failed", "reason": f"rank 1 on {_name(0)} exited with code 1",
             "rank": 1, "node": _name(0), "exit_code": 1, "restarts": 0,
+            "rule": None,
             "phases": {"detect": 0.002, "stop": 4.1, "rendezvous": 0.001, "first_step": 50.0},
         },
         {
             "round": 1, "formed": TIME - 3650, "first_step": TIME - 3600, "ended": None,
             "cause": None, "reason": "", "rank": None, "node": None, "exit_code": None,
-            "restarts": 1,
+            "restarts": 1, "rule": None,
             "phases": {"detect": None, "stop": None, "rendezvous": None, "first_step": None},
         },
     ]  # fmt: skip

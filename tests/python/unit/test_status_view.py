@@ -25,6 +25,7 @@ SNAPSHOT: dict[str, Any] = {
     "result": None,
     "rounds": [
         {"round": 0, "ended": 1e9 - 30, "cause": "worker_failed", "reason": "rank 3 exited with 1",
+         "rule": "rule 1 (line 2) of the failure policy",
          "phases": {"detect": 0.002, "stop": 0.1, "rendezvous": 0.001, "first_step": None}},
         {"round": 1, "cause": None},
     ],
@@ -48,6 +49,7 @@ def test_the_text_has_progress_and_counts_many_workers() -> None:
     assert "round        1: 1 node, world size 8" in shown
     assert "8 running\n" in shown
     assert "worker failed" in shown and "100 ms" in shown
+    assert "rank 3 exited with 1; rule 1\n" in shown
     assert max(map(len, shown.splitlines())) <= 100
     hung = status_view.text(changed(hang=HANG))
     assert "job job7: HUNG" in hung

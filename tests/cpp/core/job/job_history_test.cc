@@ -45,9 +45,12 @@ TEST(JobHistory, ARestartHasItsCauseItsTimesAndTheEarliestFailure) {
   history.workers_ended(1, at(26));
   history.workers_ended(1, at(27));
   history.update(RendezvousPhase::kForming, round_of(1), at(27));
-  history.update(RendezvousPhase::kRunning, round_of(2), at(30));
+  history.update(RendezvousPhase::kRunning, round_of(2), at(30), "rule 1");
+  history.update(RendezvousPhase::kRunning, round_of(2), at(31), "rule 1");
 
   ASSERT_EQ(history.rounds().size(), 2u);
+  EXPECT_EQ(history.rounds()[0].rule, "rule 1");
+  EXPECT_EQ(history.rounds()[1].rule, "");
   const ObservedRound& first = history.rounds()[0];
   EXPECT_EQ(first.formed, at(10));
   EXPECT_EQ(first.failed, at(21));

@@ -132,7 +132,9 @@ inline ObservedJob observed_job() {
                  .reason = "rank 9 exited with code 3",
                  .node = "node7_4242",
                  .rank = 9,
-                 .exit_code = 3}};
+                 .exit_code = 3,
+                 .rule = "rule 2 (line 7) of the failure policy"},
+                {.round = 13}};
   job.stragglers = {{.rank = 9, .node = "node7_4242", .step = 99, .idle = seconds(61)}};
   job.hang = ObservedHang{seconds(61), 99, 9, "in read (data.py:41)"};
   job.findings = {{.host = "node8", .text = "check gpu: unknown: no driver", .age = seconds(5)}};
