@@ -13,7 +13,6 @@ import signal
 from pathlib import Path
 
 import pytest
-from elastic.constants import ECHO_S
 
 from support.launching import (
     Job,
@@ -27,7 +26,7 @@ from support.launching import (
     run_program,
 )
 from support.stopping import EXIT_STOPPED, MANY, STUB, await_steps, stops
-from support.waiting import stall_for_test
+from support.waiting import let_echoes_pass, stall_for_test
 
 ROUNDS = int(os.environ.get("ELASTIC_DRAIN_ROUNDS", "4"))
 
@@ -99,7 +98,7 @@ def test_a_second_signal_after_a_drain_signal_is_the_ordinary_stop(tmp_path: Pat
         job.send_signal(signal.SIGUSR1)
         await_line(job, r"stopping all ranks at an agreed step \(signal 10 \(SIGUSR1\)")
         await_line(job, "waiting: no rank has reported a step")
-        stall_for_test(ECHO_S)
+        let_echoes_pass()
         job.send_signal(signal.SIGTERM)
         job.end(143)
 

@@ -11,10 +11,9 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from elastic.constants import ECHO_S
 
 from support.launching import DEADLINE_S, Process, assert_all_ended, clean_environment, launched
-from support.waiting import eventually, stall_for_test
+from support.waiting import eventually, let_echoes_pass, stall_for_test
 
 # Prints its pid, then runs without end; any signal ends it.
 # A shell may report on stderr that its "sleep" was stopped; the launcher did not print that.
@@ -26,11 +25,6 @@ STUBBORN = f"{QUIET}trap 'echo signalled' TERM INT; echo ready $$; while :; do s
 
 def wait_ready(process: subprocess.Popen[str], workers: int = 1) -> list[int]:
     return [int(process.stdout.readline().split()[1]) for _ in range(workers)]
-
-
-def let_echoes_pass() -> None:
-    """Waits until another signal is no echo of the first."""
-    stall_for_test(ECHO_S)
 
 
 def state_of(pid: int) -> str:

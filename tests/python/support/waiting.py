@@ -7,6 +7,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from elastic.constants import ECHO_S
+
 DEADLINE_S = 250.0  # for what takes seconds on an idle machine; a test has 300 s in all
 FIRST_PAUSE_S, LAST_PAUSE_S = 0.001, 0.02
 
@@ -24,6 +26,11 @@ def eventually(condition: Callable[[], bool]) -> None:
 def stall_for_test(seconds: float) -> None:
     """A deliberate pause, for tests that vary the moment of an event."""
     time.sleep(seconds)
+
+
+def let_echoes_pass() -> None:
+    """Waits until another signal is no echo of the first."""
+    stall_for_test(ECHO_S)
 
 
 def together(*calls: Callable[[], Any]) -> list[Any]:
