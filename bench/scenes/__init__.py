@@ -101,5 +101,6 @@ def all_scenes() -> dict[str, Scene]:
         "trainers": trainers.trainers,
         "in-place": in_place.in_place,
         "snapshots": snapshots.snapshots,
+        "snapshot-save": snapshots.snapshot_save,
         "worker-calls": worker_calls.worker_calls,
     }

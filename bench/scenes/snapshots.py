@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import tempfile
 import time
 from contextlib import ExitStack
@@ -17,6 +18,13 @@ DCP = "DCP, async_save to /dev/shm"
 KILLED = "100 MiB of state, 2 workers, --warm, one killed, to the first step of both"
 LOST = "100 MiB of state, a host is lost, a warm spare takes over, to the first step of both"
 SETTLE_S = 5.0  # until a step is copied to the other node
+SAVE = "a save of {} MiB, the training thread's time"
+NAMES = {
+    "snapshot": SNAPSHOTS,
+    "copy": "a copy to other tensors",
+    "torch.save": "torch.save to /dev/shm",
+    "DCP": DCP,
+}
 
 
 def snapshots(plan: Plan) -> Findings:
@@ -46,4 +54,25 @@ def snapshots(plan: Plan) -> Findings:
             )
     findings.at_most(f"{KILLED}, ms", findings.median(KILLED, SNAPSHOTS), 600)
     findings.at_most(f"{LOST}, ms", findings.median(LOST, SNAPSHOTS), 1500)
+    return findings
+
+
+def snapshot_save(plan: Plan) -> Findings:
+    """One rank, one thread, the ways in turn."""
+    findings = Findings()
+    plan.programs.require_module("torch")
+    mib = plan.amount(1024, 64)
+    words = ["--standalone", *plan.programs.client("save_state.py")[1:]]
+    command = [*plan.programs.launcher("elastic"), *words, str(mib), str(plan.times(7))]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    case = SAVE.format(mib)
+    for line in done.stdout.splitlines():
+        name, _, seconds = line.partition("\t")
+        if name in NAMES:
+            findings.add(case, NAMES[name], "ms", 1e3 * float(seconds))
+    findings.at_most(
+        "a snapshot / a copy",
+        findings.median(case, SNAPSHOTS) / findings.median(case, NAMES["copy"]),
+        1.3,
+    )
     return findings

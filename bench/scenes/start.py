@@ -10,6 +10,8 @@ from harness.processes import launched, stamps, timed
 from scenes import Plan
 
 WORKERS = 8
+CHECK_MS = 500
+CHECKED = "elastic --node-check"
 MIB = 1024 * 1024
 
 
@@ -20,6 +22,9 @@ def start(plan: Plan) -> Findings:
         try:
             launcher = plan.programs.launcher(name)
             commands[name] = [*launcher, "--standalone", "--no-python", "/bin/true"]
+            if name == "elastic":
+                check = f"--node-check=sleep {CHECK_MS / 1e3}"
+                commands[CHECKED] = [*launcher, "--standalone", check, "--no-python", "/bin/true"]
         except Missing as missing:
             findings.skip(name, missing)
     for command in commands.values():
@@ -29,6 +34,12 @@ def start(plan: Plan) -> Findings:
             seconds, cpu_seconds = timed(command)
             findings.add("exec to exit", name, "ms", 1e3 * seconds)
             findings.add("CPU time", name, "ms", 1e3 * cpu_seconds)
+    if findings.has("exec to exit", "elastic", CHECKED):
+        findings.at_most(
+            f"what a check of {CHECK_MS} ms adds to the start, ms",
+            findings.median("exec to exit", CHECKED) - findings.median("exec to exit", "elastic"),
+            CHECK_MS,
+        )
     if findings.has("exec to exit", "elastic", "torchrun"):
         findings.at_most(
             "exec to exit, elastic / torchrun",
