@@ -572,8 +572,10 @@ void Supervisor::lose_guardian(std::string how) {
 }
 
 void Supervisor::sweep_orphans() {
-  const std::vector<pid_t> left = orphans_ ? orphans_->kill_once() : std::vector<pid_t>();
+  // What it started is orphaned by its end. The sweep would reap it, too, while it ends.
   if (!guardian_end_) guardian_end_ = os::try_end_helper(guardian_.pid);
+  std::vector<pid_t> left;
+  if (guardian_end_ && orphans_) left = orphans_->kill_once();
   if (!(left.empty() && guardian_end_) && loop_->now() < orphan_deadline_) {
     return orphan_timer_.arm_after(kOrphanInterval);
   }
