@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <tuple>
 #include <utility>
 
 #include "bindings/convert.h"
@@ -201,6 +202,15 @@ void bind_options(py::module_& module) {
       .def_readonly("workers", &AgentOptions::workers)
       .def_readonly("rendezvous", &AgentOptions::rendezvous);
   show_fields<AgentOptions>({"run_id", "role", "workers", "rendezvous"});
+  module.def(
+      "describe_failure_rules",
+      [](const AgentOptions& settings) {
+        FailureRulesText text = describe_failure_rules(settings);
+        return std::tuple(std::move(text.of_launcher), std::move(text.of_policy),
+                          std::move(text.defaults));
+      },
+      py::arg("options"),
+      "What follows a failure, a sentence for each rule: the launcher's, the policy's, defaults.");
 }
 
 void bind_round(py::module_& module) {

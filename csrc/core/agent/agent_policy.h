@@ -18,6 +18,7 @@
 #include <variant>
 #include <vector>
 
+#include "core/agent/launcher_rules.h"
 #include "core/rendezvous/failure_policy.h"
 #include "core/rendezvous/participant.h"
 #include "core/rendezvous/rendezvous_events.h"
@@ -234,9 +235,6 @@ inline constexpr std::size_t kPolicyInputs = 35;
 // workers without one: their collectives are broken anyway.
 inline constexpr Duration kOrderTimeout = std::chrono::seconds(1);
 
-// The options of a node after whose failures no restart follows, as rules.
-std::vector<FailureRule> final_rules(const AgentOptions& options);
-
 struct AgentPolicyOptions {
   NodeInfo node;  // without name, address and store_port
   JobSettings settings;
@@ -252,7 +250,7 @@ class AgentPolicy {
   explicit AgentPolicy(const AgentPolicyOptions& options)
       : settings_(options.settings),
         agent_(options.agent),
-        final_rules_(final_rules(options.agent)),
+        launcher_rules_(launcher_rules(options.agent)),
         participant_(options.node, options.settings) {}
 
   // Handles one event and appends the actions to execute, in order. After Finish, only a
@@ -453,6 +451,7 @@ class AgentPolicy {
   void send_cause_after(int changed, int before, Turn* turn);
   void send_cause(Turn* turn);
   void send_failure(const WorkerFailure& failure, Turn* turn);
+  const FailureRule* own_rule(const WorkerExit& exit) const;
   bool means_bad_node(const WorkerExit& exit) const;
   static bool is_failure(const WorkerExit& exit);
   static bool has_stopped_at_step(const WorkerExit& exit);
@@ -484,7 +483,7 @@ class AgentPolicy {
 
   const JobSettings settings_;
   const AgentOptions agent_;
-  const std::vector<FailureRule> final_rules_;
+  const std::vector<FailureRule> launcher_rules_;
 
   PolicyState state_ = PolicyState::kInit;
   Participant participant_;

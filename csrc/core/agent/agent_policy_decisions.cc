@@ -230,23 +230,6 @@ StopReason reason_of(const rdzv::Restart& restart) {
 
 }  // namespace
 
-std::vector<FailureRule> final_rules(const AgentOptions& options) {
-  std::vector<FailureRule> rules = {
-      {.name = "; a hang ends the job (--hang-action)",
-       .on = {{.kind = FailureKind::kHang}},
-       .action = FailureAction::kStop},
-      {.name = "; a restart would not help",
-       .on = {{.kind = FailureKind::kUnstartable}},
-       .action = FailureAction::kStop},
-  };
-  for (const int code : options.no_restart_codes) {
-    rules.push_back({.name = "; that code ends the job (--no-restart-codes)",
-                     .on = {{.kind = FailureKind::kWorker, .codes = {{code, code}}}},
-                     .action = FailureAction::kStop});
-  }
-  return rules;
-}
-
 // ---- What an event means.
 
 PolicyInput AgentPolicy::read(const RendezvousReady& event, Turn* turn) const {
@@ -438,7 +421,7 @@ void AgentPolicy::leave_bad_node(Turn* turn) {
       std::find_if(failures_.begin(), failures_.end(),
                    [&](const WorkerFailure& one) { return one.local_rank == event.local_rank; });
   result_.exit_code = failed->exit_code;
-  result_.message = failed->describe() + "; that code means a bad node (--bad-node-codes)";
+  result_.message = failed->describe() + own_rule(event.exit)->name;
   deadline_.reset();
   update(LeaveRequested{result_.message}, turn);
   turn->report(AgentEvent::Kind::kNotice, state(), result_.message + ": this node leaves the job");
@@ -559,25 +542,29 @@ bool AgentPolicy::is_failure(const WorkerExit& exit) {
   return !exit.succeeded() && !exit.stopped_by_us && !has_stopped_at_step(exit);
 }
 
-// The code of a worker that was killed by a verdict is the launcher's.
+// The rule of this launcher that decides; null: the job's rules do.
+const FailureRule* AgentPolicy::own_rule(const WorkerExit& exit) const {
+  FailureEvent event{.exit_code = exit_code_of(exit)};
+  if (exit.ends_job) {
+    event.kind = FailureKind::kHang;
+  } else if (repeats(exit)) {
+    event.kind = FailureKind::kUnstartable;
+  } else if (!exit.verdict.empty()) {
+    return nullptr;  // the code of a worker that was killed by a verdict is the launcher's
+  }
+  return find_rule(launcher_rules_, event);
+}
+
 bool AgentPolicy::means_bad_node(const WorkerExit& exit) const {
-  if (!exit.verdict.empty()) return false;
-  return std::find(agent_.bad_node_codes.begin(), agent_.bad_node_codes.end(),
-                   exit_code_of(exit)) != agent_.bad_node_codes.end();
+  const FailureRule* const rule = own_rule(exit);
+  return rule != nullptr && rule->node_leaves;
 }
 
 // Why no restart follows; null: one may.
 const char* AgentPolicy::why_final(const WorkerFailure& failure) const {
-  FailureEvent event{.exit_code = failure.exit_code};
-  if (failure.exit.ends_job) {
-    event.kind = FailureKind::kHang;
-  } else if (repeats(failure.exit)) {
-    event.kind = FailureKind::kUnstartable;
-  } else if (!failure.exit.verdict.empty()) {
-    return nullptr;  // the code is the launcher's
-  }
-  const int rule = decide_failure(final_rules_, {}, event, {}).rule;
-  return rule < 0 ? nullptr : final_rules_[static_cast<std::size_t>(rule)].name.c_str();
+  const FailureRule* const rule = own_rule(failure.exit);
+  const bool is_final = rule != nullptr && rule->action == FailureAction::kStop;
+  return is_final ? rule->name.c_str() : nullptr;
 }
 
 void AgentPolicy::send_failure(const WorkerFailure& failure, Turn* turn) {

@@ -3,15 +3,25 @@
 #include <algorithm>
 #include <charconv>
 
+#include "core/base/check.h"
 #include "core/base/text.h"
 
 namespace elastic::core {
 namespace {
 
-constexpr std::pair<std::string_view, FailureKind> kKinds[] = {
-    {"worker", FailureKind::kWorker},      {"hang", FailureKind::kHang},
-    {"node-lost", FailureKind::kNodeLost}, {"straggler", FailureKind::kStraggler},
-    {"check", FailureKind::kCheck},
+struct KindName {
+  FailureKind kind;
+  std::string_view word;   // in a setting of the job; "": of no rule of the user
+  std::string_view shown;  // in a file
+};
+constexpr KindName kKinds[] = {
+    {FailureKind::kWorker, "worker", "worker"},
+    {FailureKind::kHang, "hang", "hang"},
+    {FailureKind::kNodeLost, "node-lost", "lost-node"},
+    {FailureKind::kStraggler, "straggler", "straggler"},
+    {FailureKind::kCheck, "check", "check"},
+    {FailureKind::kNodeLeft, "", "a node that leaves"},
+    {FailureKind::kUnstartable, "", "a program that cannot be executed"},
 };
 constexpr std::pair<std::string_view, FailureAction> kActions[] = {
     {"stop", FailureAction::kStop},
@@ -55,8 +65,8 @@ bool read_class(std::string_view text, std::optional<FailureClass>* failure_clas
 }
 
 bool read_kind(std::string_view text, std::optional<FailureKind>* kind) {
-  for (const auto& [word, one] : kKinds) {
-    if (word == text) *kind = one;
+  for (const KindName& one : kKinds) {
+    if (one.word == text && !text.empty()) *kind = one.kind;
   }
   return kind->has_value();
 }
@@ -116,6 +126,7 @@ int count_of_host(const FailureRule& rule, const std::vector<PastFailure>& past,
 
 bool matches(const FailureRule& rule, const std::vector<PastFailure>& past,
              const FailureEvent& event, Instant now) {
+  if (rule.enough_left && *rule.enough_left != event.enough_left) return false;
   const bool is_on =
       rule.on.empty() || std::any_of(rule.on.begin(), rule.on.end(),
                                      [&](const auto& one) { return matches(one, event); });
@@ -145,29 +156,125 @@ std::string effect_of(FailureAction action, const FailureEvent& event) {
   return " excludes host " + event.host;
 }
 
+void append(const std::string& text, std::string_view separator, std::string* all) {
+  if (!all->empty()) all->append(separator);
+  all->append(text);
+}
+
+// Codes of signals are told apart, as in a file.
+std::string describe(const FailureCondition& condition) {
+  if (condition.failure_class) {
+    std::string name(to_string(*condition.failure_class));
+    std::replace(name.begin(), name.end(), ' ', '-');
+    return "class " + name;
+  }
+  std::string codes;
+  std::string signals;
+  for (const auto& [first, last] : condition.codes) {
+    const char* const name = first == last ? signal_name(first - 128) : nullptr;
+    if (name != nullptr) {
+      append(std::string(name).substr(3), ",", &signals);
+    } else {
+      append(std::to_string(first) + (first == last ? "" : "-" + std::to_string(last)), ",",
+             &codes);
+    }
+  }
+  std::string text;
+  if (!codes.empty()) text = "exit " + codes;
+  if (!signals.empty()) append("signal " + signals, " or ", &text);
+  if (!text.empty()) return text;
+  for (const KindName& one : kKinds) {
+    if (one.kind == condition.kind) return std::string(one.shown);
+  }
+  return "any";
+}
+
 bool is_about_stragglers(const FailureRule& rule) {
   return rule.on.size() == 1 && rule.on.front().kind == FailureKind::kStraggler;
 }
 
+std::vector<FailureRule> default_rules(const JobSettings& settings) {
+  const FailureCondition departures[] = {{.kind = FailureKind::kNodeLost},
+                                         {.kind = FailureKind::kCheck},
+                                         {.kind = FailureKind::kNodeLeft}};
+  const std::vector<FailureCondition> on(std::begin(departures), std::end(departures));
+  const std::string budget = "--max-restarts=" + std::to_string(settings.max_restarts);
+  std::vector<FailureRule> rules = {{.on = on, .enough_left = true, .counts = false}};
+  if (settings.on_loss == LossPolicy::kFail) {
+    rules.push_back({.name = "lost nodes are not replaced",
+                     .origin = "--on-node-loss=fail",
+                     .on = on,
+                     .enough_left = false,
+                     .action = FailureAction::kStop,
+                     .counts = true});
+  }
+  rules.push_back({.origin = budget, .counts = true});
+  return rules;
+}
+
 }  // namespace
 
-FailureDecision decide_failure(const std::vector<FailureRule>& rules,
-                               const std::vector<PastFailure>& past, const FailureEvent& event,
-                               Instant now) {
-  for (std::size_t i = 0; i < rules.size(); ++i) {
-    const FailureRule& rule = rules[i];
+FailureDecision decide_failure(const FailureRules& rules, const std::vector<PastFailure>& past,
+                               const FailureEvent& event, Instant now) {
+  const FailureDecision by_default = decide_by_default(rules, event);
+  for (std::size_t i = 0; i < rules.of_user.size(); ++i) {
+    const FailureRule& rule = rules.of_user[i];
     if (!matches(rule, past, event, now)) continue;
     const int index = static_cast<int>(i);
+    const bool counts = rule.counts.value_or(by_default.counts);
     if (rule.action != FailureAction::kStop && is_exhausted(rule, index, past, now)) {
-      return {FailureAction::kStop, rule.counts, index, rule.name + " " + allowance(rule)};
+      return {FailureAction::kStop, counts, index, rule.name + " " + allowance(rule)};
     }
-    return {rule.action, rule.counts, index, rule.name + effect_of(rule.action, event)};
+    return {rule.action, counts, index, rule.name + effect_of(rule.action, event)};
   }
-  if (!event.advice) return {};
+  if (!event.advice) return by_default;
   const FailureAdvice& advice = *event.advice;
   std::string why = advice.from;
   if (!advice.reason.empty()) why += " (" + advice.reason + ")";
-  return {advice.action, advice.counts, -1, why + effect_of(advice.action, event)};
+  return {advice.action, advice.counts.value_or(by_default.counts), -1,
+          why + effect_of(advice.action, event)};
+}
+
+FailureDecision decide_by_default(const FailureRules& rules, const FailureEvent& event) {
+  const FailureRule* const rule = find_rule(rules.defaults, event);
+  ELASTIC_CHECK(rule != nullptr);
+  return {rule->action, rule->counts.value_or(true), -1,
+          rule->action == FailureAction::kStop ? rule->name : ""};
+}
+
+const FailureRule* find_rule(const std::vector<FailureRule>& rules, const FailureEvent& event) {
+  const auto found = std::find_if(rules.begin(), rules.end(), [&](const FailureRule& rule) {
+    return matches(rule, {}, event, {});
+  });
+  return found == rules.end() ? nullptr : &*found;
+}
+
+std::string describe(const FailureRule& rule) {
+  std::string text;
+  for (const FailureCondition& one : rule.on) append(describe(one), " or ", &text);
+  if (rule.on.empty()) text = "any";
+  if (rule.enough_left) text += *rule.enough_left ? ", MIN nodes left" : ", fewer than MIN left";
+  if (!rule.text.empty()) text += ", error with '" + rule.text + "'";
+  if (rule.same_host > 0) text += ", " + std::to_string(rule.same_host) + " in a row on one host";
+  const std::string within =
+      rule.within > Duration::zero() ? " within " + duration_text(rule.within) : "";
+  if (rule.host_count > 0) {
+    text += ", " + std::to_string(rule.host_count) + " on one host" + (rule.max < 0 ? within : "");
+  }
+  if (rule.lasting > Duration::zero()) text += " for " + duration_text(rule.lasting);
+  text += ": ";
+  switch (rule.action) {
+    case FailureAction::kStop: text += "stop"; break;
+    case FailureAction::kRestart:
+      text += rule.node_leaves ? "this node leaves, with that code" : "restart";
+      break;
+    case FailureAction::kExclude: text += "exclude its host"; break;
+  }
+  if (rule.counts && rule.action != FailureAction::kStop) {
+    text += *rule.counts ? ", counted" : ", not counted";
+  }
+  if (rule.max >= 0) text += ", at most " + std::to_string(rule.max) + within;
+  return rule.origin.empty() ? text : text + " (" + rule.origin + ")";
 }
 
 Result<FailureRule> parse_failure_rule(std::string_view text, int number) {
@@ -185,7 +292,7 @@ Result<FailureRule> parse_failure_rule(std::string_view text, int number) {
     bool is_read = false;
     if (name == "from") {
       is_read = !value.empty();
-      rule.name = value;
+      rule.name = rule.origin = value;
     } else if (name == "on") {
       is_read = read_conditions(value, &rule.on);
     } else if (name == "do") {
@@ -205,8 +312,9 @@ Result<FailureRule> parse_failure_rule(std::string_view text, int number) {
       } else if (name == "within") {
         rule.within = std::chrono::seconds(read);
       } else if (name == "line") {
-        rule.name = "rule " + std::to_string(number) + " (line " + std::to_string(read) +
-                    ") of the failure policy";
+        rule.origin = "line " + std::to_string(read);
+        rule.name =
+            "rule " + std::to_string(number) + " (" + rule.origin + ") of the failure policy";
       } else {
         is_read = false;
       }
@@ -242,14 +350,14 @@ int stop_without_progress(const JobSettings& settings) {
   return rounds;
 }
 
-std::vector<FailureRule> failure_rules(const JobSettings& settings) {
+FailureRules failure_rules(const JobSettings& settings) {
   std::vector<FailureRule> rules;
   for (const auto& [name, value] : settings.extra) {
     if (!name.starts_with(kPolicySetting)) continue;
     Result<FailureRule> rule = parse_failure_rule(value, static_cast<int>(rules.size()) + 1);
     if (rule.ok()) rules.push_back(std::move(*rule));
   }
-  return rules;
+  return {std::move(rules), default_rules(settings)};
 }
 
 }  // namespace elastic::core

@@ -1,8 +1,9 @@
 #pragma once
 
-// What follows a failure: the first rule of the user that matches decides (docs/policy.md). Where
-// none does, a failure is charged to the budget of restarts, and a loss only if the nodes that are
-// left are too few (rendezvous_round.cc).
+// What follows a failure: the first rule that matches decides (docs/policy.md). The rules of the
+// user come first, then the advice of their function, then the default rules, of which one matches
+// each event: a failure is charged to the budget of restarts, and a loss only if too few nodes are
+// left.
 //
 // Pure: the events so far and the rules give the decision.
 
@@ -22,6 +23,7 @@ enum class FailureKind : std::uint8_t {
   kWorker,
   kHang,
   kNodeLost,
+  kNodeLeft,     // by itself: only the default rules decide
   kUnstartable,  // the program of a worker cannot be executed on any node
   kCheck,        // a check has found the host of a node bad, and the node has left
   kStraggler,    // a rank makes no progress while others advance: nothing has ended yet
@@ -34,7 +36,8 @@ struct FailureEvent {
   FailureClass failure_class = FailureClass::kUserWorker;
   std::string error = {};                    // the exception, or the last line of the output
   std::string host = {};                     // of the worker, or the node that was lost
-  std::optional<FailureAdvice> advice = {};  // decides where no rule matches
+  bool enough_left = true;                   // after a departure: MIN nodes
+  std::optional<FailureAdvice> advice = {};  // decides where no rule of the user matches
 };
 
 // What is given must hold.
@@ -46,14 +49,17 @@ struct FailureCondition {
 
 struct FailureRule {
   std::string name;                       // in messages: "rule 2 (line 7) of the failure policy"
+  std::string origin = {};                // "line 7", or the option that the rule stands for
   std::vector<FailureCondition> on = {};  // one of them must hold; empty: every failure
   // And these.
   std::string text = {};  // a part of the error
   int same_host = 0;      // this failure and those before it, in a row, were this many of its host
   int host_count = 0;     // so many failures were of its host, with this one, in `within`
   Duration lasting{};     // kStraggler: for so long
+  std::optional<bool> enough_left = {};
   // What it decides.
   FailureAction action = FailureAction::kRestart;
+  bool node_leaves = false;         // the restart is one of the other nodes
   std::optional<bool> counts = {};  // against the restart budget; nullopt: as without a rule
   int max = -1;                     // it restarts this often, then it stops; -1: no limit
   Duration within{};                // of these times; zero: of all
@@ -72,18 +78,29 @@ struct PastFailure {
 };
 inline constexpr std::size_t kPastFailuresMax = 256;
 
+struct FailureRules {
+  std::vector<FailureRule> of_user;
+  std::vector<FailureRule> defaults;  // REQUIRES: each decides `counts`, and one matches each event
+};
+
 struct FailureDecision {
   FailureAction action = FailureAction::kRestart;
-  std::optional<bool> counts = {};
-  int rule = -1;  // -1: no rule matches
+  bool counts = true;
+  int rule = -1;  // its index among those of the user; -1: none of them
   // "rule 2 (line 7) of the failure policy", and when it stops "… ends the job" or "… allows 3
-  // restarts"; of advice likewise; "": neither decides.
+  // restarts"; of advice likewise; "": a default rule lets the job go on.
   std::string why = {};
 };
 
-FailureDecision decide_failure(const std::vector<FailureRule>& rules,
-                               const std::vector<PastFailure>& past, const FailureEvent& event,
-                               Instant now);
+FailureDecision decide_failure(const FailureRules& rules, const std::vector<PastFailure>& past,
+                               const FailureEvent& event, Instant now);
+// Without the rules of the user.
+FailureDecision decide_by_default(const FailureRules& rules, const FailureEvent& event);
+// The first that matches; nullptr: none.
+const FailureRule* find_rule(const std::vector<FailureRule>& rules, const FailureEvent& event);
+
+// "exit 3,64-78 or signal KILL: restart, not counted, at most 3 within 1 h (line 7)".
+std::string describe(const FailureRule& rule);
 
 // Rules as settings of a job (JobSettings::extra), one in each, in their order. The value has
 // "name=value" with spaces between them; "text=" comes last, and reaches to the end:
@@ -96,6 +113,6 @@ inline constexpr std::string_view kProgressSetting = "failure policy, stop_witho
 int stop_without_progress(const JobSettings& settings);  // 0: there is no limit
 Result<FailureRule> parse_failure_rule(std::string_view text, int number);
 // Those of the settings. A rule that cannot be read is left out.
-std::vector<FailureRule> failure_rules(const JobSettings& settings);
+FailureRules failure_rules(const JobSettings& settings);
 
 }  // namespace elastic::core

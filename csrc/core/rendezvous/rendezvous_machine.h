@@ -114,7 +114,7 @@ class RendezvousMachine {
     return round_.cause == nullptr ? std::string_view() : round_.cause->rule;
   }
   const std::vector<RoundMember>& members() const { return round_.members; }  // by node rank
-  const std::vector<FailureRule>& failure_rules() const { return rules_; }
+  const std::vector<FailureRule>& failure_rules() const { return rules_.of_user; }
   // A rank of the running round has reached this step.
   void note_step(std::int64_t step) { progress_.step = std::max(progress_.step, step); }
   // The members of record() that have neither left nor been lost.
@@ -291,6 +291,7 @@ class RendezvousMachine {
   // What follows a loss; `survives`: enough nodes are left.
   void judge_loss(FailureKind kind, const std::string& name, const std::string& host,
                   const std::string& what, bool survives);
+  std::string nodes_left() const;  // ": 1 of at least 2 nodes remain and "
   JobResult loss_result(const std::string& node, const std::string& message) const;
   void check_min_nodes();
   bool may_complete();
@@ -396,7 +397,7 @@ class RendezvousMachine {
   std::uint64_t arrivals_ = 0;
   int restarts_ = 0;
   int membership_changes_ = 0;
-  std::vector<FailureRule> rules_;  // of the settings
+  FailureRules rules_;  // of the settings
   std::vector<PastFailure> past_failures_;
   int stop_without_progress_ = 0;  // of the settings
   ProgressRecord progress_;

@@ -486,13 +486,10 @@ void RendezvousMachine::member_departed(const std::string& name, const std::stri
       round_.end.reason = what;
     }
   }
-  if (lost) {
-    judge_loss(FailureKind::kNodeLost, name, host, what, survives);
-  } else if (exit_code == kExitBadHost) {
-    judge_loss(FailureKind::kCheck, name, host, what, survives);
-  } else if (!survives) {
-    charge(cause, name, what);
-  }
+  const FailureKind kind = lost                         ? FailureKind::kNodeLost
+                           : exit_code == kExitBadHost ? FailureKind::kCheck
+                                                       : FailureKind::kNodeLeft;
+  judge_loss(kind, name, host, what, survives);
 }
 
 std::string RendezvousMachine::name_of(const NodeId& id) const {

@@ -159,7 +159,9 @@ void RendezvousMachine::check_verdict() {
 
 FailureDecision RendezvousMachine::decide(const FailureEvent& event) {
   if (stop_without_progress_ > 0) count_progress();
-  if (rules_.empty() && stop_without_progress_ == 0 && !event.advice) return {};
+  if (rules_.of_user.empty() && stop_without_progress_ == 0 && !event.advice) {
+    return decide_by_default(rules_, event);
+  }
   FailureDecision decision = decide_failure(rules_, past_failures_, event, now_);
   if (decision.action != FailureAction::kStop && stop_without_progress_ > 0 &&
       progress_.fruitless >= stop_without_progress_) {
@@ -212,25 +214,39 @@ void RendezvousMachine::judge_failure() {
     result.message += "; " + decision.why;
     return close(std::move(result));
   }
-  if (!decision.counts.value_or(true)) return;
-  charge(rdzv::RestartCause::kWorkerFailed, round_.end.failure.name, round_.end.reason);
+  if (decision.counts)
+    charge(rdzv::RestartCause::kWorkerFailed, round_.end.failure.name, round_.end.reason);
 }
 
 void RendezvousMachine::judge_loss(FailureKind kind, const std::string& name,
                                    const std::string& host, const std::string& what,
                                    bool survives) {
-  // One end of a round is decided once, however many nodes were lost.
+  const FailureEvent event{.kind = kind,
+                           .failure_class = FailureClass::kInfrastructure,
+                           .error = what,
+                           .host = host,
+                           .enough_left = survives};
+  // One end of a round is decided once, however many nodes were lost. A node that leaves is no
+  // failure.
   const bool is_decided = !round_.end.rule.empty();
-  const FailureDecision decision = is_decided
-                                       ? FailureDecision{}
-                                       : decide({.kind = kind,
-                                                 .failure_class = FailureClass::kInfrastructure,
-                                                 .error = what,
-                                                 .host = host});
+  const FailureDecision decision = is_decided || kind == FailureKind::kNodeLeft
+                                       ? decide_by_default(rules_, event)
+                                       : decide(event);
   if (decision.action == FailureAction::kStop) {
-    return close(loss_result(name, what + "; " + decision.why));
+    return close(loss_result(name, what + (survives ? "; " : nodes_left()) + decision.why));
   }
-  if (decision.counts.value_or(!survives)) charge(rdzv::RestartCause::kMemberLost, name, what);
+  const bool is_lost = kind != FailureKind::kNodeLeft;
+  if (decision.counts) {
+    charge(is_lost ? rdzv::RestartCause::kMemberLost : rdzv::RestartCause::kMemberLeft, name, what);
+  }
+}
+
+std::string RendezvousMachine::nodes_left() const {
+  const std::string left = settings_.min_nodes == 1
+                               ? "no node remains"
+                               : std::to_string(available_nodes()) + " of at least " +
+                                     std::to_string(settings_.min_nodes) + " nodes remain";
+  return ": " + left + " and ";
 }
 
 JobResult RendezvousMachine::loss_result(const std::string& node,
@@ -242,6 +258,7 @@ JobResult RendezvousMachine::loss_result(const std::string& node,
   result.node = node;
   result.lost = round_.lost_names();
   result.message = message;
+  if (round_.end.failure.report) result.message += "; before that " + failure_result().message;
   return result;
 }
 
@@ -274,28 +291,18 @@ std::vector<std::string> RendezvousMachine::finished_names() const {
 
 void RendezvousMachine::charge(rdzv::RestartCause cause, const std::string& node,
                                const std::string& what) {
-  const bool is_loss = is_departure(cause);
-  const bool may_replace = !is_loss || settings_.on_loss == LossPolicy::kReplace;
-  if (may_replace && round_.end.charged) return;  // one end costs one restart
+  if (std::exchange(round_.end.charged, true)) return;  // one end costs one restart
   const RestartBudget restarts{restarts_, settings_.max_restarts};
-  if (may_replace && !restarts.is_spent()) {
+  if (!restarts.is_spent()) {
     ++restarts_;
-    round_.end.charged = true;
     return;
   }
-  const std::string budget =
-      may_replace ? restarts.describe_spent() : "lost nodes are not replaced";
   JobResult result;
-  if (is_loss) {
-    const std::string left = settings_.min_nodes == 1
-                                 ? "no node remains"
-                                 : std::to_string(available_nodes()) + " of at least " +
-                                       std::to_string(settings_.min_nodes) + " nodes remain";
-    result = loss_result(node, what + ": " + left + " and " + budget);
-    if (round_.end.failure.report) result.message += "; before that " + failure_result().message;
+  if (is_departure(cause)) {
+    result = loss_result(node, what + nodes_left() + restarts.describe_spent());
   } else {
     result = failure_result();
-    result.message += "; " + budget;
+    result.message += "; " + restarts.describe_spent();
   }
   close(std::move(result));
 }

@@ -173,4 +173,14 @@ struct AgentOptions {
   WorkerGroupOptions guardian;  // its warm_template is replaced
 };
 
+// What follows a failure, one sentence for each rule, in the order in which they are asked: those
+// of this node's launcher, of the failure policy, and those that decide where no other rule
+// matches.
+struct FailureRulesText {
+  std::vector<std::string> of_launcher;
+  std::vector<std::string> of_policy;
+  std::vector<std::string> defaults;
+};
+ELASTIC_EXPORT FailureRulesText describe_failure_rules(const AgentOptions& options);
+
 }  // namespace elastic

@@ -13,7 +13,6 @@ from elastic.text import join_endpoints
 
 if TYPE_CHECKING:
     from elastic import _C
-    from elastic.cli.failure_policy import Rule
     from elastic.multiprocessing.logs import LogOptions
     from elastic.rendezvous.keys import Keys
 
@@ -57,16 +56,11 @@ class RendezvousConfig(NamedTuple):
 
     def options(self, run_id: str, local_addr: str) -> _C.RendezvousOptions:
         """The agent's options. ``local_addr``: this node's address; "": its connections' source."""
-        from elastic import _C
-
         backend = None
         if self.store:
             from elastic.rendezvous import backends
 
             backend = backends.create(self.backend, self.store, run_id, self.keys.parameters)
-        native = {**self.native}
-        if name := native.pop("on_loss", ""):
-            native["on_loss"] = _C.LossPolicy.__members__[name.upper()]
         return self.keys.options(
             (self.min_nodes, self.max_nodes),
             local_addr,
@@ -82,8 +76,13 @@ class RendezvousConfig(NamedTuple):
                 **({"program": self.program} if self.program else {}),
                 **self.failure_policy,
             },
-            **native,
+            **{**self.native, "on_loss": self.loss_policy()},
         )
+
+    def loss_policy(self) -> _C.LossPolicy:
+        from elastic import _C
+
+        return _C.LossPolicy.__members__[self.native["on_loss"].upper()]
 
 
 class NodeConfig(NamedTuple):
@@ -128,8 +127,7 @@ class JobConfig(NamedTuple):
     metrics_port: int = 0  # 0: none
     is_dry_run: bool = False
     result_json: str = ""  # the file for the job's result; "": none
-    failure_rules: tuple[Rule, ...] = ()  # of --failure-policy
+    failure_policy: Mapping[str, str] = {}  # --failure-policy, as settings of the job
     stop_without_progress: int = 0  # the same: after so many rounds; 0: no limit
     policy_function: str = ""  # the same: which decides where no rule matches; "": none
-    failure_policy: Mapping[str, str] = {}  # the same, as settings of the job
     notes: tuple[tuple[int, str], ...] = ()  # (level, message) for the log, once it is set up

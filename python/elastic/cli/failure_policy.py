@@ -36,16 +36,8 @@ _FILE_KEYS = (_FUNCTION, "rule", _PROGRESS)
 _RANGE = re.compile(r"(\d{1,3})(?:-(\d{1,3}))?")
 
 
-class Rule(NamedTuple):
-    """``text``: as core reads it (core/rendezvous/failure_policy.h). ``summary``: for people,
-    with the rule's line or option."""
-
-    text: str
-    summary: str
-
-
 class Policy(NamedTuple):
-    rules: tuple[Rule, ...] = ()
+    rules: tuple[str, ...] = ()  # as core reads them (core/rendezvous/failure_policy.h)
     stop_without_progress: int = 0  # rounds; 0: no limit
     function: str = ""  # which decides where no rule matches; "": none
 
@@ -91,18 +83,9 @@ def parse(content: str, path: str) -> Policy:
     return Policy(tuple(read_rules), rounds, function)
 
 
-def final_codes(option: str, codes: str) -> Rule:
-    """The rule of an option that has exit codes after which the job ends."""
-    return Rule(f"from={option} on=exit:{codes.replace(' ', '')} do=stop", stops_at(option, codes))
-
-
-def stops_at(option: str, codes: str) -> str:
-    return f"exit {codes}: stop ({option})"
-
-
 def settings(policy: Policy) -> dict[str, str]:
     """The settings of the job in which core finds the policy."""
-    found = {f"failure policy, rule {n:02}": rule.text for n, rule in enumerate(policy.rules, 1)}
+    found = {f"failure policy, rule {n:02}": rule for n, rule in enumerate(policy.rules, 1)}
     if policy.stop_without_progress:
         found[f"failure policy, {_PROGRESS}"] = str(policy.stop_without_progress)
     if policy.function:
@@ -146,7 +129,7 @@ class _Reader:
         self._index = index
         self._values = values
 
-    def rule(self) -> Rule:
+    def rule(self) -> str:
         for key in self._values:
             if key not in _KEYS:
                 raise ConfigError(self._fault(key, f"unknown key {key!r}{_hint(key, _KEYS)}"))
@@ -167,8 +150,7 @@ class _Reader:
             raise ConfigError(self._fault("error", f"error is longer than {TEXT_BYTES_MAX} bytes"))
         if error:
             words.append(f"text={error}")
-        line = self._where.of_rule(self._index)
-        return Rule(" ".join(words), f"{self._summary(action)} (line {line})")
+        return " ".join(words)
 
     def _fault(self, key: str, message: str) -> str:
         line = self._where.of_rule(self._index, key)
@@ -284,29 +266,6 @@ class _Reader:
         if within:
             words.append(f"within={within}")
         return words
-
-    def _summary(self, action: str) -> str:
-        values = self._values
-        on = values.get("on", "any")
-        text = " or ".join(on) if isinstance(on, list) else str(on)
-        if "error" in values:
-            text += f", error with {values['error']!r}"
-        if "same_host" in values:
-            text += f", {values['same_host']} in a row on one host"
-        if "host_count" in values:
-            text += f", {values['host_count']} on one host"
-            if "within" in values and "max" not in values:
-                text += f" within {values['within']} s"
-        if "for" in values:
-            text += f" for {values['for']} s"
-        text += f": {action}" + (" its host" if action == "exclude" else "")
-        if "count" in values:
-            text += ", counted" if values["count"] else ", not counted"
-        if "max" in values:
-            text += f", at most {values['max']}"
-        if "within" in values and "max" in values:
-            text += f" within {values['within']} s"
-        return text
 
 
 def _is_number(value: object, least: int) -> bool:

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from elastic._host.numa import format_cpus
-from elastic.cli.failure_policy import stops_at
 from elastic.multiprocessing.logs import Std
 from elastic.text import duration, plural, substitute
 
@@ -79,32 +78,31 @@ def _host(config: RendezvousConfig) -> str:
     return "in this agent" if config.is_host else "in another agent"
 
 
-def _first_rules(native: Mapping[str, Any]) -> Iterator[str]:
-    """What the launcher of the failed worker decides before the rules of a file."""
-    if codes := native["bad_node_codes"]:
-        numbers = ",".join(map(str, codes))
-        yield f"exit {numbers}: this node leaves, with that code (--bad-node-codes)"
-    if native["hang_action"] == "fail":
-        yield "hang: stop (--hang-action=fail)"
+def _rules(job: JobConfig) -> Iterator[tuple[str, str]]:
+    """What follows a failure: core's own words for what it decides."""
+    from elastic import _C
 
-
-def _default_rules(job: JobConfig) -> Iterator[str]:
-    """What is decided where no rule of a file matches."""
-    if codes := job.native["no_restart_codes"]:
-        yield stops_at("--no-restart-codes", ",".join(map(str, codes)))
+    config, native = job.rendezvous, job.native
+    nodes: dict[str, Any] = {}
+    if config is not None:
+        nodes = {"min_nodes": config.min_nodes, "max_nodes": config.max_nodes}
+        nodes["on_loss"] = config.loss_policy()
+    first, rules, defaults = _C.describe_failure_rules(
+        _C.AgentOptions(
+            [],
+            env={},
+            rendezvous=_C.RendezvousOptions(extra_settings=dict(job.failure_policy), **nodes),
+            max_restarts=job.max_restarts,
+            hang_action=_C.HangAction.__members__[native["hang_action"].upper()],
+            bad_node_codes=native["bad_node_codes"],
+            no_restart_codes=native["no_restart_codes"],
+        )
+    )
+    yield from (("before the rules", rule) for rule in first)
     if job.policy_function:
-        yield f"worker or hang: what the function {job.policy_function} says, if anything"
-    left = f"at most {job.max_restarts} of both" if job.max_restarts else "none is left: stop"
-    yield f"worker or hang: restart, counted, {left} (--max-restarts)"
-    config = job.rendezvous
-    if config is None:
-        return
-    least = plural(config.min_nodes, "node")
-    yield f"lost-node, {least} or more left: restart, not counted"
-    if config.native["on_loss"] == "fail":
-        yield f"lost-node, fewer than {least} left: stop (--on-node-loss=fail)"
-    else:
-        yield f"lost-node, fewer than {least} left: restart with a replacement, counted, {left}"
+        rules.append(f"worker or hang: what the function {job.policy_function} says, if anything")
+    for number, rule in enumerate(rules + defaults, 1):
+        yield f"failure rule {number}", rule
 
 
 def _failures(job: JobConfig) -> Iterator[tuple[str, str]]:
@@ -112,12 +110,7 @@ def _failures(job: JobConfig) -> Iterator[tuple[str, str]]:
     yield "restarts", str(job.max_restarts)
     if job.max_restarts:
         yield "restart backoff", duration(native["restart_backoff"])
-    for summary in _first_rules(native):
-        yield "before the rules", summary
-    for number, rule in enumerate(job.failure_rules, 1):
-        yield f"failure rule {number}", rule.summary
-    for number, summary in enumerate(_default_rules(job), len(job.failure_rules) + 1):
-        yield f"failure rule {number}", summary
+    yield from _rules(job)
     if job.stop_without_progress:
         rounds = plural(job.stop_without_progress, "round")
         yield "without progress", f"stop after {rounds} that did not pass the best step"

@@ -132,7 +132,6 @@ def configure(line: CommandLine, environ: Mapping[str, str]) -> JobConfig:
         log_records=bool(environ.get("LOGLEVEL")),
         error_file=environ.get(ERROR_FILE_VARIABLE, ""),
         is_dry_run=line.switch("dry-run"),
-        failure_rules=policy.rules if policy else (),
         stop_without_progress=policy.stop_without_progress if policy else 0,
         policy_function=policy.function if policy else "",
         failure_policy=policy_settings,
@@ -168,7 +167,8 @@ def _failure_policy(line: CommandLine) -> tuple[Policy | None, dict[str, str]]:
 
     policy = failure_policy.read(line.text("failure-policy"), line.origin("failure-policy"))
     if exit_codes(line, "no-restart-codes"):
-        rule = failure_policy.final_codes("--no-restart-codes", line.text("no-restart-codes"))
+        codes = line.text("no-restart-codes").replace(" ", "")
+        rule = f"from=--no-restart-codes on=exit:{codes} do=stop"
         policy = policy._replace(rules=(*policy.rules, rule))
     return policy, failure_policy.settings(policy)
 

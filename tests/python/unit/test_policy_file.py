@@ -52,22 +52,19 @@ do = "exclude"
 
 def test_a_check_is_a_condition() -> None:
     policy = failure_policy.parse("[[rule]]\non = 'check'\ndo = 'stop'", "policy.toml")
-    assert policy.rules[0].text == "line=1 on=check do=stop"
+    assert policy.rules[0] == "line=1 on=check do=stop"
 
 
 def test_rules_are_written_for_core() -> None:
     policy = failure_policy.parse(GOOD, "policy.toml")
     rules = policy.rules
     assert policy.stop_without_progress == 0
-    assert [rule.text for rule in rules] == [
+    assert list(rules) == [
         "line=2 on=exit:3,64-78 do=stop",
         "line=6 on=exit:137;class:platform do=restart count=0 max=3 within=3600",
         "line=13 on=hang host=2 do=stop text=CUDA error: x = 1",
         "line=19 do=restart max=5",
     ]
-    assert rules[1].summary == (
-        "signal KILL or class platform: restart, not counted, at most 3 within 3600 s (line 6)"
-    )
     assert list(failure_policy.settings(policy)) == [
         f"failure policy, rule 0{n}" for n in (1, 2, 3, 4)
     ]
@@ -80,10 +77,6 @@ def test_hosts_are_excluded_and_progress_is_asked_for() -> None:
         "failure policy, rule 02": "line=9 on=straggler for=60 do=exclude",
         "failure policy, stop_without_progress": "3",
     }
-    assert [rule.summary for rule in policy.rules] == [
-        "worker, 3 on one host within 3600 s: exclude its host (line 3)",
-        "straggler for 60 s: exclude its host (line 9)",
-    ]
     assert failure_policy.parse("stop_without_progress = 1", "p") == ((), 1, "")
 
 
@@ -229,7 +222,7 @@ def test_without_tomllib_the_file_is_read_by_tomli(
             "--failure-policy needs the package tomli on Python 3.10: pip install tomli"
         )
         return
-    assert failure_policy.parse(content, "p").rules[0].text == "line=1 do=stop"
+    assert failure_policy.parse(content, "p").rules[0] == "line=1 do=stop"
     with pytest.raises(ConfigError, match=r"^p: not TOML \(at line 1\)$"):
         failure_policy.parse("x", "p")
     assert given == [content, "x"]
@@ -250,7 +243,7 @@ def test_without_tomllib_the_file_is_read_by_tomli(
 def test_two_spellings_are_one_rule(one: str, other: str) -> None:
     def texts(lines: str) -> list[str]:
         content = f"[[rule]]\n{lines}\ndo = 'restart'\n"
-        return [rule.text for rule in failure_policy.parse(content, "policy.toml").rules]
+        return list(failure_policy.parse(content, "policy.toml").rules)
 
     assert _decided(texts(one)) == _decided(texts(other))
 

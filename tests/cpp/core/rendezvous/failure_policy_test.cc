@@ -2,6 +2,7 @@
 
 #include "core/rendezvous/failure_policy.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -15,6 +16,7 @@
 
 #include "core/rendezvous/rendezvous_harness.h"
 #include "core/rendezvous/rendezvous_machine.h"
+#include "elastic/agent_options.h"
 
 namespace elastic::core {
 namespace {
@@ -83,11 +85,18 @@ std::string describe(const FailureDecision& decision) {
   std::string text = decision.action == FailureAction::kStop      ? "stop"
                      : decision.action == FailureAction::kExclude ? "exclude"
                                                                   : "restart";
-  if (decision.counts) text += *decision.counts ? " counted" : " free";
+  if (decision.action != FailureAction::kStop) text += decision.counts ? " counted" : " free";
   return text + " " + std::to_string(decision.rule + 1);
 }
 
-std::string decide_all(const std::vector<FailureRule>& rules, const std::string& events) {
+FailureRules with_defaults(std::vector<FailureRule> rules) {
+  FailureRules all = failure_rules({});
+  all.of_user = std::move(rules);
+  return all;
+}
+
+std::string decide_all(const std::vector<FailureRule>& of_user, const std::string& events) {
+  const FailureRules rules = with_defaults(of_user);
   std::string decisions;
   std::vector<PastFailure> past;
   for (const std::string& one : split(events, "; ")) {
@@ -135,9 +144,10 @@ TEST(FailurePolicy, NamesTheRuleThatDecides) {
   ASSERT_TRUE(rule.ok());
   const Instant now(std::chrono::hours(1));
   std::vector<PastFailure> past;
-  EXPECT_EQ(decide_failure({*rule}, past, {}, now).why, "rule 3 (line 7) of the failure policy");
+  EXPECT_EQ(decide_failure(with_defaults({*rule}), past, {}, now).why,
+            "rule 3 (line 7) of the failure policy");
   past = {{now, "a", 0}, {now, "b", 0}};
-  const FailureDecision last = decide_failure({*rule}, past, {}, now);
+  const FailureDecision last = decide_failure(with_defaults({*rule}), past, {}, now);
   EXPECT_EQ(last.action, FailureAction::kStop);
   EXPECT_EQ(last.why, "rule 3 (line 7) of the failure policy allows 2 restarts within 6 h");
 }
@@ -147,20 +157,20 @@ TEST(FailurePolicy, AdviceDecidesWhereNoRuleMatches) {
   ASSERT_TRUE(rule.ok());
   FailureEvent event{.exit_code = 3, .host = "a"};
   event.advice = {FailureAction::kStop, std::nullopt, "the policy function site", "no data"};
-  FailureDecision decision = decide_failure({*rule}, {}, event, {});
-  EXPECT_EQ(describe(decision), "restart 1");
-  decision = decide_failure({*rule}, {{Instant(), "a", 0}}, event, {});
+  FailureDecision decision = decide_failure(with_defaults({*rule}), {}, event, {});
+  EXPECT_EQ(describe(decision), "restart counted 1");
+  decision = decide_failure(with_defaults({*rule}), {{Instant(), "a", 0}}, event, {});
   EXPECT_EQ(describe(decision), "stop 1") << "the rule is exhausted, and still decides";
   event.exit_code = 4;
-  decision = decide_failure({*rule}, {}, event, {});
+  decision = decide_failure(with_defaults({*rule}), {}, event, {});
   EXPECT_EQ(describe(decision), "stop 0");
   EXPECT_EQ(decision.why, "the policy function site (no data) ends the job");
   event.advice = {FailureAction::kExclude, false, "the policy function site", ""};
-  decision = decide_failure({}, {}, event, {});
+  decision = decide_failure(with_defaults({}), {}, event, {});
   EXPECT_EQ(describe(decision), "exclude free 0");
   EXPECT_EQ(decision.why, "the policy function site excludes host a");
   event.advice = {FailureAction::kRestart, true, "the policy function site", "slow"};
-  EXPECT_EQ(describe(decide_failure({}, {}, event, {})), "restart counted 0");
+  EXPECT_EQ(describe(decide_failure(with_defaults({}), {}, event, {})), "restart counted 0");
 }
 
 TEST(FailurePolicy, ARuleThatCannotBeReadIsAnError) {
@@ -181,10 +191,97 @@ TEST(FailurePolicy, RulesAreSettingsOfTheJob) {
   settings.extra = {{"program", "train.py"},
                     {std::string(kPolicySetting) + "1", "line=2 on=exit:3 do=stop"},
                     {std::string(kPolicySetting) + "2", "line=5 do=restart text=a=b c"}};
-  const auto rules = failure_rules(settings);
+  const auto rules = failure_rules(settings).of_user;
   ASSERT_EQ(rules.size(), 2U);
   EXPECT_EQ(rules[1].name, "rule 2 (line 5) of the failure policy");
   EXPECT_EQ(rules[1].text, "a=b c");
+}
+
+TEST(FailurePolicy, DescribesRules) {
+  constexpr std::pair<const char*, const char*> kRows[] = {
+      {"line=2 on=exit:3,64-78 do=stop", "exit 3,64-78: stop (line 2)"},
+      {"line=6 on=exit:137;class:platform do=restart count=0 max=3 within=3600",
+       "signal KILL or class platform: restart, not counted, at most 3 within 1 h (line 6)"},
+      {"line=7 on=exit:1,137,143;class:user-input do=restart count=1",
+       "exit 1 or signal KILL,TERM or class user-input: restart, counted (line 7)"},
+      {"line=13 on=hang host=2 do=stop text=CUDA error: x = 1",
+       "hang, error with 'CUDA error: x = 1', 2 in a row on one host: stop (line 13)"},
+      {"line=19 do=restart max=5", "any: restart, at most 5 (line 19)"},
+      {"line=3 on=worker times=3 do=exclude within=3600",
+       "worker, 3 on one host within 1 h: exclude its host (line 3)"},
+      {"line=9 on=straggler for=60 do=exclude", "straggler for 1 min: exclude its host (line 9)"},
+      {"line=4 on=node-lost;check do=restart", "lost-node or check: restart (line 4)"},
+      {"from=--no-restart-codes on=exit:3-4 do=stop", "exit 3-4: stop (--no-restart-codes)"},
+  };
+  for (const auto& [text, shown] : kRows) {
+    const auto rule = parse_failure_rule(text, 1);
+    ASSERT_TRUE(rule.ok()) << text;
+    EXPECT_EQ(core::describe(*rule), shown);
+  }
+}
+
+TEST(FailurePolicy, OptionsAreTheRulesWithoutOne) {
+  AgentOptions options;
+  JobSettings& settings = options.rendezvous.settings;
+  settings.min_nodes = 2;
+  settings.max_nodes = 3;
+  settings.max_restarts = 4;
+  options.bad_node_codes = {40, 41};
+  options.no_restart_codes = {3, 137};
+  options.hang_action = HangAction::kFail;
+  const FailureRulesText replaced = describe_failure_rules(options);
+  EXPECT_THAT(replaced.of_launcher,
+              testing::ElementsAre(
+                  "exit 40,41: this node leaves, with that code (--bad-node-codes)",
+                  "hang: stop (--hang-action=fail)", "a program that cannot be executed: stop",
+                  "exit 3 or signal KILL: stop (--no-restart-codes)"));
+  EXPECT_THAT(replaced.of_policy, testing::IsEmpty());
+  const char* const kept =
+      "lost-node or check or a node that leaves, MIN nodes left: restart, not counted";
+  EXPECT_THAT(replaced.defaults,
+              testing::ElementsAre(kept, "any: restart, counted (--max-restarts=4)"));
+  settings.on_loss = LossPolicy::kFail;
+  EXPECT_THAT(describe_failure_rules(options).defaults,
+              testing::ElementsAre(kept,
+                                   "lost-node or check or a node that leaves, fewer than MIN left: "
+                                   "stop (--on-node-loss=fail)",
+                                   "any: restart, counted (--max-restarts=4)"));
+  settings.max_nodes = settings.min_nodes = 1;
+  EXPECT_THAT(describe_failure_rules(options).defaults,
+              testing::ElementsAre("any: restart, counted (--max-restarts=4)"));
+}
+
+TEST(FailurePolicy, ADefaultRuleMatchesEachEvent) {
+  for (const LossPolicy on_loss : {LossPolicy::kReplace, LossPolicy::kFail}) {
+    JobSettings settings;
+    settings.on_loss = on_loss;
+    const FailureRules rules = failure_rules(settings);
+    for (const FailureKind kind : {FailureKind::kWorker, FailureKind::kHang, FailureKind::kNodeLost,
+                                   FailureKind::kNodeLeft, FailureKind::kCheck}) {
+      const bool is_departure = kind != FailureKind::kWorker && kind != FailureKind::kHang;
+      const bool ends = is_departure && on_loss == LossPolicy::kFail;
+      const FailureDecision few =
+          decide_failure(rules, {}, {.kind = kind, .enough_left = false}, {});
+      EXPECT_EQ(describe(few), ends ? "stop 0" : "restart counted 0");
+      const FailureDecision enough = decide_failure(rules, {}, {.kind = kind}, {});
+      EXPECT_EQ(describe(enough), is_departure ? "restart free 0" : "restart counted 0");
+    }
+  }
+}
+
+// The rule of the user decides, whatever the option says.
+TEST(FailurePolicy, ARuleReplacesLostNodesThatTheOptionDoesNot) {
+  FailureRules rules = failure_rules([] {
+    JobSettings settings;
+    settings.on_loss = LossPolicy::kFail;
+    return settings;
+  }());
+  const auto rule = parse_failure_rule("line=1 on=node-lost do=restart max=1", 1);
+  ASSERT_TRUE(rule.ok());
+  rules.of_user.push_back(*rule);
+  const FailureEvent event{.kind = FailureKind::kNodeLost, .enough_left = false};
+  EXPECT_EQ(describe(decide_failure(rules, {}, event, {})), "restart counted 1");
+  EXPECT_EQ(describe(decide_failure(rules, {{Instant(), "", 0}}, event, {})), "stop 1");
 }
 
 // ---- In a job.
