@@ -31,7 +31,7 @@ if [ "$HOST" = ctl ]; then
   until sacctmgr -n show cluster >/dev/null 2>&1; do sleep 0.3; done
   sacctmgr -i add cluster h >/dev/null 2>&1
   sacctmgr -i add account lab >/dev/null 2>&1
-  sacctmgr -i add user alice account=lab >/dev/null 2>&1
+  sacctmgr -i add user alice account=lab adminlevel=administrator >/dev/null 2>&1
   slurmctld -D >"$STATE/$HOST/slurmctld.out" 2>&1 &
 else
   slurmd -D >"$STATE/$HOST/slurmd.out" 2>&1 &

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/agent/agent_machine.h"
+#include "core/base/text.h"
 #include "core/gate/node_checks.h"
 
 namespace elastic::core {
@@ -69,9 +70,21 @@ void AgentMachine::report_unfit() {
   ready_.reset();
   join_at_.reset();
   act(agent_action::ReportOnly{policy_.node()});
+  if (!serves_others()) return;
+  const Duration limit = options_.policy.settings.last_call_timeout + kFindingLimit;
+  unfit_until_ = add_saturating(now_, limit);
+  report(AgentEvent::Kind::kProgress,
+         *unfit_ + "; the coordinator on this host tells it to the other nodes for " +
+             duration_text(limit));
+}
+
+// Nodes that wait for no replacement would wait for a coordinator that has gone with its bad host.
+bool AgentMachine::serves_others() const {
+  return hosts_coordinator_ && options_.policy.settings.on_loss == LossPolicy::kFail;
 }
 
 void AgentMachine::on(const rdzv::Refused& event) {
+  if (unfit_ && serves_others()) return;
   if (unfit_) return leave_unfit();
   decide(event);
 }

@@ -105,6 +105,7 @@ void AgentMachine::report(AgentEvent::Kind kind, std::string message) {
 
 void AgentMachine::on(const RendezvousReady& event) {
   is_reached_ = true;
+  hosts_coordinator_ = event.hosts_coordinator;
   report_findings();
   if (unfit_) return report_unfit();
   ready_ = event;

@@ -309,6 +309,7 @@ class AgentMachine {
   void end_checks();
   void report_findings();
   void report_unfit();
+  bool serves_others() const;
   void leave_unfit();
   // Of advice: agent_advice.cc.
   void ask_for_advice(const FailureFound& found);
@@ -342,6 +343,7 @@ class AgentMachine {
   AdviceQuestions questions_;
   std::vector<gate::Finding> unsent_findings_;  // the rendezvous was not reached yet
   bool is_reached_ = false;
+  bool hosts_coordinator_ = false;  // when it was reached
   bool has_joined_ = false;
   std::optional<std::string> unfit_;      // this node is bad: why; it has not left yet
   std::optional<Instant> unfit_until_;    // it waits no longer for the reply to its report

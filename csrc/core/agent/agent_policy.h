@@ -30,6 +30,7 @@ namespace elastic::core {
 struct RendezvousReady {
   std::string name;     // of this node, in messages
   std::string address;  // where the other nodes reach it
+  bool hosts_coordinator = false;
 };
 // A progress message for the log.
 struct Progress {

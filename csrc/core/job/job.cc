@@ -307,7 +307,11 @@ void Job::feed_hosts(const gate::HostEvent& event) {
 
 void Job::on(const job_event::Found& event) {
   has_changed_ = true;
-  if (!is_over()) feed_hosts(event.finding);
+  if (is_over()) return;
+  if (event.finding.verdict == gate::Verdict::kBad) {
+    rendezvous_step(rdzv::HostBad{event.finding.host});
+  }
+  feed_hosts(event.finding);
 }
 
 void Job::on(const job_event::HostRequested& event) {

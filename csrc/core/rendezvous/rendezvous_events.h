@@ -162,6 +162,10 @@ struct Grow {
 };
 // The answers of the machine's HostGate have changed.
 struct HostsChanged {};
+// A node that was to join is on a bad host.
+struct HostBad {
+  std::string host;
+};
 
 // ---- Actions. Each is one message of bounded size to the node `to`.
 struct Round {
@@ -229,7 +233,7 @@ namespace core {
 using RendezvousEvent =
     std::variant<rdzv::Join, rdzv::Resume, rdzv::Heartbeat, rdzv::Failed, rdzv::Gone, rdzv::Done,
                  rdzv::Leave, rdzv::Close, rdzv::SessionLost, rdzv::ProcessEnded, rdzv::Tick,
-                 rdzv::ClockGap, rdzv::HoldGrowth, rdzv::Grow, rdzv::HostsChanged>;
+                 rdzv::ClockGap, rdzv::HoldGrowth, rdzv::Grow, rdzv::HostsChanged, rdzv::HostBad>;
 // The events that a node sends; the others are made by the owner of the machine.
 using NodeStatement =
     std::variant<rdzv::Join, rdzv::Failed, rdzv::Gone, rdzv::Done, rdzv::Leave, rdzv::Close>;

@@ -278,6 +278,29 @@ void RendezvousMachine::on(const rdzv::HostsChanged&) {
   advance();
 }
 
+// It may come before the first join, and so before the settings.
+void RendezvousMachine::on(const rdzv::HostBad& event) {
+  if (!round_.is_first) return;
+  bad_host_ = event.host;
+  if (!lacks_bad_host()) return;
+  for (auto& [id, node] : nodes_) {
+    if (node.phase != NodePhase::kJoined) continue;
+    const Instant limit = add_saturating(now_, join_limit());
+    if (limit < node.deadline.at) set_deadline(node, stored(limit));
+    send_waiting(node);
+  }
+}
+
+// A spare node may still take its place.
+bool RendezvousMachine::lacks_bad_host() const {
+  return !bad_host_.empty() && settings_.on_loss == LossPolicy::kFail;
+}
+
+Duration RendezvousMachine::join_limit() const {
+  return lacks_bad_host() ? std::min(settings_.join_timeout, settings_.last_call_timeout)
+                          : settings_.join_timeout;
+}
+
 void RendezvousMachine::set_deadline(Node& node, StoredInstant deadline) {
   node.deadline = deadline;
   deadline_check_ = std::min(deadline_check_, deadline.at);
@@ -315,8 +338,9 @@ void RendezvousMachine::check_node_deadlines() {
 void RendezvousMachine::expire_node(const Node& node) {
   const NodeId id = node.info.id;
   if (node.phase == NodePhase::kJoined) {
-    const std::string why =
-        describe_state(now_, false).text + gave_up_after(settings_.join_timeout);
+    const std::string why = describe_state(now_, false).text +
+                            (lacks_bad_host() ? "; lost nodes are not replaced"
+                                              : gave_up_after(settings_.join_timeout));
     emit(rdzv::TimedOut{id, why});
     depart(id, false, why);
     former_nodes_.newest().timed_out = true;

@@ -201,6 +201,7 @@ class RendezvousMachine {
   void on(const rdzv::HoldGrowth& event);
   void on(const rdzv::Grow& event);
   void on(const rdzv::HostsChanged& event);
+  void on(const rdzv::HostBad& event);
   // Looks the sender up in the table. Messages about another round are answered here; nullopt then.
   std::optional<Response> respond(const NodeId& id, NodeMessage message,
                                   std::optional<std::uint64_t> round = std::nullopt);
@@ -387,6 +388,8 @@ class RendezvousMachine {
   void set_deadline(Node& node, Instant deadline) { set_deadline(node, stored(deadline)); }
   void set_deadline(Node& node, StoredInstant deadline);
   StoredInstant join_deadline(const NodeId& id);
+  bool lacks_bad_host() const;
+  Duration join_limit() const;
 
   JobSettings settings_;
 
@@ -397,7 +400,8 @@ class RendezvousMachine {
   std::uint64_t arrivals_ = 0;
   int restarts_ = 0;
   int membership_changes_ = 0;
-  FailureRules rules_;  // of the settings
+  std::string bad_host_;  // before the first round: its node does not join
+  FailureRules rules_;    // of the settings
   std::vector<PastFailure> past_failures_;
   int stop_without_progress_ = 0;  // of the settings
   ProgressRecord progress_;

@@ -324,7 +324,7 @@ void RendezvousMachine::dismiss_excluded() {
 StoredInstant RendezvousMachine::join_deadline(const NodeId& id) {
   const FormerNode* const known = former_nodes_.find(id);
   if (known != nullptr && known->join_deadline.is_set()) return known->join_deadline;
-  return stored(add_saturating(now_, settings_.join_timeout));
+  return stored(add_saturating(now_, join_limit()));
 }
 
 void RendezvousMachine::enqueue(Node& node, const NodeInfo& info) {
@@ -486,7 +486,7 @@ void RendezvousMachine::member_departed(const std::string& name, const std::stri
       round_.end.reason = what;
     }
   }
-  const FailureKind kind = lost                         ? FailureKind::kNodeLost
+  const FailureKind kind = lost                        ? FailureKind::kNodeLost
                            : exit_code == kExitBadHost ? FailureKind::kCheck
                                                        : FailureKind::kNodeLeft;
   judge_loss(kind, name, host, what, survives);

@@ -379,6 +379,7 @@ std::vector<Node*> RendezvousMachine::choose_members() {
 }
 
 void RendezvousMachine::complete() {
+  bad_host_.clear();
   const std::vector<Node*> by_rank = order_by_rank(choose_members());
   refused_.clear();
   is_start_allowed_ = false;

@@ -368,7 +368,8 @@ void AgentRunner::on_membership_ready(const MembershipReady& ready) {
   hosts_coordinator_ = ready.hosts_coordinator;
   is_store_at_endpoint_ =
       ready.hosts_coordinator && options_.share_store && is_endpoint_port(options_.master_port);
-  feed(core::RendezvousReady{make_node_name(ready.address), ready.address});
+  feed(
+      core::RendezvousReady{make_node_name(ready.address), ready.address, ready.hosts_coordinator});
 }
 
 void AgentRunner::execute(core::agent_action::Observe action) {

@@ -93,6 +93,7 @@ struct Job {
       case 9: return resume(number, static_cast<rdzv::NodePhase>(kind / 12 % 4));
       case 10: return step(rdzv::ProcessEnded{id});
       default:
+        if (kind >= 48) return step(rdzv::HostBad{"node" + std::to_string(number)});
         if (kind >= 24) {
           hosts->exclude("node" + std::to_string(number), "a fault", now);
           return step(rdzv::HostsChanged{});

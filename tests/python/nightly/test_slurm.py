@@ -31,6 +31,7 @@ NODES = 4
 DEADLINE_S = 120.0
 
 # Writes its place in each round, and works until the job stops at an agreed step, or a file exists.
+# A rank fails after a file of its name was written.
 SCRIPT = """\
 import itertools, os, pathlib, threading
 from elastic import worker
@@ -41,6 +42,8 @@ place = out / f"run{run}-round{os.environ['ELASTIC_ROUND']}-rank{os.environ['RAN
 place.write_text(" ".join(os.environ[name] for name in names))
 for step in itertools.count():
     threading.Event().wait(0.02)
+    if (out / f"fail-{os.environ['RANK']}").exists():
+        os._exit(3)
     if worker.should_stop(step) or (out / "finish").exists():
         break
 """
@@ -271,6 +274,35 @@ def test_a_job_of_a_range_continues_without_a_lost_host(cluster: Cluster, which:
             assert job.finish() == ("COMPLETED", "0:0")
         else:  # nothing is left in the job that could end it
             assert job.queued() == "RUNNING"
+
+
+# Finds the host of one task bad, while a file has its number.
+CHECK = """\
+[ "$SLURM_PROCID" = "$(cat "$OUT/bad")" ] || exit 0
+echo "the fan of $SLURMD_NODENAME stands"
+exit 1
+"""
+
+
+@pytest.mark.parametrize("task", [0, 1], ids=["batch", "other"])
+@pytest.mark.parametrize("when", ["join", "failure"])
+def test_a_host_that_a_check_finds_bad_is_drained(cluster: Cluster, when: str, task: int) -> None:
+    text = recipe().replace("--drain=50", '--drain=50 --node-check="sh $OUT/check"')
+    job = cluster.submit(text.replace("c10d", "c10d --rdzv-conf=last_call_timeout=3"), "--hold")
+    (job.out / "check").write_text(CHECK)
+    bad = job.out / "bad"
+    bad.write_text(str(task) if when == "join" else "none")
+    cluster.user("scontrol", "release", job.number)
+    if when == "failure":
+        job.runs(ranks=4)
+        bad.write_text(str(task))
+        (job.out / f"fail-{2 * task}").touch()
+    job.wait(lambda: "stands" in job.log() and job.is_requeued())
+    drained = cluster.user("sinfo", "-hN", "-p", "main", "-t", "drain", "-o", "%N").split()
+    assert len(drained) == 1, job.log()
+    assert f"the fan of {drained[0]} stands" in cluster.user("scontrol", "show", "node", *drained)
+    cluster.user("scancel", job.number)
+    cluster.command("on", "ctl", "scontrol", "update", f"NodeName={drained[0]}", "State=RESUME")
 
 
 def test_a_job_that_is_queued_again_stops_at_a_step(cluster: Cluster) -> None:

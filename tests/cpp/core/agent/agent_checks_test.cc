@@ -96,6 +96,25 @@ TEST_F(AgentChecksTest, ABadNodeReportsItAndDoesNotJoin) {
   }
 }
 
+TEST_F(AgentChecksTest, ABadHostKeepsItsCoordinatorWhereNobodyWouldReplaceIt) {
+  for (const LossPolicy on_loss : {LossPolicy::kFail, LossPolicy::kReplace}) {
+    AgentMachineOptions with = with_check();
+    with.policy.settings.on_loss = on_loss;
+    use(with);
+    step(agent_event::NodeStarted{});
+    end_check(1);
+    step(RendezvousReady{"n", "10.0.0.1", true});
+    EXPECT_TRUE(has<agent_action::ReportOnly>());
+    step(rdzv::Refused{kSelf, Status(StatusCode::kFailedPrecondition, "bad"), true});
+    EXPECT_EQ(has<Finish>(), on_loss == LossPolicy::kReplace);
+    if (on_loss == LossPolicy::kReplace) continue;
+    // The other nodes give up after the last call.
+    wait_for(with.policy.settings.last_call_timeout + kFindingLimit);
+    ASSERT_TRUE(has<Finish>());
+    EXPECT_EQ(one<Finish>()->result.exit_code, kExitBadHost);
+  }
+}
+
 TEST_F(AgentChecksTest, TheNodeOfAJobOfOneHasNobodyToTell) {
   AgentMachineOptions with = with_check();
   with.policy.settings.max_nodes = 1;

@@ -50,6 +50,9 @@ class ExclusionTest : public ::testing::Test {
         const std::string to = std::to_string(addressee(*one).low);
         if (std::holds_alternative<rdzv::Round>(*one)) lines += "round to " + to + "\n";
         if (std::holds_alternative<rdzv::Restart>(*one)) lines += "restart to " + to + "\n";
+        if (const auto* timed_out = std::get_if<rdzv::TimedOut>(one)) {
+          lines += "timed out " + to + ": " + timed_out->message + "\n";
+        }
         if (const auto* refused = std::get_if<rdzv::Refused>(one)) {
           EXPECT_TRUE(refused->is_excluded);
           lines += "refused " + to + "\n";
@@ -86,6 +89,73 @@ class ExclusionTest : public ::testing::Test {
   Instant now_{1000s};
   JobSettings settings_;
 };
+
+gate::Finding bad(const std::string& host) {
+  return {host, "gpu", gate::Verdict::kBad, "row remap failure"};
+}
+
+TEST_F(ExclusionTest, WithoutReplacementsTheOthersWaitOnlyTheLastCallForABadHost) {
+  JobSettings settings = nnodes(2, 2);
+  settings.on_loss = LossPolicy::kFail;
+  settings.last_call_timeout = 30s;
+  Job job = make_job(settings);
+  (void)step(&job, join(1));
+  now_ += 5s;
+  (void)step(&job, job_event::Found{id(2), bad(host(2))});
+  now_ += 29s;
+  EXPECT_EQ(step(&job, rdzv::Heartbeat{id(1)}), "");
+  now_ += 1s;
+  EXPECT_EQ(step(&job, rdzv::Tick{}),
+            "timed out 1: 1 of 2 nodes joined (node1_7), and host node2 is bad; lost nodes are not "
+            "replaced\n");
+  // Whoever is late has the same time.
+  (void)step(&job, join(3));
+  now_ += 29s;
+  EXPECT_EQ(step(&job, rdzv::Heartbeat{id(3)}), "");
+  now_ += 1s;
+  EXPECT_NE(step(&job, rdzv::Tick{}).find("timed out 3"), std::string::npos);
+}
+
+TEST_F(ExclusionTest, ABadHostIsKnownBeforeTheFirstNodeJoins) {
+  JobSettings settings = nnodes(2, 2);
+  settings.on_loss = LossPolicy::kFail;
+  settings_ = settings;
+  Job job("job", {}, now_, Duration::zero());
+  (void)step(&job, job_event::Found{id(2), bad(host(2))});
+  (void)step(&job, join(1));
+  now_ += 1s;
+  EXPECT_NE(step(&job, rdzv::Tick{}).find("host node2 is bad"), std::string::npos);
+}
+
+TEST_F(ExclusionTest, ASpareTakesThePlaceOfABadHostBeforeTheFirstRound) {
+  JobSettings settings = nnodes(2, 2);
+  settings.on_loss = LossPolicy::kFail;
+  settings.last_call_timeout = 30s;
+  Job job = make_job(settings);
+  (void)step(&job, join(1));
+  (void)step(&job, job_event::Found{id(2), bad(host(2))});
+  now_ += 20s;
+  (void)step(&job, rdzv::Heartbeat{id(1)});
+  EXPECT_EQ(step(&job, join(3)), "round to 1\nround to 3\n");
+}
+
+TEST_F(ExclusionTest, AReplacementOfABadHostHasTheTimeOfAJoin) {
+  JobSettings settings = nnodes(2, 2);
+  settings.join_timeout = 60s;
+  settings.last_call_timeout = 30s;
+  Job job = make_job(settings);
+  (void)step(&job, join(1));
+  (void)step(&job, job_event::Found{id(2), bad(host(2))});
+  std::string lines;
+  int seconds = 0;
+  for (; seconds < 100 && lines.empty(); ++seconds) {
+    now_ += 1s;
+    lines = step(&job, rdzv::Heartbeat{id(1)}) + step(&job, rdzv::Tick{});
+  }
+  EXPECT_EQ(seconds, 60);
+  EXPECT_TRUE(lines.starts_with("timed out 1: 1 of 2 nodes joined (node1_7); gave up after 1 min"))
+      << lines;
+}
 
 TEST_F(ExclusionTest, ARuleExcludesTheHostOfAFailure) {
   Job job = make_job(nnodes(2, 3));

@@ -11,10 +11,10 @@ int index(Side side) { return static_cast<int>(side); }
 }  // namespace
 
 const char* name_of(const core::RendezvousEvent& event) {
-  static constexpr const char* kNames[] = {"Join",        "Resume",       "Heartbeat",   "Failed",
-                                           "Gone",        "Done",         "Leave",       "Close",
-                                           "SessionLost", "ProcessEnded", "Tick",        "ClockGap",
-                                           "HoldGrowth",  "Grow",         "HostsChanged"};
+  static constexpr const char* kNames[] = {
+      "Join",       "Resume", "Heartbeat",    "Failed",       "Gone", "Done",
+      "Leave",      "Close",  "SessionLost",  "ProcessEnded", "Tick", "ClockGap",
+      "HoldGrowth", "Grow",   "HostsChanged", "HostBad"};
   static_assert(std::size(kNames) == std::variant_size_v<core::RendezvousEvent>);
   return kNames[event.index()];
 }
