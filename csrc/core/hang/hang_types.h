@@ -62,7 +62,7 @@ struct StackGroup {
   enum class Kind : std::uint8_t {
     kAtWork,   // in its own code, or in an unknown place
     kWaiting,  // in a collective operation: it waits for other ranks
-    kStopped,  // by a signal: no thread of it runs
+    kStopped,  // by a signal, or in uninterruptible sleep: it does not answer
   };
   std::vector<std::int32_t> ranks;  // sorted
   std::int64_t oldest = kNoStep;    // the fewest steps of these ranks

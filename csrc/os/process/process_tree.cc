@@ -167,6 +167,15 @@ Cleaner cleaner_of(pid_t pid) {
                                                                        : Cleaner::kNone;
 }
 
+std::string function_of_stack(std::string_view stack) {
+  constexpr std::string_view kAddress = "] ";  // "[<0>] folio_wait_bit+0x12/0x340"
+  stack = stack.substr(0, stack.find('\n'));
+  const std::size_t at = stack.find(kAddress);
+  if (at == stack.npos) return "";
+  stack.remove_prefix(at + kAddress.size());
+  return std::string(stack.substr(0, stack.find('+')));
+}
+
 bool is_python_with_handler(pid_t pid, int signal) {
   constexpr std::string_view kCaught = "\nSigCgt:\t";
   constexpr int kHexadecimal = 16;
@@ -188,7 +197,14 @@ ProcessWait wait_of(pid_t pid) {
   ProcessWait wait;
   const std::string stat = read_stat(pid);
   if (!stat.empty()) wait.state = stat[0];
-  read_proc_file("/proc/" + std::to_string(pid) + "/wchan", &wait.channel);
+  const std::string directory = "/proc/" + std::to_string(pid);
+  read_proc_file(directory + "/wchan", &wait.channel);
+  // Some kernels have no wchan. The stack is for root only.
+  std::string stack;
+  const bool has_channel = !wait.channel.empty() && wait.channel != "0";
+  if (!has_channel && wait.state == 'D' && read_proc_file(directory + "/stack", &stack)) {
+    wait.channel = function_of_stack(stack);
+  }
   return wait;
 }
 
