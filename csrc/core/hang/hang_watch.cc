@@ -632,7 +632,9 @@ std::string HangWatch::host_of(const Collection& found, std::int32_t rank) const
 
 std::string HangWatch::screen(const Collection& found, std::int32_t suspect) const {
   std::string text = headline(found);
-  if (!found.verdict.text.empty()) text += "\n  " + found.verdict.text;
+  for (const std::string* const one : {&found.verdict.text, &found.verdict.blindness}) {
+    if (!one->empty()) text += "\n  " + *one;
+  }
   std::size_t shown = 0;
   for (const hang::StackGroup& group : found.groups) {
     if (++shown > kGroupsShown) continue;

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
-from support.launching import await_line, launch, launched
+from support.launching import await_line, clean_environment, launch, launched
 
 
 class Scene(NamedTuple):
@@ -14,7 +16,10 @@ class Scene(NamedTuple):
     body: str  # after the first step; `dist`, `rank`, `ones` and `sleep` are there
     expected: str  # in the report of the hang
     suspect: int | None = None
+    variables: Mapping[str, str] = MappingProxyType({})
 
+
+UNSEEN = ", which the flight recorder does not show"
 
 SCRIPT = """
 import ctypes
@@ -156,7 +161,64 @@ SCENES = {
     "receive-without-send": Scene(
         2,
         "dist.recv(ones, 1) if rank == 0 else sleep()\n",
-        r"no rank has made progress for(?!(.|\n)*(has not entered|called|waits in) )",
+        r"no rank has made progress for(?!(.|\n)*(has not entered|called|waits in) )(.|\n)*"
+        rf"rank 0 in recv \(train.py:\d+\){UNSEEN}",
+        1,
+    ),
+    "send-without-receive": Scene(
+        2,
+        "dist.send(torch.ones(1 << 22), 1) if rank == 0 else sleep()\n",
+        rf"rank 0 in send \(train.py:\d+\){UNSEEN}",
+        1,
+    ),
+    "receive-of-a-rank-that-others-wait-for": Scene(
+        4,
+        "if rank == 2: sleep()\n"
+        "if rank == 0: dist.recv(ones, 2)\n"
+        "dist.all_reduce(ones)\n",
+        r"2 ranks \(0,2\) have not entered all_reduce #4 of the default group, for which 2 ranks "
+        rf"wait since .*; rank 0 is in recv \(train.py:\d+\){UNSEEN}; rank 2 is in sleep",
+        2,
+    ),
+    "monitored-barrier": Scene(
+        3,
+        "sleep() if rank == 1 else dist.monitored_barrier()\n",
+        rf"2 ranks \(0,2\) in monitored_barrier \(train.py:\d+\){UNSEEN}",
+        1,
+    ),
+    "group-that-not-all-form": Scene(
+        2,
+        "sleep() if rank == 1 else dist.new_group([0, 1])\n",
+        rf"rank 0 in new_group \(train.py:\d+\){UNSEEN}",
+        1,
+    ),
+    "tensor-without-elements": Scene(
+        3,
+        "dist.all_reduce(torch.ones(0 if rank == 1 else 4))\nif rank == 1: sleep()\n",
+        r"rank 1 called all_reduce of \[\[0\]\] as #4 of the default group, and 2 ranks \(0,2\) "
+        r"all_reduce of \[\[4\]\]",
+        1,
+    ),
+    # The worker waits for a child that has not begun its program, which opens a pipe before.
+    "uninterruptible-sleep": Scene(
+        3,
+        "opening = (os.POSIX_SPAWN_OPEN, 0, os.path.join(os.path.dirname(__file__), 'pipe'), 0, 0)\n"
+        "if rank == 1:\n"
+        "    os.mkfifo(opening[2])\n"
+        "    os.posix_spawn('/bin/true', ['true'], {}, file_actions=[opening])\n"
+        "dist.all_reduce(ones)\n",
+        "rank 1 (has not entered|is not seen in) all_reduce #4 of the default group, for which 2 "
+        r"ranks wait since .*; it is in <module> \(train.py:\d+\), in uninterruptible sleep in the "
+        r"kernel( \(\w+\))?$",
+        1,
+    ),
+    "recorder-off": Scene(
+        2,
+        "if rank == 1: sleep()\ndist.all_reduce(ones)\n",
+        r"the collective operations of 2 ranks \(0-1\) are not seen: torch's flight recorder is off "
+        r"\(TORCH_FR_BUFFER_SIZE=0\)",
+        1,
+        {"TORCH_FR_BUFFER_SIZE": "0"},
     ),
 }
 
@@ -201,9 +263,10 @@ def check_scene(name: str, directory: Path) -> None:
     done = launch(
         "--standalone", f"--nproc-per-node={scene.ranks}", "--hang-timeout=8",
         "--hang-action=fail", "--failure-grace=0", str(script),
+        environ=clean_environment(**scene.variables),
     )  # fmt: skip
     assert done.returncode != 0
-    assert re.search(scene.expected, done.stderr), done.stderr
+    assert re.search(scene.expected, done.stderr, re.M), done.stderr
     if scene.suspect is not None:
         line = rf"^ *.*rank {scene.suspect}\b.*suspected$"
         assert re.search(line, done.stderr, re.M), done.stderr
