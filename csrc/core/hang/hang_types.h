@@ -196,6 +196,7 @@ struct Verdict {
     kStalled,     // ranks wait in a collective operation for the suspect
     kStallOver,   // they wait no more
     kMismatch,    // ranks called operations of different sizes or types, and nothing failed
+    kNoted,       // ranks wait for one that works, in case that a worker fails by it; "": no more
   };
   std::uint64_t round = 0;
   std::string text;           // one screen

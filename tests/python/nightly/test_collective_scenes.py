@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from support.collective_scenes import (
     check_early,
     check_scene,
 )
-from support.launching import await_line, free_endpoint, job_at
+from support.launching import await_line, free_endpoint, job_at, launch
 
 
 @pytest.mark.parametrize("name", SCENES)
@@ -45,6 +46,25 @@ def test_sizes_of_ranks_on_two_nodes_are_compared(tmp_path: Path) -> None:
     with job_at(free_endpoint(), "2", program, "--nproc-per-node=2") as job:
         for _ in range(2):
             job.start()
+# Nothing is logged before the end: the rank that the others wait for computes.
+def test_the_timeout_of_a_wait_for_a_rank_that_computes_is_explained(tmp_path: Path) -> None:
+    limited = SCRIPT.replace('("gloo")', '("gloo", timeout=datetime.timedelta(seconds=40))')
+    wait = "while rank == 1: pass\ndist.all_reduce(ones)\n"
+    (tmp_path / "train.py").write_text("import datetime\n" + limited + wait)
+    done = launch(
+        "--standalone", "--nproc-per-node=3", "--failure-grace=0", str(tmp_path / "train.py")
+    )
+    assert done.returncode == 1, done.stderr
+    lines = [line for line in done.stderr.splitlines() if "rank 1 has not entered" in line]
+    assert len(lines) == 1, done.stderr
+    assert re.search(
+        r"hint +before this failure the job had stalled: rank 1 has not entered all_reduce #4 of "
+        r"the default group; it computes, reads or writes, which is reported only after 10 min "
+        r"\(--hang-timeout\)",
+        lines[0],
+    ), done.stderr
+
+
         for node in job.nodes:
             await_line(
                 node,
