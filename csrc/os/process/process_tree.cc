@@ -109,6 +109,21 @@ std::uint64_t io_bytes_of(pid_t pid) {
          number_after(io, "\nread_bytes: ");
 }
 
+// One for each process group.
+int polling_threads_of(pid_t pid) {
+  const std::string folder = "/proc/" + std::to_string(pid) + "/task";
+  const Dir tasks(::opendir(folder.c_str()));
+  if (tasks == nullptr) return 0;
+  int count = 0;
+  std::string name;
+  while (const dirent* task = ::readdir(tasks.get())) {
+    if (task->d_name[0] == '.') continue;
+    if (!read_proc_file(folder + "/" + task->d_name + "/comm", &name)) continue;
+    count += name == "gloo_tcp_loop\n" || name == "gloo_tcp_loop" ? 1 : 0;
+  }
+  return count;
+}
+
 }  // namespace
 
 bool for_each_process(const std::function<bool(pid_t)>& visit) {
@@ -242,6 +257,7 @@ std::vector<ProcessWork> work_of(const std::vector<pid_t>& roots) {
     ProcessWork& work = works[static_cast<std::size_t>(root - roots.begin())];
     work.cpu += std::chrono::milliseconds(facts.ticks * 1000 / ticks_per_second);
     work.io_bytes += io_bytes_of(pid);
+    work.polling_threads += polling_threads_of(pid);
     work.is_at_work = work.is_at_work || facts.state == 'R' || facts.state == 'D';
   }
   return works;

@@ -77,6 +77,7 @@ struct ProcessWork {
   Duration cpu{};
   std::uint64_t io_bytes = 0;  // read and written
   bool is_at_work = false;     // one of them runs, or is in an uninterruptible wait
+  int polling_threads = 0;     // of gloo, which look around also when nothing happens
 };
 // Of each of these processes, with those of its session whose parent has ended. Scans all
 // processes.

@@ -6,11 +6,13 @@
 #include <sched.h>
 #include <signal.h>
 #include <sys/mount.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <string>
 #include <thread>
@@ -109,6 +111,19 @@ TEST(WaitOf, ReadsTheInnermostFunctionOfAStack) {
   for (const char* const text : {"", "\n", "[<0>]", "x\n[<0>] f+0x1/0x2\n"}) {
     EXPECT_EQ(function_of_stack(text), "") << text;
   }
+}
+
+TEST(WorkOf, CountsTheThreadsOfGlooThatLookAround) {
+  const pid_t self = ::getpid();
+  EXPECT_EQ(work_of({self})[0].polling_threads, 0);
+  std::atomic<bool> is_over = false;
+  std::thread loop([&] {
+    ::prctl(PR_SET_NAME, "gloo_tcp_loop");
+    while (!is_over) std::this_thread::yield();
+  });
+  EXPECT_TRUE(support::eventually([&] { return work_of({self})[0].polling_threads == 1; }));
+  is_over = true;
+  loop.join();
 }
 
 // The CPU time of the thread, and the bytes of its writes, are in the sums of its process.
