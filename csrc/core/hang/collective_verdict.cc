@@ -223,9 +223,16 @@ class Judge {
       known[is_again ? kept - 1 : kept++] = one;
     }
     known.resize(kept);
+    // Of other versions of the worker's library it is another operation, without a type. Most ranks
+    // have the same one.
+    const Operation* checked = nullptr;
+    bool has_common = false;
     for (const Known& one : known) {
-      // Of other versions of the worker's library it is another operation, without a type.
-      if (one.open == 0 && common_of(*one.operation)) group->over.push_back(one);
+      if (one.open != 0) continue;
+      if (std::exchange(checked, one.operation) != one.operation) {
+        has_common = common_of(*one.operation).has_value();
+      }
+      if (has_common) group->over.push_back(one);
     }
     std::ranges::stable_sort(group->over, {}, &Known::last);
     if (!std::ranges::is_sorted(group->members)) std::ranges::sort(group->members);
@@ -427,19 +434,18 @@ class Judge {
   // A rank that has entered an operation, and its operation.
   using Entered = std::pair<std::int32_t, const Operation*>;
 
-  // Those that wait in this operation, and those that have entered no later one.
-  static std::vector<Entered> entered(const Group& group, std::uint64_t number) {
-    std::vector<Entered> all;
+  // Calls use(rank, operation) for those that wait in this operation, and for those that have
+  // entered no later one.
+  template <typename Use>
+  static void for_each_entered(const Group& group, std::uint64_t number, Use use) {
     auto waiter = std::ranges::lower_bound(group.waiters, number, {}, &Waiter::open);
     for (; waiter != group.waiters.end() && waiter->open == number; ++waiter) {
-      all.emplace_back(waiter->rank, waiter->operation);
+      use(waiter->rank, waiter->operation);
     }
     auto over = std::ranges::lower_bound(group.over, number, {}, &Known::last);
     for (; over != group.over.end() && over->last == number; ++over) {
-      all.emplace_back(over->rank, over->operation);
+      use(over->rank, over->operation);
     }
-    std::ranges::sort(all);
-    return all;
   }
 
   // Two operations, or sizes, under one number.
@@ -455,11 +461,18 @@ class Judge {
   }
 
   static std::optional<CollectiveVerdict> different(const Group& group, std::uint64_t number) {
-    const std::vector<Entered> all = entered(group, number);
-    const Operation* const first = all.front().second;
-    if (std::ranges::all_of(all, [&](const Entered& one) { return one.second == first; })) {
-      return std::nullopt;
-    }
+    const Operation* first = nullptr;
+    bool are_equal = true;
+    for_each_entered(group, number, [&](std::int32_t, const Operation* operation) {
+      if (first == nullptr) first = operation;
+      are_equal &= operation == first;
+    });
+    if (are_equal) return std::nullopt;
+    std::vector<Entered> all;
+    for_each_entered(group, number, [&](std::int32_t rank, const Operation* operation) {
+      all.emplace_back(rank, operation);
+    });
+    std::ranges::sort(all);
     std::map<std::string, std::vector<Entered>> names;
     std::map<Common, std::vector<Entered>> sizes;
     for (const Entered& one : all) names[one.second->name].push_back(one);
@@ -519,10 +532,11 @@ class Judge {
       if (one.open == first.open) waiting.push_back(one.rank);
     }
     std::vector<std::int32_t> over;
+    auto next = waiting.begin();
     for (const Known& one : group.known) {
-      if (one.last >= first.open && !std::ranges::binary_search(waiting, one.rank)) {
-        over.push_back(one.rank);
-      }
+      while (next != waiting.end() && *next < one.rank) ++next;
+      const bool waits = next != waiting.end() && *next == one.rank;
+      if (one.last >= first.open && !waits) over.push_back(one.rank);
     }
     if (!group.are_all_known || waiting.size() + over.size() < group.members.size()) return {};
     const std::string operation = name_of(*first.operation, first.open, group);
