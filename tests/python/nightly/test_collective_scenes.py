@@ -14,6 +14,7 @@ from support.collective_scenes import (
     SCRIPT,
     check_early,
     check_scene,
+    check_stages,
 )
 from support.launching import await_line, free_endpoint, job_at, launch
 
@@ -28,6 +29,13 @@ def test_a_plain_start_names_the_rank(name: str, tmp_path: Path) -> None:
     check_early(name, tmp_path)
 
 
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("nodes", [1, 2])
+@pytest.mark.parametrize("ranks", [2, 4, 8])
+def test_all_waits_of_one_job_are_logged(ranks: int, nodes: int, tmp_path: Path) -> None:
+    check_stages(ranks, nodes, tmp_path)
+
+
 def test_every_node_logs_the_line(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(SCRIPT + "if rank == 2: sleep()\ndist.all_reduce(ones)\n")
@@ -39,13 +47,6 @@ def test_every_node_logs_the_line(tmp_path: Path) -> None:
             await_line(node, r"rank 2 has not entered all_reduce #4 .* 3 ranks wait since \d")
 
 
-def test_sizes_of_ranks_on_two_nodes_are_compared(tmp_path: Path) -> None:
-    script = tmp_path / "train.py"
-    script.write_text(f"import os\nos.chdir({str(tmp_path)!r})\n" + SCRIPT + MISMATCHES)
-    program = [str(script)]
-    with job_at(free_endpoint(), "2", program, "--nproc-per-node=2") as job:
-        for _ in range(2):
-            job.start()
 # Nothing is logged before the end: the rank that the others wait for computes.
 def test_the_timeout_of_a_wait_for_a_rank_that_computes_is_explained(tmp_path: Path) -> None:
     limited = SCRIPT.replace('("gloo")', '("gloo", timeout=datetime.timedelta(seconds=40))')
@@ -65,6 +66,13 @@ def test_the_timeout_of_a_wait_for_a_rank_that_computes_is_explained(tmp_path: P
     ), done.stderr
 
 
+def test_sizes_of_ranks_on_two_nodes_are_compared(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(f"import os\nos.chdir({str(tmp_path)!r})\n" + SCRIPT + MISMATCHES)
+    program = [str(script)]
+    with job_at(free_endpoint(), "2", program, "--nproc-per-node=2") as job:
+        for _ in range(2):
+            job.start()
         for node in job.nodes:
             await_line(
                 node,
