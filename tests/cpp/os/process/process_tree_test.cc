@@ -12,8 +12,8 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
+#include <future>
 #include <string>
 #include <thread>
 #include <vector>
@@ -116,13 +116,13 @@ TEST(WaitOf, ReadsTheInnermostFunctionOfAStack) {
 TEST(WorkOf, CountsTheThreadsOfGlooThatLookAround) {
   const pid_t self = ::getpid();
   EXPECT_EQ(work_of({self})[0].polling_threads, 0);
-  std::atomic<bool> is_over = false;
-  std::thread loop([&] {
+  std::promise<void> over;
+  std::thread loop([wait = over.get_future()] {
     ::prctl(PR_SET_NAME, "gloo_tcp_loop");
-    while (!is_over) std::this_thread::yield();
+    wait.wait();
   });
   EXPECT_TRUE(support::eventually([&] { return work_of({self})[0].polling_threads == 1; }));
-  is_over = true;
+  over.set_value();
   loop.join();
 }
 
