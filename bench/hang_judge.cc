@@ -69,7 +69,7 @@ CollectiveState state(std::string ranks, std::string group, std::string members,
           .last = last,
           .open = is_open ? last : 0,
           .operation = is_open ? "all_reduce" : "",
-          .sizes = is_open ? "[[1024]]" : "",
+          .sizes = is_open ? "[[1024]] Float" : "",
           .waiting = std::chrono::seconds(14)};
 }
 

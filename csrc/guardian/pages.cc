@@ -59,6 +59,7 @@ StacksEvent evidence_of(const Worker& worker, const os::ProcessWork& work, Evide
   event.cpu = work.cpu;
   event.io_bytes = work.io_bytes;
   event.is_at_work = work.is_at_work;
+  event.polling_threads = work.polling_threads;
   event.wait_channel = texts->wait_channel;
   event.text = texts->text;
   event.collectives = texts->collectives;

@@ -63,26 +63,17 @@ uint32_t fold(uint64_t value) {
   return static_cast<uint32_t>(value ^ (value >> 33));
 }
 
-// Whether all ranks must have `tensors` in common; otherwise only the name is signed.
-bool has_common(CommonSize common, const Tensors& tensors) {
-  if (!tensors.is_known || tensors.count == 0) return false;
-  return common != CommonSize::kOneInput || tensors.count == 1;
-}
-
 void sign(const Operation& operation, char* out) {
   char text[kSignBytes + 1];
-  char letter = hang::kOtherOperation;
-  uint32_t value = hash_of(operation.name);
-  for (const hang::SignedOperation& one : hang::kSignedOperations) {
-    if (std::strcmp(one.name, operation.name) != 0) continue;
-    const bool is_output = one.common == CommonSize::kOutputs;
-    const Tensors& tensors = is_output ? operation.outputs : operation.inputs;
-    if (!has_common(one.common, tensors)) break;
-    letter = one.letter;
-    value = fold(tensors.elements ^ (uint64_t{hash_of(operation.types)} << 32));
-  }
+  const CommonTensors common = common_tensors(operation);
+  const bool is_common = common.kind != nullptr;
+  uint32_t value = is_common
+                       ? fold(common.tensors->elements ^ (uint64_t{hash_of(operation.types)} << 32))
+                       : hash_of(operation.name);
   value = (value ^ (value >> 16)) & 0xffff;
-  std::snprintf(text, sizeof text, "%c%04x", letter, static_cast<unsigned>(value));
+  std::snprintf(text, sizeof text, "%c%04x",
+                is_common ? common.kind->letter : hang::kOtherOperation,
+                static_cast<unsigned>(value));
   std::memcpy(out, text, kSignBytes);
 }
 
@@ -158,6 +149,17 @@ void sign(const Operation& operation, SignedGroups* groups) {
 }
 
 }  // namespace
+
+CommonTensors common_tensors(const Operation& operation) {
+  for (const hang::SignedOperation& one : hang::kSignedOperations) {
+    if (std::strcmp(one.name, operation.name) != 0) continue;
+    const bool is_output = one.common == CommonSize::kOutputs;
+    const Tensors& tensors = is_output ? operation.outputs : operation.inputs;
+    const bool is_one = one.common != CommonSize::kOneInput || tensors.count == 1;
+    if (tensors.is_known && tensors.count > 0 && is_one) return {&one, &tensors};
+  }
+  return {};
+}
 
 size_t sign_blocks(const char* json, size_t bytes, Sample sample, char* out, size_t size) {
   static SignedGroups groups;

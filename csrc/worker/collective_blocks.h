@@ -6,7 +6,17 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "core/hang/signature.h"
+#include "worker/recorder_reply.h"
+
 namespace elastic::worker {
+
+// What all ranks must have in common in an operation; `kind` null: its ranks may differ.
+struct CommonTensors {
+  const hang::SignedOperation* kind;
+  const Tensors* tensors;
+};
+CommonTensors common_tensors(const Operation& operation);
 
 // Which reply of which recorder of the process; both are the same on ranks that are compared.
 struct Sample {

@@ -42,6 +42,8 @@
 namespace {
 
 using elastic::hang::kSampleSeconds;
+using elastic::worker::common_tensors;
+using elastic::worker::CommonTensors;
 using elastic::worker::Operation;
 
 constexpr int kGroupsMax = 32;
@@ -54,7 +56,7 @@ constexpr int64_t kPausePerSample = 2000;
 constexpr int64_t kPausesMax = 64;
 
 struct Group {
-  Operation operation;  // the first open one, or one that is over
+  Operation operation;  // the first open one; of a group without any, the last one
   uint64_t last;
   uint64_t open;
 };
@@ -77,10 +79,45 @@ void note(const Operation& operation, Groups* groups) {
     group = {operation, 0, 0};
     ++groups->count;
   }
-  if (operation.sequence > group.last) group.last = operation.sequence;
+  if (operation.sequence > group.last) {
+    group.last = operation.sequence;
+    if (group.open == 0) group.operation = operation;
+  }
   if (operation.is_over || (group.open != 0 && group.open <= operation.sequence)) return;
   group.operation = operation;
   group.open = operation.sequence;
+}
+
+// "[Float,Float]" -> "Float"; of different types all.
+void write_type(const char* types, char* out, size_t size) {
+  const size_t bytes = std::strcspn(types + 1, ",]");
+  bool are_equal = true;
+  for (const char* at = types + 1 + bytes; *at == ','; at += 1 + bytes) {
+    const size_t left = std::strlen(at + 1);  // the list may be cut
+    are_equal &= std::strncmp(at + 1, types + 1, left < bytes ? left : bytes) == 0;
+    if (!are_equal || left <= bytes) break;
+  }
+  const int length = static_cast<int>(are_equal ? bytes : std::strcspn(types + 1, "]"));
+  std::snprintf(out, size, "%.*s", length, types + 1);
+}
+
+// What a person reads of the sizes: those of the inputs, or what all ranks must have in common,
+// with its type (CollectiveState::sizes).
+void write_sizes(const Operation& operation, char* out, size_t size) {
+  const CommonTensors common = common_tensors(operation);
+  std::snprintf(out, size, "%s", operation.sizes);
+  if (common.kind == nullptr || operation.types[0] != '[') return;
+  char type[sizeof operation.types];
+  write_type(operation.types, type, sizeof type);
+  const size_t length = std::strlen(operation.sizes);
+  const bool is_shape = common.tensors == &operation.inputs && common.tensors->count == 1 &&
+                        operation.sizes[length - 1] == ']' && length + 1 + std::strlen(type) < size;
+  if (is_shape) {
+    std::snprintf(out, size, "%s %s", operation.sizes, type);
+  } else {
+    std::snprintf(out, size, "%llu elements %s",
+                  static_cast<unsigned long long>(common.tensors->elements), type);
+  }
 }
 
 }  // namespace
@@ -98,11 +135,13 @@ size_t condense(const char* json, size_t bytes, char* out, size_t size, int64_t*
     const Operation& one = group.operation;
     const bool is_newest = newest != nullptr && group.open != 0 && one.created > *newest;
     if (is_newest) *newest = one.created;
+    char sizes[sizeof one.sizes];
+    write_sizes(one, sizes, sizeof sizes);
     char line[320];
     const int length = std::snprintf(
         line, sizeof line, "%s\t%s\t%llu\t%llu\t%lld\t%s\t%s\n", one.group, one.description,
         static_cast<unsigned long long>(group.last), static_cast<unsigned long long>(group.open),
-        static_cast<long long>(one.created), one.name, one.sizes);
+        static_cast<long long>(one.created), one.name, sizes);
     if (length <= 0 || static_cast<size_t>(length) >= sizeof line ||
         written + static_cast<size_t>(length) > size) {
       break;
@@ -149,6 +188,7 @@ std::timed_mutex looking;
 bool is_exiting = false;              // with the lock
 thread_local bool is_locked = false;  // by this thread, which forks
 pid_t process = 0;                    // that has the thread; not a forked child
+bool is_switched_off = false;         // by a variable
 
 void end_looks() {
   if (::getpid() != process || !looking.try_lock_for(kLookTakesAtMost)) return;
@@ -213,6 +253,15 @@ void publish(elastic_worker_page* page, size_t offset, size_t size, uint32_t* se
 void publish_collectives(elastic_worker_page* page, const char* text, size_t bytes) {
   publish(page, ELASTIC_WORKER_COLLECTIVES_OFFSET, ELASTIC_WORKER_COLLECTIVES_BYTES,
           &page->collectives_sequence, text, bytes);
+}
+
+// torch reads them before the first group is formed, as this thread is started.
+bool has_no_buffer() {
+  for (const char* const name : {"TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE"}) {
+    const char* const size = std::getenv(name);
+    if (size != nullptr) return std::strcmp(size, "0") == 0;
+  }
+  return false;
 }
 
 int64_t now_of(clockid_t clock) {
@@ -301,6 +350,7 @@ class Watch {
                                              sizeof text - 1 - written, &newest);
       });
     }
+    if (written == 0) written = write_blindness(text);
     is_published_ = written > 0;
     if (is_published_) publish_collectives(page_, text, written);
     if (newest == 0) return;
@@ -308,6 +358,14 @@ class Watch {
     const int64_t age = now_of(CLOCK_REALTIME) - newest;
     const int64_t entered = age > 0 ? now - age : now;
     set_waits_since(entered > changed_after_ ? entered : changed_after_);
+  }
+
+  // Why nothing is seen of this process's operations, as a line of a group without a name.
+  size_t write_blindness(char* out) const {
+    const bool can_read = recorders_[0].dump != nullptr || recorders_[1].dump != nullptr;
+    if (can_read && !is_switched_off) return 0;
+    const char* const why = can_read ? elastic::hang::kRecorderOff : elastic::hang::kNoRecorder;
+    return static_cast<size_t>(std::sprintf(out, "\t\t0\t0\t0\t%s\t\n", why));
   }
 
   void set_waits_since(int64_t since) {
@@ -349,6 +407,7 @@ void* watch(void* page) {
 
 bool start_thread(elastic_worker_page* page) {
   process = ::getpid();
+  is_switched_off = has_no_buffer();
   // As in find(). The process may exit before the first look, which would find the library when it
   // has been destroyed.
   if (std::atexit(end_looks) != 0) return false;

@@ -509,6 +509,7 @@ void AgentMachine::on(const hang::Verdict& verdict) {
       stall_.clear();
       break;
     case Kind::kMismatch: report(AgentEvent::Kind::kMismatch, verdict.text); break;
+    case Kind::kNoted: stall_ = verdict.text; break;
   }
   if (verdict.action == HangAction::kReport) return;
   may_hold_stop_ = false;  // the stacks of this failure are known

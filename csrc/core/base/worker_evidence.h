@@ -25,6 +25,7 @@ struct WorkerEvidence {
   Duration cpu{};
   std::uint64_t io_bytes = 0;
   bool is_at_work = false;  // one of them runs, or waits for a disk
+  int polling_threads = 0;  // that use time also when nothing happens
 };
 
 }  // namespace elastic::core

@@ -13,13 +13,15 @@
 #include "core/base/describe.h"
 #include "core/base/text.h"
 #include "core/hang/collective_text.h"
+#include "core/hang/signature.h"
 
 // Theory of operation. Operations of a group have sequence numbers, and every member enters them in
 // the same order. A rank waits at its first operation that is not over, for the members whose last
 // operation has a lower number; of several groups, in the one in which it has waited for longest. A
 // rank that others wait for and that waits for none itself is the cause. If all of these wait as
 // well, they wait in a circle: the ranks call operations in different orders. If no rank is behind,
-// the operations differ, or nothing completes them.
+// the operations differ, or their sizes or types, or nothing completes them. Sizes are compared
+// only where all ranks must have them in common (core/hang/signature.h).
 //
 // All ranks of a large job may wait. What a message brings is sorted into its groups at once; the
 // verdict walks through sorted lists, so that its time grows with the number of ranks and groups,
@@ -39,12 +41,13 @@ std::optional<CollectiveState> state_of(std::string_view line, std::int64_t wall
   const auto created = number_of<std::int64_t>(take_field(&line));
   state.operation = to_printable(take_field(&line), Lines::kOne, hang::kCollectiveTextMax);
   state.sizes = to_printable(take_field(&line), Lines::kOne, hang::kCollectiveTextMax);
-  if (!last || !open || !created || state.group.empty() || *open > *last) return std::nullopt;
+  const bool is_named = !state.group.empty() || state.operation == hang::kRecorderOff ||
+                        state.operation == hang::kNoRecorder;
+  if (!last || !open || !created || !is_named || *open > *last) return std::nullopt;
   state.last = *last;
   state.open = *open;
   const bool is_waiting = *open > 0 && *created > 0 && *created < wall_now;
   if (is_waiting) state.waiting = std::chrono::nanoseconds(wall_now - *created);
-  if (*open == 0) state.operation = state.sizes = "";
   return state;
 }
 
@@ -54,6 +57,54 @@ struct Operation {
 
   auto operator<=>(const Operation&) const = default;
 };
+
+bool has_common_size(const Operation& operation) {
+  return std::ranges::any_of(hang::kSignedOperations, [&](const hang::SignedOperation& one) {
+    return operation.name == one.name;
+  });
+}
+
+// "[[4,2]] Float" and "8 elements Float", in parts.
+struct Size {
+  std::string_view shape;
+  std::string_view type;
+};
+Size size_of(const Operation& operation) {
+  const std::string_view text = operation.sizes;
+  constexpr std::string_view kElements = " elements ";
+  const std::size_t counted = text.find(kElements);
+  if (counted != text.npos) {
+    return {text.substr(0, counted + kElements.size() - 1),
+            text.substr(counted + kElements.size())};
+  }
+  const std::size_t end = text.find(' ');
+  return {text.substr(0, end), end == text.npos ? "" : text.substr(end + 1)};
+}
+
+// The number of elements of "[[4,2]]" or "8 elements".
+std::optional<std::uint64_t> elements_of(std::string_view shape) {
+  if (!shape.starts_with("[[")) return number_of<std::uint64_t>(shape.substr(0, shape.find(' ')));
+  if (!shape.ends_with("]]")) return std::nullopt;
+  shape = shape.substr(2, shape.size() - 4);
+  std::uint64_t elements = 1;
+  while (!shape.empty()) {
+    const std::size_t end = std::min(shape.find(','), shape.size());
+    const auto size = number_of<std::uint64_t>(shape.substr(0, end));
+    if (!size) return std::nullopt;
+    elements *= *size;
+    shape.remove_prefix(std::min(end + 1, shape.size()));
+  }
+  return elements;
+}
+
+// What all ranks must have in common; nullopt: they may differ, or it is unknown.
+using Common = std::pair<std::uint64_t, std::string_view>;
+std::optional<Common> common_of(const Operation& operation) {
+  const Size size = size_of(operation);
+  const auto elements = elements_of(size.shape);
+  if (!has_common_size(operation) || size.type.empty() || !elements) return std::nullopt;
+  return Common(*elements, size.type);
+}
 
 // What one rank shows of one group, as in CollectiveState.
 struct Known {
@@ -87,6 +138,7 @@ struct Group {
   bool are_all_known = true;
   std::set<Operation> operations;
   std::vector<Known> known;     // by rank
+  std::vector<Known> over;      // by their last operation: those that wait in none
   std::vector<Waiter> waiters;  // by operation and rank
   std::vector<Held> held;       // in the order of members
 };
@@ -133,6 +185,8 @@ std::string name_of(const Wait& wait) { return name_of(*wait.operation, wait.ope
 struct CollectiveJudge::Evidence {
   // By name, for a verdict that does not depend on the order of messages.
   std::map<std::string, Group, std::less<>> groups;
+  std::vector<std::int32_t> unseen;  // ranks whose operations nobody sees
+  bool is_switched_off = false;      // on one of them
 };
 
 namespace {
@@ -169,6 +223,18 @@ class Judge {
       known[is_again ? kept - 1 : kept++] = one;
     }
     known.resize(kept);
+    // Of other versions of the worker's library it is another operation, without a type. Most ranks
+    // have the same one.
+    const Operation* checked = nullptr;
+    bool has_common = false;
+    for (const Known& one : known) {
+      if (one.open != 0) continue;
+      if (std::exchange(checked, one.operation) != one.operation) {
+        has_common = common_of(*one.operation).has_value();
+      }
+      if (has_common) group->over.push_back(one);
+    }
+    std::ranges::stable_sort(group->over, {}, &Known::last);
     if (!std::ranges::is_sorted(group->members)) std::ranges::sort(group->members);
     if (!group->members.empty()) return;
     group->are_all_known = name == "0" && !places_.empty();
@@ -267,6 +333,31 @@ class Judge {
     return "";
   }
 
+  // Of several ranks that have not entered, those that wait elsewhere, as in recv, wait for a rank:
+  // the one that does not wait is the cause.
+  void add_waiting_causes(const std::vector<std::int32_t>& ranks,
+                          CollectiveVerdict* verdict) const {
+    std::vector<std::int32_t> working = ranks;
+    std::string text;
+    for (const hang::StackGroup& place : places_) {
+      if (place.kind != hang::StackGroup::Kind::kWaiting) continue;
+      std::vector<std::int32_t> waiting;
+      std::ranges::set_intersection(place.ranks, ranks, std::back_inserter(waiting));
+      if (waiting.empty()) continue;
+      std::erase_if(working,
+                    [&](std::int32_t rank) { return std::ranges::binary_search(waiting, rank); });
+      if (text.empty()) {
+        text = "; " + describe_ranks(waiting) + (waiting.size() == 1 ? " is " : " are ");
+        text += place.label;
+      }
+    }
+    verdict->text += text;
+    if (text.empty() || working.size() != 1) return;
+    verdict->suspect = working.front();
+    verdict->place = place_of(working.front());
+    verdict->text += "; " + describe_ranks(working) + " is " + verdict->place;
+  }
+
   // The ranks for which most others wait, in one operation.
   std::optional<CollectiveVerdict> not_entered(const std::vector<Awaited>& missing,
                                                std::string_view one,
@@ -304,6 +395,7 @@ class Judge {
                    (most.count == 1 ? " waits since " : " wait since ") + duration_text(most.since);
     if (is_one) verdict.place = place_of(ranks.front());
     if (!verdict.place.empty()) verdict.text += "; it is " + verdict.place;
+    if (!is_one) add_waiting_causes(ranks, &verdict);
     verdict.causes = std::move(ranks);
     return verdict;
   }
@@ -339,57 +431,125 @@ class Judge {
     return found->rank;
   }
 
-  static std::string what(const Operation& operation) {
-    const bool has_sizes = operation.name == "all_reduce" || operation.name == "broadcast";
-    return operation.name + (has_sizes ? " of " + operation.sizes : "");
+  // A rank that has entered an operation, and its operation.
+  using Entered = std::pair<std::int32_t, const Operation*>;
+
+  // Calls use(rank, operation) for those that wait in this operation, and for those that have
+  // entered no later one.
+  template <typename Use>
+  static void for_each_entered(const Group& group, std::uint64_t number, Use use) {
+    auto waiter = std::ranges::lower_bound(group.waiters, number, {}, &Waiter::open);
+    for (; waiter != group.waiters.end() && waiter->open == number; ++waiter) {
+      use(waiter->rank, waiter->operation);
+    }
+    auto over = std::ranges::lower_bound(group.over, number, {}, &Known::last);
+    for (; over != group.over.end() && over->last == number; ++over) {
+      use(over->rank, over->operation);
+    }
   }
 
   // Two operations, or sizes, under one number.
   std::optional<CollectiveVerdict> different() const {
     for (const auto& [name, group] : groups_) {
       for (auto from = group.waiters.begin(); from != group.waiters.end();) {
-        const auto to =
-            std::ranges::upper_bound(from, group.waiters.end(), from->open, {}, &Waiter::open);
-        const bool are_equal = std::all_of(
-            from, to, [&](const Waiter& one) { return one.operation == from->operation; });
-        if (!are_equal) {
-          if (auto found = different(group, {from, to})) return found;
-        }
-        from = to;
+        const std::uint64_t number = from->open;
+        if (auto found = different(group, number)) return found;
+        from = std::ranges::upper_bound(from, group.waiters.end(), number, {}, &Waiter::open);
       }
     }
     return std::nullopt;
   }
 
-  static std::optional<CollectiveVerdict> different(const Group& group,
-                                                    const std::vector<Waiter>& waiters) {
-    std::map<std::string, std::vector<std::int32_t>> kinds;
-    for (const Waiter& one : waiters) kinds[what(*one.operation)].push_back(one.rank);
-    if (kinds.size() < 2) return std::nullopt;
+  static std::optional<CollectiveVerdict> different(const Group& group, std::uint64_t number) {
+    const Operation* first = nullptr;
+    bool are_equal = true;
+    for_each_entered(group, number, [&](std::int32_t, const Operation* operation) {
+      if (first == nullptr) first = operation;
+      are_equal &= operation == first;
+    });
+    if (are_equal) return std::nullopt;
+    std::vector<Entered> all;
+    for_each_entered(group, number, [&](std::int32_t rank, const Operation* operation) {
+      all.emplace_back(rank, operation);
+    });
+    std::ranges::sort(all);
+    std::map<std::string, std::vector<Entered>> names;
+    std::map<Common, std::vector<Entered>> sizes;
+    for (const Entered& one : all) names[one.second->name].push_back(one);
+    if (names.size() > 1) return minority(names, group, number, false);
+    for (const Entered& one : all) {
+      const auto common = common_of(*one.second);
+      if (!common) return std::nullopt;
+      sizes[*common].push_back(one);
+    }
+    if (sizes.size() < 2) return std::nullopt;
+    const std::uint64_t elements = sizes.begin()->first.first;
+    const bool is_type =
+        std::ranges::all_of(sizes, [&](const auto& one) { return one.first.first == elements; });
+    return minority(sizes, group, number, is_type);
+  }
+
+  static std::string what(const Operation& operation, bool has_type) {
+    const Size size = size_of(operation);
+    std::string text = operation.name;
+    if (has_common_size(operation) && !size.shape.empty()) text += " of " + std::string(size.shape);
+    if (has_type) text += " " + std::string(size.type);
+    return text;
+  }
+
+  template <typename Kind>
+  static CollectiveVerdict minority(const std::map<Kind, std::vector<Entered>>& kinds,
+                                    const Group& group, std::uint64_t number, bool has_type) {
     const auto by_count = [](const auto& a, const auto& b) {
       return a.second.size() < b.second.size();
     };
     const auto [fewest, most] = std::minmax_element(kinds.begin(), kinds.end(), by_count);
     const std::size_t total = fewest->second.size() + most->second.size();
     const bool is_known = total >= kMajorityRanks && fewest->second.size() < most->second.size();
-    const auto& wrong = is_known ? *fewest : *kinds.begin();
-    const auto& right = is_known ? *most : *std::next(kinds.begin());
+    const auto& wrong = is_known ? fewest->second : kinds.begin()->second;
+    const auto& right = is_known ? most->second : std::next(kinds.begin())->second;
+    const auto ranks_of = [](const std::vector<Entered>& some) {
+      std::vector<std::int32_t> ranks;
+      for (const auto& [rank, operation] : some) ranks.push_back(rank);
+      return describe_ranks(ranks);
+    };
     CollectiveVerdict verdict;
-    if (is_known && wrong.second.size() == 1) verdict.suspect = wrong.second.front();
-    verdict.key = verdict.text = describe_ranks(wrong.second) + " called " + wrong.first + " as #" +
-                                 std::to_string(waiters.front().open) + " of " + group.label +
-                                 ", and " + describe_ranks(right.second) + " " + right.first;
+    if (is_known && wrong.size() == 1) verdict.suspect = wrong.front().first;
+    verdict.key = verdict.text = ranks_of(wrong) + " called " +
+                                 what(*wrong.front().second, has_type) + " as #" +
+                                 std::to_string(number) + " of " + group.label + ", and " +
+                                 ranks_of(right) + " " + what(*right.front().second, has_type);
     return verdict;
   }
 
+  // All members of a group have entered the first operation in which ranks wait.
   CollectiveVerdict not_completed() const {
-    const Wait& wait = waits_.front();
-    const Waiters all = waiters_of(wait.group, wait.open - 1);
-    if (!wait.group->are_all_known || all.count < wait.group->members.size()) return {};
+    const Group& group = *waits_.front().group;
+    const Waiter& first = group.waiters.front();
+    const Waiters all = waiters_of(&group, first.open - 1);
+    std::vector<std::int32_t> waiting;
+    for (const Waiter& one : group.waiters) {
+      if (one.open == first.open) waiting.push_back(one.rank);
+    }
+    std::vector<std::int32_t> over;
+    auto next = waiting.begin();
+    for (const Known& one : group.known) {
+      while (next != waiting.end() && *next < one.rank) ++next;
+      const bool waits = next != waiting.end() && *next == one.rank;
+      if (one.last >= first.open && !waits) over.push_back(one.rank);
+    }
+    if (!group.are_all_known || waiting.size() + over.size() < group.members.size()) return {};
+    const std::string operation = name_of(*first.operation, first.open, group);
     CollectiveVerdict verdict;
-    verdict.key = "all " + count_text(all.count, "rank") + " have entered " + name_of(wait);
-    verdict.text = verdict.key + ", and none has completed it since " + duration_text(all.since) +
-                   ": the network, or a device, does not";
+    if (over.empty()) {
+      verdict.key = "all " + count_text(all.count, "rank") + " have entered " + operation;
+      verdict.text = verdict.key + ", and none has completed it since " + duration_text(all.since) +
+                     ": the network, or a device, does not";
+      return verdict;
+    }
+    verdict.key = describe_ranks(waiting) + (waiting.size() == 1 ? " waits in " : " wait in ") +
+                  operation + ", which is over on " + describe_ranks(over);
+    verdict.text = verdict.key + ": the sizes differ, or a connection has failed";
     return verdict;
   }
 
@@ -439,6 +599,12 @@ CollectiveJudge& CollectiveJudge::operator=(CollectiveJudge&&) noexcept = defaul
 CollectiveJudge::~CollectiveJudge() = default;
 
 void CollectiveJudge::add(const CollectiveState& state) {
+  if (state.group.empty()) {
+    const std::vector<std::int32_t> ranks = ranks_in(state.ranks);
+    evidence_->unseen.insert(evidence_->unseen.end(), ranks.begin(), ranks.end());
+    evidence_->is_switched_off |= state.operation == hang::kRecorderOff;
+    return;
+  }
   Group& group = evidence_->groups[state.group];
   if (group.label.empty()) group.label = group_label(state.group, state.description);
   if (group.members.empty()) group.members = ranks_in(state.members);
@@ -450,7 +616,15 @@ void CollectiveJudge::add(const CollectiveState& state) {
 }
 
 CollectiveVerdict CollectiveJudge::verdict(const std::vector<hang::StackGroup>& places) {
-  return Judge(&evidence_->groups, places).verdict();
+  CollectiveVerdict found = Judge(&evidence_->groups, places).verdict();
+  std::vector<std::int32_t>& unseen = evidence_->unseen;
+  if (unseen.empty()) return found;
+  std::ranges::sort(unseen);
+  found.blindness = "the collective operations of " + describe_ranks(unseen) +
+                    " are not seen: torch's flight recorder is ";
+  found.blindness +=
+      evidence_->is_switched_off ? "off (TORCH_FR_BUFFER_SIZE=0)" : "not in this version of torch";
+  return found;
 }
 
 CollectiveVerdict judge_collectives(const std::vector<CollectiveState>& states,

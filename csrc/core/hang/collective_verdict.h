@@ -26,6 +26,7 @@ struct CollectiveVerdict {
   std::string key;    // equal for two verdicts about the same waits; "": the states show nothing
   std::string place;  // of the suspect; "": unknown
   std::string text;   // one sentence; "": the states show nothing
+  std::string blindness = {};  // one sentence: why nothing is seen of some ranks; "": all are seen
 };
 
 // Collects what all nodes show, one by one, and judges it.

@@ -62,7 +62,7 @@ struct StackGroup {
   enum class Kind : std::uint8_t {
     kAtWork,   // in its own code, or in an unknown place
     kWaiting,  // in a collective operation: it waits for other ranks
-    kStopped,  // by a signal: no thread of it runs
+    kStopped,  // by a signal, or in uninterruptible sleep: it does not answer
   };
   std::vector<std::int32_t> ranks;  // sorted
   std::int64_t oldest = kNoStep;    // the fewest steps of these ranks
@@ -81,13 +81,13 @@ inline constexpr std::size_t kRanksTextMax = 1024;
 // What workers of one node that make no progress show of one process group of torch.distributed.
 struct CollectiveState {
   std::string ranks;        // the workers: "0-3,8"
-  std::string group;        // its name, the same on all ranks
+  std::string group;        // its name, the same on all ranks; "": the workers see no operations
   std::string description;  // the script's
   std::string members;      // its ranks; "": unknown
   std::uint64_t last = 0;   // the last operation that these workers have entered
   std::uint64_t open = 0;   // the first one that is not over; 0: none
-  std::string operation;    // of `open`: "all_reduce"
-  std::string sizes;        // "[[1024]]"
+  std::string operation;    // of `open`, else of `last`: "all_reduce"
+  std::string sizes;        // "[[1024]] Float", where all ranks must have it in common
   Duration waiting{};       // in `open`
 
   bool operator==(const CollectiveState&) const = default;
@@ -196,6 +196,7 @@ struct Verdict {
     kStalled,     // ranks wait in a collective operation for the suspect
     kStallOver,   // they wait no more
     kMismatch,    // ranks called operations of different sizes or types, and nothing failed
+    kNoted,       // ranks wait for one that works, in case that a worker fails by it; "": no more
   };
   std::uint64_t round = 0;
   std::string text;           // one screen

@@ -330,12 +330,9 @@ void HangWatch::on(const round_event::Tick&, Instant now, std::vector<HangAnswer
   if (collection_ && now >= collection_->deadline) finish_collection(now, out);
   find_stragglers(now, out);
   if (mismatches_.due_at() && now >= *mismatches_.due_at()) publish_mismatches(out);
-  if (std::string end = stall_.take_end(now); !end.empty()) {
-    hang::Verdict verdict;
-    verdict.round = round_;
-    verdict.kind = hang::Verdict::Kind::kStallOver;
-    verdict.text = std::move(end);
-    out->push_back(hang_action::Publish{std::move(verdict)});
+  if (auto end = stall_.take_end(now)) {
+    using Kind = hang::Verdict::Kind;
+    publish(end->empty() ? Kind::kNoted : Kind::kStallOver, *std::move(end), out);
   }
   // The end of the job comes before a report; a report that is being made comes first.
   const auto overdue = overdue_at();
@@ -409,6 +406,21 @@ void HangWatch::finish_look(Collection found, Instant now, std::vector<HangAnswe
   const bool is_stalled =
       stall_.looked(found.verdict, found.idle_ranks, all, job_.all_have_replied(), now);
   if (is_stalled && !hang_) collect(Purpose::kStall, {}, now, out);
+  std::string note = stall_.take_note();
+  if (note.empty()) return;
+  if (job_.given_limit() == Duration::zero()) {
+    note += ", which is reported only after " + duration_text(limit()) + " (--hang-timeout)";
+  }
+  publish(hang::Verdict::Kind::kNoted, std::move(note), out);
+}
+
+void HangWatch::publish(hang::Verdict::Kind kind, std::string text,
+                        std::vector<HangAnswer>* out) const {
+  hang::Verdict verdict;
+  verdict.round = round_;
+  verdict.kind = kind;
+  verdict.text = std::move(text);
+  out->push_back(hang_action::Publish{std::move(verdict)});
 }
 
 void HangWatch::publish_stall(const CollectiveVerdict& found, Instant now,
@@ -632,7 +644,9 @@ std::string HangWatch::host_of(const Collection& found, std::int32_t rank) const
 
 std::string HangWatch::screen(const Collection& found, std::int32_t suspect) const {
   std::string text = headline(found);
-  if (!found.verdict.text.empty()) text += "\n  " + found.verdict.text;
+  for (const std::string* const one : {&found.verdict.text, &found.verdict.blindness}) {
+    if (!one->empty()) text += "\n  " + *one;
+  }
   std::size_t shown = 0;
   for (const hang::StackGroup& group : found.groups) {
     if (++shown > kGroupsShown) continue;

@@ -214,6 +214,7 @@ class HangWatch {
   void collect(Purpose purpose, Duration idle, Instant now, std::vector<HangAnswer>* out);
   void finish_collection(Instant now, std::vector<HangAnswer>* out);
   void finish_look(Collection found, Instant now, std::vector<HangAnswer>* out);
+  void publish(hang::Verdict::Kind kind, std::string text, std::vector<HangAnswer>* out) const;
   void publish_stall(const CollectiveVerdict& verdict, Instant now, std::vector<HangAnswer>* out);
   void follow_waits(Instant now);
   void publish_mismatches(std::vector<HangAnswer>* out);

@@ -1,5 +1,6 @@
 #include "core/hang/idle_workers.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace elastic::core {
@@ -12,9 +13,10 @@ Value distance(Value one, Value other) {
 
 // The sums become smaller when a child ends, which is an event like any other.
 bool is_idle(const WorkerEvidence& before, const WorkerEvidence& after, Duration elapsed) {
+  const int polling = std::clamp(after.polling_threads, 0, kPollingThreadsMax);
   return !before.is_at_work && !after.is_at_work && before.step == after.step &&
          before.collectives == after.collectives &&
-         distance(before.cpu, after.cpu) <= elapsed / kIdleCpuShare &&
+         distance(before.cpu, after.cpu) <= elapsed / kIdleCpuShare * (1 + polling) &&
          distance(before.io_bytes, after.io_bytes) <= kIdleBytes;
 }
 

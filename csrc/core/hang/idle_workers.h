@@ -19,6 +19,9 @@ inline constexpr Duration kIdleIntervalMin = std::chrono::seconds(4);
 inline constexpr Duration kIdleIntervalMax = std::chrono::seconds(90);
 // What a worker that does nothing may use: threads of torch and of other libraries look around.
 inline constexpr int kIdleCpuShare = 100;  // of one core: a hundredth
+// Each may use as much again: a thread of gloo wakes up a hundred times a second, one for each
+// process group.
+inline constexpr int kPollingThreadsMax = 32;
 inline constexpr std::uint64_t kIdleBytes = 4096;
 
 class IdleWorkers {

@@ -1,7 +1,7 @@
 #pragma once
 
 // The signature of a block of collective operations, which a worker publishes and its coordinator
-// compares (worker/collective_blocks.h).
+// compares (worker/collective_blocks.h), and what all ranks of an operation must have in common.
 //
 // Plain values, also for workers without the C++ runtime.
 
@@ -22,6 +22,10 @@ inline constexpr std::size_t kSignatureBytes = kBlockOperations * kSignBytes;
 inline constexpr char kNoOperation = '-';
 inline constexpr char kOtherOperation = '.';
 
+// Instead of an operation, in the line of a group without a name: why a worker sees none.
+inline constexpr const char* kRecorderOff = "off";
+inline constexpr const char* kNoRecorder = "none";
+
 // What all ranks must have in common.
 enum class CommonSize : std::uint8_t { kInputs, kOneInput, kOutputs };
 
@@ -41,6 +45,9 @@ inline constexpr SignedOperation kSignedOperations[] = {
     {"_all_gather_base", 'a', CommonSize::kOutputs},
     {"reduce_scatter", 's', CommonSize::kInputs},
     {"_reduce_scatter_base", 'c', CommonSize::kInputs},
+    {"allreduce_coalesced", 'R', CommonSize::kInputs},
+    {"all_gather_into_tensor_coalesced", 'A', CommonSize::kOutputs},
+    {"reduce_scatter_tensor_coalesced", 'S', CommonSize::kInputs},
 };
 
 }  // namespace elastic::hang

@@ -15,7 +15,8 @@
 // that has a telling name is what the user called: "in all_reduce (train.py:88)".
 //
 // A worker in a collective operation waits for another rank; one that is elsewhere may be the one
-// that they wait for.
+// that they wait for. Some calls that wait are not in torch's flight recorder: what the recorder
+// tells of such a worker is less than what its stack tells, and the place says so.
 
 #include "core/base/describe.h"
 #include "core/base/text.h"
@@ -38,6 +39,20 @@ constexpr std::string_view kLibraryPaths[] = {"/site-packages/", "/dist-packages
 // backward pass that has hooks of DistributedDataParallel.
 constexpr std::string_view kWaitingPaths[] = {"/torch/distributed/", "/torch/autograd/graph.py",
                                               "/torch/nn/parallel/distributed.py"};
+// Functions of torch.distributed in which a worker waits for other ranks, and which torch's flight
+// recorder does not record.
+constexpr std::string_view kUnrecorded[] = {"send",
+                                            "recv",
+                                            "isend",
+                                            "irecv",
+                                            "new_group",
+                                            "split_group",
+                                            "_wait_batch_p2p",
+                                            "_store_based_barrier",
+                                            "batch_isend_irecv",
+                                            "monitored_barrier",
+                                            "_new_process_group_helper",
+                                            "_new_group_with_tag"};
 // Path fragments of the frames that run the user's script, which are left out.
 constexpr std::string_view kRunnerPaths[] = {"/elastic/_warm/", "/elastic/worker/auto.py",
                                              "<frozen runpy>"};
@@ -51,9 +66,12 @@ bool contains_any(std::string_view text, const List& parts) {
                      [&](std::string_view part) { return text.find(part) != text.npos; });
 }
 
-bool is_wrapper(std::string_view function) {
-  return std::find(std::begin(kWrappers), std::end(kWrappers), function) != std::end(kWrappers);
+template <typename List>
+bool is_one_of(const List& names, std::string_view name) {
+  return std::find(std::begin(names), std::end(names), name) != std::end(names);
 }
+
+bool is_wrapper(std::string_view function) { return is_one_of(kWrappers, function); }
 
 // `  File "<file>", line <line> in <function>`
 std::optional<CodeLine> parse_frame(std::string_view text) {
@@ -105,6 +123,16 @@ std::string place_of(const CodeLine& user) {
   return " (" + std::string(name) + ":" + std::string(user.line) + ")";
 }
 
+// Of the innermost frame in torch.distributed; "": that is recorded, or there is none.
+std::string_view unrecorded_call(const std::vector<CodeLine>& frames) {
+  for (const CodeLine& frame : frames) {
+    if (frame.file.find("/torch/distributed/") == frame.file.npos) continue;
+    if (is_wrapper(frame.function)) continue;
+    return is_one_of(kUnrecorded, frame.function) ? frame.function : "";
+  }
+  return "";
+}
+
 void locate_frames(const std::vector<CodeLine>& frames, hang::StackGroup* group) {
   std::size_t user = 0;
   while (user < frames.size() && contains_any(frames[user].file, kLibraryPaths)) ++user;
@@ -114,15 +142,30 @@ void locate_frames(const std::vector<CodeLine>& frames, hang::StackGroup* group)
   for (std::size_t i = 0; i < user; ++i) {
     if (contains_any(frames[i].file, kWaitingPaths)) group->kind = hang::StackGroup::Kind::kWaiting;
   }
-  group->label = "in " + std::string(frames[called].function) + place_of(frames[user]);
+  const std::string_view function = frames[called].function;
+  group->label = "in " + std::string(function) + place_of(frames[user]);
+  const std::string_view waits = unrecorded_call({frames.begin(), frames.begin() + user});
+  if (waits.empty()) return;
+  if (!is_one_of(kUnrecorded, function)) {
+    group->label += ", in " + std::string(waits);
+  }
+  group->label += ", which the flight recorder does not show";
+}
+
+bool is_uninterruptible(const WorkerEvidence& worker) { return worker.state == 'D'; }
+
+// " (folio_wait_bit)"
+std::string channel_of(const WorkerEvidence& worker) {
+  const bool is_known = !worker.wait_channel.empty() && worker.wait_channel != "0";
+  return is_known ? " (" + worker.wait_channel + ")" : "";
 }
 
 std::string kernel_place(const WorkerEvidence& worker) {
   if (worker.state == 'R') return "running, without a Python stack";
   if (worker.state == 'Z' || worker.state == 'X') return "ended";
-  const std::string what = worker.state == 'D' ? "in an uninterruptible wait" : "waiting";
-  if (worker.wait_channel.empty() || worker.wait_channel == "0") return what + " in the kernel";
-  return what + " in the kernel (" + worker.wait_channel + ")";
+  const std::string place = "in the kernel" + channel_of(worker);
+  if (!is_uninterruptible(worker)) return "waiting " + place;
+  return "in uninterruptible sleep " + place + " and does not answer";
 }
 
 }  // namespace
@@ -138,9 +181,14 @@ hang::StackGroup locate(const WorkerEvidence& worker) {
     group.kind = hang::StackGroup::Kind::kStopped;
     group.label = worker.state == 'T' ? "stopped by a signal" : "stopped by a debugger";
   } else if (frames.empty()) {
+    if (is_uninterruptible(worker)) group.kind = hang::StackGroup::Kind::kStopped;
     group.label = kernel_place(worker);
   } else {
     locate_frames(frames, &group);
+    // Another thread has written the stack.
+    if (is_uninterruptible(worker)) {
+      group.label += ", in uninterruptible sleep in the kernel" + channel_of(worker);
+    }
   }
   group.label = to_printable(group.label, Lines::kOne, hang::kLabelBytesMax);
   return group;
@@ -194,9 +242,9 @@ std::vector<hang::StackGroup> group_stacks(const std::vector<WorkerEvidence>& wo
   return groups.take();
 }
 
-// In this order: a rank that is stopped; a rank that waits for no other one; the smallest group;
-// the one with the fewest steps. None if that tells nothing apart: of two ranks at different lines,
-// each may be the one that waits for the other, with its device.
+// In this order: a rank that is stopped or does not answer; a rank that waits for no other one; the
+// smallest group; the one with the fewest steps. None if that tells nothing apart: of two ranks at
+// different lines, each may be the one that waits for the other, with its device.
 std::int32_t find_suspect(const std::vector<hang::StackGroup>& groups) {
   const auto weight = [](const hang::StackGroup& group) {
     switch (group.kind) {

@@ -10,7 +10,8 @@
 // job is looked at: what each rank waits in, and which ranks have done nothing since the last look.
 // No look interrupts a worker. If two looks have the same verdict and its cause does nothing
 // meanwhile, the stacks are collected for the line. A cause that works is looked at again: an
-// evaluation or a checkpoint may end in a lock.
+// evaluation or a checkpoint may end in a lock. It is noted, not reported: the timeout of a process
+// group may be shorter than its work, and the worker that fails by it is not the cause.
 //
 // A verdict without a cause (a circle, different operations) is one only if no rank works: a rank
 // may have begun an operation, and compute until it needs the result.
@@ -28,14 +29,16 @@ bool are_all_in(const std::vector<std::int32_t>& ranks, const std::vector<std::i
 void StallWatch::follow(std::optional<Instant> since, Duration allowed, Instant now) {
   const bool is_same = since && since_ && *since <= *since_ + kSameStall;
   if (!is_same && since_) {
+    if (!reported_.empty() || is_noted_) end_at_ = now + kStallOverDelay;
     if (!reported_.empty()) {
       end_ = std::exchange(reported_, "") + " after " + duration_text(now - *since_);
-      end_at_ = now + kStallOverDelay;
     }
     since_.reset();
     look_at_.reset();
     seen_.clear();
     place_.clear();
+    note_.clear();
+    is_noted_ = false;
     interval_ = kLookInterval;
   }
   if (!since || since_) return;
@@ -60,7 +63,15 @@ bool StallWatch::looked(const CollectiveVerdict& verdict, const std::vector<std:
     return !std::ranges::binary_search(all, rank);
   });
   have_exited_ = causes.empty();
-  return are_all_in(causes, idle);
+  const bool is_idle = are_all_in(causes, idle);
+  if (!is_idle && !std::exchange(is_noted_, true)) {
+    note_ = verdict.key;
+    if (!verdict.causes.empty()) {
+      note_ += verdict.causes.size() == 1 ? "; it computes, reads or writes"
+                                          : "; they compute, read or write";
+    }
+  }
+  return is_idle;
 }
 
 std::string StallWatch::report(const CollectiveVerdict& verdict, Instant now) {
@@ -77,8 +88,8 @@ std::string StallWatch::report(const CollectiveVerdict& verdict, Instant now) {
   return verdict.text + (causes.size() == 1 ? "; it has exited" : "; they have exited");
 }
 
-std::string StallWatch::take_end(Instant now) {
-  if (!end_at_ || now < *end_at_) return "";
+std::optional<std::string> StallWatch::take_end(Instant now) {
+  if (!end_at_ || now < *end_at_) return std::nullopt;
   end_at_.reset();
   return std::exchange(end_, "");
 }

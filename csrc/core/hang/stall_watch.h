@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/hang/collective_verdict.h"
@@ -43,8 +44,12 @@ class StallWatch {
               const std::vector<std::int32_t>& all, bool is_complete, Instant now);
   // The verdict with stacks. Returns the line to report; "": the ranks are elsewhere by now.
   std::string report(const CollectiveVerdict& verdict, Instant now);
-  // The line for the end of a stall that was reported; "": it is not due.
-  std::string take_end(Instant now);
+  // The line for the end of a stall that was reported; "": the end of one that was only noted;
+  // nullopt: it is not due.
+  std::optional<std::string> take_end(Instant now);
+  // Once for each stall whose cause works, after the looked() that found it: one sentence, in case
+  // that it makes a worker fail. "": there is none.
+  std::string take_note() { return std::exchange(note_, ""); }
 
   // nullopt: none is known.
   std::optional<hang::Stall> stall() const;
@@ -63,7 +68,9 @@ class StallWatch {
   Duration interval_ = kLookInterval;
   std::string seen_;  // the key of the last look's verdict
   std::int32_t suspect_ = -1;
-  std::string place_;         // of the suspect in the line
+  std::string place_;  // of the suspect in the line
+  std::string note_;
+  bool is_noted_ = false;     // this stall
   bool have_exited_ = false;  // all that the ranks wait for
   // The line that was logged for this stall was about these; empty `reported_`: none was.
   std::string reported_;

@@ -597,7 +597,7 @@ void fields(Visitor& v, hang::Verdict& verdict) {
   v.text(verdict.cause, kMessageBytesMax);
   v.number(verdict.suspect);
   v.choice(verdict.action, hang::Action::kFail);
-  v.choice(verdict.kind, hang::Verdict::Kind::kMismatch);
+  v.choice(verdict.kind, hang::Verdict::Kind::kNoted);
 }
 
 template <typename Visitor>

@@ -199,6 +199,7 @@ void fields(Visitor& v, StacksEvent& event) {
   v.duration(event.cpu);
   v.number(event.io_bytes);
   v.flag(event.is_at_work);
+  v.number(event.polling_threads);
 }
 
 template <typename Visitor>

@@ -24,7 +24,7 @@
 
 namespace elastic::guardian {
 
-inline constexpr std::uint32_t kProtocolVersion = 18;
+inline constexpr std::uint32_t kProtocolVersion = 19;
 
 // The guardian's descriptor of the channel.
 inline constexpr int kChannelDescriptor = 3;
@@ -272,6 +272,7 @@ struct StacksEvent {
   Duration cpu{};
   std::uint64_t io_bytes = 0;
   bool is_at_work = false;
+  std::int32_t polling_threads = 0;
   bool operator==(const StacksEvent&) const = default;
 };
 // Every StacksEvent of a request was sent.

@@ -500,7 +500,8 @@ void Supervisor::on_event(const guardian::StacksEvent& event) {
                        .groups = std::string(event.groups),
                        .cpu = event.cpu,
                        .io_bytes = event.io_bytes,
-                       .is_at_work = event.is_at_work});
+                       .is_at_work = event.is_at_work,
+                       .polling_threads = event.polling_threads});
 }
 
 void Supervisor::on_event(const drain::StopStepEvent& event) {

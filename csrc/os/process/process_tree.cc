@@ -109,6 +109,21 @@ std::uint64_t io_bytes_of(pid_t pid) {
          number_after(io, "\nread_bytes: ");
 }
 
+// One for each process group.
+int polling_threads_of(pid_t pid) {
+  const std::string folder = "/proc/" + std::to_string(pid) + "/task";
+  const Dir tasks(::opendir(folder.c_str()));
+  if (tasks == nullptr) return 0;
+  int count = 0;
+  std::string name;
+  while (const dirent* task = ::readdir(tasks.get())) {
+    if (task->d_name[0] == '.') continue;
+    if (!read_proc_file(folder + "/" + task->d_name + "/comm", &name)) continue;
+    count += name == "gloo_tcp_loop\n" || name == "gloo_tcp_loop" ? 1 : 0;
+  }
+  return count;
+}
+
 }  // namespace
 
 bool for_each_process(const std::function<bool(pid_t)>& visit) {
@@ -167,6 +182,15 @@ Cleaner cleaner_of(pid_t pid) {
                                                                        : Cleaner::kNone;
 }
 
+std::string function_of_stack(std::string_view stack) {
+  constexpr std::string_view kAddress = "] ";  // "[<0>] folio_wait_bit+0x12/0x340"
+  stack = stack.substr(0, stack.find('\n'));
+  const std::size_t at = stack.find(kAddress);
+  if (at == stack.npos) return "";
+  stack.remove_prefix(at + kAddress.size());
+  return std::string(stack.substr(0, stack.find('+')));
+}
+
 bool is_python_with_handler(pid_t pid, int signal) {
   constexpr std::string_view kCaught = "\nSigCgt:\t";
   constexpr int kHexadecimal = 16;
@@ -188,7 +212,14 @@ ProcessWait wait_of(pid_t pid) {
   ProcessWait wait;
   const std::string stat = read_stat(pid);
   if (!stat.empty()) wait.state = stat[0];
-  read_proc_file("/proc/" + std::to_string(pid) + "/wchan", &wait.channel);
+  const std::string directory = "/proc/" + std::to_string(pid);
+  read_proc_file(directory + "/wchan", &wait.channel);
+  // Some kernels have no wchan. The stack is for root only.
+  std::string stack;
+  const bool has_channel = !wait.channel.empty() && wait.channel != "0";
+  if (!has_channel && wait.state == 'D' && read_proc_file(directory + "/stack", &stack)) {
+    wait.channel = function_of_stack(stack);
+  }
   return wait;
 }
 
@@ -226,6 +257,7 @@ std::vector<ProcessWork> work_of(const std::vector<pid_t>& roots) {
     ProcessWork& work = works[static_cast<std::size_t>(root - roots.begin())];
     work.cpu += std::chrono::milliseconds(facts.ticks * 1000 / ticks_per_second);
     work.io_bytes += io_bytes_of(pid);
+    work.polling_threads += polling_threads_of(pid);
     work.is_at_work = work.is_at_work || facts.state == 'R' || facts.state == 'D';
   }
   return works;

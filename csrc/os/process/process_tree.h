@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "elastic/time.h"
@@ -62,6 +63,8 @@ struct ProcessWait {
   std::string channel;
 };
 ProcessWait wait_of(pid_t pid);
+// The innermost function of a text as /proc/<pid>/stack has it; "": there is none.
+std::string function_of_stack(std::string_view stack);
 // The same as text: "state D in folio_wait_bit". Unknown parts are left out.
 std::string describe_wait(pid_t pid);
 // Whether a process is stopped, traced or in an uninterruptible wait, so that it runs no code.
@@ -74,6 +77,7 @@ struct ProcessWork {
   Duration cpu{};
   std::uint64_t io_bytes = 0;  // read and written
   bool is_at_work = false;     // one of them runs, or is in an uninterruptible wait
+  int polling_threads = 0;     // of gloo, which look around also when nothing happens
 };
 // Of each of these processes, with those of its session whose parent has ended. Scans all
 // processes.

@@ -89,6 +89,27 @@ def test_hang_is_reported_and_the_job_continues(steps: str) -> None:
         job.communicate(timeout=DEADLINE_S)
 
 
+# The only thread of rank 1 waits for a child that has not begun its program, which opens a pipe
+# before.
+ASLEEP = """
+            if os.environ["RANK"] == "1":
+                os.mkfifo("pipe")
+                opening = (os.POSIX_SPAWN_OPEN, 0, "pipe", os.O_RDONLY, 0)
+                os.posix_spawn("/bin/true", ["true"], {}, file_actions=[opening])
+"""
+
+
+def test_a_rank_in_uninterruptible_sleep_is_named(meeting: Path, tmp_path: Path) -> None:
+    begin, end = STEPS.split("        def waits_for_no_rank():\n")
+    script = tmp_path / "steps.py"
+    script.write_text(f"{begin}        def waits_for_no_rank():{ASLEEP}{end}")
+    options = standalone("--nproc-per-node=2", "--hang-action=fail")
+    done = launch(*options, str(script), "3", str(meeting), cwd=tmp_path)
+    assert done.returncode == 128 + 9, done.stderr
+    sleeps = r"rank 1 in uninterruptible sleep in the kernel( \(\w+\))? and does not answer"
+    assert re.search(rf"^ *{sleeps}: suspected$", done.stderr, re.M), done.stderr
+
+
 @pytest.mark.smoke
 @pytest.mark.parametrize("how", [(), ("--preload=colorsys",)], ids=["executed", "forked"])
 def test_hang_restarts_the_job_within_its_budget(

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import sysconfig
+import uuid
 from pathlib import Path
 
 import pytest
 
 from support.channels import ALONE, alone, run_script
 from support.compiling import compile_library
-from support.launching import launch, python_path
+from support.launching import clean_environment, launch, launched, python_path
 
 WITHOUT_EXTENSION = """
 import sys
@@ -216,3 +218,40 @@ def test_the_reader_of_collectives_calls_nothing_of_a_library_that_is_destroyed(
     script.write_text("from elastic import _worker\n" + text)
     done = launch(*ALONE, str(script))
     assert (done.returncode, "exited with code 3" in done.stderr) == (3, True), done.stderr
+
+
+SEES_NOTHING = """
+import ctypes, os, time
+from elastic import _collectives
+LOAD
+assert _worker.open() and _collectives.watch(_worker.page(), "0\\t0\\n")
+while not os.pread(_worker.stacks_descriptor(), 16, 4096).strip(b"\\0"):
+    time.sleep(0.05)
+print("ready", flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("has_recorder", [False, True])
+def test_stacks_say_why_no_collective_operation_is_seen(has_recorder: bool, tmp_path: Path) -> None:
+    load, variables, why = "", {}, "not in this version of torch"
+    if has_recorder:
+        name = "libtorch_cpu.so"
+        library = compile_library("stub_flight_recorder.c", tmp_path / name, f"-Wl,-soname,{name}")
+        load = f"ctypes.CDLL({library!r})"
+        variables = {"TORCH_FR_BUFFER_SIZE": "0"}
+        why = r"off \(TORCH_FR_BUFFER_SIZE=0\)"
+    script = tmp_path / "script.py"
+    script.write_text("from elastic import _worker\n" + SEES_NOTHING.replace("LOAD", load))
+    job_id = f"unseen-{uuid.uuid4().hex}"
+    with launched(
+        "--nnodes=1", f"--rdzv-id={job_id}", str(script), environ=clean_environment(**variables)
+    ) as job:
+        assert job.stdout is not None
+        assert job.stdout.readline() == "ready\n"
+        shown = launch("stacks", job_id, check=True).stdout
+        assert re.search(
+            "^  the collective operations of rank 0 are not seen: torch's flight recorder is "
+            rf"{why}$", shown, re.M,
+        ), shown  # fmt: skip
+        job.kill()

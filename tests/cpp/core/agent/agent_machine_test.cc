@@ -252,6 +252,20 @@ TEST_F(AgentMachineTest, AFailureIsExplainedByTheStallBeforeIt) {
   EXPECT_EQ(agent_->explain(FailureFacts{}).evidence.hint, "");
 }
 
+// The rank that the others wait for computes until their timeout.
+TEST_F(AgentMachineTest, AFailureIsExplainedByAWaitThatWasNotReported) {
+  run();
+  hang::Verdict noted = verdict(HangAction::kReport);
+  noted.kind = hang::Verdict::Kind::kNoted;
+  step(noted);
+  EXPECT_FALSE(has<Report>());
+  EXPECT_EQ(agent_->explain(FailureFacts{}).evidence.hint,
+            "before this failure the job had stalled: the job hangs");
+  noted.text = "";
+  step(noted);
+  EXPECT_EQ(agent_->explain(FailureFacts{}).evidence.hint, "");
+}
+
 TEST_F(AgentMachineTest, WithoutASuspectRankZeroEnds) {
   run();
   step(verdict(HangAction::kRestart, -1));

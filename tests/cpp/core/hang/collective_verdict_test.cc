@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/hang/collective_text.h"
+#include "core/hang/signature.h"
 
 namespace elastic::core {
 namespace {
@@ -113,9 +114,118 @@ TEST(CollectiveVerdict, NamesTheMinorityOfDifferentOperations) {
                             "ranks (0,2) barrier"),
             std::string::npos)
       << three.text;
-  const auto sizes = judge({reduce, {line("0", 4, 4, "all_reduce", "[[1024]]")}, reduce});
-  EXPECT_EQ(sizes.suspect, 1);
-  EXPECT_NE(sizes.text.find("all_reduce of [[1024]]"), std::string::npos) << sizes.text;
+}
+
+// Three ranks in operation #4, of these sizes; "": the text of a verdict without a difference.
+std::string of_sizes(const std::string& operation, const std::string& one,
+                     const std::string& other) {
+  const Rank usual{line("0", 4, 4, operation, one)};
+  const auto found = judge({usual, {line("0", 4, 4, operation, other)}, usual});
+  EXPECT_EQ(found.suspect, found.text.starts_with("rank 1 called ") ? 1 : -1);
+  return found.text.starts_with("all 3 ranks have entered ") ? "" : found.text;
+}
+
+TEST(CollectiveVerdict, NamesTheMinorityOfDifferentSizesOrTypes) {
+  const auto text = [](const std::string& wrong, const std::string& right) {
+    return "rank 1 called " + wrong + " as #4 of the default group, and 2 ranks (0,2) " + right;
+  };
+  struct Row {
+    std::string operation, one, other, wrong, right;
+  };
+  const std::vector<Row> rows = {
+      {"all_reduce", "[[4]] Float", "[[1024]] Float", "of [[1024]]", "of [[4]]"},
+      {"all_reduce", "[[4]] Float", "[[4]] Double", "of [[4]] Double", "of [[4]] Float"},
+      {"all_reduce", "[[4]] Float", "[[2,2]] Double", "of [[2,2]] Double", "of [[4]] Float"},
+      {"all_reduce", "[[4]] Float", "[[0]] Float", "of [[0]]", "of [[4]]"},
+      {"broadcast", "[[4]] Float", "[[8]] Float", "of [[8]]", "of [[4]]"},
+      {"reduce", "[[4]] Float", "[[8]] Float", "of [[8]]", "of [[4]]"},
+      {"all_gather", "12 elements Float", "24 elements Float", "of 24 elements", "of 12 elements"},
+      {"_all_gather_base", "12 elements Byte", "12 elements Float", "of 12 elements Float",
+       "of 12 elements Byte"},
+      {"reduce_scatter", "12 elements Float", "[[24]] Float", "of [[24]]", "of 12 elements"},
+      {"_reduce_scatter_base", "[[12]] Float", "[[24]] Float", "of [[24]]", "of [[12]]"},
+      {"allreduce_coalesced", "12 elements Float", "9 elements Float", "of 9 elements",
+       "of 12 elements"},
+  };
+  for (const Row& row : rows) {
+    EXPECT_EQ(of_sizes(row.operation, row.one, row.other),
+              text(row.operation + " " + row.wrong, row.operation + " " + row.right));
+  }
+}
+
+TEST(CollectiveVerdict, NamesNobodyWhereSizesMayDiffer) {
+  struct Row {
+    std::string operation, one, other;
+  };
+  const std::vector<Row> rows = {
+      {"all_reduce", "[[4]] Float", "[[2,2]] Float"},
+      {"all_reduce", "[[]] Float", "[[1]] Float"},
+      {"reduce_scatter", "12 elements Float", "[[12]] Float"},
+      {"all_to_all", "[[4]] Float", "[[8]] Float"},
+      {"alltoall_base", "[[4]] Float", "[[8]] Float"},
+      {"scatter", "[[4],[4],[4]]", "[]"},
+      {"gather", "[[4]]", "[[8]]"},
+      {"broadcast", "[[4],[4]]", "[[4],[8]]"},
+      {"all_reduce", "[[4]]", "[[8]]"},  // of a worker that shows no types
+      {"all_reduce", "[[4]] Float", "[[8]]"},
+      {"all_reduce", "[[4]] Float", "[[1,1,1,1,1,1"},
+      {"all_reduce", "[[4]] Float", "x elements Float"},
+      {"all_reduce", "[[4]] Float", "[[x]] Float"},
+      {"barrier", "[]", "[[1]]"},
+  };
+  for (const Row& row : rows) {
+    EXPECT_EQ(of_sizes(row.operation, row.one, row.other), "") << row.operation << row.other;
+  }
+}
+
+// A tensor without elements needs no other rank.
+TEST(CollectiveVerdict, ComparesWithRanksOnWhichTheOperationIsOver) {
+  const Rank waits{line("0", 4, 4, "all_reduce", "[[4]] Float")};
+  EXPECT_EQ(judge({waits, {line("0", 4, 0, "all_reduce", "[[0]] Float")}, waits}).text,
+            "rank 1 called all_reduce of [[0]] as #4 of the default group, and 2 ranks (0,2) "
+            "all_reduce of [[4]]");
+  const auto same = judge({waits, {line("0", 4, 0, "all_reduce", "[[4]] Float")}, waits});
+  EXPECT_EQ(same.text,
+            "2 ranks (0,2) wait in all_reduce #4 of the default group, which is over on rank 1: "
+            "the sizes differ, or a connection has failed");
+  EXPECT_EQ(same.suspect, -1);
+  EXPECT_EQ(judge({waits, {line("0", 5, 5, "barrier", "[]")}, waits}).text, same.text);
+  EXPECT_EQ(judge({waits, {line("0", 4, 0, "barrier", "[]")}, waits}).text, same.text)
+      << "another version of the worker's library";
+}
+
+// Rank 0 receives from a rank, which is not known.
+TEST(CollectiveVerdict, OfSeveralRanksTheOneThatDoesNotWaitElsewhereIsTheCause) {
+  CollectiveJudge judge;
+  judge.add({.ranks = "1,3", .group = "0", .last = 4, .open = 4, .operation = "all_reduce"});
+  judge.add({.ranks = "0,2", .group = "0", .last = 3});
+  using Kind = hang::StackGroup::Kind;
+  const auto found = judge.verdict(
+      {{.ranks = {0}, .kind = Kind::kWaiting, .label = "in recv (train.py:7)", .text = ""},
+       {.ranks = {1, 3}, .kind = Kind::kWaiting, .label = "in all_reduce", .text = ""},
+       {.ranks = {2}, .kind = Kind::kAtWork, .label = "in read (data.py:4)", .text = ""}});
+  EXPECT_EQ(found.suspect, 2);
+  EXPECT_EQ(found.place, "in read (data.py:4)");
+  EXPECT_NE(found.text.find("2 ranks (0,2) have not entered all_reduce #4"), std::string::npos);
+  EXPECT_TRUE(
+      found.text.ends_with("; rank 0 is in recv (train.py:7); rank 2 is in read (data.py:4)"))
+      << found.text;
+}
+
+TEST(CollectiveVerdict, SaysThatOperationsAreNotSeen) {
+  const auto blindness = [](const std::string& why) {
+    return judge({{"\t\t0\t0\t0\t" + why + "\t\n"}, {"\t\t0\t0\t0\t" + why + "\t\n"}}).blindness;
+  };
+  EXPECT_EQ(blindness(hang::kRecorderOff),
+            "the collective operations of 2 ranks (0-1) are not seen: torch's flight recorder is "
+            "off (TORCH_FR_BUFFER_SIZE=0)");
+  EXPECT_EQ(blindness(hang::kNoRecorder),
+            "the collective operations of 2 ranks (0-1) are not seen: torch's flight recorder is "
+            "not in this version of torch");
+  const auto mixed = judge({{line("0", 4, 4)}, {"\t\t0\t0\t0\toff\t\n"}});
+  EXPECT_NE(mixed.text.find("rank 1 is not seen in all_reduce #4"), std::string::npos);
+  EXPECT_NE(mixed.blindness, "");
+  EXPECT_EQ(judge({{line("0", 4, 4)}}).blindness, "");
 }
 
 TEST(CollectiveVerdict, SaysThatNothingCompletesWhatAllHaveEntered) {

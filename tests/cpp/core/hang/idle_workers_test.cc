@@ -41,6 +41,18 @@ std::vector<Case> cases() {
     all.push_back(std::move(one));
   };
   add("sleeps, waits for a lock", true, [](WorkerEvidence*) {});
+  add("has several process groups of gloo", true, [](WorkerEvidence* one) {
+    one->polling_threads = 7;
+    one->cpu += 300ms;
+  });
+  add("and sends or receives", false, [](WorkerEvidence* one) {
+    one->polling_threads = 7;
+    one->cpu += 600ms;
+  });
+  add("says that it has many", false, [](WorkerEvidence* one) {
+    one->polling_threads = 1 << 30;
+    one->cpu += 4s;
+  });
   add("is stopped", true, [](WorkerEvidence* one) { one->state = 'T'; });
   add("has threads that look around", true, [](WorkerEvidence* one) { one->cpu += 40ms; });
   add("writes a line of a log", true, [](WorkerEvidence* one) { one->io_bytes += 200; });

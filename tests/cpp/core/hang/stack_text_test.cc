@@ -84,10 +84,53 @@ TEST(StackText, DescribesWorkersWithoutAStackByTheKernel) {
   EXPECT_EQ(locate(worker(0, "", 'T')).label, "stopped by a signal");
   EXPECT_EQ(locate(worker(0, "", 'T')).kind, Kind::kStopped);
   EXPECT_EQ(locate(worker(0, "", 'R')).label, "running, without a Python stack");
-  EXPECT_EQ(locate(worker(0, "", 'D')).label, "in an uninterruptible wait in the kernel");
+  WorkerEvidence asleep = worker(0, "", 'D');
+  EXPECT_EQ(locate(asleep).label, "in uninterruptible sleep in the kernel and does not answer");
+  asleep.wait_channel = "folio_wait_bit";
+  EXPECT_EQ(locate(asleep).label,
+            "in uninterruptible sleep in the kernel (folio_wait_bit) and does not answer");
+  EXPECT_EQ(locate(asleep).kind, Kind::kStopped);
+  asleep.text = in_all_reduce();
+  EXPECT_EQ(locate(asleep).label,
+            "in all_reduce (train.py:88), in uninterruptible sleep in the kernel (folio_wait_bit)")
+      << "another thread has answered";
+  EXPECT_EQ(locate(asleep).kind, Kind::kWaiting);
   WorkerEvidence blocked = worker(0, "");
   blocked.wait_channel = "pipe_read";
   EXPECT_EQ(locate(blocked).label, "waiting in the kernel (pipe_read)");
+}
+
+TEST(StackText, SaysThatTheRecorderDoesNotShowSomeCalls) {
+  const std::string user = frame("/app/train.py", 88, "train");
+  const auto in = [](const std::string& function) {
+    return frame(kC10d + "distributed_c10d.py", 2501, function);
+  };
+  const std::string wrapper = frame(kC10d + "c10d_logger.py", 81, "wrapper");
+  const auto label = [&](const std::string& frames) {
+    const hang::StackGroup group = locate(worker(0, kCurrent + frames + user));
+    EXPECT_EQ(group.kind, Kind::kWaiting) << frames;
+    return group.label;
+  };
+  const std::string unseen = ", which the flight recorder does not show";
+  for (const std::string call : {"send", "recv", "batch_isend_irecv", "monitored_barrier"}) {
+    EXPECT_EQ(label(in(call) + wrapper), "in " + call + " (train.py:88)" + unseen);
+  }
+  for (const std::string inner : {"_store_based_barrier", "_new_process_group_helper"}) {
+    EXPECT_EQ(label(in(inner) + in("_new_group_with_tag") + wrapper + in("new_group")),
+              "in new_group (train.py:88)" + unseen);
+  }
+  EXPECT_EQ(label(in("recv") + wrapper + in("recv_object_list")),
+            "in recv_object_list (train.py:88), in recv" + unseen);
+  EXPECT_EQ(label(frame(kC10d + "pipelining/schedules.py", 12, "_wait_batch_p2p") +
+                  frame(kC10d + "pipelining/schedules.py", 500, "step")),
+            "in step (train.py:88), in _wait_batch_p2p" + unseen);
+  EXPECT_EQ(label(in("barrier") + wrapper + in("new_group")), "in new_group (train.py:88)")
+      << "that barrier is recorded";
+  EXPECT_EQ(label(in("all_reduce") + wrapper), "in all_reduce (train.py:88)");
+  EXPECT_EQ(
+      locate(worker(0, kCurrent + frame("/usr/lib/python3.11/socket.py", 7, "recv") + user)).label,
+      "in recv (train.py:88)")
+      << "of a socket";
 }
 
 TEST(StackText, AcceptsAnyBytes) {
@@ -139,6 +182,7 @@ TEST(StackText, SuspectsAStoppedRankOrTheOneThatWaitsForNoOther) {
   EXPECT_EQ(suspect({worker(0, in_all_reduce()), worker(1, in_read), worker(2, in_read)}), 1)
       << "though more ranks are stuck than wait";
   EXPECT_EQ(suspect({worker(0, in_read), worker(1, in_all_reduce()), worker(2, "", 'T')}), 2);
+  EXPECT_EQ(suspect({worker(0, in_read), worker(1, in_all_reduce()), worker(2, "", 'D')}), 2);
   EXPECT_EQ(suspect({worker(0, in_all_reduce()), worker(1, in_all_reduce())}), -1);
   EXPECT_EQ(suspect({}), -1);
   // With NCCL a rank waits for the others in any call that needs a result of its device.

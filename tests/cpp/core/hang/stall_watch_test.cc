@@ -53,10 +53,11 @@ TEST_F(StallWatchTest, NamesARankThatDoesNothingAfterTwoLooksFiveSecondsApart) {
   EXPECT_EQ(watch_.report(waits_for(3), now_ + 1s), waits_for(3).text);
   EXPECT_EQ(watch_.look_at(), std::nullopt) << "once for each stall";
   watch_.follow(std::nullopt, {}, after(31s));
-  EXPECT_EQ(watch_.take_end(after(31s)), "") << "the round may be over";
+  EXPECT_EQ(watch_.take_end(after(31s)), std::nullopt) << "the round may be over";
   EXPECT_EQ(watch_.end_at(), after(41s));
   EXPECT_EQ(watch_.take_end(after(41s)), "rank 3 continues after 31 s");
-  EXPECT_EQ(watch_.take_end(after(42s)), "");
+  EXPECT_EQ(watch_.take_end(after(42s)), std::nullopt);
+  EXPECT_EQ(watch_.take_note(), "");
 }
 
 TEST_F(StallWatchTest, SaysThatARankHasExited) {
@@ -81,6 +82,27 @@ TEST_F(StallWatchTest, LeavesARankAloneThatWorksAndLooksAgain) {
   }
   look(waits_for(3), {0, 1, 2, 3});  // the evaluation ends in a lock
   EXPECT_TRUE(is_stalled_);
+}
+
+TEST_F(StallWatchTest, NotesARankThatWorksOnceAndItsEnd) {
+  look(waits_for(3), {});
+  EXPECT_EQ(watch_.take_note(), "");
+  look(waits_for(3), {0});
+  EXPECT_EQ(watch_.take_note(), waits_for(3).key + "; it computes, reads or writes");
+  look(waits_for(3), {0});
+  EXPECT_EQ(watch_.take_note(), "");
+  watch_.follow(std::nullopt, {}, after(31s));
+  EXPECT_EQ(watch_.take_end(after(40s)), std::nullopt) << "a worker may end by the wait's timeout";
+  EXPECT_EQ(watch_.take_end(after(41s)), "") << "no line";
+  EXPECT_EQ(watch_.end_at(), std::nullopt);
+  watch_.follow(after(50s), {}, after(54s));
+  look(waits_for(2), {});
+  look(waits_for(2), {});
+  EXPECT_EQ(watch_.take_note(), waits_for(2).key + "; it computes, reads or writes");
+  look(waits_for(2), kAll);  // it ends in a lock
+  EXPECT_NE(watch_.report(waits_for(2), now_), "");
+  watch_.follow(std::nullopt, {}, after(110s));
+  EXPECT_EQ(watch_.take_end(after(120s)), "rank 2 continues after 1 min");
 }
 
 TEST_F(StallWatchTest, NamesNobodyWhileTheWaitsChange) {

@@ -50,8 +50,8 @@ class HangAdapter : public StoryAdapter<HangAdapter> {
   void print(const core::hang_action::Publish& published) {
     static constexpr const char* kActions[] = {"report", "restart", "fail"};
     const hang::Verdict& verdict = published.verdict;
-    static constexpr const char* kKinds[] = {"verdict", "straggler", "stall", "end of stall",
-                                             "mismatch"};
+    static constexpr const char* kKinds[] = {"verdict",      "straggler", "stall",
+                                             "end of stall", "mismatch",  "note"};
     trace_->line(std::string("Publish ") + kKinds[static_cast<std::size_t>(verdict.kind)] +
                  ", round " + std::to_string(verdict.round) + ", " +
                  kActions[static_cast<std::size_t>(verdict.action)] +

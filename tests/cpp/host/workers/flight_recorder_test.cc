@@ -56,6 +56,46 @@ TEST(FlightRecorder, TheFirstOperationThatIsNotOverCounts) {
   EXPECT_EQ(condensed(R"({"entries":[)" + entries + "]}"), "0\t\t5\t3\t0\top3\t\n");
 }
 
+// What all ranks must have in common, with its type.
+TEST(FlightRecorder, SizesAreThoseThatRanksHaveInCommon) {
+  struct Row {
+    std::string name, inputs, outputs, types, sizes;
+  };
+  const std::vector<Row> rows = {
+      {"all_reduce", "[[4, 2]]", "[[4, 2]]", R"(["Float"])", "[[4,2]] Float"},
+      {"all_reduce", "[[4],[8]]", "[[4],[8]]", R"(["Float","Float"])", "12 elements Float"},
+      {"all_reduce", "[[4],[8]]", "[]", R"(["Float","Long"])", "12 elements Float,Long"},
+      {"all_reduce", "[[]]", "[[]]", R"(["Long"])", "[[]] Long"},
+      {"all_gather", "[[4]]", "[[4],[4],[4]]", R"(["Byte"])", "12 elements Byte"},
+      {"_all_gather_base", "[[4]]", "[[12]]", R"(["Byte"])", "12 elements Byte"},
+      {"reduce_scatter", "[[4],[4],[4]]", "[[4]]", R"(["Half","Half","Half"])", "12 elements Half"},
+      {"broadcast", "[[4]]", "[[4]]", R"(["Float"])", "[[4]] Float"},
+      {"broadcast", "[[4],[5]]", "[[4],[5]]", R"(["Float","Float"])", "[[4],[5]]"},
+      {"scatter", "[]", "[[4]]", "[]", "[]"},
+      {"gather", "[[4]]", "[]", R"(["Float"])", "[[4]]"},
+      {"all_to_all", "[[7]]", "[[3]]", R"(["Float"])", "[[7]]"},
+      {"all_reduce", "[[4]]", "[[4]]", "[]", "[[4]] "},
+      {"all_reduce", "[[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,3]]", "[]",
+       R"(["Float"])", "3 elements Float"},
+  };
+  for (const Row& row : rows) {
+    const std::string reply =
+        reply_of(R"("collective_seq_id":7,"retired":false,"profiling_name":"nccl:)" + row.name +
+                 R"(","input_sizes":)" + row.inputs + R"(,"output_sizes":)" + row.outputs +
+                 R"(,"input_dtypes":)" + row.types);
+    EXPECT_EQ(condensed(reply), "0\tdefault_pg\t7\t7\t0\t" + row.name + "\t" + row.sizes + "\n");
+  }
+}
+
+TEST(FlightRecorder, OfAGroupThatWaitsInNoneTheLastOperationIsShown) {
+  const auto entry = [](int number, const std::string& name) {
+    return R"({"process_group":["0",""],"profiling_name":")" + name + R"(","collective_seq_id":)" +
+           std::to_string(number) + R"(,"retired":true})";
+  };
+  EXPECT_EQ(condensed(R"({"entries":[)" + entry(3, "a") + "," + entry(4, "b") + "]}"),
+            "0\t\t4\t0\t0\tb\t\n");
+}
+
 TEST(FlightRecorder, NcclOperationsAreOverWhenTheyAreCompleted) {
   const auto line = [](const std::string& state) {
     return condensed(reply_of(R"("collective_seq_id":7,"profiling_name":"nccl:barrier",)"

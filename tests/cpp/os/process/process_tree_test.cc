@@ -6,12 +6,14 @@
 #include <sched.h>
 #include <signal.h>
 #include <sys/mount.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
+#include <future>
 #include <string>
 #include <thread>
 #include <vector>
@@ -77,6 +79,51 @@ TEST_F(Children, WaitIsDescribedByItsState) {
   EXPECT_THAT(describe_wait(child_), ::testing::StartsWith("state "));
   end_child();
   EXPECT_EQ(describe_wait(child_), "gone");
+}
+
+TEST(WaitOf, NamesTheFunctionOfAnUninterruptibleSleep) {
+  int pipes[2];
+  ASSERT_EQ(::pipe(pipes), 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    char byte = 0;
+    if (::vfork() == 0) {  // its parent sleeps until it ends
+      (void)!::read(pipes[0], &byte, 1);
+      ::_exit(0);
+    }
+    ::_exit(0);
+  }
+  EXPECT_TRUE(support::eventually([&] { return wait_of(child).state == 'D'; }));
+  EXPECT_TRUE(is_suspended(child));
+  const std::string channel = wait_of(child).channel;
+  EXPECT_NE(channel, "");
+  if (channel != "0") EXPECT_THAT(channel, ::testing::MatchesRegex("[a-z0-9_.]+"));
+  EXPECT_EQ(::write(pipes[1], "x", 1), 1);
+  EXPECT_EQ(::waitpid(child, nullptr, 0), child);
+  ::close(pipes[0]);
+  ::close(pipes[1]);
+}
+
+TEST(WaitOf, ReadsTheInnermostFunctionOfAStack) {
+  EXPECT_EQ(function_of_stack("[<0>] folio_wait_bit+0x1d3/0x400\n[<0>] do_syscall_64+0x71/0x2\n"),
+            "folio_wait_bit");
+  EXPECT_EQ(function_of_stack("[<0>] rpc_wait_bit_killable"), "rpc_wait_bit_killable");
+  for (const char* const text : {"", "\n", "[<0>]", "x\n[<0>] f+0x1/0x2\n"}) {
+    EXPECT_EQ(function_of_stack(text), "") << text;
+  }
+}
+
+TEST(WorkOf, CountsTheThreadsOfGlooThatLookAround) {
+  const pid_t self = ::getpid();
+  EXPECT_EQ(work_of({self})[0].polling_threads, 0);
+  std::promise<void> over;
+  std::thread loop([wait = over.get_future()] {
+    ::prctl(PR_SET_NAME, "gloo_tcp_loop");
+    wait.wait();
+  });
+  EXPECT_TRUE(support::eventually([&] { return work_of({self})[0].polling_threads == 1; }));
+  over.set_value();
+  loop.join();
 }
 
 // The CPU time of the thread, and the bytes of its writes, are in the sums of its process.
