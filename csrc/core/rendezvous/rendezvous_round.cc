@@ -576,6 +576,7 @@ void RendezvousMachine::close_with_success() {
 }
 
 void RendezvousMachine::close(JobResult result) {
+  bad_host_.clear();
   result.message.resize(std::min(result.message.size(), 2 * kMessageBytesMax));
   result.node.resize(std::min(result.node.size(), kNodeTextBytesMax));
   result.lost.resize(std::min(result.lost.size(), kLostNamesMax));

@@ -116,15 +116,16 @@ TEST_F(ExclusionTest, WithoutReplacementsTheOthersWaitOnlyTheLastCallForABadHost
   EXPECT_NE(step(&job, rdzv::Tick{}).find("timed out 3"), std::string::npos);
 }
 
-TEST_F(ExclusionTest, ABadHostIsKnownBeforeTheFirstNodeJoins) {
-  JobSettings settings = nnodes(2, 2);
+TEST(BadHost, IsKnownBeforeTheFirstNodeJoins) {
+  RendezvousMachine machine(JobSettings(), Instant(1000s));
+  std::vector<RendezvousAction> actions;
+  machine.step(rdzv::HostBad{"node2"}, Instant(1001s), &actions);
+  JobSettings settings;
+  settings.min_nodes = settings.max_nodes = 2;
   settings.on_loss = LossPolicy::kFail;
-  settings_ = settings;
-  Job job("job", {}, now_, Duration::zero());
-  (void)step(&job, job_event::Found{id(2), bad(host(2))});
-  (void)step(&job, join(1));
-  now_ += 1s;
-  EXPECT_NE(step(&job, rdzv::Tick{}).find("host node2 is bad"), std::string::npos);
+  machine.begin_anew(settings, Instant(1002s));
+  machine.step(rdzv::Join{support::node_info(1), settings}, Instant(1003s), &actions);
+  EXPECT_NE(machine.describe(Instant(1003s)).find("host node2 is bad"), std::string::npos);
 }
 
 TEST_F(ExclusionTest, ASpareTakesThePlaceOfABadHostBeforeTheFirstRound) {
