@@ -332,7 +332,8 @@ void HangWatch::on(const round_event::Tick&, Instant now, std::vector<HangAnswer
   if (mismatches_.due_at() && now >= *mismatches_.due_at()) publish_mismatches(out);
   if (auto end = stall_.take_end(now)) {
     using Kind = hang::Verdict::Kind;
-    publish(end->empty() ? Kind::kNoted : Kind::kStallOver, *std::move(end), out);
+    const Kind kind = end->empty() ? Kind::kNoted : Kind::kStallOver;
+    publish(kind, *std::move(end), out);
   }
   // The end of the job comes before a report; a report that is being made comes first.
   const auto overdue = overdue_at();

@@ -82,7 +82,7 @@ class RendezvousConfig(NamedTuple):
     def loss_policy(self) -> _C.LossPolicy:
         from elastic import _C
 
-        return _C.LossPolicy.__members__[self.native["on_loss"].upper()]
+        return _C.LossPolicy.__members__[self.native.get("on_loss", "replace").upper()]
 
 
 class NodeConfig(NamedTuple):

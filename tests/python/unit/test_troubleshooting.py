@@ -91,10 +91,15 @@ EXEMPT = {
         "it does not coordinate the job any more", "the token…", ", waiting for …",
         "was not resolved in …", "a process that the workers left behind",
         ", the most recent call first", "the directory for temporary files", " done, waiting for ",
+        "; the coordinator on this host tells it",
     ),
     "not a message: what other programs print, names of events, and text of exits": (
         "Traceback (most recent", ", in <module>", "can't open file", "a new event needs a column",
         "set the CPU affinity", "killed by …",
+    ),
+    "a rule, as --dry-run shows it": (
+        "a program that cannot be executed", "fewer than MIN left", " in a row on one host",
+        "this node leaves, with that code",
     ),
 }  # fmt: skip
 
