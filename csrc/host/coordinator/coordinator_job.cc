@@ -166,8 +166,8 @@ Status CoordinatorJob::enter(SessionPeer* peer, Entry& entry) {
     job_ = make_job(entry.settings, hold);
     feed_timings();
     if (is_kept_) turn_on_gate();
-    is_in_file_ = context_.store != nullptr;
-    if (is_in_file_) job_->gate().turn_on(*rendezvous());
+    if (is_in_file_ = context_.store != nullptr; is_in_file_) job_->gate().turn_on(*rendezvous());
+    pass_early_findings();
   }
   if (must_wait_for_resumes(entry)) return {};
   note_voter(*peer, entry.node);

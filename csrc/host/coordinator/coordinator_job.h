@@ -172,6 +172,7 @@ class CoordinatorJob {
   std::unique_ptr<core::Job> make_job(const JobSettings& settings, Duration start_hold);
   void announce(const drain::News& news);  // to the nodes of the job
   void keep_hosts();                       // for the next job of the id
+  void pass_early_findings();              // once the job is made
   void request_host(const session::RequestHost& request, std::uint64_t number);
   void admit_early_joins();
   Status on(SessionPeer* peer, session::ClientHello& hello);
@@ -270,6 +271,7 @@ class CoordinatorJob {
   std::size_t secrets_kept_ = 0;   // when unneeded ones were removed last
   std::string published_address_;  // at which other hosts reach nodes on this host; "": unknown
   JobObservers observers_{context_.loop, observed_job()};
+  std::vector<core::job_event::Found> early_findings_;  // before the first node has joined
   ExcludeCommand exclude_command_{context_.loop, context_.on_exclude,
                                   [this](const std::string& line) { log(line); }};
   os::Timer timer_;

@@ -7,6 +7,7 @@
 #include <variant>
 
 #include "core/gate/node_checks.h"
+#include "core/session/node_reports.h"
 #include "host/coordinator/coordinator_job.h"
 
 namespace elastic::host {
@@ -33,9 +34,17 @@ void CoordinatorJob::execute(const gate::HostAction& action) {
 Status CoordinatorJob::on(SessionPeer* peer, gate::Finding& finding) {
   const bool is_turned_away = !peer->has_joined && finding.verdict == gate::Verdict::kBad;
   const Status why(StatusCode::kFailedPrecondition, gate::describe(finding));
-  if (job_ != nullptr) step(core::job_event::Found{peer->node, std::move(finding)});
+  if (job_ != nullptr) {
+    step(core::job_event::Found{peer->node, std::move(finding)});
+  } else if (early_findings_.size() < core::kFindingsKept) {
+    early_findings_.push_back({peer->node, std::move(finding)});
+  }
   if (is_turned_away) peer->send(rdzv::Refused{peer->node, why, true});
   return {};
+}
+
+void CoordinatorJob::pass_early_findings() {
+  for (core::job_event::Found& one : std::exchange(early_findings_, {})) step(std::move(one));
 }
 
 Status CoordinatorJob::on(SessionPeer* peer, gate::ProbeReport& report) {
