@@ -151,14 +151,13 @@ void sign(const Operation& operation, SignedGroups* groups) {
 }  // namespace
 
 CommonTensors common_tensors(const Operation& operation) {
-  for (const hang::SignedOperation& one : hang::kSignedOperations) {
-    if (std::strcmp(one.name, operation.name) != 0) continue;
-    const bool is_output = one.common == CommonSize::kOutputs;
-    const Tensors& tensors = is_output ? operation.outputs : operation.inputs;
-    const bool is_one = one.common != CommonSize::kOneInput || tensors.count == 1;
-    if (tensors.is_known && tensors.count > 0 && is_one) return {&one, &tensors};
-  }
-  return {};
+  const hang::SignedOperation* const one = hang::find_signed_operation(operation.name);
+  if (one == nullptr) return {};
+  const bool is_output = one->common == CommonSize::kOutputs;
+  const Tensors& tensors = is_output ? operation.outputs : operation.inputs;
+  const bool is_one = one->common != CommonSize::kOneInput || tensors.count == 1;
+  if (!tensors.is_known || tensors.count == 0 || !is_one) return {};
+  return {one, &tensors};
 }
 
 size_t sign_blocks(const char* json, size_t bytes, Sample sample, char* out, size_t size) {

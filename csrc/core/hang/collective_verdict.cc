@@ -59,9 +59,7 @@ struct Operation {
 };
 
 bool has_common_size(const Operation& operation) {
-  return std::ranges::any_of(hang::kSignedOperations, [&](const hang::SignedOperation& one) {
-    return operation.name == one.name;
-  });
+  return hang::find_signed_operation(operation.name.c_str()) != nullptr;
 }
 
 // "[[4,2]] Float" and "8 elements Float", in parts.

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 namespace elastic::hang {
 
@@ -49,5 +50,12 @@ inline constexpr SignedOperation kSignedOperations[] = {
     {"all_gather_into_tensor_coalesced", 'A', CommonSize::kOutputs},
     {"reduce_scatter_tensor_coalesced", 'S', CommonSize::kInputs},
 };
+// nullptr: the ranks of this operation may differ.
+inline const SignedOperation* find_signed_operation(const char* name) {
+  for (const SignedOperation& one : kSignedOperations) {
+    if (std::strcmp(one.name, name) == 0) return &one;
+  }
+  return nullptr;
+}
 
 }  // namespace elastic::hang

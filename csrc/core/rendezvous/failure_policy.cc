@@ -194,16 +194,15 @@ bool is_about_stragglers(const FailureRule& rule) {
 }
 
 std::vector<FailureRule> default_rules(const JobSettings& settings) {
-  const FailureCondition departures[] = {{.kind = FailureKind::kNodeLost},
-                                         {.kind = FailureKind::kCheck},
-                                         {.kind = FailureKind::kNodeLeft}};
-  const std::vector<FailureCondition> on(std::begin(departures), std::end(departures));
+  const std::vector<FailureCondition> departures = {{.kind = FailureKind::kNodeLost},
+                                                    {.kind = FailureKind::kCheck},
+                                                    {.kind = FailureKind::kNodeLeft}};
   const std::string budget = "--max-restarts=" + std::to_string(settings.max_restarts);
-  std::vector<FailureRule> rules = {{.on = on, .enough_left = true, .counts = false}};
+  std::vector<FailureRule> rules = {{.on = departures, .enough_left = true, .counts = false}};
   if (settings.on_loss == LossPolicy::kFail) {
     rules.push_back({.name = "lost nodes are not replaced",
                      .origin = "--on-node-loss=fail",
-                     .on = on,
+                     .on = departures,
                      .enough_left = false,
                      .action = FailureAction::kStop,
                      .counts = true});

@@ -235,10 +235,7 @@ void RendezvousMachine::judge_loss(FailureKind kind, const std::string& name,
   if (decision.action == FailureAction::kStop) {
     return close(loss_result(name, what + (survives ? "; " : nodes_left()) + decision.why));
   }
-  const bool is_lost = kind != FailureKind::kNodeLeft;
-  if (decision.counts) {
-    charge(is_lost ? rdzv::RestartCause::kMemberLost : rdzv::RestartCause::kMemberLeft, name, what);
-  }
+  if (decision.counts) charge(rdzv::RestartCause::kMemberLost, name, what);
 }
 
 std::string RendezvousMachine::nodes_left() const {

@@ -32,6 +32,12 @@ class ExclusionTest : public ::testing::Test {
     settings.extra = {{std::string(kPolicySetting) + "01", "line=3 on=exit:42 do=exclude"}};
     return settings;
   }
+  static JobSettings two_without_replacements() {
+    JobSettings settings = nnodes(2, 2);
+    settings.on_loss = LossPolicy::kFail;
+    settings.last_call_timeout = 30s;
+    return settings;
+  }
   Job make_job(const JobSettings& settings) {
     settings_ = settings;
     return {"job", settings, now_, Duration::zero()};
@@ -95,10 +101,7 @@ gate::Finding bad(const std::string& host) {
 }
 
 TEST_F(ExclusionTest, WithoutReplacementsTheOthersWaitOnlyTheLastCallForABadHost) {
-  JobSettings settings = nnodes(2, 2);
-  settings.on_loss = LossPolicy::kFail;
-  settings.last_call_timeout = 30s;
-  Job job = make_job(settings);
+  Job job = make_job(two_without_replacements());
   (void)step(&job, join(1));
   now_ += 5s;
   (void)step(&job, job_event::Found{id(2), bad(host(2))});
@@ -129,10 +132,7 @@ TEST(BadHost, IsKnownBeforeTheFirstNodeJoins) {
 }
 
 TEST_F(ExclusionTest, ASpareTakesThePlaceOfABadHostBeforeTheFirstRound) {
-  JobSettings settings = nnodes(2, 2);
-  settings.on_loss = LossPolicy::kFail;
-  settings.last_call_timeout = 30s;
-  Job job = make_job(settings);
+  Job job = make_job(two_without_replacements());
   (void)step(&job, join(1));
   (void)step(&job, job_event::Found{id(2), bad(host(2))});
   now_ += 20s;
