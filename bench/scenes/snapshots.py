@@ -15,6 +15,7 @@ from scenes.warm import restarts
 
 SNAPSHOTS = "snapshots"
 DCP = "DCP, async_save to /dev/shm"
+NOTHING = "nothing restored"
 KILLED = "100 MiB of state, 2 workers, --warm, one killed, to the first step of both"
 LOST = "100 MiB of state, a host is lost, a warm spare takes over, to the first step of both"
 SETTLE_S = 5.0  # until a step is copied to the other node
@@ -32,11 +33,15 @@ def snapshots(plan: Plan) -> Findings:
     plan.programs.require_module("torch")
     launcher = plan.programs.launcher("elastic")
     _, client = plan.programs.client("train_saved.py")
-    for name in (SNAPSHOTS, DCP):
+    for name in (SNAPSHOTS, DCP, NOTHING):
         with ExitStack() as stack:
             pipe = stack.enter_context(stamps())
             folder = tempfile.TemporaryDirectory(prefix="bench-", dir="/dev/shm")
-            words = [client, *(("--dcp", stack.enter_context(folder)) if name == DCP else ())]
+            words = {
+                SNAPSHOTS: [client],
+                DCP: [client, "--dcp", stack.enter_context(folder)],
+                NOTHING: [client, "--nothing"],
+            }[name]
             options = ["--standalone", "--warm", "--nproc-per-node=2", "--max-restarts=1000"]
             variables = {"BENCH_STAMPS": pipe.path, "PET_RESTART_BACKOFF": "0"}
             stack.enter_context(launched([*launcher, *options, *words], variables))

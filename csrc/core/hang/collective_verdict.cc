@@ -135,8 +135,9 @@ struct Group {
   std::vector<std::int32_t> members;  // unless all are known, those that are seen in it
   bool are_all_known = true;
   std::set<Operation> operations;
-  std::vector<Known> known;     // by rank
-  std::vector<Known> over;      // by their last operation: those that wait in none
+  std::vector<Known> known;  // by rank
+  std::vector<Known> over;   // by their last operation: those that wait in none
+  std::size_t num_waiters = 0;
   std::vector<Waiter> waiters;  // by operation and rank
   std::vector<Held> held;       // in the order of members
 };
@@ -212,7 +213,7 @@ class Judge {
 
  private:
   // Sorts what the messages have brought. A later message about a rank replaces the former one.
-  void complete(const std::string& name, Group* group) const {
+  void complete(const std::string& name, Group* group) {
     std::vector<Known>& known = group->known;
     if (!std::ranges::is_sorted(known, is_before)) std::ranges::stable_sort(known, is_before);
     std::size_t kept = 0;
@@ -223,10 +224,14 @@ class Judge {
     known.resize(kept);
     // Of other versions of the worker's library it is another operation, without a type. Most ranks
     // have the same one.
+    group->over.reserve(known.size());
     const Operation* checked = nullptr;
     bool has_common = false;
     for (const Known& one : known) {
-      if (one.open != 0) continue;
+      if (one.open != 0) {
+        ++num_open_;
+        continue;
+      }
       if (std::exchange(checked, one.operation) != one.operation) {
         has_common = common_of(*one.operation).has_value();
       }
@@ -249,13 +254,16 @@ class Judge {
 
   // Of several groups a rank waits in the one in which it has waited for longest.
   void find_waits() {
+    waits_.reserve(num_open_);
     for (auto& [name, group] : groups_) {
       for (const Known& one : group.known) {
         if (one.open == 0) continue;
         waits_.push_back({one.rank, &group, one.open, one.waiting, one.operation});
       }
     }
-    std::ranges::stable_sort(waits_, {}, &Wait::rank);
+    if (!std::ranges::is_sorted(waits_, {}, &Wait::rank)) {
+      std::ranges::stable_sort(waits_, {}, &Wait::rank);
+    }
     std::size_t kept = 0;
     for (const Wait& wait : waits_) {
       const bool is_same = kept > 0 && waits_[kept - 1].rank == wait.rank;
@@ -263,6 +271,8 @@ class Judge {
       waits_[is_same ? kept - 1 : kept++] = wait;
     }
     waits_.resize(kept);
+    for (const Wait& wait : waits_) ++wait.group->num_waiters;
+    for (auto& [name, group] : groups_) group.waiters.reserve(group.num_waiters);
     for (const Wait& wait : waits_) {
       wait.group->waiters.push_back({wait.open, wait.rank, wait.operation, wait.waiting});
     }
@@ -271,7 +281,9 @@ class Judge {
   void find_awaited() {
     for (auto& [name, group] : groups_) {
       if (group.waiters.empty()) continue;
-      std::ranges::stable_sort(group.waiters, {}, &Waiter::open);
+      if (!std::ranges::is_sorted(group.waiters, {}, &Waiter::open)) {
+        std::ranges::stable_sort(group.waiters, {}, &Waiter::open);
+      }
       for (std::size_t i = group.waiters.size() - 1; i > 0; --i) {
         Duration& longest = group.waiters[i - 1].longest;
         longest = std::max(longest, group.waiters[i].longest);
@@ -290,6 +302,7 @@ class Judge {
   // The members of the group that have not entered this operation, the latest in which a rank
   // waits.
   void add_awaited(Group* group, std::uint64_t newest) {
+    group->held.reserve(group->members.size());
     auto known = group->known.begin();
     auto wait = waits_.begin();
     for (const std::int32_t rank : group->members) {
@@ -553,6 +566,7 @@ class Judge {
 
   std::map<std::string, Group, std::less<>>& groups_;
   const std::vector<hang::StackGroup>& places_;
+  std::size_t num_open_ = 0;                // operations that are not over
   std::vector<Wait> waits_;                 // by rank
   std::vector<Awaited> behind_;             // by rank: others wait for them, and they wait for none
   std::vector<Awaited> silent_;             // likewise: nothing is known of them

@@ -202,6 +202,7 @@ std::vector<const JobProgress::Node*> JobProgress::lagging() const {
 }
 
 void HangWatch::step(const HangEvent& event, Instant now, std::vector<HangAnswer>* out) {
+  spent_.reset();
   std::visit([&](const auto& one) { on(one, now, out); }, event);
 }
 
@@ -291,7 +292,7 @@ void HangWatch::on(const hang_event::StacksReceived& event, Instant now,
   job_.note_reply(event.node);
   for (const hang::StackGroup& group : event.stacks.groups) {
     if (group.ranks.empty()) continue;
-    for (const std::int32_t rank : group.ranks) collection_->hosts[rank] = event.stacks.host;
+    collection_->hosts.emplace_back(group.ranks.front(), event.stacks.host);
     collection_->received.add(group);
   }
   for (const hang::CollectiveState& state : event.stacks.collectives) {
@@ -397,7 +398,7 @@ std::optional<hang::Pace> HangWatch::pace() const {
   return pace;
 }
 
-void HangWatch::finish_look(Collection found, Instant now, std::vector<HangAnswer>* out) {
+void HangWatch::finish_look(Collection& found, Instant now, std::vector<HangAnswer>* out) {
   std::vector<std::int32_t> all;
   for (const hang::StackGroup& group : found.groups) {
     all.insert(all.end(), group.ranks.begin(), group.ranks.end());
@@ -457,10 +458,11 @@ void HangWatch::follow_waits(Instant now) {
 }
 
 void HangWatch::finish_collection(Instant now, std::vector<HangAnswer>* out) {
-  Collection found = *std::exchange(collection_, std::nullopt);
+  spent_ = std::exchange(collection_, std::nullopt);
+  Collection& found = *spent_;
   found.groups = found.received.take();
   found.verdict = found.collectives.verdict(found.groups);
-  if (found.purpose == Purpose::kLook) return finish_look(std::move(found), now, out);
+  if (found.purpose == Purpose::kLook) return finish_look(found, now, out);
   std::string text = screen(found, found.purpose == Purpose::kHang ? suspect_of(found) : -1);
   recent_ = {found.began, text};
   for (const std::uint64_t observer : found.observers) {
@@ -639,7 +641,8 @@ std::string HangWatch::headline(const Collection& found) const {
 }
 
 std::string HangWatch::host_of(const Collection& found, std::int32_t rank) const {
-  const auto host = found.hosts.find(rank);
+  const auto host =
+      std::ranges::find(found.hosts, rank, &std::pair<std::int32_t, std::string>::first);
   return host == found.hosts.end() || job_.nodes().size() < 2 ? "" : " on " + host->second;
 }
 

@@ -169,9 +169,10 @@ struct Collection {
   StackGroups received;
   std::vector<hang::StackGroup> groups;  // once all were received
   CollectiveJudge collectives;
-  std::vector<std::int32_t> idle_ranks;       // kLook
-  CollectiveVerdict verdict;                  // of these, once all were received
-  std::map<std::int32_t, std::string> hosts;  // of the first rank of each node's groups
+  std::vector<std::int32_t> idle_ranks;  // kLook
+  CollectiveVerdict verdict;             // of these, once all were received
+  // Of the first rank of each node's groups: a place with one rank is that of the first one.
+  std::vector<std::pair<std::int32_t, std::string>> hosts;
 };
 }  // namespace hang_state
 
@@ -213,7 +214,7 @@ class HangWatch {
 
   void collect(Purpose purpose, Duration idle, Instant now, std::vector<HangAnswer>* out);
   void finish_collection(Instant now, std::vector<HangAnswer>* out);
-  void finish_look(Collection found, Instant now, std::vector<HangAnswer>* out);
+  void finish_look(Collection& found, Instant now, std::vector<HangAnswer>* out);
   void publish(hang::Verdict::Kind kind, std::string text, std::vector<HangAnswer>* out) const;
   void publish_stall(const CollectiveVerdict& verdict, Instant now, std::vector<HangAnswer>* out);
   void follow_waits(Instant now);
@@ -239,6 +240,8 @@ class HangWatch {
   std::optional<hang::Hang> hang_;  // since then no rank has made progress
   std::optional<hang_state::PartialExit> partial_exit_;
   std::optional<Collection> collection_;
+  // Was finished by the last step; what thousands of nodes have sent takes milliseconds to release.
+  std::optional<Collection> spent_;
   StallWatch stall_;
   MismatchWatch mismatches_;
   struct Screen {

@@ -9,7 +9,8 @@
 // Theory of operation. Nodes report since when a worker of theirs waits. While a rank waits, the
 // job is looked at: what each rank waits in, and which ranks have done nothing since the last look.
 // No look interrupts a worker. If two looks have the same verdict and its cause does nothing
-// meanwhile, the stacks are collected for the line. A cause that works is looked at again: an
+// meanwhile, the stacks are collected for the line. Later looks report another cause, which ranks
+// may have found that still wait. A cause that works is looked at again: an
 // evaluation or a checkpoint may end in a lock. It is noted, not reported: the timeout of a process
 // group may be shorter than its work, and the worker that fails by it is not the cause.
 //
@@ -36,6 +37,7 @@ void StallWatch::follow(std::optional<Instant> since, Duration allowed, Instant 
     since_.reset();
     look_at_.reset();
     seen_.clear();
+    told_.clear();
     place_.clear();
     note_.clear();
     is_noted_ = false;
@@ -51,9 +53,21 @@ void StallWatch::look_again(Instant now) {
   interval_ = std::min(interval_ * 2, kLookIntervalMax);
 }
 
+// The rank that was named may have gone on, and stopped in the next operation, while a rank that
+// waits for others still does.
+void StallWatch::look_later(Instant now) {
+  look_at_ = now + kReportedLookInterval;
+  interval_ = kLookInterval;
+}
+
 bool StallWatch::looked(const CollectiveVerdict& verdict, const std::vector<std::int32_t>& idle,
                         const std::vector<std::int32_t>& all, bool is_complete, Instant now) {
   if (!since_) return false;
+  if (is_reported() && (!is_complete || verdict.key.empty() || verdict.key == told_)) {
+    if (verdict.key == told_) seen_ = told_, suspect_ = verdict.suspect;
+    look_later(now);
+    return false;
+  }
   const bool is_same = std::exchange(seen_, verdict.key) == verdict.key && !verdict.key.empty();
   suspect_ = verdict.suspect;
   look_again(now);
@@ -79,7 +93,8 @@ std::string StallWatch::report(const CollectiveVerdict& verdict, Instant now) {
     if (since_) look_again(now);
     return "";
   }
-  look_at_.reset();
+  look_later(now);
+  told_ = seen_;
   place_ = verdict.place;
   const std::vector<std::int32_t>& causes = verdict.causes;
   reported_ = causes.empty() ? "the ranks" : describe_ranks(causes);
@@ -96,7 +111,7 @@ std::optional<std::string> StallWatch::take_end(Instant now) {
 
 std::optional<hang::Stall> StallWatch::stall() const {
   if (!since_ || seen_.empty()) return std::nullopt;
-  return hang::Stall{*since_, suspect_, seen_, place_};
+  return hang::Stall{*since_, suspect_, seen_, seen_ == told_ ? place_ : ""};
 }
 
 void StallWatch::shift(Duration gap) {

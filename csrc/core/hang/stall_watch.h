@@ -22,6 +22,8 @@ namespace elastic::core {
 inline constexpr Duration kFirstLook = std::chrono::seconds(7);
 inline constexpr Duration kLookInterval = std::chrono::seconds(5);
 inline constexpr Duration kLookIntervalMax = std::chrono::seconds(10);  // of a rank that works
+// After a line, while the same ranks wait.
+inline constexpr Duration kReportedLookInterval = std::chrono::seconds(30);
 // Ranks wait no more: their operation may have failed, and a process takes its time to end by it.
 inline constexpr Duration kStallOverDelay = std::chrono::seconds(10);
 // Reports of one wait are placed on the watch's clock by their ages, which the network delays.
@@ -32,7 +34,7 @@ class StallWatch {
   // Since when nothing in the job has made progress and a rank waits; nullopt: none waits.
   // `allowed`: how long that may take by an open section.
   void follow(std::optional<Instant> since, Duration allowed, Instant now);
-  // When a look is due, until looked() is called; nullopt: no rank waits, or it was reported.
+  // When a look is due, until looked() is called; nullopt: no rank waits.
   std::optional<Instant> look_at() const { return look_at_; }
   // When take_end() has a line.
   std::optional<Instant> end_at() const { return end_at_; }
@@ -62,13 +64,15 @@ class StallWatch {
 
  private:
   void look_again(Instant now);
+  void look_later(Instant now);
 
   std::optional<Instant> since_;
   std::optional<Instant> look_at_;
   Duration interval_ = kLookInterval;
   std::string seen_;  // the key of the last look's verdict
   std::int32_t suspect_ = -1;
-  std::string place_;  // of the suspect in the line
+  std::string told_;   // the key of the line that was logged last for this stall
+  std::string place_;  // of the suspect in that line
   std::string note_;
   bool is_noted_ = false;     // this stall
   bool have_exited_ = false;  // all that the ranks wait for

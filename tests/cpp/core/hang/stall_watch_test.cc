@@ -51,13 +51,47 @@ TEST_F(StallWatchTest, NamesARankThatDoesNothingAfterTwoLooksFiveSecondsApart) {
   EXPECT_EQ(look(waits_for(3), {3}), 12s);
   EXPECT_TRUE(is_stalled_);
   EXPECT_EQ(watch_.report(waits_for(3), now_ + 1s), waits_for(3).text);
-  EXPECT_EQ(watch_.look_at(), std::nullopt) << "once for each stall";
+  EXPECT_EQ(look(waits_for(3), {3}), 43s);
+  EXPECT_FALSE(is_stalled_) << "one line for each cause";
   watch_.follow(std::nullopt, {}, after(31s));
   EXPECT_EQ(watch_.take_end(after(31s)), std::nullopt) << "the round may be over";
   EXPECT_EQ(watch_.end_at(), after(41s));
   EXPECT_EQ(watch_.take_end(after(41s)), "rank 3 continues after 31 s");
   EXPECT_EQ(watch_.take_end(after(42s)), std::nullopt);
   EXPECT_EQ(watch_.take_note(), "");
+}
+
+// Rank 3 goes on and rank 2 stops, while a rank waits for both.
+TEST_F(StallWatchTest, NamesAnotherRankOnceTheFirstOneHasGoneOn) {
+  look(waits_for(3), {3});
+  look(waits_for(3), {3});
+  ASSERT_TRUE(is_stalled_);
+  watch_.report(waits_for(3), now_);
+  EXPECT_EQ(look(waits_for(2, "all_reduce #5"), {2}), 42s);
+  EXPECT_FALSE(is_stalled_) << "it may be on its way";
+  ASSERT_TRUE(watch_.stall());
+  EXPECT_EQ(watch_.stall()->suspect, 2);
+  EXPECT_EQ(watch_.stall()->place, "");
+  EXPECT_EQ(look(waits_for(3), {3}), 47s);
+  EXPECT_EQ(watch_.stall()->suspect, 3);
+  EXPECT_EQ(look(waits_for(2, "all_reduce #5"), {2}), 77s);
+  EXPECT_EQ(look(waits_for(2, "all_reduce #5"), {2}), 82s);
+  EXPECT_TRUE(is_stalled_);
+  EXPECT_EQ(watch_.report(waits_for(2, "all_reduce #5"), now_), waits_for(2, "all_reduce #5").text);
+  watch_.follow(std::nullopt, {}, after(90s));
+  EXPECT_EQ(watch_.take_end(after(100s)), "rank 2 continues after 1 min 30 s");
+}
+
+// A node that does not answer is no cause.
+TEST_F(StallWatchTest, KeepsItsLineIfALaterLookHasNotAllNodes) {
+  look(waits_for(3), {3});
+  look(waits_for(3), {3});
+  watch_.report(waits_for(3), now_);
+  for (int i = 0; i < 3; ++i) {
+    now_ = *watch_.look_at();
+    EXPECT_FALSE(watch_.looked(waits_for(1), {1}, kAll, false, now_));
+    EXPECT_EQ(watch_.stall()->suspect, 3);
+  }
 }
 
 TEST_F(StallWatchTest, SaysThatARankHasExited) {
