@@ -113,8 +113,6 @@ struct Known {
   const Operation* operation = nullptr;
 };
 
-bool is_before(const Known& one, const Known& other) { return one.rank < other.rank; }
-
 // A rank that waits in the group.
 struct Waiter {
   std::uint64_t open = 0;
@@ -157,6 +155,12 @@ struct Awaited {
   const Group* group = nullptr;
   std::uint64_t last = 0;  // the last operation of the group that it has entered
 };
+
+// Most lists are in order already, and a stable sort takes memory for another one.
+template <typename Key, typename Item>
+void sort_by(Key key, std::vector<Item>* items) {
+  if (!std::ranges::is_sorted(*items, {}, key)) std::ranges::stable_sort(*items, {}, key);
+}
 
 // The first item that is of this rank or a later one; usually it is near.
 template <typename Iterator>
@@ -215,7 +219,7 @@ class Judge {
   // Sorts what the messages have brought. A later message about a rank replaces the former one.
   void complete(const std::string& name, Group* group) {
     std::vector<Known>& known = group->known;
-    if (!std::ranges::is_sorted(known, is_before)) std::ranges::stable_sort(known, is_before);
+    sort_by(&Known::rank, &known);
     std::size_t kept = 0;
     for (const Known& one : known) {
       const bool is_again = kept > 0 && known[kept - 1].rank == one.rank;
@@ -237,7 +241,7 @@ class Judge {
       }
       if (has_common) group->over.push_back(one);
     }
-    std::ranges::stable_sort(group->over, {}, &Known::last);
+    sort_by(&Known::last, &group->over);
     if (!std::ranges::is_sorted(group->members)) std::ranges::sort(group->members);
     if (!group->members.empty()) return;
     group->are_all_known = name == "0" && !places_.empty();
@@ -261,9 +265,7 @@ class Judge {
         waits_.push_back({one.rank, &group, one.open, one.waiting, one.operation});
       }
     }
-    if (!std::ranges::is_sorted(waits_, {}, &Wait::rank)) {
-      std::ranges::stable_sort(waits_, {}, &Wait::rank);
-    }
+    sort_by(&Wait::rank, &waits_);
     std::size_t kept = 0;
     for (const Wait& wait : waits_) {
       const bool is_same = kept > 0 && waits_[kept - 1].rank == wait.rank;
@@ -281,17 +283,15 @@ class Judge {
   void find_awaited() {
     for (auto& [name, group] : groups_) {
       if (group.waiters.empty()) continue;
-      if (!std::ranges::is_sorted(group.waiters, {}, &Waiter::open)) {
-        std::ranges::stable_sort(group.waiters, {}, &Waiter::open);
-      }
+      sort_by(&Waiter::open, &group.waiters);
       for (std::size_t i = group.waiters.size() - 1; i > 0; --i) {
         Duration& longest = group.waiters[i - 1].longest;
         longest = std::max(longest, group.waiters[i].longest);
       }
       add_awaited(&group, group.waiters.back().open);
     }
-    std::ranges::stable_sort(behind_, {}, &Awaited::rank);
-    std::ranges::stable_sort(silent_, {}, &Awaited::rank);
+    sort_by(&Awaited::rank, &behind_);
+    sort_by(&Awaited::rank, &silent_);
     const auto is_same = [](const Awaited& one, const Awaited& other) {
       return one.rank == other.rank;
     };

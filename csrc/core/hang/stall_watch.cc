@@ -9,10 +9,10 @@
 // Theory of operation. Nodes report since when a worker of theirs waits. While a rank waits, the
 // job is looked at: what each rank waits in, and which ranks have done nothing since the last look.
 // No look interrupts a worker. If two looks have the same verdict and its cause does nothing
-// meanwhile, the stacks are collected for the line. Later looks report another cause, which ranks
-// may have found that still wait. A cause that works is looked at again: an
-// evaluation or a checkpoint may end in a lock. It is noted, not reported: the timeout of a process
-// group may be shorter than its work, and the worker that fails by it is not the cause.
+// meanwhile, the stacks are collected for the line. Later looks find another cause of the same
+// wait. A cause that works is looked at again: an evaluation or a checkpoint may end in a lock. It
+// is noted, not reported: the timeout of a process group may be shorter than its work, and the
+// worker that fails by it is not the cause.
 //
 // A verdict without a cause (a circle, different operations) is one only if no rank works: a rank
 // may have begun an operation, and compute until it needs the result.
@@ -56,7 +56,8 @@ void StallWatch::look_again(Instant now) {
 // The rank that was named may have gone on, and stopped in the next operation, while a rank that
 // waits for others still does.
 void StallWatch::look_later(Instant now) {
-  look_at_ = now + kReportedLookInterval;
+  look_at_ = now + later_;
+  later_ = std::min(later_ * 2, kLateLookIntervalMax);
   interval_ = kLookInterval;
 }
 
@@ -64,7 +65,10 @@ bool StallWatch::looked(const CollectiveVerdict& verdict, const std::vector<std:
                         const std::vector<std::int32_t>& all, bool is_complete, Instant now) {
   if (!since_) return false;
   if (is_reported() && (!is_complete || verdict.key.empty() || verdict.key == told_)) {
-    if (verdict.key == told_) seen_ = told_, suspect_ = verdict.suspect;
+    if (verdict.key == told_) {
+      seen_ = told_;
+      suspect_ = verdict.suspect;
+    }
     look_later(now);
     return false;
   }
@@ -93,6 +97,7 @@ std::string StallWatch::report(const CollectiveVerdict& verdict, Instant now) {
     if (since_) look_again(now);
     return "";
   }
+  later_ = kLateLookInterval;
   look_later(now);
   told_ = seen_;
   place_ = verdict.place;

@@ -23,7 +23,8 @@ inline constexpr Duration kFirstLook = std::chrono::seconds(7);
 inline constexpr Duration kLookInterval = std::chrono::seconds(5);
 inline constexpr Duration kLookIntervalMax = std::chrono::seconds(10);  // of a rank that works
 // After a line, while the same ranks wait.
-inline constexpr Duration kReportedLookInterval = std::chrono::seconds(30);
+inline constexpr Duration kLateLookInterval = std::chrono::seconds(30);
+inline constexpr Duration kLateLookIntervalMax = std::chrono::minutes(5);
 // Ranks wait no more: their operation may have failed, and a process takes its time to end by it.
 inline constexpr Duration kStallOverDelay = std::chrono::seconds(10);
 // Reports of one wait are placed on the watch's clock by their ages, which the network delays.
@@ -69,7 +70,8 @@ class StallWatch {
   std::optional<Instant> since_;
   std::optional<Instant> look_at_;
   Duration interval_ = kLookInterval;
-  std::string seen_;  // the key of the last look's verdict
+  Duration later_ = kLateLookInterval;  // to the next look after a line
+  std::string seen_;                    // the key of the last look's verdict
   std::int32_t suspect_ = -1;
   std::string told_;   // the key of the line that was logged last for this stall
   std::string place_;  // of the suspect in that line

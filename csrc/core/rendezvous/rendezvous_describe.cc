@@ -131,7 +131,8 @@ RendezvousMachine::Description RendezvousMachine::describe_forming(Instant now,
   const std::string who = names_of(NodePhase::kJoined, round_.tally.joined);
   const bool is_range = settings_.min_nodes < settings_.max_nodes;
   if (round_.tally.joined < settings_.min_nodes) {
-    const std::string bad = lacks_bad_host() ? ", and host " + bad_host_ + " is bad" : "";
+    const bool is_bad = lacks_node() && !bad_host_.empty();
+    const std::string bad = is_bad ? ", and host " + bad_host_ + " is bad" : "";
     const std::string text = joined + (is_range ? "at least " : "") +
                              nodes_text(settings_.min_nodes) + " joined" + who + bad;
     if (!round_.is_armed(Timer::kBelowMinNodes)) return {text};

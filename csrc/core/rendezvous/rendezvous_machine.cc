@@ -282,23 +282,29 @@ void RendezvousMachine::on(const rdzv::HostsChanged&) {
 void RendezvousMachine::on(const rdzv::HostBad& event) {
   if (!round_.is_first) return;
   bad_host_ = event.host;
-  if (!lacks_bad_host()) return;
-  for (auto& [id, node] : nodes_) {
-    if (node.phase != NodePhase::kJoined) continue;
-    const Instant limit = add_saturating(now_, join_limit());
-    if (limit < node.deadline.at) set_deadline(node, stored(limit));
-    send_waiting(node);
-  }
+  shorten_joins();
 }
 
-// A spare node may still take its place.
-bool RendezvousMachine::lacks_bad_host() const {
-  return !bad_host_.empty() && settings_.on_loss == LossPolicy::kFail;
+// A node of the first round is refused or on a bad host, and no other one is started for it. A
+// spare node may still take its place.
+bool RendezvousMachine::lacks_node() const {
+  const bool is_known = !bad_host_.empty() || !refused_.empty();
+  return is_known && round_.is_first && settings_.on_loss == LossPolicy::kFail;
 }
 
 Duration RendezvousMachine::join_limit() const {
-  return lacks_bad_host() ? std::min(settings_.join_timeout, settings_.last_call_timeout)
-                          : settings_.join_timeout;
+  return lacks_node() ? std::min(settings_.join_timeout, settings_.last_call_timeout)
+                      : settings_.join_timeout;
+}
+
+void RendezvousMachine::shorten_joins() {
+  if (!lacks_node()) return;
+  const Instant limit = add_saturating(now_, join_limit());
+  for (auto& [id, node] : nodes_) {
+    if (node.phase != NodePhase::kJoined) continue;
+    if (limit < node.deadline.at) set_deadline(node, stored(limit));
+    send_waiting(node);
+  }
 }
 
 void RendezvousMachine::set_deadline(Node& node, StoredInstant deadline) {
@@ -338,9 +344,9 @@ void RendezvousMachine::check_node_deadlines() {
 void RendezvousMachine::expire_node(const Node& node) {
   const NodeId id = node.info.id;
   if (node.phase == NodePhase::kJoined) {
-    const std::string why = describe_state(now_, false).text +
-                            (lacks_bad_host() ? "; lost nodes are not replaced"
-                                              : gave_up_after(settings_.join_timeout));
+    const std::string why =
+        describe_state(now_, false).text +
+        (lacks_node() ? "; lost nodes are not replaced" : gave_up_after(settings_.join_timeout));
     emit(rdzv::TimedOut{id, why});
     depart(id, false, why);
     former_nodes_.newest().timed_out = true;

@@ -388,8 +388,9 @@ class RendezvousMachine {
   void set_deadline(Node& node, Instant deadline) { set_deadline(node, stored(deadline)); }
   void set_deadline(Node& node, StoredInstant deadline);
   StoredInstant join_deadline(const NodeId& id);
-  bool lacks_bad_host() const;
+  bool lacks_node() const;
   Duration join_limit() const;
+  void shorten_joins();
 
   JobSettings settings_;
 

@@ -137,6 +137,7 @@ void RendezvousMachine::refuse(const NodeInfo& node, Status fault) {
     refused_ = node.name + ": " + why.substr(0, kMessageBytesMax);
   }
   emit(rdzv::Refused{node.id, std::move(fault)});
+  shorten_joins();
 }
 
 Status RendezvousMachine::check_static_rank(const NodeInfo& node, bool has_round) {

@@ -359,7 +359,9 @@ class Launcher:
             "metrics_port": job.metrics_port,
         }
         is_handler = job.rendezvous is not None and job.rendezvous.is_handler
-        self.has_plug_ins = job.rendezvous is not None and job.rendezvous.has_plug_in()
+        self.has_plug_ins = bool(job.policy_function) or (
+            job.rendezvous is not None and job.rendezvous.has_plug_in()
+        )
         if is_handler or logs.plug_in:
             return self._launch_with_handler(job, logs, common)
         self._agent = NativeElasticAgent(

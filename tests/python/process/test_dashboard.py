@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import base64
 import json
@@ -18,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from support.launching import Job, free_endpoint, launch, shell_job
+from support.launching import DEADLINE_S, Job, free_endpoint, launch, shell_job
 
 pytest.importorskip("aiohttp")
 from aiohttp import test_utils, web
@@ -310,6 +311,31 @@ def test_the_page_reports_each_failure(tmp_path: Path) -> None:
             assert await page.evaluate("document.querySelector('#collect').offsetParent") is None
 
     asyncio.run(look())
+
+
+def test_a_store_that_does_not_answer_delays_no_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    has_begun, goes_on = threading.Event(), threading.Event()
+    went_on = []
+
+    def connect(_: argparse.Namespace) -> None:
+        has_begun.set()
+        went_on.append(goes_on.wait(DEADLINE_S))
+        raise RendezvousUnavailable("the store does not answer")
+
+    monkeypatch.setattr(dashboard.local_jobs, "connect", connect)
+
+    async def serve() -> dashboard.Feed:
+        feed = dashboard.Feed()
+        following = asyncio.create_task(dashboard.observe_job(feed, argparse.Namespace()))
+        await asyncio.to_thread(has_begun.wait, DEADLINE_S)
+        goes_on.set()  # by the loop, which serves the pages
+        await feed.next(0)
+        following.cancel()
+        return feed
+
+    feed = asyncio.run(serve())
+    assert went_on[0]
+    assert (feed.kind, feed.data) == ("lost", "the store does not answer")
 
 
 def test_stacks_are_requested_once_for_all_pages() -> None:

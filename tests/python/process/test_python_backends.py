@@ -31,7 +31,8 @@ from elastic.rendezvous import (
 from elastic.rendezvous import etcd as etcd_backend
 from elastic.rendezvous.handlers import RendezvousTimeout as Timeouts
 
-from support.launching import free_port
+from support.launching import clean_environment, free_port, launch
+from support.plug_ins import install
 from support.waiting import together
 
 
@@ -97,6 +98,45 @@ def test_backends_over_torchs_stores_form_a_round(kind: str, tmp_path: Path) -> 
     module = torchs if kind == "torch's backend" else backends
     nodes = iter(stores)
     assert ranks_of_two(lambda: module.C10dRendezvousBackend(next(nodes), "job")) == [0, 1]
+
+
+PLUGGED = """
+import atexit
+from test_python_backends import Memory
+
+def leave(text):
+    with open({path!r}, "a") as file:
+        file.write(text)
+
+def make(endpoint, run_id, settings):
+    atexit.register(leave, "backend ")
+    return Memory()
+
+def decide(failure):
+    return "stop"
+
+atexit.register(leave, "module ")
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "left"),
+    [
+        (["--nnodes=1", "--rdzv-backend=plugged", "--rdzv-endpoint=here:1"], "backend module "),
+        (["--standalone", "--failure-policy=policy.toml"], "module "),
+    ],
+    ids=["backend", "policy function"],
+)
+def test_what_a_plug_in_has_registered_to_run_at_exit_runs(
+    words: list[str], left: str, tmp_path: Path
+) -> None:
+    (tmp_path / "plugged.py").write_text(PLUGGED.format(path=str(tmp_path / "left")))
+    (tmp_path / "policy.toml").write_text('function = "plugged:decide"\n')
+    path = install(tmp_path, "elastic.backends", plugged="plugged:make")
+    environ = clean_environment(PYTHONPATH=f"{path}:{Path(__file__).parent}:{Path(__file__).parents[1]}")
+    done = launch(*words, "--no-python", "true", cwd=tmp_path, environ=environ)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "left").read_text() == left
 
 
 class Watched(Memory):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 import sys
 from typing import Any
@@ -11,6 +12,8 @@ from elastic import metrics
 from elastic._plug_in import plug_in
 from elastic.agent.server import LocalElasticAgent, RunResult, WorkerSpec, WorkerState
 from elastic.agent.server.native_elastic_agent import NativeElasticAgent
+from elastic.cli.console import Console
+from elastic.cli.messages import log_to
 from elastic.multiprocessing import DefaultLogsSpecs, SignalException, start_processes
 from elastic.multiprocessing.errors import ErrorHandler, record
 from elastic.rendezvous import RendezvousInfo, RendezvousStoreInfo
@@ -106,6 +109,34 @@ def test_the_native_agent_calls_a_broken_handler_of_events_once(
     for _ in range(2):
         agent._timer_event("timer expired", None)
     assert caplog.text.count("the event handler failed") == 1
+
+
+def test_the_native_agent_outlives_a_handler_of_its_log() -> None:
+    class Exploding(logging.Handler):
+        emit = explode
+
+    handler = Exploding()
+    logging.getLogger("elastic").addHandler(handler)
+    try:
+        spec = WorkerSpec("trainer", 1, entrypoint="/bin/false", max_restarts=1)
+        assert LocalElasticAgent(spec).run().exit_code == 1
+    finally:
+        logging.getLogger("elastic").removeHandler(handler)
+
+
+def test_a_message_that_cannot_be_formatted_raises_nothing_into_its_author(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = logging.getLogger()
+    monkeypatch.setattr(root, "handlers", [])
+    console = Console()
+    handler = log_to(console, logging.INFO, as_records=False)
+    assert handler is not None
+    try:
+        logging.getLogger("site").warning("%d", "two")
+    finally:
+        root.removeHandler(handler)
+    assert "test_plug_ins.py" in capsys.readouterr().err, "logging shows where the mistake is"
 
 
 class OlderHandler:

@@ -71,6 +71,20 @@ TEST_F(DrainMemberTest, RepeatedProposalIsAcceptedFromMemory) {
   EXPECT_EQ(answer.reply->kind, Reply::Kind::kAccepted);
 }
 
+// The coordinator takes back what it has released when the departure takes too long.
+TEST_F(DrainMemberTest, AReleaseThatIsWithdrawnIsNoCommitAtNoStep) {
+  member_.on(departure(2));
+  member_.on(event(Reply::Kind::kAccepted, 2));
+  member_.on(order(Order::Kind::kRelease, 2, 10));
+  member_.on(order(Order::Kind::kAsk, 3));
+  EXPECT_TRUE(member_.on(event(Reply::Kind::kSteps, 3)).reply->is_committed);
+  member_.on(order(Order::Kind::kWithdraw, 4));
+  member_.on(order(Order::Kind::kAsk, 5));
+  const auto reply = member_.on(event(Reply::Kind::kSteps, 5)).reply;
+  EXPECT_FALSE(reply->is_committed);
+  EXPECT_EQ(reply->held, drain::kNoStep);
+}
+
 // The refusal may have been lost with the session.
 TEST_F(DrainMemberTest, ARefusalAfterTheAcceptanceIsRepeated) {
   Order tentative = departure(2);

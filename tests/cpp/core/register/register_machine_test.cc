@@ -206,6 +206,21 @@ TEST_F(Votes, ARecordThatIsNotSentIsForgottenWithTheAttempt) {
   EXPECT_EQ(two.machine.role(), Role::kReproposing) << "its voter was started again";
 }
 
+// Voters 1 and 3 suffice for the record that this one has accepted.
+TEST_F(Votes, ARecordThatALostVoterHasReportedDoesNotDecideTheNextAttempt) {
+  second.voters = {voter(2), voter(4), voter(5)};
+  const std::vector<Ask> asked = ask();
+  ASSERT_EQ(asked.size(), 2U);
+  two.receive(3, AskReply{asked[0].attempt, true, 1, KnownRecord{second, true}});
+  while (two.machine.role() != Role::kFollower) {
+    two.now = *two.machine.next_deadline();
+    two.step(Tick{});
+  }
+  const std::vector<Ask> again = ask();
+  ASSERT_FALSE(again.empty());
+  EXPECT_EQ(again[0].known.record.newness, first.newness);
+}
+
 TEST_F(Votes, OnlyTheRecordThatWasReportedIsSent) {
   const auto supplied = sent<Fetched>(two.receive(3, Fetch{first.newness}));
   ASSERT_EQ(supplied.size(), 1U);

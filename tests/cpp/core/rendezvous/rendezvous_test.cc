@@ -53,6 +53,17 @@ TEST(Rendezvous, ALostNodeIsRememberedInALargeJob) {
   EXPECT_FALSE(job.is_closed());
 }
 
+// I8: only the ends of all ranks are a success.
+TEST(Rendezvous, AMemberThatClosesTheJobCannotMakeItSucceed) {
+  Job job(nnodes(2, 2));
+  job.join_all({"a", "b"});
+  JobResult result;
+  result.outcome = JobOutcome::kSucceeded;
+  job.step(rdzv::Close{job.id("a"), result});
+  ASSERT_TRUE(job.is_closed());
+  EXPECT_EQ(job.result().outcome, JobOutcome::kClosed);
+}
+
 // Each departure would be a pass over all nodes that wait.
 TEST(Rendezvous, ADepartureBeforeTheFirstRoundChecksTheOthersOnlyWhenItEndsTheirLastCall) {
   Job job(nnodes(2, 8));

@@ -51,6 +51,42 @@ TEST(StoreKeeper, AProcessThatEndsGivesBackAClaimThatIsPending) {
   EXPECT_TRUE(process.all<StartCoordinator>().empty());
 }
 
+// Each try binds a port, logs a line and writes to the store.
+TEST(StoreKeeper, ACoordinatorThatDoesNotStartIsTriedAgainAfterATimeout) {
+  KeptProcess process;
+  ASSERT_TRUE(process.machine.next_call());
+  const std::optional<StoredState> nothing;
+  process.machine.read(nothing, process.now, &process.actions);
+  const auto claim = process.machine.next_call();
+  ASSERT_TRUE(claim && std::holds_alternative<KeeperWrite>(*claim));
+  const StoredState stored{std::get<KeeperWrite>(*claim).bytes, "claim"};
+  process.machine.written(StoredWrite{true, stored}, process.now, &process.actions);
+  ASSERT_EQ(process.all<StartCoordinator>().size(), 1u);
+  process.machine.step(CoordinatorFailed{.reason = "no port"}, process.now, &process.actions);
+  // The store does not take the claim back.
+  Instant now = process.now;
+  const Instant end = now + StoreKeeper::Settings().node_timeout;
+  std::size_t calls = 0;
+  const auto pass_to = [&](Instant time) {
+    for (; now <= time; now += 100ms) {
+      process.machine.step(Tick{}, now, &process.actions);
+      const auto call = process.machine.next_call();
+      if (!call) continue;
+      ++calls;
+      if (std::holds_alternative<KeeperWrite>(*call)) {
+        process.machine.written(Status(StatusCode::kUnavailable, "slow"), now, &process.actions);
+      } else {
+        process.machine.read(std::optional(stored), now, &process.actions);
+      }
+    }
+  };
+  pass_to(end - 1s);
+  EXPECT_GT(calls, 0u);
+  EXPECT_EQ(process.all<StartCoordinator>().size(), 1u);
+  pass_to(end + 10s);
+  EXPECT_EQ(process.all<StartCoordinator>().size(), 2u);
+}
+
 TEST(StoreKeeper, AnErrorThatStaysEndsTheNodeWithItsExitCode) {
   struct Case {
     StatusCode code;

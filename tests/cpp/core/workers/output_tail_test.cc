@@ -31,6 +31,15 @@ TEST(LastLines, AreWholeAndWithinBothLimits) {
   EXPECT_EQ(last_lines("one\nabcdef\n", 50, 3), "def");
 }
 
+// A terminal may take U+0080 to U+009F for commands: U+009B begins a sequence as ESC [ does.
+TEST(LastLines, HaveNoControlCharacters) {
+  EXPECT_EQ(last_lines("a\x07\x7f\tb\xC2\x85 c\xC2\x9B d\xC2\xA0"
+                       "e\n",
+                       8, 100),
+            "a\tb c d\xC2\xA0"
+            "e");
+}
+
 TEST(LastLines, ShortenAStackToItsFirstFrames) {
   const auto frames = [](int count, const std::string& begin, const std::string& end) {
     std::string text;
