@@ -13,7 +13,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Collection
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from typing import Any, NamedTuple
 
 from elastic import _C, _environment, _local_jobs
@@ -24,7 +24,7 @@ from elastic.errors import (
     RendezvousError,
     RendezvousUnavailable,
 )
-from elastic.text import between, seconds, split_endpoints
+from elastic.text import between, endpoints_in, join_endpoints, seconds, split_endpoints
 
 SCHEMA = 1
 STORE = "://"  # between a backend and its endpoint
@@ -229,10 +229,7 @@ def agents_endpoints(run_id: str, ports: Collection[int]) -> list[str]:
     found = []
     for agent in agents():
         known = [text for text in (agent.moved_to, agent.endpoint) if text]
-        at = set()
-        for text in known:
-            with suppress(ConfigError):  # of a store
-                at |= {port for _, port in split_endpoints(text, "", COORDINATOR_PORT)}
+        at = {port for _, port in endpoints_in(known, COORDINATOR_PORT)}
         if agent.run_id == run_id and not at.isdisjoint(ports):
             found += known
     return found
@@ -248,7 +245,9 @@ def local_jobs(timeout: float = 1.0) -> list[LocalJob]:
     for agent in agents():
         pids_at.setdefault((agent.run_id, agent.endpoint), []).append(agent.pid)
         if agent.moved_to:
-            moved[agent.run_id, agent.endpoint] = f"{agent.moved_to},{agent.endpoint}"
+            texts = f"{agent.moved_to},{agent.endpoint}".split(",")
+            known = endpoints_in(texts, COORDINATOR_PORT)
+            moved[agent.run_id, agent.endpoint] = join_endpoints(list(known))
     with ExitStack() as stack:
         started: list[tuple[LocalJob, Observation | None]] = []
         for (run_id, started_at), pids in pids_at.items():

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import math
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 
 from elastic._C import duration_text
 from elastic.constants import (
@@ -159,6 +160,15 @@ def split_endpoints(text: str, origin: str, default_port: int) -> list[tuple[str
         found.append(endpoint)
     if len(found) > ENDPOINTS_MAX:
         raise ConfigError(f"{origin} has {len(found)} endpoints: list at most {ENDPOINTS_MAX}")
+    return found
+
+
+def endpoints_in(texts: Iterable[str], default_port: int) -> dict[tuple[str, int], None]:
+    """The endpoints that can be read, each once, in this order."""
+    found: dict[tuple[str, int], None] = {}
+    for text in texts:
+        with suppress(ConfigError):
+            found |= dict.fromkeys(split_endpoints(text, "", default_port))
     return found
 
 

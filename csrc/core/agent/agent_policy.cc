@@ -264,10 +264,9 @@ void AgentPolicy::set_result(const JobResult& job) {
   if (failure.rank != job.rank) return;
   result_.is_cause = true;
   result_.message = failure.describe();
-  // With rules the one that decided follows in the job's message, unless more is known by now.
+  // With a policy the part that decided follows in the job's message, unless more is known by now.
   const std::string known = describe_worker(failure.rank, self().name, failure.message);
-  const bool has_rules = !failure_rules(settings_).of_user.empty();
-  if (has_rules && job.message.starts_with(known)) {
+  if (has_policy(settings_) && job.message.starts_with(known)) {
     result_.message += job.message.substr(known.size());
   } else if (const char* final = why_final(failure)) {
     result_.message += final;

@@ -153,6 +153,10 @@ void HostMemory::exclude(const std::string& host, const std::string& why, Instan
   on(Exclude{host, why}, now, &pending_);
 }
 
+bool HostMemory::has_been_excluded() const {
+  return std::ranges::any_of(hosts_, [](const auto& one) { return one.second.times > 0; });
+}
+
 bool HostMemory::expire(Instant now) {
   const std::uint64_t before = version_;
   on(Expire{}, now, &pending_);

@@ -103,6 +103,8 @@ class HostMemory final : public core::HostGate {
 
   std::vector<Exclusion> excluded(Instant now) const;  // by host
   bool is_excluded(std::string_view host) const { return find_excluded(host) != nullptr; }
+  // Whether a host that is remembered was excluded at some time.
+  bool has_been_excluded() const;
   // What was found on all hosts: by host, newest first; at most so many.
   std::vector<Found> found(Instant now, std::size_t limit) const;
   // What was found on the host, newest first, one line each.

@@ -341,6 +341,19 @@ std::optional<Duration> straggler_limit(const std::vector<FailureRule>& rules) {
   return limit;
 }
 
+bool has_policy(const JobSettings& settings) {
+  return std::ranges::any_of(settings.extra,
+                             [](const auto& one) { return one.first.starts_with(kPolicyFile); });
+}
+
+std::string agreed_text(std::string_view name, const std::string& value) {
+  if (!name.starts_with(kPolicySetting)) return value;
+  Result<FailureRule> rule = parse_failure_rule(value, 0);
+  if (!rule.ok()) return value;
+  rule->origin.clear();
+  return describe(*rule);
+}
+
 int stop_without_progress(const JobSettings& settings) {
   int rounds = 0;
   for (const auto& [name, value] : settings.extra) {

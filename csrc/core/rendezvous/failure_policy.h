@@ -106,11 +106,16 @@ std::string describe(const FailureRule& rule);
 // "name=value" with spaces between them; "text=" comes last, and reaches to the end:
 // "line=7 on=exit:3,64-78;hang;node-lost;class:platform host=3 times=5 for=30 do=restart count=0
 // max=3 within=60 text=…". "from=" instead of "line=" names the option that the rule stands for.
+inline constexpr std::string_view kPolicyFile = "failure policy, ";
 inline constexpr std::string_view kPolicySetting = "failure policy, rule ";
 // After so many rounds in a row that ended by a failure or a loss, and whose last step did not pass
 // the best one, the job stops.
 inline constexpr std::string_view kProgressSetting = "failure policy, stop_without_progress";
 int stop_without_progress(const JobSettings& settings);  // 0: there is no limit
+// Whether a file of the user's has rules, a limit of rounds or a function.
+bool has_policy(const JobSettings& settings);
+// What all nodes must have in common of such a setting, for people: the line of a rule may differ.
+std::string agreed_text(std::string_view name, const std::string& value);
 Result<FailureRule> parse_failure_rule(std::string_view text, int number);
 // Those of the settings. A rule that cannot be read is left out.
 FailureRules failure_rules(const JobSettings& settings);

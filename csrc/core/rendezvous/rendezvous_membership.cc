@@ -45,7 +45,8 @@ std::vector<std::pair<std::string, std::string>> agreed_settings(const JobSettin
       {"--on-node-loss", policy_text(settings.on_loss)},
   };
   for (const auto& pair : settings.extra) {
-    if (pair.first != core::kProgramSetting) pairs.push_back(pair);
+    if (pair.first == core::kProgramSetting) continue;
+    pairs.emplace_back(pair.first, core::agreed_text(pair.first, pair.second));
   }
   return pairs;
 }
@@ -455,7 +456,8 @@ void RendezvousMachine::member_departed(const std::string& name, const std::stri
   const std::string what = name + (lost ? " was lost (" : " left (") + reason + ")";
   const auto cause = lost ? rdzv::RestartCause::kMemberLost : rdzv::RestartCause::kMemberLeft;
   // The code of a launcher that a signal has stopped is 128 and the signal.
-  const bool is_preempted = is_planned || exit_code > 128;
+  const bool is_excluded = host_gate_ != nullptr && !host_gate_->why_excluded(host).empty();
+  const bool is_preempted = !is_excluded && (is_planned || exit_code > 128);
   const auto departed_as = lost           ? StopCause::kNodeLost
                            : is_preempted ? StopCause::kPreempted
                                           : StopCause::kNodeLeft;

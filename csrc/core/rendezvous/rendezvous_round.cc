@@ -539,7 +539,8 @@ void RendezvousMachine::grow(const std::string& why) {
     reason = leaving + (count > 0 ? ", " + reason : "");
   }
   if (!why.empty()) reason += ", without an agreed step: " + why.substr(0, kMessageBytesMax);
-  end_round({.cause = rdzv::RestartCause::kGrowth, .reason = std::move(reason)});
+  const auto cause = count > 0 ? rdzv::RestartCause::kGrowth : rdzv::RestartCause::kMemberLeft;
+  end_round({.cause = cause, .reason = std::move(reason)});
 }
 
 int RendezvousMachine::waiting_nodes() const {

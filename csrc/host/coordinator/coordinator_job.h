@@ -158,7 +158,9 @@ class CoordinatorJob {
   // Null before the first join.
   const core::RendezvousMachine* rendezvous() const { return job_ ? &job_->rendezvous() : nullptr; }
   bool is_over() const { return job_ == nullptr || job_->is_over(); }
-  bool is_removable() const { return !is_kept_ && job_ == nullptr && sessions_.empty(); }
+  bool is_removable() const {
+    return !is_kept_ && job_ == nullptr && sessions_.empty() && early_findings_.empty();
+  }
   bool is_kept() const { return is_kept_; }  // a store keeps the record
 
  private:
@@ -271,7 +273,8 @@ class CoordinatorJob {
   std::size_t secrets_kept_ = 0;   // when unneeded ones were removed last
   std::string published_address_;  // at which other hosts reach nodes on this host; "": unknown
   JobObservers observers_{context_.loop, observed_job()};
-  std::vector<core::job_event::Found> early_findings_;  // before the first node has joined
+  // Before the first node has joined, when each came. The job waits for that node.
+  std::vector<std::pair<Instant, core::job_event::Found>> early_findings_;
   ExcludeCommand exclude_command_{context_.loop, context_.on_exclude,
                                   [this](const std::string& line) { log(line); }};
   os::Timer timer_;

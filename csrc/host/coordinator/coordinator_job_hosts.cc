@@ -37,14 +37,19 @@ Status CoordinatorJob::on(SessionPeer* peer, gate::Finding& finding) {
   if (job_ != nullptr) {
     step(core::job_event::Found{peer->node, std::move(finding)});
   } else if (early_findings_.size() < core::kFindingsKept) {
-    early_findings_.push_back({peer->node, std::move(finding)});
+    log(std::string(why.message()) + "; no node has joined yet");
+    early_findings_.emplace_back(context_.loop->now(),
+                                 core::job_event::Found{peer->node, std::move(finding)});
   }
   if (is_turned_away) peer->send(rdzv::Refused{peer->node, why, true});
   return {};
 }
 
 void CoordinatorJob::pass_early_findings() {
-  for (core::job_event::Found& one : std::exchange(early_findings_, {})) step(std::move(one));
+  const Instant now = context_.loop->now();
+  for (auto& [at, one] : std::exchange(early_findings_, {})) {
+    if (now < add_saturating(at, rendezvous()->settings().join_timeout)) step(std::move(one));
+  }
 }
 
 Status CoordinatorJob::on(SessionPeer* peer, gate::ProbeReport& report) {

@@ -14,19 +14,19 @@ constexpr std::size_t kJobsMax = 256;
 
 std::int64_t epoch(Instant now) { return os::wall_time(now) - now.time_since_epoch().count(); }
 
-bool has_excluded(gate::HostMemory& hosts, Instant now) {
+bool is_needed(gate::HostMemory& hosts, Instant now) {
   hosts.expire(now);
-  return !hosts.excluded(now).empty();
+  return hosts.has_been_excluded();
 }
 
 }  // namespace
 
 void EndedHosts::keep(const std::string& job, const gate::HostMemory& hosts, Instant now) {
   for (auto one = jobs_.begin(); one != jobs_.end();) {
-    one = has_excluded(one->second, now) ? std::next(one) : jobs_.erase(one);
+    one = is_needed(one->second, now) ? std::next(one) : jobs_.erase(one);
   }
   gate::HostMemory kept = hosts;
-  if (has_excluded(kept, now) && jobs_.size() < kJobsMax) jobs_[job] = std::move(kept);
+  if (is_needed(kept, now) && jobs_.size() < kJobsMax) jobs_[job] = std::move(kept);
 }
 
 gate::HostMemory EndedHosts::take(const std::string& job, Instant now) {
@@ -39,7 +39,7 @@ gate::HostMemory EndedHosts::take(const std::string& job, Instant now) {
 EndedHosts::Stored EndedHosts::stored(Instant now) const {
   Stored all;
   for (auto [job, hosts] : jobs_) {
-    if (has_excluded(hosts, now)) all.push_back({job, hosts.encode(now)});
+    if (is_needed(hosts, now)) all.push_back({job, hosts.encode(now)});
   }
   return all;
 }

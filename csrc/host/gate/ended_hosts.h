@@ -1,6 +1,7 @@
 #pragma once
 
-// The excluded hosts of jobs that have ended, for the next jobs of their ids.
+// The hosts that jobs had excluded which have ended, for the next jobs of their ids: one that is
+// excluded again stays away for longer.
 
 #include <map>
 #include <string>
@@ -22,7 +23,7 @@ class EndedHosts {
 
   // By the ids of jobs, what HostMemory encodes.
   using Stored = std::vector<std::pair<std::string, std::string>>;
-  // For the state file: those with a host that is still excluded.
+  // For the state file.
   Stored stored(Instant now) const;
   // Adds what a state file has.
   Status load(const Stored& stored, Instant now);

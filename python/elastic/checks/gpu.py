@@ -6,8 +6,9 @@
 
 Bad is: a GPU that is missing, lost, or needs a reset; rows of its memory whose remapping is pending
 or has failed; uncorrected memory errors since the driver was loaded; clocks that the hardware slows
-down; a process that is not of this node's job and uses a GPU. Needs the package nvidia-ml-py;
-without it, or without a driver, the verdict is unknown.
+down; a process that is not of this node's job and uses 256 MiB or more of a GPU. Needs the package
+nvidia-ml-py; without it, without a driver, or if the driver fails, the verdict is unknown. Looks at
+the GPUs in CUDA_VISIBLE_DEVICES, or at all if it is not set.
 """
 
 from __future__ import annotations
@@ -35,6 +36,9 @@ _SLOWDOWNS = {
     0x40: "the hardware slows its clocks down because it is too hot",
     0x80: "an external power brake slows its clocks down",
 }
+# Codes of NVML: what they say of a GPU, and those of what a driver or a model does not support.
+_ERRORS = {15: "it is lost", 16: "it needs a reset"}
+_UNSUPPORTED = {2, 3, 4, 6, 13, 21, 25, 26}
 _RECOVERIES = {
     1: "it needs a reset",
     2: "the host needs a reboot",
@@ -99,8 +103,14 @@ def examine(count: int | None, finds_processes: bool) -> tuple[list[str], int]:
         faults.append(f"{found} of {expected} GPUs are there")
     visible = _visible()
     own = _own_processes() if finds_processes else None
+    unknown = []
     for index in range(found):
-        faults += [f"GPU {index}: {fault}" for fault in _faults_of(nvml, index, visible, own)]
+        try:
+            faults += [f"GPU {index}: {fault}" for fault in _faults_of(nvml, index, visible, own)]
+        except Unknown as why:
+            unknown.append(f"GPU {index}: {why}")
+    if unknown and not faults:
+        raise Unknown("; ".join(unknown))
     return faults, found
 
 
@@ -114,8 +124,8 @@ def _known_to_kernel() -> int:
 
 def _visible() -> list[str] | None:
     """The indices and UUIDs in CUDA_VISIBLE_DEVICES; None: all."""
-    text = _environment.inherited().get("CUDA_VISIBLE_DEVICES", "").strip()
-    return [part.strip() for part in text.split(",") if part.strip()] if text else None
+    text = _environment.inherited().get("CUDA_VISIBLE_DEVICES")
+    return None if text is None else [one.strip() for one in text.split(",") if one.strip()]
 
 
 def _faults_of(
@@ -132,19 +142,20 @@ def _faults_of(
         if own is not None:
             yield from _other_processes(nvml, gpu, own)
     except nvml.NVMLError as error:
-        if error.value == nvml.NVML_ERROR_GPU_IS_LOST:
-            yield "it is lost"
-        # What a driver or a model does not support is no fault.
+        if error.value in _ERRORS:
+            yield _ERRORS[error.value]
+        elif error.value not in _UNSUPPORTED:
+            raise Unknown(f"the driver fails: {error}") from None
 
 
 def _call(function: Any, *arguments: Any) -> Any:
-    """None: not supported. A lost GPU is an error of its own."""
+    """None: not supported, which is no fault."""
     import pynvml as nvml
 
     try:
         return function(*arguments)
     except nvml.NVMLError as error:
-        if error.value == nvml.NVML_ERROR_GPU_IS_LOST:
+        if error.value not in _UNSUPPORTED:
             raise
         return None
 

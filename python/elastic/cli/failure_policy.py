@@ -142,7 +142,8 @@ class _Reader:
         words.append(f"do={action}")
         words += self._limits(action)
         error = self._values.get("error", "")
-        if not isinstance(error, str) or not error.isprintable():
+        is_given = "error" in self._values
+        if not isinstance(error, str) or not error.isprintable() or is_given != bool(error):
             raise ConfigError(
                 self._fault("error", f"error is {error!r}: expected a text of one line")
             )
@@ -175,7 +176,11 @@ class _Reader:
                 self._fault("on", f"on is {given!r}: expected a text, or a list of texts")
             )
         found = [self._condition(text) for text in texts]
-        return [] if "" in found else found
+        if "" in found:
+            return []
+        codes = [one.removeprefix("exit:") for one in found if one.startswith("exit:")]
+        others = {one for one in found if not one.startswith("exit:")}
+        return [*([f"exit:{_ranges(codes)}"] if codes else []), *sorted(others)]
 
     def _condition(self, text: str) -> str:
         name, _, value = text.strip().partition(" ")
@@ -279,6 +284,22 @@ def _is_name(value: object) -> bool:
 def _is_range(text: str) -> bool:
     found = _RANGE.fullmatch(text)
     return found is not None and 1 <= int(found[1]) <= int(found[2] or found[1]) <= 255
+
+
+def _ranges(codes: Iterable[str]) -> str:
+    """All codes of these texts in one spelling: nodes compare their rules."""
+    numbers: set[int] = set()
+    for text in codes:
+        for one in text.split(","):
+            first, _, last = one.partition("-")
+            numbers |= set(range(int(first), int(last or first) + 1))
+    runs: list[list[int]] = []
+    for number in sorted(numbers):
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return ",".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)
 
 
 def _hint(given: object, known: Iterable[str]) -> str:

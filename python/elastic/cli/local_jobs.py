@@ -6,7 +6,6 @@ import argparse
 import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from typing import Any, TypeVar
 
 from elastic import _environment, _local_jobs, observe
@@ -15,7 +14,7 @@ from elastic.cli.options import PROGRAM
 from elastic.constants import COORDINATOR_PORT
 from elastic.errors import ConfigError, RendezvousClosed, RendezvousUnavailable
 from elastic.observe import LocalJob, Observation
-from elastic.text import duration, is_number, join_endpoints, split_endpoints
+from elastic.text import duration, endpoints_in, is_number, join_endpoints
 
 Answer = TypeVar("Answer")
 
@@ -75,18 +74,19 @@ def _add_moved(options: argparse.Namespace) -> str:
     given = options.endpoint
     if given.startswith(_local_jobs.UNIX) or observe.STORE in given:
         return ""
-    known = _endpoints_in(given.split(","))
+    known = endpoints_in(given.split(","), COORDINATOR_PORT)
     moved = {
         (agent.run_id, agent.moved_to)
         for agent in observe.agents()
         if agent.moved_to
         and options.rdzv_id in ("", agent.run_id)
-        and not known.keys().isdisjoint(_endpoints_in(agent.endpoint.split(",")))
+        and not known.keys().isdisjoint(endpoints_in(agent.endpoint.split(","), COORDINATOR_PORT))
     }
     if len({run_id for run_id, _ in moved}) != 1:
         return MOVED
     options.rdzv_id = next(iter(moved))[0]
-    found = _endpoints_in([*sorted(address for _, address in moved), *given.split(",")])
+    addresses = [*sorted(address for _, address in moved), *given.split(",")]
+    found = endpoints_in(addresses, COORDINATOR_PORT)
     options.endpoint = join_endpoints(list(found))
     return ""
 
@@ -118,19 +118,11 @@ def locate_again(options: argparse.Namespace, snapshot: Mapping[str, Any]) -> No
         return
     options.rdzv_id = snapshot["job"]
     last = snapshot["coordinator"]
-    known = _endpoints_in([last["address"] or "", *given.split(",")])
+    known = endpoints_in([last["address"] or "", *given.split(",")], COORDINATOR_PORT)
     agents = observe.agents_endpoints(options.rdzv_id, {port for _, port in known})
-    found = _endpoints_in([*agents, last["address"] or "", *last["voters"], *given.split(",")])
+    addresses = [*agents, last["address"] or "", *last["voters"], *given.split(",")]
+    found = endpoints_in(addresses, COORDINATOR_PORT)
     options.endpoint = join_endpoints([one for one in found if one[1]]) or given
-
-
-def _endpoints_in(texts: Sequence[str]) -> dict[tuple[str, int], None]:
-    """The endpoints that can be read, each once, in this order."""
-    found: dict[tuple[str, int], None] = {}
-    for text in texts:
-        with suppress(ConfigError):
-            found |= dict.fromkeys(split_endpoints(text, "", COORDINATOR_PORT))
-    return found
 
 
 def connect(options: argparse.Namespace, **more: Any) -> observe.Observation:

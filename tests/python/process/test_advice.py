@@ -62,6 +62,26 @@ def test_it_ends_the_job_by_the_error(policy: str) -> None:
     assert "    rule    the policy function site_rules:decide ends the job\n" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        ('function = "site_rules:decide"', "the policy function site_rules:decide ends the job"),
+        ("stop_without_progress = 2", "(stop_without_progress)"),
+    ],
+)
+def test_what_decides_without_a_rule_is_named(
+    content: str, why: str, policy: str, tmp_path: Path
+) -> None:
+    (tmp_path / "policy.toml").write_text(content)
+    script = "raise ValueError('no data')"
+    words = ("--standalone", "--max-restarts=9", "--restart-backoff=0", policy, "--no-python")
+    done = launch(*words, os.environ.get("PYTHON", "python3"), "-c", script)
+    assert done.returncode == 1, done.stderr
+    report = done.stderr[done.stderr.index(" failed: ") :]
+    assert why in report
+    assert "of 9 restarts" not in report
+
+
 def test_a_rule_decides_before_it_and_the_budget_after_it(policy: str) -> None:
     ruled = launch("--standalone", "--max-restarts=3", policy, "--no-python", "sh", "-c", "exit 5")
     assert "    rule    rule 1 (line 4) ends the job\n" in ruled.stderr

@@ -121,6 +121,7 @@ def test_a_command_excludes_a_host_and_readmits_it() -> None:
         assert nodes[1].wait(60.0) == EXIT_EXCLUDED
         await_line(nodes[0], "runs")
         shown = launch("status", *job_name)
+        seen = json.loads(launch("status", *job_name, "--json").stdout)
         again = job.start(on=host("bad"))
         assert again.wait(60.0) == EXIT_EXCLUDED
         readmitted = launch("readmit", *job_name, "bad")
@@ -134,6 +135,7 @@ def test_a_command_excludes_a_host_and_readmits_it() -> None:
     assert excluded.stdout == "host bad is excluded for 1 h; the round ends for that\n"
     assert "  excluded     bad until " in shown.stdout
     assert ": fan 3\n" in shown.stdout
+    assert [one["cause"] for one in seen["rounds"]] == ["node_left", None]
     assert readmitted.stdout == "host bad is no longer excluded\n"
     assert (twice.returncode, twice.stdout) == (1, "host bad is not excluded\n")
 
@@ -178,6 +180,24 @@ def test_a_command_names_another_way_where_nothing_answers() -> None:
     assert "Connection refused; if the job runs, its coordinator may have moved: name the job" in (
         done.stderr
     )
+
+
+def test_a_bad_host_whose_node_comes_before_all_others_is_remembered() -> None:
+    endpoint = free_endpoint()
+    with listening(f"--bind={endpoint}") as coordinator:
+        with shell_job(endpoint, "2:3", "echo runs >&2; exec sleep 1000", NO_LAST_CALL) as job:
+            bad = job.start("--node-check=echo fan; exit 1", on=host("bad"))
+            assert bad.wait(60.0) == EXIT_EXCLUDED
+            for node in [job.start(on=host(name)) for name in ("good1", "good2")]:
+                await_line(node, "runs")
+            shown = launch("status", endpoint)
+            for node in job.nodes[1:]:
+                node.terminate()
+            job.finish_with(EXIT_EXCLUDED, 143, 143)
+        coordinator.terminate()
+        _, log = coordinator.communicate(timeout=DEADLINE_S)
+    assert "  excluded     bad until " in shown.stdout, shown.stdout
+    assert "fan; no node has joined yet" in log
 
 
 @pytest.mark.parametrize("restarts", [False, True], ids=["runs", "restarts"])

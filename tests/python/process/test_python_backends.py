@@ -133,7 +133,9 @@ def test_what_a_plug_in_has_registered_to_run_at_exit_runs(
     (tmp_path / "plugged.py").write_text(PLUGGED.format(path=str(tmp_path / "left")))
     (tmp_path / "policy.toml").write_text('function = "plugged:decide"\n')
     path = install(tmp_path, "elastic.backends", plugged="plugged:make")
-    environ = clean_environment(PYTHONPATH=f"{path}:{Path(__file__).parent}:{Path(__file__).parents[1]}")
+    environ = clean_environment(
+        PYTHONPATH=f"{path}:{Path(__file__).parent}:{Path(__file__).parents[1]}"
+    )
     done = launch(*words, "--no-python", "true", cwd=tmp_path, environ=environ)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "left").read_text() == left

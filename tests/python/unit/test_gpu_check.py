@@ -18,7 +18,7 @@ class NVMLError(Exception):
         self.value = value
 
 
-NOT_SUPPORTED, LOST, NO_DRIVER = 3, 15, 9
+NOT_SUPPORTED, LOST, RESET_REQUIRED, NO_DRIVER, UNKNOWN_ERROR = 3, 15, 16, 9, 999
 
 
 class Driver:
@@ -106,6 +106,7 @@ def verdict(
     [
         ({"lost": True}, "GPU 1: it is lost"),
         ({"rows": NVMLError(LOST)}, "GPU 1: it is lost"),
+        ({"errors": NVMLError(RESET_REQUIRED)}, "GPU 1: it needs a reset"),
         ({"recovery": 1}, "GPU 1: it needs a reset"),
         ({"recovery": 2}, "GPU 1: the host needs a reboot"),
         ({"recovery": 9}, "GPU 1: its driver wants recovery action 9"),
@@ -140,6 +141,17 @@ def test_absent_driver_or_package_is_unknown(
     assert verdict(monkeypatch, capsys, driver)[:2] == (3, "unknown")
 
 
+def test_a_driver_that_fails_for_one_gpu_is_unknown(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    failing = HEALTHY | {"rows": NVMLError(UNKNOWN_ERROR)}
+    code, said, reason = verdict(monkeypatch, capsys, Driver(failing, HEALTHY))
+    assert (code, said) == (3, "unknown")
+    assert reason == "GPU 0: the driver fails: error 999"
+    found = verdict(monkeypatch, capsys, Driver(failing, HEALTHY | {"lost": True}))
+    assert found == (1, "bad", "GPU 1: it is lost")
+
+
 def test_missing_gpus(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Any
 ) -> None:
@@ -167,7 +179,9 @@ def test_processes_of_others(
     assert verdict(monkeypatch, capsys, driver, "--allow-other-processes")[1] == "good"
 
 
-@pytest.mark.parametrize(("visible", "said"), [("0", "good"), ("GPU-b", "bad"), ("1,0", "bad")])
+@pytest.mark.parametrize(
+    ("visible", "said"), [("0", "good"), ("GPU-b", "bad"), ("1,0", "bad"), ("", "good")]
+)
 def test_only_the_gpus_of_the_job_count(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], visible: str, said: str
 ) -> None:

@@ -315,6 +315,15 @@ TEST(FailurePolicyOfAJob, StopsItAlthoughRestartsAreLeft) {
       << job.result().message;
 }
 
+TEST(FailurePolicyOfAJob, IsTheSameWhereverItsRulesStandInTheFile) {
+  const auto settings = [](const char* rule) { return with_rules(nnodes(2, 2), {rule}); };
+  const JobSettings job = settings("line=1 on=exit:5-6 do=stop");
+  EXPECT_TRUE(compare_settings(job, settings("line=7 on=exit:5-6 do=stop")).ok());
+  EXPECT_EQ(compare_settings(job, settings("line=1 on=exit:5 do=stop")).message(),
+            "this node has failure policy, rule 01=exit 5: stop, the job has failure policy, "
+            "rule 01=exit 5-6: stop");
+}
+
 TEST(FailurePolicyOfAJob, RestartsItWithoutACharge) {
   Job job(with_rules(nnodes(2, 2), {"line=1 on=exit:137 do=restart count=0 max=2"}));
   job.join_all({"a", "b"});
