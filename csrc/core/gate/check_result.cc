@@ -196,11 +196,11 @@ std::string lower(std::string text) {
 std::optional<CheckResult> result_of(const Members& members) {
   if (members.verdict) {
     const std::string word = lower(*members.verdict);
-    const bool is_good = word == "good";
-    return CheckResult{is_good         ? Verdict::kGood
-                       : word == "bad" ? Verdict::kBad
-                                       : Verdict::kUnknown,
-                       members.reason};
+    const Verdict verdict = word == "good"  ? Verdict::kGood
+                            : word == "bad" ? Verdict::kBad
+                                            : Verdict::kUnknown;
+    return CheckResult{
+        verdict, members.reason.empty() ? "its verdict is " + *members.verdict : members.reason};
   }
   if (members.severity) {
     const std::string word = lower(*members.severity);

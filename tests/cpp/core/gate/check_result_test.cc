@@ -56,8 +56,8 @@ TEST(CheckResult, AVerdictInJsonPrecedesTheCode) {
   const Row kRows[] = {
       {R"({"verdict": "bad", "reason": "row remap of GPU 2 is pending"})", Verdict::kBad,
        "row remap of GPU 2 is pending"},
-      {R"({"verdict": "good"})", Verdict::kGood, "it exited with code 1"},
-      {R"({"verdict": "odd"})", Verdict::kUnknown, "it exited with code 1"},
+      {R"({"verdict": "good"})", Verdict::kGood, "its verdict is good"},
+      {R"({"verdict": "odd"})", Verdict::kUnknown, "its verdict is odd"},
       {R"({"overall_severity": "CRITICAL", "nodes": [{"fail_count": 0}]})", Verdict::kBad,
        "overall_severity is CRITICAL"},
       {R"({"overall_severity": "WARNING"})", Verdict::kGood, "overall_severity is WARNING"},
