@@ -102,7 +102,16 @@ def test_backends_over_torchs_stores_form_a_round(kind: str, tmp_path: Path) -> 
 
 PLUGGED = """
 import atexit
-from test_python_backends import Memory
+
+class Alone:
+    name = "plugged"
+    state, token = None, 0
+
+    def get_state(self):
+        return self.state and (self.state, self.token)
+
+    def set_state(self, state, token=None):
+        self.state, self.token = state, self.token + 1
 
 def leave(text):
     with open({path!r}, "a") as file:
@@ -110,7 +119,7 @@ def leave(text):
 
 def make(endpoint, run_id, settings):
     atexit.register(leave, "backend ")
-    return Memory()
+    return Alone()
 
 def decide(failure):
     return "stop"
@@ -133,9 +142,7 @@ def test_what_a_plug_in_has_registered_to_run_at_exit_runs(
     (tmp_path / "plugged.py").write_text(PLUGGED.format(path=str(tmp_path / "left")))
     (tmp_path / "policy.toml").write_text('function = "plugged:decide"\n')
     path = install(tmp_path, "elastic.backends", plugged="plugged:make")
-    environ = clean_environment(
-        PYTHONPATH=f"{path}:{Path(__file__).parent}:{Path(__file__).parents[1]}"
-    )
+    environ = clean_environment(PYTHONPATH=path)
     done = launch(*words, "--no-python", "true", cwd=tmp_path, environ=environ)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "left").read_text() == left

@@ -320,8 +320,8 @@ TEST(FailurePolicyOfAJob, IsTheSameWhereverItsRulesStandInTheFile) {
   const JobSettings job = settings("line=1 on=exit:5-6 do=stop");
   EXPECT_TRUE(compare_settings(job, settings("line=7 on=exit:5-6 do=stop")).ok());
   EXPECT_EQ(compare_settings(job, settings("line=1 on=exit:5 do=stop")).message(),
-            "this node has failure policy, rule 01=exit 5: stop, the job has failure policy, "
-            "rule 01=exit 5-6: stop");
+            "this node has failure policy, rule 1=exit 5: stop, the job has failure policy, "
+            "rule 1=exit 5-6: stop");
 }
 
 TEST(FailurePolicyOfAJob, RestartsItWithoutACharge) {
