@@ -145,7 +145,7 @@ def _faults_of(
         if error.value in _ERRORS:
             yield _ERRORS[error.value]
         elif error.value not in _UNSUPPORTED:
-            raise Unknown(f"the driver fails: {error}") from None
+            raise Unknown(f"the driver does not answer: {error}") from None
 
 
 def _call(function: Any, *arguments: Any) -> Any:

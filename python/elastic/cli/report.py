@@ -93,7 +93,8 @@ def format_report(name: str, result: RunResult, is_output_shown: bool = False) -
 def _rule(result: RunResult) -> str:
     """What of the failure policy has ended the job; "": nothing has."""
     found = re.search(
-        r"; (rule \d+ \(line \d+\)|the policy function \S+|--\S+)(?: of the failure policy)? (.*)",
+        r"; (rule \d+ \(line \d+\)|the policy function \S+|--\S+|\d+ rounds? ended without a step)"
+        r"(?: of the failure policy)? (.*)",
         result.message,
     )
     return f"{found[1]} {found[2]}" if found else ""

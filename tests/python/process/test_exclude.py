@@ -186,7 +186,7 @@ def test_a_bad_host_whose_node_comes_before_all_others_is_remembered() -> None:
     endpoint = free_endpoint()
     with listening(f"--bind={endpoint}") as coordinator:
         with shell_job(endpoint, "2:3", "echo runs >&2; exec sleep 1000", NO_LAST_CALL) as job:
-            bad = job.start("--node-check=echo fan; exit 1", on=host("bad"))
+            bad = job.start("--node-check=sh -c 'echo fan; exit 1'", on=host("bad"))
             assert bad.wait(60.0) == EXIT_EXCLUDED
             for node in [job.start(on=host(name)) for name in ("good1", "good2")]:
                 await_line(node, "runs")

@@ -147,7 +147,7 @@ def test_a_driver_that_fails_for_one_gpu_is_unknown(
     failing = HEALTHY | {"rows": NVMLError(UNKNOWN_ERROR)}
     code, said, reason = verdict(monkeypatch, capsys, Driver(failing, HEALTHY))
     assert (code, said) == (3, "unknown")
-    assert reason == "GPU 0: the driver fails: error 999"
+    assert reason == "GPU 0: the driver does not answer: error 999"
     found = verdict(monkeypatch, capsys, Driver(failing, HEALTHY | {"lost": True}))
     assert found == (1, "bad", "GPU 1: it is lost")
 
