@@ -16,7 +16,7 @@ namespace elastic::core {
 
 class AdviceQuestions {
  public:
-  // `limit`: for all answers of a round; zero: nobody is asked.
+  // `limit`: for all answers of a round; zero: none is asked for.
   explicit AdviceQuestions(Duration limit) : limit_(limit) {}
 
   // More is known about a failure. True: it is new, and to be asked about.

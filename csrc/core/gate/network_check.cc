@@ -8,8 +8,8 @@
 #include "core/gate/node_checks.h"
 
 // Theory of operation. Of a pair the first node has the order, and the second one answers at its
-// port whoever asks; so the pair of a node that has stopped has no answer. A pair that fails alone
-// excludes nobody: only verdicts about one node are bad.
+// port every node that asks; so the pair of a node that has stopped has no answer. A pair that
+// fails alone excludes no host: only verdicts about one node are bad.
 
 namespace elastic::gate {
 namespace {

@@ -188,7 +188,7 @@ std::string name_of(const Wait& wait) { return name_of(*wait.operation, wait.ope
 struct CollectiveJudge::Evidence {
   // By name, for a verdict that does not depend on the order of messages.
   std::map<std::string, Group, std::less<>> groups;
-  std::vector<std::int32_t> unseen;  // ranks whose operations nobody sees
+  std::vector<std::int32_t> unseen;  // ranks whose operations are not seen
   bool is_switched_off = false;      // on one of them
 };
 
