@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from elastic import _local_jobs, observe
 from elastic.cli import drain, local_jobs, stacks, status
-from elastic.errors import ConfigError, RendezvousClosed
+from elastic.errors import ConfigError, RendezvousClosed, RendezvousUnavailable
 from elastic.observe import LocalJob
 
 DEAD_PID = 2**22 + 1  # above the largest pid_max
@@ -231,6 +231,23 @@ def test_a_record_that_is_replaced_while_it_is_read_stays(
     (found,) = _local_jobs.find([folder])
     assert found.moved_to == "node1:5"
     record.close()
+
+
+def test_the_endpoint_to_which_a_coordinator_has_moved_is_listed_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    agent = _local_jobs.LocalJob("n1:5,n2:5,n3", 7, "job", "n3:29400")
+    monkeypatch.setattr(observe, "agents", lambda: [agent])
+    asked = []
+
+    def connect(endpoint: str, *_: object, **__: object) -> None:
+        asked.append(endpoint)
+        raise RendezvousUnavailable("it does not answer")
+
+    monkeypatch.setattr(observe, "connect", connect)
+    (found,) = observe.local_jobs()
+    assert found.endpoint == "n3:29400,n1:5,n2:5"
+    assert asked == [found.endpoint]
 
 
 def test_an_unknown_job_is_no_failure_to_connect(

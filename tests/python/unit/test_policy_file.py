@@ -159,6 +159,10 @@ def test_a_function_is_a_setting_of_the_job(name: str) -> None:
             "p:3: rule 1: error is 'a\\nb': expected a text of one line",
         ),
         (
+            "[[rule]]\ndo = 'restart'\nerror = ''",
+            "p:3: rule 1: error is '': expected a text of one line",
+        ),
+        (
             "stop_without_progress = 0",
             "p:1: stop_without_progress is 0: expected a whole number from 1",
         ),
