@@ -177,6 +177,26 @@ def join_endpoints(endpoints: Sequence[tuple[str, int | str]]) -> str:
                     for host, port in endpoints)  # fmt: skip
 
 
+def parse_ranges(text: str) -> frozenset[int]:
+    """``"0-2,4"`` as the numbers 0, 1, 2 and 4."""
+    numbers: set[int] = set()
+    for part in filter(None, text.strip().split(",")):
+        first, _, last = part.partition("-")
+        numbers.update(range(int(first), int(last or first) + 1))
+    return frozenset(numbers)
+
+
+def format_ranges(numbers: Iterable[int]) -> str:
+    """The numbers 0, 1, 2 and 4 as ``"0-2,4"``."""
+    ranges: list[list[int]] = []
+    for number in sorted(numbers):
+        if ranges and number == ranges[-1][1] + 1:
+            ranges[-1][1] = number
+        else:
+            ranges.append([number, number])
+    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in ranges)
+
+
 def port_range(text: str, origin: str) -> tuple[int, int]:
     """Reads FIRST:LAST. (0, 0): the text is empty."""
     if not text:

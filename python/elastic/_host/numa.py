@@ -17,6 +17,7 @@ from typing import Any
 from elastic._host.devices import ask_torch
 from elastic.constants import NUMA_MODES
 from elastic.errors import ConfigError
+from elastic.text import parse_ranges
 
 logger = logging.getLogger(__name__)
 
@@ -155,10 +156,10 @@ class _Sysfs:
 
     def cpus_of(self, node: int) -> frozenset[int]:
         path = self._root / f"devices/system/node/node{node}/cpulist"
-        return parse_cpus(path.read_text()) & self._allowed
+        return parse_ranges(path.read_text()) & self._allowed
 
     def nodes_with_cpus(self) -> list[int]:
-        nodes = parse_cpus((self._root / "devices/system/node/online").read_text())
+        nodes = parse_ranges((self._root / "devices/system/node/online").read_text())
         found = [node for node in sorted(nodes) if self.cpus_of(node)]
         if not found:
             raise ConfigError("NUMA binding: no NUMA node has CPUs that may be used here")
@@ -185,7 +186,7 @@ class _Sysfs:
         return self._root / f"devices/system/cpu/cpu{cpu}"
 
     def _siblings(self, cpu: int) -> frozenset[int]:
-        return parse_cpus((self._cpu(cpu) / "topology/thread_siblings_list").read_text())
+        return parse_ranges((self._cpu(cpu) / "topology/thread_siblings_list").read_text())
 
     def _cache_siblings(self, cpu: int) -> frozenset[int]:
         level, siblings = -1, frozenset({cpu})
@@ -194,7 +195,7 @@ class _Sysfs:
                 continue
             if (found := int((cache / "level").read_text())) > level:
                 level = found
-                siblings = parse_cpus((cache / "shared_cpu_list").read_text())
+                siblings = parse_ranges((cache / "shared_cpu_list").read_text())
         return siblings
 
 
@@ -205,23 +206,3 @@ def _grouped(
     for cpu in cpus:
         groups.setdefault(min(siblings_of(cpu)), set()).add(cpu)
     return [frozenset(groups[key]) for key in sorted(groups)]
-
-
-def parse_cpus(text: str) -> frozenset[int]:
-    """``"0-2,4"`` as the numbers 0, 1, 2 and 4."""
-    numbers: set[int] = set()
-    for part in filter(None, text.strip().split(",")):
-        first, _, last = part.partition("-")
-        numbers.update(range(int(first), int(last or first) + 1))
-    return frozenset(numbers)
-
-
-def format_cpus(cpus: Sequence[int]) -> str:
-    """The numbers 0, 1, 2 and 4 as ``"0-2,4"``."""
-    ranges: list[list[int]] = []
-    for cpu in sorted(cpus):
-        if ranges and cpu == ranges[-1][1] + 1:
-            ranges[-1][1] = cpu
-        else:
-            ranges.append([cpu, cpu])
-    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in ranges)

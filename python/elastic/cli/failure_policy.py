@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from elastic.errors import ConfigError
+from elastic.text import format_ranges, parse_ranges
 
 RULES_MAX = 99
 TEXT_BYTES_MAX = 900  # of an error; core reads 1024 bytes for a rule
@@ -178,9 +179,11 @@ class _Reader:
         found = [self._condition(text) for text in texts]
         if "" in found:
             return []
-        codes = [one.removeprefix("exit:") for one in found if one.startswith("exit:")]
+        # In one spelling: nodes compare their rules.
+        codes = ",".join(one.removeprefix("exit:") for one in found if one.startswith("exit:"))
         others = {one for one in found if not one.startswith("exit:")}
-        return [*([f"exit:{_ranges(codes)}"] if codes else []), *sorted(others)]
+        exits = [f"exit:{format_ranges(parse_ranges(codes))}"] if codes else []
+        return [*exits, *sorted(others)]
 
     def _condition(self, text: str) -> str:
         name, _, value = text.strip().partition(" ")
@@ -284,22 +287,6 @@ def _is_name(value: object) -> bool:
 def _is_range(text: str) -> bool:
     found = _RANGE.fullmatch(text)
     return found is not None and 1 <= int(found[1]) <= int(found[2] or found[1]) <= 255
-
-
-def _ranges(codes: Iterable[str]) -> str:
-    """All codes of these texts in one spelling: nodes compare their rules."""
-    numbers: set[int] = set()
-    for text in codes:
-        for one in text.split(","):
-            first, _, last = one.partition("-")
-            numbers |= set(range(int(first), int(last or first) + 1))
-    runs: list[list[int]] = []
-    for number in sorted(numbers):
-        if runs and number == runs[-1][-1] + 1:
-            runs[-1].append(number)
-        else:
-            runs.append([number])
-    return ",".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)
 
 
 def _hint(given: object, known: Iterable[str]) -> str:

@@ -7,9 +7,8 @@ import signal
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from elastic._host.numa import format_cpus
 from elastic.multiprocessing.logs import Std
-from elastic.text import duration, plural, substitute
+from elastic.text import duration, format_ranges, plural, substitute
 
 if TYPE_CHECKING:
     from elastic.cli.config import JobConfig, RendezvousConfig
@@ -33,7 +32,7 @@ def _workers(job: JobConfig, environ: Mapping[str, str]) -> Iterator[tuple[str, 
         yield from ((f"command of {rank}", command) for rank, command in enumerate(commands))
     for rank, cpus in enumerate(job.worker_cpus):
         if cpus:
-            yield f"CPUs of {rank}", format_cpus(cpus)
+            yield f"CPUs of {rank}", format_ranges(cpus)
     if job.warm_template:
         modules = job.warm_modules or "torch and the modules of the script"
         yield "warm workers", f"forked from a process that imports {modules}"

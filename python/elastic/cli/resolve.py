@@ -34,7 +34,13 @@ from elastic.constants import (
 )
 from elastic.errors import ConfigError, ElasticError
 from elastic.multiprocessing.logs import LogOptions
-from elastic.text import UnresolvedHost, seconds, shutdown_timeout, signal_numbers
+from elastic.text import (
+    UnresolvedHost,
+    format_ranges,
+    seconds,
+    shutdown_timeout,
+    signal_numbers,
+)
 
 if TYPE_CHECKING:
     from elastic.cli.config import RendezvousConfig
@@ -363,7 +369,7 @@ def _worker_cpus(
 
     mode = choice(line, "numa-binding")
     cpus = numa.worker_cpus(mode, nproc, environ, interpreter)
-    bound = (f"local rank {rank} on {numa.format_cpus(own)}" for rank, own in enumerate(cpus))
+    bound = (f"local rank {rank} on {format_ranges(own)}" for rank, own in enumerate(cpus))
     notes.append((LOG_LEVELS["INFO"], f"CPUs of the workers: {', '.join(bound)}"))
     return cpus
 

@@ -14,6 +14,7 @@ from elastic.constants import NUMA_MODES
 from elastic.launcher import LaunchConfig, elastic_launch
 from elastic.multiprocessing import DefaultLogsSpecs, start_processes
 from elastic.numa.binding import AffinityMode, NumaOptions
+from elastic.text import format_ranges
 
 from support.launching import DEADLINE_S, launch
 
@@ -28,19 +29,19 @@ class Machine:
         for node, cores in enumerate(nodes):
             cpus = [cpu for core in cores for cpu in core]
             self.cpus |= set(cpus)
-            self._write(f"devices/system/node/node{node}/cpulist", numa.format_cpus(cpus) + "\n")
+            self._write(f"devices/system/node/node{node}/cpulist", format_ranges(cpus) + "\n")
             for core in cores:
                 for cpu in core:
                     topology = f"devices/system/cpu/cpu{cpu}/topology"
                     self._write(f"{topology}/physical_package_id", f"{sockets[node]}\n")
-                    self._write(f"{topology}/thread_siblings_list", numa.format_cpus(core) + "\n")
+                    self._write(f"{topology}/thread_siblings_list", format_ranges(core) + "\n")
 
     def cache(self, cpus: list[int], index: int, level: int, kind: str) -> None:
         for cpu in cpus:
             folder = f"devices/system/cpu/cpu{cpu}/cache/index{index}"
             self._write(f"{folder}/level", f"{level}\n")
             self._write(f"{folder}/type", f"{kind}\n")
-            self._write(f"{folder}/shared_cpu_list", numa.format_cpus(cpus) + "\n")
+            self._write(f"{folder}/shared_cpu_list", format_ranges(cpus) + "\n")
 
     def device(self, address: str, node: int) -> str:
         self._write(f"bus/pci/devices/{address}/numa_node", f"{node}\n")
@@ -84,7 +85,7 @@ def test_a_worker_runs_on_cpus_near_its_gpu(
     machine: Machine, mode: str, nproc: int, nodes: tuple[int, ...], expected: list[str]
 ) -> None:
     got = machine.bind(mode, nproc, gpus(machine, *nodes))
-    assert [numa.format_cpus(cpus) for cpus in got] == expected
+    assert [format_ranges(cpus) for cpus in got] == expected
 
 
 def test_exclusive_needs_a_core_for_each_gpu(machine: Machine) -> None:
@@ -101,7 +102,7 @@ def test_core_complex_takes_the_largest_last_level_cache_first(machine: Machine)
     machine.cache([0, 16], 3, 3, "Unified")
     machine.cache([1, 2, 3, 17, 18, 19], 3, 3, "Unified")
     got = machine.bind("core-complex", 3, gpus(machine, 0, 0, 0))
-    assert [numa.format_cpus(cpus) for cpus in got] == ["1-3,17-19", "0,16", "1-3,17-19"]
+    assert [format_ranges(cpus) for cpus in got] == ["1-3,17-19", "0,16", "1-3,17-19"]
 
 
 def test_only_cpus_of_the_affinity_mask_are_used(machine: Machine) -> None:
@@ -115,7 +116,7 @@ def test_workers_without_gpus_are_spread_over_the_numa_nodes(machine: Machine) -
     got = machine.bind("node", 8, [])
     assert [cpus[0] for cpus in got] == [0, 0, 4, 4, 8, 8, 12, 12]
     split = machine.bind("exclusive", 8, [])
-    assert [numa.format_cpus(cpus) for cpus in split[:2]] == ["0-1,16-17", "2-3,18-19"]
+    assert [format_ranges(cpus) for cpus in split[:2]] == ["0-1,16-17", "2-3,18-19"]
 
 
 def test_a_rank_without_a_gpu_and_an_unknown_device_are_errors(machine: Machine) -> None:

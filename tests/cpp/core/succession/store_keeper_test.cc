@@ -26,6 +26,15 @@ struct KeptProcess {
     }
     return found;
   }
+  // Finds nothing in the store; what it claims the job with.
+  std::optional<KeeperWrite> claim() {
+    EXPECT_TRUE(machine.next_call());
+    const std::optional<StoredState> nothing;
+    machine.read(nothing, now, &actions);
+    const auto call = machine.next_call();
+    if (!call || !std::holds_alternative<KeeperWrite>(*call)) return std::nullopt;
+    return std::get<KeeperWrite>(*call);
+  }
   const Instant now{1h};
   std::vector<Action> actions;
   StoreKeeper machine{{.store = "memory", .self = {1, 1}}, 1, now};
@@ -33,14 +42,11 @@ struct KeptProcess {
 
 TEST(StoreKeeper, AProcessThatEndsGivesBackAClaimThatIsPending) {
   KeptProcess process;
-  ASSERT_TRUE(process.machine.next_call());
-  const std::optional<StoredState> nothing;
-  process.machine.read(nothing, process.now, &process.actions);
-  const auto claim = process.machine.next_call();
-  ASSERT_TRUE(claim && std::holds_alternative<KeeperWrite>(*claim));
+  const auto claim = process.claim();
+  ASSERT_TRUE(claim);
   process.machine.step(Resign{}, process.now, &process.actions);
   EXPECT_FALSE(process.machine.is_released());
-  const StoredState stored{std::get<KeeperWrite>(*claim).bytes, "claim"};
+  const StoredState stored{claim->bytes, "claim"};
   process.machine.written(StoredWrite{true, stored}, process.now, &process.actions);
   const auto release = process.machine.next_call();
   ASSERT_TRUE(release && std::holds_alternative<KeeperWrite>(*release));
@@ -54,12 +60,9 @@ TEST(StoreKeeper, AProcessThatEndsGivesBackAClaimThatIsPending) {
 // Each try binds a port, logs a line and writes to the store.
 TEST(StoreKeeper, ACoordinatorThatDoesNotStartIsTriedAgainAfterATimeout) {
   KeptProcess process;
-  ASSERT_TRUE(process.machine.next_call());
-  const std::optional<StoredState> nothing;
-  process.machine.read(nothing, process.now, &process.actions);
-  const auto claim = process.machine.next_call();
-  ASSERT_TRUE(claim && std::holds_alternative<KeeperWrite>(*claim));
-  const StoredState stored{std::get<KeeperWrite>(*claim).bytes, "claim"};
+  const auto claim = process.claim();
+  ASSERT_TRUE(claim);
+  const StoredState stored{claim->bytes, "claim"};
   process.machine.written(StoredWrite{true, stored}, process.now, &process.actions);
   ASSERT_EQ(process.all<StartCoordinator>().size(), 1u);
   process.machine.step(CoordinatorFailed{.reason = "no port"}, process.now, &process.actions);
