@@ -185,7 +185,7 @@ class Job {
   }
 
  private:
-  struct Node final : elastic::os::EventLoop::FdHandler {
+  struct Node final : elastic::os::FdHandler {
     Node(Job* owner, std::size_t number) : job(*owner), index(number) {
       id = {1, number + 1};
       if (number >= kVoterPorts) return;
@@ -320,7 +320,7 @@ class Job {
     bool has_verdict = false;
     bool is_leaving = false;
     bool is_acknowledged = false;
-    elastic::os::EventLoop::Watch watch;
+    elastic::os::Watch watch;
   };
 
   void add(std::size_t count) {
