@@ -18,6 +18,7 @@ OTHERS = (
     "launcher-memory",
     "restart",
     "idle",
+    "plain-start",
     "collectives",
     "failure-grace",
     "tee",
