@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 OPTIMIZER = "torch.optim.optimizer"
 DISTRIBUTED = "torch.distributed.distributed_c10d"
+LOCKS = "torch.utils.file_baton"
+# From the begin of a wait for a lock of torch's compiler to the line about it.
+LOCK_S = 60.0
 # Steps; below it the ranks themselves are as short.
 _SHORTEST_STRIDE = 3
 
@@ -64,6 +67,7 @@ def _begin() -> None:
     tell = _note_imports(address) if address and os.environ.get("LOCAL_RANK") == "0" else None
     after_import(OPTIMIZER, lambda module: _count_steps(module, calls.count, asked == "1", tell))
     after_import(DISTRIBUTED, lambda module: _follow_groups(module, calls))
+    after_import(LOCKS, _tell_of_locks)
     calls.watch_errors()  # last: a hook of a module that --warm has preloaded may refuse it
 
 
@@ -243,6 +247,43 @@ def _follow_groups(c10d: Any, calls: Any) -> None:
             lines.clear()
 
     c10d._pg_group_ranks = Groups(c10d._pg_group_ranks)
+
+
+def _tell_of_locks(file_baton: Any) -> None:
+    """A worker says for which lock of torch's compiler it waits: that of a killed build stays.
+
+    torch waits without a limit and without a word.
+    """
+    baton = file_baton.FileBaton
+    wait = baton.wait
+
+    def wait_and_tell(self: Any) -> Any:
+        import threading
+
+        timer = threading.Timer(LOCK_S, _tell_of_lock, (self.lock_file_path,))
+        timer.daemon = True
+        timer.start()
+        try:
+            return wait(self)
+        finally:
+            timer.cancel()
+
+    baton.wait = wait_and_tell
+
+
+def _tell_of_lock(path: str) -> None:
+    import time
+
+    try:
+        age = f"was made {time.time() - os.stat(path).st_mtime:.0f} s ago"
+    except OSError:
+        age = "cannot be read"
+    rank = os.environ.get("RANK", "?")
+    sys.stderr.write(
+        f"elastic: rank {rank} has waited {LOCK_S:g} s for a build of a torch extension, whose "
+        f"lock {path} {age}: if no process builds, a build that was killed has left it; remove it\n"
+    )
+    sys.stderr.flush()
 
 
 def _ranges(ranks: list[int]) -> str:

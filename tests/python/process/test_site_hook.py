@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -385,6 +386,33 @@ def test_steps_of_optimizers_are_counted(
         if variables.get("ELASTIC_AUTO_PROGRESS") != "0":
             sent = names.recv(1 << 16).decode().split("\n")
             assert "colorsys" in sent and "sched" not in sent
+
+
+# torch waits for it without a limit. Whoever reads the line removes the lock.
+LOCKED = """
+import os, sys
+from torch.utils.file_baton import FileBaton
+class Reader:
+    def write(self, text):
+        sys.__stdout__.write(text)
+        os.remove("lock")
+    def flush(self): pass
+FileBaton.wait.__globals__["LOCK_S"] = 0.01
+open("lock", "w").close()
+sys.stderr = Reader()
+FileBaton("lock").wait()
+"""
+
+
+def test_wait_for_the_lock_of_a_killed_build_is_told(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(LOCKED)
+    done = launch("--standalone", str(tmp_path / "train.py"), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert re.fullmatch(
+        r"elastic: rank 0 has waited 0\.01 s for a build of a torch extension, whose lock lock was "
+        r"made \d+ s ago: if no process builds, a build that was killed has left it; remove it\n",
+        done.stdout,
+    ), done.stdout
 
 
 def test_functions_have_the_hook_and_the_variables_of_the_launcher() -> None:
