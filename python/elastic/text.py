@@ -9,6 +9,7 @@ import math
 import signal
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from typing import Any
 
 from elastic._C import duration_text
 from elastic.constants import (
@@ -175,6 +176,14 @@ def endpoints_in(texts: Iterable[str], default_port: int) -> dict[tuple[str, int
 def join_endpoints(endpoints: Sequence[tuple[str, int | str]]) -> str:
     return ",".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
                     for host, port in endpoints)  # fmt: skip
+
+
+def member(kind: Any, word: str, origin: str) -> Any:
+    """The member of an enumeration of ``_C`` that an option names in lower case."""
+    known = {name.lower(): value for name, value in kind.__members__.items()}
+    if word not in known:
+        raise ConfigError(f"{origin} is {word!r}: expected one of {', '.join(known)}")
+    return known[word]
 
 
 def parse_ranges(text: str) -> frozenset[int]:

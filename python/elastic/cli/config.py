@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from elastic.constants import SHARED
-from elastic.text import join_endpoints
+from elastic.text import join_endpoints, member
 
 if TYPE_CHECKING:
     from elastic import _C
@@ -82,7 +82,8 @@ class RendezvousConfig(NamedTuple):
     def loss_policy(self) -> _C.LossPolicy:
         from elastic import _C
 
-        return _C.LossPolicy.__members__[self.native.get("on_loss", "replace").upper()]
+        word = self.native.get("on_loss", "replace")
+        return member(_C.LossPolicy, word, "--on-node-loss")  # type: ignore[no-any-return]
 
 
 class NodeConfig(NamedTuple):

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from elastic.multiprocessing.logs import Std
-from elastic.text import duration, format_ranges, plural, substitute
+from elastic.text import duration, format_ranges, member, plural, substitute
 
 if TYPE_CHECKING:
     from elastic.cli.config import JobConfig, RendezvousConfig
@@ -92,7 +92,7 @@ def _rules(job: JobConfig) -> Iterator[tuple[str, str]]:
             env={},
             rendezvous=_C.RendezvousOptions(extra_settings=dict(job.failure_policy), **nodes),
             max_restarts=job.max_restarts,
-            hang_action=_C.HangAction.__members__[native["hang_action"].upper()],
+            hang_action=member(_C.HangAction, native["hang_action"], "--hang-action"),
             bad_node_codes=native["bad_node_codes"],
             no_restart_codes=native["no_restart_codes"],
         )

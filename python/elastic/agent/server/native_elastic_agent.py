@@ -57,7 +57,7 @@ from elastic.constants import (
 from elastic.errors import ConfigError, ElasticError
 from elastic.multiprocessing import site_hook
 from elastic.multiprocessing.logs import LogOptions, ProvidesLogOptions, log_options
-from elastic.text import join_endpoints
+from elastic.text import join_endpoints, member
 
 if TYPE_CHECKING:
     from elastic.agent.server.nccl_ras import Witness
@@ -165,7 +165,7 @@ class NativeElasticAgent:
         """
         check(spec, shutdown_timeout)
         for name in _CHOICES.keys() & settings.keys():
-            settings[name] = _choice(name, settings[name])
+            settings[name] = member(_CHOICES[name], settings[name], name)
         if start_method not in START_METHODS:
             raise ConfigError(
                 f"start_method is {start_method!r}: expected one of {', '.join(START_METHODS)}"
@@ -691,10 +691,3 @@ def _has_debugger() -> bool:
     from elastic._host import debugger
 
     return debugger.follows_children()
-
-
-def _choice(setting: str, name: str) -> Any:
-    known = {member.lower(): value for member, value in _CHOICES[setting].__members__.items()}
-    if name not in known:
-        raise ConfigError(f"{setting} is {name!r}: expected one of {', '.join(known)}")
-    return known[name]
