@@ -100,15 +100,6 @@ void SimServer::in_force(std::uint64_t number) {
   propose();
 }
 
-void SimServer::acknowledge_leaves() {
-  for (const NodeId& node : job_->gate().take_acknowledged()) {
-    const auto session = sessions_.find(node);
-    if (session == sessions_.end() || !session->second.unanswered) continue;
-    const Instant sent = *std::exchange(session->second.unanswered, std::nullopt);
-    session->second.link->send(Side::kServer, reply_to_heartbeat(sent));
-  }
-}
-
 Duration SimServer::alone() const {
   return alone_since_ ? std::max(clock_->now() - *alone_since_, Duration(1)) : Duration(0);
 }
@@ -181,10 +172,7 @@ void SimServer::displace(const succession::Incumbent& by) {
 }
 
 bool SimServer::may_acknowledge(const NodeId& id, Session* session, Instant sent) {
-  if (!job_ || job_->gate().may_acknowledge(id)) return true;
-  if (deleted_ == ServiceRule::kRecordLeaves) return true;
-  session->unanswered = sent;
-  return false;
+  return deleted_ == ServiceRule::kRecordLeaves || SimService::may_acknowledge(id, session, sent);
 }
 
 void SimServer::greet(const std::shared_ptr<SimLink>& link, const SimLink::Hello& hello) {

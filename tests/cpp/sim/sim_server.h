@@ -89,7 +89,6 @@ class SimServer : public SimService {
   void propose();
   void report_nodes();
   void report_nodes_now();
-  void acknowledge_leaves();
   // All sessions end with these messages.
   void dismiss(const std::vector<SimLink::Message>& messages);
 
