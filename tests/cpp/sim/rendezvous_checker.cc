@@ -1,6 +1,7 @@
 #include "sim/rendezvous_checker.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <optional>
 #include <utility>
 
@@ -13,6 +14,17 @@ std::optional<std::uint64_t> round_of(const core::RendezvousEvent& event) {
   if (const auto* gone = std::get_if<rdzv::Gone>(&event)) return gone->round;
   if (const auto* done = std::get_if<rdzv::Done>(&event)) return done->round;
   return std::nullopt;
+}
+
+// What the job has decided and does not send yet: what its gate would send, if the present state
+// were in force.
+std::vector<core::RendezvousAction> held_by(const core::Job& job) {
+  std::vector<core::RendezvousAction> held;
+  if (job.gate().last_needed() == 0) return held;
+  core::RoundGate gate = job.gate();
+  gate.change_keeper();
+  gate.in_force(gate.take_proposal(job.rendezvous())->number, &held);
+  return held;
 }
 
 // Without actions it has changed nothing.
@@ -51,15 +63,31 @@ void RendezvousChecker::step(core::Job* job, const core::JobEvent& event, Instan
   const auto* stated = std::get_if<core::RendezvousEvent>(&event);
   // Of the others the rendezvous learns only what follows from them.
   const core::RendezvousEvent known = stated != nullptr ? *stated : rdzv::Tick{};
+  step_job(job, known, now, actions, [&] { job->step(event, now, actions); });
+}
+
+void RendezvousChecker::in_force(core::Job* job, std::uint64_t number, Instant now,
+                                 std::vector<core::JobAction>* actions) {
+  step_job(job, rdzv::Tick{}, now, actions, [&] { job->in_force(number, now, actions); });
+}
+
+// Everything that was held before comes before what is decided in the step.
+template <typename Step>
+void RendezvousChecker::step_job(core::Job* job, const core::RendezvousEvent& event, Instant now,
+                                 std::vector<core::JobAction>* actions, const Step& take) {
   const Snapshot was(job->rendezvous());
-  before(known, was);
-  job->step(event, now, actions);
-  if (!is_quiet(known) || !actions->empty()) check_stored(job->rendezvous(), now);
-  std::vector<core::RendezvousAction> sent;
+  const auto num_held = static_cast<std::ptrdiff_t>(held_by(*job).size());
+  before(event, was);
+  take();
+  std::vector<core::RendezvousAction> decided;
   for (const core::JobAction& action : *actions) {
-    if (const auto* one = std::get_if<core::RendezvousAction>(&action)) sent.push_back(*one);
+    if (const auto* one = std::get_if<core::RendezvousAction>(&action)) decided.push_back(*one);
   }
-  after(known, was, Snapshot(job->rendezvous()), sent);
+  const std::vector<core::RendezvousAction> held = held_by(*job);
+  decided.insert(decided.end(), held.begin(), held.end());
+  decided.erase(decided.begin(), decided.begin() + num_held);
+  if (!is_quiet(event) || !decided.empty()) check_stored(job->rendezvous(), now);
+  after(event, was, Snapshot(job->rendezvous()), decided);
 }
 
 // Whatever the state is, the next coordinator must be able to continue from it.

@@ -37,6 +37,9 @@ class RendezvousChecker {
             std::vector<core::RendezvousAction>* actions);
   void step(core::Job* job, const core::JobEvent& event, Instant now,
             std::vector<core::JobAction>* actions);
+  // What the gate of the job holds was checked when it was decided.
+  void in_force(core::Job* job, std::uint64_t number, Instant now,
+                std::vector<core::JobAction>* actions);
   // The machine was lost and another one was started: the ledger is kept.
   void machine_restarted() { was_restarted_ = true; }
 
@@ -52,6 +55,9 @@ class RendezvousChecker {
     bool is_done = false;
     bool is_departed = false;
   };
+  template <typename Step>
+  void step_job(core::Job* job, const core::RendezvousEvent& event, Instant now,
+                std::vector<core::JobAction>* actions, const Step& take);
   void before(const core::RendezvousEvent& event, const Snapshot& was);
   void after(const core::RendezvousEvent& event, const Snapshot& was, const Snapshot& is,
              const std::vector<core::RendezvousAction>& actions);

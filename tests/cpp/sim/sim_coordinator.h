@@ -4,7 +4,9 @@
 // state, or with a state that it stored some time before, and it can stall.
 
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -23,13 +25,13 @@ class SimCoordinator : public SimService {
   void start();
   // Ends in order: connected nodes receive the reason first.
   void leave(const std::string& reason);
-  // The state is stored this long after it has changed, and what has changed it is sent then. Drawn
-  // again at each start, up to twice it.
+  // It has a file for its state, whose writes take this long. Drawn again at each start, up to
+  // twice it. The gate of the job holds what must be in the file before it is sent.
   void store_state_after(Duration delay) { store_delay_ = delay; }
   // The timings differ between nodes: those of the job are sent to each. A run in which all nodes
   // have the same keeps the messages, and so the order of events, that its regression seed needs.
   void enable_timings() { has_timings_ = true; }
-  bool has_stored_state() const { return !stored_.empty(); }
+  bool has_stored_state() const { return file_.has_value(); }
   void crash(bool is_host_dead);
   void stall();
   void unstall();
@@ -59,12 +61,31 @@ class SimCoordinator : public SimService {
   void session_lost(const NodeId& id, const SimLink& link) override;
   Duration start_hold() const override;
   void step(const core::JobEvent& event) override;
+  void job_began() override;
   bool send(const core::RendezvousAction& action) override;
-  bool may_acknowledge(const NodeId& id, Session* session, Instant sent) override;
-  void acknowledge_leaves();
+  void acknowledge(const NodeId& id, Session* session, Instant sent) override;
   bool is_stored() const { return store_delay_ > Duration::zero(); }
+  bool is_over() const { return rendezvous().phase() == RendezvousPhase::kClosed; }
   void send_timings(const NodeId& id);
+  void in_force(std::uint64_t number);
+  void follow(bool was_over, const std::vector<core::JobAction>& actions);
+
+  // What the file has, and what of it concerns what nodes were sent.
+  struct Stored {
+    JobSettings settings;
+    std::string bytes;
+    std::uint64_t round = 0;
+    bool is_over = false;
+    std::set<NodeId> nodes;
+  };
+  Stored state() const;
+  void propose();
   void store_later();
+  // Calls `written` when the present state, or a later one, is in the file.
+  void write(std::function<void()> written);
+  void run(const std::function<void()>& what);
+  // What a node is sent although it is not in the file; "": nothing.
+  std::string fault_of(const core::RendezvousAction& action) const;
   void note(const std::string& what) { world_->trace("-  " + what); }
 
   RendezvousChecker checker_;
@@ -76,12 +97,12 @@ class SimCoordinator : public SimService {
   bool has_timings_ = false;
   Duration store_delay_{};  // zero: no state is stored
   Duration delay_now_{};
-  std::string stored_;
-  JobSettings stored_settings_;
+  std::optional<Stored> file_;
+  std::optional<Stored> writing_;  // the last state that is on its way to the file
+  std::uint64_t writes_ = 0;
   bool is_storing_ = false;
   std::string fault_;
-  std::vector<core::JobAction> held_;  // until the state is stored
-  std::set<NodeId> leaving_;
+  std::set<NodeId> left_;  // a running job; their leaves must be in the file
   RecordChecker records_;
 };
 

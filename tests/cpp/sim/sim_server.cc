@@ -21,6 +21,7 @@ void SimServer::keep_alone(SimFile* file) {
       SimProcesses::name(slot_) + "  coordinator: continues from its file: " +
       (restored.ok() ? rendezvous().describe(clock_->now()) : std::string(restored.message())));
   job_->gate().turn_on_restored(rendezvous());
+  checker_->in_force(rendezvous().record());
   watch_deadline();
 }
 
@@ -36,6 +37,7 @@ void SimServer::succeed(const succession::StartCoordinator& start, const NodeId&
       SimProcesses::name(slot_) + "  coordinator: continues the job: " +
       (restored.ok() ? rendezvous().describe(clock_->now()) : std::string(restored.message())));
   job_->gate().turn_on_restored(rendezvous());
+  checker_->in_force(rendezvous().record());
   for (const auto& node : start.record.nodes) {
     job_->gate().set_voter_address(node.node, node.voter_address);
   }
@@ -93,20 +95,12 @@ void SimServer::turn_on() {
 
 void SimServer::in_force(std::uint64_t number) {
   if (!job_) return;
+  if (proposed_ && proposed_->first == number) checker_->in_force(proposed_->second);
   std::vector<core::JobAction> actions;
   job_->in_force(number, clock_->now(), &actions);
   carry_out(actions);
   acknowledge_leaves();
   propose();
-}
-
-void SimServer::acknowledge_leaves() {
-  for (const NodeId& node : job_->gate().take_acknowledged()) {
-    const auto session = sessions_.find(node);
-    if (session == sessions_.end() || !session->second.unanswered) continue;
-    const Instant sent = *std::exchange(session->second.unanswered, std::nullopt);
-    session->second.link->send(Side::kServer, reply_to_heartbeat(sent));
-  }
 }
 
 Duration SimServer::alone() const {
@@ -181,10 +175,7 @@ void SimServer::displace(const succession::Incumbent& by) {
 }
 
 bool SimServer::may_acknowledge(const NodeId& id, Session* session, Instant sent) {
-  if (!job_ || job_->gate().may_acknowledge(id)) return true;
-  if (deleted_ == ServiceRule::kRecordLeaves) return true;
-  session->unanswered = sent;
-  return false;
+  return deleted_ == ServiceRule::kRecordLeaves || SimService::may_acknowledge(id, session, sent);
 }
 
 void SimServer::greet(const std::shared_ptr<SimLink>& link, const SimLink::Hello& hello) {
@@ -272,6 +263,7 @@ void SimServer::propose() {
   if (!job_) return;
   if (auto proposal = job_->take_proposal()) {
     const std::uint64_t number = proposal->number;
+    proposed_.emplace(number, rendezvous().record());
     if (file_ != nullptr) {
       file_->put({rendezvous().settings(), rendezvous().encode()}, [this, era = era_, number] {
         if (era == era_) in_force(number);
@@ -284,7 +276,7 @@ void SimServer::propose() {
 }
 
 bool SimServer::send(const core::RendezvousAction& action) {
-  processes_->check(slot_, action, checker_);
+  processes_->check(slot_, action, job_ && job_->gate().is_on(), checker_);
   const bool is_removed = SimService::send(action);
   has_removed_ |= is_removed;
   return is_removed;

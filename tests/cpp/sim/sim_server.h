@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/job/job.h"
@@ -40,7 +41,7 @@ class SimProcesses : public SimAgentWorld {
   virtual void feed(std::size_t slot, const succession::Event& event) = 0;
   virtual const std::optional<succession::Incumbent>& incumbent(std::size_t slot) const = 0;
   // An action leaves for a node.
-  virtual void check(std::size_t slot, const core::RendezvousAction& action,
+  virtual void check(std::size_t slot, const core::RendezvousAction& action, bool is_gated,
                      SuccessionChecker* checker) = 0;
 };
 
@@ -89,7 +90,6 @@ class SimServer : public SimService {
   void propose();
   void report_nodes();
   void report_nodes_now();
-  void acknowledge_leaves();
   // All sessions end with these messages.
   void dismiss(const std::vector<SimLink::Message>& messages);
 
@@ -104,6 +104,7 @@ class SimServer : public SimService {
   // Of a job whose record a store keeps: this coordinator.
   std::optional<succession::Incumbent> kept_;
   succession::EarlyJoins early_joins_;
+  std::optional<std::pair<std::uint64_t, RoundRecord>> proposed_;  // last, with its number
   std::optional<succession::Incumbent> informed_;
   std::optional<Instant> alone_since_;
   std::optional<succession::StopCoordinator> stopped_;

@@ -49,7 +49,7 @@ void SimService::receive(const std::shared_ptr<SimLink>& link, const SimLink::Me
   const NodeId id = session->first;
   if (const auto* heartbeat = std::get_if<SimLink::Heartbeat>(&message)) {
     if (!may_acknowledge(id, &session->second, heartbeat->sent)) return;
-    link->send(Side::kServer, reply_to_heartbeat(heartbeat->sent));
+    acknowledge(id, &session->second, heartbeat->sent);
     if (job_ && session->second.has_joined) step(rdzv::Heartbeat{id});
     return;
   }
@@ -87,6 +87,24 @@ void SimService::serve_report(const NodeId& id, bool has_joined, const core::Nod
     step(core::job_event::Probed{id, *probe});
   } else if (const auto* finding = std::get_if<gate::Finding>(&report)) {
     step(core::job_event::Found{id, *finding});
+  }
+}
+
+bool SimService::may_acknowledge(const NodeId& id, Session* session, Instant sent) {
+  if (!job_ || job_->gate().may_acknowledge(id)) return true;
+  session->unanswered = sent;
+  return false;
+}
+
+void SimService::acknowledge(const NodeId&, Session* session, Instant sent) {
+  session->link->send(Side::kServer, SimLink::HeartbeatReply{sent, clock_->now(), alone()});
+}
+
+void SimService::acknowledge_leaves() {
+  for (const NodeId& node : job_->gate().take_acknowledged()) {
+    const auto session = sessions_.find(node);
+    if (session == sessions_.end() || !session->second.unanswered) continue;
+    acknowledge(node, &session->second, *std::exchange(session->second.unanswered, std::nullopt));
   }
 }
 

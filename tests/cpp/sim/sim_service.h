@@ -40,7 +40,11 @@ class SimService {
   using Sessions = std::map<NodeId, Session>;
 
   virtual void greet(const std::shared_ptr<SimLink>& link, const SimLink::Hello& hello) = 0;
-  virtual bool may_acknowledge(const NodeId&, Session*, Instant /*sent*/) { return true; }
+  // False: the node has left, and no record shows that yet.
+  virtual bool may_acknowledge(const NodeId& id, Session* session, Instant sent);
+  // Of what the node has sent before this heartbeat.
+  virtual void acknowledge(const NodeId& id, Session* session, Instant sent);
+  void acknowledge_leaves();
   // How long the coordinator has had no majority.
   virtual Duration alone() const { return {}; }
   virtual void serve(const NodeId& id, const core::RendezvousEvent& event);
@@ -56,9 +60,6 @@ class SimService {
 
   // Replaces the session that the node had.
   Session& open(const NodeId& node, const std::shared_ptr<SimLink>& link);
-  SimLink::HeartbeatReply reply_to_heartbeat(Instant sent) const {
-    return {sent, clock_->now(), alone()};
-  }
   void watch_deadline();
   void drop_job();
   const core::RendezvousMachine& rendezvous() const { return job_->rendezvous(); }

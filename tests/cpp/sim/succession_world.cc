@@ -59,7 +59,7 @@ class SuccessionScenes : public SuccessionWorld {
   static const std::vector<Scene>& scenes() {
     using World = SuccessionScenes;
     static const std::vector<Scene> scenes = {
-        {"start", 0, &World::begin_together, kTogether, kForStores},
+        {"start", 0, &World::begin_together, kTogether, kElected | kAlone},
         {"host-lost", 3, &World::lose_host, 0, kElected | kAlone},
         {"process-lost", 3, &World::lose_process, 0, kElected | kAlone},
         {"done-lost", 3, &World::lose_done_host},
@@ -72,8 +72,8 @@ class SuccessionScenes : public SuccessionWorld {
         {"hand-over", 3, &World::hand_over},
         {"hand-over-killed", 0, &World::kill_during_hand_over},
         {"growth", 3, &World::disturb_growth, kSteps, kElected | kAlone},
-        {"partition", 5, &World::part_for_a_while},
-        {"minority", 5, &World::outlast_minority},
+        {"partition", 5, &World::part_for_a_while, 0, kElected | kAlone},
+        {"minority", 5, &World::outlast_minority, 0, kElected | kAlone},
         {"leave", 5, &World::leave_minority},
         {"leave-together", 0, &World::leave_together, 0, kElected | kAlone},
         {"two-of-five", 5, &World::lose_two_hosts, 0, kElected | kAlone},
@@ -81,7 +81,7 @@ class SuccessionScenes : public SuccessionWorld {
         {"alone", 0, &World::cut_off_from_store, 0, kForStores},
         {"witness", 2, &World::lose_one_of_two, kWitness, kForVoters},
         {"same-id", 2, &World::use_id_again, kWitness | kSameId, kForVoters},
-        {"next-job", 0, &World::continue_id, kSameId, kForStores},
+        {"next-job", 0, &World::continue_id, kSameId, kForStores | kForFile},
         {"keeper-lost", 0, &World::lose_keeper, 0, kElected | kForFile},
         {"again", 0, &World::restart_alone, 0, kAlone},
         {"older-file", 0, &World::restart_with_former_file, 0, kForFile},
@@ -276,11 +276,11 @@ class SuccessionScenes : public SuccessionWorld {
     }
   }
 
-  // Of five hosts, the coordinator's and another one do not reach the others, nor a store.
+  // Of five hosts, the coordinator's and another one do not reach the others, nor a store, nor a
+  // separate coordinator.
   void part() {
     for (const std::size_t inside : {std::size_t{0}, std::size_t{1}}) {
-      for (const std::size_t outside :
-           {std::size_t{2}, std::size_t{3}, std::size_t{4}, kStoreSlot}) {
+      for (std::size_t outside = 2; outside <= kStoreSlot; ++outside) {
         cut_both(inside, outside, true);
       }
     }
@@ -350,11 +350,14 @@ class SuccessionScenes : public SuccessionWorld {
     check_overlap(agent, checker_.next_round_after(agent.round_heard_at()), kOverlapMax);
   }
 
-  // ---- Only with a store.
-
   void begin_together() {
-    if (report_.counts["beginnings"] != 1) violate("several processes began the job");
+    if (has_store() && report_.counts["beginnings"] != 1) {
+      violate("several processes began the job");
+    }
+    if (checker_.num_rounds() != 1) violate("the job has not begun with all nodes");
   }
+
+  // ---- Only with a store.
 
   // It reaches the store, where it answers the others: it goes on.
   void cut_off_coordinator() {
@@ -380,19 +383,23 @@ class SuccessionScenes : public SuccessionWorld {
     if (elections() > 0) violate("a coordinator that reaches the store was replaced");
   }
 
-  // All processes end, and others begin with the record that they leave.
+  // All processes end, and others begin with the record that they leave. With a file they continue
+  // the job, once its former nodes have had time to resume.
   void continue_id() {
     for (int runs = dice_.between(1, 3); runs > 0 && is_good(); --runs) {
       for (std::size_t slot = 0; slot < nodes_; ++slot) crash(slot, dice_.chance(0.5));
+      if (is_alone()) crash(kCoordinatorSlot, false);
       hosts_down_.clear();
       run(dice_.between(Duration(1ms), Duration(20s)));
       const std::uint64_t next = checker_.last_round().round + 1;
       const std::uint32_t former = checker_.last_round().generation;
+      if (is_alone()) boot(kCoordinatorSlot);
       for (std::size_t slot = 0; slot < nodes_; ++slot) boot(slot);
       if (!run_until(15s, [&] { return runs_round_of(nodes_, next); })) {
         violate("the next job of the id does not begin");
       }
-      if (checker_.last_round().generation == former) violate("it continues the former job");
+      const bool continues = checker_.last_round().generation == former;
+      if (has_store() && continues) violate("it continues the former job");
     }
   }
 

@@ -18,6 +18,7 @@
 //   leave             the same as partition, and the other node that is cut off leaves
 //   leave-together    all nodes but the coordinator's leave at once
 //   two-of-five       two of five hosts are lost at once, the coordinator's among them
+//   next-job          a job's processes end, and others begin with its record: in a store or a file
 //   keeper-lost       a majority of the voters, or the store, is lost for good: the nodes give up
 //   return            the coordinator's host is replaced, and newcomers know the endpoint only
 //   faults            crashes, cut links, leaves and failing workers at random
@@ -41,11 +42,10 @@
 //
 //   cut-off           the coordinator reaches the store, and no other process
 //   alone             it reaches the other processes, and not the store
-//   next-job          a job's processes end, and others begin with its record
 //
 // Where a separate coordinator alone keeps the record, in its state file ("+file") or in memory
-// ("+one"), those of the scenes in which only nodes are lost, keeper-lost (a full disk), faults,
-// and
+// ("+one"), those of the scenes in which only nodes are lost or cut off, keeper-lost (a full disk),
+// faults, and
 //
 //   again             the coordinator is started again at once, with its file
 //   older-file        the same with a former version of the file, while a node may be lost

@@ -455,9 +455,9 @@ class SuccessionWorld : public SimProcesses {
     return {is_healed_ ? steps / 4 : 100 * steps, step_time};
   }
 
-  void check(std::size_t slot, const core::RendezvousAction& action,
+  void check(std::size_t slot, const core::RendezvousAction& action, bool is_gated,
              SuccessionChecker* checker) override {
-    if (const RoundRecord* begun = checker->check(action, clock_.now())) {
+    if (const RoundRecord* begun = checker->check(action, is_gated, clock_.now())) {
       trace(name(slot) + (checker == &checker_ ? "  round " : "  another job's round ") +
             std::to_string(begun->round) + " is sent, " + std::to_string(begun->nodes) +
             " nodes, term " + std::to_string(begun->term));
