@@ -179,7 +179,7 @@ void CoordinatorService::displace_job(const std::string& id, const succession::I
   jobs_.at(id)->displace(by);
   remove_job(id, kMovedAway);
   voters_.close(id);
-  admission_.note(id, by, loop_.now());
+  admission_.lost(id, by, loop_.now());
   go_on_handing_over();
 }
 

@@ -450,7 +450,8 @@ class AdmissionWorld : public SimWorld {
     }
     Process& process = processes_[*job->at];
     drop(job);
-    process.admission->note(job->id, by, clock_.now());
+    process.admission->lost(job->id, by, clock_.now());
+    if (process.own == job->id) process.has_lost_own = true;
     process.noted[job->id] = clock_.now();
     for (Node* const one : told) {
       Node& node = *one;

@@ -170,7 +170,7 @@ session::Incumbent SimServer::announce(const succession::Incumbent& theirs) {
 // A coordinator that runs here later does so in a new server.
 void SimServer::displace(const succession::Incumbent& by) {
   is_displaced_ = true;
-  admission_.note(kJobId, by, clock_->now());
+  admission_.lost(kJobId, by, clock_->now());
   dismiss({session::Incumbent{by, true, "the job runs already"}});
 }
 
