@@ -123,12 +123,14 @@ std::string place_of(const CodeLine& user) {
   return " (" + std::string(name) + ":" + std::string(user.line) + ")";
 }
 
-// Of the innermost frame in torch.distributed; "": that is recorded, or there is none.
+// Of the innermost frame in torch.distributed; "": that is recorded, or there is none. A private
+// function that is not known does what its caller asks: versions of torch have others.
 std::string_view unrecorded_call(const std::vector<CodeLine>& frames) {
   for (const CodeLine& frame : frames) {
     if (frame.file.find("/torch/distributed/") == frame.file.npos) continue;
     if (is_wrapper(frame.function)) continue;
-    return is_one_of(kUnrecorded, frame.function) ? frame.function : "";
+    if (is_one_of(kUnrecorded, frame.function)) return frame.function;
+    if (!frame.function.starts_with("_")) return "";
   }
   return "";
 }
