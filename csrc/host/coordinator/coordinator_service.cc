@@ -7,7 +7,6 @@
 #include "core/base/text.h"
 #include "core/session/coordinator_state.h"
 #include "core/succession/succession_types.h"
-#include "host/auth/token_source.h"
 #include "host/base/service_thread.h"
 #include "os/base/process.h"
 #include "os/file/file.h"
@@ -44,12 +43,6 @@ constexpr std::size_t kStateBytesMax = std::size_t{1} << 30;
 constexpr const char* kSessionRefused = "a session was refused: ";
 constexpr const char* kStoreRefused =
     "a request to the store was refused: no session with a token was opened from this address";
-
-// The tokens of a coordinator; null: its sessions need none.
-Result<std::shared_ptr<TokenSource>> open_tokens(const CoordinatorOptions& options) {
-  if (!options.token.is_set()) return std::shared_ptr<TokenSource>();
-  return TokenSource::open(options.token, options.log);
-}
 
 // At which other hosts reach a server that is bound to this address: host:port; "": unknown.
 std::string reachable_address(const std::string& host, std::uint16_t port) {
@@ -103,7 +96,7 @@ void JobVoters::log_survival(const std::string& job) {
 
 Result<std::unique_ptr<CoordinatorService>> CoordinatorService::open(
     os::EventLoop* loop, const CoordinatorOptions& options, CoordinatorHost host) {
-  auto tokens = open_tokens(options);
+  auto tokens = open_tokens(options.token, options.log);
   if (!tokens.ok()) return tokens.status();
   auto store = StoreService::open(
       loop, {.host = options.host, .port = options.port, .limits = options.store_limits});
@@ -116,7 +109,7 @@ Result<std::unique_ptr<CoordinatorService>> CoordinatorService::open(
 
 CoordinatorService::CoordinatorService(os::EventLoop* loop, const CoordinatorOptions& options,
                                        CoordinatorHost host, std::unique_ptr<StoreService> store,
-                                       std::shared_ptr<TokenSource> tokens)
+                                       std::shared_ptr<Tokens> tokens)
     : loop_(*loop),
       options_(options),
       host_job_(std::move(host.job)),

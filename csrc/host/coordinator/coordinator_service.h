@@ -42,7 +42,7 @@ class JobVoters {
   using Sink = std::function<void(const std::string& job, const succession::Action&)>;
 
   // `sink` is called from the loop, never inside of a feed. `loop` outlives the object.
-  JobVoters(os::EventLoop* loop, int voters, std::shared_ptr<TokenSource> tokens,
+  JobVoters(os::EventLoop* loop, int voters, std::shared_ptr<Tokens> tokens,
             std::function<void(std::string_view)> log, Sink sink)
       : loop_(loop),
         voters_(voters),
@@ -66,7 +66,7 @@ class JobVoters {
 
   os::EventLoop* const loop_;
   const int voters_;
-  const std::shared_ptr<TokenSource> tokens_;
+  const std::shared_ptr<Tokens> tokens_;
   const std::function<void(std::string_view)> log_;
   const Sink sink_;
   std::map<std::string, Job, std::less<>> jobs_;
@@ -132,7 +132,7 @@ class CoordinatorService {
 
  private:
   CoordinatorService(os::EventLoop* loop, const CoordinatorOptions& options, CoordinatorHost host,
-                     std::unique_ptr<StoreService> store, std::shared_ptr<TokenSource> tokens);
+                     std::unique_ptr<StoreService> store, std::shared_ptr<Tokens> tokens);
   Status load();
   void on_succession(const std::string& job_id, const succession::Action& action);
   void adopt(os::DetachedStream connection);

@@ -67,12 +67,10 @@ Result<std::unique_ptr<Session>> Session::open(os::EventLoop* loop,
                   "run_id: not printable UTF-8; use letters, digits and punctuation");
   }
   std::unique_ptr<Session> self(new Session(loop, options, run_id, std::move(sink), liveness_port));
-  if (options.token.is_set()) {
-    auto tokens = TokenSource::open(
-        options.token, [raw = self.get()](const std::string& line) { raw->log_progress(line); });
-    if (!tokens.ok()) return tokens.status();
-    self->tokens_ = *std::move(tokens);
-  }
+  auto tokens = open_tokens(
+      options.token, [raw = self.get()](const std::string& line) { raw->log_progress(line); });
+  if (!tokens.ok()) return tokens.status();
+  self->tokens_ = *std::move(tokens);
   if (Status status = self->begin(); !status.ok()) return status;
   return self;
 }

@@ -21,8 +21,8 @@
 #include "core/session/session_route.h"
 #include "core/session/session_wire.h"
 #include "elastic/rendezvous_options.h"
-#include "host/auth/token_source.h"
 #include "host/base/action_queue.h"
+#include "host/base/tokens.h"
 #include "host/coordinator/hosting.h"
 #include "host/membership/membership.h"
 #include "host/membership/session_link.h"
@@ -118,7 +118,7 @@ class Session final : public Membership {
   Machine machine_;
   ActionQueue<Machine::Action> actions_;
   const session::NodeSecret secret_;
-  std::shared_ptr<TokenSource> tokens_;  // null: sessions are not encrypted
+  std::shared_ptr<Tokens> tokens_;  // null: sessions are not encrypted
   Hosting hosting_;
   SessionVoter voter_;
   session::Counts counts_;

@@ -239,7 +239,7 @@ EndpointCaller::~EndpointCaller() {
 }
 
 void EndpointCaller::announce(const succession::Incumbent& incumbent,
-                              std::shared_ptr<TokenSource> tokens) {
+                              std::shared_ptr<Tokens> tokens) {
   incumbent_ = incumbent;
   for (const auto& one : calls_) {
     Call* const call = one.get();

@@ -21,8 +21,8 @@
 #include "core/session/session_wire.h"
 #include "elastic/rendezvous_options.h"
 #include "elastic/status.h"
-#include "host/auth/token_source.h"
 #include "host/base/framed_peer.h"
+#include "host/base/tokens.h"
 #include "os/loop/registration.h"
 #include "os/net/address.h"
 #include "os/net/dialer.h"
@@ -45,8 +45,8 @@ class SessionAttempt final : public os::Stream::Handler {
     Duration limit{};  // of the whole attempt; without last_good, of what follows the look-up
     Duration pace = os::Dialer::kPace;
     Duration node_timeout{};  // the connection's segments are acknowledged within this
-    std::shared_ptr<TokenSource> tokens = nullptr;  // null: the session is not encrypted
-    std::string job_id = {};                        // with tokens
+    std::shared_ptr<Tokens> tokens = nullptr;  // null: the session is not encrypted
+    std::string job_id = {};                   // with tokens
   };
   struct Sink {
     // Returns the addresses to connect to, given those that the name resolved to. May start the
@@ -154,7 +154,7 @@ class EndpointCaller {
   ~EndpointCaller();
 
   // `tokens`: null: nothing is encrypted.
-  void announce(const succession::Incumbent& incumbent, std::shared_ptr<TokenSource> tokens);
+  void announce(const succession::Incumbent& incumbent, std::shared_ptr<Tokens> tokens);
 
  private:
   struct Call {

@@ -40,7 +40,7 @@ SessionVoter::SessionVoter(os::EventLoop* loop, const RendezvousOptions& options
       }) {}
 
 void SessionVoter::open(const core::NodeInfo& node, const JobSettings& settings,
-                        std::shared_ptr<TokenSource> tokens) {
+                        std::shared_ptr<Tokens> tokens) {
   if (std::exchange(was_opened_, true)) return;
   port_ = {.job_id = run_id_,
            .node = node.id,

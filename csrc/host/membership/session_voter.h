@@ -56,7 +56,7 @@ class SessionVoter {
 
   // The node joins: opens its voter port, once. `tokens`: null: nothing is encrypted.
   void open(const core::NodeInfo& node, const JobSettings& settings,
-            std::shared_ptr<TokenSource> tokens);
+            std::shared_ptr<Tokens> tokens);
   // The address of the job's witness: host:port. Call it before open().
   void set_witness(const std::string& address) { witness_ = address; }
   const std::string& witness() const { return witness_; }
