@@ -6,6 +6,7 @@
 #include "core/base/join_address.h"
 #include "core/base/text.h"
 #include "core/session/coordinator_state.h"
+#include "core/session/job_room.h"
 #include "core/succession/succession_types.h"
 #include "host/base/service_thread.h"
 #include "os/base/process.h"
@@ -391,13 +392,12 @@ CoordinatorJob* CoordinatorService::find_job(std::string_view id) const {
 
 Result<CoordinatorJob*> CoordinatorService::begin_job(const std::string& id,
                                                       const std::string& beginner, Duration hold) {
-  std::vector<succession::JobHere> jobs;
+  std::vector<core::JobHere> jobs;
   for (const auto& [other, job] : jobs_) {
     const bool is_idle = job->rendezvous() == nullptr && other != host_job_;
     jobs.push_back({other, job->beginner(), job->serial, is_idle});
   }
-  const auto idle =
-      succession::make_room(jobs, options_.limits.jobs_max, beginner, context_.needs_token);
+  const auto idle = core::make_room(jobs, options_.limits.jobs_max, beginner, context_.needs_token);
   if (!idle.ok()) return idle.status();
   if (!idle->empty()) remove_idle_job(*idle);
   auto& job = jobs_[id];
