@@ -20,7 +20,6 @@ CPP_SUFFIXES = {".h", ".cc"}
 SOURCE_LINES_MAX = 700
 PUBLIC_HEADER_LINES_MAX = 250
 COLUMNS_MAX = 100
-DEBTS_MAX = 7  # of tests/data/includes.txt: this number only falls
 
 # cli/main.py hands os.environ to resolve.py, function_worker.py runs before elastic is importable.
 ENVIRONMENT_READERS = (
@@ -122,19 +121,11 @@ def test_folders_of_the_table_exist_and_have_no_cycle() -> None:
 
 
 def test_the_launcher_knows_extensions_only_where_they_are_attached() -> None:
-    """Lines of [debts] are to be mended, and no line may be added."""
-    table = parts.load()
-    found = parts.debts(table)
-
-    def look() -> Iterator[str]:
-        for debt in found.keys() - set(table.debts):
-            yield f"{found[debt]}: {debt}: include it in a file of [meet] instead"
-        for debt in set(table.debts) - found.keys():
-            yield f"tests/data/includes.txt: {debt} is mended: delete the line"
-        if len(table.debts) > DEBTS_MAX:
-            yield f"tests/data/includes.txt: {len(table.debts)} debts, more than {DEBTS_MAX}"
-
-    complaints(look())
+    strays = parts.strays(parts.load())
+    complaints(
+        f"{arrow}: {arrow.source} may not include {arrow.target}: use a file of [meet]"
+        for arrow in strays
+    )
 
 
 def test_the_page_shows_the_parts_as_they_are() -> None:

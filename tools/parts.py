@@ -41,7 +41,6 @@ class Parts:
     part_of: dict[str, str] = field(default_factory=dict)  # of a folder, or of a file
     purposes: dict[str, str] = field(default_factory=dict)  # of an extension: the comment above it
     meet: list[str] = field(default_factory=list)
-    debts: list[str] = field(default_factory=list)
 
     def folder_of(self, name: str) -> str | None:
         while name and name not in self.folders:
@@ -80,8 +79,6 @@ def load() -> Parts:
             parts.purposes[part] = " ".join(comment)
         elif part == "meet":
             parts.meet.append(text)
-        elif part == "debts":
-            parts.debts.append(text)
         else:
             folder, colon, value = text.partition(":")
             parts.part_of[folder] = part
@@ -89,8 +86,7 @@ def load() -> Parts:
                 top = "python/" if folder.startswith("python/") else ""
                 words = [w for word in value.split() for w in names.get(word, [word])]
                 parts.folders[folder] = tuple(top + word for word in words)
-    for other in ("meet", "debts"):
-        del parts.purposes[other]
+    del parts.purposes["meet"]
     return parts
 
 
@@ -142,15 +138,12 @@ def arrows() -> Iterator[Arrow]:
                     yield Arrow(path, number, name, found[1])
 
 
-def debts(parts: Parts) -> dict[str, Arrow]:
-    """Files of the launcher, except those of `meet`, that include a file of an extension."""
-    found: dict[str, Arrow] = {}
+def strays(parts: Parts) -> Iterator[Arrow]:
+    """From the launcher to an extension, but not from a file of `meet`."""
     for arrow in arrows():
-        extension = parts.part(arrow.target.removesuffix(".h"))
         is_from_launcher = parts.part(arrow.source) == LAUNCHER and arrow.source not in parts.meet
-        if is_from_launcher and extension != LAUNCHER:
-            found.setdefault(f"{arrow.source} -> {extension}", arrow)
-    return found
+        if is_from_launcher and parts.part(arrow.target.removesuffix(".h")) != LAUNCHER:
+            yield arrow
 
 
 def lines_of(path: Path) -> int:

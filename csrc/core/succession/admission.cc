@@ -1,17 +1,11 @@
 #include "core/succession/admission.h"
 
-#include <algorithm>
-
-#include "core/base/text.h"
-
 namespace elastic::succession {
 namespace {
 
 constexpr std::size_t kJobsMax = 4096;  // as the jobs of a coordinator
 // An announcement may be lost.
 constexpr Duration kAwaitedFor = 2 * kAnnounceInterval;
-// Jobs of one address that are allowed in any case.
-constexpr std::size_t kJobsOfAddressMin = 16;
 
 constexpr bool is_in_order() {
   for (std::size_t i = 0; i < kStandings; ++i) {
@@ -20,16 +14,6 @@ constexpr bool is_in_order() {
   return true;
 }
 static_assert(is_in_order(), "a row of the table is missing, or not at its place");
-
-// The oldest idle job; `beginner`: "" stands for any.
-const JobHere* find_idle(const std::vector<JobHere>& jobs, const std::string& beginner) {
-  const JobHere* oldest = nullptr;
-  for (const JobHere& one : jobs) {
-    const bool is_candidate = one.is_idle && (beginner.empty() || one.beginner == beginner);
-    if (is_candidate && (oldest == nullptr || one.serial < oldest->serial)) oldest = &one;
-  }
-  return oldest;
-}
 
 }  // namespace
 
@@ -112,24 +96,6 @@ Admission::Answer Admission::answer(const Call& call, const std::optional<Here>&
     answer.incumbent = incumbent.value_or(Incumbent{});
   }
   return answer;
-}
-
-Result<std::string> make_room(const std::vector<JobHere>& jobs, std::size_t jobs_max,
-                              const std::string& beginner, bool needs_token) {
-  if (jobs.size() >= jobs_max) {
-    if (const JobHere* idle = find_idle(jobs, "")) return idle->id;
-    return Status(
-        StatusCode::kResourceExhausted,
-        "the coordinator has " + core::count_text(jobs.size(), "job") + ", which is its limit");
-  }
-  const std::size_t of_address_max = std::max(jobs_max / 4, std::min(jobs_max, kJobsOfAddressMin));
-  const auto of_address = static_cast<std::size_t>(std::count_if(
-      jobs.begin(), jobs.end(), [&](const JobHere& one) { return one.beginner == beginner; }));
-  if (needs_token || of_address < of_address_max) return std::string();
-  if (const JobHere* idle = find_idle(jobs, beginner)) return idle->id;
-  return Status(StatusCode::kResourceExhausted,
-                "the coordinator has " + std::to_string(of_address) + " jobs that " + beginner +
-                    " began, which is its limit for an address without a token");
 }
 
 }  // namespace elastic::succession

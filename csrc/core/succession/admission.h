@@ -15,12 +15,10 @@
 #include <optional>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "core/register/register_types.h"
 #include "core/succession/meeting.h"
 #include "core/succession/succession_types.h"
-#include "elastic/status.h"
 #include "elastic/time.h"
 
 namespace elastic::succession {
@@ -229,20 +227,5 @@ class Admission {
   std::optional<Successor> offer_;
   std::map<std::string, Entry, std::less<>> all_;
 };
-
-// ---- How many jobs a process coordinates.
-
-struct JobHere {
-  std::string id;
-  std::string beginner;  // the address of the client whose hello began it; "": this process
-  std::uint64_t serial;  // in the order in which they began
-  bool is_idle;          // no node has joined, and it may be removed
-};
-
-// Makes room for one more job of this beginner: nothing is in the way (""), or the idle job that is
-// to be removed, or an error. Without a token any process can begin jobs: one address may use a
-// quarter of the limit.
-Result<std::string> make_room(const std::vector<JobHere>& jobs, std::size_t jobs_max,
-                              const std::string& beginner, bool needs_token);
 
 }  // namespace elastic::succession

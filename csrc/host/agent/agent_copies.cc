@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "host/agent/agent_runner.h"
-#include "host/auth/token_source.h"
+#include "host/base/framed_peer.h"
 #include "host/snapshot/copies.h"
 
 namespace elastic::host {
@@ -51,14 +51,10 @@ SnapshotCopies* AgentRunner::copies() {
   const auto log = [this](const std::string& text) {
     report_message(AgentEvent::Kind::kNotice, text);
   };
-  std::shared_ptr<TokenSource> tokens;
-  if (options_.rendezvous.token.is_set()) {
-    auto opened = TokenSource::open(options_.rendezvous.token, log);
-    if (!opened.ok()) {
-      log("the snapshots of this node are not copied: " + std::string(opened.status().message()));
-      return nullptr;
-    }
-    tokens = *std::move(opened);
+  auto tokens = open_tokens(options_.rendezvous.token, log);
+  if (!tokens.ok()) {
+    log("the snapshots of this node are not copied: " + std::string(tokens.status().message()));
+    return nullptr;
   }
   const bool is_range = options_.worker_ports.first != options_.worker_ports.last;
   copies_ = std::make_unique<SnapshotCopies>(
@@ -67,7 +63,7 @@ SnapshotCopies* AgentRunner::copies() {
                               .address = address_,
                               .bind_host = bind_host_,
                               .ports = is_range ? options_.worker_ports : PortRange{},
-                              .tokens = std::move(tokens),
+                              .tokens = *std::move(tokens),
                               .host = host_name_,
                               .domain = options_.rendezvous.topology,
                               .rate = options_.snapshot_rate,

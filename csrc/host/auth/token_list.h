@@ -7,27 +7,16 @@
 // client sends names the protocol, its role, a fingerprint of the key, and the run id:
 // "elastic/1 node 0f1e2d3c4b5a6978 my-run". It is visible on the network.
 
-#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "elastic/status.h"
+#include "host/base/tokens.h"
 #include "os/net/tls.h"
 
 namespace elastic::host {
-
-// What a client may do.
-enum class PeerRole : std::uint8_t {
-  kNode,      // take part in the job
-  kObserver,  // read
-};
-
-struct PeerIdentity {
-  PeerRole role = PeerRole::kNode;
-  std::string job_id;
-};
 
 class TokenList {
  public:

@@ -15,16 +15,15 @@
 #include "elastic/token_options.h"
 #include "host/auth/bounded_reader.h"
 #include "host/auth/token_list.h"
+#include "host/base/tokens.h"
 #include "os/file/file.h"
 #include "os/net/tls.h"
 
 namespace elastic::host {
 
-class TokenSource {
+class TokenSource final : public Tokens {
  public:
-  // Reads the tokens. kInvalidArgument: the file or its content; kFailedPrecondition: TLS cannot be
-  // used. `log`: receives why a changed file is not used; the earlier tokens stay in force.
-  // REQUIRES: options.is_set()
+  // As open_tokens(). REQUIRES: options.is_set()
   static Result<std::shared_ptr<TokenSource>> open(const TokenOptions& options,
                                                    std::function<void(const std::string&)> log);
   TokenSource(const TokenSource&) = delete;
@@ -34,12 +33,9 @@ class TokenSource {
   const TokenList& current();
   // Whether the token can be used for this job.
   Status check(const std::string& job_id);
-  // Begins the handshake of a client of this job.
-  Result<std::unique_ptr<os::TlsSession>> connect(const std::string& job_id);
-  // The server's end of a handshake. The source outlives it.
-  Result<std::unique_ptr<os::TlsSession>> accept();
-  // In messages: "the token file /run/token", or "the token".
-  const std::string& name() const { return name_; }
+  Result<std::unique_ptr<os::TlsSession>> connect(const std::string& job_id) override;
+  Result<std::unique_ptr<os::TlsSession>> accept() override;
+  const std::string& name() const override { return name_; }
 
  private:
   TokenSource(const TokenOptions& options, std::function<void(const std::string&)> log);

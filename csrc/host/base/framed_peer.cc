@@ -2,6 +2,7 @@
 
 #include "core/session/session_wire.h"
 #include "core/succession/voter_wire.h"
+#include "host/auth/token_source.h"
 #include "os/loop/event_loop.h"
 #include "os/net/dialer.h"
 
@@ -58,6 +59,14 @@ PeerGroup::PeerGroup(os::EventLoop* event_loop, std::size_t unsent_max, std::siz
       budget(total_max),
       streams(event_loop, &budget, {.output_bytes_max = unsent_max, .kept_bytes = kKeptBytes},
               std::move(on_pending)) {}
+
+Result<std::shared_ptr<Tokens>> open_tokens(const TokenOptions& options,
+                                            std::function<void(const std::string&)> log) {
+  if (!options.is_set()) return std::shared_ptr<Tokens>();
+  auto source = TokenSource::open(options, std::move(log));
+  if (!source.ok()) return source.status();
+  return std::shared_ptr<Tokens>(*std::move(source));
+}
 
 FramedPeer::FramedPeer(PeerGroup* group, const FrameProtocol& protocol)
     : group_(*group), protocol_(protocol), stream_(&group->streams, this) {}
@@ -168,7 +177,7 @@ void FramedPeer::await_rest(bool has_begun, bool is_another) {
 // The session has received the first bytes before the stream is secured: the stream's own input is
 // encrypted from here on.
 void FramedPeer::begin_tls(std::string_view bytes) {
-  TokenSource& tokens = *std::exchange(tokens_, nullptr);
+  Tokens& tokens = *std::exchange(tokens_, nullptr);
   if (bytes.front() == protocol_.magic.front()) return reject(token_status(protocol_.no_token));
   auto tls = tokens.accept();
   if (!tls.ok()) return FramedPeer::reject(tls.status());
@@ -177,6 +186,10 @@ void FramedPeer::begin_tls(std::string_view bytes) {
   stream_.write((*tls)->output());  // the alert
   stream_.flush();
   FramedPeer::reject(tls_status(**tls));
+}
+
+std::optional<PeerIdentity> FramedPeer::proved_identity() const {
+  return read_identity(stream_.tls()->identity());
 }
 
 void FramedPeer::reject(const Status& why) {

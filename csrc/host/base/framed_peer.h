@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -18,8 +19,9 @@
 #include "core/base/memory_budget.h"
 #include "elastic/status.h"
 #include "elastic/time.h"
-#include "host/auth/token_source.h"
+#include "elastic/token_options.h"
 #include "host/base/admission.h"
+#include "host/base/tokens.h"
 #include "os/loop/registration.h"
 #include "os/net/address.h"
 #include "os/net/stream.h"
@@ -63,6 +65,12 @@ void retire(const std::shared_ptr<PeerGroup>& group, std::unique_ptr<Peer> peer)
   if (peer != nullptr) release_later(group, std::shared_ptr<Peer>(std::move(peer)));
 }
 
+// Null: the options have none, and connections are not encrypted. kInvalidArgument: the file or its
+// content; kFailedPrecondition: TLS cannot be used. `log`: receives why a changed file is not used;
+// the earlier tokens stay in force.
+Result<std::shared_ptr<Tokens>> open_tokens(const TokenOptions& options,
+                                            std::function<void(const std::string&)> log);
+
 class FramedPeer : private os::Stream::Handler {
  public:
   FramedPeer(const FramedPeer&) = delete;
@@ -87,7 +95,7 @@ class FramedPeer : private os::Stream::Handler {
   struct Entrance {
     Duration greeting_timeout;
     PendingConnections* pending;  // outlives the peer
-    TokenSource* tokens;          // the same; null: connections are not encrypted
+    Tokens* tokens;               // the same; null: connections are not encrypted
   };
 
   FramedPeer(PeerGroup* group, const FrameProtocol& protocol);
@@ -112,6 +120,8 @@ class FramedPeer : private os::Stream::Handler {
   virtual void on_lost(const Status& why) = 0;
 
   os::Stream& stream() { return stream_; }
+  // What a client has proved with its token, from on_secured() on. nullopt: it has no name of ours.
+  std::optional<PeerIdentity> proved_identity() const;
 
  private:
   std::size_t on_bytes(std::string_view bytes) final;
@@ -125,7 +135,7 @@ class FramedPeer : private os::Stream::Handler {
   PeerGroup& group_;
   const FrameProtocol& protocol_;
   os::SocketAddress local_, remote_;
-  TokenSource* tokens_ = nullptr;  // until the first byte of an accepted connection
+  Tokens* tokens_ = nullptr;  // until the first byte of an accepted connection
   std::unique_ptr<PendingConnections::Ticket> pending_;  // until the greeting
   bool must_send_magic_ = false;
   bool awaits_magic_ = false;

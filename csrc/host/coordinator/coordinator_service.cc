@@ -1,16 +1,12 @@
 #include "host/coordinator/coordinator_service.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "core/base/join_address.h"
 #include "core/base/text.h"
-#include "core/session/coordinator_state.h"
-#include "core/succession/succession_types.h"
-#include "host/auth/token_source.h"
+#include "core/session/job_room.h"
 #include "host/base/service_thread.h"
 #include "os/base/process.h"
-#include "os/file/file.h"
 #include "os/loop/event_loop.h"
 #include "os/net/address.h"
 
@@ -20,12 +16,6 @@
 // at the end of each iteration: jobs report what has changed, then sessions send or are removed.
 
 namespace elastic::host {
-
-using succession::Admission;
-using succession::Reaction;
-using succession::Standing;
-using Call = Admission::Call;
-
 namespace {
 
 // Approximate memory of a session without its buffers, its node in the job included.
@@ -37,19 +27,11 @@ constexpr std::size_t kObserversMax = 64;
 // A coordinator of more jobs is shared by jobs that do not know of each other.
 constexpr std::size_t kNeighboursMax = 4;
 constexpr std::size_t kJobIdShown = 64;
-// The state of the largest possible job; a larger file is not a state file.
-constexpr std::size_t kStateBytesMax = std::size_t{1} << 30;
 
 // The lines of a coordinator's log about clients that it refuses.
 constexpr const char* kSessionRefused = "a session was refused: ";
 constexpr const char* kStoreRefused =
     "a request to the store was refused: no session with a token was opened from this address";
-
-// The tokens of a coordinator; null: its sessions need none.
-Result<std::shared_ptr<TokenSource>> open_tokens(const CoordinatorOptions& options) {
-  if (!options.token.is_set()) return std::shared_ptr<TokenSource>();
-  return TokenSource::open(options.token, options.log);
-}
 
 // At which other hosts reach a server that is bound to this address: host:port; "": unknown.
 std::string reachable_address(const std::string& host, std::uint16_t port) {
@@ -60,50 +42,9 @@ std::string reachable_address(const std::string& host, std::uint16_t port) {
 
 }  // namespace
 
-SuccessionFeed JobVoters::open(const std::string& job, const std::string& address) {
-  if (voters_ == 1) return {};
-  auto voter = JobVoter::open(loop_,
-                              {.job_id = job,
-                               .node = {os::random_seed(), os::random_seed()},
-                               .address = "",
-                               .bind_host = "",
-                               .voters = static_cast<std::size_t>(voters_),
-                               // Until the job's first node has joined.
-                               .node_timeout = JobSettings().node_timeout,
-                               .store_grace = JobSettings().store_grace,
-                               .tokens = tokens_},
-                              [this, job](const succession::Action& action) {
-                                // Not inside the step of the job that caused it.
-                                loop_->post([this, job, action, alive = std::weak_ptr(alive_)] {
-                                  if (alive.lock() != nullptr) sink_(job, action);
-                                });
-                              });
-  if (!voter.ok()) return {};
-  JobVoter* const raw = voter->get();
-  auto survival = std::make_unique<SettledLine>(loop_, [this, job](const std::string& text) {
-    if (log_) log_("job " + job + ": " + text);
-  });
-  jobs_[job] = {*std::move(voter), std::move(survival)};
-  raw->feed(succession::CoordinatorStarted{address, true});
-  return [raw](succession::Event event) { raw->feed(std::move(event)); };
-}
-
-void JobVoters::log_survival(const std::string& job) {
-  const auto found = jobs_.find(job);
-  if (found == jobs_.end()) return;
-  const JobVoter& voter = *found->second.voter;
-  succession::SurvivalFacts facts;
-  if (const auto& incumbent = voter.incumbent()) {
-    facts.voters = incumbent->voters.size();
-    facts.host = succession::host_of(incumbent->address);
-  }
-  voter.describe(&facts);
-  found->second.survival->set(succession::describe_survival(facts));
-}
-
 Result<std::unique_ptr<CoordinatorService>> CoordinatorService::open(
     os::EventLoop* loop, const CoordinatorOptions& options, CoordinatorHost host) {
-  auto tokens = open_tokens(options);
+  auto tokens = open_tokens(options.token, options.log);
   if (!tokens.ok()) return tokens.status();
   auto store = StoreService::open(
       loop, {.host = options.host, .port = options.port, .limits = options.store_limits});
@@ -116,12 +57,11 @@ Result<std::unique_ptr<CoordinatorService>> CoordinatorService::open(
 
 CoordinatorService::CoordinatorService(os::EventLoop* loop, const CoordinatorOptions& options,
                                        CoordinatorHost host, std::unique_ptr<StoreService> store,
-                                       std::shared_ptr<TokenSource> tokens)
+                                       std::shared_ptr<Tokens> tokens)
     : loop_(*loop),
       options_(options),
       host_job_(std::move(host.job)),
       host_feed_(std::move(host.feed)),
-      admission_(host_job_, host.is_standby),
       store_(std::move(store)),
       incarnation_(os::random_seed()),
       sessions_(loop, options.limits.hello_timeout, options.limits.session_output_bytes_max,
@@ -130,10 +70,7 @@ CoordinatorService::CoordinatorService(os::EventLoop* loop, const CoordinatorOpt
           pending_per_address(options.store_limits),
           tokens == nullptr ? PendingConnections::kNoLimit : handshakes_max(options.store_limits)),
       refusals_(options.log),
-      voters_(loop, options.voters, tokens, options.log,
-              [this](const std::string& job, const succession::Action& action) {
-                on_succession(job, action);
-              }),
+      succession_(make_succession(host.is_standby, tokens)),
       memory_return_(loop),
       stall_watch_(loop, [this](const os::Stall& stall) { on_stall(stall); }),
       processing_timer_(loop, [this] { process_pending(); }),
@@ -195,45 +132,11 @@ CoordinatorService::CoordinatorService(os::EventLoop* loop, const CoordinatorOpt
 }
 
 CoordinatorService::~CoordinatorService() {
-  if (file_keeper_ != nullptr && !jobs_.empty()) file_keeper_->store();
+  if (!jobs_.empty()) store_jobs();
 }
 
 std::size_t CoordinatorService::bytes_held() const {
   return sessions_.budget.used() + peers_.size() * kSessionBytes;
-}
-
-Status CoordinatorService::load() {
-  const std::string& path = options_.state_file;
-  if (path.empty()) return {};
-  context_.store = [this](const std::string& job, std::function<void()> written) {
-    file_keeper_->propose(job, std::move(written));
-  };
-  auto lock = lock_state_file(path);
-  if (!lock.ok()) return lock.status();
-  state_lock_ = *std::move(lock);
-  auto bytes = os::read_file(path, kStateBytesMax);
-  if (!bytes.ok()) return state_file_error(bytes.status(), path);
-  if (*bytes) {
-    core::StoredHosts hosts;
-    auto stored = core::decode_jobs(**bytes, &hosts);
-    if (!stored.ok()) return state_file_error(stored.status(), path);
-    if (Status fault = context_.hosts.load(hosts, loop_.now()); !fault.ok()) {
-      return state_file_error(fault, path);
-    }
-    for (const core::StoredJob& one : *stored) {
-      auto& job = jobs_[one.id];
-      job = std::make_unique<CoordinatorJob>(&context_, one.id, feed_of(one.id));
-      if (Status fault = job->load(one); !fault.ok()) {
-        return state_file_error(fault, path);
-      }
-    }
-    num_jobs_.set(jobs_.size());
-  }
-  auto keeper = FileKeeper::open(
-      &loop_, path, [this] { return encode(); }, options_.log);
-  if (!keeper.ok()) return keeper.status();
-  file_keeper_ = *std::move(keeper);
-  return {};
 }
 
 void CoordinatorService::adopt(os::DetachedStream connection) {
@@ -291,14 +194,11 @@ Status CoordinatorService::greet_observer(SessionPeer* peer, const session::Clie
                       " observers, which is its limit: close one of them");
   }
   CoordinatorJob* const job = find_observed_job(hello.job_id);
-  const auto answer =
-      admission_.answer({.job = hello.job_id, .from = Call::From::kObserver},
-                        job == nullptr ? std::nullopt : standing_of(*job), loop_.now());
-  if (answer.reaction == Reaction::kSend) {
-    direct(peer, answer.incumbent);
+  if (const Placement placed = place_observer(hello, job); placed.elsewhere) {
+    direct(peer, *placed.elsewhere);
     return {};
   }
-  if (answer.reaction != Reaction::kObserve) {
+  if (job == nullptr) {
     std::vector<std::string> ids;
     for (const auto& [id, unused] : jobs_) ids.push_back(id);
     return no_such_job(hello.job_id, ids);
@@ -335,43 +235,17 @@ Status CoordinatorService::greet(SessionPeer* peer, const session::ClientHello& 
   return greet_node(peer, hello);
 }
 
-// The standing of a job that this process coordinates.
-std::optional<Admission::Here> CoordinatorService::standing_of(const CoordinatorJob& job) {
-  const bool has_joins = job.rendezvous() != nullptr;
-  const auto standing = [&] {
-    if (has_joins && job.is_over()) return Standing::kOver;
-    if (job.is_kept()) return Standing::kStored;
-    if (!has_joins) return Standing::kEmpty;
-    return job.has_succession() ? Standing::kReplicated : Standing::kRunning;
-  }();
-  return Admission::Here{standing, job.incumbent()};
-}
-
 Status CoordinatorService::greet_node(SessionPeer* peer, const session::ClientHello& hello) {
   peer->peer_version = hello.version;
   peer->node = hello.node;
-  Call call{.job = hello.job_id, .successor = hello.successor};
-  if (hello.succession && hello.succession->is_replicated) {
-    call.lineage = hello.succession->lineage;
-  }
-  const auto ask = [&] {
-    CoordinatorJob* const job = find_job(hello.job_id);
-    if (job != nullptr) job->note_term(hello);
-    return admission_.answer(call, job == nullptr ? std::nullopt : standing_of(*job), loop_.now());
-  };
-  auto answer = ask();
-  if (answer.reaction == Reaction::kTakeOver) {
-    begin_offer();
-    on_named_();
-    answer = ask();
-  }
-  if (answer.reaction == Reaction::kSend || answer.reaction == Reaction::kSearch) {
-    direct(peer, answer.incumbent);
+  const Placement placed = place_node(hello);
+  if (placed.elsewhere) {
+    direct(peer, *placed.elsewhere);
     return {};
   }
   CoordinatorJob* job = find_job(hello.job_id);
-  if (answer.reaction == Reaction::kBegin) {
-    auto begun = begin_job(hello.job_id, peer->remote().host(), answer.hold);
+  if (job == nullptr) {
+    auto begun = begin_job(hello.job_id, peer->remote().host(), placed.hold);
     if (!begun.ok()) return begun.status();
     job = *begun;
   }
@@ -398,20 +272,18 @@ CoordinatorJob* CoordinatorService::find_job(std::string_view id) const {
 
 Result<CoordinatorJob*> CoordinatorService::begin_job(const std::string& id,
                                                       const std::string& beginner, Duration hold) {
-  std::vector<succession::JobHere> jobs;
+  std::vector<core::JobHere> jobs;
   for (const auto& [other, job] : jobs_) {
     const bool is_idle = job->rendezvous() == nullptr && other != host_job_;
     jobs.push_back({other, job->beginner(), job->serial, is_idle});
   }
-  const auto idle =
-      succession::make_room(jobs, options_.limits.jobs_max, beginner, context_.needs_token);
+  const auto idle = core::make_room(jobs, options_.limits.jobs_max, beginner, context_.needs_token);
   if (!idle.ok()) return idle.status();
   if (!idle->empty()) remove_idle_job(*idle);
   auto& job = jobs_[id];
-  job = std::make_unique<CoordinatorJob>(&context_, id, feed_of(id), beginner);
+  job = std::make_unique<CoordinatorJob>(&context_, id, begin_succession(id), beginner);
   job->serial = ++jobs_begun_;
   job->hold_start(add_saturating(loop_.now(), hold));
-  admission_.began(id);
   num_jobs_.set(jobs_.size());
   return job.get();
 }
@@ -420,7 +292,7 @@ void CoordinatorService::remove_idle_job(const std::string& id) {
   const char* const why = "the coordinator has too many jobs, and no node has joined this one";
   jobs_.at(id)->reject(Status(StatusCode::kResourceExhausted, why));
   remove_job(id, why);
-  voters_.close(id);
+  end_succession(id);
 }
 
 // A node with a mistyped id waits for others while the nodes of the intended job wait for it. With
@@ -466,9 +338,9 @@ void CoordinatorService::publish_job_changes() {
     if (!job->is_removable()) continue;
     const std::string id = job->id();
     remove_job(id, "the job has ended: its last node has left");
-    voters_.close(id);
+    end_succession(id);
   }
-  if (file_keeper_ != nullptr) file_keeper_->store_later();
+  store_jobs_later();
 }
 
 void CoordinatorService::remove(SessionPeer* peer) {
@@ -501,16 +373,6 @@ std::string CoordinatorService::describe() const {
             "\n";
   }
   return text;
-}
-
-std::string CoordinatorService::encode() const {
-  std::vector<core::StoredJob> stored;
-  for (const auto& [id, job] : jobs_) {
-    if (job->rendezvous() == nullptr || job->is_gated()) continue;
-    if (file_keeper_ != nullptr && file_keeper_->is_releasing(id)) continue;
-    stored.push_back(job->stored());
-  }
-  return core::encode_jobs(std::move(stored), context_.hosts.stored(loop_.now()));
 }
 
 }  // namespace elastic::host

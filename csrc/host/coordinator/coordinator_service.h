@@ -16,62 +16,18 @@
 #include <string_view>
 #include <vector>
 
-#include "core/session/coordinator_loss.h"
 #include "core/session/session_wire.h"
-#include "core/succession/admission.h"
-#include "core/succession/succession_events.h"
 #include "elastic/coordinator.h"
 #include "elastic/status.h"
 #include "host/base/admission.h"
 #include "host/base/memory_return.h"
-#include "host/base/settled_line.h"
+#include "host/base/tokens.h"
 #include "host/coordinator/coordinator_job.h"
 #include "host/coordinator/session_peer.h"
 #include "host/store/store_service.h"
-#include "host/succession/file_keeper.h"
-#include "host/succession/job_voter.h"
-#include "os/file/file.h"
 #include "os/loop/registration.h"
 
 namespace elastic::host {
-
-// The succession machines of jobs whose agents all run in other processes. They propose records and
-// have no voter port.
-class JobVoters {
- public:
-  using Sink = std::function<void(const std::string& job, const succession::Action&)>;
-
-  // `sink` is called from the loop, never inside of a feed. `loop` outlives the object.
-  JobVoters(os::EventLoop* loop, int voters, std::shared_ptr<TokenSource> tokens,
-            std::function<void(std::string_view)> log, Sink sink)
-      : loop_(loop),
-        voters_(voters),
-        tokens_(std::move(tokens)),
-        log_(std::move(log)),
-        sink_(std::move(sink)) {}
-  JobVoters(const JobVoters&) = delete;
-  JobVoters& operator=(const JobVoters&) = delete;
-
-  // A machine for the job, whose coordinator listens at this address. Empty: the job has one voter.
-  SuccessionFeed open(const std::string& job, const std::string& address);
-  void close(const std::string& job) { jobs_.erase(job); }
-  // Logs what the job survives, when that has changed and settled.
-  void log_survival(const std::string& job);
-
- private:
-  struct Job {
-    std::unique_ptr<JobVoter> voter;
-    std::unique_ptr<SettledLine> survival;
-  };
-
-  os::EventLoop* const loop_;
-  const int voters_;
-  const std::shared_ptr<TokenSource> tokens_;
-  const std::function<void(std::string_view)> log_;
-  const Sink sink_;
-  std::map<std::string, Job, std::less<>> jobs_;
-  const std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
-};
 
 // The agent in whose process a coordinator runs.
 struct CoordinatorHost {
@@ -118,7 +74,7 @@ class CoordinatorService {
   // It has named a different process, or none. False: the job has begun here, or was never offered.
   bool drop_offer();
   // The coordinator of the host's job, to which a standby directs nodes: host:port.
-  void direct_to(const std::string& address) { admission_.set_own({.address = address}); }
+  void direct_to(const std::string& address);
   // An action of the host's succession machine that concerns its job here: InForce, Inform,
   // MajorityLost, MajorityRegained, StopCoordinator, Displaced, Follow.
   void on_succession(const succession::Action& action) { on_succession(host_job_, action); }
@@ -132,16 +88,42 @@ class CoordinatorService {
 
  private:
   CoordinatorService(os::EventLoop* loop, const CoordinatorOptions& options, CoordinatorHost host,
-                     std::unique_ptr<StoreService> store, std::shared_ptr<TokenSource> tokens);
+                     std::unique_ptr<StoreService> store, std::shared_ptr<Tokens> tokens);
+
+  // ---- Which process coordinates a job, and what keeps its record
+  // (coordinator_service_succession.cc, which alone knows the types of that).
+
+  struct Succession;
+  std::shared_ptr<Succession> make_succession(bool is_standby, std::shared_ptr<Tokens> tokens);
+  // Where a client's session with its job begins.
+  struct Placement {
+    // At another process: the client is sent there, or without an address continues its search.
+    // nullopt: here.
+    std::optional<succession::Incumbent> elsewhere = {};
+    Duration hold{};  // if the client begins the job: CoordinatorJob::hold_start()
+  };
+  Placement place_node(const session::ClientHello& hello);
+  // `job`: null: it is not coordinated here.
+  Placement place_observer(const session::ClientHello& hello, const CoordinatorJob* job);
+  Status greet_coordinator(SessionPeer* peer, const session::ClientHello& hello);
+  // This process coordinates the job from now on, or no longer.
+  SuccessionFeed begin_succession(const std::string& id);
+  void end_succession(const std::string& id);
+  // From the state file, and to it, if there is one.
   Status load();
+  void store_jobs();
+  void store_jobs_later();
+  std::string encode() const;
   void on_succession(const std::string& job_id, const succession::Action& action);
+  void turn_on(const std::string& id);
+  void stop_job(const std::string& id, const succession::StopCoordinator& stop);
+  void displace_job(const std::string& id, const succession::Incumbent& by);
+
   void adopt(os::DetachedStream connection);
   Status on_message(SessionPeer* peer, session::ClientMessage& message);
   Status greet(SessionPeer* peer, const session::ClientHello& hello);
   Status greet_node(SessionPeer* peer, const session::ClientHello& hello);
-  Status greet_coordinator(SessionPeer* peer, const session::ClientHello& hello);
   Status greet_observer(SessionPeer* peer, const session::ClientHello& hello);
-  static std::optional<succession::Admission::Here> standing_of(const CoordinatorJob& job);
   CoordinatorJob* find_job(std::string_view id) const;
   CoordinatorJob* find_observed_job(const std::string& id);
   std::string describe_neighbours(const CoordinatorJob& of) const;
@@ -150,11 +132,7 @@ class CoordinatorService {
   Result<CoordinatorJob*> begin_job(const std::string& id, const std::string& beginner,
                                     Duration hold);
   void remove_idle_job(const std::string& id);
-  SuccessionFeed feed_of(const std::string& id);
   void direct(SessionPeer* peer, const succession::Incumbent& incumbent);
-  void stop_job(const std::string& id, const succession::StopCoordinator& stop);
-  void turn_on(const std::string& id);
-  void displace_job(const std::string& id, const succession::Incumbent& by);
   void remove_job(const std::string& id, const std::string& why);
   void go_on_handing_over();
   bool is_any_handed_over() const;
@@ -166,7 +144,6 @@ class CoordinatorService {
   void process_pending();
   void publish_job_changes();
   void remove(SessionPeer* peer);
-  std::string encode() const;
   bool all_jobs_are_over() const;
   std::size_t bytes_held() const;
   void finish_drain();
@@ -176,7 +153,6 @@ class CoordinatorService {
   const CoordinatorOptions options_;
   const std::string host_job_;  // the job whose agent runs this; "": a separate program
   const SuccessionFeed host_feed_;
-  succession::Admission admission_;
   const std::unique_ptr<StoreService> store_;
   const std::uint64_t incarnation_;
   CoordinatorContext context_;
@@ -188,18 +164,13 @@ class CoordinatorService {
   std::uint64_t jobs_begun_ = 0;
   // Removed jobs, until the end of the iteration: their members may be running.
   std::vector<std::unique_ptr<CoordinatorJob>> removed_;
-  // The host's job, before this process may coordinate it.
-  std::optional<core::OfferedJob> offer_;
-  std::function<void()> on_named_;
-  JobVoters voters_;
+  const std::shared_ptr<Succession> succession_;  // not shared: destroyed without its definition
   std::vector<std::unique_ptr<SessionPeer>> peers_;
   std::size_t num_observers_ = 0;  // of peers_
   std::vector<CoordinatorJob*> has_changes_;
   Counter num_sessions_, sessions_total_, sessions_rejected_, num_jobs_;
 
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
-  std::optional<os::FileLock> state_lock_;   // of the state file
-  std::unique_ptr<FileKeeper> file_keeper_;  // null: without a state file
 
   MemoryReturn memory_return_;
   std::size_t faults_ = 0;  // in the interval that ends then

@@ -1,14 +1,32 @@
-// The end of a coordinator's authority over a job, and of the coordinator: hand-over, succession,
-// drain.
+// The authority of a coordinator over its jobs: which sessions begin here, what keeps the records
+// of the jobs, and how the authority ends: succession, hand-over, drain.
 
 #include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
+#include "core/session/coordinator_loss.h"
+#include "core/session/coordinator_state.h"
+#include "core/succession/admission.h"
+#include "core/succession/succession_events.h"
 #include "host/coordinator/coordinator_service.h"
+#include "host/succession/file_keeper.h"
+#include "host/succession/job_voters.h"
+#include "os/file/file.h"
 #include "os/loop/event_loop.h"
 
 namespace elastic::host {
+
+using succession::Admission;
+using succession::Reaction;
+using succession::Standing;
+
 namespace {
 
 // How long another node has to take over the jobs of a coordinator that ends.
@@ -19,8 +37,78 @@ constexpr Duration kHandOverLimit = std::chrono::seconds(6);
 constexpr Duration kAnnouncementTimeout = std::chrono::milliseconds(500);
 
 constexpr const char* kMovedAway = "the coordinator of the job is at another address now";
+// The state of the largest possible job; a larger file is not a state file.
+constexpr std::size_t kStateBytesMax = std::size_t{1} << 30;
+
+// The standing of a job that this process coordinates; nullopt: it does not.
+std::optional<Admission::Here> standing_of(const CoordinatorJob* job) {
+  if (job == nullptr) return std::nullopt;
+  const bool has_joins = job->rendezvous() != nullptr;
+  const auto standing = [&] {
+    if (has_joins && job->is_over()) return Standing::kOver;
+    if (job->is_kept()) return Standing::kStored;
+    if (!has_joins) return Standing::kEmpty;
+    return job->has_succession() ? Standing::kReplicated : Standing::kRunning;
+  }();
+  return Admission::Here{standing, job->incumbent()};
+}
 
 }  // namespace
+
+struct CoordinatorService::Succession {
+  Succession(CoordinatorService* service, bool is_standby, std::shared_ptr<Tokens> tokens)
+      : admission(service->host_job_, is_standby),
+        voters(&service->loop_, service->options_.voters, std::move(tokens), service->options_.log,
+               [service](const std::string& job, const succession::Action& action) {
+                 service->on_succession(job, action);
+               }) {}
+
+  Admission admission;
+  JobVoters voters;
+  // The host's job, before this process may coordinate it.
+  std::optional<core::OfferedJob> offer;
+  std::function<void()> on_named;
+  std::optional<os::FileLock> state_lock;   // of the state file
+  std::unique_ptr<FileKeeper> file_keeper;  // null: without a state file
+};
+
+std::shared_ptr<CoordinatorService::Succession> CoordinatorService::make_succession(
+    bool is_standby, std::shared_ptr<Tokens> tokens) {
+  return std::make_shared<Succession>(this, is_standby, std::move(tokens));
+}
+
+// ---- Which sessions begin here.
+
+CoordinatorService::Placement CoordinatorService::place_node(const session::ClientHello& hello) {
+  Admission::Call call{.job = hello.job_id, .successor = hello.successor};
+  if (hello.succession && hello.succession->is_replicated) {
+    call.lineage = hello.succession->lineage;
+  }
+  const auto ask = [&] {
+    CoordinatorJob* const job = find_job(hello.job_id);
+    if (job != nullptr) job->note_term(hello);
+    return succession_->admission.answer(call, standing_of(job), loop_.now());
+  };
+  auto answer = ask();
+  if (answer.reaction == Reaction::kTakeOver) {
+    begin_offer();
+    succession_->on_named();
+    answer = ask();
+  }
+  if (answer.reaction == Reaction::kSend || answer.reaction == Reaction::kSearch) {
+    return {.elsewhere = answer.incumbent};
+  }
+  return {.hold = answer.hold};
+}
+
+CoordinatorService::Placement CoordinatorService::place_observer(const session::ClientHello& hello,
+                                                                 const CoordinatorJob* job) {
+  const auto answer =
+      succession_->admission.answer({.job = hello.job_id, .from = Admission::Call::From::kObserver},
+                                    standing_of(job), loop_.now());
+  if (answer.reaction == Reaction::kSend) return {.elsewhere = answer.incumbent};
+  return {};
+}
 
 // This process does not coordinate the job: the client tries the incumbent's address, or, if that
 // is not known, continues its search.
@@ -30,13 +118,76 @@ void CoordinatorService::direct(SessionPeer* peer, const succession::Incumbent& 
 }
 
 // The machine of the host's own job runs in the agent; a job of other agents has one here.
-SuccessionFeed CoordinatorService::feed_of(const std::string& id) {
+SuccessionFeed CoordinatorService::begin_succession(const std::string& id) {
+  succession_->admission.began(id);
   if (id == host_job_) return host_feed_;
-  return voters_.open(id, context_.address);
+  return succession_->voters.open(id, context_.address);
 }
 
+void CoordinatorService::end_succession(const std::string& id) { succession_->voters.close(id); }
+
+void CoordinatorService::direct_to(const std::string& address) {
+  succession_->admission.set_own({.address = address});
+}
+
+// ---- The state file.
+
+Status CoordinatorService::load() {
+  const std::string& path = options_.state_file;
+  if (path.empty()) return {};
+  context_.store = [this](const std::string& job, std::function<void()> written) {
+    succession_->file_keeper->propose(job, std::move(written));
+  };
+  auto lock = lock_state_file(path);
+  if (!lock.ok()) return lock.status();
+  succession_->state_lock = *std::move(lock);
+  auto bytes = os::read_file(path, kStateBytesMax);
+  if (!bytes.ok()) return state_file_error(bytes.status(), path);
+  if (*bytes) {
+    core::StoredHosts hosts;
+    auto stored = core::decode_jobs(**bytes, &hosts);
+    if (!stored.ok()) return state_file_error(stored.status(), path);
+    if (Status fault = context_.hosts.load(hosts, loop_.now()); !fault.ok()) {
+      return state_file_error(fault, path);
+    }
+    for (const core::StoredJob& one : *stored) {
+      auto& job = jobs_[one.id];
+      job = std::make_unique<CoordinatorJob>(&context_, one.id, begin_succession(one.id));
+      if (Status fault = job->load(one); !fault.ok()) {
+        return state_file_error(fault, path);
+      }
+    }
+    num_jobs_.set(jobs_.size());
+  }
+  auto keeper = FileKeeper::open(
+      &loop_, path, [this] { return encode(); }, options_.log);
+  if (!keeper.ok()) return keeper.status();
+  succession_->file_keeper = *std::move(keeper);
+  return {};
+}
+
+void CoordinatorService::store_jobs() {
+  if (succession_->file_keeper != nullptr) succession_->file_keeper->store();
+}
+
+void CoordinatorService::store_jobs_later() {
+  if (succession_->file_keeper != nullptr) succession_->file_keeper->store_later();
+}
+
+std::string CoordinatorService::encode() const {
+  std::vector<core::StoredJob> stored;
+  for (const auto& [id, job] : jobs_) {
+    if (job->rendezvous() == nullptr || job->is_gated()) continue;
+    if (succession_->file_keeper != nullptr && succession_->file_keeper->is_releasing(id)) continue;
+    stored.push_back(job->stored());
+  }
+  return core::encode_jobs(std::move(stored), context_.hosts.stored(loop_.now()));
+}
+
+// ---- A job continues here.
+
 Status CoordinatorService::succeed(const succession::StartCoordinator& start, const NodeId& self) {
-  admission_.began(host_job_);
+  succession_->admission.began(host_job_);
   if (jobs_.contains(host_job_)) remove_job(host_job_, kMovedAway);
   auto& job = jobs_[host_job_];
   job = std::make_unique<CoordinatorJob>(&context_, host_job_, host_feed_);
@@ -55,32 +206,33 @@ Result<bool> CoordinatorService::keep_offer(const succession::StartCoordinator& 
                                             const NodeId& self, std::function<void()> on_named) {
   auto offer = core::OfferedJob::create(start, self, loop_.now());
   if (!offer.ok()) return offer.status();
-  offer_ = *std::move(offer);
-  on_named_ = std::move(on_named);
-  admission_.set_offer(succession::Successor{start.lineage, start.term});
+  succession_->offer = *std::move(offer);
+  succession_->on_named = std::move(on_named);
+  succession_->admission.set_offer(succession::Successor{start.lineage, start.term});
   // Until it begins, nodes of the job are directed elsewhere.
-  if (!admission_.has_own()) admission_.set_own({});
-  const bool is_alone = offer_->is_alone();
+  if (!succession_->admission.has_own()) succession_->admission.set_own({});
+  const bool is_alone = succession_->offer->is_alone();
   if (is_alone) begin_offer();
   return is_alone;
 }
 
 void CoordinatorService::begin_offer() {
-  if (!offer_) return;
-  const core::OfferedJob offer = *std::exchange(offer_, std::nullopt);
-  admission_.set_offer(std::nullopt);
+  if (!succession_->offer) return;
+  const core::OfferedJob offer = *std::exchange(succession_->offer, std::nullopt);
+  succession_->admission.set_offer(std::nullopt);
   (void)succeed(offer.start(), offer.self());  // OfferedJob has restored the record before
 }
 
 bool CoordinatorService::drop_offer() {
-  admission_.set_offer(std::nullopt);
-  return std::exchange(offer_, std::nullopt).has_value();
+  succession_->admission.set_offer(std::nullopt);
+  return std::exchange(succession_->offer, std::nullopt).has_value();
 }
 
 void CoordinatorService::on_succession(const std::string& job_id,
                                        const succession::Action& action) {
   if (const auto* follow = std::get_if<succession::Follow>(&action)) {
-    if (job_id == host_job_ && admission_.has_own()) admission_.set_own(follow->incumbent);
+    Admission& admission = succession_->admission;
+    if (job_id == host_job_ && admission.has_own()) admission.set_own(follow->incumbent);
     return;
   }
   const auto found = jobs_.find(job_id);
@@ -92,7 +244,7 @@ void CoordinatorService::on_succession(const std::string& job_id,
     job.in_force(in_force->number);
   } else if (const auto* inform = std::get_if<succession::Inform>(&action)) {
     job.inform(inform->incumbent);
-    voters_.log_survival(job_id);
+    succession_->voters.log_survival(job_id);
   } else if (std::holds_alternative<succession::MajorityLost>(action)) {
     job.set_majority(false);
   } else if (std::holds_alternative<succession::MajorityRegained>(action)) {
@@ -113,8 +265,8 @@ void CoordinatorService::note_left(const std::vector<session::LateLeave>& left) 
 
 // Until the file shows it no more, the job has one voter.
 void CoordinatorService::turn_on(const std::string& id) {
-  if (file_keeper_ == nullptr) return jobs_.at(id)->turn_on_gate();
-  file_keeper_->release(id, [this, id] {
+  if (succession_->file_keeper == nullptr) return jobs_.at(id)->turn_on_gate();
+  succession_->file_keeper->release(id, [this, id] {
     if (const auto found = jobs_.find(id); found != jobs_.end()) found->second->turn_on_gate();
   });
 }
@@ -128,8 +280,8 @@ void CoordinatorService::stop_job(const std::string& id, const succession::StopC
   const bool has_ended = is_handing_over_ && !stop.successor && !end_.reason.empty();
   jobs_.at(id)->stop({has_ended ? end_.reason : stop.reason, stop.successor});
   remove_job(id, kMovedAway);
-  if (id != host_job_) voters_.close(id);
-  admission_.lost(id, stop.successor, loop_.now());
+  if (id != host_job_) end_succession(id);
+  succession_->admission.lost(id, stop.successor, loop_.now());
   go_on_handing_over();
 }
 
@@ -163,14 +315,12 @@ Status CoordinatorService::greet_coordinator(SessionPeer* peer, const session::C
   }
   peer->greeted();
   CoordinatorJob* const job = find_job(hello.job_id);
-  const auto answer =
-      admission_.answer({.job = hello.job_id,
-                         .from = succession::Admission::Call::From::kCoordinator,
-                         .announced = theirs},
-                        job == nullptr ? std::nullopt : standing_of(*job), loop_.now());
-  peer->end(session::Incumbent{answer.incumbent, answer.reaction == succession::Reaction::kNote});
-  if (answer.reaction == succession::Reaction::kMeet) job->meet(theirs);
-  if (answer.reaction == succession::Reaction::kGiveWay) displace_job(hello.job_id, theirs);
+  const auto answer = succession_->admission.answer(
+      {.job = hello.job_id, .from = Admission::Call::From::kCoordinator, .announced = theirs},
+      standing_of(job), loop_.now());
+  peer->end(session::Incumbent{answer.incumbent, answer.reaction == Reaction::kNote});
+  if (answer.reaction == Reaction::kMeet) job->meet(theirs);
+  if (answer.reaction == Reaction::kGiveWay) displace_job(hello.job_id, theirs);
   return {};
 }
 
@@ -178,8 +328,8 @@ void CoordinatorService::displace_job(const std::string& id, const succession::I
   jobs_.at(id)->observers().end(kMovedAway);
   jobs_.at(id)->displace(by);
   remove_job(id, kMovedAway);
-  voters_.close(id);
-  admission_.lost(id, by, loop_.now());
+  end_succession(id);
+  succession_->admission.lost(id, by, loop_.now());
   go_on_handing_over();
 }
 
@@ -268,7 +418,7 @@ void CoordinatorService::finish_drain() {
   drain_timer_.disarm();
   processing_timer_.disarm();
   // The file keeps the jobs, which are removed here.
-  if (file_keeper_ != nullptr) file_keeper_->store();
+  store_jobs();
   for (const auto& [id, job] : jobs_) job->observers().end("the coordinator has ended");
   // Not reported to the jobs: the coordinator itself ends their sessions.
   sessions_.streams.abandon();

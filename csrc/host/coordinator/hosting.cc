@@ -43,14 +43,13 @@ const os::SocketAddress& hosting_address(const std::vector<os::SocketAddress>& a
 }
 
 Hosting::Hosting(os::EventLoop* loop, const RendezvousOptions& options, std::string run_id,
-                 std::string endpoint, LogSink log_action, LogSink log, SuccessionFeed feed)
+                 std::string endpoint, LogSink log_action, LogSink log)
     : loop_(loop),
       options_(options),
       run_id_(std::move(run_id)),
       endpoint_(std::move(endpoint)),
       note_(std::move(log_action)),
-      log_(std::move(log)),
-      feed_(std::move(feed)) {}
+      log_(std::move(log)) {}
 
 Hosting::~Hosting() {
   if (service_ != nullptr) thread_->call([this] { service_.reset(); });

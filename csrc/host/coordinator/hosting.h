@@ -10,6 +10,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -36,12 +37,14 @@ class Hosting {
 
   // `endpoint` is for messages. `log` receives the coordinator's log lines, on the loop. `loop`
   // outlives the object.
-  // `feed`: to the succession machine of this agent, called on the loop; empty: there is none.
   Hosting(os::EventLoop* loop, const RendezvousOptions& options, std::string run_id,
-          std::string endpoint, LogSink log_action, LogSink log, SuccessionFeed feed = {});
+          std::string endpoint, LogSink log_action, LogSink log);
   Hosting(const Hosting&) = delete;
   Hosting& operator=(const Hosting&) = delete;
   ~Hosting();  // ends the coordinator, as a crash would
+  // To the succession machine of this agent, called on the loop. Without it there is none. Call it
+  // before route().
+  void set_feed(SuccessionFeed feed) { feed_ = std::move(feed); }
 
   // Returns the addresses to connect to, given those that the endpoint's name resolves to. Until
   // fix_role() each call checks whether this process is the host, and then starts the coordinator;
@@ -113,7 +116,7 @@ class Hosting {
   const std::string endpoint_;
   const LogSink note_;
   const LogSink log_;
-  const SuccessionFeed feed_;
+  SuccessionFeed feed_;
   bool is_role_fixed_ = false;
   // The name has addresses of several hosts. The one at the first of them asks the others before it
   // hosts.

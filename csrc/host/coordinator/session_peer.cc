@@ -27,7 +27,7 @@ Result<std::unique_ptr<SessionPeer>> SessionPeer::create(SessionContext* context
 }
 
 void SessionPeer::on_secured() {
-  identity_ = read_identity(stream().tls()->identity());
+  identity_ = proved_identity();
   context_.on_secured(this);
 }
 

@@ -42,7 +42,7 @@ struct SessionContext : PeerGroup {
   // The client has proved that it knows a token, or has failed to: `why`.
   std::function<void(SessionPeer*)> on_secured;
   std::function<void(SessionPeer*, std::string_view why)> on_refusal;
-  std::shared_ptr<TokenSource> tokens;    // null: sessions need no token
+  std::shared_ptr<Tokens> tokens;         // null: sessions need no token
   PendingConnections* pending = nullptr;  // sessions that have not sent their hello
 
   const Duration hello_timeout;

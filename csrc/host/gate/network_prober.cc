@@ -10,7 +10,7 @@
 
 #include "core/base/text.h"
 #include "core/gate/probe_exchange.h"
-#include "host/auth/token_source.h"
+#include "host/base/framed_peer.h"
 #include "host/succession/voter_links.h"
 #include "os/loop/event_loop.h"
 
@@ -40,8 +40,8 @@ class NetworkProber::Worker {
   using Report = std::function<void(const gate::ProbeReport&)>;
   using Log = std::function<void(const std::string&)>;
 
-  Worker(os::EventLoop* loop, const Options& options, std::shared_ptr<TokenSource> tokens,
-         Report report, Log log)
+  Worker(os::EventLoop* loop, const Options& options, std::shared_ptr<Tokens> tokens, Report report,
+         Log log)
       : loop_(*loop),
         report_(std::move(report)),
         links_(loop, options.job_id, std::move(tokens), limits(),
@@ -130,15 +130,11 @@ Result<std::unique_ptr<NetworkProber>> NetworkProber::open(os::EventLoop* loop, 
   };
   Status fault;
   made->thread_->call([&] {
-    std::shared_ptr<TokenSource> tokens;
-    if (options.token.is_set()) {
-      auto opened = TokenSource::open(options.token, log);
-      fault = opened.ok() ? Status() : opened.status();
-      if (!fault.ok()) return;
-      tokens = *std::move(opened);
-    }
+    auto tokens = open_tokens(options.token, log);
+    fault = tokens.status();
+    if (!fault.ok()) return;
     made->worker_ =
-        std::make_unique<Worker>(&made->thread_->loop(), options, std::move(tokens), report, log);
+        std::make_unique<Worker>(&made->thread_->loop(), options, *std::move(tokens), report, log);
     fault = made->worker_->listen(options);
     made->port_ = made->worker_->port();
   });

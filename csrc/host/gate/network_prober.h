@@ -36,7 +36,7 @@ class NetworkProber {
     std::function<void(const std::string& text)> log;
   };
 
-  // Listens. Errors are those of os::Listener::open() and TokenSource::open(). `loop` outlives the
+  // Listens. Errors are those of os::Listener::open() and open_tokens(). `loop` outlives the
   // object; the sink is called from it.
   static Result<std::unique_ptr<NetworkProber>> open(os::EventLoop* loop, Options options,
                                                      Sink sink);

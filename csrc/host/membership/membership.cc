@@ -7,6 +7,7 @@
 
 #include "host/membership/local_membership.h"
 #include "host/membership/session.h"
+#include "host/membership/session_voter.h"
 #include "os/base/process.h"
 #include "os/net/address.h"
 
@@ -30,6 +31,13 @@ Result<std::unique_ptr<Membership>> open_membership(os::EventLoop* loop,
   return std::unique_ptr<Membership>(*std::move(session));
 }
 
+std::unique_ptr<SuccessionPart> make_succession_part(os::EventLoop* loop,
+                                                     const RendezvousOptions& options,
+                                                     const std::string& run_id, Hosting* hosting,
+                                                     SuccessionPart::Sink sink) {
+  return std::make_unique<SessionVoter>(loop, options, run_id, hosting, std::move(sink));
+}
+
 core::NodeInfo make_node(const RendezvousOptions& options) {
   core::NodeInfo node;
   node.id = {os::random_seed(), os::random_seed()};
@@ -46,6 +54,12 @@ std::string make_node_name(const std::string& address) {
   name += "_" + std::to_string(::getpid());
   const int earlier = nodes_of_this_process++;
   return earlier == 0 ? name : name + "_" + std::to_string(earlier);
+}
+
+std::vector<Endpoint> endpoints_of(const RendezvousOptions& options) {
+  std::vector<Endpoint> all{{options.endpoint_host, options.endpoint_port}};
+  all.insert(all.end(), options.further_endpoints.begin(), options.further_endpoints.end());
+  return all;
 }
 
 std::string store_host(const RendezvousOptions& options, const std::string& address) {

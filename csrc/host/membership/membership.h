@@ -129,6 +129,9 @@ core::NodeInfo make_node(const RendezvousOptions& options);
 // Another one at each call. Any thread.
 std::string make_node_name(const std::string& address);
 
+// Where a coordinator is looked for: the endpoint, and the further ones.
+std::vector<Endpoint> endpoints_of(const RendezvousOptions& options);
+
 // The host to bind the workers' store at, for a node that others reach at `address`. "": every
 // interface, because a loopback address does not show from where other nodes will connect.
 std::string store_host(const RendezvousOptions& options, const std::string& address);

@@ -90,7 +90,7 @@ class Observer::Impl {
   std::unique_ptr<host::SessionAttempt> attempt_;
   std::unique_ptr<host::SessionLink> link_;
   os::Timer silence_timer_;
-  std::shared_ptr<host::TokenSource> tokens_;  // null: sessions are not encrypted
+  std::shared_ptr<host::Tokens> tokens_;  // null: sessions are not encrypted
   int num_followed_ = 0;
   core::AddressOrder<os::SocketAddress> choice_;  // of the endpoint's addresses
   bool is_at_endpoint_ = true;                    // the attempt, or the session, is at one of them
@@ -126,11 +126,9 @@ void Observer::Impl::start() {
     if (!connection.ok()) return fail(connection.status());
     return open_session({.fd = *std::move(connection)});
   }
-  if (options_.token.is_set()) {
-    auto opened = host::TokenSource::open(options_.token, nullptr);
-    if (!opened.ok()) return fail(opened.status());
-    tokens_ = *std::move(opened);
-  }
+  auto tokens = host::open_tokens(options_.token, nullptr);
+  if (!tokens.ok()) return fail(tokens.status());
+  tokens_ = *std::move(tokens);
   connect(options_.endpoint_host, options_.endpoint_port, true);
 }
 

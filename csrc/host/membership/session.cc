@@ -31,20 +31,12 @@ std::string endpoint_text(const RendezvousOptions& options) {
   return core::join_address(options.endpoint_host, options.endpoint_port);
 }
 
-std::vector<Endpoint> endpoints_of(const RendezvousOptions& options) {
-  std::vector<Endpoint> all{{options.endpoint_host, options.endpoint_port}};
-  all.insert(all.end(), options.further_endpoints.begin(), options.further_endpoints.end());
-  return all;
-}
-
 std::vector<std::string> texts_of(const std::vector<Endpoint>& endpoints) {
   std::vector<std::string> texts;
   texts.reserve(endpoints.size());
   for (const Endpoint& one : endpoints) texts.push_back(core::join_address(one.host, one.port));
   return texts;
 }
-
-Status why_none(const RecordKeeper& keeper) { return {StatusCode::kUnavailable, keeper.explain()}; }
 
 // Where a coordinator is looked for, as messages show it.
 std::vector<std::string> places_of(const RendezvousOptions& options) {
@@ -67,12 +59,10 @@ Result<std::unique_ptr<Session>> Session::open(os::EventLoop* loop,
                   "run_id: not printable UTF-8; use letters, digits and punctuation");
   }
   std::unique_ptr<Session> self(new Session(loop, options, run_id, std::move(sink), liveness_port));
-  if (options.token.is_set()) {
-    auto tokens = TokenSource::open(
-        options.token, [raw = self.get()](const std::string& line) { raw->log_progress(line); });
-    if (!tokens.ok()) return tokens.status();
-    self->tokens_ = *std::move(tokens);
-  }
+  auto tokens = open_tokens(
+      options.token, [raw = self.get()](const std::string& line) { raw->log_progress(line); });
+  if (!tokens.ok()) return tokens.status();
+  self->tokens_ = *std::move(tokens);
   if (Status status = self->begin(); !status.ok()) return status;
   return self;
 }
@@ -90,16 +80,12 @@ Session::Session(os::EventLoop* loop, const RendezvousOptions& options, const st
       hosting_(
           loop, options, run_id, endpoint_text(options),
           [this](const std::string& message) { log_progress(message); },
-          [this](const std::string& line) { notify(MembershipCoordinatorLog{line}); },
-          SessionVoter::is_enabled(options)
-              ? SuccessionFeed([this](succession::Event event) { voter_.feed(std::move(event)); })
-              : SuccessionFeed()),
-      voter_(
+          [this](const std::string& line) { notify(MembershipCoordinatorLog{line}); }),
+      succession_(make_succession_part(
           loop, options, run_id, &hosting_,
           {.move = [this](const std::string& address) { feed(Machine::CoordinatorMoved{address}); },
            .displace = [this](const std::string& address,
                               const std::string& reason) { join_elsewhere(address, reason); },
-           .announce = [this](const auto& incumbent) { caller_.announce(incumbent, tokens_); },
            .log = [this](const std::string& message) { log_progress(message); },
            .log_detail =
                [this](const std::string& message) { notify(MembershipCoordinatorLog{message}); },
@@ -107,12 +93,9 @@ Session::Session(os::EventLoop* loop, const RendezvousOptions& options, const st
            .lost =
                [this](int exit_code, const std::string& reason) {
                  feed(Machine::CoordinatorExpired{reason, exit_code});
-               }}),
+               }})),
       route_(endpoints_.size()),
       connections_(std::make_shared<PeerGroup>(loop, kUnsentBytesMax, 2 * kUnsentBytesMax)),
-      caller_(loop, endpoints_, run_id,
-              {.met = [this](const auto& other) { voter_.feed(succession::Met{other}); },
-               .all_are_here = [this] { voter_.feed(succession::EndpointsAreHere{}); }}),
       stall_watch_(loop, [this](const auto& stall) { feed(Machine::ClockGap{stall.late}); }),
       timer_(loop, [this] { on_timer(); }) {}
 
@@ -122,11 +105,7 @@ Session::~Session() {
 }
 
 Status Session::begin() {
-  if (options_.local_addr.empty()) {
-    if (options_.backend != nullptr) return open_keeper();
-    find_witness();
-    return {};
-  }
+  if (options_.local_addr.empty()) return begin_succession();
   auto lookup = os::NameLookup::start(loop_, options_.local_addr, 0,
                                       [this](const auto& found) { local_address_found(found); });
   if (!lookup.ok()) return lookup.status();
@@ -140,40 +119,18 @@ void Session::local_address_found(const Result<std::vector<os::SocketAddress>>& 
     return;
   }
   local_address_ = found->front().host();
-  if (options_.backend == nullptr) return find_witness();
-  const Status status = open_keeper();
+  const Status status = begin_succession();
   if (!status.ok()) notify(MembershipLost{kExitInternal, std::string(status.message())});
 }
 
-void Session::find_witness() {
-  if (!options_.witness || !SessionVoter::is_enabled(options_)) return search();
-  const Endpoint& witness = *options_.witness;
-  const auto use = [this,
-                    name = core::join_address(witness.host, witness.port)](const auto& found) {
-    if (found.ok()) {
-      voter_.set_witness(found->front().text());
-    } else {
-      log_progress("warning: the witness " + name +
-                   " cannot be found, so this node does not name " +
-                   "it: " + std::string(found.status().message()));
-    }
-    search();
-  };
-  auto lookup = os::NameLookup::start(loop_, witness.host, witness.port, use);
-  if (!lookup.ok()) return use(Result<std::vector<os::SocketAddress>>(lookup.status()));
-  witness_lookup_ = *std::move(lookup);
-}
-
-Status Session::open_keeper() {
-  const auto use = [this](const std::string& address) {
-    if (local_address_.empty()) local_address_ = address;
+Status Session::begin_succession() {
+  const auto address = [this](const std::string& known) {
+    if (local_address_.empty()) local_address_ = known;
     if (local_address_.empty()) local_address_ = os::primary_address();
     if (local_address_.empty()) local_address_ = "127.0.0.1";
-    voter_.set_own_address(local_address_);
+    return local_address_;
   };
-  if (Status status = voter_.open_keeper(use); !status.ok()) return status;
-  search();
-  return {};
+  return succession_->begin({.tokens = tokens_, .address = address, .ready = [this] { search(); }});
 }
 
 void Session::search() {
@@ -201,12 +158,12 @@ void Session::carry_out(std::vector<Machine::Action> actions) {
 }
 
 void Session::execute(Machine::Connect action) {
-  if (link_ != nullptr) voter_.session_silent(machine_.settings());
+  if (link_ != nullptr) succession_->session_silent(machine_.settings());
   start_attempt(action);
 }
 
 void Session::execute(Machine::Disconnect action) {
-  if (action.is_loss) voter_.session_closed(machine_.settings(), link_->round_trip());
+  if (action.is_loss) succession_->session_closed(machine_.settings(), link_->round_trip());
   link_->close();
   retire(connections_, std::move(link_));
 }
@@ -227,25 +184,22 @@ void Session::execute(Machine::EndCoordinator action) {
 }
 
 void Session::execute(Machine::ReleaseRecord) {
-  if (voter_.keeper() == nullptr) return feed(Machine::EndStepDone{});
-  voter_.release([this] { feed(Machine::EndStepDone{}); });
+  succession_->release([this] { feed(Machine::EndStepDone{}); });
 }
 
 // ---- Connections.
 
 // What the session waits for may have changed since the attempt was delayed.
 void Session::on_timer() {
-  if (route_.awaits_record()) feed(Machine::AttemptDelayed{why_none(*voter_.keeper())});
+  if (route_.awaits_record()) feed(Machine::AttemptDelayed{succession_->why_unrecorded()});
   feed(Machine::Tick{});
 }
 
 void Session::start_attempt(const Machine::Connect& connect) {
-  const RecordKeeper* const keeper = voter_.keeper();
-  std::optional<std::string> recorded;
-  if (keeper != nullptr) recorded = keeper->coordinator_address();
   // It begins when the record names a coordinator (CoordinatorMoved).
-  const bool begins = route_.begin(connect.endpoint, connect.address, recorded);
-  if (!begins) return feed(Machine::AttemptDelayed{why_none(*keeper)});
+  const bool begins =
+      route_.begin(connect.endpoint, connect.address, succession_->recorded_address());
+  if (!begins) return feed(Machine::AttemptDelayed{succession_->why_unrecorded()});
   const std::string& address = route_.address();
   const auto moved = address.empty() ? std::nullopt : os::parse_address_and_port(address);
   const Endpoint& endpoint =
@@ -288,7 +242,7 @@ void Session::attempt_done(std::variant<os::DetachedStream, SessionAttempt::Fail
     route_.failed(peer, failure->why.code() == StatusCode::kPeerViolation);
     // Nothing listens there, or something else does: the record is old.
     if (options_.backend != nullptr && (failure->is_foreign || os::is_refusal(failure->why))) {
-      voter_.coordinator_absent(route_.address(), false);
+      succession_->coordinator_absent(route_.address(), false);
     }
     failure->has_others =
         route_.has_untried() || (options_.backend != nullptr && failure->is_foreign);
@@ -316,7 +270,7 @@ void Session::install(os::DetachedStream connection) {
   hosting_.fix_role();
   counts_ = {};
   const bool is_first = !machine_.was_connected();
-  voter_.session_connected();
+  succession_->session_connected();
   feed(Machine::Connected{});
   link_->flush();
   old.reset();
@@ -326,7 +280,7 @@ void Session::install(os::DetachedStream connection) {
 // Nodes that try a further endpoint of this host are directed to the coordinator.
 void Session::stand_by() {
   if (std::exchange(has_stood_by_, true) || hosting_.is_host()) return;
-  for (std::size_t i = SessionVoter::is_enabled(options_) ? 0 : 1; i < endpoints_.size(); ++i) {
+  for (std::size_t i = succession_->is_enabled() ? 0 : 1; i < endpoints_.size(); ++i) {
     const auto use = [this, i](const auto& found) {
       if (i == 0) return hosting_.stand_by_first(found, local_address_);
       hosting_.stand_by(found, endpoints_[i].port, local_address_);
@@ -337,7 +291,7 @@ void Session::stand_by() {
 }
 
 void Session::on_lost(const Status& why) {
-  voter_.session_closed(machine_.settings(), link_->round_trip());
+  succession_->session_closed(machine_.settings(), link_->round_trip());
   retire(connections_, std::move(link_));
   feed(Machine::ConnectionLost{why});
 }
@@ -348,7 +302,7 @@ void Session::send(const core::NodeStatement& statement) {
   if (const auto* join = std::get_if<rdzv::Join>(&statement)) {
     rdzv::Join with_host = *join;
     with_host.node.hosts_coordinator = hosting_.is_serving();
-    voter_.open(with_host.node, machine_.settings(), tokens_);
+    succession_->introduce(with_host.node, machine_.settings());
     feed(Machine::Submit{with_host});
   } else {
     feed(Machine::Submit{statement});
@@ -357,12 +311,12 @@ void Session::send(const core::NodeStatement& statement) {
 
 void Session::drain(Duration limit, std::function<void()> done) {
   on_drained_ = std::move(done);
-  voter_.end();
+  succession_->end();
   feed(Machine::End{limit, run_id_});
 }
 
 void Session::introduce(const core::NodeInfo& node) {
-  voter_.open(node, machine_.settings(), tokens_);
+  succession_->introduce(node, machine_.settings());
   feed(Machine::Introduce{node.id});
 }
 
@@ -372,10 +326,8 @@ void Session::execute(Machine::SendHello action) {
                              .job_id = run_id_,
                              .node = action.node,
                              .secret = secret_,
-                             .attempt = action.attempt,
-                             .succession = voter_.hello(),
-                             .successor = voter_.named()};
-  if (!voter_.witness().empty()) hello.witness = voter_.witness();
+                             .attempt = action.attempt};
+  succession_->complete(&hello);
   if (endpoints_.size() > 1) hello.endpoints = texts_of(endpoints_);
   if (liveness_port_ != 0) hello.liveness_port = liveness_port_;
   link_->send(hello);
@@ -400,8 +352,9 @@ void Session::on_message(const session::ServerMessage& message) {
 void Session::execute(Machine::CoordinatorFound action) {
   route_.found(link_peer_);
   note_host(action.host_job);
-  voter_.session_opened(action.incarnation, action.term, coordinator_address());
-  if (const auto taken = voter_.repeat_taken_over()) link_->send(*taken);
+  const auto taken =
+      succession_->session_opened(action.incarnation, action.term, coordinator_address());
+  if (taken) link_->send(*taken);
   hosting_.note_coordinator(link_peer_.text());
   stand_by();
 }
@@ -409,23 +362,23 @@ void Session::execute(Machine::CoordinatorFound action) {
 void Session::execute(Machine::CoordinatorNamed action) {
   const std::string& address = action.incumbent.address;
   if (!address.empty()) hosting_.note_coordinator(address);
-  voter_.informed(action.incumbent);
+  succession_->informed(action.incumbent);
 }
 
 void Session::execute(Machine::Directed action) {
-  const std::string address = voter_.sent_elsewhere(action.to, action.was_coordinator);
-  voter_.coordinator_absent(link_peer_.text(), true);
+  const std::string address = succession_->sent_elsewhere(action.to, action.was_coordinator);
+  succession_->coordinator_absent(link_peer_.text(), true);
   if (address.empty()) route_.misdirected();
   feed(Machine::CoordinatorMoved{address});
 }
 
 void Session::execute(Machine::AskedToRun action) {
-  if (const auto taken = voter_.take_over(action.offer)) link_->send(*taken);
+  if (const auto taken = succession_->take_over(action.offer)) link_->send(*taken);
 }
 
 void Session::execute(Machine::JobCounts action) {
   counts_ = action.counts;
-  voter_.set_spares(counts_.spare_nodes);
+  succession_->set_spares(counts_.spare_nodes);
 }
 
 void Session::execute(Machine::Inform action) {
@@ -458,7 +411,7 @@ std::variant<Hosting::Addresses, Hosting::Failure> Session::route_first(
     const Result<Hosting::Addresses>& found) {
   const bool was_host = hosting_.is_host();
   auto route = hosting_.route(found, route_.may_host());
-  if (!was_host && hosting_.is_host()) voter_.hosting_began();
+  if (!was_host && hosting_.is_host()) succession_->hosting_began();
   return route;
 }
 
@@ -479,9 +432,9 @@ void Session::execute(Machine::Deliver action) {
       [this](const auto& one) {
         if constexpr (std::is_constructible_v<MembershipEvent, decltype(one)>) notify(one);
         if constexpr (std::is_same_v<std::decay_t<decltype(one)>, rdzv::Round>) {
-          voter_.round_started(*one.record, one.own.group_rank);
+          succession_->round_started(*one.record, one.own.group_rank);
         } else if constexpr (std::is_same_v<std::decay_t<decltype(one)>, rdzv::Closed>) {
-          voter_.job_ended();
+          succession_->job_ended();
         }
       },
       action.action);

@@ -5,8 +5,8 @@
 // Loop thread only. The rules (what is sent first on a new connection, heartbeats, when to give up)
 // are in core/session/session_machine.h; this class connects the machine to sockets, name look-ups
 // and, where this process is the host of the endpoint, to the coordinator
-// (host/coordinator/hosting.h). Without an endpoint a store names the coordinator
-// (host/succession/record_keeper.h).
+// (host/coordinator/hosting.h). The coordinator may move (host/membership/succession_part.h), and
+// without an endpoint a store names it.
 
 #include <cstdint>
 #include <functional>
@@ -21,12 +21,12 @@
 #include "core/session/session_route.h"
 #include "core/session/session_wire.h"
 #include "elastic/rendezvous_options.h"
-#include "host/auth/token_source.h"
 #include "host/base/action_queue.h"
+#include "host/base/tokens.h"
 #include "host/coordinator/hosting.h"
 #include "host/membership/membership.h"
 #include "host/membership/session_link.h"
-#include "host/membership/session_voter.h"
+#include "host/membership/succession_part.h"
 #include "os/loop/registration.h"
 #include "os/net/address.h"
 #include "os/net/stream.h"
@@ -62,8 +62,7 @@ class Session final : public Membership {
           Sink sink, std::uint16_t liveness_port);
   Status begin();
   void local_address_found(const Result<std::vector<os::SocketAddress>>& found);
-  void find_witness();
-  Status open_keeper();
+  Status begin_succession();
   void search();
   void feed(const Machine::Event& event);
   void carry_out(std::vector<Machine::Action> actions);
@@ -80,15 +79,15 @@ class Session final : public Membership {
   void execute(Machine::EndCoordinator action);
   void execute(Machine::ReleaseRecord);
   void execute(Machine::Ended) { on_drained_(); }
-  void execute(Machine::CoordinatorActive) { voter_.session_active(); }
+  void execute(Machine::CoordinatorActive) { succession_->session_active(); }
   void execute(Machine::CoordinatorFound action);
   void execute(Machine::CoordinatorNamed action);
   void execute(Machine::Directed action);
-  void execute(Machine::Dissolved action) { voter_.displaced(action.by); }
-  void execute(Machine::CoordinatorEnds) { voter_.coordinator_leaves(); }
+  void execute(Machine::Dissolved action) { succession_->displaced(action.by); }
+  void execute(Machine::CoordinatorEnds) { succession_->coordinator_leaves(); }
   void execute(Machine::AskedToRun action);
   void execute(Machine::JobTimings action) {
-    voter_.feed(succession::Timings{action.node_timeout, action.store_grace});
+    succession_->set_timings(action.node_timeout, action.store_grace);
   }
   void execute(Machine::JobCounts action);
   void execute(Machine::Inform action);
@@ -118,9 +117,9 @@ class Session final : public Membership {
   Machine machine_;
   ActionQueue<Machine::Action> actions_;
   const session::NodeSecret secret_;
-  std::shared_ptr<TokenSource> tokens_;  // null: sessions are not encrypted
+  std::shared_ptr<Tokens> tokens_;  // null: sessions are not encrypted
   Hosting hosting_;
-  SessionVoter voter_;
+  const std::unique_ptr<SuccessionPart> succession_;
   session::Counts counts_;
   std::string local_address_;    // "": the connection's
   os::SocketAddress link_peer_;  // the other end of `link_`
@@ -129,9 +128,7 @@ class Session final : public Membership {
   std::vector<std::unique_ptr<os::NameLookup>> endpoint_lookups_;
   std::string host_job_noted_;
   std::unique_ptr<os::NameLookup> local_lookup_;
-  std::unique_ptr<os::NameLookup> witness_lookup_;
   const std::shared_ptr<PeerGroup> connections_;
-  EndpointCaller caller_;
   std::unique_ptr<SessionAttempt> attempt_;
   std::unique_ptr<SessionLink> link_;
   std::function<void()> on_drained_;

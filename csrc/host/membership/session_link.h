@@ -1,15 +1,13 @@
 #pragma once
 
-// A client's connections with coordinators: the attempt to find one, the session with it, and the
-// announcement of another one. Loop thread only.
+// A client's connections with coordinators: the attempt to find one, and the session with it. Loop
+// thread only.
 
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -19,10 +17,9 @@
 #include "core/session/identification.h"
 #include "core/session/session_machine.h"
 #include "core/session/session_wire.h"
-#include "elastic/rendezvous_options.h"
 #include "elastic/status.h"
-#include "host/auth/token_source.h"
 #include "host/base/framed_peer.h"
+#include "host/base/tokens.h"
 #include "os/loop/registration.h"
 #include "os/net/address.h"
 #include "os/net/dialer.h"
@@ -45,8 +42,8 @@ class SessionAttempt final : public os::Stream::Handler {
     Duration limit{};  // of the whole attempt; without last_good, of what follows the look-up
     Duration pace = os::Dialer::kPace;
     Duration node_timeout{};  // the connection's segments are acknowledged within this
-    std::shared_ptr<TokenSource> tokens = nullptr;  // null: the session is not encrypted
-    std::string job_id = {};                        // with tokens
+    std::shared_ptr<Tokens> tokens = nullptr;  // null: the session is not encrypted
+    std::string job_id = {};                   // with tokens
   };
   struct Sink {
     // Returns the addresses to connect to, given those that the name resolved to. May start the
@@ -126,61 +123,6 @@ class SessionLink final : public FramedPeer {
 
   const Sink sink_;
   std::uint16_t peer_version_ = session::kVersion;
-};
-
-// Announces the elected coordinator of this process at the endpoints of its job (R8): nodes that
-// start later look there, and a process that was started there may have begun the job again.
-//
-// One connection to each endpoint at a time, as a session that begins with the announcement. The
-// addresses of a name take turns.
-class EndpointCaller {
- public:
-  struct Sink {
-    // A process at an endpoint coordinates the job, or directs its nodes to this coordinator.
-    std::function<void(const succession::Incumbent& incumbent)> met;
-    // Every endpoint leads to this process.
-    std::function<void()> all_are_here;
-  };
-
-  // The limit of a whole call. Less than kAnnounceInterval, so that each announcement resolves the
-  // name again: a host that was replaced may have another address.
-  static constexpr Duration kCallTimeout = std::chrono::milliseconds(900);
-
-  // `loop` outlives the object.
-  EndpointCaller(os::EventLoop* loop, std::vector<Endpoint> endpoints, std::string job_id,
-                 Sink sink, Duration call_timeout = kCallTimeout);
-  EndpointCaller(const EndpointCaller&) = delete;
-  EndpointCaller& operator=(const EndpointCaller&) = delete;
-  ~EndpointCaller();
-
-  // `tokens`: null: nothing is encrypted.
-  void announce(const succession::Incumbent& incumbent, std::shared_ptr<TokenSource> tokens);
-
- private:
-  struct Call {
-    Endpoint endpoint;
-    std::size_t turn = 0;        // of the name's addresses
-    std::string address;         // of this turn
-    std::size_t num_others = 0;  // addresses that may belong to other processes
-    std::set<std::string> own;   // addresses of this process
-    std::unique_ptr<SessionAttempt> attempt;
-    std::unique_ptr<SessionLink> link;
-    std::unique_ptr<os::Timer> timeout;
-  };
-
-  std::variant<SessionAttempt::Addresses, SessionAttempt::Failure> route(
-      Call* call, const Result<SessionAttempt::Addresses>& found);
-  void connected(Call* call, std::variant<os::DetachedStream, SessionAttempt::Failure> outcome);
-  void replied(Call* call, const session::ServerMessage& message);
-  void end(Call* call);
-
-  os::EventLoop* const loop_;
-  const std::string job_id_;
-  const Sink sink_;
-  const Duration call_timeout_;
-  const std::shared_ptr<PeerGroup> group_;
-  succession::Incumbent incumbent_;
-  std::vector<std::unique_ptr<Call>> calls_;
 };
 
 }  // namespace elastic::host

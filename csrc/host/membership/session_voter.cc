@@ -4,6 +4,7 @@
 #include <array>
 #include <utility>
 
+#include "core/base/join_address.h"
 #include "core/base/text.h"
 #include "core/succession/meeting.h"
 #include "elastic/agent.h"
@@ -35,13 +36,62 @@ SessionVoter::SessionVoter(os::EventLoop* loop, const RendezvousOptions& options
       hosting_(hosting),
       sink_(std::move(sink)),
       loss_timer_(loop, [this] { judge_loss(); }),
-      survival_line_(loop, [this](const std::string& text) {
-        if (!has_ended_ && hosting_->is_serving()) sink_.log(text);
-      }) {}
+      survival_line_(loop,
+                     [this](const std::string& text) {
+                       if (!has_ended_ && hosting_->is_serving()) sink_.log(text);
+                     }),
+      caller_(loop, endpoints_of(options), run_id_,
+              {.met = [this](const auto& other) { feed(succession::Met{other}); },
+               .all_are_here = [this] { feed(succession::EndpointsAreHere{}); }}) {
+  if (!is_enabled()) return;
+  hosting_->set_feed([this](succession::Event event) { feed(std::move(event)); });
+}
 
-void SessionVoter::open(const core::NodeInfo& node, const JobSettings& settings,
-                        std::shared_ptr<TokenSource> tokens) {
-  if (std::exchange(was_opened_, true)) return;
+Status SessionVoter::begin(Start start) {
+  tokens_ = std::move(start.tokens);
+  if (options_.backend == nullptr) {
+    find_witness(std::move(start.ready));
+    return {};
+  }
+  if (Status status = open_keeper(std::move(start.address)); !status.ok()) return status;
+  start.ready();
+  return {};
+}
+
+void SessionVoter::find_witness(std::function<void()> ready) {
+  if (!options_.witness || !is_enabled()) return ready();
+  const Endpoint& witness = *options_.witness;
+  const auto use = [this, ready = std::move(ready),
+                    name = core::join_address(witness.host, witness.port)](const auto& found) {
+    if (found.ok()) {
+      witness_ = found->front().text();
+    } else {
+      sink_.log("warning: the witness " + name + " cannot be found, so this node does not name " +
+                "it: " + std::string(found.status().message()));
+    }
+    ready();
+  };
+  auto lookup = os::NameLookup::start(loop_, witness.host, witness.port, use);
+  if (!lookup.ok()) return use(Result<std::vector<os::SocketAddress>>(lookup.status()));
+  witness_lookup_ = *std::move(lookup);
+}
+
+Status SessionVoter::open_keeper(std::function<std::string(const std::string&)> address) {
+  const auto use = [this, address = std::move(address)](const std::string& known) {
+    port_.address = address(known);
+    port_.bind_host = store_host(options_, port_.address);
+  };
+  auto keeper =
+      RecordKeeper::open(loop_, options_, use, [this](const auto& action) { on_action(action); });
+  if (!keeper.ok()) return keeper.status();
+  keeper_ = keeper->get();
+  voter_ = *std::move(keeper);
+  port_.ports = options_.voter_ports;
+  return {};
+}
+
+void SessionVoter::introduce(const core::NodeInfo& node, const JobSettings& settings) {
+  if (std::exchange(was_introduced_, true)) return;
   port_ = {.job_id = run_id_,
            .node = node.id,
            .address = node.address,
@@ -50,9 +100,9 @@ void SessionVoter::open(const core::NodeInfo& node, const JobSettings& settings,
            .voters = static_cast<std::size_t>(options_.voters),
            .node_timeout = settings.node_timeout,
            .store_grace = settings.store_grace,
-           .tokens = std::move(tokens)};
+           .tokens = tokens_};
   if (keeper_ != nullptr) return keeper_->set_node(node.id);
-  if (!is_enabled(options_)) return early_.clear();
+  if (!is_enabled()) return early_.clear();
   auto voter =
       JobVoter::open(loop_, port_, [this](const succession::Action& action) { on_action(action); });
   if (!voter.ok()) {
@@ -68,28 +118,27 @@ void SessionVoter::open(const core::NodeInfo& node, const JobSettings& settings,
 }
 
 void SessionVoter::hosting_began() {
-  if (voter_ == nullptr || keeper_ != nullptr) return;  // otherwise open() does it
+  if (voter_ == nullptr || keeper_ != nullptr) return;  // otherwise introduce() does it
   feed(succession::CoordinatorStarted{hosting_->address(port_.address), true});
 }
 
-Status SessionVoter::open_keeper(std::function<void(std::string)> address) {
-  auto keeper = RecordKeeper::open(loop_, options_, std::move(address),
-                                   [this](const auto& action) { on_action(action); });
-  if (!keeper.ok()) return keeper.status();
-  keeper_ = keeper->get();
-  voter_ = *std::move(keeper);
-  port_.ports = options_.voter_ports;
-  return {};
+std::optional<std::string> SessionVoter::recorded_address() const {
+  if (keeper_ == nullptr) return std::nullopt;
+  return keeper_->coordinator_address();
 }
 
-void SessionVoter::set_own_address(const std::string& address) {
-  port_.address = address;
-  port_.bind_host = store_host(options_, address);
+Status SessionVoter::why_unrecorded() const {
+  return {StatusCode::kUnavailable, keeper_->explain()};
 }
 
-void SessionVoter::coordinator_absent(const std::string& address, bool says_so) {
+void SessionVoter::release(std::function<void()> done) {
+  if (keeper_ == nullptr) return done();
+  keeper_->release(std::move(done));
+}
+
+void SessionVoter::coordinator_absent(const std::string& address, bool is_reported) {
   if (keeper_ == nullptr) return;
-  feed(succession::Unreachable{address, true, says_so || watch_.is_closed()});
+  feed(succession::Unreachable{address, true, is_reported || watch_.is_closed()});
 }
 
 void SessionVoter::session_connected() {
@@ -107,7 +156,7 @@ void SessionVoter::session_active() {
 void SessionVoter::feed(succession::Event event) {
   if (voter_ != nullptr) {
     voter_->feed(std::move(event));
-  } else if (!was_opened_) {
+  } else if (!was_introduced_) {
     early_.push_back(std::move(event));
   } else if (const auto* met = std::get_if<succession::Met>(&event)) {
     // Without a machine the job has no record.
@@ -117,20 +166,23 @@ void SessionVoter::feed(succession::Event event) {
   }
 }
 
-std::optional<session::SuccessionHello> SessionVoter::hello() const {
-  if (voter_ == nullptr) return std::nullopt;
-  session::SuccessionHello hello{.voter_address = voter_->address()};
+void SessionVoter::complete(session::ClientHello* hello) const {
+  hello->successor = hand_over_.named();
+  if (!witness_.empty()) hello->witness = witness_;
+  if (voter_ == nullptr) return;
+  session::SuccessionHello own{.voter_address = voter_->address()};
   if (const auto& incumbent = voter_->incumbent()) {
-    hello.lineage = incumbent->lineage;
-    hello.is_replicated = keeper_ != nullptr || incumbent->is_replicated();
+    own.lineage = incumbent->lineage;
+    own.is_replicated = keeper_ != nullptr || incumbent->is_replicated();
   }
-  return hello;
+  hello->succession = std::move(own);
 }
 
 // ---- The session with the coordinator.
 
-void SessionVoter::session_opened(std::uint64_t incarnation, std::uint64_t term,
-                                  const std::string& address) {
+std::optional<session::TakenOver> SessionVoter::session_opened(std::uint64_t incarnation,
+                                                               std::uint64_t term,
+                                                               const std::string& address) {
   // A coordinator with several voters names itself in its next message.
   if (coordinator_ == nullptr || coordinator_->lineage.empty()) {
     report_coordinator({.address = address, .lineage = {}, .term = term, .voters = {}});
@@ -138,6 +190,11 @@ void SessionVoter::session_opened(std::uint64_t incarnation, std::uint64_t term,
   carry_out(hand_over_.connected(watch_.is_last(incarnation)));
   if (watch_.opened(incarnation, loop_->now())) feed(succession::IncumbentReturned{});
   await_loss();
+  return repeat_taken_over();
+}
+
+void SessionVoter::set_timings(Duration node_timeout, Duration store_grace) {
+  feed(succession::Timings{node_timeout, store_grace});
 }
 
 void SessionVoter::informed(const succession::Incumbent& incumbent) {
@@ -290,7 +347,7 @@ void SessionVoter::on_action(const succession::Action& action) {
     watch_.handed_over(loop_->now());
     sink_.move(follow->incumbent.address);
   } else if (const auto* announce = std::get_if<succession::AnnounceAtEndpoints>(&action)) {
-    if (!has_ended_ && !is_ending_) sink_.announce(announce->incumbent);
+    if (!has_ended_ && !is_ending_) caller_.announce(announce->incumbent, tokens_);
   } else if (const auto* met = std::get_if<succession::Displaced>(&action)) {
     hosting_->on_succession(action);
     sink_.displace(met->by.address, "the job runs already, with the coordinator at " +
@@ -326,7 +383,7 @@ void SessionVoter::log_survival(bool is_round) {
       !hosting_->is_serving())
     return;
   succession::SurvivalFacts facts = round_;
-  facts.wants_voters = is_enabled(options_);
+  facts.wants_voters = is_enabled();
   facts.voters = coordinator_->voters.size();
   facts.host = os::host_name();
   if (voter_ != nullptr) voter_->describe(&facts);

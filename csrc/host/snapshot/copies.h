@@ -24,7 +24,7 @@
 #include "elastic/rendezvous_options.h"
 #include "elastic/status.h"
 #include "elastic/time.h"
-#include "host/auth/token_source.h"
+#include "host/base/tokens.h"
 #include "host/succession/voter_links.h"
 #include "os/base/fd.h"
 #include "os/loop/registration.h"
@@ -39,7 +39,7 @@ class SnapshotCopies final : private os::FdHandler {
     std::string address = {};    // at which other nodes reach this one
     std::string bind_host = {};  // where the port listens; "": every interface
     PortRange ports = {};
-    std::shared_ptr<TokenSource> tokens = {};  // null: nothing is encrypted
+    std::shared_ptr<Tokens> tokens = {};  // null: nothing is encrypted
     std::string host = {};
     std::string domain = {};
     std::uint64_t rate = 0;        // of copies that are sent, in bytes a second

@@ -35,7 +35,7 @@ class JobVoter final : public JobKeeper {
     std::size_t voters = 0;  // reg::RegisterSettings
     Duration node_timeout{};
     Duration store_grace{};
-    std::shared_ptr<TokenSource> tokens = nullptr;  // null: connections are not encrypted
+    std::shared_ptr<Tokens> tokens = nullptr;  // null: connections are not encrypted
   };
   // `loop` outlives the object. Errors: the port cannot be opened.
   static Result<std::unique_ptr<JobVoter>> open(os::EventLoop* loop, const Options& options,

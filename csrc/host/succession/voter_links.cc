@@ -66,7 +66,7 @@ class VoterLinks::Acceptor final : public os::FdHandler {
   os::Watch watch_;  // last: destroyed before the members that its handler uses
 };
 
-VoterLinks::VoterLinks(os::EventLoop* loop, std::string job_id, std::shared_ptr<TokenSource> tokens,
+VoterLinks::VoterLinks(os::EventLoop* loop, std::string job_id, std::shared_ptr<Tokens> tokens,
                        const VoterLinkLimits& limits, Sink sink)
     : loop_(loop),
       job_id_(std::move(job_id)),
@@ -234,7 +234,7 @@ void VoterLinks::log_rejected(const std::string& message) {
 
 Status VoterLink::start(os::DetachedStream connection) {
   os::expect_liveness(connection.fd.get(), owner_.limits_.silence_max);
-  TokenSource* const tokens = owner_.tokens_.get();
+  Tokens* const tokens = owner_.tokens_.get();
   const Duration timeout = owner_.limits_.greeting_timeout;
   if (is_accepted()) {
     return accept(std::move(connection),
@@ -255,7 +255,7 @@ Status VoterLink::start(os::DetachedStream connection) {
 // The peer knows a key of this process; it may be an observer's or another job's.
 void VoterLink::on_secured() {
   if (!is_accepted()) return;
-  const auto identity = read_identity(stream().tls()->identity());
+  const auto identity = proved_identity();
   const bool is_any = owner_.job_id_.empty();
   if (!identity || identity->role != PeerRole::kNode ||
       (!is_any && identity->job_id != owner_.job_id_)) {

@@ -22,9 +22,9 @@
 #include "core/succession/voter_wire.h"
 #include "elastic/rendezvous_options.h"
 #include "elastic/status.h"
-#include "host/auth/token_source.h"
 #include "host/base/admission.h"
 #include "host/base/framed_peer.h"
+#include "host/base/tokens.h"
 #include "os/loop/registration.h"
 #include "os/net/dialer.h"
 #include "os/net/stream.h"
@@ -72,7 +72,7 @@ class VoterLinks {
 
   // `job_id`: "": of any job, for a witness, which opens no connections. `tokens`: null: the
   // connections are not encrypted. `loop` outlives the object.
-  VoterLinks(os::EventLoop* loop, std::string job_id, std::shared_ptr<TokenSource> tokens,
+  VoterLinks(os::EventLoop* loop, std::string job_id, std::shared_ptr<Tokens> tokens,
              const VoterLinkLimits& limits, Sink sink);
   VoterLinks(const VoterLinks&) = delete;
   VoterLinks& operator=(const VoterLinks&) = delete;
@@ -116,7 +116,7 @@ class VoterLinks {
 
   os::EventLoop* const loop_;
   const std::string job_id_;
-  const std::shared_ptr<TokenSource> tokens_;
+  const std::shared_ptr<Tokens> tokens_;
   VoterLinkLimits limits_;  // constant, but for silence_max
   const Sink sink_;
 

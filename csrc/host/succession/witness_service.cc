@@ -26,7 +26,7 @@ VoterLinkLimits witness_limits() {
 }  // namespace
 
 WitnessService::WitnessService(os::EventLoop* loop, const WitnessOptions& options,
-                               std::shared_ptr<TokenSource> tokens)
+                               std::shared_ptr<Tokens> tokens)
     : loop_(loop),
       options_(options),
       refusals_(options.log),
@@ -40,13 +40,9 @@ WitnessService::WitnessService(os::EventLoop* loop, const WitnessOptions& option
 
 Result<std::unique_ptr<WitnessService>> WitnessService::open(os::EventLoop* loop,
                                                              const WitnessOptions& options) {
-  std::shared_ptr<TokenSource> tokens;
-  if (options.token.is_set()) {
-    auto opened = TokenSource::open(options.token, options.log);
-    if (!opened.ok()) return opened.status();
-    tokens = *std::move(opened);
-  }
-  std::unique_ptr<WitnessService> self(new WitnessService(loop, options, std::move(tokens)));
+  auto tokens = open_tokens(options.token, options.log);
+  if (!tokens.ok()) return tokens.status();
+  std::unique_ptr<WitnessService> self(new WitnessService(loop, options, *std::move(tokens)));
   Status status = self->links_.listen(options.host, {options.port, options.port});
   if (!status.ok()) return status;
   return self;

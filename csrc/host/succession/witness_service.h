@@ -34,7 +34,7 @@ class WitnessService {
 
  private:
   WitnessService(os::EventLoop* loop, const WitnessOptions& options,
-                 std::shared_ptr<TokenSource> tokens);
+                 std::shared_ptr<Tokens> tokens);
   void on_frame(VoterLinks::ConnectionId from, std::string_view frame);
   struct Entry {
     succession::WitnessedJob job;

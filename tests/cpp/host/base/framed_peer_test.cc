@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "host/auth/token_source.h"
 #include "os/loop/thread.h"
 #include "support/loop_group.h"
 
@@ -59,7 +60,7 @@ std::string magic_and(std::string_view bytes) {
 
 class TestPeer final : public FramedPeer {
  public:
-  TestPeer(PeerGroup* group, PendingConnections* pending, TokenSource* tokens)
+  TestPeer(PeerGroup* group, PendingConnections* pending, Tokens* tokens)
       : FramedPeer(group, kFrames), pending_(pending), tokens_(tokens) {}
   Status accept(os::UniqueFd fd) {
     return FramedPeer::accept(
@@ -94,7 +95,7 @@ class TestPeer final : public FramedPeer {
 
  private:
   PendingConnections* const pending_;
-  TokenSource* const tokens_;
+  Tokens* const tokens_;
 };
 
 class FramedPeerTest : public ::testing::Test {
@@ -144,7 +145,7 @@ class FramedPeerTest : public ::testing::Test {
   std::unique_ptr<PeerGroup> peers_ =
       std::make_unique<PeerGroup>(&thread_->loop(), kUnsentMax, 4 * kUnsentMax);
   PendingConnections pending_{4};
-  std::shared_ptr<TokenSource> tokens_;
+  std::shared_ptr<Tokens> tokens_;
   std::unique_ptr<TestPeer> peer_;
   os::UniqueFd other_;
 };

@@ -14,7 +14,7 @@
 
 #include "host/coordinator/coordinator_fixture.h"
 #include "host/coordinator/coordinator_service.h"
-#include "host/membership/session_link.h"
+#include "host/membership/endpoint_caller.h"
 #include "os/loop/event_loop.h"
 #include "os/loop/thread.h"
 #include "support/node_info.h"

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "core/base/random.h"
+#include "host/auth/token_source.h"
 #include "host/coordinator/session_peer.h"
 #include "host/membership/session.h"
 #include "host/store/store_service.h"

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/succession/voter_wire.h"
+#include "host/auth/token_source.h"
 #include "os/loop/thread.h"
 #include "os/net/dialer.h"
 #include "os/net/listener.h"
@@ -36,7 +37,7 @@ class Side {
   explicit Side(const std::string& job, VoterLinkLimits limits = {}, bool replies = false,
                 const std::string& token = "") {
     thread_->call([&] {
-      std::shared_ptr<TokenSource> tokens;
+      std::shared_ptr<Tokens> tokens;
       if (!token.empty()) tokens = *TokenSource::open({.file = "", .text = token}, nullptr);
       links_ = std::make_unique<VoterLinks>(
           &thread_->loop(), job, tokens, limits,
