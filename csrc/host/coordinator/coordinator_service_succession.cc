@@ -187,10 +187,9 @@ std::string CoordinatorService::encode() const {
 // ---- A job continues here.
 
 Status CoordinatorService::succeed(const succession::StartCoordinator& start, const NodeId& self) {
-  succession_->admission.began(host_job_);
   if (jobs_.contains(host_job_)) remove_job(host_job_, kMovedAway);
   auto& job = jobs_[host_job_];
-  job = std::make_unique<CoordinatorJob>(&context_, host_job_, host_feed_);
+  job = std::make_unique<CoordinatorJob>(&context_, host_job_, begin_succession(host_job_));
   num_jobs_.set(jobs_.size());
   Status status = job->succeed(start, self);
   if (!status.ok()) {
