@@ -12,7 +12,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 STOP_SECONDS = 30.0
 ANSWER_SECONDS = 300.0
@@ -140,14 +140,14 @@ def stamps() -> Iterator[Stamps]:
 
 @contextlib.contextmanager
 def launched(
-    argv: Sequence[str], variables: Mapping[str, str]
+    argv: Sequence[str], variables: Mapping[str, str], stderr: int | IO[bytes] = subprocess.DEVNULL
 ) -> Iterator[subprocess.Popen[bytes]]:
     """A launcher, ended by SIGTERM."""
     child = subprocess.Popen(
         argv,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
+        stderr=stderr,
         env={**os.environ, **variables},
     )
     try:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import tempfile
 import time
 from pathlib import Path
 
 from harness.figures import Findings
-from harness.processes import ANSWER_SECONDS, answer_of, stamps, timed
+from harness.processes import ANSWER_SECONDS, answer_of, launched, stamps, timed
 from scenes import Plan
 
 WITH, WITHOUT = "elastic", "elastic --no-auto-progress"
@@ -50,15 +48,8 @@ def _time_of_line(command: list[str]) -> float:
     """Seconds from the last progress of a rank that sleeps to the line that names it."""
     with stamps() as pipe, tempfile.TemporaryDirectory(prefix="bench-") as folder:
         log = Path(folder) / "log"
-        with log.open("wb") as stderr:
-            child = subprocess.Popen(
-                [*command, "sleep"],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=stderr,
-                env={**os.environ, "BENCH_STAMPS": pipe.path},
-            )
-        try:
+        variables = {"BENCH_STAMPS": pipe.path}
+        with log.open("wb") as stderr, launched([*command, "sleep"], variables, stderr) as child:
             ((_, begun_ns),) = pipe.next("sleep", 1)
             deadline = time.monotonic() + ANSWER_SECONDS
             while "rank 1 has not entered" not in log.read_text(errors="replace"):
@@ -66,6 +57,3 @@ def _time_of_line(command: list[str]) -> float:
                     raise RuntimeError(f"no line about rank 1: {log.read_text()[-2000:]}")
                 time.sleep(0.01)
             return (time.monotonic_ns() - begun_ns) / 1e9
-        finally:
-            child.terminate()
-            child.wait(ANSWER_SECONDS)
