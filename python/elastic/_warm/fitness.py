@@ -25,6 +25,7 @@ from types import ModuleType
 from typing import Any
 
 from elastic._warm import native
+from elastic._warm.printed import Printed
 
 TRIAL_LIMIT_S = 2.0
 _TRIAL = "a forward and a backward pass"
@@ -37,6 +38,8 @@ _HOOKS = ("excepthook", "displayhook", "unraisablehook", "breakpointhook", "stdi
 # How many numbers of 32 bits a module may draw from `random` when it is imported.
 _DRAWS_MAX = 100_000
 _HARMLESS_MAPS = ("/dev/zero", "/dev/shm/")
+# What a module may print when it is imported.
+_PRINTED_MAX = 64 << 10
 
 _fork, _exit, _waitpid, _kill, _getpid = os.fork, os._exit, os.waitpid, os.kill, os.getpid
 _stat = os.stat
@@ -45,11 +48,10 @@ _stat = os.stat
 class Snapshot:
     """The state of the process that an import should not change."""
 
-    def __init__(self, output: int) -> None:
-        """``output``: the file that stdout and stderr write to."""
-        self._output = output
+    def __init__(self, printed: Printed) -> None:
+        self._printed = printed
         self._pid = os.getpid()
-        self._written = _size(output)
+        self._written = printed.size()
         self._descriptors = set(_descriptors())
         self._environment = dict(os.environb)
         self._functions = dict(_functions())
@@ -80,10 +82,9 @@ class Snapshot:
             yield f"mapped the device {path}"
         sys.stdout.flush()
         sys.stderr.flush()
-        native.flush()  # text in a C stream's buffer would be printed by every worker
-        if _size(self._output) != self._written:
-            line = os.pread(self._output, 200, self._written).decode(errors="replace")
-            yield f"printed {line.splitlines()[0]!r}"
+        native.flush()  # text in a C stream's buffer would be printed by every worker again
+        if self._printed.size() - self._written > _PRINTED_MAX:
+            yield f"printed more than {_PRINTED_MAX >> 10} KiB"
         functions = dict(_functions())
         for name, function in self._functions.items():
             if functions.get(name) is not function:
@@ -157,10 +158,6 @@ def _compute() -> None:
         return
     weights = torch.ones(256, 256, requires_grad=True)
     (weights @ weights).relu().sum().backward()
-
-
-def _size(descriptor: int) -> int:
-    return os.fstat(descriptor).st_size
 
 
 def _has_children() -> bool:

@@ -25,9 +25,9 @@ _FLAGS = sys.orig_argv.index(sys.argv[0])
 sys.path[0] = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 from elastic._site import elastic_hook  # noqa: E402
-from elastic._unnamed_file import unnamed_file  # noqa: E402
 from elastic._warm import child, fitness, learning, link, native, ranks, script  # noqa: E402
 from elastic._warm._fork import fork_orphan as _fork_orphan  # noqa: E402
+from elastic._warm.printed import Printed  # noqa: E402
 
 del sys.path[0]
 
@@ -62,20 +62,19 @@ class Template:
         self._started_with = _initial_environment()
         self._names = learning.Names(os.environ.pop(_LEARNS, ""))
         self._successor: learning.Successor | None = None
-        self._output = unnamed_file("elastic-template-output")
+        self._printed = Printed()
 
     def prepare(self) -> None:
         """Imports the modules. Ends the process if one of them makes it unfit."""
         null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         os.dup2(null, 0)
         os.close(null)
-        for stream in (1, 2):
-            os.dup2(self._output, stream)
+        self._printed.begin()
         sys.argv[:] = self._program
         if not getattr(sys.flags, "safe_path", False):
             sys.path.insert(0, child.search_path(self._program))
         self._begin_imports()
-        state = fitness.Snapshot(self._output)
+        state = fitness.Snapshot(self._printed)
         if reason := state.change():
             self._end_unfit(f"the interpreter's start {reason}")
         if self._modules:
@@ -83,7 +82,7 @@ class Template:
                 if name in self._excluded:
                     continue
                 self._import((name,), state)
-                state = fitness.Snapshot(self._output)
+                state = fitness.Snapshot(self._printed)
         else:
             self._import_default(state)
         self._settle()
@@ -96,6 +95,7 @@ class Template:
     def _settle(self) -> None:
         """After all imports."""
         signal.alarm(0)
+        self._printed.settle()
         if os.fsencode(_ARROW) not in self._started_with:
             os.environ.pop(_ARROW, None)
         elastic_hook.prepare()
@@ -116,7 +116,7 @@ class Template:
             self._import(DEFAULT_MODULES, state)
         for name in script.imports(self._program):
             if name not in sys.modules and name not in self._excluded:
-                state = fitness.Snapshot(self._output)
+                state = fitness.Snapshot(self._printed)
                 self._import((name,), state, is_given=False)
 
     def _import(
@@ -226,12 +226,13 @@ class Template:
         """Imports the modules in the successor, which ends if one of them is not fit."""
         native.end_with_parent(signal.SIGKILL)
         self._names.close()
+        self._printed.begin()
         self._begin_imports()
         for name in successor.names:
             if name in sys.modules:
                 continue
             successor.begin(name)
-            state = fitness.Snapshot(self._output)
+            state = fitness.Snapshot(self._printed)
             known = set(sys.modules)
             with ranks.noted() as reads:
                 try:
@@ -310,6 +311,7 @@ class Template:
         child.set_threads(child.thread_count(request.env), self._openblas)
         self._command_line.write(request.argv)
         child.begin_reports()
+        self._printed.repeat()
 
     def run(self, request: link.Request) -> None:
         """Runs the worker's program."""

@@ -118,7 +118,8 @@ def test_exit_code_and_traceback_of_a_forked_worker_are_reported(
 
 
 UNFIT = {
-    "print('hello')": "the import of hostile printed 'hello'",
+    "import os\nos.open('/', os.O_RDONLY)": "the import of hostile left the descriptor",
+    "print('x' * 70_000)": "the import of hostile printed more than 64 KiB",
     "import os\nos._exit(3)": "the template process exited with code 3 while it imported hostile",
     "import os\nos.kill(os.getpid(), 9)": "killed by signal 9 (SIGKILL) while it imported hostile",
 }
@@ -137,6 +138,21 @@ def test_workers_are_executed_if_the_template_is_unfit(
     assert len(done.stderr.splitlines()) == 1
     assert UNFIT[source] in done.stderr
     assert "--warm is off, workers start as usual" in done.stderr
+
+
+def test_each_worker_prints_what_an_import_prints(
+    script: Callable[..., str], tmp_path: Path
+) -> None:
+    """As torch does where the deprecated package pynvml is installed."""
+    (tmp_path / "talking.py").write_text(
+        "import os, sys, warnings\nprint('hello')\nwarnings.warn('old', FutureWarning)\n"
+        "os.write(2, b'native\\n')\n"
+    )
+    arguments = ("--standalone", "--nproc-per-node=2", "--preload=colorsys,talking")
+    done = launch(*arguments, script(), cwd=tmp_path, check=True)
+    assert lines_of(done) == ["forked rank 0 round 0", "forked rank 1 round 0", "hello", "hello"]
+    assert done.stderr.count("FutureWarning: old") == done.stderr.count("native\n") == 2
+    assert "--warm is off" not in done.stderr
 
 
 def test_workers_are_executed_if_an_import_takes_too_long(

@@ -189,14 +189,14 @@ def test_module_of_the_script_that_is_not_fit_is_left_out(tmp_path: Path) -> Non
     packages.mkdir(parents=True)
     (packages / "of_another_environment.py").touch()
     (tmp_path / "local.py").touch()
-    names = ["colorsys", "of_another_environment", "this", "local"]
+    (packages / "holding.py").write_text("import os\nos.open('/', os.O_RDONLY)\n")
+    names = ["colorsys", "of_another_environment", "holding", "local"]
     (tmp_path / "script.py").write_text(f"import {', '.join(names)}\n")
     environ = clean_environment(PYTHONPATH=python_path(packages))
     with Template("", ["script.py"], environ, tmp_path) as template:
         message = template.receive()
-        assert (message.kind, message.text) == (
-            "left out", "the import of this printed 'The Zen of Python, by Tim Peters'"
-        )  # fmt: skip
+        assert message.kind == "left out"
+        assert message.text.startswith("the import of holding left the descriptor")
         assert template.receive().kind == "ready"
         (tmp_path / "script.py").write_text(
             f"import sys\nprint([name in sys.modules for name in {names}])\n"
