@@ -127,12 +127,10 @@ struct RegisterSettings {
 
 // ---- Events.
 
-// The job's first round is formed here: a lineage begins. `term`: of its first record, and higher
-// than all that the job's nodes know.
+// The job's first round is formed here: a lineage begins, in term 1.
 struct Begin {
   LineageId lineage;
   Content content;
-  std::uint64_t term = 1;
 };
 // The node has joined the job of this lineage. Ignored if it belongs to one already: a node that
 // joins another lineage begins with another machine, and may not return under the same id.
@@ -236,6 +234,12 @@ class BasicRegister {
   // Whether this node would promise a later term: it has no coordinator, or is one that reaches no
   // majority.
   bool has_lost_incumbent() const;
+  // The coordinator, where it has named a successor that has not got its promise yet.
+  bool has_successor() const { return successor_.has_value(); }
+  // The node answers, and has not been silent when it was sent a record.
+  bool is_reachable(const NodeId& node) const;
+  // The coordinator that has handed over to this node, in its last attempt; zero: none.
+  const NodeId& handed_over_by() const { return handed_over_by_; }
 
  private:
   struct Proposal {
@@ -317,7 +321,6 @@ class BasicRegister {
   bool is_content_open() const {
     return waiting_.has_value() || (proposal_.has_value() && proposal_->has_content);
   }
-  bool is_reachable(const NodeId& node) const;
   bool is_leaving(const NodeId& node) const;
   bool is_silent(const NodeId& node) const;
   void repeat_later();

@@ -52,7 +52,7 @@ void BasicRegister<Rules>::on(const Begin& event) {
   ELASTIC_CHECK(!known_);
   lineage_ = event.lineage;
   role_ = Role::kCoordinator;
-  term_ = event.term;
+  term_ = 1;
   incumbent_ = self_;
   propose({event.lineage, {term_, 1}, self_, chosen_voters(), {}, event.content}, true);
 }

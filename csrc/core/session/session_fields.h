@@ -210,11 +210,6 @@ void fields(Visitor& v, ClientHello& hello) {
                [&](std::string& endpoint) { inner.name(endpoint, reg::kAddressBytesMax); });
   });
   v.extension(4, hello.liveness_port, [](auto& inner, std::uint16_t& port) { inner.number(port); });
-  v.extension(5, hello.successor, [](auto& inner, succession::Successor& successor) {
-    inner.number(successor.lineage.high);
-    inner.number(successor.lineage.low);
-    inner.number(successor.term);
-  });
   v.extension(core::kRequiredExtension, hello.observer,
               [](auto& inner, ObserverRequest& request) { inner.flag(request.workers); });
   v.extension(kAnnouncedExtension, hello.announced,
@@ -398,14 +393,6 @@ void fields(Visitor& v, Incumbent& message) {
   v.flag(message.is_elsewhere);
   v.extension(1, message.displaced,
               [](auto& inner, std::string& reason) { inner.text(reason, kFieldBytesMax); });
-  v.extension(2, message.left, [](auto& inner, std::vector<LateLeave>& left) {
-    inner.list(left, kLateLeavesMax, [&](LateLeave& one) {
-      visit(inner, one.node);
-      inner.text(one.reason, kMessageBytesMax);
-      inner.number(one.exit_code);
-      inner.check(core::is_exit_code(one.exit_code));
-    });
-  });
 }
 
 template <typename Visitor>
@@ -416,18 +403,12 @@ void fields(Visitor& v, StoreClients& clients) {
 }
 
 template <typename Visitor>
-void fields(Visitor& v, TakeOver& offer) {
-  succession::visit(v, offer.lineage);
-  v.number(offer.term);
-  v.check(offer.term <= reg::kNumberMax);
-  v.number(offer.begin);
-  v.number(offer.size);
-  v.bytes(offer.piece, kTakeOverPieceMax);
+void fields(Visitor& v, OpenPorts& message) {
+  visit(v, message.coordinator);
 }
 
 template <typename Visitor>
-void fields(Visitor& v, TakenOver& reply) {
-  v.flag(reply.wants_more);
+void fields(Visitor& v, OpenedPorts& reply) {
   v.name(reply.address, reg::kAddressBytesMax);
   v.text(reply.error, kFieldBytesMax);
 }

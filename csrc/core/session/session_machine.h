@@ -201,11 +201,9 @@ class SessionMachine {
   struct Dissolved {
     succession::Incumbent by;
   };
-  // It will end before the job does, without a successor.
-  struct CoordinatorEnds {};
-  // It asks this node to run the job's coordinator.
-  struct AskedToRun {
-    session::TakeOver offer;
+  // It ends, and this node may succeed it: open the ports for that, and reply.
+  struct PortsWanted {
+    succession::Incumbent coordinator;
   };
   // The job's timings, and how many nodes wait.
   struct JobTimings {
@@ -222,11 +220,10 @@ class SessionMachine {
                  gate::NetworkFinding>
         message;
   };
-  using Action =
-      std::variant<Connect, CancelAttempt, Disconnect, SendHello, Send, SendReport, SendHeartbeat,
-                   Deliver, Log, Lost, EndCoordinator, ReleaseRecord, Ended, CoordinatorActive,
-                   CoordinatorFound, CoordinatorNamed, Directed, Dissolved, CoordinatorEnds,
-                   AskedToRun, JobTimings, JobCounts, Inform>;
+  using Action = std::variant<Connect, CancelAttempt, Disconnect, SendHello, Send, SendReport,
+                              SendHeartbeat, Deliver, Log, Lost, EndCoordinator, ReleaseRecord,
+                              Ended, CoordinatorActive, CoordinatorFound, CoordinatorNamed,
+                              Directed, Dissolved, PortsWanted, JobTimings, JobCounts, Inform>;
 
   // `endpoints`: the possible addresses of a coordinator, as messages show them; tried in turn.
   // REQUIRES: !endpoints.empty()
@@ -288,7 +285,7 @@ class SessionMachine {
   void on(const session::Timings& message);
   void on(const session::Counts& message);
   void on(const session::Leaving& message);
-  void on(const session::TakeOver& message);
+  void on(const session::OpenPorts& message);
   void on(const session::StoreClients& message);
   void on(const session::WatchWorkers& message);
   void on(const drain::Order& message);

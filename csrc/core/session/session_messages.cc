@@ -50,13 +50,10 @@ void SessionMachine::on(const session::Counts& message) {
   on(Activity{});
 }
 
-void SessionMachine::on(const session::Leaving& message) {
-  emit(CoordinatorEnds{});
-  on(CoordinatorLeaves{message.reason});
-}
+void SessionMachine::on(const session::Leaving& message) { on(CoordinatorLeaves{message.reason}); }
 
-void SessionMachine::on(const session::TakeOver& message) {
-  emit(AskedToRun{message});
+void SessionMachine::on(const session::OpenPorts& message) {
+  emit(PortsWanted{message.coordinator});
   on(Activity{});
 }
 

@@ -70,12 +70,8 @@ inline constexpr std::size_t kStragglersObserved = 64;
 inline constexpr std::size_t kExcludedObserved = 256;
 inline constexpr std::size_t kFindingsObserved = 64;
 inline constexpr std::size_t kStoreClientsMax = 2048;  // in one message
-inline constexpr std::size_t kTakeOverPieceMax = std::size_t{128} << 10;
-// In one message, which they fit into: the further ones have a short reason.
-inline constexpr std::size_t kLateLeavesMax = 10'000;
-inline constexpr std::size_t kLateReasonsMax = 256;
-// ClientHello.capabilities: the node can run the job's coordinator when it is sent TakeOver.
-inline constexpr std::uint64_t kCanTakeOver = 1;
+// ClientHello.capabilities: the node replies to OpenPorts. 1 is an earlier version's.
+inline constexpr std::uint64_t kOpensPorts = 2;
 
 // ---- Client to server. Messages of rdzv refer to the session's node: the ids in Failed, Gone,
 // Done, Leave and Close are not sent, and are zero after decoding.
@@ -122,9 +118,6 @@ struct ClientHello {
   std::optional<std::vector<std::string>> endpoints = {};
   // A port at which this node's agent and its guardian listen until both have ended. Extension 4.
   std::optional<std::uint16_t> liveness_port = {};
-  // The coordinator to which a former one has sent this node, which has found none since. Extension
-  // 5. A member that was asked to run the coordinator learns from it that it was named.
-  std::optional<succession::Successor> successor = {};
   // Extension 128. A coordinator that does not know observers refuses the session.
   std::optional<ObserverRequest> observer = {};
   // The client is an elected coordinator, which announces itself at the job's endpoint;
@@ -167,14 +160,12 @@ struct RequestHost {
   bool is_readmission = false;
 };
 
-// The reply to each piece of TakeOver. After the last one the coordinator of the job runs in this
-// node's process, or cannot.
-struct TakenOver {
-  bool wants_more = false;   // the next piece
-  std::string address = {};  // of the coordinator: host:port; "": it does not run
-  std::string error = {};    // why it does not
+// The reply to OpenPorts.
+struct OpenedPorts {
+  std::string address = {};  // as SuccessionHello.voter_address; "": a port is not open
+  std::string error = {};    // why not
 
-  bool operator==(const TakenOver&) const = default;
+  bool operator==(const OpenedPorts&) const = default;
 };
 
 // ---- Server to client. The `to` of rdzv's actions is the session's node, and is not sent either.
@@ -222,14 +213,6 @@ struct Leaving {
   bool operator==(const Leaving&) const = default;
 };
 
-struct LateLeave {
-  NodeId node;
-  std::string reason;
-  int exit_code = 0;
-
-  bool operator==(const LateLeave&) const = default;
-};
-
 // Who coordinates the job: sent after the hello and on each change, to nodes whose hello has a
 // SuccessionHello. `is_elsewhere`: this process does not; the client closes the session and
 // connects to the incumbent's address, or keeps searching if that is empty.
@@ -242,9 +225,6 @@ struct Incumbent {
   // The node's job has dissolved, because the incumbent coordinates a job of the same id: the node
   // stops its workers and joins that one. Why. Extension 1.
   std::optional<std::string> displaced = {};
-  // To the node that has taken the job over (TakenOver), with is_elsewhere: the nodes that left
-  // after the TakeOver; the first kLateReasonsMax with their own reasons. Extension 2.
-  std::optional<std::vector<LateLeave>> left = {};
 
   bool operator==(const Incumbent&) const = default;
 };
@@ -266,16 +246,12 @@ struct StoreClients {
   bool operator==(const StoreClients&) const = default;
 };
 
-// The coordinator of a job with one voter ends before the job: this node is asked to run it. The
-// pieces are the job's succession::JobRecord; one at a time.
-struct TakeOver {
-  reg::LineageId lineage;
-  std::uint64_t term = 0;
-  std::uint64_t begin = 0;  // of the piece in the record
-  std::uint64_t size = 0;   // of the record
-  std::string piece;
+// The coordinator of a job with one voter ends before the job, and this node may succeed it: it
+// opens a voter port, and a port for the coordinator.
+struct OpenPorts {
+  succession::Incumbent coordinator;
 
-  bool operator==(const TakeOver&) const = default;
+  bool operator==(const OpenPorts&) const = default;
 };
 
 // Requests Workers at once and after each change, or ends that.
@@ -341,10 +317,10 @@ using ClientMessages = MessageTable<
     Entry<22, RequestStacks>, Entry<23, hang::RankFinished, Need::kOptional>,
     Entry<24, drain::Notice, Need::kOptional>,  //
     Entry<25, drain::Reply, Need::kOptional>,   //
-    Entry<26, RequestDrain>, Entry<27, TakenOver, Need::kOptional>,
-    Entry<28, gate::Finding, Need::kOptional>, Entry<29, hang::NodeSignatures, Need::kOptional>,
+    Entry<26, RequestDrain>, Entry<28, gate::Finding, Need::kOptional>,
+    Entry<29, hang::NodeSignatures, Need::kOptional>,
     Entry<30, snapshot::CopyReport, Need::kOptional>, Entry<31, RequestHost>,
-    Entry<32, gate::ProbeReport, Need::kOptional>>;
+    Entry<32, gate::ProbeReport, Need::kOptional>, Entry<33, OpenedPorts, Need::kOptional>>;
 using ServerMessages = MessageTable<
     Entry<65, ServerHello>,               //
     Entry<66, HeartbeatReply>,            //
@@ -360,19 +336,19 @@ using ServerMessages = MessageTable<
     Entry<78, rdzv::RoundOver>,           //
     Entry<79, Timings, Need::kOptional>,  //
     Entry<80, Leaving, Need::kOptional>,  //
-    Entry<81, Incumbent, Need::kOptional>, Entry<82, TakeOver, Need::kOptional>,
-    Entry<88, StoreClients, Need::kOptional>, Entry<90, hang::StacksWanted, Need::kOptional>,  //
-    Entry<91, hang::Verdict, Need::kOptional>,                                                 //
-    Entry<92, StacksReport>,                                                                   //
-    Entry<93, drain::Order, Need::kOptional>,                                                  //
-    Entry<94, drain::News, Need::kOptional>,                                                   //
-    Entry<95, DrainReport>,                                                                    //
-    Entry<96, WatchWorkers, Need::kOptional>,                                                  //
-    Entry<97, JobFacts>,                                                                       //
-    Entry<98, NodePage>,                                                                       //
+    Entry<81, Incumbent, Need::kOptional>, Entry<88, StoreClients, Need::kOptional>,
+    Entry<90, hang::StacksWanted, Need::kOptional>,  //
+    Entry<91, hang::Verdict, Need::kOptional>,       //
+    Entry<92, StacksReport>,                         //
+    Entry<93, drain::Order, Need::kOptional>,        //
+    Entry<94, drain::News, Need::kOptional>,         //
+    Entry<95, DrainReport>,                          //
+    Entry<96, WatchWorkers, Need::kOptional>,        //
+    Entry<97, JobFacts>,                             //
+    Entry<98, NodePage>,                             //
     Entry<99, Beats, Need::kOptional>, Entry<100, snapshot::CopyOrder, Need::kOptional>,
     Entry<101, HostReport>, Entry<102, gate::ProbeOrder, Need::kOptional>,
-    Entry<103, gate::NetworkFinding, Need::kOptional>>;
+    Entry<103, gate::NetworkFinding, Need::kOptional>, Entry<104, OpenPorts, Need::kOptional>>;
 
 using ClientMessage = ClientMessages::Message;
 using ServerMessage = ServerMessages::Message;

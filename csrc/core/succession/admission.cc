@@ -49,7 +49,6 @@ void Admission::began(const std::string& job) {
   all_.erase(job);
   if (job != own_) return;
   own_incumbent_.reset();
-  offer_.reset();
 }
 
 Admission::Elsewhere Admission::find(const Call& call, Instant now) const {
@@ -78,7 +77,6 @@ Admission::Answer Admission::answer(const Call& call, const std::optional<Here>&
   const auto caller = [&] {
     if (call.from == Call::From::kObserver) return Caller::kObserver;
     if (call.from == Call::From::kCoordinator) return Caller::kCoordinator;
-    if (call.job == own_ && offer_ && call.successor == offer_) return Caller::kNamed;
     if (!call.lineage) return Caller::kNewcomer;
     // The nodes of the own job go where its agent goes.
     const bool is_own = !here && call.job == own_ && incumbent == own_incumbent_;

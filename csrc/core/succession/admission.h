@@ -43,31 +43,29 @@ enum class Caller : std::uint8_t {
   kNewcomer,     // a node that is in no job with several voters
   kMember,       // a node of this job
   kStranger,     // a node of another job of the id: of another lineage
-  kNamed,        // a node that the former coordinator has sent here
   kObserver,     // an observer
   kCoordinator,  // an elected coordinator, which announces itself
 };
-inline constexpr std::size_t kCallers = 6;
+inline constexpr std::size_t kCallers = 5;
 
 enum class Reaction : std::uint8_t {
-  kEnter,     // the node's session with the job begins
-  kBegin,     // the job begins, and so does the node's session with it
-  kTakeOver,  // the job that was offered to this process begins; then ask again
-  kSend,      // the caller is sent to the job's coordinator
-  kSearch,    // the node continues its search: only voters of its job name a coordinator
-  kObserve,   // the observer's session with the job begins
-  kUnknown,   // there is no such job here
-  kNote,      // its nodes are sent there from now on; the reply: where they are sent
-  kKeep,      // nothing changes; this and the next two: the reply is who coordinates the job here
-  kMeet,      // the job's succession machine decides
-  kGiveWay,   // the job here dissolves
-  kCompare,   // kGiveWay or kKeep, by core/succession/meeting.h
+  kEnter,    // the node's session with the job begins
+  kBegin,    // the job begins, and so does the node's session with it
+  kSend,     // the caller is sent to the job's coordinator
+  kSearch,   // the node continues its search: only voters of its job name a coordinator
+  kObserve,  // the observer's session with the job begins
+  kUnknown,  // there is no such job here
+  kNote,     // its nodes are sent there from now on; the reply: where they are sent
+  kKeep,     // nothing changes; this and the next two: the reply is who coordinates the job here
+  kMeet,     // the job's succession machine decides
+  kGiveWay,  // the job here dissolves
+  kCompare,  // kGiveWay or kKeep, by core/succession/meeting.h
 };
-inline constexpr std::size_t kReactions = 12;
+inline constexpr std::size_t kReactions = 11;
 
 struct AdmissionRow {
   Standing standing;
-  Reaction newcomer, member, stranger, named, observer, coordinator;
+  Reaction newcomer, member, stranger, observer, coordinator;
 };
 inline constexpr std::array<AdmissionRow, kStandings> kAdmissionTable = [] {
   using enum Reaction;
@@ -76,14 +74,12 @@ inline constexpr std::array<AdmissionRow, kStandings> kAdmissionTable = [] {
        .newcomer = kBegin,
        .member = kSearch,
        .stranger = kSearch,
-       .named = kTakeOver,
        .observer = kUnknown,
        .coordinator = kNote},
       {.standing = Standing::kStandby,
        .newcomer = kSearch,
        .member = kSearch,
        .stranger = kSearch,
-       .named = kTakeOver,
        .observer = kUnknown,
        .coordinator = kNote},
       // Held for as long as the next coordinator may need to announce itself.
@@ -91,42 +87,36 @@ inline constexpr std::array<AdmissionRow, kStandings> kAdmissionTable = [] {
        .newcomer = kBegin,
        .member = kSearch,
        .stranger = kSearch,
-       .named = kTakeOver,
        .observer = kUnknown,
        .coordinator = kNote},
       {.standing = Standing::kElsewhere,
        .newcomer = kSend,
        .member = kSend,
        .stranger = kSearch,
-       .named = kTakeOver,
        .observer = kSend,
        .coordinator = kNote},
       {.standing = Standing::kUnplaced,
        .newcomer = kSearch,
        .member = kSearch,
        .stranger = kSearch,
-       .named = kTakeOver,
        .observer = kUnknown,
        .coordinator = kNote},
       {.standing = Standing::kEmpty,
        .newcomer = kEnter,
        .member = kEnter,
        .stranger = kSearch,
-       .named = kEnter,
        .observer = kObserve,
        .coordinator = kGiveWay},
       {.standing = Standing::kRunning,
        .newcomer = kEnter,
        .member = kEnter,
        .stranger = kSearch,
-       .named = kEnter,
        .observer = kObserve,
        .coordinator = kCompare},
       {.standing = Standing::kReplicated,
        .newcomer = kEnter,
        .member = kEnter,
        .stranger = kSearch,
-       .named = kEnter,
        .observer = kObserve,
        .coordinator = kMeet},
       // A store has one job of an id.
@@ -134,14 +124,12 @@ inline constexpr std::array<AdmissionRow, kStandings> kAdmissionTable = [] {
        .newcomer = kEnter,
        .member = kEnter,
        .stranger = kSearch,
-       .named = kEnter,
        .observer = kObserve,
        .coordinator = kKeep},
       {.standing = Standing::kOver,
        .newcomer = kEnter,
        .member = kEnter,
        .stranger = kSearch,
-       .named = kEnter,
        .observer = kObserve,
        .coordinator = kNote},
   }};
@@ -149,8 +137,8 @@ inline constexpr std::array<AdmissionRow, kStandings> kAdmissionTable = [] {
 
 constexpr Reaction reaction_to(Standing standing, Caller caller) {
   const AdmissionRow& row = kAdmissionTable[static_cast<std::size_t>(standing)];
-  const std::array<Reaction, kCallers> reactions = {row.newcomer, row.member,   row.stranger,
-                                                    row.named,    row.observer, row.coordinator};
+  const std::array<Reaction, kCallers> reactions = {row.newcomer, row.member, row.stranger,
+                                                    row.observer, row.coordinator};
   return reactions[static_cast<std::size_t>(caller)];
 }
 
@@ -172,9 +160,6 @@ class Admission {
   // Without an address they continue their search.
   void set_own(const Incumbent& incumbent) { own_incumbent_ = incumbent; }
   bool has_own() const { return own_incumbent_.has_value(); }
-  // An ending coordinator keeps its job here, and may name this process as its successor; nullopt:
-  // not any more. Only nodes that it has sent here know that it did.
-  void set_offer(const std::optional<Successor>& offer) { offer_ = offer; }
   // This process coordinates the job now.
   void began(const std::string& job);
 
@@ -185,8 +170,7 @@ class Admission {
     enum class From : std::uint8_t { kNode, kObserver, kCoordinator } from = From::kNode;
     // A node's job with several voters; nullopt: it is in none.
     std::optional<reg::LineageId> lineage = {};
-    std::optional<Successor> successor = {};  // a node was sent here as to this one
-    Incumbent announced = {};                 // of a coordinator
+    Incumbent announced = {};  // of a coordinator
   };
   // The job as this process coordinates it.
   struct Here {
@@ -224,7 +208,6 @@ class Admission {
   const std::string own_;
   const bool is_standby_;
   std::optional<Incumbent> own_incumbent_;
-  std::optional<Successor> offer_;
   std::map<std::string, Entry, std::less<>> all_;
 };
 

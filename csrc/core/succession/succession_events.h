@@ -55,14 +55,10 @@ struct Unreachable {
   bool is_refused = false;
   bool was_closed = false;
 };
-// The coordinator of this process accepts sessions at `address`. is_first: it was not elected. A
-// former coordinator may have handed the job over without a record: `lineage` and `term` are those
-// of the record that is to come, and above 1 the coordinator announces itself at the endpoints.
+// The coordinator of this process accepts sessions at `address`. is_first: it was not elected.
 struct CoordinatorStarted {
   std::string address;
   bool is_first = false;
-  reg::LineageId lineage = {};
-  std::uint64_t term = 1;
 };
 // It could not be started: the authority is given up, and another voter stands.
 struct CoordinatorFailed {
@@ -84,9 +80,13 @@ struct Propose {
 struct LaterTermSeen {
   std::uint64_t term = 0;
 };
-// The coordinator in this process ends in order (SIGTERM, its agent is done): a voter that answers
-// succeeds it. StopCoordinator follows when that is settled, or at once if no voter can.
-struct Resign {};
+// The coordinator in this process ends in order (SIGTERM, its agent is done): a node that answers
+// succeeds it. StopCoordinator follows when that is settled, or at once if no node can.
+// `awaits_nodes`: others may follow in Nodes, since a session was closed, or since a voter port is
+// about to be opened; they have some seconds. Fed again when that changes.
+struct Resign {
+  bool awaits_nodes = false;
+};
 // An announcement met another coordinator of the job id: at the endpoint where this one announced
 // itself, or one that announced itself here.
 struct Met {
@@ -122,8 +122,6 @@ struct StartCoordinator {
   JobRecord record;
   // The node whose process ran the former coordinator, which cannot resume; zero: it handed over.
   NodeId lost_incumbent = {};
-  // False: the job has no record in the register, and its gate stays off (session::TakeOver).
-  bool is_recorded = true;
   // A store keeps the record: the gate is on from the job's first node on. Without a state nothing
   // was decided yet.
   bool is_kept = false;

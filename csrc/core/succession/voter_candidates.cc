@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -248,19 +249,27 @@ void VoterKeeper::turn_on_as_needed() {
 
 std::optional<reg::Voter> VoterKeeper::choose_successor() const {
   if (!register_.known()) return std::nullopt;
-  // A voter, in the order of the record; another node becomes a voter first.
+  // A voter, in the order of the record; another node becomes a voter first: a member before a
+  // spare, and rather on another host, which this one may be about to leave.
   const auto all = candidates();
-  std::optional<reg::Voter> other;
   const auto& voters = register_.known()->record.voters;
-  auto best = voters.end();
+  std::string own_host = host_of(own_.address);  // its node may have left the job
+  for (const reg::VoterCandidate& one : all) {
+    if (one.voter.node == settings_.self.node) own_host = one.host;
+  }
+  const auto cost_of = [&](const reg::VoterCandidate& one) {
+    const auto is_it = [&](const reg::Voter& voter) { return voter.node == one.voter.node; };
+    return std::tuple(std::find_if(voters.begin(), voters.end(), is_it) - voters.begin(),
+                      one.host == own_host, one.kind);
+  };
+  const reg::VoterCandidate* best = nullptr;
   for (const reg::VoterCandidate& one : all) {
     const bool is_witness = one.kind == reg::VoterCandidate::Kind::kWitness;
     if (!one.may_be_chosen() || is_witness || one.voter.node == settings_.self.node) continue;
-    const auto is_it = [&](const reg::Voter& voter) { return voter.node == one.voter.node; };
-    best = std::min(best, std::find_if(voters.begin(), voters.end(), is_it));
-    if (!other) other = one.voter;
+    if (!register_.is_reachable(one.voter.node)) continue;
+    if (best == nullptr || cost_of(one) < cost_of(*best)) best = &one;
   }
-  return best != voters.end() ? *best : other;
+  return best == nullptr ? std::nullopt : std::optional(best->voter);
 }
 
 // ---- Witnesses.

@@ -52,6 +52,7 @@ std::optional<Instant> VoterKeeper::keeper_deadline() const {
   Instant next = core::earliest({register_.next_deadline(), ask_at_, peers_.announce_at,
                                  peers_.majority_log_at, stranded_log_at_})
                      .value_or(Instant::max());
+  if (peers_.resigning && !own_.ending) next = std::min(next, peers_.resigning->until);
   for (const auto& [node, one] : peers_.probed) {
     if (!one.is_done) next = std::min(next, one.next);
   }
@@ -218,12 +219,6 @@ void VoterKeeper::on(const CoordinatorStarted& event) {
   own_.address = event.address;
   for (auto& [address, witness] : witnesses_) witness.next = now_;
   probe_witnesses();
-  if (event.is_first && event.term > 1) {
-    first_lineage_ = event.lineage;
-    first_term_ = event.term;
-    incumbent_ = first_incumbent();
-    announce_at_endpoints();
-  }
   if (event.is_first || !is_coordinator()) return;
   incumbent_->address = event.address;
   // Announced to the record's nodes, including this process's own session.
@@ -247,8 +242,11 @@ void VoterKeeper::announce_to(const JobRecord& record) {
     announced.next = add_saturating(now_, turn * kAnnouncePace);
     peers_.announced[one.node] = std::move(announced);
   }
-  // Its node may have left the job; its process waits for the address to direct clients to.
-  if (!former_address_.empty()) peers_.announced[former_incumbent_] = repeated(former_address_);
+  // Its node may have left the job; its process waits for the address to direct clients to. Without
+  // a voter port it is answered on the connection on which it has handed the job over.
+  if (former_incumbent_ != NodeId{}) {
+    peers_.announced[former_incumbent_] = repeated(former_address_);
+  }
   peers_.announce_next = repeat(peers_.announced, Announce{*incumbent_});
 }
 
@@ -270,38 +268,46 @@ void VoterKeeper::on(const Propose& event) {
 }
 
 void VoterKeeper::begin(const Propose& event) {
-  incumbent_ = first_incumbent();
-  incumbent_->voters = {settings_.self};
+  incumbent_ = Incumbent{.lineage = first_lineage_,
+                         .term = 1,
+                         .node = settings_.self.node,
+                         .address = own_.address,
+                         .voters = {settings_.self}};
   session_with_ = settings_.self.node;
   feed(reg::CandidatesChanged{{{.voter = settings_.self,
                                 .host = {},
                                 .topology = {},
                                 .kind = reg::VoterCandidate::Kind::kMember,
                                 .is_reachable = true}}});
-  feed(reg::Begin{first_lineage_, event.content, first_term_});
+  feed(reg::Begin{first_lineage_, event.content});
   feed(reg::CandidatesChanged{candidates()});
-}
-
-Incumbent VoterKeeper::first_incumbent() const {
-  return {.lineage = first_lineage_,
-          .term = first_term_,
-          .node = settings_.self.node,
-          .address = own_.address,
-          .voters = {}};
 }
 
 void VoterKeeper::on(const LaterTermSeen& event) { feed(reg::LaterTerm{event.term}); }
 
-void VoterKeeper::on(const Resign&) {
-  const auto successor = choose_successor();
-  if (is_coordinator() && successor) {
+void VoterKeeper::on(const Resign& event) {
+  if (!peers_.resigning) peers_.resigning = {add_saturating(now_, 2 * limits_.handover_timeout)};
+  peers_.resigning->awaits_nodes = event.awaits_nodes;
+}
+
+// One that is lost before the record names it is replaced by the next one that answers.
+void VoterKeeper::resign() {
+  if (!peers_.resigning || register_.has_successor()) return;
+  if (const auto successor = choose_successor(); is_coordinator() && successor) {
     emit(Log{"the coordinator hands the job over to the voter at " + successor->address});
     feed(reg::Resign{*successor});
     end_soon("the coordinator ended in order");
-  } else if (!own_.ending) {
-    stop("the coordinator ended");
-    if (!register_.known()) incumbent_.reset();  // no other node knows of it
+    return;
   }
+  if (own_.ending) return;  // it has handed over, or waits for another one to answer
+  const bool may_answer =
+      std::any_of(peers_.probed.begin(), peers_.probed.end(), [this](const auto& one) {
+        return !one.second.is_done && !peers_.silent.contains(one.first);
+      });
+  const bool waits = is_coordinator() && (peers_.resigning->awaits_nodes || may_answer);
+  if (waits && now_ < peers_.resigning->until) return;
+  stop("the coordinator ended");
+  if (!register_.known()) incumbent_.reset();  // no other node knows of it
 }
 
 // ---- What the register decides.
@@ -347,8 +353,9 @@ void VoterKeeper::execute(const reg::Elected& action) {
   }
   // A deposed coordinator that waits for its successor's address, and is elected itself.
   stop("this node was elected again, in a later term");
-  const bool has_former = incumbent_ && incumbent_->node != settings_.self.node;
-  const NodeId former = has_former ? incumbent_->node : NodeId{};
+  NodeId former = register_.handed_over_by();
+  const bool is_known = incumbent_ && incumbent_->node != settings_.self.node;
+  if (former == NodeId{} && is_known) former = incumbent_->node;
   incumbent_ = Incumbent{.lineage = record.lineage,
                          .term = record.newness.term,
                          .node = settings_.self.node,
@@ -437,13 +444,7 @@ bool VoterKeeper::has_result() const {
 
 void VoterKeeper::on(const EndpointsAreHere&) { peers_.announce_at.reset(); }
 
-bool VoterKeeper::has_record() const { return register_.known() || first_term_ > 1; }
-
-void VoterKeeper::met_successor(const Incumbent& incumbent) {
-  follow(incumbent);
-  // Two nodes were asked to take the job over, and the other one was asked later.
-  if (!register_.known()) stop("another node runs the coordinator of the job");
-}
+bool VoterKeeper::has_record() const { return register_.known().has_value(); }
 
 // ---- Time.
 

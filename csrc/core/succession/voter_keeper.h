@@ -6,7 +6,8 @@
 // own session. succession_machine.h is its upper half.
 //
 // One object for each job of a process: in an agent on the agent's loop; in a separate coordinator
-// program on the coordinator's loop. A job with voters=1 has none.
+// program on the coordinator's loop. With voters=1 only the process that runs the coordinator has
+// one, and a node that may succeed it (session::OpenPorts).
 //
 // The life of an agent's machine:
 //   1. Its session receives session::Incumbent -> Informed. The machine knows lineage and voters.
@@ -59,7 +60,8 @@ struct Settings {
   // How often a node is announced to, probed, or asked again.
   Duration repeat_interval = std::chrono::milliseconds(100);
   Duration repeat_interval_max = std::chrono::seconds(2);
-  // How long a deposed coordinator waits for the address of its successor.
+  // How long a deposed coordinator waits for the address of its successor. One that ends waits
+  // twice as long for a node that may succeed it.
   Duration handover_timeout = std::chrono::seconds(1);
 };
 
@@ -89,11 +91,12 @@ class VoterKeeper final : public Machine {
 
   void receive(const Event& event) override;
   void follow_failed() override;
+  void settle() override { resign(); }
   std::optional<Instant> keeper_deadline() const override;
   // The nodes of a job that has ended are not to be joined by those of the next one.
   bool may_meet() const override { return !has_result(); }
   bool has_record() const override;
-  void met_successor(const Incumbent& incumbent) override;
+  void met_successor(const Incumbent& incumbent) override { follow(incumbent); }
   void stopped() override { peers_ = {}; }
 
   void on(const Informed& event);
@@ -136,7 +139,6 @@ class VoterKeeper final : public Machine {
 
   // As the coordinator.
   void begin(const Propose& event);
-  Incumbent first_incumbent() const;
   void choose_probed();
   void probe_nodes();
   void update_candidates();
@@ -147,6 +149,7 @@ class VoterKeeper final : public Machine {
   void announce_to(const JobRecord& record);
   void announce_at_endpoints();
   bool has_result() const;
+  void resign();
   std::optional<reg::Voter> choose_successor() const;
 
   void start_elected(const reg::Record& record, JobRecord job, const NodeId& former,
@@ -176,7 +179,6 @@ class VoterKeeper final : public Machine {
   VoterConnections connections_;
   // The first record's, if the coordinator of this process proposes it.
   reg::LineageId first_lineage_;
-  std::uint64_t first_term_ = 1;
 
   // What the coordinator of this process knows of the nodes, until it ends.
   struct Peers {
@@ -192,6 +194,12 @@ class VoterKeeper final : public Machine {
     // sessions are known here.
     Instant resume_until = Instant::min();
     std::optional<Instant> majority_log_at;
+    // This coordinator ends: until then a node that may succeed it may answer.
+    struct Resigning {
+      Instant until;
+      bool awaits_nodes = false;
+    };
+    std::optional<Resigning> resigning;
   };
   Peers peers_;
   std::set<NodeId> foreign_;  // nodes that cannot read the record, and were logged
@@ -208,7 +216,7 @@ class VoterKeeper final : public Machine {
   bool was_turned_on_ = false;
   std::set<NodeId> resumed_;  // voters that have answered since its election
   NodeId former_incumbent_;
-  std::string former_address_;    // its voter port
+  std::string former_address_;    // its voter port; "": unknown
   bool is_former_there_ = false;  // it ended in order, and its voter port has not ended yet
   std::string unreachable_;
 

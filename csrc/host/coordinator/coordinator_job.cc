@@ -75,7 +75,6 @@ CoordinatorJob::CoordinatorJob(CoordinatorContext* context, std::string id, Succ
       counts_timer_(context->loop, [this] { send_counts(); }),
       feed_(std::move(feed)),
       resumes_timer_(context->loop, [this] { end_wait_for_resumes(); }),
-      absent_timer_(context->loop, [this] { judge_absent_members(); }),
       nodes_timer_(context->loop, [this] { feed_nodes(); }),
       proposal_timer_(context->loop, [this] { propose(); }),
       end_proofs_(context->loop, [this](const NodeId& node) {
@@ -112,7 +111,6 @@ core::StoredJob CoordinatorJob::stored() const {
 }
 
 Status CoordinatorJob::on_message(SessionPeer* peer, session::ClientMessage& message) {
-  if (is_offered()) return on_message_while_offered(peer, message);
   return std::visit([&](auto& one) { return on(peer, one); }, message);
 }
 
@@ -170,7 +168,7 @@ Status CoordinatorJob::enter(SessionPeer* peer, Entry& entry) {
     pass_early_findings();
   }
   if (must_wait_for_resumes(entry)) return {};
-  note_voter(*peer, entry.node);
+  note_voter(*peer, entry.node.address, entry.node.topology);
   peer->name = entry.node.name;
   if (!std::exchange(peer->has_joined, true) && context_.log) {
     const bool is_resume = std::is_same_v<Entry, rdzv::Resume>;
@@ -340,7 +338,6 @@ void CoordinatorJob::tick() {
 
 // REQUIRES: job_ is not null
 void CoordinatorJob::step(const core::JobEvent& event) {
-  if (is_offered()) return;
   if (job_->needs_neighbours(event)) {
     job_->set_neighbours(context_.describe_neighbours(*this));
   }
@@ -594,15 +591,13 @@ void CoordinatorJob::add(SessionPeer* peer) {
   // Without voters no node names a successor, so the nodes need no lineage.
   const bool has_voters = incumbent_ && !incumbent_->voters.empty();
   if (has_voters && peer->succession) peer->send(session::Incumbent{*incumbent_, false});
-  if (is_offered()) member_returned(peer);
 }
 
 void CoordinatorJob::remove(SessionPeer* peer) {
   peer->job = nullptr;
   sessions_.erase(peer->node);
-  if (is_offered()) {
-    member_disconnected(*peer);
-  } else if (job_ != nullptr) {
+  forget_request(peer->node);
+  if (job_ != nullptr) {
     if (peer->has_joined && context_.log && !is_over()) {
       log("the session of " + peer->name + " was closed");
     }
@@ -647,14 +642,12 @@ JobObservers::Job CoordinatorJob::observed_job() {
                      }},
       .request_stacks =
           [this](std::uint64_t number) {
-            if (job_ == nullptr || is_offered()) {
-              return observers_.reply(number, hang::kNoRound);
-            }
+            if (job_ == nullptr) return observers_.reply(number, hang::kNoRound);
             step(core::hang_event::Requested{number});
           },
       .request_drain =
           [this](const session::RequestDrain& request, std::uint64_t number) {
-            if (job_ == nullptr || is_offered()) {
+            if (job_ == nullptr) {
               return observers_.reply(core::drain_action::Inform{number, false, hang::kNoRound});
             }
             step(core::job_event::DrainRequested{number, request.notice, request.node});

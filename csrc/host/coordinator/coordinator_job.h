@@ -59,9 +59,6 @@ struct CoordinatorContext {
   // meanwhile. Empty: no file is kept.
   std::function<void(const std::string& job, std::function<void()> written)> store;
   core::EndedJobs ended;
-  // The job runs at the successor now; nullopt: no member has taken it over. May end the job.
-  std::function<void(class CoordinatorJob*, const std::optional<succession::StopCoordinator>&)>
-      on_handed_over;
 };
 
 class CoordinatorJob {
@@ -86,8 +83,7 @@ class CoordinatorJob {
 
   // Continues the job of a coordinator that was lost or has handed it over.
   Status succeed(const succession::StartCoordinator& start, const NodeId& self);
-  // Several nodes, or a store, can keep the record: from now on a round is sent when it is in force
-  // there.
+  // Nodes, or a store, keep the record: from now on a round is sent when it is in force there.
   void turn_on_gate();
   // The proposal is in force: what was held back is sent.
   void in_force(std::uint64_t number);
@@ -110,16 +106,13 @@ class CoordinatorJob {
   void note_witness(const session::ClientHello& hello);
   // The node of this hello may know a later coordinator.
   void note_term(const session::ClientHello& hello);
-  // Asks another node to take the job over; stop() follows.
-  void resign() {
-    feed_nodes();  // the successor is one whose session is open now
-    propose();     // what was decided is handed over, too
-    feed_(succession::Resign{});
-  }
+  // Hands the job over to another node; stop() follows, with it or without. Nothing happens if no
+  // node can take the job over.
+  void resign();
+  bool is_resigning() const { return is_resigning_ && !is_over(); }
   bool has_succession() const { return feed_ != nullptr; }
   // Voters or a store keep the record: a state file gives no authority over the job.
   bool is_gated() const { return job_ != nullptr && job_->gate().is_on() && !is_in_file_; }
-  bool can_be_handed_over() const { return has_succession() && is_gated() && !is_over(); }
   std::uint64_t term() const { return term_; }
 
   // Whether the hello may begin a session: the first hello of a node sets the secret that later
@@ -132,19 +125,8 @@ class CoordinatorJob {
   Status on_message(SessionPeer* peer, session::ClientMessage& message);
   void on_stall(const os::Stall& stall);
   JobObservers& observers() { return observers_; }
-  // ---- The coordinator ends before the job does (coordinator_job_succession.cc).
-
-  // Asks a member of a job with one voter to run its coordinator from now on, and the next one if
-  // it cannot. CoordinatorContext::on_handed_over follows. False: no member can.
-  bool offer(const std::string& reason);
-  bool is_offered() const { return offer_.has_value(); }
   // For members without a session, which have reconnect_grace to learn of the successor here.
   Duration time_to_return() const;
-  // The member has not answered in time: asks the next member as well, and takes the first answer.
-  // Without a next member it keeps waiting.
-  void ask_another();
-  // Nodes that left while their coordinator asked this process to take the job over.
-  void note_left(const std::vector<session::LateLeave>& left);
   // Sends the reason to the job's sessions and detaches them.
   void announce_end(const CoordinatorEnd& end, bool is_host_job);
   // Ends all sessions with this error. REQUIRES: rendezvous() is null
@@ -183,7 +165,7 @@ class CoordinatorJob {
   Status on(SessionPeer* peer, rdzv::Resume& resume);
   Status on(SessionPeer* peer, rdzv::Leave& leave);
   Status on(SessionPeer* peer, rdzv::Close& close);
-  Status on(SessionPeer* peer, session::TakenOver& reply);
+  Status on(SessionPeer* peer, session::OpenedPorts& port);
   Status on(SessionPeer* peer, session::Workers& workers);
   Status on(SessionPeer* peer, session::ObserverReady& ready);
   Status on(SessionPeer* peer, hang::NodeProgress& progress);
@@ -200,15 +182,12 @@ class CoordinatorJob {
   Status on(SessionPeer* peer, session::RequestHost& request);
   template <typename Report>
   Status on(SessionPeer* peer, Report& report);  // Failed, Gone, Done
-  Status on_message_while_offered(SessionPeer* peer, const session::ClientMessage& message);
-  SessionPeer* choose_member() const;
-  void send_piece(SessionPeer* peer);
-  void offer_failed(const NodeId& node, const std::string& why);
-  void offer_next();
-  bool may_answer(const NodeId& node) const;
-  void member_disconnected(const SessionPeer& peer);
-  void member_returned(SessionPeer* peer);
-  void judge_absent_members();
+  void request_ports();
+  void forget_request(const NodeId& node);
+  bool needs_ports() const;
+  bool may_succeed(const NodeId& node) const;
+  bool has_other_nodes() const;
+  void feed_resign();
 
   JobObservers::Job observed_job();
   ObservedJob observed_facts();
@@ -221,7 +200,8 @@ class CoordinatorJob {
   Status correct_address(SessionPeer* peer, core::NodeInfo* node) const;
   void publish_address(const SessionPeer& remote);
   void correct_joins();
-  void note_voter(const SessionPeer& peer, const core::NodeInfo& node);
+  void note_voter(const SessionPeer& peer, const std::string& node_address,
+                  const std::string& topology);
   void feed_nodes();
   void acknowledge_leaves();
   void feed_timings();
@@ -304,28 +284,10 @@ class CoordinatorJob {
     std::string topology;
   };
   std::map<NodeId, VoterPort> voter_ports_;
-  // The job's state has been sent to a member, and must no longer change here.
-  struct Offer {
-    // The last one that was asked. Zero: none is being asked now; those that were asked before may
-    // still answer.
-    NodeId member;
-    std::string record;
-    std::size_t sent = 0;
-    std::string reason;  // why the coordinator ends
-  };
-  std::optional<Offer> offer_;
-  std::uint64_t offered_term_ = 0;  // of the last offer
-  struct Asked {
-    std::uint64_t term = 0;  // of the offer
-    bool may_answer = true;
-    bool has_record = false;  // the whole of it was sent
-    bool has_left = false;
-    std::optional<Instant> returns_until;  // its session was closed
-  };
-  os::Timer absent_timer_;
-  std::map<NodeId, Asked> asked_;
-  std::vector<session::LateLeave> late_leaves_;     // received since the first offer
-  std::size_t num_stepped_leaves_ = 0;              // of late_leaves_
+  bool is_resigning_ = false;
+  enum class Ports : std::uint8_t { kRequested, kOpen, kNone };
+  std::map<NodeId, Ports> ports_;  // of the nodes that may succeed this coordinator
+  bool awaits_nodes_ = false;      // as last fed
   std::vector<succession::KnownNode> known_nodes_;  // as last fed
   std::string witness_;                             // as last fed
   std::vector<std::string> endpoints_;              // of the first node that named several; sorted

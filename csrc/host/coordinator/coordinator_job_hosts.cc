@@ -71,7 +71,7 @@ void CoordinatorJob::execute(const gate::NetworkAction& action) {
 }
 
 void CoordinatorJob::request_host(const session::RequestHost& request, std::uint64_t number) {
-  if (job_ == nullptr || is_offered()) {
+  if (job_ == nullptr) {
     return observers_.reply(core::gate_action::Inform{number, false, "no node of the job is here"});
   }
   step(

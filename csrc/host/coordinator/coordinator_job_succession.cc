@@ -7,7 +7,6 @@
 #include <variant>
 #include <vector>
 
-#include "core/base/earliest.h"
 #include "core/base/text.h"
 #include "core/succession/succession_types.h"
 #include "elastic/agent.h"
@@ -17,11 +16,6 @@
 #include "os/net/address.h"
 
 namespace elastic::host {
-namespace {
-
-constexpr const char* kSessionClosed = "its session was closed";
-
-}  // namespace
 
 Status CoordinatorJob::succeed(const succession::StartCoordinator& start, const NodeId& self) {
   const succession::JobRecord& record = start.record;
@@ -43,7 +37,7 @@ Status CoordinatorJob::succeed(const succession::StartCoordinator& start, const 
     voter_ports_[one.node] = {one.voter_address, succession::host_of(one.voter_address), {}};
     job_->gate().set_voter_address(one.node, one.voter_address);
   }
-  if (start.is_recorded) job_->gate().turn_on_restored(*rendezvous());
+  job_->gate().turn_on_restored(*rendezvous());
   const auto limit = is_kept_ ? early_joins_.begin(*rendezvous()) : std::nullopt;
   if (limit) resumes_timer_.arm(add_saturating(now, *limit));
   logged_round_ = rendezvous()->record().round;
@@ -103,7 +97,7 @@ void CoordinatorJob::begin(const succession::StartCoordinator& start, const Node
 }
 
 void CoordinatorJob::turn_on_gate() {
-  if (job_ == nullptr || is_offered()) return;
+  if (job_ == nullptr) return;
   // With room for the addresses of the nodes' voter ports, and for further nodes.
   const std::size_t size = rendezvous()->encode().size();
   const std::string fault = check_record(size + size / 4);
@@ -211,6 +205,7 @@ void CoordinatorJob::inform(const succession::Incumbent& incumbent) {
   for (const auto& [id, peer] : sessions_) {
     if (peer->succession) peer->send_shared(frame);
   }
+  if (job_ != nullptr) request_ports();
   observers_.job_changed();
 }
 
@@ -224,15 +219,8 @@ void CoordinatorJob::stop(const succession::StopCoordinator& stop) {
       peer->end(session::Leaving{stop.reason});
       continue;
     }
-    session::Incumbent now{stop.successor.value_or(succession::Incumbent{}), true};
-    if (stop.successor && id == now.incumbent.node) {
-      // In one message: a member that has taken the job over, and only knows that this coordinator
-      // leaves, gives the job up, and the others are at its address already.
-      if (!late_leaves_.empty()) now.left = late_leaves_;
-    } else {
-      peer->send(session::Leaving{stop.reason});
-    }
-    peer->end(now);
+    peer->send(session::Leaving{stop.reason});
+    peer->end(session::Incumbent{stop.successor.value_or(succession::Incumbent{}), true});
   }
   if (context_.log) log("this process is not the coordinator any more: " + stop.reason);
   feed_ = nullptr;
@@ -317,18 +305,19 @@ void CoordinatorJob::note_endpoints(const session::ClientHello& hello) {
 }
 
 // The address at which the coordinator sees the node, and the port from its hello.
-void CoordinatorJob::note_voter(const SessionPeer& peer, const core::NodeInfo& node) {
+void CoordinatorJob::note_voter(const SessionPeer& peer, const std::string& node_address,
+                                const std::string& topology) {
   if (!feed_ || !peer.succession) return;
   const std::string& address = peer.succession->voter_address;
   const std::size_t colon = address.rfind(':');
   if (colon == std::string::npos) return;
-  const bool is_literal = os::parse_address(node.address).has_value();
-  const std::string host = is_literal ? node.address : peer.remote().host();
+  const bool is_literal = os::parse_address(node_address).has_value();
+  const std::string host = is_literal ? node_address : peer.remote().host();
   const bool needs_brackets = host.find(':') != std::string::npos;
   VoterPort port{(needs_brackets ? "[" + host + "]" : host) + address.substr(colon), host,
-                 node.topology};
-  job_->gate().set_voter_address(node.id, port.address);
-  voter_ports_[node.id] = std::move(port);
+                 topology};
+  job_->gate().set_voter_address(peer.node, port.address);
+  voter_ports_[peer.node] = std::move(port);
 }
 
 void CoordinatorJob::feed_timings() {
@@ -361,230 +350,134 @@ void CoordinatorJob::feed_nodes() {
     forget_before(&status.id);
     if (found == voter_ports_.end() || found->first != status.id) continue;
     const VoterPort& port = found++->second;
+    const auto ports = ports_.find(status.id);
+    const bool has_ports =
+        !needs_ports() || (ports != ports_.end() && ports->second == Ports::kOpen);
     const bool is_member = status.rank >= 0 || rendezvous()->record().round == 0;
     nodes.push_back(
         {.node = status.id,
-         .voter_address = port.address,
+         .voter_address = has_ports ? port.address : "",
          .host = port.host,
          .topology = port.topology,
          .kind = is_member ? reg::VoterCandidate::Kind::kMember : reg::VoterCandidate::Kind::kSpare,
          .is_connected = sessions_.contains(status.id)});
   }
   forget_before(nullptr);
-  if (nodes == known_nodes_) return;
-  known_nodes_ = nodes;
-  feed_(succession::Nodes{std::move(nodes)});
+  if (nodes != known_nodes_) {
+    known_nodes_ = nodes;
+    feed_(succession::Nodes{std::move(nodes)});
+  }
+  request_ports();
+  feed_resign();
 }
 
 // ---- A coordinator that ends before its job does.
 //
-// Theory of operation. A job with several voters has a record in the register, and a voter is
-// elected (succession::Resign). Without one, this coordinator sends the machine's whole state to a
-// member over its session, and the member restores it. From then on the state must not change here:
-// messages are ignored, and nothing acknowledges them. A node repeats what it has to report when it
-// resumes at the successor. A leave is the exception, since the node may have ended by then: the
-// successor receives it with the confirmation, or finds the node lost.
-//
-// Several members may be asked, one after the other, each with a higher term. The first answer
-// counts: its sender is named to all sessions, once, and this coordinator ends. A member does not
-// begin before it knows that (core/session/coordinator_loss.h), so an answer that is lost with its
-// connection leads to no second coordinator: the member returns within reconnect_grace and repeats
-// it, or the next member is asked.
+// Theory of operation. The succession machine chooses a node that answers, and the register hands
+// the authority over to it (succession::Resign). A job with one voter has no record there until
+// now: its first record is proposed, and some nodes are asked to open the ports that a successor
+// needs, so that none is chosen that cannot. The job goes on here until another coordinator is
+// elected.
 
-bool CoordinatorJob::offer(const std::string& reason) {
-  offer_.reset();
-  if (is_over() || is_gated() || rendezvous()->settings().static_ranks) return false;
-  while (num_stepped_leaves_ < late_leaves_.size()) {
-    const session::LateLeave& leave = late_leaves_[num_stepped_leaves_++];
-    step(rdzv::Leave{leave.node, leave.reason, leave.exit_code});
+void CoordinatorJob::resign() {
+  if (is_over() || !has_succession()) return;
+  if (!is_gated()) {
+    // Its first node has the workers' store.
+    if (rendezvous()->settings().static_ranks) return;
+    if (!check_record(rendezvous()->encode().size()).empty()) {
+      return log("the job's record is too large to be handed over");
+    }
+    turn_on_gate();
+    if (!is_gated()) return;
   }
-  SessionPeer* const member = is_over() ? nullptr : choose_member();
-  if (member == nullptr) return false;
-  std::string record = succession::encode_record({.job_id = id_,
-                                                  .settings = rendezvous()->settings(),
-                                                  .state = rendezvous()->encode(),
-                                                  .nodes = {}});
-  if (!check_record(record.size()).empty()) {
-    if (context_.log) log("the job's record is too large to be handed over");
-    return false;
-  }
-  if (!incumbent_) {
-    incumbent_.emplace();
-    incumbent_->lineage = {os::random_seed(), os::random_seed()};
-  }
-  // A later term than any member was asked with before, since that member may still answer.
-  offered_term_ = std::max(offered_term_, term_) + 1;
-  asked_[member->node].term = offered_term_;
-  offer_ = Offer{.member = member->node, .record = std::move(record), .sent = 0, .reason = reason};
-  timer_.disarm();
-  nodes_timer_.disarm();
-  if (context_.log) log(member->name + " is asked to run the coordinator of the job");
-  send_piece(member);
-  return true;
+  propose();  // what was decided is handed over, too
+  is_resigning_ = true;
+  awaits_nodes_ = has_other_nodes();
+  feed_nodes();  // the successor is one whose session is open now
+  feed_(succession::Resign{awaits_nodes_});
 }
 
-// By rank; spares and nodes that wait for a round come last.
-SessionPeer* CoordinatorJob::choose_member() const {
-  SessionPeer* best = nullptr;
-  int best_rank = -1;
-  for (const core::NodeStatus& one : rendezvous()->nodes(context_.loop->now())) {
+// With several voters another one is elected, if need be.
+bool CoordinatorJob::needs_ports() const {
+  return is_resigning_ && (!incumbent_ || !incumbent_->is_replicated());
+}
+
+// The lineage is known when the first record is in force (inform()). Members come first, by rank.
+void CoordinatorJob::request_ports() {
+  constexpr int kRequestsMax = 3;
+  if (!needs_ports() || !incumbent_) return;
+  std::vector<core::NodeStatus> nodes = rendezvous()->nodes(context_.loop->now());
+  std::stable_sort(nodes.begin(), nodes.end(), [](const auto& a, const auto& b) {
+    return std::tuple(a.rank < 0, a.rank) < std::tuple(b.rank < 0, b.rank);
+  });
+  for (const core::NodeStatus& one : nodes) {
+    const auto used = std::count_if(ports_.begin(), ports_.end(),
+                                    [](const auto& all) { return all.second != Ports::kNone; });
+    if (used >= kRequestsMax) return;
     SessionPeer* const peer = session_of(one.id);
-    if (peer == nullptr || asked_.contains(one.id)) continue;
-    if (!peer->has_joined || !peer->can_take_over || !peer->is_open()) continue;
-    const auto order = [](int rank) { return std::tuple(rank < 0, rank); };
-    if (best != nullptr && order(best_rank) <= order(one.rank)) continue;
-    best = peer;
-    best_rank = one.rank;
-  }
-  return best;
-}
-
-void CoordinatorJob::send_piece(SessionPeer* peer) {
-  const std::string& record = offer_->record;
-  session::TakeOver piece{.lineage = incumbent_->lineage,
-                          .term = offered_term_,
-                          .begin = offer_->sent,
-                          .size = record.size(),
-                          .piece = record.substr(offer_->sent, session::kTakeOverPieceMax)};
-  offer_->sent += piece.piece.size();
-  asked_.at(peer->node).has_record = offer_->sent == record.size();
-  peer->send(piece);
-}
-
-// It may have answered, and repeats that when it is back.
-void CoordinatorJob::member_disconnected(const SessionPeer& peer) {
-  const auto asked = asked_.find(peer.node);
-  if (asked == asked_.end()) return;
-  const bool may_receive_rest = peer.node == offer_->member && choose_member() == nullptr;
-  if (!asked->second.has_record && !may_receive_rest) {
-    return offer_failed(peer.node, kSessionClosed);
-  }
-  const Duration grace = std::max(rendezvous()->settings().reconnect_grace, peer.least_grace);
-  asked->second.returns_until = add_saturating(context_.loop->now(), grace);
-  judge_absent_members();
-}
-
-// What was sent last may have been lost with its connection. A member that has the record answers
-// to the first piece of it.
-void CoordinatorJob::member_returned(SessionPeer* peer) {
-  const auto asked = asked_.find(peer->node);
-  if (asked == asked_.end() || !asked->second.may_answer || asked->second.has_left) return;
-  asked->second.returns_until.reset();
-  if (peer->node != offer_->member) return;
-  offer_->sent = 0;
-  send_piece(peer);
-}
-
-void CoordinatorJob::judge_absent_members() {
-  std::optional<Instant> next;
-  std::vector<NodeId> absent;
-  for (auto& [node, asked] : asked_) {
-    if (!asked.returns_until || !asked.may_answer) continue;
-    if (context_.loop->now() < *asked.returns_until) {
-      next = core::earliest({next, asked.returns_until});
-    } else if (!sessions_.contains(node)) {
-      absent.push_back(node);
-    }
-  }
-  if (next) absent_timer_.arm(*next);
-  for (const NodeId& node : absent) {
-    if (is_offered()) offer_failed(node, kSessionClosed);
+    if (peer == nullptr || !peer->has_joined || !may_succeed(one.id)) continue;
+    if (!ports_.try_emplace(one.id, Ports::kRequested).second) continue;
+    peer->send(session::OpenPorts{*incumbent_});
   }
 }
 
-Status CoordinatorJob::on_message_while_offered(SessionPeer* peer,
-                                                const session::ClientMessage& message) {
-  if (const auto* leave = std::get_if<rdzv::Leave>(&message)) {
-    peer->has_joined = false;
-    if (late_leaves_.size() < session::kLateLeavesMax) {
-      const bool has_reason = late_leaves_.size() < session::kLateReasonsMax;
-      late_leaves_.push_back(
-          {peer->node, has_reason ? leave->reason : "it was stopped", leave->exit_code});
-    }
-    // It must no longer be named: the next record omits it, so that the next member may conclude
-    // that no other member was asked.
-    if (const auto left = asked_.find(peer->node); left != asked_.end()) {
-      left->second.has_left = true;
-      offer_failed(peer->node, "it leaves the job, too");
-    }
-    return {};
-  }
-  const auto* reply = std::get_if<session::TakenOver>(&message);
-  const auto asked = asked_.find(peer->node);
-  if (reply == nullptr || asked == asked_.end() || asked->second.has_left) return {};
-  if (!reply->address.empty()) {
-    succession::Incumbent successor = *incumbent_;
-    successor.term = asked->second.term;
-    successor.node = peer->node;
-    successor.address = reply->address;
-    if (context_.log) {
-      log(peer->name + " runs the coordinator of the job now, at " + reply->address);
-    }
-    const std::string reason = std::exchange(offer_, std::nullopt)->reason;
-    context_.on_handed_over(this, succession::StopCoordinator{reason, std::move(successor)});
-  } else if (!reply->wants_more) {
-    offer_failed(peer->node, reply->error);
-  } else if (peer->node == offer_->member) {
-    send_piece(peer);
+// It may be lost with the session: the node is asked again when it resumes.
+void CoordinatorJob::forget_request(const NodeId& node) {
+  const auto found = ports_.find(node);
+  if (found != ports_.end() && found->second == Ports::kRequested) ports_.erase(found);
+}
+
+Status CoordinatorJob::on(SessionPeer* peer, session::OpenedPorts& opened) {
+  const auto found = ports_.find(peer->node);
+  if (job_ == nullptr || !feed_ || found == ports_.end()) return {};
+  if (opened.address.empty()) {
+    found->second = Ports::kNone;
+    log(peer->name + " cannot run the coordinator of the job: " + opened.error);
   } else {
-    offer_failed(peer->node, "another node was asked before it had the whole record");
+    found->second = Ports::kOpen;
+    if (!peer->succession) peer->succession.emplace();
+    peer->succession->voter_address = opened.address;
+    const auto known = voter_ports_.find(peer->node);
+    const std::string topology = known == voter_ports_.end() ? "" : known->second.topology;
+    for (const core::NodeStatus& one : rendezvous()->nodes(context_.loop->now())) {
+      if (one.id == peer->node) note_voter(*peer, one.address, topology);
+    }
   }
+  feed_nodes();
   return {};
 }
 
-Status CoordinatorJob::on(SessionPeer*, session::TakenOver&) { return {}; }  // too late
-
-// A member that was asked before, and has not answered, may still do so.
-void CoordinatorJob::offer_failed(const NodeId& node, const std::string& why) {
-  const auto asked = asked_.find(node);
-  if (asked == asked_.end() || !std::exchange(asked->second.may_answer, false)) return;
-  if (context_.log) log(name_of(node) + " cannot run the coordinator of the job: " + why);
-  const bool awaits_last = offer_->member != node && may_answer(offer_->member);
-  if (!awaits_last) offer_next();
+// As far as is known.
+bool CoordinatorJob::may_succeed(const NodeId& node) const {
+  if (incumbent_ && node == incumbent_->node) return false;
+  if (!needs_ports()) return true;
+  const SessionPeer* const peer = session_of(node);
+  const auto found = ports_.find(node);
+  return (peer == nullptr || peer->opens_ports) &&
+         (found == ports_.end() || found->second != Ports::kNone);
 }
 
-void CoordinatorJob::offer_next() {
-  const std::string reason = offer_->reason;
-  if (offer(reason)) return;
-  const bool awaits_answer = std::any_of(asked_.begin(), asked_.end(),
-                                         [](const auto& one) { return one.second.may_answer; });
-  if (!is_over() && awaits_answer) {
-    offer_ = Offer{.member = {}, .record = {}, .sent = 0, .reason = reason};
-  } else {
-    context_.on_handed_over(this, std::nullopt);
-  }
+bool CoordinatorJob::has_other_nodes() const {
+  const auto nodes = rendezvous()->nodes(context_.loop->now());
+  return std::any_of(nodes.begin(), nodes.end(),
+                     [this](const core::NodeStatus& one) { return may_succeed(one.id); });
 }
 
-bool CoordinatorJob::may_answer(const NodeId& node) const {
-  const auto asked = asked_.find(node);
-  return asked != asked_.end() && asked->second.may_answer;
-}
-
-void CoordinatorJob::ask_another() {
-  if (!is_offered() || choose_member() == nullptr) return;
-  if (context_.log) log(name_of(offer_->member) + " has not answered yet");
-  offer_next();
-}
-
-void CoordinatorJob::note_left(const std::vector<session::LateLeave>& left) {
-  for (const session::LateLeave& leave : left) {
-    if (job_ != nullptr) step(rdzv::Leave{leave.node, leave.reason, leave.exit_code});
-  }
+void CoordinatorJob::feed_resign() {
+  if (!is_resigning() || awaits_nodes_ == has_other_nodes()) return;
+  awaits_nodes_ = !awaits_nodes_;
+  feed_(succession::Resign{awaits_nodes_});
 }
 
 Duration CoordinatorJob::time_to_return() const {
   if (job_ == nullptr || is_over()) return {};
   const std::vector<core::NodeStatus> nodes = rendezvous()->nodes(context_.loop->now());
-  const bool is_any_absent = std::any_of(nodes.begin(), nodes.end(), [this](const auto& one) {
-    if (sessions_.contains(one.id)) return false;
-    return std::none_of(late_leaves_.begin(), late_leaves_.end(),
-                        [&](const session::LateLeave& leave) { return leave.node == one.id; });
-  });
+  const bool is_any_absent = std::any_of(
+      nodes.begin(), nodes.end(), [this](const auto& one) { return !sessions_.contains(one.id); });
   return is_any_absent ? rendezvous()->settings().reconnect_grace : Duration::zero();
 }
 
 void CoordinatorJob::announce_end(const CoordinatorEnd& end, bool is_host_job) {
-  offer_.reset();
   if (is_over()) return;
   timer_.disarm();
   // Nodes that were never in a round have no workers to keep running: they end as the host does.

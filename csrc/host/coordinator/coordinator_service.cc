@@ -76,7 +76,7 @@ CoordinatorService::CoordinatorService(os::EventLoop* loop, const CoordinatorOpt
       processing_timer_(loop, [this] { process_pending(); }),
       drain_timer_(loop, [this] {
         if (is_handing_over_) {
-          hurry_hand_over();
+          end_jobs();
         } else {
           finish_drain();
         }
@@ -93,13 +93,6 @@ CoordinatorService::CoordinatorService(os::EventLoop* loop, const CoordinatorOpt
   context_.describe_neighbours = [this](const auto& job) { return describe_neighbours(job); };
   context_.on_changed = [this](CoordinatorJob* job) { mark_changed(job); };
   context_.on_exclude = options.on_exclude;
-  context_.on_handed_over = [this](CoordinatorJob* job, const auto& stop) {
-    if (stop) {
-      stop_job(job->id(), *stop);
-    } else {
-      go_on_handing_over();
-    }
-  };
   sessions_.on_fault = [this](SessionPeer* peer, const Status& why, bool is_ignored) {
     const std::string text(why.message());
     log_fault(is_ignored ? "a message of " + peer->remote().text() + " is ignored: " + text
@@ -255,7 +248,7 @@ Status CoordinatorService::greet_node(SessionPeer* peer, const session::ClientHe
   job->note_witness(hello);
   peer->succession = hello.succession;
   peer->liveness_port = hello.liveness_port.value_or(0);
-  peer->can_take_over = (hello.capabilities & session::kCanTakeOver) != 0;
+  peer->opens_ports = (hello.capabilities & session::kOpensPorts) != 0;
   peer->greeted();
   session::ServerHello reply{
       .term = job->term(), .incarnation = incarnation_, .time = loop_.read_clock()};

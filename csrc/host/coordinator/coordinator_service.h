@@ -63,23 +63,11 @@ class CoordinatorService {
   // Continues a job whose coordinator was lost. `self`: the node in whose process this is.
   // REQUIRES: the job is the host's own
   Status succeed(const succession::StartCoordinator& start, const NodeId& self);
-  // Keeps a job that its ending coordinator has sent here (OfferedJob). Nodes that were not sent
-  // here are turned away until it begins. True: it has begun, since no other node can have been
-  // asked. `on_named`: called, on the loop, when a node that was sent here has begun it.
-  // REQUIRES: the job is the host's own, and does not run here
-  Result<bool> keep_offer(const succession::StartCoordinator& start, const NodeId& self,
-                          std::function<void()> on_named);
-  // The ending coordinator has named this process. Without an offer nothing happens.
-  void begin_offer();
-  // It has named a different process, or none. False: the job has begun here, or was never offered.
-  bool drop_offer();
   // The coordinator of the host's job, to which a standby directs nodes: host:port.
   void direct_to(const std::string& address);
   // An action of the host's succession machine that concerns its job here: InForce, Inform,
   // MajorityLost, MajorityRegained, StopCoordinator, Displaced, Follow.
   void on_succession(const succession::Action& action) { on_succession(host_job_, action); }
-  // The former coordinator of the host's job, which has handed it over, names nodes that left.
-  void note_left(const std::vector<session::LateLeave>& left);
 
   // As Coordinator::close, but first asks other nodes to take unfinished jobs over; then calls
   // `done` from the loop, which may destroy the service. A service that is destroyed before that
@@ -136,8 +124,7 @@ class CoordinatorService {
   void remove_job(const std::string& id, const std::string& why);
   void go_on_handing_over();
   bool is_any_handed_over() const;
-  bool may_offer(const CoordinatorJob& job) const;
-  void hurry_hand_over();
+  bool may_hand_over(const CoordinatorJob& job) const;
   void end_jobs();
   void on_stall(const os::Stall& stall);
   void mark_changed(CoordinatorJob* job);
@@ -178,7 +165,6 @@ class CoordinatorService {
   Duration drain_limit_{};
   CoordinatorEnd end_;                      // of the drain
   bool is_handing_over_ = false;            // before the drain's other steps
-  Instant hand_over_until_;                 // at the latest
   Instant returns_until_ = Instant::min();  // members that are to learn of the successor of a job
   std::function<void()> on_drained_;        // set while draining
   os::StallWatch stall_watch_;

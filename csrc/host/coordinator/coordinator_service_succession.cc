@@ -11,7 +11,6 @@
 #include <utility>
 #include <vector>
 
-#include "core/session/coordinator_loss.h"
 #include "core/session/coordinator_state.h"
 #include "core/succession/admission.h"
 #include "core/succession/succession_events.h"
@@ -29,9 +28,8 @@ using succession::Standing;
 
 namespace {
 
-// How long another node has to take over the jobs of a coordinator that ends.
-constexpr Duration kHandOverTimeout = std::chrono::seconds(2);
-// The same for all members that are asked one after the other.
+// How long other nodes have to take over the jobs of a coordinator that ends: longer than the
+// machines that hand them over wait.
 constexpr Duration kHandOverLimit = std::chrono::seconds(6);
 // How long clients have to read why the coordinator ends, and to close.
 constexpr Duration kAnnouncementTimeout = std::chrono::milliseconds(500);
@@ -65,9 +63,6 @@ struct CoordinatorService::Succession {
 
   Admission admission;
   JobVoters voters;
-  // The host's job, before this process may coordinate it.
-  std::optional<core::OfferedJob> offer;
-  std::function<void()> on_named;
   std::optional<os::FileLock> state_lock;   // of the state file
   std::unique_ptr<FileKeeper> file_keeper;  // null: without a state file
 };
@@ -80,21 +75,13 @@ std::shared_ptr<CoordinatorService::Succession> CoordinatorService::make_success
 // ---- Which sessions begin here.
 
 CoordinatorService::Placement CoordinatorService::place_node(const session::ClientHello& hello) {
-  Admission::Call call{.job = hello.job_id, .successor = hello.successor};
+  Admission::Call call{.job = hello.job_id};
   if (hello.succession && hello.succession->is_replicated) {
     call.lineage = hello.succession->lineage;
   }
-  const auto ask = [&] {
-    CoordinatorJob* const job = find_job(hello.job_id);
-    if (job != nullptr) job->note_term(hello);
-    return succession_->admission.answer(call, standing_of(job), loop_.now());
-  };
-  auto answer = ask();
-  if (answer.reaction == Reaction::kTakeOver) {
-    begin_offer();
-    succession_->on_named();
-    answer = ask();
-  }
+  CoordinatorJob* const job = find_job(hello.job_id);
+  if (job != nullptr) job->note_term(hello);
+  const auto answer = succession_->admission.answer(call, standing_of(job), loop_.now());
   if (answer.reaction == Reaction::kSend || answer.reaction == Reaction::kSearch) {
     return {.elsewhere = answer.incumbent};
   }
@@ -117,10 +104,12 @@ void CoordinatorService::direct(SessionPeer* peer, const succession::Incumbent& 
   peer->end(session::Incumbent{incumbent, true});
 }
 
-// The machine of the host's own job runs in the agent; a job of other agents has one here.
+// The machine of the host's own job runs in the agent; a job of other agents has one here. A
+// separate program with one voter is started again at its address, where the nodes wait for it.
 SuccessionFeed CoordinatorService::begin_succession(const std::string& id) {
   succession_->admission.began(id);
   if (id == host_job_) return host_feed_;
+  if (host_job_.empty() && options_.voters == 1) return {};
   return succession_->voters.open(id, context_.address);
 }
 
@@ -199,34 +188,6 @@ Status CoordinatorService::succeed(const succession::StartCoordinator& start, co
   return status;
 }
 
-// ---- A job with one voter that is handed over to the host of this coordinator.
-
-Result<bool> CoordinatorService::keep_offer(const succession::StartCoordinator& start,
-                                            const NodeId& self, std::function<void()> on_named) {
-  auto offer = core::OfferedJob::create(start, self, loop_.now());
-  if (!offer.ok()) return offer.status();
-  succession_->offer = *std::move(offer);
-  succession_->on_named = std::move(on_named);
-  succession_->admission.set_offer(succession::Successor{start.lineage, start.term});
-  // Until it begins, nodes of the job are directed elsewhere.
-  if (!succession_->admission.has_own()) succession_->admission.set_own({});
-  const bool is_alone = succession_->offer->is_alone();
-  if (is_alone) begin_offer();
-  return is_alone;
-}
-
-void CoordinatorService::begin_offer() {
-  if (!succession_->offer) return;
-  const core::OfferedJob offer = *std::exchange(succession_->offer, std::nullopt);
-  succession_->admission.set_offer(std::nullopt);
-  (void)succeed(offer.start(), offer.self());  // OfferedJob has restored the record before
-}
-
-bool CoordinatorService::drop_offer() {
-  succession_->admission.set_offer(std::nullopt);
-  return std::exchange(succession_->offer, std::nullopt).has_value();
-}
-
 void CoordinatorService::on_succession(const std::string& job_id,
                                        const succession::Action& action) {
   if (const auto* follow = std::get_if<succession::Follow>(&action)) {
@@ -255,11 +216,6 @@ void CoordinatorService::on_succession(const std::string& job_id,
   } else if (const auto* line = std::get_if<succession::Log>(&action)) {
     if (options_.log && !job.is_over()) options_.log("job " + job_id + ": " + line->message);
   }
-}
-
-void CoordinatorService::note_left(const std::vector<session::LateLeave>& left) {
-  if (const auto found = jobs_.find(host_job_); found != jobs_.end())
-    found->second->note_left(left);
 }
 
 // Until the file shows it no more, the job has one voter.
@@ -334,15 +290,16 @@ void CoordinatorService::displace_job(const std::string& id, const succession::I
 
 // True: a job waits for another node to take it over.
 bool CoordinatorService::is_any_handed_over() const {
-  return std::any_of(jobs_.begin(), jobs_.end(), [](const auto& one) {
-    return one.second->can_be_handed_over() || one.second->is_offered();
-  });
+  return std::any_of(jobs_.begin(), jobs_.end(),
+                     [](const auto& one) { return one.second->is_resigning(); });
 }
 
-// A separate program with one voter is started again at its address, where the nodes wait for it.
-// Nodes that have waited for too few others in vain end as their host does.
-bool CoordinatorService::may_offer(const CoordinatorJob& job) const {
-  if (host_job_.empty() || job.is_over()) return false;
+// A job with one voter of a separate program is not. Nodes that have waited for too few others in
+// vain end as their host does.
+bool CoordinatorService::may_hand_over(const CoordinatorJob& job) const {
+  if (job.is_over()) return false;
+  if (job.is_gated()) return true;
+  if (host_job_.empty()) return false;
   return !end_.gave_up || job.id() != host_job_ || job.rendezvous()->record().round > 0;
 }
 
@@ -364,28 +321,12 @@ void CoordinatorService::drain(Duration limit, std::function<void()> done,
     std::vector<CoordinatorJob*> jobs;
     for (const auto& [id, job] : jobs_) jobs.push_back(job.get());
     for (CoordinatorJob* job : jobs) {
-      if (job->can_be_handed_over()) {
-        job->resign();
-      } else if (may_offer(*job)) {
-        job->offer(end_.reason);
-      }
+      if (may_hand_over(*job)) job->resign();
     }
     is_handing_over_ = is_any_handed_over();
   }
   if (!is_handing_over_) return end_jobs();
-  hand_over_until_ = add_saturating(loop_.now(), std::min(limit, kHandOverLimit));
-  drain_timer_.arm(std::min(hand_over_until_, add_saturating(loop_.now(), kHandOverTimeout)));
-}
-
-// Some job was not taken over in time.
-void CoordinatorService::hurry_hand_over() {
-  std::vector<CoordinatorJob*> offered;
-  for (const auto& [id, job] : jobs_) {
-    if (job->is_offered()) offered.push_back(job.get());
-  }
-  if (offered.empty() || loop_.now() >= hand_over_until_) return end_jobs();
-  drain_timer_.arm(std::min(hand_over_until_, add_saturating(loop_.now(), kHandOverTimeout)));
-  for (CoordinatorJob* job : offered) job->ask_another();
+  drain_timer_.arm(add_saturating(loop_.now(), std::min(limit, kHandOverLimit)));
 }
 
 // The jobs that no other node takes over.

@@ -228,11 +228,11 @@ Status Hosting::open_service(const std::string& host, std::uint16_t port, bool i
 }
 
 // Unless this process listens already.
-Status Hosting::open_in_range(const std::string& host) {
+Status Hosting::open_in_range(const std::string& host, bool is_standby) {
   Status status;
   const PortRange& ports = options_.voter_ports;
   for (std::uint32_t port = ports.first; service_ == nullptr && port <= ports.last; ++port) {
-    status = open_service(host, static_cast<std::uint16_t>(port));
+    status = open_service(host, static_cast<std::uint16_t>(port), is_standby);
     if (!status.ok() && status.code() != StatusCode::kUnavailable) return status;
   }
   return service_ == nullptr ? status : Status();
@@ -252,32 +252,6 @@ Status Hosting::succeed(const succession::StartCoordinator& start, const std::st
   return status;
 }
 
-Result<bool> Hosting::keep_offer(const succession::StartCoordinator& start, const std::string& host,
-                                 const NodeId& self, std::function<void()> on_named) {
-  if (Status status = open_in_range(host); !status.ok()) return status;
-  const auto named = [loop = loop_, alive = std::weak_ptr<bool>(alive_),
-                      on_named = std::move(on_named)] {
-    loop->post([alive, on_named] {
-      if (alive.lock() != nullptr) on_named();
-    });
-  };
-  std::optional<Result<bool>> runs;
-  thread_->call([&] { runs = service_->keep_offer(start, self, named); });
-  set_serving(runs->ok() && **runs);
-  return *std::move(runs);
-}
-
-void Hosting::begin_offer() {
-  thread_->call([this] { service_->begin_offer(); });
-  set_serving(true);
-}
-
-bool Hosting::drop_offer() {
-  bool is_dropped = false;
-  thread_->call([&] { is_dropped = service_->drop_offer(); });
-  return is_dropped;
-}
-
 std::string Hosting::address(const std::string& published) const {
   const bool is_everywhere = bound_host_ == "0.0.0.0" || bound_host_ == "::";
   return core::join_address(is_everywhere ? published : bound_host_, port_);
@@ -292,13 +266,6 @@ void Hosting::on_succession(const succession::Action& action) {
   // The service outlives the thread's loop only as an object: posted work runs before that ends.
   thread_->loop().post([this, action] {
     if (service_ != nullptr) service_->on_succession(action);
-  });
-}
-
-void Hosting::note_left(const std::vector<session::LateLeave>& left) {
-  if (service_ == nullptr) return;
-  thread_->loop().post([this, left] {
-    if (service_ != nullptr) service_->note_left(left);
   });
 }
 

@@ -42,8 +42,7 @@ class Hosting {
   Hosting(const Hosting&) = delete;
   Hosting& operator=(const Hosting&) = delete;
   ~Hosting();  // ends the coordinator, as a crash would
-  // To the succession machine of this agent, called on the loop. Without it there is none. Call it
-  // before route().
+  // To the succession machine of this agent, called on the loop. Call it before route().
   void set_feed(SuccessionFeed feed) { feed_ = std::move(feed); }
 
   // Returns the addresses to connect to, given those that the endpoint's name resolves to. Until
@@ -77,21 +76,12 @@ class Hosting {
   // where it listens; "": every interface. `self`: this node.
   Status succeed(const succession::StartCoordinator& start, const std::string& host,
                  const NodeId& self);
-  // Keeps a job that its ending coordinator has sent here, and opens the coordinator's port for it.
-  // True: it runs. Otherwise begin_offer() or drop_offer() follows, or `on_named` is called, on the
-  // loop: a node that the ending coordinator has sent here has arrived, and it runs.
-  Result<bool> keep_offer(const succession::StartCoordinator& start, const std::string& host,
-                          const NodeId& self, std::function<void()> on_named);
-  void begin_offer();
-  // False: it runs.
-  bool drop_offer();
+  // Listens where succeed() would run it, unless this process listens already.
+  Status prepare(const std::string& host) { return open_in_range(host, true); }
   // This agent's job has dissolved: its coordinator is in another process.
   void displaced() { is_serving_ = false; }
   // Executes an action of this agent's succession machine that concerns the coordinator.
   void on_succession(const succession::Action& action);
-
-  // Nodes that left while the former coordinator of this one's job handed it over.
-  void note_left(const std::vector<session::LateLeave>& left);
 
   // Adds to the error why no coordinator may have answered.
   Status explain(const Status& why) const;
@@ -107,7 +97,7 @@ class Hosting {
   Status try_host_everywhere(const std::string& why);
   Status bind(const std::string& host);
   Status open_service(const std::string& host, std::uint16_t port, bool is_standby = false);
-  Status open_in_range(const std::string& host);
+  Status open_in_range(const std::string& host, bool is_standby = false);
   void set_serving(bool is_serving);
 
   os::EventLoop* const loop_;

@@ -91,7 +91,7 @@ class SessionPeer final : public FramedPeer {
   NodeId node;
   std::string name;                 // of the node, once it has joined
   bool has_joined = false;          // it sent Join or Resume, and no Leave since
-  bool can_take_over = false;       // session::kCanTakeOver
+  bool opens_ports = false;         // session::kOpensPorts
   std::uint32_t timings_of = 0;     // the generation of the job whose timings it was sent
   std::uint16_t liveness_port = 0;  // from its hello; 0: none
   Duration least_grace{};           // the time that its node needs to resume

@@ -321,7 +321,7 @@ void Session::introduce(const core::NodeInfo& node) {
 }
 
 void Session::execute(Machine::SendHello action) {
-  session::ClientHello hello{.capabilities = session::kCanTakeOver,
+  session::ClientHello hello{.capabilities = session::kOpensPorts,
                              .term = action.term,
                              .job_id = run_id_,
                              .node = action.node,
@@ -352,9 +352,7 @@ void Session::on_message(const session::ServerMessage& message) {
 void Session::execute(Machine::CoordinatorFound action) {
   route_.found(link_peer_);
   note_host(action.host_job);
-  const auto taken =
-      succession_->session_opened(action.incarnation, action.term, coordinator_address());
-  if (taken) link_->send(*taken);
+  succession_->session_opened(action.incarnation, action.term, coordinator_address());
   hosting_.note_coordinator(link_peer_.text());
   stand_by();
 }
@@ -366,14 +364,15 @@ void Session::execute(Machine::CoordinatorNamed action) {
 }
 
 void Session::execute(Machine::Directed action) {
-  const std::string address = succession_->sent_elsewhere(action.to, action.was_coordinator);
+  const std::string address =
+      succession_->sent_elsewhere(action.to.incumbent, action.was_coordinator);
   succession_->coordinator_absent(link_peer_.text(), true);
   if (address.empty()) route_.misdirected();
   feed(Machine::CoordinatorMoved{address});
 }
 
-void Session::execute(Machine::AskedToRun action) {
-  if (const auto taken = succession_->take_over(action.offer)) link_->send(*taken);
+void Session::execute(Machine::PortsWanted action) {
+  link_->send(succession_->open_ports(action.coordinator));
 }
 
 void Session::execute(Machine::JobCounts action) {

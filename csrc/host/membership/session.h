@@ -84,8 +84,7 @@ class Session final : public Membership {
   void execute(Machine::CoordinatorNamed action);
   void execute(Machine::Directed action);
   void execute(Machine::Dissolved action) { succession_->displaced(action.by); }
-  void execute(Machine::CoordinatorEnds) { succession_->coordinator_leaves(); }
-  void execute(Machine::AskedToRun action);
+  void execute(Machine::PortsWanted action);
   void execute(Machine::JobTimings action) {
     succession_->set_timings(action.node_timeout, action.store_grace);
   }

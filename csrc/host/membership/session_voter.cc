@@ -6,7 +6,6 @@
 
 #include "core/base/join_address.h"
 #include "core/base/text.h"
-#include "core/succession/meeting.h"
 #include "elastic/agent.h"
 #include "os/loop/event_loop.h"
 #include "os/net/address.h"
@@ -17,7 +16,8 @@
 // The session itself keeps trying the endpoint meanwhile, so that a coordinator that answers
 // again is found in any case.
 //
-// A job with one voter is handed over (core/session/coordinator_loss.h).
+// With voters=1 there is a machine only where the coordinator runs, and where one that ends has
+// asked for a voter port (session::OpenPorts).
 
 namespace elastic::host {
 namespace {
@@ -43,7 +43,6 @@ SessionVoter::SessionVoter(os::EventLoop* loop, const RendezvousOptions& options
       caller_(loop, endpoints_of(options), run_id_,
               {.met = [this](const auto& other) { feed(succession::Met{other}); },
                .all_are_here = [this] { feed(succession::EndpointsAreHere{}); }}) {
-  if (!is_enabled()) return;
   hosting_->set_feed([this](succession::Event event) { feed(std::move(event)); });
 }
 
@@ -102,24 +101,38 @@ void SessionVoter::introduce(const core::NodeInfo& node, const JobSettings& sett
            .store_grace = settings.store_grace,
            .tokens = tokens_};
   if (keeper_ != nullptr) return keeper_->set_node(node.id);
-  if (!is_enabled()) return early_.clear();
-  auto voter =
-      JobVoter::open(loop_, port_, [this](const succession::Action& action) { on_action(action); });
-  if (!voter.ok()) {
-    sink_.log("this node cannot keep the job's record: " + std::string(voter.status().message()));
-    return;
+  if (is_enabled()) {
+    if (Status fault = open_voter(true); !fault.ok()) {
+      sink_.log("this node cannot keep the job's record: " + std::string(fault.message()));
+    }
   }
-  voter_ = *std::move(voter);
-  if (!witness_.empty()) voter_->feed(succession::Witnesses{{witness_}});
-  if (hosting_->is_host()) {
-    voter_->feed(succession::CoordinatorStarted{hosting_->address(port_.address), true});
-  }
-  for (succession::Event& event : std::exchange(early_, {})) voter_->feed(std::move(event));
+  if (hosting_->is_host()) hosting_began();
+  for (succession::Event& event : std::exchange(early_, {})) feed(std::move(event));
 }
 
 void SessionVoter::hosting_began() {
-  if (voter_ == nullptr || keeper_ != nullptr) return;  // otherwise introduce() does it
+  if (!was_introduced_ || keeper_ != nullptr) return;  // otherwise introduce() does it
+  if (voter_ == nullptr) (void)open_voter(false);      // without a port nothing can fail
   feed(succession::CoordinatorStarted{hosting_->address(port_.address), true});
+}
+
+// REQUIRES: the node was introduced
+Status SessionVoter::open_voter(bool has_port) {
+  JobVoter::Options options = port_;
+  if (!has_port) options.address.clear();
+  auto voter = JobVoter::open(loop_, options,
+                              [this](const succession::Action& action) { on_action(action); });
+  if (!voter.ok()) return voter.status();
+  retire_voter();
+  voter_ = *std::move(voter);
+  if (!witness_.empty()) voter_->feed(succession::Witnesses{{witness_}});
+  return {};
+}
+
+// It may be executing an action.
+void SessionVoter::retire_voter() {
+  if (voter_ == nullptr) return;
+  loop_->defer([retired = std::shared_ptr<JobKeeper>(std::move(voter_))] {});
 }
 
 std::optional<std::string> SessionVoter::recorded_address() const {
@@ -158,16 +171,10 @@ void SessionVoter::feed(succession::Event event) {
     voter_->feed(std::move(event));
   } else if (!was_introduced_) {
     early_.push_back(std::move(event));
-  } else if (const auto* met = std::get_if<succession::Met>(&event)) {
-    // Without a machine the job has no record.
-    const bool is_theirs =
-        succession::meet(std::nullopt, met->incumbent) == succession::Meeting::kTheirs;
-    if (is_theirs) on_action(succession::Displaced{met->incumbent});
   }
 }
 
 void SessionVoter::complete(session::ClientHello* hello) const {
-  hello->successor = hand_over_.named();
   if (!witness_.empty()) hello->witness = witness_;
   if (voter_ == nullptr) return;
   session::SuccessionHello own{.voter_address = voter_->address()};
@@ -180,17 +187,15 @@ void SessionVoter::complete(session::ClientHello* hello) const {
 
 // ---- The session with the coordinator.
 
-std::optional<session::TakenOver> SessionVoter::session_opened(std::uint64_t incarnation,
-                                                               std::uint64_t term,
-                                                               const std::string& address) {
+void SessionVoter::session_opened(std::uint64_t incarnation, std::uint64_t term,
+                                  const std::string& address) {
   // A coordinator with several voters names itself in its next message.
   if (coordinator_ == nullptr || coordinator_->lineage.empty()) {
     report_coordinator({.address = address, .lineage = {}, .term = term, .voters = {}});
   }
-  carry_out(hand_over_.connected(watch_.is_last(incarnation)));
+  named_.reset();
   if (watch_.opened(incarnation, loop_->now())) feed(succession::IncumbentReturned{});
   await_loss();
-  return repeat_taken_over();
 }
 
 void SessionVoter::set_timings(Duration node_timeout, Duration store_grace) {
@@ -200,11 +205,28 @@ void SessionVoter::set_timings(Duration node_timeout, Duration store_grace) {
 void SessionVoter::informed(const succession::Incumbent& incumbent) {
   report_coordinator(succession::describe(incumbent));
   watch_.settled();
+  note_lineage(incumbent.lineage);
   feed(succession::Informed{incumbent});
   log_survival(false);
 }
 
-// A machine belongs to one lineage: the next job begins with a new machine.
+// A job with one voter ends with its coordinator, and its nodes may go on in another one of the id.
+void SessionVoter::note_lineage(const reg::LineageId& lineage) {
+  if (voter_ == nullptr || keeper_ != nullptr || hosting_->is_serving()) return;
+  const auto& known = voter_->incumbent();
+  if (known && known->lineage != lineage && !known->is_replicated()) join_lineage(lineage);
+}
+
+// A machine belongs to one lineage: the next job begins with a new machine, and this node does not
+// vote again in one that it has left.
+void SessionVoter::join_lineage(const reg::LineageId& lineage) {
+  if (voter_ == nullptr) return;
+  if (const auto& incumbent = voter_->incumbent()) former_lineages_.insert(incumbent->lineage);
+  voter_->restart(lineage);
+  if (!witness_.empty()) voter_->feed(succession::Witnesses{{witness_}});
+  if (former_lineages_.contains(lineage)) retire_voter();
+}
+
 void SessionVoter::displaced(const succession::Incumbent& by) {
   if (keeper_ != nullptr) return;  // the store has one job of an id
   hosting_->displaced();
@@ -212,14 +234,7 @@ void SessionVoter::displaced(const succession::Incumbent& by) {
   await_loss();
   coordinator_.reset();
   early_.clear();
-  if (voter_ == nullptr) return;
-  if (const auto& incumbent = voter_->incumbent()) {
-    former_lineages_.insert(incumbent->lineage);
-  }
-  voter_->restart(by.lineage);
-  if (!witness_.empty()) voter_->feed(succession::Witnesses{{witness_}});
-  if (!former_lineages_.contains(by.lineage)) return;
-  loop_->defer([retired = std::shared_ptr<JobKeeper>(std::move(voter_))] {});
+  join_lineage(by.lineage);
 }
 
 void SessionVoter::report_coordinator(CoordinatorInfo now) {
@@ -240,18 +255,13 @@ void SessionVoter::report_coordinator(CoordinatorInfo now) {
   sink_.coordinator(std::move(report));
 }
 
-std::string SessionVoter::sent_elsewhere(const session::Incumbent& successor,
+std::string SessionVoter::sent_elsewhere(const succession::Incumbent& successor,
                                          bool is_from_coordinator) {
   if (is_from_coordinator) watch_.handed_over(loop_->now());
-  auto directed = hand_over_.directed(successor.incumbent, is_from_coordinator);
-  carry_out(directed.order);
-  const bool is_named = directed.order == core::HandOverMember::Order::kRun;
-  if (is_named && successor.left) hosting_->note_left(*successor.left);
-  return std::move(directed.address);
+  return named_.note({successor.lineage, successor.term}, successor.address, is_from_coordinator);
 }
 
 void SessionVoter::session_closed(const JobSettings& settings, Duration round_trip) {
-  carry_out(hand_over_.closed());
   if (voter_ == nullptr) return;
   watch_.closed(settings, round_trip, loop_->now());
   await_loss();
@@ -279,61 +289,25 @@ void SessionVoter::judge_loss() {
 
 // ---- A job with one voter, whose coordinator ends.
 
-std::optional<session::TakenOver> SessionVoter::take_over(const session::TakeOver& offer) {
-  const bool has_lineage = hosting_->is_serving() || (voter_ != nullptr && voter_->incumbent());
-  auto answer = hand_over_.asked(offer, {.is_ending = is_ending_, .has_lineage = has_lineage});
-  if (auto* const reply = std::get_if<session::TakenOver>(&answer)) return std::move(*reply);
-  if (const auto* start = std::get_if<succession::StartCoordinator>(&answer)) {
-    const auto runs =
-        hosting_->keep_offer(*start, port_.bind_host, port_.node, [this] { run_taken_over(); });
-    if (!runs.ok()) return session::TakenOver{.error = std::string(runs.status().message())};
-    const succession::Successor job{start->lineage, start->term};
-    hand_over_.kept(job, *runs);
-    if (*runs) announce_taken_over(job);
+session::OpenedPorts SessionVoter::open_ports(const succession::Incumbent& coordinator) {
+  const auto failed = [](std::string why) { return session::OpenedPorts{.error = std::move(why)}; };
+  if (is_ending_) return failed("its agent ends, too");
+  note_lineage(coordinator.lineage);
+  const bool has_other = voter_ != nullptr && voter_->incumbent() &&
+                         voter_->incumbent()->lineage != coordinator.lineage;
+  if (keeper_ != nullptr || hosting_->is_serving() || has_other ||
+      former_lineages_.contains(coordinator.lineage)) {
+    return failed("it belongs to another lineage of the job");
   }
-  return repeat_taken_over();
-}
-
-std::optional<session::TakenOver> SessionVoter::repeat_taken_over() const {
-  if (!hand_over_.job()) return std::nullopt;
-  return session::TakenOver{.address = hosting_->address(port_.address)};
-}
-
-void SessionVoter::carry_out(core::HandOverMember::Order order) {
-  using Order = core::HandOverMember::Order;
-  if (order == Order::kRun) {
-    run_taken_over();
-    hand_over_.settle();
-  } else if (order == Order::kDrop) {
-    if (!hosting_->drop_offer()) return;
-    hand_over_.settle();
-    sink_.log("this node does not run the job's coordinator: the former one has ended without it");
-  } else if (order == Order::kLogWait) {
-    sink_.log(
-        "this node was asked to run the job's coordinator: it waits until the former one, or "
-        "a node that was sent here, confirms that");
+  if (!was_introduced_) return failed("it has not joined the job");
+  if (voter_ == nullptr || voter_->address().empty()) {
+    if (Status fault = open_voter(true); !fault.ok()) return failed(std::string(fault.message()));
   }
-}
-
-// This node was named as the successor.
-void SessionVoter::run_taken_over() {
-  const auto job = hand_over_.begin();
-  if (!job) return;
-  hosting_->begin_offer();
-  announce_taken_over(*job);
-}
-
-void SessionVoter::announce_taken_over(const succession::Successor& job) {
-  if (voter_ == nullptr) {  // only to announce the coordinator at the endpoints
-    JobVoter::Options without_port = port_;
-    without_port.address.clear();
-    without_port.voters = 1;
-    auto voter = JobVoter::open(loop_, without_port,
-                                [this](const succession::Action& action) { on_action(action); });
-    if (voter.ok()) voter_ = *std::move(voter);
+  if (Status fault = hosting_->prepare(port_.bind_host); !fault.ok()) {
+    return failed(std::string(fault.message()));
   }
-  const std::string address = hosting_->address(port_.address);
-  feed(succession::CoordinatorStarted{address, true, job.lineage, job.term});
+  feed(succession::Informed{coordinator});
+  return {.address = voter_->address()};
 }
 
 // ---- Actions of the machine.

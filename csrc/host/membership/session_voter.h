@@ -3,8 +3,8 @@
 // What a session does for the succession of its coordinator: opens the node's voter port, notices
 // that the coordinator is lost, and runs the coordinator when this node is elected.
 //
-// Loop thread only. With voters=1 it runs the coordinator only if it is asked to. Where a store
-// keeps the job's record it has no voter port.
+// Loop thread only. With voters=1 it opens its port only when the coordinator ends and asks for
+// that. Where a store keeps the job's record it has no voter port.
 
 #include <deque>
 #include <functional>
@@ -58,17 +58,16 @@ class SessionVoter final : public SuccessionPart {
 
   void complete(session::ClientHello* hello) const override;
   void session_connected() override;
-  std::optional<session::TakenOver> session_opened(std::uint64_t incarnation, std::uint64_t term,
-                                                   const std::string& address) override;
+  void session_opened(std::uint64_t incarnation, std::uint64_t term,
+                      const std::string& address) override;
   void session_active() override;
   void session_closed(const JobSettings& settings, Duration round_trip) override;
   void session_silent(const JobSettings& settings) override;
   void informed(const succession::Incumbent& incumbent) override;
   void set_timings(Duration node_timeout, Duration store_grace) override;
   void displaced(const succession::Incumbent& by) override;
-  void coordinator_leaves() override { hand_over_.coordinator_leaves(); }
-  std::optional<session::TakenOver> take_over(const session::TakeOver& offer) override;
-  std::string sent_elsewhere(const session::Incumbent& successor,
+  session::OpenedPorts open_ports(const succession::Incumbent& coordinator) override;
+  std::string sent_elsewhere(const succession::Incumbent& successor,
                              bool is_from_coordinator) override;
 
  private:
@@ -80,10 +79,10 @@ class SessionVoter final : public SuccessionPart {
   void start_coordinator(const succession::StartCoordinator& start);
   void judge_loss();
   void await_loss();
-  void carry_out(core::HandOverMember::Order order);
-  std::optional<session::TakenOver> repeat_taken_over() const;
-  void run_taken_over();
-  void announce_taken_over(const succession::Successor& job);
+  Status open_voter(bool has_port);
+  void retire_voter();
+  void note_lineage(const reg::LineageId& lineage);
+  void join_lineage(const reg::LineageId& lineage);
   void log_survival(bool is_round);
   void report_coordinator(CoordinatorInfo now);
 
@@ -95,7 +94,7 @@ class SessionVoter final : public SuccessionPart {
 
   std::shared_ptr<Tokens> tokens_;  // set by begin()
   JobVoter::Options port_;          // set by introduce()
-  core::HandOverMember hand_over_;
+  core::NamedSuccessor named_;
   std::string witness_;  // host:port; "": none
   std::unique_ptr<os::NameLookup> witness_lookup_;
   // The lineages of dissolved jobs. Under the same id this node does not vote in them again.

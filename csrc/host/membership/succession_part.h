@@ -81,11 +81,9 @@ class SuccessionPart {
   // There is a connection to a process that has answered as a coordinator, perhaps of a different
   // job.
   virtual void session_connected() = 0;
-  // It has replied. `address`: as this node reached it. Returns a reply to TakeOver that it may not
-  // have received.
-  virtual std::optional<session::TakenOver> session_opened(std::uint64_t incarnation,
-                                                           std::uint64_t term,
-                                                           const std::string& address) = 0;
+  // It has replied. `address`: as this node reached it.
+  virtual void session_opened(std::uint64_t incarnation, std::uint64_t term,
+                              const std::string& address) = 0;
   virtual void session_active() = 0;
   virtual void session_closed(const JobSettings& settings, Duration round_trip) = 0;
   // A heartbeat has no reply.
@@ -95,13 +93,11 @@ class SuccessionPart {
   virtual void set_timings(Duration node_timeout, Duration store_grace) = 0;
   // It has dissolved the job: the node joins the job of `by`.
   virtual void displaced(const succession::Incumbent& by) = 0;
-  // It ends without a successor, and closes the session after this.
-  virtual void coordinator_leaves() = 0;
-  // It ends before the job, and asks this node to run it.
-  virtual std::optional<session::TakenOver> take_over(const session::TakeOver& offer) = 0;
+  // It ends before the job, and this node may succeed it, which needs ports. Returns the reply.
+  virtual session::OpenedPorts open_ports(const succession::Incumbent& coordinator) = 0;
   // The process at the other end names the coordinator. `is_from_coordinator`: the session was with
   // a coordinator. Returns the address to go to.
-  virtual std::string sent_elsewhere(const session::Incumbent& successor,
+  virtual std::string sent_elsewhere(const succession::Incumbent& successor,
                                      bool is_from_coordinator) = 0;
 };
 

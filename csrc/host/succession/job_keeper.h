@@ -18,8 +18,8 @@
 namespace elastic::host {
 
 // Passes events to the succession machine of a job, which may run on another loop. Its actions come
-// back later, never inside the call. Empty: the job has one voter, and ends with its coordinator
-// unless that is started again.
+// back later, never inside the call. Empty: the job ends with its coordinator unless that is
+// started again.
 using SuccessionFeed = std::function<void(succession::Event)>;
 
 class JobKeeper {

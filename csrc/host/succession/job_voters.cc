@@ -10,7 +10,6 @@
 namespace elastic::host {
 
 SuccessionFeed JobVoters::open(const std::string& job, const std::string& address) {
-  if (voters_ == 1) return {};
   auto voter = JobVoter::open(loop_,
                               {.job_id = job,
                                .node = {os::random_seed(), os::random_seed()},
@@ -42,6 +41,7 @@ void JobVoters::log_survival(const std::string& job) {
   if (found == jobs_.end()) return;
   const JobVoter& voter = *found->second.voter;
   succession::SurvivalFacts facts;
+  facts.wants_voters = voters_ != 1;
   if (const auto& incumbent = voter.incumbent()) {
     facts.voters = incumbent->voters.size();
     facts.host = succession::host_of(incumbent->address);

@@ -34,7 +34,7 @@ class JobVoters {
   JobVoters(const JobVoters&) = delete;
   JobVoters& operator=(const JobVoters&) = delete;
 
-  // A machine for the job, whose coordinator listens at this address. Empty: the job has one voter.
+  // A machine for the job, whose coordinator listens at this address.
   SuccessionFeed open(const std::string& job, const std::string& address);
   void close(const std::string& job) { jobs_.erase(job); }
   // Logs what the job survives, when that has changed and settled.

@@ -420,7 +420,6 @@ class AdmissionWorld : public SimWorld {
     const Admission::Call call{.job = job->id,
                                .from = Admission::Call::From::kCoordinator,
                                .lineage = {},
-                               .successor = {},
                                .announced = theirs};
     const auto ours = here(process, job->id);
     const auto answer = process.admission->answer(call, ours, clock_.now());

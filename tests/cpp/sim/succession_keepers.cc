@@ -18,7 +18,7 @@ void SuccessionWorld::begin_machine(std::size_t slot,
   settings.job_id = kJobId;
   settings.self = {process.id, is_witness(slot) ? "" : voter_address(slot)};
   settings.is_standalone = slot == kCoordinatorSlot;
-  settings.reg.voters = 0;
+  settings.reg.voters = has(kOneVoter) ? 1 : 0;
   settings.reg.store_grace = kStoreGrace;
   settings.follow_timeout = kNodeTimeout;
   process.machine = std::make_unique<succession::VoterKeeper>(settings, dice_.next());
@@ -107,7 +107,10 @@ void SuccessionWorld::ended(const SimAgent& agent) {
 }
 
 void SuccessionWorld::resign(std::size_t slot) {
-  if (!has_store()) return feed(slot, succession::Resign{});
+  if (!has_store()) {
+    if (has(kOneVoter)) processes_[slot].server->turn_on();
+    return feed(slot, succession::Resign{});
+  }
   if (processes_[slot].is_alive && processes_[slot].agent->is_alive()) {
     processes_[slot].agent->leave();
   }

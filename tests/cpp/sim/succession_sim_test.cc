@@ -64,6 +64,13 @@ TEST(SuccessionSim, AKillDuringAHandOverLeavesOneCoordinator) {
   sweep_each("hand-over-killed", 80,
              [](const Totals& total) { EXPECT_GE(total["elections"], total.seeds); });
 }
+TEST(SuccessionSim, AJobWithOneVoterIsHandedOverAgainAndAgain) {
+  sweep_each("hand-over-one", 50,
+             [](const Totals& total) { EXPECT_EQ(total["elections"], 2 * total.seeds); });
+}
+TEST(SuccessionSim, AKillDuringAHandOverOfOneVoterLeavesOneCoordinatorOrNone) {
+  sweep_each("one-killed", 80);
+}
 TEST(SuccessionSim, NodesJoinWhereEveryRankWaitsWhoeverCoordinates) {
   sweep_each("growth", 80, [](const Totals& total) {
     if (total.can_be_judged()) EXPECT_GT(total["grown at a step"], total.seeds / 2);

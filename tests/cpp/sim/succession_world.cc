@@ -71,6 +71,8 @@ class SuccessionScenes : public SuccessionWorld {
         {"standalone-few", 0, &World::lose_one_by_one, kStandalone, kForVoters | kAlone},
         {"hand-over", 3, &World::hand_over},
         {"hand-over-killed", 0, &World::kill_during_hand_over},
+        {"hand-over-one", 3, &World::hand_over_twice, kOneVoter, kForVoters},
+        {"one-killed", 0, &World::kill_one_voter, kOneVoter, kForVoters},
         {"growth", 3, &World::disturb_growth, kSteps, kElected | kAlone},
         {"partition", 5, &World::part_for_a_while, 0, kElected | kAlone},
         {"minority", 5, &World::outlast_minority, 0, kElected | kAlone},
@@ -203,6 +205,36 @@ class SuccessionScenes : public SuccessionWorld {
     if (has_store()) return expect_round(2, 1s, next);  // its node has left
     run(5s);
     if (checker_.num_rounds() != 1) violate("handing over ended the round");
+  }
+
+  // With one voter: to a node, whose coordinator then hands over to the next one.
+  void hand_over_twice() {
+    for (std::uint64_t count = 1; count <= 2 && is_good(); ++count) {
+      const auto coordinates = [](const Process& one) {
+        return one.server != nullptr && one.server->is_serving();
+      };
+      const auto from = std::find_if(processes_.begin(), processes_.end(), coordinates);
+      resign(static_cast<std::size_t>(from - processes_.begin()));
+      if (!run_until(300ms, [&] { return elections() == count && has_voters(1); })) {
+        return violate("no coordinator succeeds the one that resigned");
+      }
+      run(2s);
+    }
+    if (checker_.num_rounds() != 1) violate("handing over ended the round");
+  }
+
+  // The process that ends, or the one that may succeed it: the job goes on with one coordinator, or
+  // with none, and then its nodes give up.
+  void kill_one_voter() {
+    resign(0);
+    run(dice_.between(Duration(0), Duration(12ms)));
+    crash(dice_.chance(0.3) ? any_process_but(0) : 0, dice_.chance(0.5));
+    run(kStoreGrace + kAttemptLimit + 4 * kNodeTimeout);
+    const auto works = [](const Process& one) {
+      return one.is_alive && one.agent != nullptr && one.agent->has_workers();
+    };
+    const bool is_lost = std::none_of(processes_.begin(), processes_.end(), works);
+    if (is_lost) count("lost");
   }
 
   void kill_during_hand_over() {

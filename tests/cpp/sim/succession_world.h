@@ -27,6 +27,8 @@
 //
 // With voters only:
 //
+//   hand-over-one     the same as hand-over with one voter; then the successor resigns
+//   one-killed        the same as hand-over-killed with one voter
 //   standalone-lost   4 nodes; a separate coordinator ends and is not started again
 //   standalone-again  the same, and it is started again at once, without state
 //   standalone-first  the same, and the nodes reach it before each other

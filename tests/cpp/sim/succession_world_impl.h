@@ -46,6 +46,7 @@ class SuccessionWorld : public SimProcesses {
     kRandomFaults = 16,  // and workers that fail
     kSteps = 32,         // workers report steps, and nodes join and leave at one
     kTogether = 64,      // all processes begin at once
+    kOneVoter = 128,     // voters=1
   };
   // What keeps the job's record.
   enum class Keeper : std::uint8_t {

@@ -215,17 +215,20 @@ class HostileMember final : public ModelledAgent {
   void execute(const Session::Ended&) { later(core::agent_event::Flushed{}); }
   void execute(const Session::CoordinatorFound&) {
     has_answered_ = true;
-    hand_over_.connected(false);
+    named_.reset();
   }
   void execute(const Session::CoordinatorNamed& named) {
     succession_step(succession::Informed{named.incumbent});
   }
   void execute(const Session::Directed& directed) {
-    const auto direction = hand_over_.directed(directed.to.incumbent, directed.was_coordinator);
-    session_step(Session::CoordinatorMoved{direction.address});
+    const succession::Incumbent& to = directed.to.incumbent;
+    session_step(Session::CoordinatorMoved{
+        named_.note({to.lineage, to.term}, to.address, directed.was_coordinator)});
   }
   void execute(const Session::Dissolved&) { held_ = {}; }  // it begins in another job
-  void execute(const Session::AskedToRun& asked) { hand_over_.asked(asked.offer, {}); }
+  void execute(const Session::PortsWanted& wanted) {
+    succession_step(succession::Informed{wanted.coordinator});
+  }
   void execute(const Session::JobTimings& timings) {
     succession_step(succession::Timings{timings.node_timeout, timings.store_grace});
   }
@@ -237,7 +240,6 @@ class HostileMember final : public ModelledAgent {
         inform.message);
   }
   void execute(const Session::CoordinatorActive&) {}
-  void execute(const Session::CoordinatorEnds&) { hand_over_.coordinator_leaves(); }
   void execute(const Session::JobCounts&) {}
 
   // The coordinator reads what the member sends.
@@ -303,7 +305,7 @@ class HostileMember final : public ModelledAgent {
   }
 
   Session session_;
-  core::HandOverMember hand_over_;
+  core::NamedSuccessor named_;
   succession::VoterKeeper succession_;
   Instant now_{1000s};
   bool is_hostile_ = false;

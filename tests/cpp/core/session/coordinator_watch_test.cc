@@ -104,7 +104,6 @@ TEST_F(CoordinatorWatchTest, AProcessReturnsOnANewConnectionUnlessItIsAnotherOne
     watch_.closed(settings(), 0ms, now_);
     EXPECT_TRUE(is_lost_after(50ms));
     EXPECT_FALSE(watch_.active(now_)) << "the connection may lead to any process";
-    EXPECT_EQ(watch_.is_last(next), next == 1);
     EXPECT_EQ(watch_.opened(next, now_), next == 1);
   }
 }
@@ -211,7 +210,6 @@ TEST_F(CoordinatorWatchTest, ANodeThatJoinsAnotherJobHasLostNobody) {
   watch_.displaced();
   EXPECT_FALSE(watch_.next_deadline());
   EXPECT_FALSE(watch_.is_closed());
-  EXPECT_FALSE(watch_.is_last(1));
   EXPECT_FALSE(watch_.active(now_));
   EXPECT_EQ(watch_.end(now_).cause, Cause::kHandedOver);
 }

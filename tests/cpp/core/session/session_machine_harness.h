@@ -142,8 +142,7 @@ inline std::string text_of(const M::Action& action, Instant now) {
     return directed->was_coordinator ? "directed by the coordinator" : "directed";
   }
   if (std::holds_alternative<M::Dissolved>(action)) return "dissolved";
-  if (std::holds_alternative<M::CoordinatorEnds>(action)) return "coordinator ends";
-  if (std::holds_alternative<M::AskedToRun>(action)) return "asked to run";
+  if (std::holds_alternative<M::PortsWanted>(action)) return "ports wanted";
   if (std::holds_alternative<M::JobTimings>(action)) return "timings";
   if (std::holds_alternative<M::JobCounts>(action)) return "counts";
   return "inform";

@@ -254,9 +254,9 @@ inline std::vector<ClientMessage> client_messages() {
                             .bytes_per_second = 9'800'000'000,
                             .latency = std::chrono::microseconds(25),
                             .error = "refused"},
-          ClientHello{.successor = {{{1, 2}, 3}}, .observer = ObserverRequest{true}},
+          ClientHello{.observer = ObserverRequest{true}},
           ClientHello{.job_id = "job", .announced = {{{1, 2}, 3, {4, 5}, "10.0.0.1:29401", {}}}},
-          TakenOver{.wants_more = true, .address = "10.0.0.1:4", .error = "no port is free"}};
+          OpenedPorts{.address = "10.0.0.1:4", .error = "no port is free"}};
 }
 
 inline std::vector<ServerMessage> server_messages() {
@@ -306,12 +306,8 @@ inline std::vector<ServerMessage> server_messages() {
       Incumbent{
           {.lineage = {1, 2}, .term = 3, .node = {4, 5}, .address = "10.0.0.1:29401", .voters = {}},
           false},
-      Incumbent{{.lineage = {1, 2}, .term = 3, .node = {4, 5}, .address = "10.0.0.1:29401"},
-                true,
-                std::nullopt,
-                {{{{6, 7}, "SIGTERM"}}}},
       HeartbeatReply{Instant(seconds(3)), Instant(seconds(8)), seconds(2)},
-      TakeOver{.lineage = {3, 4}, .term = 2, .begin = 5, .size = 9, .piece = {"\1\0\xff\n", 4}},
+      OpenPorts{{{1, 2}, 3, {4, 5}, "10.0.0.1:29401", {{{4, 5}, "10.0.0.1:29402"}}}},
       rdzv::Round{{},
                   std::make_shared<const RoundRecord>(record()),
                   {1, 8, 8, 8, 32},

@@ -1,5 +1,5 @@
 // What a process answers to the first message of a session: the table, what it means for a job that
-// has moved, was lost or is offered, and how long that is known.
+// has moved or was lost, and how long that is known.
 
 #include "core/succession/admission.h"
 
@@ -54,11 +54,11 @@ std::string table_text() {
                                                                "here, kept by a store",
                                                                "here, ended"};
   constexpr std::array<std::string_view, kReactions> kTexts = {
-      "enter",   "begin", "take over", "send there", "search on", "observe",
-      "unknown", "note",  "keep",      "meet",       "give way",  "compare"};
+      "enter", "begin", "send there", "search on", "observe", "unknown",
+      "note",  "keep",  "meet",       "give way",  "compare"};
   std::string text =
-      "| the job is | newcomer | member | stranger | named | observer | coordinator |\n"
-      "|---|---|---|---|---|---|---|\n";
+      "| the job is | newcomer | member | stranger | observer | coordinator |\n"
+      "|---|---|---|---|---|---|\n";
   for (std::size_t i = 0; i < kStandings; ++i) {
     text += "| " + std::string(kNames.at(i)) + " |";
     for (std::size_t caller = 0; caller < kCallers; ++caller) {
@@ -192,28 +192,6 @@ TEST(Admission, TheNodesOfTheOwnJobGoWhereItsAgentGoes) {
       all.answer({.job = "job", .lineage = reg::LineageId{1, 0}}, std::nullopt, kStart);
   EXPECT_EQ(answer.reaction, Reaction::kSend);
   EXPECT_EQ(answer.incumbent, elected_in(1, 2));
-}
-
-// Before the coordinator that ends has named its successor, only a node that it has sent here
-// knows.
-TEST(Admission, AnOfferedJobBeginsForANodeThatWasSentHere) {
-  Admission all("job");
-  const Successor offered{{1, 0}, 7};
-  all.set_own({});
-  all.set_offer(offered);
-  EXPECT_EQ(reaction(&all, {.job = "job"}, kStart), Reaction::kSearch);
-  EXPECT_EQ(reaction(&all, {.job = "job", .successor = Successor{{1, 0}, 6}}, kStart),
-            Reaction::kSearch);
-  const Call named{.job = "job", .successor = offered};
-  EXPECT_EQ(reaction(&all, named, kStart), Reaction::kTakeOver);
-  EXPECT_EQ(reaction(&all, {.job = "other", .successor = offered}, kStart), Reaction::kBegin)
-      << "a guest's job";
-  all.set_offer(std::nullopt);
-  EXPECT_EQ(reaction(&all, named, kStart), Reaction::kSearch) << "another process was named";
-  all.set_offer(offered);
-  all.began("job");
-  EXPECT_EQ(all.answer(named, Here{Standing::kRunning, elected_in(1, 7)}, kStart).reaction,
-            Reaction::kEnter);
 }
 
 TEST(Admission, AnElectedCoordinatorLearnsWhoCoordinatesHere) {

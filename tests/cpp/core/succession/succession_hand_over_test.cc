@@ -1,62 +1,135 @@
-// A coordinator that ends in order, and one that was asked to take a job over.
+// A coordinator that ends in order, and which node succeeds it.
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
-#include "core/rendezvous/rendezvous_machine.h"
-#include "core/session/coordinator_loss.h"
 #include "core/succession/succession_process.h"
-#include "support/node_info.h"
 
 namespace elastic::succession {
 namespace {
 
-using core::OfferedJob;
+const reg::Voter kThird{{4, 4}, "10.0.0.4:4711"};
 
 KnownNode known(const reg::Voter& voter, const std::string& host) {
   return {.node = voter.node, .voter_address = voter.address, .host = host, .is_connected = true};
 }
 
+// A coordinator whose job has one voter, since its nodes are on fewer than three hosts.
+class OneVoter {
+ public:
+  OneVoter() {
+    process.feed(CoordinatorStarted{"10.0.0.3:29400", true});
+    process.feed(Propose{1, record_of_three().content});
+  }
+  reg::LineageId lineage() { return process.machine().incumbent()->lineage; }
+  void answer(const reg::Voter& node) { process.receive(node, ProbeReply{lineage()}); }
+
+  Process process{kSelf};
+};
+
 TEST(SuccessionHandOver, WithOneVoterAnyNodeThatAnswersIsMadeAVoterAndSucceeds) {
-  Process process(kSelf);
-  process.feed(CoordinatorStarted{"10.0.0.3:29400", true});
-  process.feed(Propose{1, record_of_three().content});
-  ASSERT_EQ(process.machine().incumbent()->voters, std::vector{kSelf});
-  const reg::LineageId lineage = process.machine().incumbent()->lineage;
+  OneVoter one;
+  ASSERT_EQ(one.process.machine().incumbent()->voters, std::vector{kSelf});
   // Of one host, so that it does not vote.
-  process.feed(Nodes{{known(kSelf, "host"), known(kOther, "host")}});
-  process.receive(kOther, ProbeReply{lineage});
-  const auto records = proposed(process.feed(Resign{}));
+  one.process.feed(Nodes{{known(kSelf, "host"), known(kOther, "host")}});
+  one.answer(kOther);
+  const auto records = proposed(one.process.feed(Resign{}));
   ASSERT_EQ(records.size(), 1U);
   EXPECT_EQ(records[0].voters, std::vector{kOther});
   EXPECT_EQ(records[0].previous_voters, std::vector{kSelf});
 }
 
-TEST(SuccessionHandOver, ACoordinatorThatTookAJobOverBeginsTheLineageThatItWasGiven) {
-  Process process(kSelf);
-  const auto started = process.feed(CoordinatorStarted{"10.0.0.3:29400", true, {8, 9}, 4});
-  const auto announced = those<AnnounceAtEndpoints>(started);
-  ASSERT_EQ(announced.size(), 1U);
-  EXPECT_EQ(announced[0].incumbent.lineage, (reg::LineageId{8, 9}));
-  EXPECT_EQ(announced[0].incumbent.term, 4U);
-  EXPECT_EQ(announced[0].incumbent.address, "10.0.0.3:29400");
-  process.feed(Propose{1, record_of_three().content});
-  const auto& record = process.machine().job_register().known()->record;
-  EXPECT_EQ(record.lineage, (reg::LineageId{8, 9}));
-  EXPECT_EQ(record.newness.term, 4U);
+TEST(SuccessionHandOver, ANodeOnAnotherHostSucceedsRatherThanOneOfThisHost) {
+  OneVoter one;
+  one.process.feed(Nodes{{known(kSelf, "a"), known(kOther, "a"), known(kThird, "b")}});
+  one.answer(kOther);
+  one.answer(kThird);
+  const auto records = proposed(one.process.feed(Resign{}));
+  ASSERT_EQ(records.size(), 1U);
+  EXPECT_EQ(records[0].voters, std::vector{kThird});
 }
 
-TEST(SuccessionHandOver, ACoordinatorThatGivesTheJobBackFollowsTheOneThatRunsIt) {
+TEST(SuccessionHandOver, TheHostOfACoordinatorWhoseNodeHasLeftIsKnown) {
+  OneVoter one;  // at 10.0.0.3
+  one.process.feed(Nodes{{known(kOther, "10.0.0.3"), known(kThird, "10.0.0.4")}});
+  one.answer(kOther);
+  one.answer(kThird);
+  EXPECT_EQ(proposed(one.process.feed(Resign{})).at(0).voters, std::vector{kThird});
+}
+
+TEST(SuccessionHandOver, AMemberSucceedsRatherThanASpare) {
+  OneVoter one;
+  KnownNode spare = known(kOther, "b");
+  spare.kind = reg::VoterCandidate::Kind::kSpare;
+  one.process.feed(Nodes{{known(kSelf, "a"), spare, known(kThird, "a")}});
+  one.answer(kOther);
+  one.answer(kThird);
+  EXPECT_EQ(proposed(one.process.feed(Resign{})).at(0).voters, std::vector{kOther})
+      << "this host may be about to end";
+  OneVoter other;
+  other.process.feed(Nodes{{known(kSelf, "a"), spare, known(kThird, "c")}});
+  other.answer(kThird);
+  EXPECT_EQ(proposed(other.process.feed(Resign{})).at(0).voters, std::vector{kThird});
+}
+
+TEST(SuccessionHandOver, ANodeThatOpensItsPortNowIsWaitedFor) {
+  OneVoter one;
+  EXPECT_TRUE(one.process.feed(Resign{.awaits_nodes = true}).empty());
+  one.process.pass(1s);
+  one.process.feed(Nodes{{known(kSelf, "a"), known(kOther, "b")}});
+  const auto records = proposed(one.process.receive(kOther, ProbeReply{one.lineage()}));
+  ASSERT_EQ(records.size(), 1U);
+  EXPECT_EQ(records[0].voters, std::vector{kOther});
+}
+
+TEST(SuccessionHandOver, WithoutANodeThatAnswersItEndsAfterALimit) {
+  OneVoter one;
+  one.process.feed(Resign{.awaits_nodes = true});
+  EXPECT_TRUE(those<StopCoordinator>(one.process.pass(1900ms)).empty());
+  const auto stopped = those<StopCoordinator>(one.process.pass(200ms));
+  ASSERT_EQ(stopped.size(), 1U);
+  EXPECT_FALSE(stopped[0].successor);
+}
+
+TEST(SuccessionHandOver, WithoutANodeThatMayAnswerItEndsAtOnce) {
+  OneVoter one;
+  EXPECT_EQ(those<StopCoordinator>(one.process.feed(Resign{})).size(), 1U);
+  OneVoter other;
+  other.process.feed(Resign{.awaits_nodes = true});
+  EXPECT_EQ(those<StopCoordinator>(other.process.feed(Resign{.awaits_nodes = false})).size(), 1U);
+}
+
+// It has not accepted the record that names it: nobody else can be the coordinator.
+TEST(SuccessionHandOver, TheNextNodeThatAnswersSucceedsWhenTheFirstIsLost) {
+  OneVoter one;
+  one.process.feed(Nodes{{known(kSelf, "a"), known(kOther, "b")}});
+  one.answer(kOther);
+  ASSERT_EQ(proposed(one.process.feed(Resign{})).size(), 1U);
+  one.process.feed(Nodes{{known(kSelf, "a"), known(kThird, "b")}});
+  const auto records = proposed(one.process.receive(kThird, ProbeReply{one.lineage()}));
+  ASSERT_FALSE(records.empty());
+  EXPECT_EQ(records.back().voters, std::vector{kThird});
+  EXPECT_EQ(records.back().previous_voters, std::vector{kSelf});
+}
+
+// The former coordinator of a job with one voter has no port.
+TEST(SuccessionHandOver, TheFormerCoordinatorIsToldOnItsConnectionWhereItsClientsGo) {
   Process process(kSelf);
-  process.feed(CoordinatorStarted{"10.0.0.3:29400", true, {8, 9}, 4});
-  EXPECT_EQ(those<StopCoordinator>(process.feed(Resign{})).size(), 1U);
-  EXPECT_FALSE(process.machine().incumbent());
-  const Incumbent other{
-      .lineage = {8, 9}, .term = 3, .node = kOther.node, .address = "10.0.0.4:29400", .voters = {}};
-  process.feed(Informed{other});
-  EXPECT_EQ(process.machine().incumbent(), other) << "though its term is lower";
+  reg::Record record = record_of_three();
+  record.proposer = {kFormer.node, ""};
+  record.voters = {kSelf};
+  process.receive(kFormer, reg::Accept{{record, true}});
+  const auto elected = process.receive(kFormer, reg::HandOver{2, {record, true}});
+  ASSERT_EQ(those<StartCoordinator>(elected).size(), 1U);
+  const auto sent = those<Send>(process.feed(CoordinatorStarted{"10.0.0.3:29400", false}));
+  EXPECT_TRUE(std::any_of(sent.begin(), sent.end(), [](const Send& one) {
+    const auto frame = decode_frame(one.frame);
+    return frame->to == kFormer.node && std::holds_alternative<Announce>(frame->body) &&
+           one.connection == 1 && one.address.empty();
+  }));
 }
 
 // They were sent before the coordinator's thread knew.
@@ -66,53 +139,6 @@ TEST(SuccessionHandOver, NodesOfACoordinatorThatHasStoppedAreNotProbed) {
   ASSERT_EQ(those<StopCoordinator>(process.feed(Resign{})).size(), 1U);
   EXPECT_TRUE(process.feed(Nodes{{known(kOther, "host")}}).empty());
   EXPECT_FALSE(process.machine().next_deadline());
-}
-
-// The job that it would dissolve for is its own, to which a process at the endpoint directs nodes.
-TEST(SuccessionHandOver, ACoordinatorThatTookAJobOverGivesWayToALaterOneOnly) {
-  Process process(kSelf);
-  process.feed(CoordinatorStarted{"10.0.0.3:29400", true, {8, 9}, 4});
-  Incumbent other = *process.machine().incumbent();
-  EXPECT_TRUE(process.feed(Met{other}).empty()) << "it is its own";
-  other.node = kOther.node;
-  other.term = 3;
-  EXPECT_TRUE(process.feed(Met{other}).empty());
-  other.term = 5;
-  const auto stopped = those<StopCoordinator>(process.feed(Met{other}));
-  ASSERT_EQ(stopped.size(), 1U);
-  EXPECT_EQ(stopped[0].successor, other);
-}
-
-// ---- The member that was asked.
-
-// The record of a job that these nodes have joined.
-StartCoordinator offer_of(const std::vector<NodeId>& nodes) {
-  JobSettings settings;
-  settings.min_nodes = 1;
-  settings.max_nodes = 2;
-  core::RendezvousMachine machine(settings, Instant{}, Duration::zero());
-  std::vector<core::RendezvousAction> actions;
-  for (const NodeId& id : nodes) {
-    machine.step(rdzv::Join{support::node_info(id.low), settings}, Instant{}, &actions);
-  }
-  return {.lineage = {8, 9},
-          .term = 4,
-          .record = {"job", settings, machine.encode(), {}},
-          .lost_incumbent = {},
-          .is_recorded = false};
-}
-
-TEST(OfferedJob, IsAloneIfTheRecordHasNoOtherNode) {
-  EXPECT_TRUE(OfferedJob::create(offer_of({{1, 1}}), {1, 1}, Instant{})->is_alone());
-  EXPECT_TRUE(OfferedJob::create(offer_of({}), {1, 1}, Instant{})->is_alone());
-  EXPECT_FALSE(OfferedJob::create(offer_of({{1, 1}, {1, 2}}), {1, 1}, Instant{})->is_alone());
-  EXPECT_FALSE(OfferedJob::create(offer_of({{1, 2}}), {1, 1}, Instant{})->is_alone());
-}
-
-TEST(OfferedJob, IsAnErrorIfItsRecordCannotBeContinued) {
-  StartCoordinator damaged = offer_of({{1, 1}});
-  damaged.record.state.pop_back();
-  EXPECT_FALSE(OfferedJob::create(damaged, {1, 1}, Instant{}).ok());
 }
 
 }  // namespace

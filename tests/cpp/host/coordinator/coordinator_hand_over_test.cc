@@ -1,13 +1,16 @@
-// A coordinator with one voter that ends before its job, and members that do not answer in time.
+// A coordinator with one voter that ends before its job: which nodes it asks for a voter port, and
+// what its succession machine hears of that.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <optional>
+#include <string>
+#include <variant>
 #include <vector>
 
 #include "host/coordinator/coordinator_fixture.h"
-#include "support/node_info.h"
 
 namespace elastic::host {
 namespace {
@@ -15,27 +18,39 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
+const succession::Incumbent kEnding{.lineage = {8, 9},
+                                    .term = 1,
+                                    .node = {9, 9},
+                                    .address = "127.0.0.1:7",
+                                    .voters = {{{9, 9}, ""}}};
+
 class CoordinatorHandOverTest : public TurnedCoordinatorTest {
  protected:
-  void SetUp() override {
-    auto started = TurnedCoordinator::start({}, {.job = "job"});
+  void SetUp() override { start({.job = "job", .feed = feed()}); }
+  void start(CoordinatorHost host) {
+    auto started = TurnedCoordinator::start({}, std::move(host));
     ASSERT_TRUE(started.ok()) << started.status().message();
     coordinator = *std::move(started);
   }
-  static session::ClientHello hello_of(const SessionClient& node, std::uint64_t attempt) {
-    return {.capabilities = session::kCanTakeOver,
+  SuccessionFeed feed() {
+    return [this](const succession::Event& event) { heard.push_back(event); };
+  }
+  static session::ClientHello hello_of(const SessionClient& node, std::uint64_t attempt,
+                                       std::uint64_t capabilities = session::kOpensPorts) {
+    return {.capabilities = capabilities,
             .job_id = "job",
             .node = node.info.id,
             .secret = node.secret,
             .attempt = attempt};
   }
-  // By rank: members of a round, which can run the coordinator. The coordinator begins to end.
-  std::vector<std::unique_ptr<SessionClient>> end_a_round_of(int n) {
+  // By rank: members of a round. The coordinator begins to end, and its first record is in force.
+  std::vector<std::unique_ptr<SessionClient>> end_a_round_of(
+      int n, std::uint64_t capabilities = session::kOpensPorts) {
     std::vector<std::unique_ptr<SessionClient>> nodes;
     for (int i = 1; i <= n; ++i) {
       auto node = std::make_unique<SessionClient>(coordinator->port());
       node->be(static_cast<std::uint64_t>(i));
-      node->say_first(hello_of(*node, 1));
+      node->say_first(hello_of(*node, 1, capabilities));
       JobSettings settings = nnodes(1, n);
       settings.reconnect_grace = milliseconds(300);
       node->join(settings);
@@ -47,158 +62,129 @@ class CoordinatorHandOverTest : public TurnedCoordinatorTest {
       by_rank.at(static_cast<std::size_t>(rank)) = std::move(node);
     }
     coordinator->begin_close(seconds(30));
+    EXPECT_EQ(count<succession::Propose>(), 1U) << "the machine begins the job's record";
+    on_succession(succession::InForce{1});
+    on_succession(succession::Inform{kEnding});
     return by_rank;
   }
+  void on_succession(const succession::Action& action) {
+    coordinator->on_succession(action);
+    group.advance(milliseconds(1));
+  }
+  template <typename Event>
+  std::size_t count() const {
+    return static_cast<std::size_t>(std::count_if(
+        heard.begin(), heard.end(),
+        [](const succession::Event& one) { return std::holds_alternative<Event>(one); }));
+  }
+  template <typename Event>
+  std::optional<Event> last() const {
+    for (auto one = heard.rbegin(); one != heard.rend(); ++one) {
+      if (const auto* found = std::get_if<Event>(&*one)) return *found;
+    }
+    return std::nullopt;
+  }
+
+  std::vector<succession::Event> heard;
 };
 
-TEST_F(CoordinatorHandOverTest, AnotherMemberIsAskedAndTheFirstAnswerCounts) {
-  const auto nodes = end_a_round_of(3);
-  const auto first = nodes[0]->expect<session::TakeOver>();
-  nodes[2]->send_message(rdzv::Leave{nodes[2]->info.id, "SIGTERM"});
-  group.advance(seconds(2));
-  const auto second = nodes[1]->expect<session::TakeOver>();
-  EXPECT_GT(second.term, first.term);
-  nodes[0]->send_message(session::TakenOver{.address = "127.0.0.1:9"});
-  for (const std::size_t number : {0U, 1U}) {
-    const auto moved = nodes[number]->expect<session::Incumbent>();
-    EXPECT_TRUE(moved.is_elsewhere);
-    EXPECT_EQ(moved.incumbent.address, "127.0.0.1:9");
-    EXPECT_EQ(moved.incumbent.node, nodes[0]->info.id);
-    EXPECT_EQ(moved.incumbent.term, first.term);
-    EXPECT_EQ(moved.left.has_value(), number == 0);
-    if (moved.left) {
-      EXPECT_THAT(*moved.left,
-                  testing::ElementsAre(session::LateLeave{nodes[2]->info.id, "SIGTERM"}));
-    }
+TEST_F(CoordinatorHandOverTest, AsksThreeMembersByRankForAPort) {
+  const auto nodes = end_a_round_of(4);
+  ASSERT_TRUE(last<succession::Resign>());
+  EXPECT_TRUE(last<succession::Resign>()->awaits_nodes);
+  for (std::size_t rank = 0; rank < 3; ++rank) {
+    EXPECT_EQ(nodes[rank]->expect<session::OpenPorts>().coordinator, kEnding);
   }
+  EXPECT_FALSE(nodes[3]->receives<session::OpenPorts>());
 }
 
-// ---- The member that was asked.
-
-class OfferTest : public InVirtualTime {
- protected:
-  // `others`: nodes of the job beside the one that keeps the offer.
-  Result<bool> keep_offer(std::uint64_t others) {
-    const JobSettings settings = nnodes(1, 8);
-    core::RendezvousMachine machine(settings, group.now(), Duration::zero());
-    std::vector<core::RendezvousAction> actions;
-    for (std::uint64_t id = 1; id <= 1 + others; ++id) {
-      machine.step(rdzv::Join{support::node_info(id), settings}, group.now(), &actions);
-    }
-    return service->keep_offer({.lineage = {8, 9},
-                                .term = 2,
-                                .record = {"job", settings, machine.encode(), {}},
-                                .lost_incumbent = {},
-                                .is_recorded = false},
-                               {1, 1}, [this] { ++num_named; });
-  }
-  // True: it is a node of the job here; false: it is turned away.
-  bool is_greeted(std::optional<succession::Successor> successor) {
-    SessionClient client(service->port());
-    client.say_first({.job_id = "job",
-                      .node = {1, 2},
-                      .secret = {2, 7},
-                      .attempt = ++hellos,
-                      .successor = successor});
-    const auto message = client.receive();
-    if (!message) return false;
-    const auto* moved = std::get_if<session::Incumbent>(&*message);
-    EXPECT_TRUE(moved == nullptr || moved->is_elsewhere);
-    return std::holds_alternative<session::ServerHello>(*message);
-  }
-
-  const std::unique_ptr<os::LoopThread> thread = *os::LoopThread::start("coordinator", &group);
-  const std::unique_ptr<CoordinatorService> service =
-      *CoordinatorService::open(&thread->loop(), {}, {.job = "job"});
-  int num_named = 0;
-  std::uint64_t hellos = 0;
-};
-
-TEST_F(OfferTest, BeginsWithTheFirstNodeThatWasSentThere) {
-  EXPECT_FALSE(*keep_offer(1));
-  EXPECT_FALSE(is_greeted(std::nullopt));
-  EXPECT_FALSE(is_greeted(succession::Successor{{8, 9}, 3})) << "it was sent to another member";
-  EXPECT_FALSE(is_greeted(succession::Successor{{7, 7}, 2})) << "of another lineage";
-  EXPECT_EQ(num_named, 0);
-  EXPECT_TRUE(is_greeted(succession::Successor{{8, 9}, 2}));
-  EXPECT_EQ(num_named, 1);
-  EXPECT_TRUE(is_greeted(std::nullopt)) << "of any node from then on";
-  EXPECT_FALSE(service->drop_offer());
-}
-
-TEST_F(OfferTest, ThatIsDroppedBeginsNoMore) {
-  EXPECT_FALSE(*keep_offer(1));
-  EXPECT_TRUE(service->drop_offer());
-  service->begin_offer();
-  EXPECT_FALSE(is_greeted(succession::Successor{{8, 9}, 2}));
-  EXPECT_EQ(service->describe(), "");
-}
-
-TEST_F(OfferTest, BeginsAtOnceIfNoOtherNodeCanHaveBeenAsked) {
-  EXPECT_TRUE(*keep_offer(0));
-  EXPECT_TRUE(is_greeted(std::nullopt));
-}
-
-TEST(LateLeaves, OfALargeJobFitIntoOneFrame) {
-  session::Incumbent moved;
-  moved.left.emplace();
-  for (std::size_t i = 0; i < session::kLateLeavesMax; ++i) {
-    const bool has_reason = i < session::kLateReasonsMax;
-    const std::string reason = has_reason ? std::string(kMessageBytesMax, 'x') : "it was stopped";
-    moved.left->push_back({{1, i}, reason});
-  }
-  std::string bytes;
-  session::append(&bytes, session::ServerMessage(moved));
-  session::ServerMessage message;
-  ASSERT_EQ(session::decode(bytes, &message).status, session::DecodeStatus::kMessage);
-  EXPECT_EQ(std::get<session::Incumbent>(message).left, moved.left);
-}
-
-TEST_F(CoordinatorHandOverTest, ARefusalOfTheSecondLeavesTheFirstTimeToAnswer) {
+TEST_F(CoordinatorHandOverTest, AMemberWithAPortMaySucceed) {
   const auto nodes = end_a_round_of(2);
-  const auto first = nodes[0]->expect<session::TakeOver>();
-  group.advance(seconds(2));
-  nodes[1]->expect<session::TakeOver>();
-  nodes[1]->send_message(session::TakenOver{.error = "no port is free"});
-  group.advance(seconds(1));
-  EXPECT_FALSE(coordinator->is_drained());
-  nodes[0]->send_message(session::TakenOver{.address = "127.0.0.1:9"});
+  nodes[1]->expect<session::OpenPorts>();
+  nodes[1]->send_message(session::OpenedPorts{.address = ":4711"});
+  group.advance(milliseconds(1));
+  const auto known = last<succession::Nodes>();
+  ASSERT_TRUE(known);
+  ASSERT_EQ(known->nodes.size(), 1U);
+  EXPECT_EQ(known->nodes[0].node, nodes[1]->info.id);
+  EXPECT_EQ(known->nodes[0].voter_address, "127.0.0.1:4711");
+  EXPECT_TRUE(known->nodes[0].is_connected);
+}
+
+TEST_F(CoordinatorHandOverTest, AMemberWithoutAPortIsReplacedByTheNextOne) {
+  const auto nodes = end_a_round_of(4);
+  nodes[0]->expect<session::OpenPorts>();
+  nodes[0]->send_message(session::OpenedPorts{.error = "no port is free"});
+  nodes[3]->expect<session::OpenPorts>();
+}
+
+TEST_F(CoordinatorHandOverTest, WithoutAMemberThatMayHavePortsNobodyIsWaitedFor) {
+  const auto nodes = end_a_round_of(2);
   for (const auto& node : nodes) {
-    const auto moved = node->expect<session::Incumbent>();
-    EXPECT_EQ(moved.incumbent.address, "127.0.0.1:9");
-    EXPECT_EQ(moved.incumbent.term, first.term);
+    EXPECT_TRUE(last<succession::Resign>()->awaits_nodes);
+    node->expect<session::OpenPorts>();
+    node->send_message(session::OpenedPorts{.error = "no port is free"});
+    group.advance(milliseconds(1));
   }
+  EXPECT_FALSE(last<succession::Resign>()->awaits_nodes);
 }
 
-TEST_F(CoordinatorHandOverTest, ARefusalOfAllEndsTheCoordinator) {
+TEST_F(CoordinatorHandOverTest, ANodeThatDoesNotKnowTheMessageIsNotAsked) {
+  const auto nodes = end_a_round_of(1, 1);
+  EXPECT_FALSE(nodes[0]->receives<session::OpenPorts>());
+}
+
+TEST_F(CoordinatorHandOverTest, AMemberWhoseSessionBreaksIsAskedAgain) {
+  auto nodes = end_a_round_of(1);
+  nodes[0]->expect<session::OpenPorts>();
+  const core::HeldRound round = held(1, 1, 0);
+  nodes[0].reset();
+  group.advance(milliseconds(50));
+  SessionClient again(coordinator->port());
+  again.be(1);
+  again.say_first(hello_of(again, 2));
+  again.resume(nnodes(1, 1), rdzv::NodePhase::kWorking, round);
+  again.expect<session::OpenPorts>();
+}
+
+// A node that leaves is in the record of the next coordinator, or its leave is not answered.
+TEST_F(CoordinatorHandOverTest, ALeaveIsAnsweredWhenTheRecordHasIt) {
   const auto nodes = end_a_round_of(2);
-  nodes[0]->expect<session::TakeOver>();
-  group.advance(seconds(2));
-  nodes[1]->expect<session::TakeOver>();
-  nodes[0]->send_message(session::TakenOver{.error = "no port is free"});
-  group.advance(milliseconds(100));
-  EXPECT_FALSE(coordinator->is_drained());
-  nodes[1]->send_message(session::TakenOver{.error = "no port is free"});
-  EXPECT_TRUE(group.run_until([&] { return coordinator->is_drained(); }, seconds(1)));
+  nodes[1]->send_message(rdzv::Leave{nodes[1]->info.id, "SIGTERM"});
+  EXPECT_TRUE(group.run_until([&] { return count<succession::Propose>() == 2; }, seconds(1)));
+  nodes[1]->send_message(session::Heartbeat{Instant(seconds(1))});
+  group.advance(milliseconds(10));
+  on_succession(succession::InForce{2});
+  nodes[1]->expect<session::HeartbeatReply>();
 }
 
-TEST_F(CoordinatorHandOverTest, TheOnlyMemberHasLongerToAnswer) {
-  const auto nodes = end_a_round_of(1);
-  nodes[0]->expect<session::TakeOver>();
-  group.advance(seconds(5));
-  EXPECT_FALSE(coordinator->is_drained());
-  nodes[0]->send_message(session::TakenOver{.address = "127.0.0.1:9"});
-  EXPECT_EQ(nodes[0]->expect<session::Incumbent>().incumbent.address, "127.0.0.1:9");
-}
-
-TEST_F(CoordinatorHandOverTest, AMemberThatReturnsAfterTheNamingLearnsOfTheSuccessor) {
+TEST_F(CoordinatorHandOverTest, TheNodesAreSentToTheSuccessorAndTheCoordinatorEnds) {
   auto nodes = end_a_round_of(2);
-  const auto offer = nodes[0]->expect<session::TakeOver>();
+  succession::Incumbent next = kEnding;
+  next.term = 2;
+  next.node = nodes[1]->info.id;
+  next.address = "127.0.0.1:9";
+  on_succession(succession::StopCoordinator{"the coordinator ended in order", next});
+  for (auto& node : nodes) {
+    const auto moved = node->expect<session::Incumbent>();
+    EXPECT_TRUE(moved.is_elsewhere);
+    EXPECT_EQ(moved.incumbent, next);
+    node.reset();
+  }
+  EXPECT_TRUE(group.run_until([&] { return coordinator->is_drained(); }, milliseconds(100)));
+}
+
+TEST_F(CoordinatorHandOverTest, AMemberThatIsAwayLearnsOfTheSuccessorWhenItReturns) {
+  auto nodes = end_a_round_of(2);
   const std::uint64_t number = nodes[1]->info.id.low;
   nodes[1].reset();
   group.advance(milliseconds(100));
   const Instant named_at = group.now();
-  nodes[0]->send_message(session::TakenOver{.address = "127.0.0.1:9"});
+  succession::Incumbent next = kEnding;
+  next.term = 2;
+  next.node = nodes[0]->info.id;
+  next.address = "127.0.0.1:9";
+  on_succession(succession::StopCoordinator{"the coordinator ended in order", next});
   nodes[0]->expect<session::Incumbent>();
   nodes[0].reset();
   group.advance(milliseconds(200));
@@ -206,43 +192,27 @@ TEST_F(CoordinatorHandOverTest, AMemberThatReturnsAfterTheNamingLearnsOfTheSucce
   SessionClient again(coordinator->port());
   again.be(number);
   again.say_first(hello_of(again, 2));
-  const auto moved = again.expect<session::Incumbent>();
-  EXPECT_EQ(moved.incumbent.address, "127.0.0.1:9");
-  EXPECT_EQ(moved.incumbent.term, offer.term);
+  EXPECT_EQ(again.expect<session::Incumbent>().incumbent, next);
   EXPECT_TRUE(group.run_until([&] { return coordinator->is_drained(); }, seconds(1)));
-  EXPECT_LE(group.now() - named_at, milliseconds(300)) << "the others have that long";
+  EXPECT_LE(group.now() - named_at, milliseconds(310)) << "the others have that long";
 }
 
-TEST_F(CoordinatorHandOverTest, ACoordinatorWithoutAbsentMembersEndsAtOnce) {
-  auto nodes = end_a_round_of(2);
-  nodes[0]->expect<session::TakeOver>();
-  nodes[0]->send_message(session::TakenOver{.address = "127.0.0.1:9"});
-  for (auto& node : nodes) {
-    node->expect<session::Incumbent>();
-    node.reset();
-  }
-  EXPECT_TRUE(group.run_until([&] { return coordinator->is_drained(); }, milliseconds(100)));
-}
-
-// The record of the next member is without it.
-TEST_F(CoordinatorHandOverTest, AMemberThatLeavesIsNotNamedAnyMore) {
-  const auto nodes = end_a_round_of(2);
-  nodes[0]->expect<session::TakeOver>();
-  const Instant left_at = group.now();
-  nodes[0]->send_message(rdzv::Leave{nodes[0]->info.id, "SIGTERM"});
-  const auto second = nodes[1]->expect<session::TakeOver>();
-  EXPECT_EQ(group.now(), left_at);
-  nodes[0]->send_message(session::TakenOver{.address = "127.0.0.1:9"});
-  group.advance(milliseconds(100));
-  nodes[1]->send_message(session::TakenOver{.address = "127.0.0.1:10"});
-  const auto moved = nodes[1]->expect<session::Incumbent>();
-  EXPECT_EQ(moved.incumbent.address, "127.0.0.1:10");
-  EXPECT_EQ(moved.incumbent.term, second.term);
-}
-
-TEST_F(CoordinatorHandOverTest, WithoutAnAnswerTheCoordinatorEnds) {
+TEST_F(CoordinatorHandOverTest, WithoutAnAnswerOfItsMachineTheCoordinatorEnds) {
   const auto nodes = end_a_round_of(2);
   EXPECT_TRUE(group.run_until([&] { return coordinator->is_drained(); }, seconds(8)));
+}
+
+TEST_F(CoordinatorHandOverTest, ARecordAboveTheLimitIsNotHandedOver) {
+  coordinator.reset();
+  start({.job = "job", .feed = feed(), .record_bytes_max = 10});
+  SessionClient node(coordinator->port());
+  node.be(1);
+  node.say_first(hello_of(node, 1));
+  node.join(nnodes(1, 1));
+  node.expect<rdzv::Round>();
+  coordinator->begin_close(seconds(30));
+  group.advance(milliseconds(10));
+  EXPECT_FALSE(last<succession::Resign>());
 }
 
 }  // namespace

@@ -75,23 +75,5 @@ TEST(CoordinatorRecord, TheNextJobHasVotersWhenAllNodesHaveLeftBeforeTheFirstRou
   EXPECT_EQ(jobs, 2) << "the machine of succession is told of the next job";
 }
 
-TEST(CoordinatorRecord, AboveTheLimitIsNotSentToAMember) {
-  support::LoopGroup group;
-  const auto coordinator = *TurnedCoordinator::start({}, {.job = "job", .record_bytes_max = 10});
-  SessionClient node(coordinator->port());
-  node.be(1);
-  node.say_first({.capabilities = session::kCanTakeOver,
-                  .job_id = "job",
-                  .node = node.info.id,
-                  .secret = node.secret,
-                  .attempt = 1});
-  node.join(nnodes(1, 1));
-  node.expect<rdzv::Round>();
-  coordinator->begin_close(std::chrono::seconds(30));
-  while (const auto message = node.receive()) {
-    EXPECT_FALSE(std::holds_alternative<session::TakeOver>(*message));
-  }
-}
-
 }  // namespace
 }  // namespace elastic::host

@@ -1,5 +1,5 @@
 // An agent that hosts the coordinator ends in order, and a member of the job goes on with it; or no
-// coordinator follows. In virtual time, on one host, so that the job has no record in the register.
+// coordinator follows. In virtual time, on one host, so that the job has one voter.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -14,8 +14,6 @@
 
 #include "core/base/random.h"
 #include "core/session/session_wire.h"
-#include "core/succession/job_record.h"
-#include "host/base/scripted_server.h"
 #include "host/base/tcp_proxy.h"
 #include "host/coordinator/turned_coordinator.h"
 #include "host/membership/session_harness.h"
@@ -26,8 +24,6 @@ namespace elastic::host {
 namespace {
 
 using namespace std::chrono_literals;
-using elastic::support::ScriptedPeer;
-using elastic::support::ScriptedServer;
 
 class HandOverTest : public ::testing::TestWithParam<int> {
  protected:
@@ -81,14 +77,6 @@ class HandOverTest : public ::testing::TestWithParam<int> {
       if (id == 1) node(1).expect<rdzv::Waiting>();
     }
     form_round(ids);
-  }
-  // The host of the coordinator is stopped and asks node 2, whose reply is lost.
-  void lose_the_reply(support::TcpProxy* proxy) {
-    proxy->hold_before("127.0.0.1:");  // the address of the coordinator in it
-    node(1).send(rdzv::Leave{node(1).info().id, "it was stopped"});
-    node(1).begin_drain(5s);
-    group_.advance(100ms);
-    EXPECT_FALSE(node(1).is_drained());
   }
   void expect_end_of_host() {
     EXPECT_TRUE(group_.run_until([&] { return node(1).is_drained(); }, 10s));
@@ -170,66 +158,15 @@ TEST_P(HandOverTest, AMemberThatCannotRunTheCoordinatorIsPassedOver) {
   expect_success({2, 3});
 }
 
-// A node leaves, and ends, while a member is being asked. The member's connection breaks in the
-// middle of the confirmation with that leave, when the others know where the coordinator is. They
-// arrive there, which confirms it too.
-TEST_P(HandOverTest, ALeaveIsFoundAsALossIfTheConfirmationIsLost) {
-  options_.settings.max_nodes = 4;
-  auto proxy = std::make_unique<support::TcpProxy>(held_.front().port(), &group_);
-  start(1, true);
-  node(1).expect<rdzv::Waiting>();
-  start_behind(*proxy, 2);
-  start(3, false);
-  start(4, false);
-  form_round({1, 2, 3, 4});
-  const std::string why = "its host is needed elsewhere";
-  proxy->hold_before(why);
-  proxy->stall_for(500ms);
-  node(1).send(rdzv::Leave{node(1).info().id, "it was stopped"});
-  node(1).begin_drain(5s);
-  group_.advance(100ms);
-  node(3).send(rdzv::Leave{node(3).info().id, why});
-  node(3).crash();
-  group_.advance(1s);
-  proxy.reset();
-  const Instant lost_at = group_.now();
-  expect_end_of_host();
-  end_round({2, 4});
-  form_round({2, 4});
-  const Duration limit = options_.settings.node_timeout + 1s;  // R6
-  EXPECT_LE(group_.now() - lost_at, limit);
-  expect_success({2, 4});
-}
+// ---- Sessions that break while the job is handed over.
 
-// ---- The reply of the member that was asked is lost together with its session.
-
-TEST_P(HandOverTest, AMemberThatReturnsRepeatsItsReply) {
-  options_.settings.max_nodes = 4;
-  support::TcpProxy proxy(held_.front().port(), &group_);
-  form_round_behind(proxy, {1, 2, 3, 4});
-  lose_the_reply(&proxy);
-  node(4).send(rdzv::Leave{node(4).info().id, "its host is needed elsewhere"});
-  node(4).crash();
-  group_.advance(100ms);
-  const Instant lost_at = group_.now();
-  proxy.cut();
-  proxy.release();
-  expect_end_of_host();
-  end_round({2, 3});
-  form_round({2, 3});
-  EXPECT_EQ(node(3).record().term, 2U) << "another member was asked";
-  EXPECT_LT(group_.now() - lost_at, 500ms) << "the leave was not in the confirmation";
-  expect_success({2, 3});
-}
-
-TEST_P(HandOverTest, AMemberThatHasLostTheRecordReceivesItAgain) {
+TEST_P(HandOverTest, AMemberThatReturnsMaySucceed) {
   support::TcpProxy proxy(held_.front().port(), &group_);
   form_round_behind(proxy, {1, 2});
-  proxy.hold_before("it was stopped");  // why the round ends, which precedes the record
+  proxy.hold_before("it was stopped");  // why the round ends, which precedes all else
   node(1).send(rdzv::Leave{node(1).info().id, "it was stopped"});
   node(1).begin_drain(5s);
   group_.advance(100ms);
-  EXPECT_FALSE(node(1).is_drained());
   proxy.cut();
   proxy.release();
   expect_end_of_host();
@@ -239,58 +176,38 @@ TEST_P(HandOverTest, AMemberThatHasLostTheRecordReceivesItAgain) {
   expect_success({2});
 }
 
-// It stays away until another member runs the job, and until the former coordinator has ended.
-TEST_P(HandOverTest, AMemberThatLearnsNothingDoesNotRunTheJobBesideAnother) {
-  options_.settings.reconnect_grace = 50ms;
+TEST_P(HandOverTest, AMemberThatIsAwayLearnsOfTheSuccessorWhenItReturns) {
   options_.settings.max_nodes = 4;
   support::TcpProxy proxy(held_.front().port(), &group_);
-  form_round_behind(proxy, {1, 2, 3, 4});
-  lose_the_reply(&proxy);
-  const Instant lost_at = group_.now();
+  form_round_behind(proxy, {1, 2, 3});
   proxy.cut();
+  node(1).send(rdzv::Leave{node(1).info().id, "it was stopped"});
+  node(1).begin_drain(5s);
   expect_end_of_host();
-  EXPECT_LT(group_.now() - lost_at, 500ms) << "the member had longer than reconnect_grace";
-  end_round({3, 4});
-  form_round({3, 4});
-  EXPECT_EQ(node(3).record().term, 3U);
-  node(2).expect<rdzv::Restart>();  // of the round that the host has left
-  const auto lost = node(2).expect<MembershipLost>();
-  EXPECT_EQ(lost.exit_code, kExitCoordinatorLost);
-  EXPECT_LE(group_.now() - lost_at, options_.settings.store_grace + 100ms);
-  expect_success({3, 4});
+  end_round({2, 3});
+  form_round({2, 3});
+  EXPECT_EQ(node(2).record().term, 2U);
+  expect_success({2, 3});
 }
 
-TEST_P(HandOverTest, AMemberThatLearnsOfTheOtherOneJoinsTheJobThere) {
-  options_.settings.reconnect_grace = 50ms;
-  support::TcpProxy proxy(held_.front().port(), &group_);
-  form_round_behind(proxy, {1, 2, 3});
-  lose_the_reply(&proxy);
-  proxy.cut();
+// A leave that is not in the record of the successor is repeated there.
+TEST_P(HandOverTest, ANodeThatLeavesMeanwhileIsNotLost) {
+  options_.settings.max_nodes = 4;
+  for (const std::size_t id : {1, 2, 3, 4}) {
+    start(id, id == 1);
+    if (id == 1) node(1).expect<rdzv::Waiting>();
+  }
+  form_round({1, 2, 3, 4});
+  node(1).send(rdzv::Leave{node(1).info().id, "it was stopped"});
+  node(1).begin_drain(5s);
+  node(3).send(rdzv::Leave{node(3).info().id, "its host is needed elsewhere"});
+  node(3).begin_drain(5s);
   expect_end_of_host();
-  start(4, true);  // node 3 announces itself there
-  group_.advance(1500ms);
-  proxy.release();
-  EXPECT_TRUE(node(2).awaits_message("this node does not run the job's coordinator"));
-  end_round({2, 3});
-  form_round({2, 3, 4});
-  EXPECT_EQ(node(2).record().term, 3U);
-  // The member that gave the job back can be asked again.
-  stop(3);
+  EXPECT_TRUE(group_.run_until([&] { return node(3).is_drained(); }, 10s));
+  node(3).crash();
   end_round({2, 4});
   form_round({2, 4});
-  EXPECT_EQ(node(2).record().term, 4U);
   expect_success({2, 4});
-}
-
-TEST_P(HandOverTest, TheOnlyMemberRunsTheJobWithoutAnAnswer) {
-  support::TcpProxy proxy(held_.front().port(), &group_);
-  form_round_behind(proxy, {1, 2});
-  lose_the_reply(&proxy);
-  proxy.cut();
-  expect_end_of_host();
-  end_round({2});
-  form_round({2});
-  expect_success({2});
 }
 
 // ---- The host is killed while it hands the job over, on paths that stall and break.
@@ -393,74 +310,6 @@ TEST_P(KilledHandOverTest, LeavesOneCoordinatorOrNone) {
   ASSERT_TRUE(is_settled()) << works_.size() << " of " << left_.size() << " nodes work";
   std::vector<std::size_t> members(left_.begin(), left_.end());
   expect_success(members);
-}
-
-// The state of a job that another node has joined, too.
-std::string state_with_another_node(const JobSettings& settings) {
-  core::RendezvousMachine machine(settings, Instant(1s), 0s);
-  std::vector<core::RendezvousAction> actions;
-  core::NodeInfo other;
-  other.id = {7, 7};
-  other.name = "other";
-  other.address = "127.0.0.1";
-  other.store_port = 20000;
-  machine.step(rdzv::Join{other, settings}, Instant(1s), &actions);
-  return machine.encode();
-}
-
-// A coordinator that asks one of its nodes to take the job over, and ends without its answer.
-class EndingCoordinator {
- public:
-  explicit EndingCoordinator(const JobSettings& settings) : settings_(settings) {}
-  void operator()(ScriptedPeer& peer, int number) const {
-    if (number > 0) return peer.drain();
-    const std::string nonce = peer.read(10).substr(6);
-    peer.read(1 + 8 + 8 + session::kReservedKey.size());
-    peer.write(nonce + std::string(1, '\0'));
-    std::string frames;
-    session::append(&frames, session::ServerMessage(session::ServerHello{}));
-    const std::string record =
-        succession::encode_record({.job_id = "job",
-                                   .settings = settings_,
-                                   .state = state_with_another_node(settings_),
-                                   .nodes = {}});
-    session::append(&frames,
-                    session::ServerMessage(session::TakeOver{
-                        .lineage = {8, 9}, .term = 2, .size = record.size(), .piece = record}));
-    peer.write(frames);
-    std::string received = peer.read(session::kMagic.size());
-    for (received.clear(); !has_taken_over(&received);) {
-      const std::string byte = peer.read(1);
-      if (byte.empty()) return;
-      received += byte;
-    }
-    frames.clear();
-    session::append(&frames, session::ServerMessage(session::Leaving{"its agent has ended"}));
-    peer.write(frames);
-  }
-
- private:
-  static bool has_taken_over(std::string* received) {
-    session::ClientMessage message;
-    const session::DecodeResult decoded = session::decode(*received, &message);
-    if (decoded.status != session::DecodeStatus::kMessage) return false;
-    received->erase(0, decoded.bytes);
-    const auto* taken = std::get_if<session::TakenOver>(&message);
-    return taken != nullptr && !taken->address.empty();
-  }
-
-  JobSettings settings_;
-};
-
-TEST(HandOver, AMemberThatAnswersTooLateStopsItsCoordinatorAgain) {
-  support::LoopGroup group;
-  RendezvousOptions options = options_for(0, 1, 3);
-  ScriptedServer server(EndingCoordinator(options.settings));
-  options.endpoint_port = server.port();
-  TestNode node(options, 1);
-  EXPECT_TRUE(node.awaits<MembershipReady>());
-  node.join();
-  EXPECT_TRUE(node.awaits_message("this node does not run the job's coordinator"));
 }
 
 // ---- With several voters: a node that has lost its coordinator asks them for the next one.
