@@ -192,6 +192,19 @@ def test_files_are_within_size_and_width_limits() -> None:
     complaints(look())
 
 
+def test_no_merge_was_left_undone() -> None:
+    marker = re.compile(r"^(<{7}|>{7}) ", re.MULTILINE)
+
+    def look() -> Iterator[str]:
+        for path in tracked(".h", ".cc", ".py", ".md", ".txt", ".toml", ".sh"):
+            text = path.read_text(errors="replace")
+            for found in marker.finditer(text):
+                number = text.count("\n", 0, found.start()) + 1
+                yield f"{relative(path)}:{number}: a mark of a conflict"
+
+    complaints(look())
+
+
 def test_headers_have_a_guard_and_a_description() -> None:
     def look() -> Iterator[str]:
         for path in tracked(".h"):
