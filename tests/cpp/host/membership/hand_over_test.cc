@@ -124,6 +124,21 @@ TEST_P(HandOverTest, AMemberGoesOnWithTheCoordinatorOfAHostThatIsStopped) {
   expect_success({3});
 }
 
+// The record goes over the voter port, which proves the token as the sessions do.
+TEST_P(HandOverTest, AJobWithATokenIsHandedOverToItsOwnNodes) {
+  options_.token.text = std::string(32, 's');
+  start(1, true);
+  node(1).expect<rdzv::Waiting>();
+  start(2, false);
+  start(3, false);
+  form_round({1, 2, 3});
+  stop(1);
+  end_round({2, 3});
+  form_round({2, 3});
+  EXPECT_EQ(node(2).record().term, 2U);
+  expect_success({2, 3});
+}
+
 TEST_P(HandOverTest, ANodeThatStartsAtTheEndpointLaterJoinsTheJob) {
   start(1, true);
   node(1).expect<rdzv::Waiting>();
