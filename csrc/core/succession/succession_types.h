@@ -40,7 +40,7 @@ std::string list_of(const std::vector<reg::Voter>& voters);
 // "10.0.0.7:4711" -> "10.0.0.7", "[::1]:4711" -> "::1".
 std::string host_of(const std::string& address);
 
-// The coordinator that a former one has named, as one of its nodes repeats it.
+// A coordinator that a node was sent to.
 struct Successor {
   reg::LineageId lineage = {};
   std::uint64_t term = 0;

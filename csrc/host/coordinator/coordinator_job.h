@@ -165,7 +165,7 @@ class CoordinatorJob {
   Status on(SessionPeer* peer, rdzv::Resume& resume);
   Status on(SessionPeer* peer, rdzv::Leave& leave);
   Status on(SessionPeer* peer, rdzv::Close& close);
-  Status on(SessionPeer* peer, session::OpenedPorts& port);
+  Status on(SessionPeer* peer, session::OpenedPorts& opened);
   Status on(SessionPeer* peer, session::Workers& workers);
   Status on(SessionPeer* peer, session::ObserverReady& ready);
   Status on(SessionPeer* peer, hang::NodeProgress& progress);

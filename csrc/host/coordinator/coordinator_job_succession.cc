@@ -346,13 +346,16 @@ void CoordinatorJob::feed_nodes() {
       found = voter_ports_.erase(found);
     }
   };
+  const bool is_limited = needs_ports();
+  const auto has_open_ports = [this](const NodeId& node) {
+    const auto ports = ports_.find(node);
+    return ports != ports_.end() && ports->second == Ports::kOpen;
+  };
   for (const core::NodeStatus& status : rendezvous()->nodes(context_.loop->now())) {
     forget_before(&status.id);
     if (found == voter_ports_.end() || found->first != status.id) continue;
     const VoterPort& port = found++->second;
-    const auto ports = ports_.find(status.id);
-    const bool has_ports =
-        !needs_ports() || (ports != ports_.end() && ports->second == Ports::kOpen);
+    const bool has_ports = !is_limited || has_open_ports(status.id);
     const bool is_member = status.rank >= 0 || rendezvous()->record().round == 0;
     nodes.push_back(
         {.node = status.id,
