@@ -5,13 +5,11 @@ from __future__ import annotations
 import csv
 import io
 import statistics
-import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from bench.faults import ROOT
 from bench.faults.launchers import Launcher, Missing
 from bench.faults.reduce import HANG, NOT_APPLICABLE, OK, WRONG, Measures
 from bench.faults.scenes import SCENES
@@ -34,7 +32,7 @@ def facts(launchers: Iterable[Launcher]) -> dict[str, Any]:
     kept = ("date", "cpu", "cores", "kernel", "libc", "python", "torch", "load average")
     found = machine.facts(Path("nowhere"), private_network=True, torchrun=None)
     return {
-        "commit": _git("rev-parse", "--short=12", "HEAD"),
+        "commit": found["commit"],
         "machine": {name: found[name] for name in kept},
         "launchers": {
             launcher.name: {"version": _version(launcher), "settings": launcher.settings()}
@@ -61,11 +59,6 @@ def _version(launcher: Launcher) -> str:
         return launcher.version()
     except Missing as why:
         return f"not run: {why}"
-
-
-def _git(*words: str) -> str:
-    done = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True)
-    return done.stdout.strip() or "unknown"
 
 
 def by_scene(results: Sequence[Result]) -> dict[str, dict[str, list[Result]]]:

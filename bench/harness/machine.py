@@ -37,6 +37,7 @@ def enter_private_network() -> bool:
 
 def facts(build: Path, private_network: bool, torchrun: Path | None) -> dict[str, str]:
     return {
+        "commit": _commit(),
         "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
         "cpu": _cpu_model(),
         "cores": str(len(os.sched_getaffinity(0))),
@@ -52,6 +53,13 @@ def facts(build: Path, private_network: bool, torchrun: Path | None) -> dict[str
         "nice": str(os.getpriority(os.PRIO_PROCESS, 0)),
         "load average": " ".join(f"{load:.2f}" for load in os.getloadavg()),
     }
+
+
+def _commit() -> str:
+    """Of the sources in which this file is."""
+    words = ["git", "rev-parse", "--short=12", "HEAD"]
+    done = subprocess.run(words, cwd=Path(__file__).parent, capture_output=True, text=True)
+    return done.stdout.strip() or "unknown"
 
 
 def busy_seconds() -> float:
