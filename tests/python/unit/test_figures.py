@@ -63,8 +63,8 @@ def test_no_restart_of_ours_is_much_slower_than_the_others_of_its_scene() -> Non
 def test_the_readme_counts_scenes_and_runs_as_they_are() -> None:
     assert f"All {len({one['scene'] for one in stored()})} scenes" in PROSE
     counts = collections.Counter((one["scene"], one["launcher"]) for one in stored("headline"))
-    assert set(counts.values()) == {5}
-    assert "Five runs of each" in PROSE
+    assert set(counts.values()) == {7}
+    assert "Seven runs of each" in PROSE
 
 
 def test_the_readme_is_short_and_begins_with_what_a_reader_needs() -> None:
