@@ -57,6 +57,8 @@ def facts(build: Path, private_network: bool, torchrun: Path | None) -> dict[str
 
 def _commit() -> str:
     """Of the sources in which this file is."""
+    if shutil.which("git") is None:
+        return "unknown"
     words = ["git", "rev-parse", "--short=12", "HEAD"]
     done = subprocess.run(words, cwd=Path(__file__).parent, capture_output=True, text=True)
     return done.stdout.strip() or "unknown"
