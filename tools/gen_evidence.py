@@ -5,6 +5,7 @@ campaign of --headline --idle is stored.
 
 python -m bench.faults --launcher ... --runs 2 --json bench/results/faults.json
 python -m bench.faults --headline --idle --runs 7 --json bench/results/headline.json
+python bench/run.py --json bench/results/speed.json start launcher-memory restart idle
 python -m bench.soak --minutes 60 --json bench/results/soak.json
 python tools/gen_evidence.py [--check]
 """
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import statistics
 import sys
 from pathlib import Path
@@ -37,10 +39,8 @@ What launchers do when processes, hosts and networks of a job fail, and what `el
 costs. \
 Compare **outcomes**:
 did training go on, did the job end with the right code, was anything left behind. \
-`tools/gen_evidence.py` writes this page up
-to [Speed](#speed) from [every run](../bench/results/faults.csv) of one campaign, which one \
-command \
-repeats on your machine
+`tools/gen_evidence.py` writes this page from [every run](../bench/results/faults.csv) of one \
+campaign, which one command repeats on your machine
 ([as root](../bench/README.md#faults)):
 
     python -m bench.faults --runs 5 --json FILE \\
@@ -77,16 +77,41 @@ times out after 20 s. `ft_launcher`
 {settings}
 
 {exceptions}
-{soak}## Not covered
+{soak}{speed}## Not covered
 
 {not_covered}
+
+One GPU was tried, without a network: [the checks and their results](../bench/gpu/README.md). \
+[Where it was run](start.md#where-it-was-run) lists machines, schedulers, trainers and versions.
 """
 FIRST_STEP = """\
 *First step*: least / median / greatest time from the fault to the first training step of new \
 workers; \
 "-": in a run workers were not restarted, or the job ended."""
-BY_HAND = "\n## Speed\n"  # what follows is kept as it is
+SPEED = """\
+## Speed
 
+From one run of [`bench/run.py`](../bench/README.md), alone on the machine: commit `{commit}`, \
+{date}; {cpu}, {cores} cores, Linux {kernel}, Python {python}, load {load}: least / **median** / \
+greatest. [Every sample](../bench/results/speed.json). Compare the columns, not machines. \
+[History](../bench/HISTORY.md) has other machines, and the store.
+
+|  | elastic | torchrun {torchrun} | floor |
+| --- | ---: | ---: | ---: |
+{rows}
+
+The process from which `--warm` forks has 181 MiB a node, which its workers share.
+
+"""
+# Scene and case, its words here, and the subject that is the floor, with its words.
+SPEED_ROWS = (
+    ("start", "exec to exit", "`/bin/true`, exec to exit, ms",
+     "python -c pass", "`python -c pass`"),
+    ("launcher-memory", "peak (sum of VmHWM)", "8 workers: peak memory, MiB", "", ""),
+    ("restart", "8 workers run", "one of 8 killed, to 8 new running, ms",
+     "bare fork+exec", "fork+exec of 8"),
+    ("idle", "wake-ups per second", "idle, wake-ups per second", "", ""),
+)  # fmt: skip
 
 NO_RESULTS = """\
 No results are stored yet: this page has only the scenes and the method. Results are added when they
@@ -98,9 +123,10 @@ def generate(
     campaign: dict[str, Any] | None,
     soak: dict[str, Any] | None,
     alone: dict[str, Any] | None = None,
+    speed: dict[str, Any] | None = None,
 ) -> dict[Path, str]:
     """``alone``: the campaign of --headline --idle, which the picture of the README shows."""
-    files = {PAGE: page(campaign, soak, alone) + _by_hand()}
+    files = {PAGE: page(campaign, soak, alone, speed)}
     if alone is not None:
         files[ALONE] = report.csv_text(alone["results"])
     if campaign is not None:
@@ -133,6 +159,7 @@ def page(
     campaign: dict[str, Any] | None,
     soak: dict[str, Any] | None,
     alone: dict[str, Any] | None = None,
+    speed: dict[str, Any] | None = None,
 ) -> str:
     results = [] if campaign is None else campaign["results"]
     launchers = _launchers() if campaign is None else campaign["facts"]["launchers"]
@@ -148,6 +175,7 @@ def page(
         settings=_settings(launchers),
         exceptions=_exceptions(),
         soak=_soak(soak),
+        speed=_speed(speed),
         not_covered="\n".join(f"* {what}: {why}" for what, why in NOT_COVERED),
     )
 
@@ -253,13 +281,43 @@ that ended are started again.
 """
 
 
+def _speed(stored: dict[str, Any] | None) -> str:
+    if stored is None:
+        return ""
+    facts = stored["machine"]
+    rows = []
+    for scene, case, what, floor, of in SPEED_ROWS:
+        found = {
+            row["subject"]: _triple(row["samples"])
+            for row in stored["scenes"][scene]["rows"]
+            if row["case"] == case
+        }
+        least = f"{found[floor]} ({of})" if floor else "-"
+        rows.append(f"| {what} | {found['elastic']} | {found['torchrun']} | {least} |")
+    load = facts["load average"].split()[0]
+    facts = facts | {"torchrun": facts["torchrun"].partition("+")[0]}
+    return SPEED.format(rows="\n".join(rows), load=load, **facts)
+
+
+def _triple(samples: list[float]) -> str:
+    least, middle, most = min(samples), statistics.median(samples), max(samples)
+    return f"{_figure(least)} / **{_figure(middle)}** / {_figure(most)}"
+
+
+def _figure(value: float) -> str:
+    """Three digits, or the whole part if that has more."""
+    digits = max(0, 2 - math.floor(math.log10(value))) if value > 0 else 0
+    return f"{value:,.{digits}f}".replace(",", " ")
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--check", action="store_true", help="write nothing: exit 1 on a change")
     given = parser.parse_args()
-    files = generate(_stored("faults.json"), _stored("soak.json"), _stored("headline.json"))
+    stored = [_stored(f"{name}.json") for name in ("faults", "soak", "headline", "speed")]
+    files = generate(*stored)
     changed = [path for path, text in files.items() if _read(path) != text]
     if not given.check:
         for path in changed:
@@ -270,11 +328,6 @@ def main() -> int:
 def _stored(name: str) -> dict[str, Any] | None:
     path = RESULTS / name
     return json.loads(path.read_text()) if path.exists() else None
-
-
-def _by_hand() -> str:
-    _, mark, rest = _read(PAGE).partition(BY_HAND)
-    return mark + rest
 
 
 def _read(path: Path) -> str:
