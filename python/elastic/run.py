@@ -110,6 +110,7 @@ def config_from_args(args: Namespace) -> tuple[LaunchConfig, Callable[..., Any] 
     inherited = _environment.inherited()
     line = _command_line(args)
     job = resolve.configure(line, inherited)
+    spec = job.spec
     # As in torch, this process's environment has the workers' defaults.
     changed = {name: job.environment[name] for name in job.environment
                if job.environment[name] != inherited.get(name)}  # fmt: skip
@@ -127,19 +128,19 @@ def config_from_args(args: Namespace) -> tuple[LaunchConfig, Callable[..., Any] 
         if backend == "static":
             configs["rank"] = str(node.node_rank)
         configs |= {name: text for name, text in node.token.items() if name == "token_file"}
-    elif job.master_port:
-        backend, endpoint = "static", join_endpoints([(job.local_addr, job.master_port)])
+    elif spec.master_port:
+        backend, endpoint = "static", join_endpoints([(job.local_addr, spec.master_port)])
     config = LaunchConfig(
         min_nodes=least,
         max_nodes=most,
-        nproc_per_node=job.nproc,
+        nproc_per_node=spec.local_world_size,
         logs_specs=of_options(job.logs),
-        run_id=job.run_id,
-        role=job.role,
+        run_id=spec.job_id(),
+        role=spec.role,
         rdzv_endpoint=endpoint,
         rdzv_backend=backend,
         rdzv_configs=configs,
-        max_restarts=job.max_restarts,
+        max_restarts=spec.max_restarts,
         monitor_interval=float(args.monitor_interval),
         start_method=args.start_method,
         log_line_prefix_template=job.line_prefix,
@@ -149,13 +150,13 @@ def config_from_args(args: Namespace) -> tuple[LaunchConfig, Callable[..., Any] 
         signals_to_handle=args.signals_to_handle,
         duplicate_stdout_filters=list(job.logs.stdout_filters) or None,
         duplicate_stderr_filters=list(job.logs.stderr_filters) or None,
-        virtual_local_rank=job.virtual_local_rank,
+        virtual_local_rank=spec.virtual_local_rank,
         shutdown_timeout=job.shutdown_timeout,
         warm=bool(job.warm_template),
         preload=tuple(filter(None, str(getattr(args, "preload", None) or "").split(","))),
         native=_native(line, job),
     )
-    return config, job.entrypoint[0], list(job.entrypoint[1:])
+    return config, str(spec.what()), list(spec.args)
 
 
 # What only the command does, or what a LaunchConfig has no place for.

@@ -13,6 +13,7 @@ from elastic.text import join_endpoints, member
 
 if TYPE_CHECKING:
     from elastic import _C
+    from elastic.agent.server.api import WorkerSpec
     from elastic.multiprocessing.logs import LogOptions
     from elastic.rendezvous.keys import Keys
 
@@ -98,15 +99,11 @@ class NodeConfig(NamedTuple):
 
 
 class JobConfig(NamedTuple):
-    entrypoint: tuple[str, ...]  # the program and its arguments, before ${local_rank} is replaced
+    spec: WorkerSpec  # the job's id, and this node's workers, as every agent takes them
     warm_template: tuple[str, ...]  # the process that forks the workers; (): they are executed
     warm_modules: str  # what it imports, with commas; "": the default
     name: str  # of the program, in messages
-    nproc: int
     environment: dict[str, str]  # of every worker
-    run_id: str
-    role: str
-    max_restarts: int
     shutdown_timeout: float
     native: Mapping[str, Any]  # further fields of ``_C.AgentOptions``; missing ones: its defaults
     signals: tuple[int, ...]
@@ -115,12 +112,9 @@ class JobConfig(NamedTuple):
     drain_timeout: float  # after which the workers are stopped without one
     rendezvous: RendezvousConfig | None  # None: the job has one node
     local_addr: str  # "" on several nodes: the address from which the rendezvous is reached
-    master_port: int  # 0: a free one in each round
     logs: LogOptions
     line_prefix: str
-    virtual_local_rank: bool
     worker_cpus: Sequence[Sequence[int]]  # by local rank; empty: not bound
-    event_log_handler: str
     log_level: int
     log_records: bool  # whether log lines have time and level: LOGLEVEL was given
     error_file: str  # from which the launcher's parent reads the first error; "": none

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from types import FrameType
     from typing import Any
 
-    from elastic.agent.server.api import RunResult, WorkerSpec
+    from elastic.agent.server.api import RunResult
     from elastic.cli.command_line import CommandLine
     from elastic.cli.config import JobConfig
     from elastic.cli.console import Console
@@ -142,24 +142,8 @@ def _is_output_shown(job: JobConfig) -> bool:
     """Whether the stderr of the job's only worker goes to the console."""
     from elastic.multiprocessing.logs import Std
 
-    is_only = job.nproc == 1 and job.rendezvous is None
+    is_only = job.spec.local_world_size == 1 and job.rendezvous is None
     return is_only and job.logs.target(0, Std.ERR) in ("inherit", "tee") and not job.logs.plug_in
-
-
-def _spec(job: JobConfig, **more: Any) -> WorkerSpec:
-    from elastic.agent.server.api import WorkerSpec
-
-    return WorkerSpec(
-        role=job.role,
-        local_world_size=job.nproc,
-        entrypoint=job.entrypoint[0],
-        args=job.entrypoint[1:],
-        run_id=job.run_id,
-        max_restarts=job.max_restarts,
-        event_log_handler=job.event_log_handler,
-        virtual_local_rank=job.virtual_local_rank,
-        **more,
-    )
 
 
 def print_plan(job: JobConfig) -> None:
@@ -326,7 +310,7 @@ class Launcher:
 
         from elastic.cli import console
 
-        line = {"event": event, "run_id": job.run_id} | dict(found)
+        line = {"event": event, "run_id": job.spec.run_id} | dict(found)
         with contextlib.suppress(OSError, console.OutputError):  # the report has it, too
             console.show(json.dumps(line) + "\n")
 
@@ -365,13 +349,9 @@ class Launcher:
         if is_handler or logs.plug_in:
             return self._launch_with_handler(job, logs, common)
         self._agent = NativeElasticAgent(
-            _spec(
-                job,
-                master_port=job.master_port,
-                master_addr=job.local_addr if job.rendezvous is None else None,
-            ),
+            job.spec,
             logs,
-            rendezvous=job.rendezvous and job.rendezvous.options(job.run_id, job.local_addr),
+            rendezvous=job.rendezvous and job.rendezvous.options(job.spec.job_id(), job.local_addr),
             warm_template=job.warm_template,
             failure_policy=job.failure_policy,
             policy_function=job.policy_function,
@@ -386,6 +366,7 @@ class Launcher:
         self, job: JobConfig, logs: LogOptions, common: Mapping[str, Any]
     ) -> RunResult:
         """Runs the job with a rendezvous handler, or log files, of another distribution."""
+        from elastic._data import changed
         from elastic.agent.server.later import Later
         from elastic.cli import resolve
         from elastic.cli.config import RendezvousConfig
@@ -395,11 +376,13 @@ class Launcher:
         self.has_plug_ins = True
         Later(_MODULES_AFTER).load()
         alone = RendezvousConfig("c10d", 1, 1, Keys({}), endpoint_host="localhost", is_host=True)
-        handler = resolve.rendezvous_handler(job.rendezvous or alone, job.run_id, job.local_addr)
-        spec = _spec(
-            job,
-            rdzv_handler=handler,
-            master_port=job.master_port or None,
+        run_id = job.spec.job_id()
+        spec = changed(
+            job.spec,
+            rdzv_handler=resolve.rendezvous_handler(
+                job.rendezvous or alone, run_id, job.local_addr
+            ),
+            master_addr=None,
             duplicate_stdout_filters=list(logs.stdout_filters) or None,
             duplicate_stderr_filters=list(logs.stderr_filters) or None,
         )

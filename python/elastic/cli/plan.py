@@ -7,8 +7,9 @@ import signal
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from elastic.agent.server.api import commands
 from elastic.multiprocessing.logs import Std
-from elastic.text import duration, format_ranges, member, plural, substitute
+from elastic.text import duration, format_ranges, member, plural
 
 if TYPE_CHECKING:
     from elastic.cli.config import JobConfig, RendezvousConfig
@@ -22,21 +23,20 @@ def text(job: JobConfig, environ: Mapping[str, str]) -> str:
 
 
 def _workers(job: JobConfig, environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    yield "workers", f"{job.nproc} on this node, role {job.role}"
-    commands = [
-        shlex.join(substitute(word, rank) for word in job.entrypoint) for rank in range(job.nproc)
-    ]
-    if len(set(commands)) == 1:
-        yield "command", commands[0]
+    spec = job.spec
+    yield "workers", f"{spec.local_world_size} on this node, role {spec.role}"
+    shown = [shlex.join(words) for words in commands(spec, None)]
+    if len(set(shown)) == 1:
+        yield "command", shown[0]
     else:
-        yield from ((f"command of {rank}", command) for rank, command in enumerate(commands))
+        yield from ((f"command of {rank}", command) for rank, command in enumerate(shown))
     for rank, cpus in enumerate(job.worker_cpus):
         if cpus:
             yield f"CPUs of {rank}", format_ranges(cpus)
     if job.warm_template:
         modules = job.warm_modules or "torch and the modules of the script"
         yield "warm workers", f"forked from a process that imports {modules}"
-    if job.virtual_local_rank:
+    if spec.virtual_local_rank:
         yield "GPUs", "each worker sees one, as device 0"
     for name, value in job.environment.items():
         if environ.get(name) != value:
@@ -44,7 +44,7 @@ def _workers(job: JobConfig, environ: Mapping[str, str]) -> Iterator[tuple[str, 
 
 
 def _nodes(job: JobConfig) -> Iterator[tuple[str, str]]:
-    yield "run id", job.run_id
+    yield "run id", job.spec.job_id()
     config = job.rendezvous
     if config is None:
         yield "nodes", "1, without a rendezvous"
@@ -68,7 +68,7 @@ def _nodes(job: JobConfig) -> Iterator[tuple[str, str]]:
             yield "for excluded hosts", command
     first, last = job.native["worker_ports"]
     ports = f"a free one from {first} to {last} in each round" if last else "free in each round"
-    yield "MASTER_PORT", str(job.master_port) if job.master_port else ports
+    yield "MASTER_PORT", str(job.spec.master_port or ports)
 
 
 def _host(config: RendezvousConfig) -> str:
@@ -91,7 +91,7 @@ def _rules(job: JobConfig) -> Iterator[tuple[str, str]]:
             [],
             env={},
             rendezvous=_C.RendezvousOptions(extra_settings=dict(job.failure_policy), **nodes),
-            max_restarts=job.max_restarts,
+            max_restarts=job.spec.max_restarts,
             hang_action=member(_C.HangAction, native["hang_action"], "--hang-action"),
             bad_node_codes=native["bad_node_codes"],
             no_restart_codes=native["no_restart_codes"],
@@ -106,8 +106,8 @@ def _rules(job: JobConfig) -> Iterator[tuple[str, str]]:
 
 def _failures(job: JobConfig) -> Iterator[tuple[str, str]]:
     native = job.native
-    yield "restarts", str(job.max_restarts)
-    if job.max_restarts:
+    yield "restarts", str(job.spec.max_restarts)
+    if job.spec.max_restarts:
         yield "restart backoff", duration(native["restart_backoff"])
     yield from _rules(job)
     if job.stop_without_progress:
@@ -138,7 +138,7 @@ def _failures(job: JobConfig) -> Iterator[tuple[str, str]]:
 def _output(job: JobConfig) -> Iterator[tuple[str, str]]:
     logs = job.logs
     yield "log directory", logs.log_dir or "none"
-    for rank in range(job.nproc):
+    for rank in range(job.spec.local_world_size):
         targets = [
             f"{name} {logs.target(rank, stream)}"
             for name, stream in (("stdout", Std.OUT), ("stderr", Std.ERR))
@@ -146,8 +146,8 @@ def _output(job: JobConfig) -> Iterator[tuple[str, str]]:
         ]
         if targets:
             yield f"output of {rank}", ", ".join(targets)
-    if job.event_log_handler != "null":
-        yield "events", job.event_log_handler
+    if job.spec.event_log_handler != "null":
+        yield "events", job.spec.event_log_handler
 
 
 def _names(numbers: Sequence[int]) -> str:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from elastic import _environment
 from elastic._host import devices
+from elastic.agent.server.api import WorkerSpec
 from elastic.cli import command_line, entrypoint, nodes, output
 from elastic.cli.command_line import CommandLine
 from elastic.cli.config import JobConfig, NodeConfig
@@ -108,16 +109,24 @@ def configure(line: CommandLine, environ: Mapping[str, str]) -> JobConfig:
             f"workers ({line.origin('signals-to-handle')}), so it cannot be forwarded as well"
         )
     drain_signal = _drain_signal(line, signals, forwarded)
+    spec = WorkerSpec(
+        role=short(line, "role") or DEFAULT_ROLE,  # torchx passes an empty one
+        local_world_size=nproc,
+        entrypoint=program[0],
+        args=program[1:],
+        run_id=node.run_id or _random_id(),
+        max_restarts=integer(line, "max-restarts", 0, 2**31 - 1),
+        master_port=node.master_port or None,
+        master_addr=node.local_addr if node.rendezvous is None else None,
+        event_log_handler=_event_log_handler(line),
+        virtual_local_rank=line.switch("virtual-local-rank"),
+    )
     return JobConfig(
-        entrypoint=program,
+        spec=spec,
         warm_template=warm_template,
         warm_modules=line.text("preload"),
         name="<stdin>" if line.program == entrypoint.STDIN else line.program,
-        nproc=nproc,
         environment=_worker_environment(line, environ, nproc, network_interface, notes),
-        run_id=node.run_id or _random_id(),
-        role=short(line, "role") or DEFAULT_ROLE,  # torchx passes an empty one
-        max_restarts=integer(line, "max-restarts", 0, 2**31 - 1),
         shutdown_timeout=_shutdown_timeout(line, environ),
         native=_native_settings(line, node, environ),
         signals=signals,
@@ -126,12 +135,9 @@ def configure(line: CommandLine, environ: Mapping[str, str]) -> JobConfig:
         drain_timeout=_drain_timeout(line),
         rendezvous=node.rendezvous,
         local_addr=node.local_addr,
-        master_port=node.master_port,
         logs=logs,
         line_prefix=output.line_prefix(line, environ),
-        virtual_local_rank=line.switch("virtual-local-rank"),
         worker_cpus=_worker_cpus(line, nproc, environ, interpreter, notes),
-        event_log_handler=_event_log_handler(line),
         event_log=_event_log(line),
         metrics_port=_metrics_port(line),
         log_level=_log_level(environ),

@@ -53,7 +53,7 @@ def test_a_slurm_step_gives_nodes_rank_endpoint_and_run_id() -> None:
     where = (job.rendezvous.endpoint_host, job.rendezvous.endpoint_port)
     assert where == ("gpu02", 29400 + 42)
     assert (job.rendezvous.min_nodes, job.rendezvous.max_nodes) == (4, 4)
-    assert (job.rendezvous.node_rank, job.run_id) == (2, "1042.3")
+    assert (job.rendezvous.node_rank, job.spec.run_id) == (2, "1042.3")
     assert (
         "Slurm job 1042 step 3: --nnodes=4 --node-rank=2 --rdzv-endpoint=gpu02:29442 "
         "--rdzv-id=1042.3"
@@ -62,7 +62,7 @@ def test_a_slurm_step_gives_nodes_rank_endpoint_and_run_id() -> None:
 
 def test_nothing_is_taken_from_a_scheduler_unless_asked_for() -> None:
     job = configure(SLURM)
-    assert job.rendezvous is None and job.run_id != "1042.3"
+    assert job.rendezvous is None and job.spec.run_id != "1042.3"
     assert not any("Slurm" in sentence for _, sentence in job.notes)
 
 
@@ -101,7 +101,7 @@ def test_a_batch_script_of_several_nodes_must_use_srun() -> None:
     for environ in (batch, batch | {"SLURM_STEP_ID": "4294967291"}):
         assert "on one of 6 nodes: start it on all of them with srun" in refusal(environ, *ALL)
     one = batch | {"SLURM_JOB_NUM_NODES": "1"}
-    assert configure(one, "--nnodes=auto", "--rdzv-id=auto").run_id == "1042"
+    assert configure(one, "--nnodes=auto", "--rdzv-id=auto").spec.run_id == "1042"
 
 
 def test_an_endpoint_of_the_scheduler_needs_no_backend_and_no_rank() -> None:
@@ -159,7 +159,8 @@ def test_several_tasks_per_node_are_an_error() -> None:
     one = {"SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "1", "SLURM_LOCALID": "1"}
     text = refusal(one, "--nnodes=auto", "--rdzv-id=auto")
     assert "srun starts several tasks on a node (SLURM_LOCALID=1)" in text
-    assert configure(one | {"SLURM_LOCALID": "0"}, "--nnodes=auto", "--rdzv-id=auto").run_id == "7"
+    first = configure(one | {"SLURM_LOCALID": "0"}, "--nnodes=auto", "--rdzv-id=auto")
+    assert first.spec.run_id == "7"
 
 
 def test_kubeflow_variables_are_used_for_auto_on_the_command_line() -> None:
@@ -167,7 +168,7 @@ def test_kubeflow_variables_are_used_for_auto_on_the_command_line() -> None:
     assert job.rendezvous is not None
     where = (job.rendezvous.endpoint_host, job.rendezvous.endpoint_port)
     assert (where, job.rendezvous.max_nodes) == (("job-master-0", 23456), 3)
-    assert (job.rendezvous.node_rank, job.run_id) == (1, "job-master-0")
+    assert (job.rendezvous.node_rank, job.spec.run_id) == (1, "job-master-0")
 
 
 def test_the_variables_of_options_may_be_auto() -> None:

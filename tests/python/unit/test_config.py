@@ -41,6 +41,10 @@ def configure(argv: list[str], environ: dict[str, str] | None = None) -> JobConf
     return parsed
 
 
+def program(job: JobConfig) -> tuple[object, ...]:
+    return (job.spec.entrypoint, *job.spec.args)
+
+
 def refusal(argv: list[str], environ: dict[str, str] | None = None) -> str:
     with pytest.raises(ConfigError) as caught:
         resolve.parse(argv, environ or {})
@@ -58,9 +62,10 @@ def test_a_command_line_can_be_read_again(script: str) -> None:
 
 def test_defaults_describe_one_worker_that_is_not_restarted(script: str) -> None:
     got = configure([script])
-    assert got.entrypoint == (sys.executable, "-u", script)
-    assert (got.nproc, got.max_restarts, got.role) == (1, 0, "default")
-    assert (got.local_addr, got.master_port) == ("127.0.0.1", 0)
+    assert program(got) == (sys.executable, "-u", script)
+    assert (got.spec.local_world_size, got.spec.max_restarts, got.spec.role) == (1, 0, "default")
+    assert (got.local_addr, got.spec.master_addr) == ("127.0.0.1", "127.0.0.1")
+    assert got.spec.master_port is None
     assert got.shutdown_timeout == 30.0
     assert got.signals == (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
     assert got.logs == LogOptions()
@@ -68,7 +73,7 @@ def test_defaults_describe_one_worker_that_is_not_restarted(script: str) -> None
 
 
 def test_run_id_is_generated_for_every_job(script: str) -> None:
-    first, second = configure([script]).run_id, configure([script]).run_id
+    first, second = configure([script]).spec.run_id, configure([script]).spec.run_id
     assert first != second
     assert re.fullmatch(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", first)
 
@@ -115,8 +120,8 @@ def test_a_handler_that_is_not_pythons_leaves_the_result_of_the_block(
 @pytest.mark.parametrize(
     ("words", "field", "expected"),
     [
-        (["--nproc-per-node", "3"], "nproc", 3),
-        (["--nproc_per_node=3"], "nproc", 3),
+        (["--nproc-per-node", "3"], "local_world_size", 3),
+        (["--nproc_per_node=3"], "local_world_size", 3),
         (["--max-restarts=7"], "max_restarts", 7),
         (["--shutdown-timeout", "0.5"], "shutdown_timeout", 0.5),
         (["--role", "trainer"], "role", "trainer"),
@@ -126,13 +131,13 @@ def test_a_handler_that_is_not_pythons_leaves_the_result_of_the_block(
         (["--local-addr", "127.0.0.2"], "local_addr", "127.0.0.2"),
         (["--rdzv-endpoint", "127.0.0.3:1234"], "local_addr", "127.0.0.3"),
         (["--rdzv-endpoint", "127.0.0.3:1234"], "master_port", 1234),
-        (["--rdzv-backend=c10d", "--rdzv-endpoint", "localhost:1234"], "master_port", 0),
+        (["--rdzv-backend=c10d", "--rdzv-endpoint", "localhost:1234"], "master_port", None),
         (["--signals-to-handle", "SIGUSR1,int"], "signals", (signal.SIGUSR1, signal.SIGINT)),
         (["--signals-to-handle="], "signals", ()),
         (["--virtual-local-rank"], "virtual_local_rank", True),
-        (["--nnodes=1", "--nnodes=1:1", "--node-rank=0", "--standalone"], "nproc", 1),
-        (["--rdzv-conf", "timeout=900,is_host=true,rank=0"], "nproc", 1),
-        (["--monitor-interval=5", "--event-log-handler=null"], "nproc", 1),
+        (["--nnodes=1", "--nnodes=1:1", "--node-rank=0", "--standalone"], "local_world_size", 1),
+        (["--rdzv-conf", "timeout=900,is_host=true,rank=0"], "local_world_size", 1),
+        (["--monitor-interval=5", "--event-log-handler=null"], "local_world_size", 1),
         (["--log-dir=/dev/null"], "logs", LogOptions()),
         (["--log-dir=/dev/null", "-t3", "--merge-lines"], "logs", LogOptions(merge_lines=True)),
     ],
@@ -141,7 +146,7 @@ def test_an_option_sets_its_field(
     script: str, words: list[str], field: str, expected: object
 ) -> None:
     job = configure([*words, script])
-    assert (job._asdict() | job.native)[field] == expected
+    assert (vars(job.spec) | job._asdict() | job.native)[field] == expected
 
 
 # A value of each kind of option, as it is written and as it is read.
@@ -226,8 +231,8 @@ def test_arguments_after_the_program_belong_to_it(
     script: str, words: list[str], expected: tuple[str, ...]
 ) -> None:
     got = configure([*words, script, "-h", "--role", "x"])
-    assert got.entrypoint == (sys.executable, *(word.format(script) for word in expected))
-    assert got.role == "default"
+    assert program(got) == (sys.executable, *(word.format(script) for word in expected))
+    assert got.spec.role == "default"
 
 
 @pytest.mark.parametrize(
@@ -236,19 +241,19 @@ def test_arguments_after_the_program_belong_to_it(
 @pytest.mark.parametrize("words", [[], ["--worker", "3"]])
 def test_arguments_of_the_program_are_not_parsed(script: str, word: str, words: list[str]) -> None:
     got = configure(["--nproc-per-node=2", script, word, *words])
-    assert got.entrypoint == (sys.executable, "-u", script, word, *words)
-    assert got.nproc == 2
+    assert program(got) == (sys.executable, "-u", script, word, *words)
+    assert got.spec.local_world_size == 2
 
 
 @pytest.mark.parametrize(
     "words", [["--nproc", "8"], ["--nproc=8"], ["--nproc_per=8"], ["--nproc_per_node", "8"]]
 )
 def test_an_abbreviation_needs_no_alias(script: str, words: list[str]) -> None:
-    assert configure([*words, script]).nproc == 8
+    assert configure([*words, script]).spec.local_world_size == 8
 
 
 def test_an_abbreviation_for_torchrun_means_the_same(script: str) -> None:
-    assert configure(["--max", "2", "--start", "fork", script]).max_restarts == 2
+    assert configure(["--max", "2", "--start", "fork", script]).spec.max_restarts == 2
 
 
 def test_an_event_log_is_no_handler(script: str) -> None:
@@ -284,7 +289,7 @@ def test_a_wrong_option_is_named_with_the_nearest_one(words: list[str], expected
 
 def test_short_options_may_be_joined(script: str) -> None:
     got = configure(["-mr3", "-t=1", "json.tool"])
-    assert got.entrypoint == (sys.executable, "-u", "-m", "json.tool")
+    assert program(got) == (sys.executable, "-u", "-m", "json.tool")
     assert (got.logs.redirects, got.logs.tee) == (Std.ALL, Std.OUT)
 
 
@@ -293,23 +298,23 @@ def test_a_program_without_python_is_looked_up_in_path(tmp_path: Path) -> None:
     tool.write_text("#!/bin/sh\n")
     tool.chmod(stat.S_IRWXU)
     got = configure(["--no-python", "tool", "a"], {"PATH": str(tmp_path)})
-    assert got.entrypoint == ("tool", "a")
+    assert program(got) == ("tool", "a")
 
 
 def test_the_workers_interpreter_can_be_chosen(script: str) -> None:
-    assert configure([script], {"PYTHON_EXEC": "/bin/sh"}).entrypoint[0] == "/bin/sh"
+    assert program(configure([script], {"PYTHON_EXEC": "/bin/sh"}))[0] == "/bin/sh"
 
 
 def test_precedence_is_flag_variable_default(script: str) -> None:
     environ = {"PET_MAX_RESTARTS": "4"}
-    assert configure([script]).max_restarts == 0
-    assert configure([script], environ).max_restarts == 4
-    assert configure(["--max-restarts=2", script], environ).max_restarts == 2
+    assert configure([script]).spec.max_restarts == 0
+    assert configure([script], environ).spec.max_restarts == 4
+    assert configure(["--max-restarts=2", script], environ).spec.max_restarts == 2
 
 
 def test_switches_have_variables_with_0_and_1(script: str) -> None:
-    assert configure([script], {"PET_MODULE": "1"}).entrypoint[2] == "-m"
-    assert configure([script], {"PET_MODULE": "0", "PET_RUN_PATH": "0"}).entrypoint[2] == script
+    assert program(configure([script], {"PET_MODULE": "1"}))[2] == "-m"
+    assert program(configure([script], {"PET_MODULE": "0", "PET_RUN_PATH": "0"}))[2] == script
 
 
 def test_the_shutdown_timeout_has_a_variable_of_torch(script: str) -> None:
@@ -561,7 +566,7 @@ def test_a_dry_run_shows_warm_workers_and_the_agreed_step(script: str) -> None:
 
 def test_an_empty_role_is_the_default_one(script: str) -> None:
     got = configure(["--role=", "--strict", script])
-    assert (got.role, [text for level, text in got.notes if level == 30]) == ("default", [])
+    assert (got.spec.role, [text for level, text in got.notes if level == 30]) == ("default", [])
 
 
 @pytest.mark.parametrize(

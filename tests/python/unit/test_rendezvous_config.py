@@ -55,13 +55,13 @@ def notes_of(words: list[str]) -> list[str]:
 def test_job_of_one_node_needs_no_rendezvous(words: list[str]) -> None:
     got = configure(words)
     assert got.rendezvous is None
-    assert re.fullmatch("[0-9a-f-]{36}", got.run_id)
+    assert re.fullmatch("[0-9a-f-]{36}", got.spec.run_id)
 
 
 def test_coordinator_is_at_the_endpoint() -> None:
     got = configure(C10D)
-    assert got.run_id == "job"
-    assert (got.local_addr, got.master_port) == ("", 0)
+    assert got.spec.run_id == "job"
+    assert (got.local_addr, got.spec.master_addr, got.spec.master_port) == ("", None, None)
     assert got.rendezvous == RendezvousConfig(
         "c10d", 2, 4, keys.Keys({}), endpoint_host="host7", endpoint_port=29500, native=NATIVE
     )
@@ -79,10 +79,10 @@ def test_the_workers_store_does_not_use_the_port_of_the_endpoint(
     words: list[str], environ: dict[str, str]
 ) -> None:
     got = configure([*C10D, *words], environ)
-    assert got.master_port == 0
+    assert got.spec.master_port is None
     (note,) = [text for _, text in got.notes if "the port of the rendezvous endpoint" in text]
     assert note.startswith(("--master-port is 2950", "PET_MASTER_PORT is 29500"))
-    assert configure([*C10D, "--master-port=29600"]).master_port == 29600
+    assert configure([*C10D, "--master-port=29600"]).spec.master_port == 29600
 
 
 def test_a_job_of_one_node_may_have_spares_on_other_hosts() -> None:
@@ -104,7 +104,8 @@ def test_static_nodes_use_node_0_and_given_ranks() -> None:
         node_rank=1,
         native=NATIVE,
     )
-    assert (got.run_id, got.master_port, got.notes) == ("none", 29500, configure(STATIC).notes)
+    assert (got.spec.run_id, got.spec.master_port) == ("none", 29500)
+    assert got.notes == configure(STATIC).notes
     assert configure(STATIC).rendezvous.is_host is True
 
 
@@ -161,7 +162,7 @@ def test_static_has_two_spellings_of_its_endpoint(
 ) -> None:
     got = configure(["--nnodes=2", *words])
     assert (got.rendezvous.endpoint_host, got.rendezvous.endpoint_port) == endpoint
-    assert got.master_port == endpoint[1]
+    assert got.spec.master_port == endpoint[1]
 
 
 @pytest.mark.parametrize(
@@ -274,7 +275,7 @@ def test_an_option_of_the_agent_sets_its_field(
     words: list[str], field: str, expected: object
 ) -> None:
     job = configure([*C10D, *words])
-    assert (job._asdict() | job.native).get(field) == expected
+    assert (vars(job.spec) | job._asdict() | job.native).get(field) == expected
 
 
 @pytest.mark.parametrize(
@@ -300,7 +301,7 @@ def test_variables_alone_describe_a_whole_job() -> None:
     # As some cluster operators set them for every backend.
     environ |= {"PET_NODE_RANK": "1", "PET_MASTER_ADDR": "host7", "PET_MASTER_PORT": "23456"}
     got = configure([], environ)
-    assert (got.rendezvous.node_rank, got.master_port) == (1, 23456)
+    assert (got.rendezvous.node_rank, got.spec.master_port) == (1, 23456)
     assert any("PET_MASTER_ADDR has no effect with c10d" in note for _, note in got.notes)
 
 
@@ -316,7 +317,7 @@ def test_the_store_can_be_left_to_the_workers() -> None:
 
 def test_a_job_without_a_name_is_called_as_torchrun_calls_it() -> None:
     got = configure(C10D[:3])
-    assert got.run_id == "none"
+    assert got.spec.run_id == "none"
     assert [level for level, note in got.notes if "this job has no --rdzv-id" in note] == [30]
     assert not [note for note in notes_of(STATIC) if "this job has no --rdzv-id" in note]
 
