@@ -8,7 +8,6 @@
 #include "core/base/earliest.h"
 #include "core/base/text.h"
 #include "core/rendezvous/rendezvous_events.h"
-#include "core/snapshot/snapshot_plan.h"
 
 // Theory of operation. The policy decides about rounds, workers and the result (agent_policy.cc).
 // This machine connects it with what can delay, cause or follow its decisions:
@@ -38,11 +37,6 @@ namespace {
 constexpr const char* kNoStepWithoutJob =
     "the job continues without this node, so that no step is agreed on with it: stopping it";
 
-std::string worker_has_it(int signal) {
-  return signal_text(signal) +
-         " has also ended a worker, so no step can be agreed on: stopping this node";
-}
-
 }  // namespace
 
 AgentMachine::AgentMachine(AgentMachineOptions options)
@@ -62,8 +56,8 @@ void AgentMachine::step(const AgentInput& input, Instant now, std::vector<AgentA
 
 std::optional<Instant> AgentMachine::next_deadline() const {
   return earliest({policy_.next_deadline(), join_at_, port_at_, held_until_, examined_until_,
-                   drain_until_, idle_drain_until_, shutdown_at_, checks_.next_deadline(),
-                   unfit_until_, questions_.next_deadline()});
+                   notice_.next_deadline(), shutdown_at_, checks_.next_deadline(), unfit_until_,
+                   questions_.next_deadline()});
 }
 
 void AgentMachine::on(const PolicyTick& event) {
@@ -86,12 +80,7 @@ void AgentMachine::on(const PolicyTick& event) {
     on(agent_event::FailuresExamined{});
   }
   if (is_due(questions_.next_deadline())) decide_without_advice();
-  if (is_due(idle_drain_until_)) give_up_drain("no worker runs on this node: stopping it");
-  if (is_due(drain_until_)) {
-    give_up_drain(is_departure_
-                      ? "this node could not leave at an agreed step in time: stopping it"
-                      : "the coordinator has not stopped the job in time: stopping this node");
-  }
+  if (const char* const why = notice_.why_over(now_)) give_up_drain(why);
   if (is_due(shutdown_at_)) shut_down();
 }
 
@@ -121,7 +110,7 @@ void AgentMachine::on(const RendezvousLost& event) {
 
 void AgentMachine::end_by_notice(WorkerExited event) {
   if (!policy_.is_being_stopped() && !drain_.is_reached()) {
-    give_up_drain(worker_has_it(noticed_->signal));
+    give_up_drain(notice_.describe_echo());
   }
   event.exit.stopped_by_us = policy_.is_being_stopped();
   note_exit(event);
@@ -143,22 +132,13 @@ void AgentMachine::follow(Send action) {
   auto* const join = std::get_if<rdzv::Join>(&action.statement);
   if (join == nullptr) return act(std::move(action));
   unsent_join_ = std::move(*join);
-  if (std::exchange(is_out_of_memory_, false)) {
-    release_snapshots("a worker was killed for lack of memory");
-  }
-  if (std::exchange(is_displaced_, false)) {
-    release_snapshots("they are of the job that has dissolved");
-  }
-  // Workers that keep their processes have their state.
+  const bool has_processes = policy_.has_processes();
+  snapshot::NodeSnapshots::Out actions;
+  snapshots_.join(has_processes, &actions);
+  follow_snapshots(actions);
   NodeInfo& node = unsent_join_->node;
-  if (policy_.has_processes()) {
-    node.held = {kKeepsProcesses};
-  } else {
-    node.held = held_;
-    node.held.insert(node.held.end(), copies_.held.begin(), copies_.held.end());
-    node.held.insert(node.held.end(), unreached_.begin(), unreached_.end());
-    node.copies_address = copies_.address;
-  }
+  node.held = snapshots_.holdings(has_processes);
+  if (!has_processes) node.copies_address = snapshots_.copies_address();
   port_limit_ = now_ + kPortLimit;
   act(agent_action::OpenStore{});
 }
@@ -188,7 +168,7 @@ void AgentMachine::on(const WorkerStarted& event) {
 }
 
 void AgentMachine::on(const WorkerExited& event) {
-  if (is_of_notice(event.exit)) return end_by_notice(event);
+  if (notice_.is_of_notice(event.exit)) return end_by_notice(event);
   note_exit(event);
   decide(event);
   const bool is_own_stop = event.exit.stop_step >= 0 && event.exit.verdict.empty();
@@ -200,13 +180,13 @@ void AgentMachine::note_exit(const WorkerExited& event) {
   drain_.worker_ended(event.local_rank);
   const auto index = static_cast<std::size_t>(event.local_rank);
   if (index < has_ended_.size()) has_ended_[index] = true;
-  last_step_ = std::max(last_step_, event.exit.last_step);
+  snapshots_.worker_ended(event.exit.last_step);
   note_cause(event.facts);
   if (event.exit.succeeded()) return note_finished(event);
   if (event.exit.stopped_by_us) return;
   is_stop_for_failure_ = true;
   const bool is_unexplained = event.exit.kind == ExitKind::kSignaled && event.exit.verdict.empty();
-  if (is_unexplained) last_killed_ = Noticed{event.exit.signal, event.exit.at};
+  if (is_unexplained) notice_.worker_killed(event.exit.signal, event.exit.at);
 }
 
 // The time of the other ranks begins with the first one that exits with 0, unless it was told to.
@@ -243,8 +223,8 @@ void AgentMachine::on(const StopRequested& event) {
 // Its notice has no effect at the coordinator.
 void AgentMachine::on(const rdzv::Evicted& event) {
   const bool has_left = policy_.state() == AgentState::kStopped;
-  is_displaced_ = is_displaced_ || event.is_displaced;
-  if (drain_until_ && !has_left) give_up_drain(kNoStepWithoutJob);
+  if (event.is_displaced) snapshots_.note_displaced();
+  if (notice_.is_waiting() && !has_left) give_up_drain(kNoStepWithoutJob);
   decide(event);
   drop_questions();
 }
@@ -258,9 +238,9 @@ void AgentMachine::follow(std::vector<PolicyAction> decided) {
 
 // The node was to leave at a step that its workers no longer reach.
 void AgentMachine::leave_if_done() {
-  const bool is_pending = drain_until_ && is_departure_ && !is_finished_;
+  const bool is_pending = notice_.is_waiting() && notice_.leaves_alone() && !is_finished_;
   if (!is_pending || !policy_.is_done() || drain_.is_reached()) return;
-  drain_until_.reset();
+  notice_.end_wait();
   on(StopRequested{SIGTERM});
 }
 
@@ -269,122 +249,44 @@ void AgentMachine::follow(PrepareGroup action) {
   has_started_.assign(workers, false);
   has_ended_.assign(workers, false);
   is_opening_files_ = true;
-  are_files_open_ = is_fetching_ = false;
+  are_files_open_ = false;
+  snapshots_.end_fetch();
   act(action);
 }
 
 void AgentMachine::follow(StartGroup action) {
   has_started_.assign(action.round->workers.size(), false);
   has_ended_.assign(action.round->workers.size(), false);
-  const int missing = num_missing(*action.round);
-  plan_snapshots(*action.round);
   begin_round(action.round);
+  snapshot::NodeSnapshots::Out before, after;
+  snapshots_.plan(&before);
+  follow_snapshots(before);
   is_opening_files_ = true;
-  are_files_open_ = is_fetching_ = false;
-  const std::shared_ptr<const RoundInfo> round = action.round;
+  are_files_open_ = false;
   act(std::move(action));
-  fetch_snapshots(*round, missing);
+  snapshots_.fetch(&after);
+  follow_snapshots(after);
 }
 
-void AgentMachine::note_saved() {
-  std::int64_t step = -1;
-  if (round_ != nullptr && !round_->workers.empty()) {
-    const WorkerAssignment& first = round_->workers.front();
-    const auto ranks = static_cast<int>(round_->workers.size());
-    step = snapshot::newest_step(held_, first.world_size, first.rank, ranks);
+void AgentMachine::follow_snapshots(const snapshot::NodeSnapshots::Out& actions) {
+  for (const snapshot::NodeAction& action : actions) {
+    std::visit([this](const auto& one) { follow_snapshot(one); }, action);
   }
-  if (step != saved_step_) saved_at_ = now_;
-  saved_step_ = step;
-}
-
-// Their memory is charged to the group in which the next workers must fit.
-void AgentMachine::release_snapshots(const std::string& why) {
-  if (!has_snapshots_ || policy_.has_processes()) return;
-  act(agent_action::KeepSnapshots{});
-  copies_.held.clear();
-  if (!std::exchange(held_, {}).empty()) {
-    report(AgentEvent::Kind::kNotice, "the snapshots of this node were released: " + why);
-  }
-}
-
-// States that this node needs for the round and that are not here: of its ranks, or one for all.
-int AgentMachine::num_missing(const RoundInfo& round) const {
-  const ResumePoint& point = round.resume;
-  if (point.step < 0) return 0;
-  const auto is_held = [&](int rank, int world_size) {
-    return std::any_of(held_.begin(), held_.end(), [&](const HeldState& one) {
-      return one.rank == rank && one.world_size == world_size && one.step == point.step &&
-             (point.round < 0 || one.round == point.round);
-    });
-  };
-  const auto missing = static_cast<int>(
-      std::count_if(round.workers.begin(), round.workers.end(),
-                    [&](const auto& worker) { return !is_held(worker.rank, worker.world_size); }));
-  if (point.kind != ResumeKind::kReplicated) return missing;
-  const bool is_shared = std::any_of(sources_.begin(), sources_.end(), [&](const auto& one) {
-    return one.address.empty() && is_held(one.rank, one.world_size);
-  });
-  return is_shared ? 0 : std::min(missing, 1);
-}
-
-// Every rank of this round continues from one step, so none of this node starts without it.
-void AgentMachine::fetch_snapshots(const RoundInfo& round, int missing) {
-  std::vector<HeldSource> sources = std::exchange(sources_, {});
-  if (missing == 0) return;
-  if (static_cast<int>(sources.size()) < missing || sources.front().address.empty()) {
-    return abandon_start("the node that had it is gone");
-  }
-  is_fetching_ = true;
-  std::string ranks;
-  for (const HeldSource& one : sources) {
-    ranks += (ranks.empty() ? "" : ", ") + std::to_string(one.rank);
-  }
-  report(AgentEvent::Kind::kProgress, "waiting for the state after step " +
-                                          std::to_string(round.resume.step) + " of rank " + ranks +
-                                          " from " + sources.front().address);
-  act(agent_action::FetchSnapshots{round.resume.step, round.workers.front().world_size,
-                                   std::move(sources)});
 }
 
 void AgentMachine::on(const agent_event::SnapshotsFetched& event) {
-  if (!std::exchange(is_fetching_, false) || !is_opening_files_) return;
+  if (!snapshots_.end_fetch() || !is_opening_files_) return;
   if (!event.status.ok()) return abandon_start(std::string(event.status.message()));
   start_workers();
 }
 
 // The round ends for all nodes, without a charge, and the next one continues from another step.
 void AgentMachine::abandon_start(const std::string& why) {
-  const WorkerAssignment& first = round_->workers.front();
-  unreached_.push_back({.rank = -1, .world_size = first.world_size, .step = round_->resume.step});
-  report(AgentEvent::Kind::kNotice, "the state after step " + std::to_string(round_->resume.step) +
-                                        " cannot be had, and an older one follows if there is "
-                                        "one: " +
-                                        why);
+  report(AgentEvent::Kind::kNotice, snapshots_.give_up(why));
   report(AgentEvent::Kind::kRoundStarting, "");  // every round of this node is reported
   is_opening_files_ = false;
   is_abandoning_ = true;
   act(agent_action::CancelStart{});
-}
-
-void AgentMachine::plan_snapshots(const RoundInfo& round) {
-  const std::int64_t last = std::exchange(last_step_, -1);
-  if (!has_snapshots_ && round.resume.kind != ResumeKind::kReplicated) return;
-  const int ranks = static_cast<int>(round.workers.size());
-  const int base_rank = ranks > 0 ? round.workers.front().rank : 0;
-  const int world_size = ranks > 0 ? round.workers.front().world_size : 0;
-  snapshot::KeepRequest kept{round.resume, world_size, base_rank, ranks};
-  for (const HeldSource& one : sources_) {
-    if (!one.is_shared || !one.address.empty()) continue;
-    kept.shared_rank = one.rank;
-    kept.shared_world_size = one.world_size;
-  }
-  act(agent_action::KeepSnapshots{kept});
-  const auto held = std::exchange(held_, {});  // the guardian reports what it has kept
-  if (held.empty()) return;
-  if (round.resume.step >= 0 && round.group_rank != 0) return;
-  report(AgentEvent::Kind::kNotice,
-         "round " + std::to_string(shown_round(round.round)) + ": " +
-             snapshot::describe_plan(round.resume, last, held, world_size, base_rank, ranks));
 }
 
 void AgentMachine::on(const agent_event::FilesOpened& event) {
@@ -398,9 +300,9 @@ void AgentMachine::on(const agent_event::FilesOpened& event) {
 }
 
 void AgentMachine::start_workers() {
-  if (!are_files_open_ || is_fetching_) return;
+  if (!are_files_open_ || snapshots_.is_fetching()) return;
   is_opening_files_ = false;
-  unreached_.clear();
+  snapshots_.workers_start();
   act(agent_action::StartWorkers{});
   probe_store();
 }
@@ -431,12 +333,12 @@ void AgentMachine::follow(ContinueGroup action) {
 
 void AgentMachine::begin_round(std::shared_ptr<const RoundInfo> round) {
   round_ = std::move(round);
+  snapshots_.begin_round(round_);
   killed_.clear();
   stall_.clear();
-  last_killed_.reset();
+  notice_.begin_round();
   questions_.clear();
   is_examined_ = false;
-  idle_drain_until_.reset();
   has_sent_finish_ = is_stop_for_failure_ = is_stop_for_loss_ = false;
   may_hold_stop_ = options_.policy.agent.stacks_on_failure;
   std::vector<std::int32_t> ranks;
@@ -587,43 +489,26 @@ bool AgentMachine::can_leave_alone() const {
 
 void AgentMachine::on(const agent_event::DrainRequested& event) {
   const bool has_round = round_ != nullptr && !is_finished_;
-  noticed_ = Noticed{event.signal, now_};
-  is_departure_ = has_round && can_leave_alone();
+  const bool leaves_alone = has_round && can_leave_alone();
+  notice_.give(event.signal, leaves_alone, now_);
   // Without workers it has no rank that could reach a step.
-  if (!has_round || policy_.is_evicted() || (is_departure_ && !policy_.has_processes())) {
+  if (!has_round || policy_.is_evicted() || (leaves_alone && !policy_.has_processes())) {
     return on(StopRequested{SIGTERM});
   }
   drain::Notice notice{event.limit, signal_text(event.signal) + " on " + options_.host_name};
-  if (is_departure_) notice.departure = {{policy_.node()}, true};
+  if (leaves_alone) notice.departure = {{policy_.node()}, true};
   act(agent_action::RequestDrain{std::move(notice)});
-  const Duration margin = is_departure_ ? kDepartureMargin : kDrainMargin;
-  drain_until_ = add_saturating(add_saturating(now_, event.limit), margin);
-  // A worker has received the signal before this agent: no step can be agreed on.
-  if (last_killed_ && last_killed_->signal == event.signal &&
-      now_ - last_killed_->at <= kNoticeEcho) {
-    return give_up_drain(worker_has_it(event.signal));
-  }
-  // While no worker exists here only the coordinator's answer is worth waiting for.
-  const bool is_idle = policy_.state() == AgentState::kInit && !policy_.has_processes();
-  if (is_idle) idle_drain_until_ = std::min(*drain_until_, add_saturating(now_, kDrainMargin));
-}
-
-// The signal of the notice has also reached a worker, as that of a scheduler that signals all
-// processes of a job: it has ended at no step, but it has not failed.
-bool AgentMachine::is_of_notice(const WorkerExit& exit) const {
-  return noticed_ && !exit.stopped_by_us && exit.verdict.empty() &&
-         exit.kind == ExitKind::kSignaled && exit.signal == noticed_->signal &&
-         exit.at - noticed_->at <= kNoticeEcho;
+  notice_.wait(event.limit, policy_.state() == AgentState::kInit && !policy_.has_processes(), now_);
+  if (notice_.has_ended_worker()) give_up_drain(notice_.describe_echo());
 }
 
 void AgentMachine::on(const drain::Order& order) {
-  if (!order.notice.departure) is_departure_ = false;  // the whole job stops
+  if (!order.notice.departure) notice_.stop_all();
   answer(drain_.on(order), order.notice.reason);
 }
 
 void AgentMachine::give_up_drain(const std::string& why) {
-  drain_until_.reset();
-  idle_drain_until_.reset();
+  notice_.end_wait();
   if (is_finished_ || drain_.is_reached() || policy_.is_being_stopped()) return;
   report(AgentEvent::Kind::kDrain, why);
   on(StopRequested{SIGTERM});

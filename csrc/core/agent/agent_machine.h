@@ -26,9 +26,10 @@
 #include "core/agent/agent_policy.h"
 #include "core/base/timings.h"
 #include "core/drain/drain_member.h"
+#include "core/drain/node_notice.h"
 #include "core/gate/node_checks.h"
 #include "core/hang/hang_types.h"
-#include "core/snapshot/snapshot_types.h"
+#include "core/snapshot/node_snapshots.h"
 #include "elastic/agent.h"
 #include "elastic/time.h"
 
@@ -69,7 +70,7 @@ struct FailuresExamined {};
 struct ResultFixed {
   bool serves_store = false;
 };
-// The answer to FetchSnapshots.
+// The answer to node_action::Fetch.
 struct SnapshotsFetched {
   Status status;
 };
@@ -130,14 +131,6 @@ struct ReportOnly {  // to the coordinator, what was observed: the node does not
 struct RequestDrain {  // to the coordinator
   drain::Notice notice;
 };
-struct KeepSnapshots {  // to the guardian, before the workers of a round are started
-  snapshot::KeepRequest request;
-};
-struct FetchSnapshots {  // from other nodes, before the workers are started: SnapshotsFetched
-  std::int64_t step = -1;
-  std::int32_t world_size = 0;
-  std::vector<HeldSource> sources;
-};
 struct SetStopStep {  // to the guardian, whose answers are events
   drain::StopStepRequest request;
   std::optional<StopReason> why = {};  // the workers stop there
@@ -158,22 +151,14 @@ using AgentAction =
                  agent_action::EndRound, agent_action::EndExamination, agent_action::CollectStacks,
                  agent_action::WriteStacks, agent_action::StopWorkers, agent_action::KillWorker,
                  agent_action::Observe, agent_action::ReportOnly, agent_action::RequestDrain,
-                 agent_action::KeepSnapshots, agent_action::FetchSnapshots,
                  agent_action::SetStopStep, agent_action::Flush, agent_action::Close,
-                 gate::check_action::Run, gate::check_action::Kill>;
+                 snapshot::node_action::Keep, snapshot::node_action::Fetch, gate::check_action::Run,
+                 gate::check_action::Kill>;
 
 // The longest delay of a stop for the sake of stacks.
 inline constexpr Duration kHeldStopLimit = std::chrono::seconds(2);
 // How long the end of a round waits for what is found out about its failures.
 inline constexpr Duration kExaminationTimeout = std::chrono::seconds(2);
-// The coordinator ends the job at the deadline of a drain. Without an answer of it this node
-// leaves.
-inline constexpr Duration kDrainMargin = std::chrono::seconds(5);
-// A scheduler may send the signal of a notice to the workers, too: within this time of each other.
-inline constexpr Duration kNoticeEcho = std::chrono::seconds(1);
-// If no step is agreed on in time, the coordinator keeps the node; the node then stops itself after
-// this margin.
-inline constexpr Duration kDepartureMargin = std::chrono::milliseconds(500);
 // The time to flush this node's leave to the rendezvous while the job continues.
 inline constexpr Duration kLeaveLimit = std::chrono::seconds(5);
 // How long a join waits for a descriptor for the next round's store, and between two attempts.
@@ -205,8 +190,8 @@ class AgentMachine {
 
   AgentState state() const { return policy_.state(); }
   // The newest step of which every rank of this node has a snapshot; -1: none. When it was known.
-  std::int64_t saved_step() const { return saved_step_; }
-  Instant saved_at() const { return saved_at_; }
+  std::int64_t saved_step() const { return snapshots_.saved_step(); }
+  Instant saved_at() const { return snapshots_.saved_at(); }
   // The exit of a worker that this machine has killed says why.
   WorkerExit explain(int local_rank, WorkerExit exit) const;
   // A worker may fail because others did not enter a collective operation.
@@ -238,15 +223,11 @@ class AgentMachine {
   void on(const hang::Verdict& verdict);
   void on(const drain::Order& order);
   void on(const drain::StopStepEvent& event) { answer(drain_.on(event)); }
-  void on(const snapshot::HeldEvent& event) {
-    has_snapshots_ = true;
-    held_ = event.held;
-    note_saved();
-  }
-  void on(const snapshot::CopiesEvent& event) { copies_ = event; }
+  void on(const snapshot::HeldEvent& event) { snapshots_.held(event, now_); }
+  void on(const snapshot::CopiesEvent& event) { snapshots_.copied(event); }
   void on(const agent_event::SnapshotsFetched& event);
   void on(const rdzv::Round& event) {
-    sources_ = event.sources;
+    snapshots_.set_sources(event.sources);
     decide(event);
   }
   void on(const agent_event::TemplateReady&) {
@@ -287,17 +268,21 @@ class AgentMachine {
   }
 
   void begin_round(std::shared_ptr<const RoundInfo> round);
-  void plan_snapshots(const RoundInfo& round);
-  void note_saved();
-  void release_snapshots(const std::string& why);
-  void fetch_snapshots(const RoundInfo& round, int missing);
-  int num_missing(const RoundInfo& round) const;
   void abandon_start(const std::string& why);
   void start_workers();
   void note_cause(const FailureFacts& facts) {
-    is_out_of_memory_ = is_out_of_memory_ || facts.evidence.cause == FailureCause::kOutOfMemory;
+    if (facts.evidence.cause == FailureCause::kOutOfMemory) snapshots_.note_out_of_memory();
   }
   void join();
+  // Of snapshots.
+  void follow_snapshots(const snapshot::NodeSnapshots::Out& actions);
+  void follow_snapshot(const snapshot::node_action::Keep& action) { act(action); }
+  void follow_snapshot(const snapshot::node_action::Fetch& action) { act(action); }
+  void follow_snapshot(const snapshot::node_action::Say& action) {
+    report(action.is_wait ? AgentEvent::Kind::kProgress : AgentEvent::Kind::kNotice,
+           action.message);
+  }
+  void follow_snapshot(const snapshot::node_action::Abandon& action) { abandon_start(action.why); }
   // Of checks: agent_checks.cc.
   void follow_checks(const gate::NodeChecks::Out& actions);
   void follow_check(const gate::check_action::Run& action) { act(action); }
@@ -324,7 +309,6 @@ class AgentMachine {
   void end_round();
   void answer(const DrainMember::Answer& answer, const std::string& notice = "");
   void give_up_drain(const std::string& why);
-  bool is_of_notice(const WorkerExit& exit) const;
   void end_by_notice(WorkerExited event);
   void leave_if_done();
   void shut_down();
@@ -339,6 +323,8 @@ class AgentMachine {
   const AgentMachineOptions options_;
   AgentPolicy policy_;
   DrainMember drain_;
+  drain::NodeNotice notice_;
+  snapshot::NodeSnapshots snapshots_;
   gate::NodeChecks checks_;
   AdviceQuestions questions_;
   std::vector<gate::Finding> unsent_findings_;  // the rendezvous was not reached yet
@@ -351,21 +337,10 @@ class AgentMachine {
   std::optional<Instant> join_at_;
   std::optional<rdzv::Join> unsent_join_;  // waits for a port
   Instant port_limit_;
-  std::optional<Instant> port_at_;    // the next attempt
-  std::vector<HeldState> held_;       // the snapshots of this node's ranks
-  snapshot::CopiesEvent copies_;      // and what this node keeps for others
-  std::vector<HeldSource> sources_;   // of the last round
-  std::vector<HeldState> unreached_;  // that this node could not get, since its workers ran last
-  bool is_fetching_ = false;          // the workers start when their snapshots are here
+  std::optional<Instant> port_at_;  // the next attempt
+  bool is_opening_files_ = false;   // the workers start when their files exist
   bool are_files_open_ = false;
   bool is_abandoning_ = false;
-  bool has_snapshots_ = false;     // a worker has saved one
-  bool is_displaced_ = false;      // this node joins another job of the id
-  bool is_out_of_memory_ = false;  // the kernel has killed a worker of the round for that
-  std::int64_t saved_step_ = -1;
-  Instant saved_at_;
-  std::int64_t last_step_ = -1;    // that a worker of the last round had reported
-  bool is_opening_files_ = false;  // the workers start when their files exist
 
   // ---- The round. Null before the first one.
   std::shared_ptr<const RoundInfo> round_;
@@ -388,15 +363,6 @@ class AgentMachine {
   };
   std::vector<Killed> killed_;
   std::string stall_;  // ranks of the round wait for one that does nothing: the line about it
-  std::optional<Instant> drain_until_;
-  std::optional<Instant> idle_drain_until_;  // the same, while no worker exists here
-  struct Noticed {
-    int signal = 0;
-    Instant at;
-  };
-  std::optional<Noticed> noticed_;      // the last request to drain
-  std::optional<Noticed> last_killed_;  // the last worker of the round that a signal has killed
-  bool is_departure_ = false;           // that drain: this node leaves alone
 
   // The end.
   bool is_finished_ = false;  // the result is fixed

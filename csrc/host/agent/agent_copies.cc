@@ -92,7 +92,7 @@ void AgentRunner::begin_copies() {
                         .ranks = static_cast<std::int32_t>(round_->workers.size())});
 }
 
-void AgentRunner::execute(core::agent_action::FetchSnapshots action) {
+void AgentRunner::execute(snapshot::node_action::Fetch action) {
   SnapshotCopies* const copies = this->copies();
   if (copies == nullptr) {
     return feed(core::agent_event::SnapshotsFetched{

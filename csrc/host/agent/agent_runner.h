@@ -117,11 +117,11 @@ class AgentRunner {
     if (membership_ != nullptr) membership_->report_only(action.node);
   }
   void execute(core::agent_action::RequestDrain action) { membership_->report(action.notice); }
-  void execute(core::agent_action::KeepSnapshots action) {
+  void execute(snapshot::node_action::Keep action) {
     supervisor_->keep_snapshots(action.request);
     if (action.request.world_size == 0 && copies_ != nullptr) copies_->begin_round(0, 0, {});
   }
-  void execute(core::agent_action::FetchSnapshots action);
+  void execute(snapshot::node_action::Fetch action);
   void execute(core::agent_action::SetStopStep action) {
     if (action.why) supervisor_->set_stop_reason(action.why->describe());
     supervisor_->set_stop_step(action.request, [this](const auto& event) { feed(event); });

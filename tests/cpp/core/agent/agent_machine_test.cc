@@ -312,7 +312,7 @@ TEST_F(AgentMachineTest, ARequestToDrainThatComesToNothingStopsTheNode) {
   ASSERT_TRUE(has<agent_action::RequestDrain>());
   EXPECT_EQ(one<agent_action::RequestDrain>()->notice.reason, "signal 15 (SIGTERM) on node7");
   EXPECT_FALSE(one<agent_action::RequestDrain>()->notice.departure);
-  wait_for(seconds(20) + kDrainMargin);
+  wait_for(seconds(20) + drain::kNoticeMargin);
   EXPECT_THAT(reported(AgentEvent::Kind::kDrain), HasSubstr("the coordinator has not stopped"));
   EXPECT_EQ(one<Stop>()->how.signal, SIGTERM);
 }
@@ -325,7 +325,7 @@ TEST_F(AgentMachineTest, ARequestToDrainIsForgottenWhenTheJobIsOver) {
   result.exit_code = 128 + SIGTERM;
   step(rdzv::Closed{{}, std::make_shared<const JobResult>(result)});
   EXPECT_TRUE(has<Stop>());
-  now_ += seconds(20) + kDrainMargin;
+  now_ += seconds(20) + drain::kNoticeMargin;
   step(PolicyTick{});
   EXPECT_EQ(reported(AgentEvent::Kind::kDrain), "");
   EXPECT_FALSE(has<Stop>());
@@ -339,7 +339,7 @@ TEST_F(AgentMachineTest, ANodeOfSeveralLeavesAlone) {
   const auto request = one<agent_action::RequestDrain>();
   ASSERT_TRUE(request && request->notice.departure);
   EXPECT_EQ(request->notice.departure->nodes, std::vector<NodeId>{kSelf});
-  wait_for(seconds(20) + kDepartureMargin);
+  wait_for(seconds(20) + drain::kDepartureMargin);
   EXPECT_THAT(reported(AgentEvent::Kind::kDrain), HasSubstr("could not leave at an agreed step"));
   EXPECT_TRUE(has<Stop>());
 }
@@ -413,7 +413,7 @@ TEST_F(AgentMachineTest, ANodeWhoseWorkersHaveFinishedStopsIfTheJobDoesNot) {
   step(agent_event::DrainRequested{SIGTERM, seconds(20)});
   exit(0, exited(0)).exit(1, exited(0)).step(GroupGone{});
   EXPECT_FALSE(has<Finish>()) << "the whole job stops at a step";
-  wait_for(seconds(20) + kDrainMargin);
+  wait_for(seconds(20) + drain::kNoticeMargin);
   EXPECT_THAT(reported(AgentEvent::Kind::kDrain), HasSubstr("the coordinator has not stopped"));
   ASSERT_TRUE(has<Finish>());
   EXPECT_EQ(one<Finish>()->result.exit_code, 128 + SIGTERM);
@@ -433,7 +433,7 @@ TEST_F(AgentMachineTest, ARequestOfAJobThatKeepsWorkersNamesWhatWasToStop) {
   run(1);  // its only node
   step(agent_event::DrainRequested{SIGTERM, seconds(20)});
   ASSERT_FALSE(one<agent_action::RequestDrain>()->notice.departure);
-  wait_for(seconds(20) + kDrainMargin);
+  wait_for(seconds(20) + drain::kNoticeMargin);
   EXPECT_THAT(reported(AgentEvent::Kind::kDrain), HasSubstr("the coordinator has not stopped"));
 }
 
@@ -478,7 +478,7 @@ TEST_F(AgentMachineTest, WithoutAWorkerARequestToDrainWaitsOnlyForTheCoordinator
   ASSERT_EQ(agent_->state(), AgentState::kInit);
   step(agent_event::DrainRequested{SIGTERM, seconds(50)});
   ASSERT_TRUE(has<agent_action::RequestDrain>());
-  wait_for(kDrainMargin);
+  wait_for(drain::kNoticeMargin);
   EXPECT_EQ(agent_->state(), AgentState::kStopped);
 }
 
@@ -507,7 +507,7 @@ TEST_F(AgentMachineTest, AWorkerThatTheSignalOfTheNoticeHasKilledHasNotFailed) {
   use(options());
   run();
   step(agent_event::DrainRequested{SIGTERM, seconds(50)});
-  now_ += kNoticeEcho + Duration(1);
+  now_ += drain::kNoticeEcho + Duration(1);
   exit(0, killed_now(SIGTERM));
   EXPECT_EQ(agent_->state(), AgentState::kUnhealthy);
   use(options());

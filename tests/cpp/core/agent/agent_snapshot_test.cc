@@ -53,7 +53,7 @@ TEST_F(AgentSnapshotTest, AJoinHasWhatIsHeldAndTheRoundSaysFromWhichStepItContin
   form_round(1, {.step = 5});
   const snapshot::KeepRequest kept{
       .point = {.step = 5}, .world_size = 2, .base_rank = 0, .ranks = 2};
-  EXPECT_EQ(one<agent_action::KeepSnapshots>()->request, kept);
+  EXPECT_EQ(one<snapshot::node_action::Keep>()->request, kept);
   EXPECT_EQ(reported(AgentEvent::Kind::kNotice),
             "round 1: continued at step 5 from memory: 2 steps lost");
 }
@@ -63,8 +63,8 @@ TEST_F(AgentSnapshotTest, WorkersStartWhenTheStatesOfOtherNodesAreHere) {
   step(snapshot::CopiesEvent{{{.rank = 0, .world_size = 4, .step = 5, .is_copy = true}}, "a:1"});
   const std::vector<HeldSource> sources = {{2, 1, "10.0.0.2:4000"}, {3, 1, "10.0.0.2:4000"}};
   form_round(2, {.step = 5}, sources);
-  ASSERT_TRUE(has<agent_action::FetchSnapshots>());
-  EXPECT_EQ(one<agent_action::FetchSnapshots>()->sources, sources);
+  ASSERT_TRUE(has<snapshot::node_action::Fetch>());
+  EXPECT_EQ(one<snapshot::node_action::Fetch>()->sources, sources);
   EXPECT_THAT(reported(AgentEvent::Kind::kProgress),
               HasSubstr("the state after step 5 of rank 2, 3 from 10.0.0.2:4000"));
   step(agent_event::FilesOpened{});
@@ -118,7 +118,7 @@ TEST_F(AgentSnapshotTest, ARoundWithoutAStepReleasesWhatIsHeld) {
   hold(5);
   end_round(7);
   form_round(1);
-  EXPECT_EQ(one<agent_action::KeepSnapshots>()->request.point.step, -1);
+  EXPECT_EQ(one<snapshot::node_action::Keep>()->request.point.step, -1);
   EXPECT_THAT(reported(AgentEvent::Kind::kNotice), HasSubstr("no step is complete"));
 }
 
@@ -133,8 +133,8 @@ TEST_F(AgentSnapshotTest, MemoryIsReleasedIfAWorkerWasKilledForLackOfIt) {
   exit(1, exited(1));
   step(agent_event::ProcessesEnded{});
   step(agent_event::FailuresExamined{});
-  ASSERT_TRUE(has<agent_action::KeepSnapshots>());
-  EXPECT_EQ(one<agent_action::KeepSnapshots>()->request, snapshot::KeepRequest{});
+  ASSERT_TRUE(has<snapshot::node_action::Keep>());
+  EXPECT_EQ(one<snapshot::node_action::Keep>()->request, snapshot::KeepRequest{});
   EXPECT_THAT(reported(AgentEvent::Kind::kNotice), HasSubstr("for lack of memory"));
   step(agent_event::StoreOpened{std::uint16_t{4711}});
   EXPECT_THAT(joined_with(), ::testing::IsEmpty());
@@ -155,7 +155,7 @@ TEST_F(AgentSnapshotTest, ANodeThatJoinsAnotherJobOfTheIdBringsNoSnapshotsToIt) 
     }
     step(agent_event::ProcessesEnded{});
     step(agent_event::FailuresExamined{});
-    EXPECT_EQ(has<agent_action::KeepSnapshots>(), is_displaced);
+    EXPECT_EQ(has<snapshot::node_action::Keep>(), is_displaced);
     step(agent_event::StoreOpened{std::uint16_t{4711}});
     EXPECT_EQ(joined_with().size(), is_displaced ? 0U : 2U);
   }
@@ -168,11 +168,11 @@ TEST_F(AgentSnapshotTest, AReplicatedStateOfThisNodeIsShared) {
   end_round(7);
   const HeldSource own{.rank = 1, .round = 0, .is_shared = true, .world_size = 2};
   form_round(2, {.step = 5, .round = 0, .kind = ResumeKind::kReplicated}, {own});
-  ASSERT_TRUE(has<agent_action::KeepSnapshots>());
-  const snapshot::KeepRequest kept = one<agent_action::KeepSnapshots>()->request;
+  ASSERT_TRUE(has<snapshot::node_action::Keep>());
+  const snapshot::KeepRequest kept = one<snapshot::node_action::Keep>()->request;
   EXPECT_EQ(kept.shared_rank, 1);
   EXPECT_EQ(kept.shared_world_size, 2);
-  EXPECT_FALSE(has<agent_action::FetchSnapshots>());
+  EXPECT_FALSE(has<snapshot::node_action::Fetch>());
 }
 
 TEST_F(AgentSnapshotTest, AReplicatedStateOfAnotherNodeComesOnceForAllRanks) {
@@ -181,9 +181,9 @@ TEST_F(AgentSnapshotTest, AReplicatedStateOfAnotherNodeComesOnceForAllRanks) {
   const std::vector<HeldSource> sources = {
       {.rank = 3, .round = 0, .address = "10.0.0.2:4000", .is_shared = true, .world_size = 8}};
   form_round(2, point, sources);
-  ASSERT_TRUE(has<agent_action::FetchSnapshots>());
-  EXPECT_EQ(one<agent_action::FetchSnapshots>()->sources, sources);
-  EXPECT_EQ(one<agent_action::KeepSnapshots>()->request.shared_rank, -1);
+  ASSERT_TRUE(has<snapshot::node_action::Fetch>());
+  EXPECT_EQ(one<snapshot::node_action::Fetch>()->sources, sources);
+  EXPECT_EQ(one<snapshot::node_action::Keep>()->request.shared_rank, -1);
   step(agent_event::FilesOpened{});
   EXPECT_FALSE(has<agent_action::StartWorkers>());
   step(agent_event::SnapshotsFetched{});
@@ -226,7 +226,7 @@ TEST_F(AgentSnapshotTest, OnlyASnapshotOfTheSameRoundIsTheStateOfARank) {
   hold(5);
   end_round(7);
   form_round(1, {.step = 5, .round = 3}, {{0, 3, "10.0.0.2:4000"}, {1, 3, "10.0.0.2:4000"}});
-  EXPECT_TRUE(has<agent_action::FetchSnapshots>());
+  EXPECT_TRUE(has<snapshot::node_action::Fetch>());
 }
 
 TEST_F(AgentSnapshotTest, WithoutSnapshotsNothingIsSentOrReported) {
@@ -234,7 +234,7 @@ TEST_F(AgentSnapshotTest, WithoutSnapshotsNothingIsSentOrReported) {
   end_round(7);
   EXPECT_THAT(joined_with(), ::testing::IsEmpty());
   form_round(1);
-  EXPECT_FALSE(has<agent_action::KeepSnapshots>());
+  EXPECT_FALSE(has<snapshot::node_action::Keep>());
   EXPECT_EQ(reported(AgentEvent::Kind::kNotice), "");
 }
 
