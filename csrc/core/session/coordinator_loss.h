@@ -141,7 +141,6 @@ class NamedSuccessor {
                    bool is_from_coordinator);
   // A coordinator has answered.
   void reset() { *this = {}; }
-  const std::optional<succession::Successor>& successor() const { return successor_; }
 
  private:
   std::optional<succession::Successor> successor_;

@@ -284,7 +284,7 @@ void SessionVoter::await_loss() {
 void SessionVoter::judge_loss() {
   const bool is_lost = watch_.tick(loop_->now());
   await_loss();
-  if (is_lost && !voter_->is_coordinator()) feed(succession::IncumbentLost{});
+  if (is_lost && voter_ != nullptr && !voter_->is_coordinator()) feed(succession::IncumbentLost{});
 }
 
 // ---- A job with one voter, whose coordinator ends.

@@ -154,6 +154,22 @@ TEST_P(HandOverTest, ANodeThatStartsAtTheEndpointLaterJoinsTheJob) {
   expect_success({2, 3});
 }
 
+// With one voter the first job has ended with its coordinator, and the next one is another lineage.
+TEST_P(HandOverTest, ANodeWhoseCoordinatorWasLostMaySucceedThatOfTheNextJob) {
+  start(1, true);
+  node(1).expect<rdzv::Waiting>();
+  start(2, false);
+  form_round({1, 2});
+  node(1).crash();
+  start(3, true);
+  end_round({2});
+  form_round({2, 3});
+  stop(3);
+  end_round({2});
+  form_round({2});
+  expect_success({2});
+}
+
 TEST_P(HandOverTest, AMemberThatCannotRunTheCoordinatorIsPassedOver) {
   options_.settings.min_nodes = 1;
   start(1, true);
