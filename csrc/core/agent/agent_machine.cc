@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "core/base/earliest.h"
-#include "core/base/text.h"
 #include "core/rendezvous/rendezvous_events.h"
 
 // Theory of operation. The policy decides about rounds, workers and the result (agent_policy.cc).
@@ -22,8 +21,8 @@
 // Verdict. A hang, or a store that this node does not reach, is answered by the kill of one worker.
 // That is its failure, and the policy hears of it as of any other.
 //
-// Agreed step. DrainMember has this node's part. If nothing has come of a request in time, it
-// becomes a stop request.
+// Agreed step. DrainMember has this node's part (agent_drain.cc). If nothing has come of a request
+// in time, it becomes a stop request.
 //
 // End. The result is fixed first. If this node serves the round's store, that stays open until no
 // worker of the round is left on any node. Then the messages to the rendezvous are flushed, and a
@@ -106,15 +105,6 @@ void AgentMachine::on(const RendezvousReady& event) {
 void AgentMachine::on(const RendezvousLost& event) {
   decide(event);
   end_round();
-}
-
-void AgentMachine::end_by_notice(WorkerExited event) {
-  if (!policy_.is_being_stopped() && !drain_.is_reached()) {
-    give_up_drain(notice_.describe_echo());
-  }
-  event.exit.stopped_by_us = policy_.is_being_stopped();
-  note_exit(event);
-  decide(event);
 }
 
 // Kept workers wait for the workers of a joining node, so the node joins when it can fork them.
@@ -234,14 +224,6 @@ void AgentMachine::follow(std::vector<PolicyAction> decided) {
     std::visit([this](auto& one) { follow(std::move(one)); }, action);
   }
   leave_if_done();
-}
-
-// The node was to leave at a step that its workers no longer reach.
-void AgentMachine::leave_if_done() {
-  const bool is_pending = notice_.is_waiting() && notice_.leaves_alone() && !is_finished_;
-  if (!is_pending || !policy_.is_done() || drain_.is_reached()) return;
-  notice_.end_wait();
-  on(StopRequested{SIGTERM});
 }
 
 void AgentMachine::follow(PrepareGroup action) {
@@ -473,65 +455,6 @@ FailureFacts AgentMachine::explain(FailureFacts facts) const {
     facts.evidence.hint = "before this failure the job had stalled: " + stall_;
   }
   return facts;
-}
-
-// ---- The agreed step.
-
-bool AgentMachine::can_leave_alone() const {
-  // From its end until the next round is formed, the size of the last one says nothing.
-  const bool is_over =
-      policy_.state() == AgentState::kInit || policy_.state() == AgentState::kUnhealthy;
-  const bool has_others =
-      round_->group_world_size > 1 || (is_over && options_.policy.settings.max_nodes > 1);
-  return options_.policy.agent.inplace_grace && has_others &&
-         !options_.policy.settings.static_ranks;
-}
-
-void AgentMachine::on(const agent_event::DrainRequested& event) {
-  const bool has_round = round_ != nullptr && !is_finished_;
-  const bool leaves_alone = has_round && can_leave_alone();
-  notice_.give(event.signal, leaves_alone, now_);
-  // Without workers it has no rank that could reach a step.
-  if (!has_round || policy_.is_evicted() || (leaves_alone && !policy_.has_processes())) {
-    return on(StopRequested{SIGTERM});
-  }
-  drain::Notice notice{event.limit, signal_text(event.signal) + " on " + options_.host_name};
-  if (leaves_alone) notice.departure = {{policy_.node()}, true};
-  act(agent_action::RequestDrain{std::move(notice)});
-  notice_.wait(event.limit, policy_.state() == AgentState::kInit && !policy_.has_processes(), now_);
-  if (notice_.has_ended_worker()) give_up_drain(notice_.describe_echo());
-}
-
-void AgentMachine::on(const drain::Order& order) {
-  if (!order.notice.departure) notice_.stop_all();
-  answer(drain_.on(order), order.notice.reason);
-}
-
-void AgentMachine::give_up_drain(const std::string& why) {
-  notice_.end_wait();
-  if (is_finished_ || drain_.is_reached() || policy_.is_being_stopped()) return;
-  report(AgentEvent::Kind::kDrain, why);
-  on(StopRequested{SIGTERM});
-}
-
-void AgentMachine::answer(const DrainMember::Answer& answer, const std::string& notice) {
-  if (answer.reply) {
-    drain::Reply reply = *answer.reply;
-    if (reply.kind == drain::Reply::Kind::kSteps || reply.kind == drain::Reply::Kind::kWaiting) {
-      reply.can_continue = policy_.can_continue();
-    }
-    act(agent_action::Observe{std::move(reply)});
-  }
-  if (answer.request) {
-    agent_action::SetStopStep set{*answer.request};
-    if (set.request.kind == drain::Order::Kind::kCommit) {
-      set.why =
-          StopReason{.cause = StopCause::kDrained,
-                     .text = "stopped at step " + std::to_string(set.request.step) + ": " + notice};
-    }
-    act(std::move(set));
-  }
-  if (answer.leaves_at) decide(LeaveAtStep{*answer.leaves_at});
 }
 
 // ---- The end.

@@ -301,19 +301,20 @@ class AgentMachine {
   void decide_without_advice();
   void drop_questions();
   void end_examined_round();
+  // Of the agreed step: agent_drain.cc.
+  void answer(const DrainMember::Answer& answer, const std::string& notice = "");
+  void give_up_drain(const std::string& why);
+  void end_by_notice(WorkerExited event);
+  void leave_if_done();
+  bool can_leave_alone() const;
   void note_exit(const WorkerExited& event);
   void note_finished(const WorkerExited& event);
   void kill(int local_rank, std::string verdict, bool ends_job, bool is_unreachable);
   void release_stop();
   void probe_store();
   void end_round();
-  void answer(const DrainMember::Answer& answer, const std::string& notice = "");
-  void give_up_drain(const std::string& why);
-  void end_by_notice(WorkerExited event);
-  void leave_if_done();
   void shut_down();
   Duration shutdown_limit() const;
-  bool can_leave_alone() const;
   void report(AgentEvent::Kind kind, std::string message);
   template <typename Action>
   void act(Action action) {

@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "core/base/earliest.h"
-#include "core/base/text.h"
 #include "core/session/session_wire.h"
 #include "core/snapshot/snapshot_plan.h"
 
@@ -70,25 +69,6 @@ void Job::decide() {
   }
 }
 
-// The agreed step says when the round ends for nodes that wait.
-bool Job::follow_growth() {
-  const bool is_due = rendezvous_.is_growth_due();
-  if (std::exchange(is_growth_due_, is_due) == is_due) return false;
-  if (is_due) {
-    feed_drain(drain_event::GrowthDue{rendezvous_.waiting_nodes(), rendezvous_.replacement_text()});
-  } else {
-    feed_drain(drain_event::GrowthOff{});
-  }
-  return true;
-}
-
-// A notice is given, and no rank exists that could reach a step.
-bool Job::follow_idle() {
-  if (drain_.phase() != DrainPhase::kAwaitRound || !rendezvous_.is_short_of_nodes()) return false;
-  feed_drain(drain_event::Idle{"no rank was running, and the next round waited for more nodes"});
-  return closing_.has_value();
-}
-
 void Job::settle() {
   do {
     decide();
@@ -104,33 +84,6 @@ std::optional<Instant> Job::next_deadline() const {
 std::optional<Instant> Job::next_watch_deadline() const {
   return earliest({hangs_.next_deadline(), drain_.next_deadline(), straggler_deadline(),
                    network_.next_deadline()});
-}
-
-// Hosts that are excluded already have no further one.
-std::optional<Instant> Job::straggler_deadline() const {
-  const auto limit = straggler_limit(rendezvous_.failure_rules());
-  if (!limit || rendezvous_.phase() != RendezvousPhase::kRunning) return std::nullopt;
-  std::optional<Instant> first;
-  for (const hang::Straggler& one : hangs_.stragglers()) {
-    if (hosts_->is_excluded(host_meant_by(one.node))) continue;
-    first = earliest({first, add_saturating(one.progressed, *limit)});
-  }
-  return first;
-}
-
-void Job::judge_stragglers() {
-  const auto deadline = straggler_deadline();
-  if (!deadline || now_ < *deadline) return;
-  for (const hang::Straggler& one : hangs_.stragglers()) {
-    const FailureRule* const rule =
-        find_straggler_rule(rendezvous_.failure_rules(), now_ - one.progressed);
-    const std::string host = host_meant_by(one.node);
-    if (rule == nullptr || hosts_->is_excluded(host)) continue;
-    feed_hosts(gate::Exclude{host, rule->name + " excludes host " + host + ": rank " +
-                                       std::to_string(one.rank) + " has made no progress for " +
-                                       duration_text(now_ - one.progressed) +
-                                       " while other ranks advanced"});
-  }
 }
 
 void Job::on(const RendezvousEvent& event) {
@@ -204,20 +157,6 @@ void Job::on(const job_event::Progressed& event) {
   feed_both(round_event::Progressed{event.node, event.progress});
 }
 
-// A restart for a node that joins would stop ranks that are to reach the step, or save their state.
-void Job::on(const job_event::Noticed& event) {
-  // A node that is not of the job repeats the notice of an earlier one.
-  if (is_over() || !rendezvous_.has_node(event.node)) return;
-  if (!event.notice.departure) rendezvous_step(rdzv::HoldGrowth{});
-  feed_drain(drain_event::Noticed{event.notice, 0, rendezvous_.takeover_limit(), spares()});
-}
-
-void Job::on(const job_event::StopReplied& event) {
-  feed_drain(drain_event::Replied{event.node, event.reply, spares()});
-  // Every rank has stopped: what they do now is no progress, and no hang.
-  if (drain_.phase() == DrainPhase::kReached) feed_hangs(round_event::Ended{});
-}
-
 void Job::on(const job_event::Copied& event) {
   if (rendezvous_.phase() != RendezvousPhase::kRunning || !rendezvous_.has_node(event.node)) return;
   const RoundRecord& record = rendezvous_.record();
@@ -232,42 +171,6 @@ void Job::on(const job_event::Copied& event) {
   for (auto& [to, order] : orders) out_->push_back(job_action::OrderCopy{to, std::move(order)});
 }
 
-void Job::on(const job_event::DrainRequested& event) {
-  const auto refuse = [&](std::string why) {
-    out_->push_back(drain_action::Inform{event.observer, false, std::move(why)});
-  };
-  if (is_over()) return refuse(hang::kNoRound);
-  drain::Notice notice = event.notice;
-  if (!event.node) {
-    rendezvous_step(rdzv::HoldGrowth{});
-    return feed_drain(drain_event::Noticed{notice, event.observer, {}, 0});
-  }
-  if (rendezvous_.settings().max_nodes == 1) {
-    return refuse("the job has one node, which cannot leave alone");
-  }
-  notice.departure = drain::Departure{members_at(*event.node)};
-  if (notice.departure->nodes.empty()) return refuse("no node of the round is " + *event.node);
-  feed_drain(drain_event::Noticed{notice, event.observer, {}, spares()});
-}
-
-std::vector<NodeId> Job::members_at(const std::string& text) const {
-  std::vector<NodeId> found;
-  for (const RoundMember& member : rendezvous_.members()) {
-    const bool is_meant =
-        member.name == text || member.address == text ||
-        (member.name.starts_with(text + "_") &&
-         member.name.find_first_not_of("0123456789_", text.size()) == std::string::npos);
-    if (is_meant && member.fate == MemberFate::kPresent) found.push_back(member.id);
-  }
-  return found;
-}
-
-// With the ranks of the command line no other node takes the place of one that leaves.
-int Job::spares() const {
-  if (rendezvous_.settings().static_ranks) return 0;
-  return rendezvous_.replacements();
-}
-
 void Job::rendezvous_step(const RendezvousEvent& event) {
   std::vector<RendezvousAction> actions;
   rendezvous_.step(event, now_, &actions);
@@ -279,91 +182,6 @@ void Job::rendezvous_step(const RendezvousEvent& event) {
   const bool is_quiet = is_tick || std::holds_alternative<rdzv::Heartbeat>(event);
   if (!is_quiet || !actions.empty() || rendezvous_.is_removable()) has_changed_ = true;
   pass(std::move(actions));
-}
-
-// An exclusion is a decision about the next round: it is in the record before anything follows.
-void Job::pass_host_actions() {
-  if (std::exchange(hosts_version_, hosts_->version()) != hosts_->version()) {
-    gate_.decided_otherwise();
-    has_changed_ = true;
-  }
-  const std::uint64_t number = gate_.last_needed();
-  if (number == 0) {
-    for (auto& [needed, action] : std::exchange(held_, {})) out_->push_back(std::move(action));
-  }
-  for (gate::HostAction& action : hosts_->take_actions()) {
-    if (number == 0) {
-      out_->push_back(std::move(action));
-    } else {
-      held_.emplace_back(number, std::move(action));
-    }
-  }
-}
-
-void Job::feed_hosts(const gate::HostEvent& event) {
-  hosts_->feed(event, now_);
-  if (hosts_->version() != hosts_version_) rendezvous_step(rdzv::HostsChanged{});
-}
-
-void Job::on(const job_event::Found& event) {
-  has_changed_ = true;
-  if (is_over()) return;
-  if (event.finding.verdict == gate::Verdict::kBad) {
-    rendezvous_step(rdzv::HostBad{event.finding.host});
-  }
-  feed_hosts(event.finding);
-}
-
-void Job::on(const job_event::HostRequested& event) {
-  const auto answer = [&](bool is_done, std::string text) {
-    JobAction inform = gate_action::Inform{event.observer, is_done, std::move(text)};
-    const std::uint64_t number = gate_.last_needed();
-    if (number == 0 || !is_done) return out_->push_back(std::move(inform));
-    held_.emplace_back(number, std::move(inform));
-  };
-  if (is_over()) return answer(false, "the job has ended");
-  if (rendezvous_.settings().max_nodes == 1) {
-    return answer(false, "the job has one node, whose host cannot be excluded");
-  }
-  const std::string host = host_meant_by(event.host);
-  const std::string why = hosts_->why_excluded(host);
-  if (event.is_readmission) {
-    if (why.empty()) return answer(false, "host " + host + " is not excluded");
-    feed_hosts(gate::Readmit{host, event.why});
-    return answer(true, "host " + host + " is no longer excluded");
-  }
-  feed_hosts(gate::Exclude{host, event.why});
-  std::string text = "host " + host + " is excluded";
-  for (const gate::Exclusion& one : hosts_->excluded(now_)) {
-    if (one.host == host) text += " for " + duration_text(one.left);
-  }
-  text += "; " + stay_of(host);
-  answer(true, std::move(text));
-}
-
-// What becomes of the nodes of a host that was excluded.
-std::string Job::stay_of(const std::string& host) const {
-  int here = 0;
-  int done = 0;
-  for (const NodeStatus& node : rendezvous_.nodes(now_)) {
-    here += node.host == host ? 1 : 0;
-    done += node.host == host && node.phase == rdzv::NodePhase::kDone ? 1 : 0;
-  }
-  if (here == 0) return "no node of it is here now";
-  const std::string stays = here == 1 ? "its node stays" : "its nodes stay";
-  if (done == here) return stays + " until another round follows: the workers have finished";
-  if (rendezvous_.is_growth_due()) return "the round ends for that";
-  if (const std::string drain = drain_.describe(); !drain.empty()) return stays + ": " + drain;
-  return stays + " until the job has " + count_text(rendezvous_.settings().min_nodes, "node") +
-         " without it, or until the next round";
-}
-
-// The text itself, if it names no node that is here.
-std::string Job::host_meant_by(const std::string& text) const {
-  for (const NodeStatus& node : rendezvous_.nodes(now_)) {
-    if (node.name == text || node.address == text) return node.host;
-  }
-  return text;
 }
 
 // The next job of the id knows nothing of the notice.
@@ -439,21 +257,6 @@ void Job::feed_began(const round_event::Began& event) {
   feed_drain(event);
 }
 
-// A node that is done is a member of the round, but receives no Resumed for it.
-void Job::note_done_member(const rdzv::Resume& resume) {
-  if (resume.phase != rdzv::NodePhase::kDone || !resume.last || is_over()) return;
-  const RoundRecord& record = rendezvous_.record();
-  const std::vector<RoundMember>& members = rendezvous_.members();
-  const auto rank = static_cast<std::size_t>(resume.last->group_rank);
-  const bool is_member = rendezvous_.phase() == RendezvousPhase::kRunning &&
-                         resume.last->record.round == record.round && rank < members.size() &&
-                         members[rank].id == resume.node.id &&
-                         members[rank].fate == MemberFate::kPresent;
-  if (!is_member) return;
-  feed_drain(began(resume.node.id, record.round, rendezvous_.members_left(),
-                   rendezvous_.takeover_limit()));
-}
-
 void Job::feed_hangs(const HangEvent& event) {
   std::vector<HangAnswer> answers;
   hangs_.step(event, now_, &answers);
@@ -484,28 +287,6 @@ void Job::feed_hangs(const HangEvent& event) {
   suspect_ = suspect;
   history_.hangs(hang ? std::optional(hang->progressed) : std::nullopt, now_);
   has_changed_ = true;
-}
-
-void Job::feed_drain(const DrainEvent& event) {
-  std::vector<DrainAction> actions;
-  drain_.step(event, now_, &actions);
-  for (DrainAction& action : actions) {
-    std::visit(
-        [this](auto& one) {
-          using Action = std::decay_t<decltype(one)>;
-          if constexpr (std::is_same_v<Action, drain_action::Announce>) has_changed_ = true;
-          if constexpr (std::is_same_v<Action, drain_action::Close>) {
-            closing_ = std::move(one.result);
-          } else if constexpr (std::is_same_v<Action, drain_action::HoldGrowth>) {
-            is_growth_to_be_held_ = true;
-          } else if constexpr (std::is_same_v<Action, drain_action::Grow>) {
-            grows_ = rdzv::Grow{std::move(one.why)};
-          } else {
-            out_->push_back(std::move(one));
-          }
-        },
-        action);
-  }
 }
 
 ObservedJob describe_job(const Job* job, Instant now) {

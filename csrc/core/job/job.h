@@ -182,28 +182,12 @@ class Job {
 
   void begin(Instant now, std::vector<JobAction>* out);
   void decide();
-  bool follow_growth();
-  bool follow_start();
-  void pass_network_actions(std::vector<gate::NetworkAction> actions);
-  bool follow_idle();
-  bool is_needed_member(const NodeId& node) const;
   void settle();
   void rendezvous_step(const RendezvousEvent& event);
   void note_generation();
+  bool is_needed_member(const NodeId& node) const;
+  void note_report(const RendezvousEvent& event);
   void pass(std::vector<RendezvousAction> actions);
-  void feed_hosts(const gate::HostEvent& event);
-  void pass_host_actions();
-  std::optional<Instant> straggler_deadline() const;
-  void judge_stragglers();
-  std::string host_meant_by(const std::string& text) const;
-  std::string stay_of(const std::string& host) const;
-  void feed_hangs(const HangEvent& event);
-  void feed_drain(const DrainEvent& event);
-  template <typename Event>
-  void feed_both(const Event& event) {
-    feed_hangs(event);
-    feed_drain(event);
-  }
   // A node of the round that runs, or the end of the round, as this action says it to a node.
   void follow(const rdzv::Round& action);
   void follow(const rdzv::Resumed& action);
@@ -215,10 +199,29 @@ class Job {
   round_event::Began began(const NodeId& node, std::uint64_t round, int nodes,
                            Duration resume_limit) const;
   void feed_began(const round_event::Began& event);
-  void note_report(const RendezvousEvent& event);
+  void feed_hangs(const HangEvent& event);
+  template <typename Event>
+  void feed_both(const Event& event) {
+    feed_hangs(event);
+    feed_drain(event);
+  }
+  // Of the agreed step: job_drain.cc.
+  void feed_drain(const DrainEvent& event);
+  bool follow_growth();
+  bool follow_idle();
   void note_done_member(const rdzv::Resume& resume);
   std::vector<NodeId> members_at(const std::string& text) const;
   int spares() const;
+  // Of hosts: job_hosts.cc.
+  void feed_hosts(const gate::HostEvent& event);
+  void pass_host_actions();
+  std::optional<Instant> straggler_deadline() const;
+  void judge_stragglers();
+  std::string host_meant_by(const std::string& text) const;
+  std::string stay_of(const std::string& host) const;
+  // Of the network: job_network.cc.
+  bool follow_start();
+  void pass_network_actions(std::vector<gate::NetworkAction> actions);
 
   std::string id_;
   std::unique_ptr<gate::HostMemory> hosts_ = std::make_unique<gate::HostMemory>();
