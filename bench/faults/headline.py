@@ -43,6 +43,11 @@ class Runs(NamedTuple):
         return text + (f"; {self.wrong} wrong *" if self.wrong else "")
 
 
+def title(launcher: str, settings: str) -> str:
+    """What pages and pictures call a launcher with these settings."""
+    return TITLES.get(launcher, launcher) + (" --warm" if "--warm" in settings.split() else "")
+
+
 def runs_of(results: Sequence[Mapping[str, Any]]) -> Runs:
     good = [one for one in results if has_trained(one) and one["first_step"] is not None]
     wrong = sum(one["outcome"] != "ok" for one in good)
@@ -120,8 +125,7 @@ def _legend(
     yield text_at(12, 18, "Seconds from the fault to the next training step", "title")
     x = 12.0
     for name in launchers:
-        warm = " --warm" if "--warm" in settings.get(name, "").split() else ""
-        label = f"{TITLES.get(name, name)}{warm} {versions[name]}"
+        label = f"{title(name, settings.get(name, ''))} {versions[name]}"
         yield f'<circle cx="{x + 5:.1f}" cy="28" r="{RADIUS}" fill="{_color(name)}"/>'
         yield text_at(x + 15, 32, label, "name")
         x += 38 + 6.2 * len(label)

@@ -102,11 +102,18 @@ def spread(runs: Sequence[Mapping[str, Any]], name: str) -> str:
     return " / ".join(map(seconds, three)) if len(values) > 1 else seconds(values[0])
 
 
-def table(results: Sequence[Result], launchers: Sequence[str], *, has_times: bool = True) -> str:
+def table(
+    results: Sequence[Result],
+    launchers: Sequence[str],
+    *,
+    has_times: bool = True,
+    titles: Mapping[str, str] | None = None,
+) -> str:
     """One row for each scene: outcome of each launcher, and seconds to the first step."""
     head = ["scene", "what is done"]
     for name in launchers:
-        head += [name, "first step, s"] if has_times else [name]
+        title = (titles or {}).get(name, name)
+        head += [title, "first step, s"] if has_times else [title]
     columns = "---|---:|" if has_times else "---|"
     lines = [f"| {' | '.join(head)} |", f"|---|---|{columns * len(launchers)}"]
     whats = {scene.name: scene.what for scene in SCENES}
@@ -147,7 +154,10 @@ def csv_text(results: Sequence[Result]) -> str:
     return made.getvalue()
 
 
-def totals(results: Sequence[Result], launchers: Sequence[str]) -> str:
+def totals(
+    results: Sequence[Result], launchers: Sequence[str], titles: Mapping[str, str] | None = None
+) -> str:
+    titles = titles or {}
     lines = [
         "| launcher | runs | ok | wrong | hang | not applicable | left processes behind "
         "| culprit right / wrong / none |",
@@ -162,7 +172,7 @@ def totals(results: Sequence[Result], launchers: Sequence[str]) -> str:
         orphans = sum(one["orphans"] > 0 for one in runs)
         named = [sum(one["culprit"] == kind for one in runs) for kind in ("right", "wrong", "none")]
         lines.append(
-            f"| {name} | {len(runs)} | {' | '.join(map(str, counts))} | {orphans} "
-            f"| {' / '.join(map(str, named))} |"
+            f"| {titles.get(name, name)} | {len(runs)} | {' | '.join(map(str, counts))} "
+            f"| {orphans} | {' / '.join(map(str, named))} |"
         )
     return "\n".join(lines)

@@ -93,8 +93,27 @@ def test_one_command_makes_the_page_and_its_pictures() -> None:
     alone = {"facts": facts, "results": [run("node-joins", "elastic-launch", 0.2) | {"busy": 0.03}]}
     made = {path.name: text for path, text in generate(campaign, None, alone).items()}
     assert "elastic-launch,1,ok,,,,,,0.2,0,,,0.03" in made["headline.csv"]
-    assert "at most 0.03 of its processors" in made["evidence.md"]
     assert "1 cores, alone, PyTorch 1; python -m bench.faults --headline" in made["continues.svg"]
+    assert "at most 0.1 processors had been busy for 2 s (at most 0.03 were)" in made["evidence.md"]
+    made = {path.name: text for path, text in generate(campaign, None, alone, None, alone).items()}
+    assert "elastic-launch,1,ok,,,,,,0.2,0,,,0.03" in made["busy.csv"]
+    assert "## An early, a second fault, a busy host" in made["evidence.md"]
+
+
+def test_pages_call_a_launcher_as_the_picture_does() -> None:
+    table = runpy.run_path(str(ROOT / "tools/gen_evidence.py"))["_titles"]
+    plain, warm = {"settings": "--some"}, {"settings": "--warm --some"}
+    found = table({"elastic-launch-plain": plain, "elastic-launch": warm, "torchrun": plain})
+    assert list(found.values()) == ["elastic-launch", "elastic-launch --warm", "torchrun"]
+
+
+def test_slow_restarts_are_counted_on_the_page() -> None:
+    slow = runpy.run_path(str(ROOT / "tools/gen_evidence.py"))["_outliers"]
+    seconds = (1.0, 1.0, 1.0, 3.1)
+    results = [run("node-joins", "elastic-launch", at) for at in seconds]
+    assert slow({"results": results}) == (1, 4)
+    assert slow({"results": [run("node-joins", "torchrun", at) for at in seconds]}) == (0, 0)
+    assert slow(None) == (0, 0)
 
 
 @pytest.mark.parametrize(("change", "why"), [
