@@ -448,8 +448,8 @@ def test_pods_keep_checkpoints_and_have_shared_memory(name: str, pod: dict[str, 
 
 def documented_codes(action: str) -> list[int]:
     rows = (ROOT / "docs/clusters.md").read_text().splitlines()
-    (row,) = (row for row in rows if row.startswith("| ") and f"`{action}`" in row)
-    return [int(code) for code in row.split("|")[1].split(",")]
+    (row,) = (row for row in rows if re.match(r"\* [\d, ]+:", row) and f"`{action}`" in row)
+    return [int(code) for code in row[2:].partition(":")[0].split(",")]
 
 
 @pytest.mark.parametrize("name", ["kubernetes-indexed-job.yaml", "jobset.yaml"])
@@ -465,6 +465,9 @@ def test_exit_codes_of_a_pod_have_the_actions_of_the_document(name: str) -> None
 
 
 def test_exit_codes_of_the_other_recipes_are_those_of_the_document() -> None:
+    slurm = (RECIPES / "slurm.sbatch").read_text()
+    [codes] = re.findall(r"^  ([\d |]+)\) scontrol requeue", slurm, re.MULTILINE)
+    assert [int(code) for code in codes.split("|")] == documented_codes("scontrol requeue")
     again = documented_codes("Ignore")
     sky = yaml.safe_load((RECIPES / "skypilot.yaml").read_text())
     assert sky["resources"]["job_recovery"]["recover_on_exit_codes"] == again
