@@ -102,7 +102,7 @@ def test_folders_of_the_table_exist_and_have_no_cycle() -> None:
     names = {parts.name_of(path) for path in parts.sources()}
 
     def look() -> Iterator[str]:
-        for known in [*table.part_of, *table.meet]:
+        for known in [*table.part_of, *table.meet, *table.decide]:
             prefix = known.rstrip("*") if known.endswith("*") else f"{known}/"
             if known not in names and not any(name.startswith(prefix) for name in names):
                 yield f"tests/data/includes.txt: there is no file or folder {known}"

@@ -41,6 +41,7 @@ class Parts:
     part_of: dict[str, str] = field(default_factory=dict)  # of a folder, or of a file
     purposes: dict[str, str] = field(default_factory=dict)  # of an extension: the comment above it
     meet: list[str] = field(default_factory=list)
+    decide: dict[str, str] = field(default_factory=dict)  # files of the launcher: for an extension
 
     def folder_of(self, name: str) -> str | None:
         while name and name not in self.folders:
@@ -78,7 +79,11 @@ def load() -> Parts:
             part = text.strip("[]")
             parts.purposes[part] = " ".join(comment)
         elif part == "meet":
-            parts.meet.append(text)
+            name, colon, extension = text.partition(": ")
+            if colon:
+                parts.decide[name] = extension
+            else:
+                parts.meet.append(name)
         else:
             folder, colon, value = text.partition(":")
             parts.part_of[folder] = part
@@ -186,7 +191,7 @@ def picture(parts: Parts) -> list[str]:
             textwrap.wrap(" ".join(words), width, break_long_words=False)
             for words, width in (
                 (mine, 30),
-                (within(parts.meet), 32),
+                (within([*parts.meet, *parts.decide]), 32),
                 (within([one for one in parts.folders if parts.part_of[one] != LAUNCHER]), 24),
             )
         ]
@@ -199,13 +204,14 @@ def picture(parts: Parts) -> list[str]:
 
 
 def attached(parts: Parts, extension: str) -> list[str]:
-    """The files of `meet` that include a file of the extension."""
+    """The files of `meet` that include a file of the extension, or decide for it."""
     found = [
         arrow.source
         for arrow in arrows()
         if arrow.source in parts.meet and parts.part(arrow.target.removesuffix(".h")) == extension
     ]
-    return sorted(set(found), key=parts.meet.index)
+    deciding = [name for name, one in parts.decide.items() if one == extension]
+    return sorted(set(found), key=parts.meet.index) + deciding
 
 
 def rounded(lines: int) -> str:
@@ -219,9 +225,11 @@ def paragraphs(parts: Parts) -> list[str]:
         if extension == LAUNCHER:
             continue
         text, _, page = purpose.rpartition(": docs/")
-        where = ", ".join(f"`{one}`" for one in attached(parts, extension)) or "the worker channel"
+        where = ", ".join(f"`{one}`" for one in attached(parts, extension))
+        folders = [one for one in parts.folders if parts.part_of[one] == extension]
         found += [
-            f"**{extension.capitalize()}** ([{page}]({page})): {text}. Attached in {where}; "
+            f"**{extension.capitalize()}** ([{page}]({page})): {text}. "
+            f"Folders: {', '.join(f'`{one}`' for one in folders)}. Attached in {where}; "
             f"{rounded(counted[extension])} lines of code.",
             "",
         ]

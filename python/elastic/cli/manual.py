@@ -50,7 +50,7 @@ GROUPS: tuple[tuple[str, dict[str, str]], ...] = (
         "api": "the Python modules, the C++ library, the key-value store",
     }),
     ("Proof", {
-        "evidence": "fault scenes with three launchers, and speed",
+        "evidence": "fault scenes with several launchers, and speed",
     }),
     ("Inside", {
         "architecture": "launcher, extensions, one failure step by step, glossary",

@@ -79,6 +79,13 @@ def test_the_readme_has_no_figure_but_those_that_are_compared_here() -> None:
     assert (f"{found['elastic'] / 1000:.2f}", f"{found['torchrun'] / 1000:.1f}") == ("0.13", "4.0")
 
 
+def test_the_page_of_the_design_has_the_stored_cost_of_the_guardian() -> None:
+    rows = json.loads((ROOT / "bench/results/speed.json").read_text())["scenes"]["restart"]["rows"]
+    found = {one["subject"]: one["median"] for one in rows if one["case"] == "8 workers run"}
+    more = f"takes {found['elastic'] - found['bare fork+exec']:.1f} ms longer than eight bare"
+    assert more in (ROOT / "docs/architecture.md").read_text()
+
+
 def test_no_restart_of_ours_is_much_slower_than_the_others_of_its_scene() -> None:
     """None of the runs that the picture and the page show, with --warm and without."""
     found = stored("headline")
