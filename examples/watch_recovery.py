@@ -61,7 +61,8 @@ def watch(folder: Path) -> int:
         f"killed: rank 1, pid {pid}, by SIGKILL during the training\n"
         f"after {continued - killed:.2f} s two new workers continued with epoch {epoch} from the "
         f"checkpoint; accuracy {accuracy}\n"
-        "torchrun restarts them as well, but imports torch again in each: docs/evidence.md has both"
+        "torchrun took 7.3 s in the scene worker-killed of docs/evidence.md, on two nodes: each "
+        "new worker imports torch"
     )
     return 0
 

@@ -1,5 +1,7 @@
 """Generates docs/evidence.md, its pictures and its table of runs from the stored results.
 
+The box of the demo in the README is from bench/results/demo.txt.
+
 docs/continues.svg is the picture of the README; docs/evidence.svg has every scene, where no
 campaign of --headline --idle is stored.
 
@@ -31,6 +33,7 @@ from bench.faults.scenes import NOT_COVERED, SCENES  # noqa: E402
 
 RESULTS = ROOT / "bench" / "results"
 DOCS = ROOT / "docs"
+README, DEMO = ROOT / "README.md", RESULTS / "demo.txt"
 PAGE, DRAWING, HEADLINE = DOCS / "evidence.md", DOCS / "evidence.svg", DOCS / "continues.svg"
 RUNS, ALONE, BUSY = (RESULTS / f"{name}.csv" for name in ("faults", "headline", "busy"))
 
@@ -447,11 +450,32 @@ def main() -> int:
     given = parser.parse_args()
     stored = [_stored(f"{name}.json") for name in ("faults", "soak", "headline", "speed", "busy")]
     files = generate(*stored)
+    if DEMO.exists():
+        files[README] = readme(README.read_text(), DEMO.read_text())
     changed = [path for path, text in files.items() if _read(path) != text]
     if not given.check:
         for path in changed:
             path.write_text(files[path])
     return 1 if given.check and changed else 0
+
+
+def readme(text: str, demo: str) -> str:
+    """The README with lines of the demo's output in the box below its command."""
+    begin = text.index("```text\n", text.index("--kill-a-worker")) + len("```text\n")
+    return (
+        text[:begin]
+        + "".join(f"{line}\n" for line in shown(demo))
+        + text[text.index("```", begin) :]
+    )
+
+
+def shown(demo: str) -> list[str]:
+    """The kill with what the launcher says until training goes on, and the last three lines."""
+    lines = demo.splitlines()
+    killed = next(at for at, line in enumerate(lines) if "--- killed" in line)
+    again = next(at for at, line in enumerate(lines) if "continuing with epoch" in line)
+    told = [one for one in lines[killed:again] if one.startswith("elastic-launch: r")]
+    return [*lines[killed - 1 : killed + 1], *told, lines[again], *lines[-3:]]
 
 
 def _stored(name: str) -> dict[str, Any] | None:

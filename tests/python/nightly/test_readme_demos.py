@@ -17,7 +17,7 @@ def test_demo_sets_everything_up_and_trains() -> None:
 
 
 def test_demo_recovers_from_a_killed_worker_as_the_readme_shows() -> None:
-    output = run(shell_commands()[2].split(), timeout=3600)
+    output = run(shell_commands()[3].split(), timeout=3600)
     check_accuracy(output)
     assert "continuing with epoch" in output, output[-2000:]
     printed = [re.sub(r"[\d.]+", "N", line.strip()) for line in output.splitlines()]
