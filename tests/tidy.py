@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from datetime import date
 from pathlib import Path
 
+import pytest
+
 from tools import parts
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -468,5 +470,31 @@ def test_every_source_is_built() -> None:
                 continue
             if path.name not in listed:
                 yield f"{name}: no CMakeLists.txt builds it"
+
+    complaints(look())
+
+
+# Of older commits some subjects are longer.
+FIRST_TIDY_COMMIT = "d3c08cef"
+SUBJECT_MAX = 72
+
+
+def test_subjects_of_commits_are_short_and_say_what_changes() -> None:
+    listed = subprocess.run(
+        ["git", "log", "--format=%h %s", f"{FIRST_TIDY_COMMIT}..HEAD"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    if listed.returncode != 0:
+        pytest.skip(f"this clone has no commit {FIRST_TIDY_COMMIT}: it is shallow")
+
+    def look() -> Iterator[str]:
+        for line in listed.stdout.splitlines():
+            commit, _, subject = line.partition(" ")
+            if len(subject) > SUBJECT_MAX:
+                yield f"{commit}: the subject has {len(subject)} characters: {subject}"
+            if subject.startswith("Merge branch '"):
+                yield f"{commit}: say what the branch changes: {subject}"
 
     complaints(look())
