@@ -194,11 +194,11 @@ def page(
         machine=NO_RESULTS.rstrip() if campaign is None else _machine(campaign, alone is None),
         picture="" if campaign is None or alone else f"![Each scene]({DRAWING.name})\n\n",
         headline=_alone(alone),
-        busy=_busy(busy),
+        busy=_busy(busy, alone),
         totals=f"{report.totals(results, names, titles)}\n\n" if results else "",
         slow=_slow(campaign, alone),
         first_step=f" {FIRST_STEP}" if alone is None else "",
-        later=_later(results),
+        later=_later(results, busy),
         table=report.table(results, names, has_times=alone is None, titles=titles)
         if results
         else _scenes(),
@@ -266,15 +266,22 @@ def _alone(campaign: dict[str, Any] | None) -> str:
     )
 
 
-def _busy(campaign: dict[str, Any] | None) -> str:
+def _busy(campaign: dict[str, Any] | None, alone: dict[str, Any] | None) -> str:
     """The scenes that the campaign of all launchers is without."""
     if campaign is None:
         return ""
     facts, results = campaign["facts"], campaign["results"]
     names, titles = list(facts["launchers"]), _titles(facts["launchers"])
+    machine = facts["machine"]
+    names_of_host = ("cpu", "cores", "kernel", "python", "torch")
+    is_same = alone is not None and all(
+        alone["facts"]["machine"][name] == machine[name] for name in names_of_host
+    )
+    load = f"load average {machine['load average']} when the command began"
+    host = f"the same machine; {load}" if is_same else _host(machine)
     return (
         "## An early, a second fault, a busy host\n\n"
-        f"Commit `{facts['commit']}`, {facts['machine']['date']}; {_host(facts['machine'])}. "
+        f"SIGKILL to a worker, at commit `{facts['commit']}`, {facts['machine']['date']}; {host}. "
         f"{_when_begun(results)}. [Every run](../bench/results/{BUSY.name}).\n\n"
         f"{report.table(results, names, titles=titles)}\n\n"
     )
@@ -308,13 +315,14 @@ def _outliers(campaign: dict[str, Any] | None) -> tuple[int, int]:
     return slow, timed
 
 
-def _later(results: list[dict[str, Any]]) -> str:
+def _later(results: list[dict[str, Any]], busy: dict[str, Any] | None) -> str:
     """The scenes that are newer than the campaign."""
     ran = {one["scene"] for one in results}
     new = [f"`{scene.name}`" for scene in SCENES if scene.name not in ran]
     if not results or not new:
         return ""
-    return f" {len(ran)} of {len(SCENES)} scenes: {', '.join(new)} came later."
+    where = "[came later](#an-early-a-second-fault-a-busy-host)" if busy else "came later"
+    return f" {len(ran)} of {len(SCENES)} scenes: {', '.join(new)} {where}."
 
 
 def _machine(campaign: dict[str, Any], has_times: bool) -> str:
