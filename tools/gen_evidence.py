@@ -85,8 +85,7 @@ times out after 20 s. `ft_launcher` \
 
 {not_covered}
 
-One GPU was tried, without a network: [the checks and their results](../bench/gpu/README.md). \
-[Where it was run](start.md#where-it-was-run) lists machines, schedulers, trainers and versions.
+[Where it was run](start.md#where-it-was-run) lists GPUs, machines, schedulers, trainers, versions.
 """
 FIRST_STEP = """\
 *First step*: least / median / greatest time from the fault to the first training step of new \
@@ -97,7 +96,7 @@ SPEED = """\
 
 From one run of [`bench/run.py`](../bench/README.md), alone on the machine: commit `{commit}`, \
 {date}; {cpu}, {cores} cores, Linux {kernel}, Python {python}, load {load}: least / **median** / \
-greatest. [Every sample](../bench/results/speed.json). Compare the columns, not machines. \
+greatest. [Every sample](../bench/results/speed.json). \
 [History](../bench/HISTORY.md) has other machines, and the store.
 
 |  | elastic | torchrun {torchrun} | floor |
@@ -261,7 +260,8 @@ def _alone(campaign: dict[str, Any] | None) -> str:
         f"{facts['machine']['date']}; {_host(facts['machine'])}, from the work before it. "
         f"{_when_begun(results)}. "
         f"[Every run](../bench/results/{ALONE.name}). {FIRST_STEP} "
-        f"`python -m bench.faults {_options(campaign)}`\n\n"
+        f"`python -m bench.faults --headline --idle --runs {_most(campaign)}`, of these "
+        "launchers:\n\n"
         f"{report.table(results, names, titles=titles)}\n\n{EARLIER}\n\n"
     )
 
