@@ -481,8 +481,8 @@ def shown(demo: str) -> list[str]:
     """The kill with what the launcher says until training goes on, and the last three lines."""
     lines = demo.splitlines()
     killed = next(at for at, line in enumerate(lines) if "--- killed" in line)
-    again = next(at for at, line in enumerate(lines) if "continuing with epoch" in line)
-    told = [one for one in lines[killed:again] if one.startswith("elastic-launch: r")]
+    again = next(at for at in range(killed, len(lines)) if "continuing with epoch" in lines[at])
+    told = [one for one in lines[killed:again] if one.startswith("elastic-launch: r")][:2]
     return [*lines[killed - 1 : killed + 1], *told, lines[again], *lines[-3:]]
 
 

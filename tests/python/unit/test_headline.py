@@ -107,6 +107,21 @@ def test_pages_call_a_launcher_as_the_picture_does() -> None:
     assert list(found.values()) == ["elastic-launch", "elastic-launch --warm", "torchrun"]
 
 
+def test_the_box_of_the_readme_has_the_kill_and_the_end_of_the_demo() -> None:
+    generator = runpy.run_path(str(ROOT / "tools/gen_evidence.py"))
+    demo = (
+        "$ elastic-launch\nepoch 2\nelastic-launch: round 1\nepoch 3\n--- killed rank 1 ---\n"
+        "elastic-launch: rank 1 killed\nother\nelastic-launch: restarting\nelastic-launch: rank 0\n"
+        "continuing with epoch 4\nepoch 4\nkilled:\nafter\ntorchrun took\n"
+    )
+    text = "a\n```text\nb\n```\n--kill-a-worker\n```text\nold\n```\nend\n"
+    assert generator["readme"](text, demo) == (
+        "a\n```text\nb\n```\n--kill-a-worker\n```text\nepoch 3\n--- killed rank 1 ---\n"
+        "elastic-launch: rank 1 killed\nelastic-launch: restarting\ncontinuing with epoch 4\n"
+        "killed:\nafter\ntorchrun took\n```\nend\n"
+    )
+
+
 def test_slow_restarts_are_counted_on_the_page() -> None:
     slow = runpy.run_path(str(ROOT / "tools/gen_evidence.py"))["_outliers"]
     seconds = (1.0, 1.0, 1.0, 3.1)
