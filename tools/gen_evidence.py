@@ -109,8 +109,8 @@ greatest. [Every sample](../bench/results/speed.json). \
 # Of the scene `warm`; in HISTORY.md while the stored run is without it.
 TEMPLATE = ("warm", "proportional memory of the template", "elastic --warm")
 TEMPLATE_MEASURED = """\
-The process from which `--warm` forks has {figure} MiB a node (its share, PSS, beside two workers: \
-least / **median** / greatest)."""
+The process from which `--warm` forks has {figure} MiB a node (its share, PSS, beside two \
+workers)."""
 TEMPLATE_OF_HISTORY = """\
 The process from which `--warm` forks had 181 MiB a node (its share, PSS, beside two workers) on \
 2026-11-23, on [another machine](../bench/HISTORY.md#warm-workers)."""
@@ -435,7 +435,7 @@ def _template(stored: dict[str, Any]) -> str:
     scene, case, subject = TEMPLATE
     for row in stored["scenes"].get(scene, {"rows": []})["rows"]:
         if (row["case"], row["subject"]) == (case, subject):
-            return TEMPLATE_MEASURED.format(figure=_triple(row["samples"]))
+            return TEMPLATE_MEASURED.format(figure=_figure(statistics.median(row["samples"])))
     return TEMPLATE_OF_HISTORY
 
 

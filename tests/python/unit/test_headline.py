@@ -122,6 +122,16 @@ def test_the_box_of_the_readme_has_the_kill_and_the_end_of_the_demo() -> None:
     )
 
 
+@pytest.mark.parametrize(("rows", "text"), [
+    ([("proportional memory of the template", "elastic --warm", [99.0])], "has 99.0 MiB a node"),
+    ([("another case", "elastic --warm", [99.0])], "had 181 MiB a node"),
+])  # fmt: skip
+def test_the_memory_of_the_template_is_that_of_the_stored_run(rows: Any, text: str) -> None:
+    template = runpy.run_path(str(ROOT / "tools/gen_evidence.py"))["_template"]
+    found = [{"case": case, "subject": name, "samples": some} for case, name, some in rows]
+    assert text in template({"scenes": {"warm": {"rows": found}}})
+
+
 def test_slow_restarts_are_counted_on_the_page() -> None:
     slow = runpy.run_path(str(ROOT / "tools/gen_evidence.py"))["_outliers"]
     seconds = (1.0, 1.0, 1.0, 3.1)
