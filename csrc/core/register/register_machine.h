@@ -236,6 +236,12 @@ class BasicRegister {
   bool has_lost_incumbent() const;
   // The coordinator, where it has named a successor that has not got its promise yet.
   bool has_successor() const { return successor_.has_value(); }
+  // Which of the candidates vote, where `current` do so far.
+  std::vector<Voter> choose(std::span<const VoterCandidate> candidates,
+                            std::span<const Voter> current) const {
+    return choose_voters(candidates, current, self_.node,
+                         {settings_.voters, has(Rule::kDistinctHosts)});
+  }
   // The node answers, and has not been silent when it was sent a record.
   bool is_reachable(const NodeId& node) const;
   // The coordinator that has handed over to this node, in its last attempt; zero: none.

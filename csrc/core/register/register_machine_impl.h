@@ -517,8 +517,7 @@ std::vector<Voter> BasicRegister<Rules>::chosen_voters() const {
       known_ ? std::span<const Voter>(known_->record.voters) : std::span<const Voter>();
   std::vector<VoterCandidate> candidates = candidates_;
   for (VoterCandidate& one : candidates) one.is_reachable &= is_reachable(one.voter.node);
-  auto chosen =
-      choose_voters(candidates, current, self_.node, {settings_.voters, has(Rule::kDistinctHosts)});
+  std::vector<Voter> chosen = choose(candidates, current);
   // One voter on another host would only add a host whose loss ends the job.
   if (chosen.size() <= 1) return {self_};
   return chosen;

@@ -216,9 +216,7 @@ std::vector<reg::VoterCandidate> VoterKeeper::candidates() const {
 // now could end the job.
 void VoterKeeper::add_former_incumbent(std::vector<reg::VoterCandidate>* all) const {
   const std::vector<reg::Voter>& current = register_.known()->record.voters;
-  const auto chosen =
-      reg::choose_voters(*all, current, settings_.self.node, {settings_.reg.voters, true});
-  if (chosen.size() >= current.size()) return;
+  if (register_.choose(*all, current).size() >= current.size()) return;
   for (const reg::Voter& voter : current) {
     if (voter.node != former_incumbent_) continue;
     all->push_back({.voter = voter,
@@ -240,9 +238,7 @@ void VoterKeeper::update_candidates() {
 
 void VoterKeeper::turn_on_as_needed() {
   if (was_turned_on_) return;
-  const auto voters =
-      reg::choose_voters(candidates(), {}, settings_.self.node, {settings_.reg.voters, true});
-  if (voters.size() < kVotersNeeded) return;
+  if (register_.choose(candidates(), {}).size() < kVotersNeeded) return;
   was_turned_on_ = true;
   emit(TurnOn{});
 }
