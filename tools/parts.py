@@ -143,9 +143,31 @@ def arrows() -> Iterator[Arrow]:
                     yield Arrow(path, number, name, found[1])
 
 
+def named(parts: Parts) -> Iterator[Arrow]:
+    """Each use of a C++ type of an extension by its qualified name, whatever header it is from."""
+    headers = [path for path in sources() if path.suffix == ".h"]
+    declared: dict[tuple[str, str], str] = {}  # (namespace, type): its file
+    for path in headers:
+        name, text = name_of(path), path.read_text()
+        space = re.search(r"^namespace (?:\w+::)*(\w+) \{", text, re.MULTILINE)
+        if space is None or parts.part(name) == LAUNCHER:
+            continue
+        types = re.findall(
+            r"^(?:struct|class|enum class|using) (\w+)(?= [:={])", text, re.MULTILINE
+        )
+        declared |= {(space[1], one): name for one in types}
+    for path in sources():
+        if path.suffix not in (".h", ".cc"):
+            continue
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            for use in re.findall(r"\b(\w+)::(\w+)", line.partition("//")[0]):
+                if use in declared:
+                    yield Arrow(path, number, name_of(path), declared[use])
+
+
 def strays(parts: Parts) -> Iterator[Arrow]:
     """From the launcher to an extension, but not from a file of `meet`."""
-    for arrow in arrows():
+    for arrow in itertools.chain(arrows(), named(parts)):
         is_from_launcher = parts.part(arrow.source) == LAUNCHER and arrow.source not in parts.meet
         if is_from_launcher and parts.part(arrow.target.removesuffix(".h")) != LAUNCHER:
             yield arrow

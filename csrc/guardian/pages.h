@@ -1,8 +1,7 @@
 #pragma once
 
-// What the guardian does with the pages and channels of its workers: it observes their progress,
-// collects their stacks on request, and executes its part of an agreed step and of a change of
-// rounds. The callers pass the workers, which belong to the guardian's loop.
+// What the guardian reads in the pages of its workers: their progress, their collective operations,
+// and their stacks on request. The callers pass the workers, which belong to the guardian's loop.
 
 #include <cstdint>
 #include <optional>
@@ -55,54 +54,6 @@ class StackCollector {
  private:
   std::optional<Instant> deadline_;
   bool measures_ = false;
-};
-
-// The guardian's part of an agreed step: writes the step to the workers' pages, and observes who
-// has stopped.
-class StopSteps {
- public:
-  // The reply, if the request has one.
-  std::optional<drain::StopStepEvent> handle(const drain::StopStepRequest& request,
-                                             std::vector<Worker>* workers);
-  // Call after messages and exits of workers. An event if all workers that take part wait, have
-  // stopped, or exited, or one has passed the step at which all were to wait, since the last call.
-  std::optional<drain::StopStepEvent> advance(const std::vector<Worker>& workers);
-  // The step at which the worker has stopped; -1: it has not.
-  std::int64_t stop_step(const Worker& worker) const;
-  // The round is over, so no worker needs to wait for the decision. The cut tells a member of the
-  // job that its round is over; until then the member waits.
-  void withdraw(std::vector<Worker>* workers);
-  // The workers of the generation are gone, or in another round.
-  void clear();
-
- private:
-  drain::StopStepEvent ask(const std::vector<Worker>& workers) const;
-  bool all_wait(const std::vector<Worker>& workers) const;
-  bool has_passed(const std::vector<Worker>& workers) const;
-
-  std::uint64_t proposal_ = 0;
-  std::int64_t awaited_ = -1;  // the tentative step, if it is to be reported that all wait there
-  bool is_passed_ = false;     // reported: a worker has passed it
-  bool is_committed_ = false;
-  bool is_reached_ = false;  // reported
-  bool is_ended_ = false;    // reported
-};
-
-// The guardian's part of a change of rounds in which workers keep their processes: passes the end
-// of a round and the next round to the workers, and observes who has left.
-class RoundChange {
- public:
-  // Call advance() after it.
-  void cut(const CutRequest& request);
-  // True: the worker has the round. False: it has ended, or cannot be given one.
-  bool give(const ContinueRequest& request, std::vector<Worker>* workers, Instant now);
-  // Call after messages of workers and after cut(). Returns the marks that are new.
-  std::vector<MarkEvent> advance(std::vector<Worker>* workers, Instant now);
-  // The workers of the generation are gone.
-  void clear() { *this = {}; }
-
- private:
-  std::uint64_t cut_ = 0;  // the round of the last CutRequest plus 1; 0: none
 };
 
 }  // namespace elastic::guardian

@@ -22,14 +22,16 @@ void KeptReports::keep(const NodeReport& report, bool is_sent, Instant now) {
   }
 }
 
-void KeptReports::keep(const drain::Order& order, Instant now) {
-  const bool is_growth = order.notice.departure && order.notice.departure->nodes.empty();
-  if (is_growth && order.kind == drain::Order::Kind::kWithdraw) {
+void KeptReports::note(const session::AboutWorkers& message, Instant now) {
+  const auto* const order = std::get_if<drain::Order>(&message);
+  if (order == nullptr) return;
+  const bool is_growth = order->notice.departure && order->notice.departure->nodes.empty();
+  if (is_growth && order->kind == drain::Order::Kind::kWithdraw) {
     joining_.reset();
   } else if (is_growth) {
-    joining_ = {order.notice, now};
+    joining_ = {order->notice, now};
   } else {
-    notice_ = {order.notice, now};
+    notice_ = {order->notice, now};
     is_unanswered_ = false;
   }
 }

@@ -33,8 +33,8 @@ class KeptReports {
   // The last report of a kind replaces the former one; replies are not kept. `is_sent`: to the
   // coordinator that said hello last.
   void keep(const NodeReport& report, bool is_sent, Instant now);
-  // That of an order: one for nodes that join is kept, too, and only until the next round.
-  void keep(const drain::Order& order, Instant now);
+  // The notice of an order: one for nodes that join is kept, too, and only until the next round.
+  void note(const session::AboutWorkers& message, Instant now);
   void begin_round() {
     joining_.reset();
     copies_.reset();

@@ -8,13 +8,14 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "core/base/fields.h"
 #include "core/rendezvous/rendezvous_fields.h"
-#include "core/session/session_gate_fields.h"
+#include "core/session/drain_fields.h"
+#include "core/session/gate_fields.h"
+#include "core/session/hang_fields.h"
 #include "core/session/session_wire.h"
 #include "core/session/snapshot_fields.h"
 
@@ -483,194 +484,6 @@ template <typename Visitor>
 void fields(Visitor& v, Beats& beats) {
   v.list(beats.silence_ms, static_cast<std::size_t>(kNodesMax),
          [&](std::uint32_t& silence) { v.number(silence); });
-}
-
-template <typename Visitor>
-void fields(Visitor& v, hang::NodeProgress& progress) {
-  v.number(progress.round);
-  v.number(progress.reporting);
-  v.number(progress.newest);
-  v.number(progress.oldest);
-  v.number(progress.slowest_rank);
-  v.duration(progress.slowest_idle);
-  v.duration(progress.idle);
-  v.duration(progress.section_limit);
-  v.duration(progress.limit);
-  v.choice(progress.action, hang::Action::kFail);
-  v.flag(progress.has_advanced);
-  v.number(progress.waiting);
-  v.duration(progress.waited);
-  std::optional<std::pair<std::int64_t, Duration>> saved;
-  if (progress.saved_step >= 0) saved = {progress.saved_step, progress.saved_age};
-  v.extension(1, saved, [](auto& inner, auto& one) {
-    inner.number(one.first);
-    inner.duration(one.second);
-  });
-  if (saved) std::tie(progress.saved_step, progress.saved_age) = *saved;
-  core::extend_value(v, 2, progress.saved_memory,
-                     [](auto& inner, auto& use) { visit_memory(inner, use); });
-}
-
-template <typename Visitor>
-void fields(Visitor& v, hang::RankFinished& finished) {
-  v.number(finished.round);
-  v.number(finished.rank);
-  v.duration(finished.limit);
-  v.duration(finished.age);
-}
-
-template <typename Visitor>
-void fields(Visitor& v, hang::StackGroup& group) {
-  v.list(group.ranks, hang::kRanksPerNode, [&](std::int32_t& rank) { v.number(rank); });
-  v.number(group.oldest);
-  v.choice(group.kind, hang::StackGroup::Kind::kStopped);
-  v.text(group.label, hang::kLabelBytesMax);
-  v.text(group.text, hang::kStackBytesMax);
-}
-
-template <typename Visitor>
-void fields(Visitor& v, hang::CollectiveState& state) {
-  v.text(state.ranks, hang::kRanksTextMax);
-  v.text(state.group, hang::kCollectiveTextMax);
-  v.text(state.description, hang::kCollectiveTextMax);
-  v.text(state.members, hang::kRanksTextMax);
-  v.number(state.last);
-  v.number(state.open);
-  v.text(state.operation, hang::kCollectiveTextMax);
-  v.text(state.sizes, hang::kCollectiveTextMax);
-  v.duration(state.waiting);
-}
-
-template <typename Visitor>
-void fields(Visitor& v, hang::StacksWanted& wanted) {
-  v.number(wanted.request);
-  v.flag(wanted.measures_work);
-}
-
-template <typename Visitor>
-void fields(Visitor& v, hang::NodeStacks& stacks) {
-  v.number(stacks.request);
-  v.name(stacks.host, kNodeTextBytesMax);
-  v.list(stacks.groups, hang::kGroupsMax, [&](hang::StackGroup& group) { fields(v, group); });
-  v.list(stacks.collectives, hang::kCollectivesMax,
-         [&](hang::CollectiveState& state) { fields(v, state); });
-  v.list(stacks.idle, hang::kRanksPerNode, [&](std::int32_t& rank) { v.number(rank); });
-}
-
-template <typename Visitor>
-void fields(Visitor& v, hang::NodeSignatures& node) {
-  v.number(node.round);
-  v.number(node.sample);
-  v.list(node.blocks, hang::kSignaturesMax, [&](hang::BlockSignature& block) {
-    v.text(block.ranks, hang::kRanksTextMax);
-    v.text(block.group, hang::kCollectiveTextMax);
-    v.text(block.description, hang::kCollectiveTextMax);
-    v.number(block.recorder);
-    v.number(block.first);
-    v.text(block.signature, hang::kSignatureBytes);
-  });
-}
-
-template <typename Visitor>
-void fields(Visitor& v, hang::Verdict& verdict) {
-  v.number(verdict.round);
-  v.text(verdict.text, hang::kScreenBytesMax);
-  v.text(verdict.cause, kMessageBytesMax);
-  v.number(verdict.suspect);
-  v.choice(verdict.action, hang::Action::kFail);
-  v.choice(verdict.kind, hang::Verdict::Kind::kNoted);
-}
-
-template <typename Visitor>
-void fields(Visitor&, RequestStacks&) {}
-
-template <typename Visitor>
-void fields(Visitor& v, StacksReport& report) {
-  v.text(report.text, hang::kScreenBytesMax);
-}
-
-template <typename Visitor>
-void visit_notice(Visitor& v, drain::Notice& notice) {
-  v.duration(notice.left);
-  v.text(notice.reason, kMessageBytesMax);
-}
-
-// Behind all other fields of the message.
-template <typename Visitor>
-void visit_departure(Visitor& v, drain::Notice& notice) {
-  v.extension(1, notice.departure, [](auto& inner, drain::Departure& departure) {
-    inner.list(departure.nodes, drain::kLeavingMax, [&](NodeId& node) { visit(inner, node); });
-    inner.flag(departure.stops_job);
-  });
-}
-
-template <typename Visitor>
-void fields(Visitor& v, drain::Notice& notice) {
-  visit_notice(v, notice);
-  visit_departure(v, notice);
-}
-
-template <typename Visitor>
-void fields(Visitor& v, drain::Order& order) {
-  v.choice(order.kind, drain::Order::Kind::kRelease);
-  v.number(order.round);
-  v.number(order.proposal);
-  v.number(order.step);
-  visit_notice(v, order.notice);
-  visit_departure(v, order.notice);
-}
-
-template <typename Visitor>
-void fields(Visitor& v, drain::Reply& reply) {
-  v.choice(reply.kind, drain::Reply::Kind::kWaiting);
-  v.number(reply.round);
-  v.number(reply.proposal);
-  v.number(reply.reporting);
-  v.number(reply.newest);
-  v.number(reply.oldest);
-  v.number(reply.num_silent);
-  v.list(reply.silent, drain::kSilentRanksMax, [&](std::int32_t& rank) { v.number(rank); });
-  v.number(reply.held);
-  v.flag(reply.is_committed);
-  v.number(reply.stopped);
-  v.number(reply.first_stop);
-  v.number(reply.last_stop);
-  extend_flag(v, 1, reply.can_continue);
-}
-
-template <typename Visitor>
-void fields(Visitor& v, drain::News& news) {
-  v.text(news.text, kMessageBytesMax);
-  using About = drain::News::About;
-  auto about = news.about == About::kDrain ? std::nullopt : std::optional(news.about);
-  v.extension(1, about, [](auto& inner, About& one) { inner.choice(one, About::kReadmission); });
-  news.about = about.value_or(About::kDrain);
-}
-
-template <typename Visitor>
-void fields(Visitor& v, RequestDrain& request) {
-  visit_notice(v, request.notice);
-  v.extension(core::kRequiredExtension, request.node,
-              [](auto& inner, std::string& node) { inner.name(node, kNodeTextBytesMax); });
-}
-
-template <typename Visitor>
-void fields(Visitor& v, RequestHost& request) {
-  v.name(request.host, gate::kHostBytesMax);
-  v.text(request.reason, gate::kReasonBytesMax);
-  v.flag(request.is_readmission);
-}
-
-template <typename Visitor>
-void fields(Visitor& v, HostReport& report) {
-  v.flag(report.is_done);
-  v.text(report.text, 2 * kMessageBytesMax);
-}
-
-template <typename Visitor>
-void fields(Visitor& v, DrainReport& report) {
-  v.flag(report.is_agreed);
-  v.text(report.text, 2 * kMessageBytesMax);
 }
 
 }  // namespace elastic::session

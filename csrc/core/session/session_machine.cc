@@ -282,7 +282,7 @@ void SessionMachine::on(const Report& event) {
   if (is_sent) emit(SendReport{event.report});
 }
 
-void SessionMachine::on(const OrderReceived& event) { kept_.keep(event.order, clock_.now()); }
+void SessionMachine::on(const Informed& event) { kept_.note(event.message, clock_.now()); }
 
 void SessionMachine::on(const Introduce& event) {
   outbox_.introduce(event.node);
@@ -515,7 +515,7 @@ void SessionMachine::send(RendezvousEvent event) {
 }
 
 void SessionMachine::send_findings() {
-  for (gate::Finding& finding : kept_.take_findings(clock_.now())) {
+  for (auto& finding : kept_.take_findings(clock_.now())) {
     emit(SendReport{std::move(finding)});
   }
 }

@@ -101,9 +101,9 @@ class SessionMachine {
   struct Report {
     NodeReport report;
   };
-  // The coordinator's order about an agreed step, which the node repeats to the next coordinator.
-  struct OrderReceived {
-    drain::Order order;
+  // What the coordinator has said about the workers. The node may repeat it to the next one.
+  struct Informed {
+    session::AboutWorkers message;
   };
   // The node joins later: until then the coordinator knows that it is there.
   struct Introduce {
@@ -121,8 +121,8 @@ class SessionMachine {
   using Event =
       std::variant<Connected, AttemptDelayed, AttemptFailed, ConnectionLost, HelloReceived,
                    TimingsReceived, CoordinatorLeaves, CoordinatorMoved, CoordinatorExpired,
-                   Displaced, HeartbeatAcknowledged, Received, Activity, Submit, Report,
-                   OrderReceived, Introduce, End, EndStepDone, ClockGap, Tick>;
+                   Displaced, HeartbeatAcknowledged, Received, Activity, Submit, Report, Informed,
+                   Introduce, End, EndStepDone, ClockGap, Tick>;
 
   // ---- Actions.
 
@@ -190,7 +190,7 @@ class SessionMachine {
   };
   // It has named itself and its voters.
   struct CoordinatorNamed {
-    succession::Incumbent incumbent;
+    session::Incumbent it;
   };
   // The process at the other end does not coordinate the job. CoordinatorMoved follows.
   struct Directed {
@@ -199,11 +199,11 @@ class SessionMachine {
   };
   // The coordinator has dissolved the job, because `by` coordinates one of the same id.
   struct Dissolved {
-    succession::Incumbent by;
+    session::Incumbent by;
   };
   // It ends, and this node may succeed it: open the ports for that, and reply.
   struct PortsWanted {
-    succession::Incumbent coordinator;
+    session::OpenPorts request;
   };
   // The job's timings, and how many nodes wait.
   struct JobTimings {
@@ -215,10 +215,7 @@ class SessionMachine {
   };
   // Deliver what is about the workers to the node.
   struct Inform {
-    std::variant<session::StoreClients, session::WatchWorkers, hang::StacksWanted, hang::Verdict,
-                 drain::Order, drain::News, snapshot::CopyOrder, gate::ProbeOrder,
-                 gate::NetworkFinding>
-        message;
+    session::AboutWorkers message;
   };
   using Action = std::variant<Connect, CancelAttempt, Disconnect, SendHello, Send, SendReport,
                               SendHeartbeat, Deliver, Log, Lost, EndCoordinator, ReleaseRecord,
@@ -272,7 +269,7 @@ class SessionMachine {
   void on(const Activity& event);
   void on(const Submit& event);
   void on(const Report& event);
-  void on(const OrderReceived& event);
+  void on(const Informed& event);
   void on(const Introduce& event);
   void on(const End& event);
   void on(const EndStepDone& event);
@@ -288,7 +285,6 @@ class SessionMachine {
   void on(const session::OpenPorts& message);
   void on(const session::StoreClients& message);
   void on(const session::WatchWorkers& message);
-  void on(const drain::Order& message);
   template <typename Message>
   void on(const Message& message);
 

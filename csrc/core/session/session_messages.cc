@@ -25,13 +25,13 @@ void SessionMachine::on(const session::ServerHello& message) {
 
 void SessionMachine::on(const session::Incumbent& message) {
   if (message.displaced) {
-    emit(Dissolved{message.incumbent});
+    emit(Dissolved{message});
     emit(Log{"this node joins the job elsewhere: " + *message.displaced});
     on(Displaced{message.incumbent.address, *message.displaced});
   } else if (message.is_elsewhere) {
     emit(Directed{message, connection_.has_answered()});
   } else {
-    emit(CoordinatorNamed{message.incumbent});
+    emit(CoordinatorNamed{message});
     on(Activity{});
   }
 }
@@ -53,7 +53,7 @@ void SessionMachine::on(const session::Counts& message) {
 void SessionMachine::on(const session::Leaving& message) { on(CoordinatorLeaves{message.reason}); }
 
 void SessionMachine::on(const session::OpenPorts& message) {
-  emit(PortsWanted{message.coordinator});
+  emit(PortsWanted{message});
   on(Activity{});
 }
 
@@ -67,18 +67,14 @@ void SessionMachine::on(const session::WatchWorkers& message) {
   on(Activity{});
 }
 
-void SessionMachine::on(const drain::Order& message) {
-  on(OrderReceived{message});
-  emit(Inform{message});
-}
-
 // The rest is for the node: decisions of the rendezvous, and what is about its workers. Messages to
 // observers are ignored.
 template <typename Message>
 void SessionMachine::on(const Message& message) {
   if constexpr (std::is_constructible_v<RendezvousAction, const Message&>) {
     on(Received{message});
-  } else if constexpr (std::is_constructible_v<decltype(Inform::message), const Message&>) {
+  } else if constexpr (std::is_constructible_v<session::AboutWorkers, const Message&>) {
+    on(Informed{message});
     emit(Inform{message});
   }
 }

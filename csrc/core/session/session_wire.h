@@ -353,6 +353,11 @@ using ServerMessages = MessageTable<
 using ClientMessage = ClientMessages::Message;
 using ServerMessage = ServerMessages::Message;
 
+// Of these, what is about the workers of the node, and not about its round.
+using AboutWorkers =
+    std::variant<StoreClients, WatchWorkers, hang::StacksWanted, hang::Verdict, drain::Order,
+                 drain::News, snapshot::CopyOrder, gate::ProbeOrder, gate::NetworkFinding>;
+
 // Appends one frame.
 void append(std::string* out, const ClientMessage& message);
 void append(std::string* out, const ServerMessage& message);

@@ -144,6 +144,10 @@ using Request = std::variant<StartRequest, SignalRequest, CancelStartsRequest, S
                              ContinueRequest, AwaitLeftoversRequest, StopReasonRequest,
                              snapshot::KeepRequest, snapshot::ConnectRequest>;
 
+// Those of extensions, which the agent passes on. Each belongs to the round that runs.
+using ExtensionRequest =
+    std::variant<drain::StopStepRequest, snapshot::KeepRequest, snapshot::ConnectRequest>;
+
 // The first event of every guardian.
 struct HelloEvent {
   std::uint32_t version = 0;
@@ -293,6 +297,7 @@ using Event =
     std::variant<HelloEvent, StartedEvent, NotStartedEvent, ExitedEvent, KillSentEvent, SweptEvent,
                  TemplateEvent, ProgressEvent, StacksEvent, StacksDoneEvent, drain::StopStepEvent,
                  MarkEvent, LeftoverEvent, snapshot::HeldEvent, SignaturesEvent>;
+using ExtensionEvent = std::variant<drain::StopStepEvent, snapshot::HeldEvent>;
 
 // Appends a start request for a command of the public interface. The caller checks that the frame
 // fits kFrameBytesMax, and the other limits (contains_nul, kListItemsMax).

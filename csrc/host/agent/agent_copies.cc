@@ -12,7 +12,7 @@
 
 namespace elastic::host {
 
-void AgentRunner::on_snapshots(const snapshot::HeldEvent& event) {
+void AgentRunner::on_extension(const snapshot::HeldEvent& event) {
   if (!event.notice.empty()) {
     report_message(AgentEvent::Kind::kNotice, std::string(event.notice));
   }
@@ -69,15 +69,17 @@ SnapshotCopies* AgentRunner::copies() {
                               .rate = options_.snapshot_rate,
                               .memory_max = options_.snapshot_memory,
                               .buddies = options_.snapshot_buddies},
-      SnapshotCopies::Sink{
-          .report =
-              [this](const snapshot::CopyReport& report) {
-                if (membership_ != nullptr) membership_->report(report);
-              },
-          .changed = [this](const snapshot::CopiesEvent& event) { feed(event); },
-          .attach =
-              [this](os::UniqueFd socket) { supervisor_->attach_snapshots(std::move(socket)); },
-          .log = log});
+      SnapshotCopies::Sink{.report =
+                               [this](const snapshot::CopyReport& report) {
+                                 if (membership_ != nullptr) membership_->report(report);
+                               },
+                           .changed = [this](const snapshot::CopiesEvent& event) { feed(event); },
+                           .attach =
+                               [this](os::UniqueFd socket) {
+                                 supervisor_->request(snapshot::ConnectRequest{},
+                                                      std::move(socket));
+                               },
+                           .log = log});
   begin_copies();
   return copies_.get();
 }

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <variant>
 
 #include "core/base/text.h"
 #include "core/hang/collective_verdict.h"
@@ -131,7 +132,9 @@ Result<std::unique_ptr<AgentRunner>> AgentRunner::start(os::EventLoop* loop,
       [raw](const auto& progress) { raw->on_progress(progress); },
       [raw](const auto& mark) { raw->on_mark(mark); });
   node->supervisor_->on_signatures([raw](auto workers) { raw->on_signatures(std::move(workers)); });
-  node->supervisor_->on_snapshots([raw](const auto& event) { raw->on_snapshots(event); });
+  node->supervisor_->on_extension([raw](const guardian::ExtensionEvent& event) {
+    std::visit([raw](const auto& one) { raw->on_extension(one); }, event);
+  });
   auto membership = open_membership(
       loop, options.rendezvous, options.run_id,
       [raw](const MembershipEvent& event) { raw->on_membership_event(event); },

@@ -61,7 +61,8 @@ class AgentRunner {
   void on_group_ended();
   struct Reader;
   void on_membership_event(const MembershipEvent& event);
-  void on_snapshots(const snapshot::HeldEvent& event);
+  void on_extension(const snapshot::HeldEvent& event);
+  void on_extension(const drain::StopStepEvent& event) { feed(event); }
   SnapshotCopies* copies();  // null: they are off, or cannot be used
   void begin_copies();
   snapshot::MemoryUse snapshot_memory() const;
@@ -118,13 +119,13 @@ class AgentRunner {
   }
   void execute(core::agent_action::RequestDrain action) { membership_->report(action.notice); }
   void execute(snapshot::node_action::Keep action) {
-    supervisor_->keep_snapshots(action.request);
+    supervisor_->request(action.request);
     if (action.request.world_size == 0 && copies_ != nullptr) copies_->begin_round(0, 0, {});
   }
   void execute(snapshot::node_action::Fetch action);
   void execute(core::agent_action::SetStopStep action) {
     if (action.why) supervisor_->set_stop_reason(action.why->describe());
-    supervisor_->set_stop_step(action.request, [this](const auto& event) { feed(event); });
+    supervisor_->request(action.request);
   }
   void execute(gate::check_action::Run action) { checks_.run(supervisor_.get(), action); }
   void execute(gate::check_action::Kill action) { checks_.kill(supervisor_.get(), action.run); }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -120,13 +121,9 @@ class RendezvousClient::Impl {
     store_.allow(clients.round, clients.addresses);
   }
   void on(const host::MembershipWatch&) {}  // the caller starts the workers
-  void on(const hang::StacksWanted&) {}
-  void on(const hang::Verdict&) {}
-  void on(const drain::Order&) {}
-  void on(const drain::News&) {}
-  void on(const snapshot::CopyOrder&) {}
-  void on(const gate::ProbeOrder&) {}
-  void on(const gate::NetworkFinding&) {}
+  template <typename OfExtension>
+  requires std::is_constructible_v<session::AboutWorkers, const OfExtension&>
+  void on(const OfExtension&) {}  // the workers are the caller's
   void on(const host::MembershipLost& lost);
   void on(const rdzv::Round& round);
   void on(const rdzv::Restart& restart);

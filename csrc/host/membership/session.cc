@@ -44,6 +44,15 @@ std::vector<std::string> places_of(const RendezvousOptions& options) {
   return texts_of(endpoints_of(options));
 }
 
+MembershipEvent event_of(session::StoreClients message) {
+  return MembershipStoreClients{message.round, std::move(message.addresses)};
+}
+MembershipEvent event_of(session::WatchWorkers message) { return MembershipWatch{message.is_on}; }
+template <typename OfExtension>
+MembershipEvent event_of(OfExtension message) {
+  return message;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Session>> Session::open(os::EventLoop* loop,
@@ -358,9 +367,9 @@ void Session::execute(Machine::CoordinatorFound action) {
 }
 
 void Session::execute(Machine::CoordinatorNamed action) {
-  const std::string& address = action.incumbent.address;
+  const std::string& address = action.it.incumbent.address;
   if (!address.empty()) hosting_.note_coordinator(address);
-  succession_->informed(action.incumbent);
+  succession_->informed(action.it.incumbent);
 }
 
 void Session::execute(Machine::Directed action) {
@@ -372,7 +381,7 @@ void Session::execute(Machine::Directed action) {
 }
 
 void Session::execute(Machine::PortsWanted action) {
-  link_->send(succession_->open_ports(action.coordinator));
+  link_->send(succession_->open_ports(action.request.coordinator));
 }
 
 void Session::execute(Machine::JobCounts action) {
@@ -381,22 +390,7 @@ void Session::execute(Machine::JobCounts action) {
 }
 
 void Session::execute(Machine::Inform action) {
-  struct ToEvent {
-    MembershipEvent operator()(session::StoreClients& one) const {
-      return MembershipStoreClients{one.round, std::move(one.addresses)};
-    }
-    MembershipEvent operator()(session::WatchWorkers& one) const {
-      return MembershipWatch{one.is_on};
-    }
-    MembershipEvent operator()(hang::StacksWanted& one) const { return one; }
-    MembershipEvent operator()(hang::Verdict& one) const { return std::move(one); }
-    MembershipEvent operator()(drain::Order& one) const { return std::move(one); }
-    MembershipEvent operator()(drain::News& one) const { return std::move(one); }
-    MembershipEvent operator()(snapshot::CopyOrder& one) const { return std::move(one); }
-    MembershipEvent operator()(gate::ProbeOrder& one) const { return std::move(one); }
-    MembershipEvent operator()(gate::NetworkFinding& one) const { return std::move(one); }
-  };
-  notify(std::visit(ToEvent{}, action.message));
+  notify(std::visit([](auto& one) { return event_of(std::move(one)); }, action.message));
 }
 
 // The job of this node has dissolved.

@@ -83,7 +83,7 @@ class Session final : public Membership {
   void execute(Machine::CoordinatorFound action);
   void execute(Machine::CoordinatorNamed action);
   void execute(Machine::Directed action);
-  void execute(Machine::Dissolved action) { succession_->displaced(action.by); }
+  void execute(Machine::Dissolved action) { succession_->displaced(action.by.incumbent); }
   void execute(Machine::PortsWanted action);
   void execute(Machine::JobTimings action) {
     succession_->set_timings(action.node_timeout, action.store_grace);

@@ -152,9 +152,9 @@ void SessionAttempt::begin_handshake(std::string_view unread) {
 void SessionAttempt::on_secured() { hand_over({}); }
 
 Status SessionAttempt::handshake_error() const {
-  const os::TlsSession& tls = *stream_.tls();
+  const auto& tls = *stream_.tls();
   const std::string own = options_.tokens->name();
-  if (tls.error() == os::TlsSession::Error::kRejectedByPeer) {
+  if (tls.is_rejected_by_peer()) {
     // An observer may name no job.
     const std::string job = options_.job_id.empty() ? "" : " for job " + options_.job_id;
     return {StatusCode::kFailedPrecondition,

@@ -237,22 +237,20 @@ void Supervisor::measure_work(StacksSink done) {
   send(guardian::StacksRequest{.measures_work = true});
 }
 
-void Supervisor::set_stop_step(const drain::StopStepRequest& request, StopStepSink sink) {
-  stop_step_sink_ = std::move(sink);
-  send(request);
+void Supervisor::request(const guardian::ExtensionRequest& request, os::UniqueFd passed) {
+  std::visit(
+      [&](const auto& one) {
+        if (!passed.valid()) return send(one);
+        std::string bytes;
+        guardian::append_request(&bytes, one);
+        unsent_.append(bytes, std::move(passed));
+        flush();
+      },
+      request);
 }
 
 void Supervisor::set_stop_reason(const std::string& text) {
   send(guardian::StopReasonRequest{text});
-}
-
-void Supervisor::keep_snapshots(const snapshot::KeepRequest& request) { send(request); }
-
-void Supervisor::attach_snapshots(os::UniqueFd socket) {
-  std::string request;
-  guardian::append_request(&request, snapshot::ConnectRequest{});
-  unsent_.append(request, std::move(socket));
-  flush();
 }
 
 void Supervisor::cut(std::uint64_t round) { send(guardian::CutRequest{round}); }
@@ -502,14 +500,6 @@ void Supervisor::on_event(const guardian::StacksEvent& event) {
                        .io_bytes = event.io_bytes,
                        .is_at_work = event.is_at_work,
                        .polling_threads = event.polling_threads});
-}
-
-void Supervisor::on_event(const drain::StopStepEvent& event) {
-  if (stop_step_sink_) stop_step_sink_(event);
-}
-
-void Supervisor::on_event(const snapshot::HeldEvent& event) {
-  if (snapshot_sink_) snapshot_sink_(event);
 }
 
 void Supervisor::on_event(const guardian::SignaturesEvent& event) {

@@ -62,18 +62,13 @@ class Supervisor final : private os::FdHandler {
   void measure_work(StacksSink done);
   // `sink` receives the new signatures of the workers' collective operations.
   void on_signatures(StacksSink sink) { signatures_sink_ = std::move(sink); }
-  // Passes the request to the guardian. `sink` receives its events from now on.
-  using StopStepSink = std::function<void(const drain::StopStepEvent&)>;
-  void set_stop_step(const drain::StopStepRequest& request, StopStepSink sink);
+  // Passes the request to the guardian, with a descriptor if `passed` is one.
+  void request(const guardian::ExtensionRequest& request, os::UniqueFd passed = {});
+  // `sink` receives what the guardian reports to extensions.
+  using ExtensionSink = std::function<void(const guardian::ExtensionEvent&)>;
+  void on_extension(ExtensionSink sink) { extension_sink_ = std::move(sink); }
   // For the workers that run: why they are stopped. Call it before what stops them.
   void set_stop_reason(const std::string& text);
-  // Passes the request to the guardian, at the beginning of a round in which workers are started.
-  void keep_snapshots(const snapshot::KeepRequest& request);
-  // Passes the end of a socket on which both exchange snapshots (core/snapshot/copy_wire.h).
-  void attach_snapshots(os::UniqueFd socket);
-  // `sink` receives what the guardian holds of the workers' snapshots, whenever that has changed.
-  using SnapshotSink = std::function<void(const snapshot::HeldEvent&)>;
-  void on_snapshots(SnapshotSink sink) { snapshot_sink_ = std::move(sink); }
   // The round is over: asks every worker that can take part in a further one (Mark::kMember) to
   // leave it. `marks` of watch() receives Mark::kLeft of each.
   void cut(std::uint64_t round);
@@ -132,9 +127,11 @@ class Supervisor final : private os::FdHandler {
   void on_event(const guardian::MarkEvent& event);
   void on_event(const guardian::StacksEvent& event);
   void on_event(const guardian::StacksDoneEvent& event);
-  void on_event(const drain::StopStepEvent& event);
-  void on_event(const snapshot::HeldEvent& event);
   void on_event(const guardian::SignaturesEvent& event);
+  template <typename OfExtension>
+  void on_event(const OfExtension& event) {
+    if (extension_sink_) extension_sink_(event);
+  }
 
   struct Helper {
     StartOrder order;  // until it runs
@@ -175,8 +172,7 @@ class Supervisor final : private os::FdHandler {
   MarkSink mark_sink_;
   StacksSink stacks_sink_;
   StacksSink signatures_sink_;
-  StopStepSink stop_step_sink_;
-  SnapshotSink snapshot_sink_;
+  ExtensionSink extension_sink_;
   std::function<void()> warm_sink_;
   std::vector<core::WorkerEvidence> evidence_;    // of the current request
   std::vector<core::WorkerEvidence> signatures_;  // until the last one was received

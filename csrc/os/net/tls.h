@@ -68,6 +68,7 @@ class TlsSession {
     kOther,            // not TLS, changed bytes, a wrong key, another version
   };
   Error error() const;
+  bool is_rejected_by_peer() const { return error() == Error::kRejectedByPeer; }
   // The library's words for the failure: "bad record mac".
   const std::string& error_text() const;
 

@@ -223,7 +223,7 @@ void SimSession::receive(const SimLink::Message& message) {
     leaving_ = leaving->reason;
     feed(Machine::CoordinatorLeaves{leaving->reason});
   } else if (const auto* order = std::get_if<drain::Order>(&message)) {
-    feed(Machine::OrderReceived{*order});
+    feed(Machine::Informed{*order});
     agent_->obey(*order);
   } else if (const auto* action = std::get_if<core::RendezvousAction>(&message)) {
     feed(Machine::Received{*action});

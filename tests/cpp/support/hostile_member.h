@@ -218,7 +218,7 @@ class HostileMember final : public ModelledAgent {
     named_.reset();
   }
   void execute(const Session::CoordinatorNamed& named) {
-    succession_step(succession::Informed{named.incumbent});
+    succession_step(succession::Informed{named.it.incumbent});
   }
   void execute(const Session::Directed& directed) {
     const succession::Incumbent& to = directed.to.incumbent;
@@ -227,7 +227,7 @@ class HostileMember final : public ModelledAgent {
   }
   void execute(const Session::Dissolved&) { held_ = {}; }  // it begins in another job
   void execute(const Session::PortsWanted& wanted) {
-    succession_step(succession::Informed{wanted.coordinator});
+    succession_step(succession::Informed{wanted.request.coordinator});
   }
   void execute(const Session::JobTimings& timings) {
     succession_step(succession::Timings{timings.node_timeout, timings.store_grace});

@@ -121,7 +121,7 @@ class World {
     return step;
   }
 
-  // One access of the guardian: as guardian/pages.cc, but the write of the tentative words and
+  // One access of the guardian: as guardian/stop_steps.cc, but the write of the tentative words and
   // the check of the steps are two turns.
   void guard(SimNode& node) {
     if (node.tentative) {

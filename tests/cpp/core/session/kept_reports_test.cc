@@ -61,11 +61,11 @@ TEST(KeptReports, ANoticeThatNoOrderHasAnsweredIsSentAgainAfterAJoin) {
   EXPECT_EQ(kept.after_join(at(5)), std::nullopt) << "no time is left";
   drain::Order growth;
   growth.notice.departure = drain::Departure{};
-  kept.keep(growth, at(2));
+  kept.note(growth, at(2));
   EXPECT_TRUE(kept.after_join(at(2))) << "the order is about other nodes";
   drain::Order order;
   order.notice = *notice;
-  kept.keep(order, at(2));
+  kept.note(order, at(2));
   EXPECT_EQ(kept.after_join(at(2)), std::nullopt);
 }
 
@@ -74,7 +74,7 @@ TEST(KeptReports, TheStepForNodesThatJoinIsKeptBesideANoticeAndUntilTheNextRound
   kept.keep(drain::Notice{.left = seconds(4), .reason = "SIGTERM"}, true, at(1));
   drain::Order growth;
   growth.notice.departure = drain::Departure{};
-  kept.keep(growth, at(1));
+  kept.note(growth, at(1));
   auto messages = kept.after_resume(at(2));
   ASSERT_EQ(messages.size(), 2U);
   EXPECT_EQ(std::get<drain::Notice>(messages[0]).reason, "SIGTERM");

@@ -304,7 +304,7 @@ TEST_F(SessionMachineTest, NothingThatIsKeptOfADissolvedJobIsSentToTheOther) {
   enter_round(1);
   drain::Order stop;
   stop.notice.left = 4s;
-  step(M::OrderReceived{stop});
+  step(M::Informed{stop});
   step(M::Report{hang::RankFinished{.round = 1}});
   step(M::Report{hang::NodeProgress{.round = 1}});
   step(M::Displaced{"10.0.0.2:5000", "the job runs already"});
@@ -322,7 +322,7 @@ TEST_F(SessionMachineTest, AnOrderForNodesThatJoinIsRepeatedUntilTheNextRound) {
   enter_round(1);
   drain::Order growth;
   growth.notice.departure = drain::Departure{};
-  step(M::OrderReceived{growth});
+  step(M::Informed{growth});
   lose_connection();
   EXPECT_THAT(step(M::Connected{}), Contains("notice"));
   step(M::HelloReceived{2, now_});

@@ -17,7 +17,7 @@
 
 #include "elastic/worker.h"
 #include "guardian/channel.h"
-#include "guardian/pages.h"
+#include "guardian/round_change.h"
 #include "host/workers/forked_worker.h"
 
 namespace elastic::support {

@@ -62,4 +62,17 @@ void extend_rules(Visitor& v, std::uint8_t tag, std::vector<ObservedRound>& roun
   for (std::size_t i = 0; i < std::min(rounds.size(), rules.size()); ++i) rounds[i].rule = rules[i];
 }
 
+template <typename Visitor>
+void fields(Visitor& v, RequestHost& request) {
+  v.name(request.host, gate::kHostBytesMax);
+  v.text(request.reason, gate::kReasonBytesMax);
+  v.flag(request.is_readmission);
+}
+
+template <typename Visitor>
+void fields(Visitor& v, HostReport& report) {
+  v.flag(report.is_done);
+  v.text(report.text, 2 * kMessageBytesMax);
+}
+
 }  // namespace elastic::session
