@@ -441,7 +441,7 @@ void Guardian::agent_lost() {
   forks_.clear();
   template_.close();
   begin_sweep();
-  must_poll_again_ = true;  // behind this iteration's sweep, no event may follow
+  must_poll_again_ = true;  // this iteration has swept already, and perhaps no event comes
 }
 
 void Guardian::collect_messages() {

@@ -75,8 +75,8 @@ std::int32_t suspect_of(const hang_state::Collection& found) {
   return found.verdict.suspect >= 0 ? found.verdict.suspect : find_suspect(found.groups);
 }
 
-// Without a suspect the agents end the job by rank 0 (-1). If its worker has ended already, another
-// one that runs must fail.
+// -1 makes the agents kill rank 0. If rank 0 has already ended, the lowest rank that still runs is
+// killed instead.
 std::int32_t ended_by(const std::vector<hang::StackGroup>& groups) {
   std::int32_t least = -1;
   for (const hang::StackGroup& group : groups) {

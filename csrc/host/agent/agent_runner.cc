@@ -115,8 +115,8 @@ Result<std::unique_ptr<AgentRunner>> AgentRunner::start(os::EventLoop* loop,
                                                         const AgentOptions& options, Sink sink) {
   std::unique_ptr<AgentRunner> node(new AgentRunner(loop, options, std::move(sink)));
   AgentRunner* const raw = node.get();
-  // Without one the coordinator waits for the agent of a closed session to resume, as it does
-  // without proof that it has ended.
+  // If it cannot be opened, the coordinator has no proof that this agent has ended, and waits for a
+  // closed session to resume.
   if (!options.rendezvous.is_single_node()) {
     auto opened = LivenessPort::open(loop);
     if (opened.ok()) node->liveness_port_ = *std::move(opened);

@@ -1,7 +1,7 @@
 #pragma once
 
-// The listening socket that an agent shares with its guardian. While it exists, one of them does:
-// core/session/end_proof.h. Connections are closed at once. Loop thread only.
+// The listening socket that an agent shares with its guardian. While it is open, at least one of
+// the two is alive (core/session/end_proof.h). Connections are closed at once. Loop thread only.
 
 #include <sys/epoll.h>
 

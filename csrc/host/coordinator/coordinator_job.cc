@@ -40,8 +40,8 @@ std::string outcome_text(const JobResult& result) {
 
 // Joins of many nodes are passed to the succession machine together.
 constexpr Duration kNodesDelay = std::chrono::milliseconds(5);
-// What visits every node is done at most so often for each of them, so that a burst of changes
-// costs a share of the loop's time that does not grow with the number of nodes.
+// The time between two visits of all nodes is at least this, multiplied by the number of nodes: a
+// burst of changes costs the same share of the loop's time in a job of any size.
 constexpr Duration kIntervalPerNode = std::chrono::microseconds(100);
 
 Status not_its_own() {

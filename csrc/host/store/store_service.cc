@@ -131,7 +131,7 @@ std::size_t StorePeer::on_bytes(std::string_view bytes) {
     if (!context_.released.empty()) release_others();
     if (stream_.should_pause()) break;
   }
-  // A client outside of the fence stays pending, whatever it sends, until it begins a session.
+  // A client that may not use the store (is_fenced_) stays pending until it begins a session.
   if (pending_ != nullptr && decoder_.is_validated() && !is_fenced_) {
     if (!context_.first_client) context_.first_client = context_.loop.now();
     pending_.reset();

@@ -15,8 +15,7 @@
 
 // Theory of operation. The relay runs on the loop of a thread of its own, and passes what it reads
 // to a ConsoleWriter. While more than kQueuedMax bytes are pending there it does not read, so the
-// channels fill while the console is slow. The streams of which nothing is copied are read all the
-// time.
+// channels fill while the console is slow. Streams that are not shown are always read.
 //
 // When a worker fails, its last lines are needed at once: its channel is read whatever is queued.
 //

@@ -93,7 +93,7 @@ void LogTail::close(FileId id) {
 }
 
 void LogTail::resume() {
-  if (!std::exchange(is_paused_, false)) return;  // a turn at once would read small pieces
+  if (!std::exchange(is_paused_, false)) return;  // the armed turn reads larger pieces
   if (!unread_.empty()) turn_.arm(loop_->now());
 }
 

@@ -35,8 +35,8 @@ bool is_null_device(int fd);
 Result<StreamChannel> open_channel_like(int fd);
 Result<StreamChannel> open_pipe_channel();
 // Creates a pipe with a name, which processes open to write. Returns its end for reading, which
-// does not block. It never ends: a worker may be started a second time, when the process that
-// should have forked it has died.
+// does not block. It never reaches end of file, because a worker whose template process died opens
+// it again.
 Result<UniqueFd> create_named_pipe(const std::string& path);
 
 // Sets the pseudo-terminal of `reader` to the window size of the terminal `fd`.

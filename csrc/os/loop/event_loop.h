@@ -58,8 +58,8 @@ class EventLoop {
   Clock* clock() const { return clock_; }
   // The time at this moment, for what is measured inside an iteration.
   Instant read_clock() const { return clock_->now(); }
-  // Whether this iteration handles every descriptor that was ready when it began. The number per
-  // iteration is limited; the remaining ones come before any that was handled already.
+  // Whether this iteration handles every descriptor that was ready when it began. It handles a
+  // limited number; the rest are handled first in the next iteration.
   bool is_caught_up() const { return is_caught_up_; }
 
  private:

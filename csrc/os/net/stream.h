@@ -58,8 +58,8 @@ class StreamGroup {
   StreamGroup(const StreamGroup&) = delete;
   StreamGroup& operator=(const StreamGroup&) = delete;
 
-  // So many streams send in one iteration; the others follow in the next ones. What is sent to all
-  // streams does not keep the loop from serving them.
+  // At most this many streams send in one iteration, the others in the next ones, so that a message
+  // to all streams does not delay reads.
   static constexpr std::size_t kSendersPerIteration = 256;
 
   // Sends written bytes, handles messages that were held back, and reports closed streams.

@@ -58,7 +58,7 @@ class Transfer:
 
 
 def transfer_between(ranks: Sequence[Position], *, shares_start: bool) -> Transfer:
-    """What makes all ranks equal to one of those that are furthest.
+    """Which ranks must receive state, and from which rank, so that all equal the furthest one.
 
     ``shares_start``: also before the first step, when no rank has a state of the training.
     """
