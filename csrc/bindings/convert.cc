@@ -110,6 +110,8 @@ PyCFunction as_method(Function* function) {
   return reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(function));
 }
 
+// Weak point: only the first entry point that is met is replaced. If a version of pybind11 has a
+// second one, a TypeError of the functions behind it still shows the arguments' values.
 void wrap(const py::handle& object) {
   PyObject* function = object.ptr();
   if (PyInstanceMethod_Check(function)) function = PyInstanceMethod_GET_FUNCTION(function);

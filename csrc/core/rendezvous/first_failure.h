@@ -19,6 +19,9 @@ bool is_lost_peer(std::string_view error);  // text.h
 // The lesser one is first: by time; but that a peer was lost follows the failure of the peer, whose
 // exit may be known later, because a process that is killed closes its connections before its
 // memory is freed.
+//
+// Weak point: is_lost_peer() reads the text of the error. If a version of torch or NCCL words it
+// differently, a rank that only lost its peer is first when its exit is known earlier.
 inline std::pair<bool, Instant> failure_order(std::string_view error, Instant at) {
   return {is_lost_peer(error), at};
 }

@@ -6,6 +6,10 @@
 // workers, or leave.
 //
 // Pure: the same events in the same order give the same statements. Not thread-safe.
+//
+// Weak point: SessionOutbox knows the node's rounds as well (docs/architecture.md says why). If a
+// round is stale to one and not to the other, the node may wait for an action that is never
+// delivered. tests/cpp/core/session/session_outbox_property_test.cc compares them.
 
 #include <algorithm>
 #include <cstdint>

@@ -20,9 +20,9 @@
 // resets the connection, the node has ended indeed. If it accepts it, the node has its grace, which
 // costs time only.
 //
-// The proof is false if both directions are rejected for that long, and if the address that
-// answered belongs to a forwarder which ends with its sessions. The node is evicted earlier than
-// the grace allows, and joins again as soon as it can.
+// Weak point: the proof is false if both directions are rejected for that long, or if the address
+// that answered belongs to a forwarder which ends with its sessions. The node is then evicted
+// earlier than the grace allows, and joins again as soon as it can.
 //
 // Pure; one object for each node.
 

@@ -23,6 +23,9 @@ namespace elastic::core {
 // failure, and a leave or a close. So the first message on a new connection replaces all messages
 // that were lost with the old one. Until the coordinator has replied once, that message is the Join
 // itself, which may be repeated. Failure times are on this process's clock.
+//
+// Weak point: Participant knows the node's rounds as well (core/rendezvous/participant.h). What is
+// delivered here must not be stale there.
 class SessionOutbox {
  public:
   // What to do with a received action.

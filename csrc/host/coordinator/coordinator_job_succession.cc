@@ -143,6 +143,9 @@ std::string CoordinatorJob::check_record(std::size_t bytes) const {
 
 // Voters keep no such record, so no further round could begin. A member closes the job;
 // nothing is held from then on.
+//
+// Weak point: no record has this result. If this host is lost before every member has received it,
+// a successor continues the job from the last record.
 void CoordinatorJob::close_unrecorded(const std::string& fault) {
   const bool has_member = std::any_of(sessions_.begin(), sessions_.end(),
                                       [](const auto& one) { return one.second->has_joined; });

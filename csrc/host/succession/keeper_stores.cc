@@ -52,6 +52,10 @@ Status as_unavailable(const Status& status) {
 //
 // Readers take no lock: the file is replaced atomically, so they read one version or the next. A
 // writer locks a second file, which is never replaced, compares the content, and replaces it.
+//
+// Weak point: over NFS it depends on how the directory is mounted. If names are cached (NFS 3
+// without lookupcache=none), or locks exclude only processes of one host (nolock), one of two
+// concurrent changes can be lost without an error.
 class FileBackend final : public RendezvousBackend {
  public:
   explicit FileBackend(const FileBackendOptions& options)
@@ -169,8 +173,8 @@ class StoreBackend final : public RendezvousBackend {
     return StoredWrite{*there == bytes, {*there, *there}};
   }
 
-  // The local address from which the server is reached. A name that resolves to loopback here (on
-  // Debian the host's own) means this host to other hosts, which need another address of it.
+  // The local address from which the server is reached. "" if the server's name resolves to
+  // loopback (on Debian the host's own name does): other hosts cannot use that address.
   std::string local_address() override {
     const auto found = os::look_up(options_.host, options_.port,
                                    {.deadline = os::monotonic_now() + options_.call_timeout});

@@ -87,6 +87,9 @@ Status append_continue(std::string* out, std::uint64_t round,
 // process cannot enter an existing session), those that existed before the guardian started, and
 // those that run the guardian's program (guardians of other groups). So a program that starts a
 // child in a new session later must not use this; see WorkerGroupOptions::become_subreaper.
+//
+// Weak point: without become_subreaper there is no sweep. If the guardian is killed, an orphan that
+// has left its worker's session survives.
 class OrphanSweep {
  public:
   // Makes this process a subreaper and records its children.

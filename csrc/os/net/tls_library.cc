@@ -19,6 +19,9 @@ Status load_error() {
 Result<TlsLibrary> load() {
   // The dependency libcrypto is found through the same handle. Never closed: OpenSSL may not be
   // unloaded.
+  //
+  // Weak point: it is found by its name. In an interpreter that has a newer OpenSSL of its own and
+  // has not imported `ssl` yet, the system's library is loaded, and later imports get it as well.
   const std::string name = "libssl.so." + std::to_string(kMajor);
   void* const handle = ::dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr) return load_error();

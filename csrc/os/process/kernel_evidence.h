@@ -15,6 +15,9 @@ namespace elastic::os {
 // How many processes the kernel killed for lack of memory: the count of this process's control
 // group, or of the whole machine if the group has none. Every call reads files of /proc and /sys,
 // which do not block.
+//
+// Weak point: the counter names no process. If the kernel kills another process of the group in
+// the same round, a worker that was killed otherwise is reported as out of memory.
 class OomCounter {
  public:
   // `root`: of the file system, for tests.

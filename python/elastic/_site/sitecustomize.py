@@ -5,6 +5,9 @@ begins the reports of the worker, and imports the user's own ``sitecustomize``, 
 Any version of Python can import it, also one without elastic. A failure leaves a plain worker.
 """
 
+# Weak point: an interpreter that is started with -I, -E or -S does not import this module, and such
+# a worker reports neither steps nor stacks.
+
 import os
 import sys
 

@@ -1,5 +1,8 @@
 """Reads the values of options from a command line and from the ``PET_*`` variables."""
 
+# Weak point: `arguments` makes an argparse parser of the same options. There a command line that
+# this module accepts may have another meaning, or be an error, where no test compares the two.
+
 from __future__ import annotations
 
 import contextlib
