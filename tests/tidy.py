@@ -313,6 +313,23 @@ def test_tests_wait_for_events_and_do_not_sleep() -> None:
     complaints(look())
 
 
+def test_names_of_cpp_tests_are_clauses() -> None:
+    """ "Death.OfTheAgent" cannot be read without its suite, and has no verb that belongs to one."""
+    fragment = re.compile(r"\bTEST(?:_F|_P)?\(\s*\w+,\s*((?:That|Of|Or|As|And)[A-Z]\w*)")
+
+    def look() -> Iterator[str]:
+        for path in tracked(".cc", ".h"):
+            if not relative(path).startswith("tests/cpp/"):
+                continue
+            for name in fragment.findall(path.read_text()):
+                yield (
+                    f"{relative(path)}: {name} is no clause: write what the suite does (IsClosed), "
+                    "or a subject with a verb (AClosedSessionIsResumed)"
+                )
+
+    complaints(look())
+
+
 QUARANTINED_MAX = 5
 
 

@@ -149,7 +149,7 @@ TEST(SuccessionRules, ALeaveIsAcknowledgedWhenItIsRecorded) {
   expect_noticed(ServiceRule::kRecordLeaves, "leave", "R6: a leave was acknowledged");
   expect_noticed(ServiceRule::kRecordLeaves, "slow-disk", "R6: a leave was acknowledged");
 }
-TEST(SuccessionRules, OfTwoJobsWithOneIdTheLaterOneDissolves) {
+TEST(SuccessionRules, TheLaterOfTwoJobsWithOneIdDissolves) {
   expect_noticed(ServiceRule::kMeet, "second-job", "R8: the replaced host");
 }
 TEST(SuccessionRules, NodesOfAReplicatedJobAreTurnedAway) {

@@ -115,13 +115,13 @@ TEST(NetworkProbe, TwoBadNodesOfSixteenAreNamedWhereverTheyAre) {
   }
 }
 
-TEST(NetworkProbe, OfThreeNodesTheBadOneIsNamed) {
+TEST(NetworkProbe, TheBadOneOfThreeNodesIsNamed) {
   for (std::size_t node = 0; node < 3; ++node) {
     EXPECT_EQ(probe(3, {.dead = {node}}).verdicts, (Verdicts{{Kind::kNode, node}})) << node;
   }
 }
 
-TEST(NetworkProbe, OfFourNodesOneInEachPairIsNamed) {
+TEST(NetworkProbe, ABadNodeInEachOfTwoPairsIsNamed) {
   EXPECT_EQ(probe(4, {.dead = {0, 2}}).verdicts, (Verdicts{{Kind::kNode, 0}, {Kind::kNode, 2}}));
   EXPECT_EQ(probe(4, {.dead = {0, 3}}).verdicts, (Verdicts{{Kind::kNode, 0}, {Kind::kNode, 3}}));
 }

@@ -195,7 +195,7 @@ TEST(CollectiveVerdict, ComparesWithRanksOnWhichTheOperationIsOver) {
 }
 
 // Rank 0 receives from a rank, which is not known.
-TEST(CollectiveVerdict, OfSeveralRanksTheOneThatDoesNotWaitElsewhereIsTheCause) {
+TEST(CollectiveVerdict, TheRankThatDoesNotWaitElsewhereIsTheCause) {
   CollectiveJudge judge;
   judge.add({.ranks = "1,3", .group = "0", .last = 4, .open = 4, .operation = "all_reduce"});
   judge.add({.ranks = "0,2", .group = "0", .last = 3});
@@ -243,7 +243,7 @@ TEST(CollectiveVerdict, NamesARankOfWhichNothingIsKnownLast) {
       << found.text;
 }
 
-TEST(CollectiveStates, OfEqualWorkersAreOne) {
+TEST(CollectiveStates, EqualWorkersShareOneState) {
   const auto states =
       collective_states({{.rank = 0, .collectives = line("0", 4, 4)},
                          {.rank = 2, .collectives = line("0", 4, 4, "all_reduce", "[[4]]", 20)},
@@ -351,7 +351,7 @@ TEST(CollectiveVerdict, ReadsNoRanksFromATextThatIsNone) {
 }
 
 // One rank of 32,768 is late.
-TEST(CollectiveVerdict, OfThousandsOfNodesIsFound) {
+TEST(CollectiveVerdict, OneLateRankAmongThousandsOfNodesIsFound) {
   constexpr int kNodes = 4096;
   std::vector<CollectiveState> states;
   std::vector<hang::StackGroup> places;

@@ -66,7 +66,7 @@ TEST(MismatchWatch, NamesTheOperationAndTheRankThatDiffers) {
                           "wrong"));
 }
 
-TEST(MismatchWatch, OfTwoRanksNoneIsSuspected) {
+TEST(MismatchWatch, NoRankIsSuspectedIfThereAreOnlyTwo) {
   MismatchWatch watch;
   watch.add(
       node({worker(0, line(signature("b0001"), "dp")), worker(1, line(signature("b0002"), "dp"))}),

@@ -93,7 +93,7 @@ TEST(JobHistory, OnlyTheTimeInWhichARoundRunsCounts) {
   EXPECT_EQ(history.rounds().back().cause, std::nullopt) << "the job ended with it";
 }
 
-TEST(JobHistory, OfAJobThatReportsStepsTheTimeCountsFromTheFirstStepOfEachRound) {
+TEST(JobHistory, TimeCountsFromTheFirstStepOfEachRoundIfStepsAreReported) {
   JobHistory history;
   history.update(RendezvousPhase::kRunning, round_of(1), at(10));
   EXPECT_EQ(history.running(at(13)), seconds(3)) << "no worker may ever report";

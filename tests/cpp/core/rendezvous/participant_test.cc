@@ -147,7 +147,7 @@ const std::vector<Row>& rows() {
   return kRows;
 }
 
-TEST(Participant, EveryPairOfStateAndInput) {
+TEST(Participant, HandlesEveryPairOfStateAndInput) {
   for (std::size_t s = 0; s < kParticipantStates; ++s) {
     for (std::size_t i = 0; i < kParticipantInputs; ++i) {
       const auto state = static_cast<State>(s);

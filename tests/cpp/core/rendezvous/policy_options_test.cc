@@ -108,7 +108,7 @@ void set_rule(JobSettings& settings, const std::string& rule) {
       std::string(kPolicySetting) + std::to_string(settings.extra.size() + 1), rule);
 }
 
-TEST(OptionsAsRules, MaxRestarts) {
+TEST(OptionsAsRules, MaxRestartsEqualsARuleWithALimit) {
   for (const int limit : {1, 2, 3}) {
     expect_equal([&](JobSettings& settings) { settings.max_restarts = limit; },
                  [&](JobSettings& settings) {
@@ -117,7 +117,7 @@ TEST(OptionsAsRules, MaxRestarts) {
   }
 }
 
-TEST(OptionsAsRules, NoRestart) {
+TEST(OptionsAsRules, NoRestartEqualsARuleThatStops) {
   expect_equal([](JobSettings& settings) { settings.on_loss = LossPolicy::kReplace; },
                [](JobSettings& settings) {
                  settings.max_restarts = 100;
@@ -125,7 +125,7 @@ TEST(OptionsAsRules, NoRestart) {
                });
 }
 
-TEST(OptionsAsRules, OnNodeLossFail) {
+TEST(OptionsAsRules, OnNodeLossFailEqualsARuleAboutLostNodes) {
   expect_equal(
       [](JobSettings& settings) {
         settings.max_restarts = 100;

@@ -48,7 +48,7 @@ TEST_F(CoordinatorWatchTest, AClosedConnectionMayBeResumedForReconnectGrace) {
   EXPECT_EQ(watch_.end(now_).at, closed_at);
 }
 
-TEST_F(CoordinatorWatchTest, OrForTheRoundTripsThatAResumeTakes) {
+TEST_F(CoordinatorWatchTest, ASlowConnectionMayBeResumedForLongerThanReconnectGrace) {
   open();
   watch_.closed(settings(), 100ms, now_);
   EXPECT_TRUE(is_lost_after(600ms));

@@ -79,7 +79,7 @@ TEST(Admission, DocumentShowsTheTable) {
       << table_text();
 }
 
-TEST(Admission, OfNodesOnlyThoseOfAnotherJobAreTurnedAwayWhereTheJobIs) {
+TEST(Admission, OnlyNodesOfAnotherJobAreTurnedAwayWhereTheJobIs) {
   for (std::size_t i = static_cast<std::size_t>(Standing::kEmpty); i < kStandings; ++i) {
     const auto standing = static_cast<Standing>(i);
     EXPECT_EQ(reaction_to(standing, Caller::kNewcomer), Reaction::kEnter);
@@ -103,7 +103,7 @@ TEST(Admission, ForgetsCoordinatorsThatAnnounceThemselvesNoMore) {
   EXPECT_EQ(place_of(&all, "", kStart + 60s), "") << "an empty id selects the only job";
 }
 
-TEST(Admission, OfTwoCoordinatorsTheOneThatGoesOnIsKept) {
+TEST(Admission, TheCoordinatorThatContinuesIsKept) {
   Admission all;
   const auto add = [&](const Incumbent& one, Instant now) {
     const auto answer = all.answer(

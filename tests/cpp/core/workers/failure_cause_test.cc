@@ -57,7 +57,7 @@ TEST(LostPeer, IsWhatTheConnectionToAnotherRankReports) {
   EXPECT_FALSE(is_lost_peer(""));
 }
 
-TEST(LastException, OfALoadersWorkerIsTheOriginalOne) {
+TEST(LastException, IsTheOriginalOneIfALoadersWorkerFailed) {
   const auto text = [](const std::string& prefix) {
     std::string out = prefix + "Traceback (most recent call last):\n";
     for (const char* line :
@@ -81,7 +81,7 @@ TEST(LastException, OfALoadersWorkerIsTheOriginalOne) {
             "KeyError: 'x'");
 }
 
-TEST(LastException, OfTheMainModuleWinsOverLaterOnes) {
+TEST(LastException, IsThatOfTheMainModuleIfOthersFollow) {
   for (const std::string_view later :
        {"Error in atexit._run_exitfuncs:\nTraceback (most recent call last):\n"
         "  File \"a.py\", line 1, in stop\nOSError: closed\n",

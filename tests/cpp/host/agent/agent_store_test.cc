@@ -80,7 +80,7 @@ TEST(AgentStoreOfTheLastRound, ClosesAfterItsWorkers) {
   agent.finish();
 }
 
-TEST(AgentStorePort, InUseIsAResultWithoutRetry) {
+TEST(AgentStorePort, EndsTheAgentWithoutARetryIfItIsInUse) {
   auto other = StoreServer::start({});
   ASSERT_TRUE(other.ok());
   const AgentResult result = run(restartable((*other)->port()));
@@ -89,7 +89,7 @@ TEST(AgentStorePort, InUseIsAResultWithoutRetry) {
   EXPECT_THAT(result.message, HasSubstr(std::to_string((*other)->port())));
 }
 
-TEST(AgentStoreAddress, ThatIsANameIsANumberForWorkers) {
+TEST(AgentStoreAddress, IsANumberForWorkersAlsoIfANameIsGiven) {
   AgentOptions options = restartable(0);
   options.rendezvous.local_addr = "localhost";
   RunningAgent agent(options);
@@ -100,7 +100,7 @@ TEST(AgentStoreAddress, ThatIsANameIsANumberForWorkers) {
   agent.finish();
 }
 
-TEST(AgentStoreAddress, ForeignIsAResult) {
+TEST(AgentStoreAddress, EndsTheAgentIfItIsNotOfThisHost) {
   AgentOptions options = restartable(0);
   options.rendezvous.local_addr = "192.0.2.1";  // reserved for documentation (RFC 5737)
   const AgentResult result = run(options);

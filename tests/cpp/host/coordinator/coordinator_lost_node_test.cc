@@ -104,7 +104,7 @@ TEST_F(LostNodeTest, HasTheGraceIfItsAgentLives) {
   EXPECT_TRUE(is_lost());
 }
 
-TEST_F(LostNodeTest, ThatLeavesIsNotDialed) {
+TEST_F(LostNodeTest, IsNotDialedIfItLeft) {
   run();
   os::UniqueFd test, dialed;
   ASSERT_EQ(listener->accept(&test), os::Listener::AcceptStatus::kAccepted);

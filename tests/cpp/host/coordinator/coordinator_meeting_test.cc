@@ -106,7 +106,7 @@ TEST_F(CoordinatorMeetingTest, AJobThatHasEndedStillSendsItsResult) {
   EXPECT_FALSE(nodes[1]->receives<session::Incumbent>());
 }
 
-TEST_F(CoordinatorMeetingTest, OfTwoAnnouncedCoordinatorsTheOneThatGoesOnIsKept) {
+TEST_F(CoordinatorMeetingTest, TheAnnouncedCoordinatorThatContinuesIsKept) {
   start();
   succession::Incumbent other = elected(2);
   other.lineage = {1, 1};

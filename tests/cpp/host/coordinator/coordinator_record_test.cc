@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::size_t kLimit = 2000;
 
-TEST(CoordinatorRecord, OfAJobThatGrowsBeyondTheLimitClosesTheJobWithTheReason) {
+TEST(CoordinatorRecord, ClosesTheJobWithTheReasonIfItExceedsTheLimit) {
   support::LoopGroup group;
   std::vector<succession::Propose> proposals;
   const auto coordinator = *TurnedCoordinator::start(

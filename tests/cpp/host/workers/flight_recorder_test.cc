@@ -87,7 +87,7 @@ TEST(FlightRecorder, SizesAreThoseThatRanksHaveInCommon) {
   }
 }
 
-TEST(FlightRecorder, OfAGroupThatWaitsInNoneTheLastOperationIsShown) {
+TEST(FlightRecorder, TheLastOperationIsShownIfTheGroupWaitsInNone) {
   const auto entry = [](int number, const std::string& name) {
     return R"({"process_group":["0",""],"profiling_name":")" + name + R"(","collective_seq_id":)" +
            std::to_string(number) + R"(,"retired":true})";

@@ -52,13 +52,13 @@ class Death : public ::testing::Test {
 };
 
 // The agent's own child holds a copy of the channel, so the guardian receives no end of file.
-TEST_F(Death, OfTheAgentEndsWorkersAndTheirDescendants) {
+TEST_F(Death, WorkersAndTheirDescendantsEndWithTheAgent) {
   start("0");
   ::kill(agent_, SIGKILL);
   EXPECT_TRUE(worker_output_.wait_for_end());
 }
 
-TEST_F(Death, OfTheGuardianEndsThemToUnderASubreaper) {
+TEST_F(Death, WorkersAndTheirDescendantsEndWithTheGuardianUnderASubreaper) {
   start("1");
   ::kill(guardian_, SIGKILL);
   EXPECT_TRUE(worker_output_.wait_for_end());
@@ -67,7 +67,7 @@ TEST_F(Death, OfTheGuardianEndsThemToUnderASubreaper) {
   EXPECT_EQ(last, "children survived");
 }
 
-TEST_F(Death, OfTheGuardianIsReportedToAnEmbeddingProgram) {
+TEST_F(Death, TheEmbeddingProgramReceivesTheLossOfTheGuardian) {
   start("0");
   ::kill(guardian_, SIGKILL);
   std::string lost;
@@ -79,7 +79,7 @@ TEST_F(Death, OfTheGuardianIsReportedToAnEmbeddingProgram) {
   EXPECT_TRUE(worker_output_.wait_for_end());
 }
 
-TEST(GuardianProgram, ThatIsNotAGuardianIsReportedAsLost) {
+TEST(GuardianProgram, IsReportedAsLostIfItIsNoGuardian) {
   WorkerGroupOptions options;
   options.guardian_path = "/bin/true";
   auto group = WorkerGroup::create(options);
@@ -92,7 +92,7 @@ TEST(GuardianProgram, ThatIsNotAGuardianIsReportedAsLost) {
             StatusCode::kFailedPrecondition);
 }
 
-TEST(GuardianProgram, ThatIsMissingIsAnErrorThatNamesIt) {
+TEST(GuardianProgram, IsNamedInTheErrorIfItIsMissing) {
   WorkerGroupOptions options;
   options.guardian_path = "/no/such/guardian";
   const auto group = WorkerGroup::create(options);

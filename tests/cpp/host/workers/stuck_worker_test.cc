@@ -53,7 +53,7 @@ TEST_F(StuckWorker, IsReportedAndTheGroupEndsAfterIt) {
 }
 
 // A guardian that does not run does not kill the workers: its end does.
-TEST_F(StuckWorker, OfAGuardianThatDoesNotAnswerIsKilledWithIt) {
+TEST_F(StuckWorker, IsKilledWithAGuardianThatDoesNotAnswer) {
   const int guardian = support::parent_of(pid_);
   ASSERT_GT(guardian, 1);
   ASSERT_EQ(::kill(guardian, SIGSTOP), 0);

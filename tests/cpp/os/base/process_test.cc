@@ -39,7 +39,7 @@ TEST_F(DescriptorLimit, IsRaisedUntilTheLastOwnerEnds) {
   EXPECT_EQ(descriptor_limit(), 256u);
 }
 
-TEST_F(DescriptorLimit, OfTheProgramIsKept) {
+TEST_F(DescriptorLimit, IsKeptIfTheProgramChangedIt) {
   {
     const RaisedDescriptorLimit raised;
     set(300);

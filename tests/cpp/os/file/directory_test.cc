@@ -114,7 +114,7 @@ TEST(TemporaryDirectory, RemovesOnlyTheDirectoriesOfKilledProcesses) {
 }
 
 // Hosts may share the file system, but not its locks.
-TEST(TemporaryDirectory, OfAnotherHostOrBootIsNotRemoved) {
+TEST(TemporaryDirectory, IsNotRemovedIfItIsOfAnotherHostOrBoot) {
   const OwnTmpdir tmp;
   const std::string own = temporary_stem();
   const fs::path of_host =

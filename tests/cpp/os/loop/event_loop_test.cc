@@ -281,7 +281,7 @@ TEST_F(StallTest, IsReportedBeforeOtherHandlersRun) {
   EXPECT_EQ(stalls_[0].away, kept);
 }
 
-TEST_F(StallTest, OfAStoppedProcessIsKnownFromTheTimerThatItMissed) {
+TEST_F(StallTest, IsKnownFromTheTimerThatAStoppedProcessMissed) {
   Timer timer(loop_.get(), [] {});
   timer.arm_after(milliseconds(20));
   group_.advance(milliseconds(10));
