@@ -314,7 +314,7 @@ def test_tests_wait_for_events_and_do_not_sleep() -> None:
 
 
 def test_names_of_cpp_tests_are_clauses() -> None:
-    """ "Death.OfTheAgent" cannot be read without its suite, and has no verb that belongs to one."""
+    """Death.OfTheAgent is a fragment, which says nothing in a list of failures."""
     fragment = re.compile(r"\bTEST(?:_F|_P)?\(\s*\w+,\s*((?:That|Of|Or|As|And)[A-Z]\w*)")
 
     def look() -> Iterator[str]:

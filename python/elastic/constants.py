@@ -17,9 +17,10 @@ NODES_MAX = 100_000  # kNodesMax
 WORKERS_MAX = 4096  # kLocalWorldSizeMax
 TEXT_BYTES_MAX = 255  # kNodeTextBytesMax
 
-# Rendezvous backends whose nodes connect to a coordinator, and those that share a state.
+# Rendezvous backends whose nodes connect to a coordinator at a known endpoint, and the stores that
+# keep the job's record.
 COORDINATED = ("static", "c10d")
-SHARED = ("file", "tcpstore", "etcd", "etcd-v2")
+KEEPERS = ("file", "tcpstore", "etcd", "etcd-v2")
 
 DEFAULT_LINE_PREFIX = "[${role_name}${local_rank}]:"
 

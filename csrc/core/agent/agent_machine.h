@@ -223,7 +223,7 @@ class AgentMachine {
   void on(const hang::Verdict& verdict);
   void on(const drain::Order& order);
   void on(const drain::StopStepEvent& event) { answer(drain_.on(event)); }
-  void on(const snapshot::HeldEvent& event) { snapshots_.held(event, now_); }
+  void on(const snapshot::HeldEvent& event) { snapshots_.saved(event, now_); }
   void on(const snapshot::CopiesEvent& event) { snapshots_.copied(event); }
   void on(const agent_event::SnapshotsFetched& event);
   void on(const rdzv::Round& event) {

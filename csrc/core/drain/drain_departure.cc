@@ -203,7 +203,7 @@ bool DrainMachine::have_leaving_finished() const {
                                           [this](const NodeId& id) { return has_finished(id); });
 }
 
-void DrainMachine::hold() {
+void DrainMachine::begin_holding() {
   phase_ = DrainPhase::kHolding;
   timer_.reset();
   check_waiting();

@@ -218,7 +218,7 @@ void DrainMachine::on(const drain_event::Replied& event) {
       note(node, reply, true);
       if (!all_replied()) break;
       if (is_departure_) {
-        hold();
+        begin_holding();
       } else {
         commit(step_);
       }
@@ -227,7 +227,7 @@ void DrainMachine::on(const drain_event::Replied& event) {
       if (phase_ != DrainPhase::kProposed && phase_ != DrainPhase::kHolding) return;
       note(node, reply, true);
       if (phase_ == DrainPhase::kHolding) return check_waiting();
-      if (all_replied() && is_departure_) hold();
+      if (all_replied() && is_departure_) begin_holding();
       break;
     case Reply::Kind::kRefused:
       // After it had accepted the step. The rank may wait at a later one, but nodes that join need

@@ -165,7 +165,7 @@ class DrainMachine {
   bool has_finished(const NodeId& id) const;
   bool have_leaving_finished() const;
   bool is_given_up(const drain::Notice& notice) const;
-  void hold();
+  void begin_holding();
   void check_waiting();
   void release(std::vector<NodeId> nodes);
   void forget_released();

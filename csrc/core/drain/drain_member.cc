@@ -39,26 +39,26 @@ DrainMember::Answer DrainMember::on(const Order& order) {
     case Order::Kind::kTentative:
       // A worker that waits at the accepted step must not look like one that has passed it, nor the
       // other way round: what was replied may have been lost with the session.
-      if (is_repeated && held_ == order.step) {
+      if (is_repeated && accepted_ == order.step) {
         if (is_waiting_) return {{}, begin_waiting()};
         return {{}, refusal_.value_or(reply_of(Reply::Kind::kAccepted))};
       }
       is_waiting_ = false;
-      held_ = has_workers() ? kNoStep : order.step;
+      accepted_ = has_workers() ? kNoStep : order.step;
       tentative_ = order.step;
       if (!has_workers()) {
         answer.reply = is_departure ? begin_waiting() : reply_of(Reply::Kind::kAccepted);
       }
       break;
     case Order::Kind::kWithdraw:
-      held_ = tentative_ = kNoStep;
+      accepted_ = tentative_ = kNoStep;
       is_waiting_ = is_committed_ = false;
       break;
     case Order::Kind::kRelease:
       if (!is_committed_) answer.leaves_at = order.step;
       [[fallthrough]];
     case Order::Kind::kCommit:
-      held_ = order.step;
+      accepted_ = order.step;
       is_committed_ = true;
       if (has_workers()) break;
       answer.reply = final_.value_or(reply_of(Reply::Kind::kEnded));
@@ -72,9 +72,9 @@ DrainMember::Answer DrainMember::on(const drain::StopStepEvent& event) {
   const bool is_final = event.kind == Reply::Kind::kReached || event.kind == Reply::Kind::kEnded;
   // What follows a commit holds for every later proposal of the round.
   if (is_final ? !is_committed_ : event.proposal != proposal_) return {};
-  if (event.kind == Reply::Kind::kAccepted) held_ = tentative_;
+  if (event.kind == Reply::Kind::kAccepted) accepted_ = tentative_;
   if (event.kind == Reply::Kind::kWaiting) {
-    if (held_ != tentative_) return {};  // of a step that was refused or withdrawn
+    if (accepted_ != tentative_) return {};  // of a step that was refused or withdrawn
     return {{}, begin_waiting()};
   }
   Reply reply = reply_of(event.kind);
@@ -98,7 +98,7 @@ DrainMember::Answer DrainMember::on(const drain::StopStepEvent& event) {
     ++reply.num_silent;
     if (reply.silent.size() < drain::kSilentRanksMax) reply.silent.push_back(ranks_[i]);
   }
-  if (event.kind == Reply::Kind::kRefused && held_ == tentative_) refusal_ = reply;
+  if (event.kind == Reply::Kind::kRefused && accepted_ == tentative_) refusal_ = reply;
   return {{}, std::move(reply)};
 }
 
@@ -114,7 +114,7 @@ Reply DrainMember::reply_of(Reply::Kind kind) const {
   reply.kind = kind;
   reply.round = round_;
   reply.proposal = proposal_;
-  reply.held = held_;
+  reply.held = accepted_;
   reply.is_committed = is_committed_;
   return reply;
 }

@@ -12,14 +12,14 @@
 
 namespace elastic::snapshot {
 
-void NodeSnapshots::held(const HeldEvent& event, Instant now) {
+void NodeSnapshots::saved(const HeldEvent& event, Instant now) {
   has_saved_ = true;
-  held_ = event.held;
+  saved_ = event.held;
   std::int64_t step = -1;
   if (round_ != nullptr && !round_->workers.empty()) {
     const WorkerAssignment& first = round_->workers.front();
     const auto ranks = static_cast<int>(round_->workers.size());
-    step = newest_step(held_, first.world_size, first.rank, ranks);
+    step = newest_step(saved_, first.world_size, first.rank, ranks);
   }
   if (step != saved_step_) saved_at_ = now;
   saved_step_ = step;
@@ -41,13 +41,13 @@ void NodeSnapshots::release(bool has_processes, const std::string& why, Out* out
   if (!has_saved_ || has_processes) return;
   out->emplace_back(node_action::Keep{});
   copies_.held.clear();
-  if (std::exchange(held_, {}).empty()) return;
+  if (std::exchange(saved_, {}).empty()) return;
   out->emplace_back(node_action::Say{"the snapshots of this node were released: " + why});
 }
 
 std::vector<HeldState> NodeSnapshots::holdings(bool has_processes) const {
   if (has_processes) return {kKeepsProcesses};
-  std::vector<HeldState> all = held_;
+  std::vector<HeldState> all = saved_;
   all.insert(all.end(), copies_.held.begin(), copies_.held.end());
   all.insert(all.end(), unreached_.begin(), unreached_.end());
   return all;
@@ -58,7 +58,7 @@ int NodeSnapshots::num_missing() const {
   const ResumePoint& point = round_->resume;
   if (point.step < 0) return 0;
   const auto is_held = [&](int rank, int world_size) {
-    return std::any_of(held_.begin(), held_.end(), [&](const HeldState& one) {
+    return std::any_of(saved_.begin(), saved_.end(), [&](const HeldState& one) {
       return one.rank == rank && one.world_size == world_size && one.step == point.step &&
              (point.round < 0 || one.round == point.round);
     });
@@ -89,7 +89,7 @@ void NodeSnapshots::plan(Out* out) {
     kept.shared_world_size = one.world_size;
   }
   out->emplace_back(node_action::Keep{kept});
-  const auto held = std::exchange(held_, {});  // the guardian reports what it has kept
+  const auto held = std::exchange(saved_, {});  // the guardian reports what it has kept
   if (held.empty()) return;
   if (round.resume.step >= 0 && round.group_rank != 0) return;
   out->emplace_back(

@@ -49,7 +49,7 @@ class NodeSnapshots {
   using Out = std::vector<NodeAction>;
 
   // What is known. The step of a worker that has ended: the last one that it had reported, or -1.
-  void held(const HeldEvent& event, Instant now);
+  void saved(const HeldEvent& event, Instant now);
   void copied(const CopiesEvent& event) { copies_ = event; }
   void worker_ended(std::int64_t step);
   void note_out_of_memory() { is_out_of_memory_ = true; }  // the kernel has killed a worker
@@ -82,7 +82,7 @@ class NodeSnapshots {
   int num_missing() const;
 
   std::shared_ptr<const RoundInfo> round_;  // null before the first one
-  std::vector<HeldState> held_;             // the snapshots of this node's ranks
+  std::vector<HeldState> saved_;            // the snapshots of this node's ranks
   CopiesEvent copies_;                      // and what this node keeps for others
   std::vector<HeldSource> sources_;         // of the last round
   std::vector<HeldState> unreached_;        // what the node could not get since its workers ran

@@ -285,7 +285,7 @@ void VoterKeeper::on(const Witnesses& event) {
   probe_witnesses();
 }
 
-// A witness that answers no probe for follow_timeout counts as unreachable, though its kernel may
+// A witness that answers no probe for node_timeout counts as unreachable, though its kernel may
 // keep the connection. Counting probes instead of time allows for a stall of this process.
 void VoterKeeper::probe_witnesses() {
   if (!own_.is_started) return;

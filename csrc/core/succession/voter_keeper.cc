@@ -10,7 +10,7 @@
 // (Announce), or from a voter (the reply to Query); the highest term counts. A node that has lost
 // its coordinator reports that to the register, which stands if this node is a voter, and asks the
 // voters until it receives a successor. A successor that was announced and is not reached within
-// follow_timeout counts as lost too.
+// node_timeout counts as lost too.
 
 #include "core/succession/voter_keeper.h"
 
@@ -25,7 +25,7 @@
 namespace elastic::succession {
 
 VoterKeeper::VoterKeeper(Settings settings, std::uint64_t seed)
-    : Machine(settings.self.node, {.node_timeout = settings.follow_timeout,
+    : Machine(settings.self.node, {.node_timeout = settings.node_timeout,
                                    .store_grace = settings.reg.store_grace,
                                    .handover_timeout = settings.handover_timeout}),
       settings_(std::move(settings)),
@@ -129,7 +129,7 @@ void VoterKeeper::follow() {
   direct_session();
 }
 
-// Elections take less than follow_timeout.
+// Elections take less than node_timeout.
 void VoterKeeper::log_stranded() {
   if (!stranded_log_at_ || now_ < *stranded_log_at_) return;
   stranded_log_at_.reset();

@@ -56,7 +56,7 @@ struct Settings {
   reg::RegisterSettings reg = {};
   // A node that was directed to a new coordinator and has no session with it after this long counts
   // it as lost; the job's node_timeout.
-  Duration follow_timeout = std::chrono::seconds(5);
+  Duration node_timeout = std::chrono::seconds(5);
   // How often a node is announced to, probed, or asked again.
   Duration repeat_interval = std::chrono::milliseconds(100);
   Duration repeat_interval_max = std::chrono::seconds(2);

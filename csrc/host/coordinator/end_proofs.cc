@@ -20,7 +20,7 @@ using Step = core::EndProof::Step;
 
 constexpr Duration kTestPace = std::chrono::milliseconds(1);
 constexpr std::size_t kTestsMax = 64;  // at the same time
-constexpr std::size_t kWatchesMax = 512;
+constexpr std::size_t kProbesMax = 512;
 // For a connection to be made. A longer one proves nothing in time.
 constexpr Duration kDialLimit = std::chrono::seconds(2);
 
@@ -52,8 +52,8 @@ void EndProofs::forget(const NodeId& node) {
 }
 
 void EndProofs::close(Node* node) {
-  if (node->watch != nullptr) --num_watches_;
-  node->watch.reset();
+  if (node->probe != nullptr) --num_probes_;
+  node->probe.reset();
   node->again.reset();
 }
 
@@ -62,7 +62,7 @@ void EndProofs::follow(const NodeId& node, Step step) {
     case Step::kNone: break;
     case Step::kDrop: close(&nodes_[node]); break;
     case Step::kDial:
-      if (num_watches_ < kWatchesMax) dial(node);
+      if (num_probes_ < kProbesMax) dial(node);
       break;
     case Step::kAgain: {
       Node& known = nodes_[node];
@@ -84,7 +84,7 @@ void EndProofs::follow(const NodeId& node, Step step) {
 }
 
 void EndProofs::test_next() {
-  if (num_watches_ < kTestsMax) {
+  if (num_probes_ < kTestsMax) {
     const NodeId node = untested_.front();
     untested_.pop_front();
     if (nodes_.contains(node)) dial(node);
@@ -94,18 +94,18 @@ void EndProofs::test_next() {
 
 void EndProofs::dial(const NodeId& node) {
   Node& known = nodes_[node];
-  if (known.watch == nullptr) ++num_watches_;
-  known.watch = std::make_unique<os::ListenerWatch>(
+  if (known.probe == nullptr) ++num_probes_;
+  known.probe = std::make_unique<os::ListenerProbe>(
       loop_, known.address, kDialLimit,
-      [this, node](os::ListenerWatch::Found found) { on_found(node, found); });
+      [this, node](os::ListenerProbe::Outcome found) { on_outcome(node, found); });
 }
 
-void EndProofs::on_found(const NodeId& node, os::ListenerWatch::Found found) {
+void EndProofs::on_outcome(const NodeId& node, os::ListenerProbe::Outcome found) {
   core::EndProof& proof = nodes_[node].proof;
   switch (found) {
-    case os::ListenerWatch::Found::kAnswered: return follow(node, proof.answered());
-    case os::ListenerWatch::Found::kRefused: return follow(node, proof.refused());
-    case os::ListenerWatch::Found::kUnknown: return follow(node, proof.failed());
+    case os::ListenerProbe::Outcome::kAnswered: return follow(node, proof.answered());
+    case os::ListenerProbe::Outcome::kRefused: return follow(node, proof.refused());
+    case os::ListenerProbe::Outcome::kUnknown: return follow(node, proof.failed());
   }
 }
 

@@ -33,20 +33,20 @@ class EndProofs {
   struct Node {
     core::EndProof proof;
     os::SocketAddress address;
-    std::unique_ptr<os::ListenerWatch> watch;
+    std::unique_ptr<os::ListenerProbe> probe;
     Duration grace{};
     std::unique_ptr<os::Timer> again;
   };
   void follow(const NodeId& node, core::EndProof::Step step);
   void dial(const NodeId& node);
-  void on_found(const NodeId& node, os::ListenerWatch::Found found);
+  void on_outcome(const NodeId& node, os::ListenerProbe::Outcome found);
   void test_next();
   void close(Node* node);
 
   os::EventLoop* const loop_;
   const std::function<void(const NodeId&)> ended_;
   std::map<NodeId, Node> nodes_;
-  std::size_t num_watches_ = 0;
+  std::size_t num_probes_ = 0;
   std::deque<NodeId> untested_;
   os::Timer test_timer_;
 };

@@ -7,7 +7,7 @@
 
 #include "host/membership/local_membership.h"
 #include "host/membership/session.h"
-#include "host/membership/session_voter.h"
+#include "host/membership/session_succession.h"
 #include "os/base/process.h"
 #include "os/net/address.h"
 
@@ -35,7 +35,7 @@ std::unique_ptr<SuccessionPart> make_succession_part(os::EventLoop* loop,
                                                      const RendezvousOptions& options,
                                                      const std::string& run_id, Hosting* hosting,
                                                      SuccessionPart::Sink sink) {
-  return std::make_unique<SessionVoter>(loop, options, run_id, hosting, std::move(sink));
+  return std::make_unique<SessionSuccession>(loop, options, run_id, hosting, std::move(sink));
 }
 
 core::NodeInfo make_node(const RendezvousOptions& options) {

@@ -2,7 +2,7 @@
 
 // A session's part in the succession of its coordinator. The session passes on what it learns of
 // the coordinator; the part decides where the session looks for it, and whether this process runs
-// it. An extension implements it (session_voter.h). Loop thread only.
+// it. An extension implements it (session_succession.h). Loop thread only.
 
 #include <cstdint>
 #include <functional>

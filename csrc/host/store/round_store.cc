@@ -28,7 +28,7 @@ Result<std::uint16_t> RoundStore::prepare(const std::string& host) {
   if (next_.port != 0) return next_.port;
   if (options_.fixed_port != 0 && current_.port != 0) {
     next_ = reuse_current();
-    if (next_.service && options_.is_fenced) next_.service->hold();
+    if (next_.service && options_.is_fenced) next_.service->pause_accepting();
     return next_.port;
   }
   Result<OpenPort> opened = options_.fixed_port == 0 && options_.ports.first != 0
@@ -36,14 +36,14 @@ Result<std::uint16_t> RoundStore::prepare(const std::string& host) {
                                 : open(host, options_.fixed_port);
   if (!opened.ok()) return opened.status();
   next_ = *std::move(opened);
-  if (next_.service && options_.is_fenced) next_.service->hold();
+  if (next_.service && options_.is_fenced) next_.service->pause_accepting();
   return next_.port;
 }
 
 Result<RoundStore::OpenPort> RoundStore::open(const std::string& host, std::uint16_t port) const {
   OpenPort opened;
   if (!options_.is_shared) {
-    Result<os::HeldPort> hold = os::HeldPort::open(host, port);
+    Result<os::ReservedPort> hold = os::ReservedPort::open(host, port);
     if (!hold.ok()) return hold.status();
     opened.hold = *std::move(hold);
     opened.port = opened.hold.port();
@@ -69,9 +69,9 @@ Result<RoundStore::OpenPort> RoundStore::open_in_range(const std::string& host) 
   for (std::uint32_t i = 0; i < count; ++i) {
     const std::uint32_t offset = (next_in_range_ + i) % count;
     const auto port = static_cast<std::uint16_t>(first + offset);
-    // Try HeldPort first: when StoreService cannot listen it looks for the port's owner, which is
-    // slow.
-    fault = os::HeldPort::open(host, port).status();
+    // Try ReservedPort first: when StoreService cannot listen it looks for the port's owner, which
+    // is slow.
+    fault = os::ReservedPort::open(host, port).status();
     if (fault.code() == StatusCode::kUnavailable) continue;
     Result<OpenPort> opened = open(host, port);
     if (opened.ok()) {
@@ -114,7 +114,7 @@ void RoundStore::open_fence() {
                          "there",
                          loop_->now());
       });
-  current_.service->release();
+  current_.service->resume_accepting();
 }
 
 void RoundStore::begin_round(bool is_here) {

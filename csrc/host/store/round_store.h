@@ -65,7 +65,7 @@ class RoundStore {
   struct OpenPort {
     std::uint16_t port = 0;  // 0: none
     std::unique_ptr<StoreService> service;
-    os::HeldPort hold;
+    os::ReservedPort hold;
   };
   struct Retired {
     Instant close_at;

@@ -223,7 +223,7 @@ StoreService::StoreService(os::EventLoop* loop, os::Listener listener, const Sto
       host_(listener_.address().host()),
       port_(listener_.address().port()),
       memory_return_(loop),
-      accept_timer_(loop, [this] { resume_accepting(); }),
+      accept_timer_(loop, [this] { watch_listener(); }),
       drain_timer_(loop, [this] { cut_all(); }) {
   context_.on_closed = [this](StorePeer* connection) { remove(connection); };
 }
@@ -241,15 +241,15 @@ void StoreService::fence(Fence may_use, std::function<void(const std::string& ho
   context_.pending.set_total_max(std::max(kPendingPerAddressMin, unauthenticated - handshakes));
 }
 
-void StoreService::hold() {
-  is_held_ = true;
+void StoreService::pause_accepting() {
+  is_paused_ = true;
   accept_timer_.disarm();
   if (listener_watch_.active()) listener_watch_.modify(0);
 }
 
-void StoreService::release() {
-  is_held_ = false;
-  resume_accepting();
+void StoreService::resume_accepting() {
+  is_paused_ = false;
+  watch_listener();
 }
 
 std::size_t StoreService::bytes_held() const {
@@ -297,9 +297,9 @@ void StoreService::accept_some() {
   }
 }
 
-void StoreService::resume_accepting() {
+void StoreService::watch_listener() {
   accept_timer_.disarm();
-  if (listener_watch_.active() && !is_held_) listener_watch_.modify(EPOLLIN);
+  if (listener_watch_.active() && !is_paused_) listener_watch_.modify(EPOLLIN);
 }
 
 void StoreService::process_pending() {
@@ -315,7 +315,7 @@ void StoreService::remove(StorePeer* connection) {
   connections_.pop_back();
   memory_return_.update(bytes_held());
   publish();
-  if (accept_timer_.armed()) resume_accepting();  // a descriptor is free again
+  if (accept_timer_.armed()) watch_listener();  // a descriptor is free again
 }
 
 void StoreService::publish() {

@@ -147,9 +147,9 @@ class StoreService final : private os::FdHandler {
   // address of another one. Such a client may begin a session; until then it counts as one that
   // has sent nothing, and the number of such clients of all addresses is limited.
   void fence(Fence may_use, std::function<void(const std::string& host)> on_refused);
-  // Accepts no connection until release(): clients wait in the kernel's queue.
-  void hold();
-  void release();
+  // Accepts no connection until resume_accepting(): clients wait in the kernel's queue.
+  void pause_accepting();
+  void resume_accepting();
 
   StoreService(const StoreService&) = delete;
   StoreService& operator=(const StoreService&) = delete;
@@ -176,7 +176,7 @@ class StoreService final : private os::FdHandler {
   void on_ready(std::uint32_t) override { accept_some(); }
   os::Listener::AcceptStatus accept_one();
   void accept_some();
-  void resume_accepting();
+  void watch_listener();
   void process_pending();
   void remove(StorePeer* connection);
   void cut_all();
@@ -191,7 +191,7 @@ class StoreService final : private os::FdHandler {
   const std::uint16_t port_;
   std::vector<std::unique_ptr<StorePeer>> connections_;
   bool draining_ = false;
-  bool is_held_ = false;
+  bool is_paused_ = false;                             // by pause_accepting()
   std::shared_ptr<std::function<void()>> on_drained_;  // see finish_drain()
   MemoryReturn memory_return_;
   os::Timer accept_timer_;  // armed while accepting pauses

@@ -53,7 +53,7 @@ Result<std::unique_ptr<JobVoter>> JobVoter::open(os::EventLoop* loop, const Opti
   settings.is_standalone = !has_port;
   settings.reg.voters = options.voters;
   settings.reg.store_grace = options.store_grace;
-  settings.follow_timeout = options.node_timeout;
+  settings.node_timeout = options.node_timeout;
   self->begin();
   return self;
 }

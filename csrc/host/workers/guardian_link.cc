@@ -61,7 +61,7 @@ Result<std::string> find_guardian(const std::string& option) {
                                            "a program of PyInstaller add --collect-all elastic");
 }
 
-ssize_t Outbox::send_some(int socket) {
+ssize_t UnsentRequests::send_some(int socket) {
   const bool is_passing = !passed.empty() && passed.front().offset == begin;
   const std::size_t next = is_passing ? 1 : 0;
   const std::size_t end = passed.size() > next ? passed[next].offset : bytes.size();

@@ -38,7 +38,7 @@ struct StartOrder {
 };
 
 // Bytes for the guardian, and the descriptors that are passed with some of them.
-struct Outbox {
+struct UnsentRequests {
   struct Passed {
     std::size_t offset;  // of the byte that carries it
     int descriptor;      // owned by a StartOrder, or below

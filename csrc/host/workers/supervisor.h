@@ -164,7 +164,7 @@ class Supervisor final : private os::FdHandler {
   bool broken_ = false;                      // the guardian violated the protocol
   std::vector<StartOrder> start_orders_;     // of the generation
   std::map<std::uint32_t, Helper> helpers_;  // by id
-  Outbox unsent_;
+  UnsentRequests unsent_;
   bool waits_to_send_ = false;
   core::FrameBuffer received_{guardian::kFrameLimits};
 

@@ -136,25 +136,25 @@ void LogTail::read(const std::set<FileId>& turn) {
     const auto known = files_.find(id);
     if (known == files_.end()) continue;
     File& file = known->second;
-    const Found found = is_paused_ ? Found::kMore : read_some(id, &file);
-    if (found == Found::kEnd && file.end) {
+    const ReadOutcome found = is_paused_ ? ReadOutcome::kMore : read_some(id, &file);
+    if (found == ReadOutcome::kEnd && file.end) {
       disarm(&file);
       files_.erase(known);
       observer_->on_closed(id);
-    } else if (found == Found::kEnd && file.must_arm && file.empty_turns + 1 < kEmptyTurns) {
+    } else if (found == ReadOutcome::kEnd && file.must_arm && file.empty_turns + 1 < kEmptyTurns) {
       ++file.empty_turns;
       unread_.insert(id);
       is_idle = false;
-    } else if (found == Found::kEnd && file.must_arm) {
+    } else if (found == ReadOutcome::kEnd && file.must_arm) {
       file.must_arm = !arm(id, &file);  // without a watch: read again later
       unread_.insert(id);
       has_more = has_more || !file.must_arm;
-    } else if (found != Found::kEnd) {
+    } else if (found != ReadOutcome::kEnd) {
       is_idle = false;
       file.must_arm = true;
       file.empty_turns = 0;
       unread_.insert(id);
-      has_more = has_more || found == Found::kMore;
+      has_more = has_more || found == ReadOutcome::kMore;
     }
   }
   if (unread_.empty() || is_paused_) return;
@@ -177,16 +177,16 @@ bool LogTail::was_truncated(File* file) {
 
 // An error counts as the end of the file: it cannot be read further, and the log file itself keeps
 // the worker's output.
-LogTail::Found LogTail::read_some(FileId id, File* file) {
-  if (file->end && file->offset >= *file->end) return Found::kEnd;
+LogTail::ReadOutcome LogTail::read_some(FileId id, File* file) {
+  if (file->end && file->offset >= *file->end) return ReadOutcome::kEnd;
   std::array<char, kTailReadBytes> buffer;
   const ssize_t got = ::read(file->fd.get(), buffer.data(), buffer.size());
-  if (got < 0 && errno == EINTR) return Found::kMore;
-  if (got <= 0) return got == 0 && was_truncated(file) ? Found::kMore : Found::kEnd;
+  if (got < 0 && errno == EINTR) return ReadOutcome::kMore;
+  if (got <= 0) return got == 0 && was_truncated(file) ? ReadOutcome::kMore : ReadOutcome::kEnd;
   file->offset += static_cast<std::uint64_t>(got);
   observer_->on_bytes(id, {buffer.data(), static_cast<std::size_t>(got)});
   const bool was_full = static_cast<std::size_t>(got) == buffer.size();
-  return was_full || file->end ? Found::kMore : Found::kSome;
+  return was_full || file->end ? ReadOutcome::kMore : ReadOutcome::kSome;
 }
 
 }  // namespace elastic::os

@@ -67,9 +67,9 @@ class LogTail final : private FdHandler {
   bool arm(FileId id, File* file);
   void disarm(File* file);
   void read_turn();
-  enum class Found : std::uint8_t { kMore, kSome, kEnd };
+  enum class ReadOutcome : std::uint8_t { kMore, kSome, kEnd };
   void read(const std::set<FileId>& turn);
-  Found read_some(FileId id, File* file);
+  ReadOutcome read_some(FileId id, File* file);
   static bool was_truncated(File* file);
 
   EventLoop* const loop_;

@@ -176,9 +176,10 @@ void ChannelReader::mark_unread(Channel* channel) {
 void ChannelReader::read_now(ChannelId id) {
   const auto channel = channels_.find(id);
   if (channel == channels_.end()) return;
-  Found found = Found::kMore;  // limited: a process that the worker left may write without end
-  for (int reads = 0; reads < kReadsMax && (found == Found::kMore || found == Found::kSome);
-       ++reads) {
+  ReadOutcome found =
+      ReadOutcome::kMore;  // limited: a process that the worker left may write without end
+  for (int reads = 0;
+       reads < kReadsMax && (found == ReadOutcome::kMore || found == ReadOutcome::kSome); ++reads) {
     std::size_t count = 0;
     found = read_some(channel->second.get(), &count);
   }
@@ -207,11 +208,11 @@ void ChannelReader::read_turn() {
       continue;
     }
     if (!channel->is_unread || (is_paused_ && channel->is_pausable)) continue;
-    const Found found = read_lines(channel.get());
-    has_more = has_more || found == Found::kMore;
-    has_some = has_some || found == Found::kSome;
-    if (found == Found::kEnd) ended.push_back(id);
-    if (found == Found::kNothing) {
+    const ReadOutcome found = read_lines(channel.get());
+    has_more = has_more || found == ReadOutcome::kMore;
+    has_some = has_some || found == ReadOutcome::kSome;
+    if (found == ReadOutcome::kEnd) ended.push_back(id);
+    if (found == ReadOutcome::kNothing) {
       channel->is_unread = false;
       channel->watch.modify(kWatched);
     }
@@ -226,25 +227,25 @@ void ChannelReader::read_turn() {
 }
 
 // A piece ends inside a line if the channel was full; then the rest of the line follows it.
-ChannelReader::Found ChannelReader::read_lines(Channel* channel) {
+ChannelReader::ReadOutcome ChannelReader::read_lines(Channel* channel) {
   std::size_t count = 0;
-  Found found = Found::kMore;
-  for (int reads = 0; reads < kReadsPerTurn && found == Found::kMore; ++reads) {
+  ReadOutcome found = ReadOutcome::kMore;
+  for (int reads = 0; reads < kReadsPerTurn && found == ReadOutcome::kMore; ++reads) {
     if (reads > 0 && is_paused_ && channel->is_pausable) break;
     found = read_some(channel, &count);
   }
-  return found == Found::kSome && count >= kManyBytes ? Found::kMore : found;
+  return found == ReadOutcome::kSome && count >= kManyBytes ? ReadOutcome::kMore : found;
 }
 
-ChannelReader::Found ChannelReader::read_some(Channel* channel, std::size_t* count) {
+ChannelReader::ReadOutcome ChannelReader::read_some(Channel* channel, std::size_t* count) {
   const ssize_t got = ::read(channel->fd.get(), buffer_.data(), buffer_.size());
-  if (got < 0 && errno == EINTR) return Found::kMore;
-  if (got < 0 && errno == EAGAIN) return Found::kNothing;
-  if (got <= 0) return Found::kEnd;  // EIO: a pseudo-terminal without a writer
+  if (got < 0 && errno == EINTR) return ReadOutcome::kMore;
+  if (got < 0 && errno == EAGAIN) return ReadOutcome::kNothing;
+  if (got <= 0) return ReadOutcome::kEnd;  // EIO: a pseudo-terminal without a writer
   const std::string_view bytes(buffer_.data(), static_cast<std::size_t>(got));
   *count += bytes.size();
   observer_->on_bytes(channel->id, bytes);
-  return bytes.size() >= kFullBytes ? Found::kMore : Found::kSome;
+  return bytes.size() >= kFullBytes ? ReadOutcome::kMore : ReadOutcome::kSome;
 }
 
 }  // namespace elastic::os

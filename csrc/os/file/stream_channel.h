@@ -72,12 +72,12 @@ class ChannelReader {
 
  private:
   struct Channel;
-  enum class Found : std::uint8_t { kMore, kSome, kNothing, kEnd };
+  enum class ReadOutcome : std::uint8_t { kMore, kSome, kNothing, kEnd };
 
   void mark_unread(Channel* channel);
   void read_turn();
-  Found read_lines(Channel* channel);
-  Found read_some(Channel* channel, std::size_t* count);
+  ReadOutcome read_lines(Channel* channel);
+  ReadOutcome read_some(Channel* channel, std::size_t* count);
 
   EventLoop* const loop_;
   LogTail::Observer* const observer_;

@@ -219,14 +219,14 @@ Listener::AcceptStatus Listener::failed_accept(int error) {
   }
 }
 
-ListenerWatch::ListenerWatch(EventLoop* loop, const SocketAddress& address, Duration limit,
+ListenerProbe::ListenerProbe(EventLoop* loop, const SocketAddress& address, Duration limit,
                              Report report)
-    : loop_(loop), report_(std::move(report)), limit_(loop, [this] { finish(Found::kUnknown); }) {
+    : loop_(loop), report_(std::move(report)), limit_(loop, [this] { finish(Outcome::kUnknown); }) {
   limit_.arm(add_saturating(loop->now(), limit));
   begin(address);
 }
 
-void ListenerWatch::begin(const SocketAddress& address) {
+void ListenerProbe::begin(const SocketAddress& address) {
   auto fd = start_connecting(address);
   if (!fd.ok()) return limit_.arm(loop_->now());
   auto watch = loop_->watch(fd->get(), EPOLLOUT, this);
@@ -235,38 +235,38 @@ void ListenerWatch::begin(const SocketAddress& address) {
   watch_ = *std::move(watch);
 }
 
-void ListenerWatch::on_ready(std::uint32_t) {
+void ListenerProbe::on_ready(std::uint32_t) {
   if (!is_connected_) {
     const int error = connect_result(fd_.get());
-    if (error != 0) return finish(error == ECONNREFUSED ? Found::kRefused : Found::kUnknown);
+    if (error != 0) return finish(error == ECONNREFUSED ? Outcome::kRefused : Outcome::kUnknown);
     is_connected_ = true;
     limit_.disarm();
     watch_.modify(EPOLLIN);
-    return report(Found::kAnswered);
+    return report(Outcome::kAnswered);
   }
   char byte = 0;
   const ssize_t got = ::recv(fd_.get(), &byte, 1, MSG_DONTWAIT);
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
-  finish(got < 0 && errno == ECONNRESET ? Found::kRefused : Found::kUnknown);
+  finish(got < 0 && errno == ECONNRESET ? Outcome::kRefused : Outcome::kUnknown);
 }
 
-void ListenerWatch::finish(Found found) {
+void ListenerProbe::finish(Outcome found) {
   limit_.disarm();
   watch_.reset();
   fd_.reset();
   report(found);
 }
 
-void ListenerWatch::report(Found found) {
+void ListenerProbe::report(Outcome found) {
   const Report keep = report_;  // this may be destroyed
   keep(found);
 }
 
-Result<HeldPort> HeldPort::open(const std::string& host, std::uint16_t port) {
+Result<ReservedPort> ReservedPort::open(const std::string& host, std::uint16_t port) {
   auto bound = bind_to(host, port);
   if (!bound.ok()) return bound.status();
   if (bound->error != 0) return posix_error("cannot hold " + bound->address.text(), bound->error);
-  return HeldPort(std::move(bound->fd), bound->address.port());
+  return ReservedPort(std::move(bound->fd), bound->address.port());
 }
 
 std::string describe_port_owner(std::uint16_t port) {

@@ -66,24 +66,24 @@ class Listener {
 //
 // Loop thread only. The kernel makes the connection, whatever the owner does, and resets it when
 // the last process that holds the socket closes it or ends.
-class ListenerWatch final : private FdHandler {
+class ListenerProbe final : private FdHandler {
  public:
-  enum class Found : std::uint8_t {
+  enum class Outcome : std::uint8_t {
     kAnswered,  // the connection was made; one of the others may follow
     kRefused,   // or reset: nothing listens there
     kUnknown,   // no answer within the limit, no route, closed in order by the owner, …
   };
-  // May destroy the watch.
-  using Report = std::function<void(Found)>;
+  // May destroy the probe.
+  using Report = std::function<void(Outcome)>;
 
   // Reports from the loop, never from this constructor. `limit`: for the connection to be made.
-  ListenerWatch(EventLoop* loop, const SocketAddress& address, Duration limit, Report report);
+  ListenerProbe(EventLoop* loop, const SocketAddress& address, Duration limit, Report report);
 
  private:
   void on_ready(std::uint32_t events) override;
-  void report(Found found);
+  void report(Outcome found);
   void begin(const SocketAddress& address);
-  void finish(Found found);
+  void finish(Outcome found);
 
   EventLoop* const loop_;
   const Report report_;
@@ -97,17 +97,17 @@ class ListenerWatch final : private FdHandler {
 //
 // The socket is bound with SO_REUSEADDR and never listens. So the kernel does not choose the port
 // for a bind to port 0, but a program that sets SO_REUSEADDR, as servers do, can bind it.
-class HeldPort {
+class ReservedPort {
  public:
-  HeldPort() = default;
+  ReservedPort() = default;
   // `host`: a literal address, or "" for every interface, both families. Port 0: any free port.
-  static Result<HeldPort> open(const std::string& host, std::uint16_t port);
+  static Result<ReservedPort> open(const std::string& host, std::uint16_t port);
 
-  bool is_held() const { return fd_.valid(); }
+  bool is_reserved() const { return fd_.valid(); }
   std::uint16_t port() const { return port_; }
 
  private:
-  HeldPort(UniqueFd fd, std::uint16_t port) : fd_(std::move(fd)), port_(port) {}
+  ReservedPort(UniqueFd fd, std::uint16_t port) : fd_(std::move(fd)), port_(port) {}
 
   UniqueFd fd_;
   std::uint16_t port_ = 0;

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from elastic.constants import SHARED
+from elastic.constants import KEEPERS
 from elastic.text import join_endpoints, member
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class RendezvousConfig(NamedTuple):
     # instead of waiting as a spare. "": any may wait.
     program: str = ""
     failure_policy: Mapping[str, str] = {}  # settings of the job, one for each rule
-    is_handler: bool = False  # the backend is a rendezvous handler of another distribution
+    is_handler: bool = False  # the backend is a third-party rendezvous handler
 
     @property
     def endpoints(self) -> tuple[tuple[str, int], ...]:
@@ -52,8 +52,8 @@ class RendezvousConfig(NamedTuple):
         return "" if self.store == self.backend else self.store
 
     def has_plug_in(self) -> bool:
-        """Whether the backend may be code of another distribution."""
-        return bool(self.store) and self.backend not in SHARED
+        """Whether the backend may be third-party code."""
+        return bool(self.store) and self.backend not in KEEPERS
 
     def options(self, run_id: str, local_addr: str) -> _C.RendezvousOptions:
         """The agent's options. ``local_addr``: this node's address; "": its connections' source."""

@@ -365,7 +365,7 @@ class Launcher:
     def _launch_with_handler(
         self, job: JobConfig, logs: LogOptions, common: Mapping[str, Any]
     ) -> RunResult:
-        """Runs the job with a rendezvous handler, or log files, of another distribution."""
+        """Runs the job with a third-party rendezvous handler, or third-party log files."""
         from elastic._data import changed
         from elastic.agent.server.later import Later
         from elastic.cli import resolve

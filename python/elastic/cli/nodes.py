@@ -13,7 +13,7 @@ from elastic.cli.command_line import CommandLine
 from elastic.cli.config import NodeConfig
 from elastic.cli.options import OPTIONS
 from elastic.cli.values import integer, short
-from elastic.constants import COORDINATED, JOIN_TIMEOUT_S, LOOPBACK, NODES_MAX, PORT_MAX, SHARED
+from elastic.constants import COORDINATED, JOIN_TIMEOUT_S, KEEPERS, LOOPBACK, NODES_MAX, PORT_MAX
 from elastic.errors import ConfigError
 from elastic.text import (
     UnresolvedHost,
@@ -54,7 +54,7 @@ def rendezvous_keys(line: CommandLine, backend: str) -> Keys | None:
         return None
     from elastic.rendezvous import keys
 
-    is_ours = backend in (*COORDINATED, *SHARED)
+    is_ours = backend in (*COORDINATED, *KEEPERS)
     return keys.read(text, line.origin("rdzv-conf"), backend, is_ours=is_ours)
 
 

@@ -132,7 +132,7 @@ def result_json(line: CommandLine) -> str:
 
 
 def _plug_in(line: CommandLine) -> str:
-    """The name of a LogsSpecs that another distribution registers; torch's default is ours."""
+    """The name of a third-party LogsSpecs; torch's default is ours."""
     name = line.text("logs-specs")
     if name in ("", "default"):
         return ""

@@ -15,10 +15,10 @@ from elastic.cli.config import NodeConfig, RendezvousConfig
 from elastic.cli.values import integer, short
 from elastic.constants import (
     COORDINATOR_PORT,
+    KEEPERS,
     LOOPBACK,
     NO_RUN_ID,
     NODES_MAX,
-    SHARED,
     STATIC_PORT,
 )
 from elastic.errors import ConfigError
@@ -142,7 +142,7 @@ def _coordinator_endpoints(line: CommandLine) -> list[tuple[str, int]]:
 
 def _store(line: CommandLine, backend: str) -> str:
     endpoint = line.text("rdzv-endpoint").strip()
-    if not endpoint and backend in SHARED:
+    if not endpoint and backend in KEEPERS:
         what = "a file that all nodes see" if backend == "file" else "HOST[:PORT] of the server"
         raise ConfigError(f"with {backend} {line.origin('rdzv-endpoint')} must name {what}")
     return endpoint or backend

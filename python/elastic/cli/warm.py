@@ -20,8 +20,6 @@ def template(line: CommandLine, program: tuple[str, ...], node: NodeConfig) -> t
         line.warnings.append(f"{origin} has no effect: the script is read from standard input")
         return ()
     if node.rendezvous is not None and node.rendezvous.is_handler:
-        line.warnings.append(
-            f"{origin} has no effect with the rendezvous handler of another distribution"
-        )
+        line.warnings.append(f"{origin} has no effect with a third-party rendezvous handler")
         return ()
     return warm.template(program[:2], modules, program[2:])

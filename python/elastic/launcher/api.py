@@ -230,9 +230,9 @@ def _agent(config: LaunchConfig, spec: WorkerSpec, is_native: bool) -> HandlerEl
     }
     is_warm = bool(config.warm or config.preload)
     if not is_native:
-        _check_native(config, common, "a rendezvous handler or logs of another distribution")
+        _check_native(config, common, "a third-party rendezvous handler or logs")
         if is_warm:
-            _warn_no_effect("with a rendezvous handler or logs of another distribution")
+            _warn_no_effect("with a third-party rendezvous handler or logs")
         return HandlerElasticAgent(spec, config.logs_specs, **common)
     if config.start_method == "fork" and callable(spec.entrypoint) and not is_warm:
         from elastic.torch_compat.agents.forking_agent import ForkingElasticAgent
@@ -261,7 +261,7 @@ def _check_native(config: LaunchConfig, common: dict[str, Any], what: str) -> No
 
 
 def handler_agent(spec: WorkerSpec, logs: LogOptions, **options: Any) -> HandlerElasticAgent:
-    """For a job with a rendezvous handler, or log files, of another distribution."""
+    """For a job with a third-party rendezvous handler, or third-party log files."""
     return HandlerElasticAgent(spec, of_options(logs), **options)
 
 

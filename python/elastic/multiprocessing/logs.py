@@ -57,7 +57,7 @@ class LogOptions(NamedTuple):
     stderr_filters: tuple[str, ...] = ()
     max_bytes: int = 0  # limit of the size of each log file; 0: none
     max_files: int = 5  # of each stream, with that limit
-    plug_in: str = ""  # the name of a LogsSpecs of another distribution; "": none
+    plug_in: str = ""  # the name of a third-party LogsSpecs; "": none
 
     @property
     def redirects_any(self) -> bool:

@@ -13,7 +13,7 @@ from typing import Any
 
 from elastic import _C
 from elastic._plug_in import registered
-from elastic.constants import SHARED
+from elastic.constants import KEEPERS
 from elastic.errors import ConfigError, StoreError
 from elastic.rendezvous import keys
 from elastic.rendezvous.api import (
@@ -92,7 +92,7 @@ def _decode(text: bytes) -> bytes:
 
 def create(name: str, endpoint: str, run_id: str, parameters: Mapping[str, Any]) -> Any:
     """The backend for the values of ``--rdzv-backend`` and ``--rdzv-endpoint``."""
-    if name not in SHARED:
+    if name not in KEEPERS:
         return _create_plugged_in(name, endpoint, run_id, parameters)
     if not endpoint:
         raise ConfigError(f"with {name} an endpoint is required")
@@ -117,7 +117,7 @@ def _create_plugged_in(name: str, endpoint: str, run_id: str, parameters: Mappin
             )
         raise ConfigError(
             f"there is no rendezvous backend {name!r} for an agent; known are "
-            f"{', '.join(('c10d', 'static', *SHARED))}, and entry points of {ENTRY_POINTS}"
+            f"{', '.join(('c10d', 'static', *KEEPERS))}, and entry points of {ENTRY_POINTS}"
         )
     try:
         return found.load()(endpoint, run_id, parameters)

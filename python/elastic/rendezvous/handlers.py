@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from elastic import _C, _environment, _torch_bases
 from elastic._plug_in import plug_in
-from elastic.constants import COORDINATED, COORDINATOR_PORT, JOIN_TIMEOUT_S, SHARED
+from elastic.constants import COORDINATED, COORDINATOR_PORT, JOIN_TIMEOUT_S, KEEPERS
 from elastic.errors import ConfigError, RendezvousClosed
 from elastic.rendezvous import backends, token
 from elastic.rendezvous.api import (
@@ -237,7 +237,7 @@ def create(params: RendezvousParameters) -> RendezvousHandler:
     """The handler for one of elastic's own backends, by name."""
     keys = _keys(params)
     name = keys.backend_of(params.backend)
-    if name in SHARED:
+    if name in KEEPERS:
         state = backends.create(name, params.endpoint, params.run_id, params.config)
         return _handler(params, keys, backend=state)
     named, origin = params.endpoint or "localhost", "the rendezvous endpoint"
@@ -265,7 +265,7 @@ def _keys(params: RendezvousParameters) -> Keys:
 
 def check_settings(params: RendezvousParameters) -> None:
     """Raises ConfigError for settings that ``create`` would reject, without a handler."""
-    if params.backend in (*COORDINATED, *SHARED):
+    if params.backend in (*COORDINATED, *KEEPERS):
         _keys(params)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from elastic.constants import SHARED
+from elastic.constants import KEEPERS
 from elastic.errors import ConfigError
 from elastic.text import is_number, port_range, seconds, split_endpoint, truth
 
@@ -104,7 +104,7 @@ def read_values(given: Mapping[str, str], origin: str, backend: str, is_ours: bo
     ]
     if backend not in ("etcd", "etcd-v2") and is_ours:
         notes += [f"{key} in {origin} applies to etcd only" for key in _ETCD if key in given]
-    if backend in SHARED:
+    if backend in KEEPERS:
         notes += [
             f"{key} in {origin} has no effect: with {backend} a store keeps the job's record"
             for key in _VOTERS

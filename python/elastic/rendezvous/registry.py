@@ -73,7 +73,7 @@ def _load(name: str) -> RendezvousHandlerCreator | None:
 
 
 def is_plugged_in_handler(name: str) -> bool:
-    """Whether this program, or another distribution without a backend, has such a handler."""
+    """Whether this program, or a third-party package without a backend, has such a handler."""
     if name in rendezvous_handler_registry:
         return True
     if registered(ENTRY_POINTS, name):

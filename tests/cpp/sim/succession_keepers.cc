@@ -20,7 +20,7 @@ void SuccessionWorld::begin_machine(std::size_t slot,
   settings.is_standalone = slot == kCoordinatorSlot;
   settings.reg.voters = has(kOneVoter) ? 1 : 0;
   settings.reg.store_grace = kStoreGrace;
-  settings.follow_timeout = kNodeTimeout;
+  settings.node_timeout = kNodeTimeout;
   process.machine = std::make_unique<succession::VoterKeeper>(settings, dice_.next());
   if (is_witness(slot)) {
     process.witness = std::make_unique<succession::WitnessedJob>(kJobId, dice_.next());

@@ -1,5 +1,5 @@
-"""Several launchers form one job whose record a store keeps: a file, a TCPStore, etcd, or a class
-of another distribution. Each of them can do what a job with an endpoint can.
+"""Several launchers form one job whose record a store keeps: a file, a TCPStore, etcd, or a
+third-party class. Each of them can do what a job with an endpoint can.
 """
 
 from __future__ import annotations

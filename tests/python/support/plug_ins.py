@@ -1,4 +1,4 @@
-"""A rendezvous handler of another distribution, and how tests install it."""
+"""A third-party rendezvous handler, and how tests install it."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ class LocalElasticAgent(HandlerElasticAgent):
 
     This class runs the native agent. A subclass that overrides a method which torch's agent calls,
     as ``_start_workers`` or ``_invoke_run``, runs torch's loop with these methods instead, as does
-    an agent whose rendezvous handler or logs are of another distribution; the workers have a
+    an agent whose rendezvous handler or logs are third-party code; the workers have a
     guardian in both cases.
 
     ``run`` may be called once. ``request_stop`` may be called at any time, from a signal handler

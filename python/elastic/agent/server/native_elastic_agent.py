@@ -261,7 +261,7 @@ class NativeElasticAgent:
         self._native: _C.Agent | None = None  # while it runs
         self._is_alone = rendezvous.is_single_node
         self._requests: list[int] = []
-        self._records_of_torch: TorchRecords | None = None
+        self._torch_records: TorchRecords | None = None  # see _updated_torch_records()
         self._drain_requests: list[tuple[int, float]] = []
         self._stops_noted = 0
         self._stop_line = ""  # the first line about the end of the round
@@ -287,7 +287,7 @@ class NativeElasticAgent:
         self._killed: set[int] = set()  # ranks that needed SIGKILL to stop
         self._stop_grace = shutdown_timeout
         self._start_timeout = start_timeout
-        self._records = event_log, metrics_port
+        self._recorder_options = event_log, metrics_port
         self._recorder: Recorder | None = None
         # Loaded at the first restart; until then the events of the round are kept for it.
         self._timeline: Timeline | None = None
@@ -349,7 +349,7 @@ class NativeElasticAgent:
 
     def event(self, state: str, error: str | None) -> Event:
         """torch's event of this agent: SUCCEEDED, or FAILED with a traceback."""
-        records, total = self._torch_records(), self._total_execution_time
+        records, total = self._updated_torch_records(), self._total_execution_time
         return records.event(state, "AGENT", self._group, total_run_time=total, raw_error=error)
 
     def _has_torch_handlers(self) -> bool:
@@ -361,19 +361,19 @@ class NativeElasticAgent:
     def _timer_event(self, name: str, request: Any) -> None:
         """Called by the timers' thread, too."""
         if self._has_torch_handlers():
-            self._torch_records().timer(name, request, self._group)
+            self._updated_torch_records().timer(name, request, self._group)
 
-    def _torch_records(self) -> TorchRecords:
+    def _updated_torch_records(self) -> TorchRecords:
         """The same object each time: a handler of the program that fails is not called again."""
-        if self._records_of_torch is None:
+        if self._torch_records is None:
             from elastic.torch_compat.agents.torch_records import TorchRecords
 
-            self._records_of_torch = TorchRecords(self._group.spec)
-        self._records_of_torch.restarts = self._round.restart_count if self._round else 0
-        return self._records_of_torch
+            self._torch_records = TorchRecords(self._group.spec)
+        self._torch_records.restarts = self._round.restart_count if self._round else 0
+        return self._torch_records
 
     def _open_recorder(self) -> Recorder | None:
-        event_log, metrics_port = self._records
+        event_log, metrics_port = self._recorder_options
         if not (event_log or metrics_port or self._has_torch_handlers()):
             return None
         from elastic.agent.server.recording import Recorder

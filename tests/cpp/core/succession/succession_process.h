@@ -82,7 +82,7 @@ class Process {
     settings.self = self;
     settings.is_standalone = role == Role::kStandalone;
     settings.reg.voters = 3;
-    settings.follow_timeout = 1s;
+    settings.node_timeout = 1s;
     return settings;
   }
 

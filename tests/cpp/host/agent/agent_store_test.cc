@@ -40,7 +40,7 @@ class AgentStore : public ::testing::TestWithParam<bool> {};
 
 TEST_P(AgentStore, IsEmptyInEveryRound) {
   const bool is_fixed = GetParam();
-  const auto held = os::HeldPort::open("", 0);
+  const auto held = os::ReservedPort::open("", 0);
   ASSERT_TRUE(held.ok());
   RunningAgent agent(restartable(is_fixed ? held->port() : 0));
   const AgentEvent first = agent.wait_for(Kind::kWorkerStarted);

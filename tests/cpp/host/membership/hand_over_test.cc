@@ -28,7 +28,7 @@ using namespace std::chrono_literals;
 class HandOverTest : public ::testing::TestWithParam<int> {
  protected:
   HandOverTest() {
-    held_.push_back(*os::HeldPort::open("", 0));
+    held_.push_back(*os::ReservedPort::open("", 0));
     options_ = options_for(held_.back().port(), 1, 3);
     options_.voters = GetParam();
     options_.settings.last_call_timeout = 3s;
@@ -98,7 +98,7 @@ class HandOverTest : public ::testing::TestWithParam<int> {
   }
 
   support::LoopGroup group_;
-  std::vector<os::HeldPort> held_;
+  std::vector<os::ReservedPort> held_;
   RendezvousOptions options_;
   std::vector<std::unique_ptr<TestNode>> nodes_;
 };
@@ -177,7 +177,7 @@ TEST_P(HandOverTest, AMemberThatCannotRunTheCoordinatorIsPassedOver) {
   // Its ports are all in use.
   RendezvousOptions without_port = options_;
   without_port.is_host = false;
-  held_.push_back(*os::HeldPort::open("", 0));
+  held_.push_back(*os::ReservedPort::open("", 0));
   without_port.voter_ports = {held_.back().port(), held_.back().port()};
   nodes_.push_back(std::make_unique<TestNode>(without_port, 2));
   node(2).join();

@@ -38,7 +38,7 @@ class SessionTest : public ::testing::Test {
   }
   // A port on which nothing listens, and that no other program takes.
   std::uint16_t hold_port() {
-    held_.push_back(*os::HeldPort::open("", 0));
+    held_.push_back(*os::ReservedPort::open("", 0));
     return held_.back().port();
   }
   void form_round(TestNode* a, TestNode* b) {
@@ -69,7 +69,7 @@ class SessionTest : public ::testing::Test {
   }
 
   LoopGroup group_;
-  std::vector<os::HeldPort> held_;
+  std::vector<os::ReservedPort> held_;
   std::unique_ptr<TurnedCoordinator> coordinator_;
 };
 

@@ -36,7 +36,7 @@ class ReachProbeTest : public ::testing::Test {
   support::LoopGroup group_;
   const std::unique_ptr<os::EventLoop> loop_ = *os::EventLoop::create(&group_);
   ReachProbe probe_{loop_.get()};
-  const os::HeldPort unused_ = *os::HeldPort::open("127.0.0.1", 0);
+  const os::ReservedPort unused_ = *os::ReservedPort::open("127.0.0.1", 0);
   std::vector<std::string> failures_;
 };
 

@@ -68,7 +68,7 @@ TEST_F(RoundStoreTest, UsesADifferentPortPerRoundAndKeepsAnUnusedOne) {
 }
 
 TEST_F(RoundStoreTest, KeepsAFixedPortThroughAllRounds) {
-  const auto hold = os::HeldPort::open(kHost, 0);  // of no other program
+  const auto hold = os::ReservedPort::open(kHost, 0);  // of no other program
   ASSERT_TRUE(hold.ok());
   const std::uint16_t port = hold->port();
   RoundStore store(loop_.get(), {.fixed_port = port, .ports = {}, .limits = {}});

@@ -47,7 +47,8 @@ std::unique_ptr<StoreClient> connect(std::uint16_t port, Duration timeout = seco
 
 class StoreClientTest : public ::testing::Test {
  protected:
-  const os::HeldPort port_ = *os::HeldPort::open("127.0.0.1", 0);  // for a server that starts again
+  const os::ReservedPort port_ =
+      *os::ReservedPort::open("127.0.0.1", 0);  // for a server that starts again
   std::unique_ptr<StoreServer> server_ = start_server(port_.port());
   std::unique_ptr<StoreClient> client_ = connect(server_->port());
 };
@@ -336,7 +337,7 @@ TEST_F(StoreClientTest, AddToANonNumberIsUnavailableAndTheClientStaysUsable) {
 }
 
 TEST(StoreClientConnect, ServerMayStartAfterTheClient) {
-  const auto held = os::HeldPort::open("127.0.0.1", 0);
+  const auto held = os::ReservedPort::open("127.0.0.1", 0);
   ASSERT_TRUE(held.ok());
   const std::uint16_t port = held->port();
   auto client = std::async(std::launch::async, [&] { return connect(port); });
@@ -345,7 +346,7 @@ TEST(StoreClientConnect, ServerMayStartAfterTheClient) {
 }
 
 TEST(StoreClientConnect, ClosedPortIsUnavailableAfterTheTimeout) {
-  const auto unused = os::HeldPort::open("127.0.0.1", 0);
+  const auto unused = os::ReservedPort::open("127.0.0.1", 0);
   ASSERT_TRUE(unused.ok());
   StoreClientOptions options;
   options.port = unused->port();

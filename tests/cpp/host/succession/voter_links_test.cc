@@ -117,7 +117,7 @@ TEST_F(VoterLinksTest, StayOpenLongerThanAGreetingMayTake) {
 }
 
 TEST_F(VoterLinksTest, ReportAnAddressThatDoesNotAnswer) {
-  const auto unused = os::HeldPort::open("127.0.0.1", 0);
+  const auto unused = os::ReservedPort::open("127.0.0.1", 0);
   ASSERT_TRUE(unused.ok());
   const std::string address = "127.0.0.1:" + std::to_string(unused->port());
   Side coordinator("job");

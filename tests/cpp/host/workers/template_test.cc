@@ -47,7 +47,7 @@ TEST(TemplateConnection, DeliversTheDescriptorThatReleasesAWorker) {
   const os::UniqueFd reader(pipe[0]);
   os::UniqueFd writer(pipe[1]);
   char packet[12] = {static_cast<char>(Kind::kForked)};
-  host::Outbox outbox{.bytes = {packet, sizeof packet}, .passed = {{0, pipe[1]}}};
+  host::UnsentRequests outbox{.bytes = {packet, sizeof packet}, .passed = {{0, pipe[1]}}};
   ASSERT_EQ(outbox.send_some(end.get()), static_cast<ssize_t>(sizeof packet));
   writer.reset();
   auto forked = connection.receive();

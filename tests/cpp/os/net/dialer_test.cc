@@ -40,7 +40,7 @@ std::optional<Result<Dialer::Connection>> dial(std::vector<SocketAddress> addres
 }
 
 TEST(Dialer, TakesTheFirstAddressThatAccepts) {
-  const auto unused = HeldPort::open("", 0);
+  const auto unused = ReservedPort::open("", 0);
   ASSERT_TRUE(unused.ok());
   auto listener = Listener::open("127.0.0.1", 0);
   ASSERT_TRUE(listener.ok());
@@ -50,7 +50,7 @@ TEST(Dialer, TakesTheFirstAddressThatAccepts) {
 }
 
 TEST(Dialer, FailsAsSoonAsEveryAddressFailed) {
-  const auto unused = HeldPort::open("", 0);
+  const auto unused = ReservedPort::open("", 0);
   ASSERT_TRUE(unused.ok());
   const std::uint16_t port = unused->port();
   const auto outcome = dial({address_of("127.0.0.1", port), address_of("127.0.0.2", port)}, 1h);

@@ -20,7 +20,7 @@ namespace elastic::os {
 namespace {
 
 using namespace std::chrono_literals;
-using Found = ListenerWatch::Found;
+using Outcome = ListenerProbe::Outcome;
 using ::testing::ElementsAre;
 
 UniqueFd connect_to(const SocketAddress& address) {
@@ -108,7 +108,7 @@ TEST(Listener, LiteralIpv6AnyDoesNotTakeIpv4) {
 }
 
 TEST(Listener, CheckReportsTheSameErrorAsOpen) {
-  const auto hold = HeldPort::open("", 0);  // no other program takes the port when it is free
+  const auto hold = ReservedPort::open("", 0);  // no other program takes the port when it is free
   ASSERT_TRUE(hold.ok());
   const std::uint16_t port = hold->port();
   auto listener = Listener::open("", port);
@@ -133,11 +133,11 @@ TEST(Listener, PortIsFreeAfterCloseAlthoughConnectionsWereOpen) {
   EXPECT_TRUE(Listener::open("127.0.0.1", port).ok());
 }
 
-class ListenerWatchTest : public testing::Test {
+class ListenerProbeTest : public testing::Test {
  protected:
   void watch(const SocketAddress& address) {
-    watch_ = std::make_unique<ListenerWatch>(loop.get(), address, 1s,
-                                             [this](Found found) { reports.push_back(found); });
+    watch_ = std::make_unique<ListenerProbe>(loop.get(), address, 1s,
+                                             [this](Outcome found) { reports.push_back(found); });
   }
   bool await(std::size_t count) {
     return group.run_until([&] { return reports.size() >= count; });
@@ -146,55 +146,55 @@ class ListenerWatchTest : public testing::Test {
   support::LoopGroup group;
   const std::unique_ptr<EventLoop> loop = *EventLoop::create(&group);
   Result<Listener> listener = Listener::open("127.0.0.1", 0);
-  std::vector<Found> reports;
+  std::vector<Outcome> reports;
 
  private:
-  std::unique_ptr<ListenerWatch> watch_;
+  std::unique_ptr<ListenerProbe> watch_;
 };
 
-TEST_F(ListenerWatchTest, ReportsTheEndOfTheLastHolder) {
+TEST_F(ListenerProbeTest, ReportsTheEndOfTheLastHolder) {
   watch(listener->address());
   ASSERT_TRUE(await(1));
   UniqueFd copy(::dup(listener->fd()));  // as of another process
   listener->close();
   group.run_until([] { return false; }, 10s);
-  EXPECT_THAT(reports, ElementsAre(Found::kAnswered));
+  EXPECT_THAT(reports, ElementsAre(Outcome::kAnswered));
   copy.reset();
   ASSERT_TRUE(await(2));
-  EXPECT_THAT(reports, ElementsAre(Found::kAnswered, Found::kRefused));
+  EXPECT_THAT(reports, ElementsAre(Outcome::kAnswered, Outcome::kRefused));
 }
 
-TEST_F(ListenerWatchTest, ReportsARefusal) {
+TEST_F(ListenerProbeTest, ReportsARefusal) {
   const SocketAddress address = listener->address();
   listener->close();
   watch(address);
   ASSERT_TRUE(await(1));
-  EXPECT_THAT(reports, ElementsAre(Found::kRefused));
+  EXPECT_THAT(reports, ElementsAre(Outcome::kRefused));
 }
 
-TEST_F(ListenerWatchTest, AnOwnerThatAcceptsAndClosesLives) {
+TEST_F(ListenerProbeTest, AnOwnerThatAcceptsAndClosesLives) {
   watch(listener->address());
   ASSERT_TRUE(await(1));
   UniqueFd accepted;
   ASSERT_EQ(listener->accept(&accepted), Listener::AcceptStatus::kAccepted);
   accepted.reset();
   ASSERT_TRUE(await(2));
-  EXPECT_THAT(reports, ElementsAre(Found::kAnswered, Found::kUnknown));
+  EXPECT_THAT(reports, ElementsAre(Outcome::kAnswered, Outcome::kUnknown));
 }
 
 // No kernel connects to it, whatever its routes are.
-TEST_F(ListenerWatchTest, AnAddressThatCannotBeReachedIsUnknown) {
+TEST_F(ListenerProbeTest, AnAddressThatCannotBeReachedIsUnknown) {
   auto address = *parse_address("255.255.255.255");
   address.set_port(9);
   watch(address);
   ASSERT_TRUE(await(1));
-  EXPECT_THAT(reports, ElementsAre(Found::kUnknown));
+  EXPECT_THAT(reports, ElementsAre(Outcome::kUnknown));
 }
 
-class HeldPortOn : public ::testing::TestWithParam<const char*> {};
+class ReservedPortOn : public ::testing::TestWithParam<const char*> {};
 
-TEST_P(HeldPortOn, AServerCanBindTheHeldPortRepeatedly) {
-  auto hold = HeldPort::open(GetParam(), 0);
+TEST_P(ReservedPortOn, AServerCanBindTheReservedPortRepeatedly) {
+  auto hold = ReservedPort::open(GetParam(), 0);
   ASSERT_TRUE(hold.ok()) << hold.status().message();
   ASSERT_NE(hold->port(), 0);
   for (int attempt = 0; attempt < 2; ++attempt) {
@@ -203,24 +203,24 @@ TEST_P(HeldPortOn, AServerCanBindTheHeldPortRepeatedly) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(HeldPort, HeldPortOn, ::testing::Values("127.0.0.1", ""),
+INSTANTIATE_TEST_SUITE_P(ReservedPort, ReservedPortOn, ::testing::Values("127.0.0.1", ""),
                          [](const auto& test) {
                            return std::string(test.param).empty() ? "everywhere" : "loopback";
                          });
 
-TEST(HeldPort, CannotBeHeldWhileAnotherSocketListens) {
+TEST(ReservedPort, CannotBeHeldWhileAnotherSocketListens) {
   auto listener = Listener::open("127.0.0.1", 0);
   ASSERT_TRUE(listener.ok());
-  const auto hold = HeldPort::open("127.0.0.1", listener->address().port());
+  const auto hold = ReservedPort::open("127.0.0.1", listener->address().port());
   EXPECT_EQ(hold.status().code(), StatusCode::kUnavailable);
 }
 
-TEST(HeldPort, RejectsAForeignAddress) {
-  EXPECT_FALSE(HeldPort::open("192.0.2.1", 0).ok());  // an address for documentation (RFC 5737)
+TEST(ReservedPort, RejectsAForeignAddress) {
+  EXPECT_FALSE(ReservedPort::open("192.0.2.1", 0).ok());  // an address for documentation (RFC 5737)
 }
 
 TEST(PortOwner, FreePortHasNoOwner) {
-  const auto hold = HeldPort::open("", 0);  // no other program takes the port when it is free
+  const auto hold = ReservedPort::open("", 0);  // no other program takes the port when it is free
   ASSERT_TRUE(hold.ok());
   const std::uint16_t port = hold->port();
   auto listener = Listener::open("127.0.0.1", port);

@@ -69,7 +69,7 @@ TEST(Address, LocalhostResolvesThroughTheResolverThread) {
 }
 
 TEST(StreamSocket, RefusedConnectionIsUnavailableAndNamesTheAddress) {
-  const HeldPort unused = *HeldPort::open("", 0);
+  const ReservedPort unused = *ReservedPort::open("", 0);
   const SocketAddress address = look_up("127.0.0.1", unused.port())->front();
   const auto socket = StreamSocket::connect(std::span(&address, 1), within(seconds(60)));
   ASSERT_FALSE(socket.ok());
@@ -79,7 +79,7 @@ TEST(StreamSocket, RefusedConnectionIsUnavailableAndNamesTheAddress) {
 
 TEST(StreamSocket, RefusedAddressIsFollowedByTheNext) {
   LoopbackListener listener;
-  const HeldPort unused = *HeldPort::open("", 0);
+  const ReservedPort unused = *ReservedPort::open("", 0);
   const SocketAddress addresses[] = {look_up("127.0.0.1", unused.port())->front(),
                                      listener.address};
   auto socket = StreamSocket::connect(addresses, within(seconds(60)));

@@ -1,4 +1,4 @@
-"""A rendezvous handler as in another distribution: a counter in a store for each round."""
+"""A third-party rendezvous handler: a counter in a store for each round."""
 
 from __future__ import annotations
 

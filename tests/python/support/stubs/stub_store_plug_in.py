@@ -1,4 +1,4 @@
-"""A store of another distribution, in Python: a folder whose files are numbered versions."""
+"""A third-party store, in Python: a folder whose files are numbered versions."""
 
 import os
 from collections.abc import Mapping

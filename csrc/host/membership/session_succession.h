@@ -30,14 +30,14 @@
 
 namespace elastic::host {
 
-class SessionVoter final : public SuccessionPart {
+class SessionSuccession final : public SuccessionPart {
  public:
   // `hosting` outlives the object.
-  SessionVoter(os::EventLoop* loop, const RendezvousOptions& options, std::string run_id,
-               Hosting* hosting, Sink sink);
-  SessionVoter(const SessionVoter&) = delete;
-  SessionVoter& operator=(const SessionVoter&) = delete;
-  ~SessionVoter() override = default;
+  SessionSuccession(os::EventLoop* loop, const RendezvousOptions& options, std::string run_id,
+                    Hosting* hosting, Sink sink);
+  SessionSuccession(const SessionSuccession&) = delete;
+  SessionSuccession& operator=(const SessionSuccession&) = delete;
+  ~SessionSuccession() override = default;
 
   bool is_enabled() const override { return options_.voters != 1 || options_.backend != nullptr; }
 

@@ -1,4 +1,4 @@
-#include "host/membership/session_voter.h"
+#include "host/membership/session_succession.h"
 
 #include <algorithm>
 #include <array>
@@ -28,8 +28,8 @@ constexpr std::array kCauseTexts = {"closed its connections", "did not answer", 
 
 }  // namespace
 
-SessionVoter::SessionVoter(os::EventLoop* loop, const RendezvousOptions& options,
-                           std::string run_id, Hosting* hosting, Sink sink)
+SessionSuccession::SessionSuccession(os::EventLoop* loop, const RendezvousOptions& options,
+                                     std::string run_id, Hosting* hosting, Sink sink)
     : loop_(loop),
       options_(options),
       run_id_(std::move(run_id)),
@@ -46,7 +46,7 @@ SessionVoter::SessionVoter(os::EventLoop* loop, const RendezvousOptions& options
   hosting_->set_feed([this](succession::Event event) { feed(std::move(event)); });
 }
 
-Status SessionVoter::begin(Start start) {
+Status SessionSuccession::begin(Start start) {
   tokens_ = std::move(start.tokens);
   if (options_.backend == nullptr) {
     find_witness(std::move(start.ready));
@@ -57,7 +57,7 @@ Status SessionVoter::begin(Start start) {
   return {};
 }
 
-void SessionVoter::find_witness(std::function<void()> ready) {
+void SessionSuccession::find_witness(std::function<void()> ready) {
   if (!options_.witness || !is_enabled()) return ready();
   const Endpoint& witness = *options_.witness;
   const auto use = [this, ready = std::move(ready),
@@ -75,7 +75,7 @@ void SessionVoter::find_witness(std::function<void()> ready) {
   witness_lookup_ = *std::move(lookup);
 }
 
-Status SessionVoter::open_keeper(std::function<std::string(const std::string&)> address) {
+Status SessionSuccession::open_keeper(std::function<std::string(const std::string&)> address) {
   const auto use = [this, address = std::move(address)](const std::string& known) {
     port_.address = address(known);
     port_.bind_host = store_host(options_, port_.address);
@@ -89,7 +89,7 @@ Status SessionVoter::open_keeper(std::function<std::string(const std::string&)> 
   return {};
 }
 
-void SessionVoter::introduce(const core::NodeInfo& node, const JobSettings& settings) {
+void SessionSuccession::introduce(const core::NodeInfo& node, const JobSettings& settings) {
   if (std::exchange(was_introduced_, true)) return;
   port_ = {.job_id = run_id_,
            .node = node.id,
@@ -110,14 +110,14 @@ void SessionVoter::introduce(const core::NodeInfo& node, const JobSettings& sett
   for (succession::Event& event : std::exchange(early_, {})) feed(std::move(event));
 }
 
-void SessionVoter::hosting_began() {
+void SessionSuccession::hosting_began() {
   if (!was_introduced_ || keeper_ != nullptr) return;  // otherwise introduce() does it
   if (voter_ == nullptr) (void)open_voter(false);      // without a port nothing can fail
   feed(succession::CoordinatorStarted{hosting_->address(port_.address), true});
 }
 
 // REQUIRES: the node was introduced
-Status SessionVoter::open_voter(bool has_port) {
+Status SessionSuccession::open_voter(bool has_port) {
   JobVoter::Options options = port_;
   if (!has_port) options.address.clear();
   auto voter = JobVoter::open(loop_, options,
@@ -130,31 +130,31 @@ Status SessionVoter::open_voter(bool has_port) {
 }
 
 // It may be executing an action.
-void SessionVoter::retire_voter() {
+void SessionSuccession::retire_voter() {
   if (voter_ == nullptr) return;
   loop_->defer([retired = std::shared_ptr<JobKeeper>(std::move(voter_))] {});
 }
 
-std::optional<std::string> SessionVoter::recorded_address() const {
+std::optional<std::string> SessionSuccession::recorded_address() const {
   if (keeper_ == nullptr) return std::nullopt;
   return keeper_->coordinator_address();
 }
 
-Status SessionVoter::why_unrecorded() const {
+Status SessionSuccession::why_unrecorded() const {
   return {StatusCode::kUnavailable, keeper_->explain()};
 }
 
-void SessionVoter::release(std::function<void()> done) {
+void SessionSuccession::release(std::function<void()> done) {
   if (keeper_ == nullptr) return done();
   keeper_->release(std::move(done));
 }
 
-void SessionVoter::coordinator_absent(const std::string& address, bool is_reported) {
+void SessionSuccession::coordinator_absent(const std::string& address, bool is_reported) {
   if (keeper_ == nullptr) return;
   feed(succession::Unreachable{address, true, is_reported || watch_.is_closed()});
 }
 
-void SessionVoter::session_connected() {
+void SessionSuccession::session_connected() {
   const bool is_recorded = keeper_ != nullptr;
   watch_.connected(is_recorded, loop_->now());
   await_loss();
@@ -162,11 +162,11 @@ void SessionVoter::session_connected() {
 }
 
 // It may have been silent for so long that it counted as lost, and answer on the old connection.
-void SessionVoter::session_active() {
+void SessionSuccession::session_active() {
   if (watch_.active(loop_->now())) feed(succession::IncumbentReturned{});
 }
 
-void SessionVoter::feed(succession::Event event) {
+void SessionSuccession::feed(succession::Event event) {
   if (voter_ != nullptr) {
     voter_->feed(std::move(event));
   } else if (!was_introduced_) {
@@ -174,7 +174,7 @@ void SessionVoter::feed(succession::Event event) {
   }
 }
 
-void SessionVoter::complete(session::ClientHello* hello) const {
+void SessionSuccession::complete(session::ClientHello* hello) const {
   if (!witness_.empty()) hello->witness = witness_;
   if (voter_ == nullptr) return;
   session::SuccessionHello own{.voter_address = voter_->address()};
@@ -187,8 +187,8 @@ void SessionVoter::complete(session::ClientHello* hello) const {
 
 // ---- The session with the coordinator.
 
-void SessionVoter::session_opened(std::uint64_t incarnation, std::uint64_t term,
-                                  const std::string& address) {
+void SessionSuccession::session_opened(std::uint64_t incarnation, std::uint64_t term,
+                                       const std::string& address) {
   // A coordinator with several voters names itself in its next message.
   if (coordinator_ == nullptr || coordinator_->lineage.empty()) {
     report_coordinator({.address = address, .lineage = {}, .term = term, .voters = {}});
@@ -198,11 +198,11 @@ void SessionVoter::session_opened(std::uint64_t incarnation, std::uint64_t term,
   await_loss();
 }
 
-void SessionVoter::set_timings(Duration node_timeout, Duration store_grace) {
+void SessionSuccession::set_timings(Duration node_timeout, Duration store_grace) {
   feed(succession::Timings{node_timeout, store_grace});
 }
 
-void SessionVoter::informed(const succession::Incumbent& incumbent) {
+void SessionSuccession::informed(const succession::Incumbent& incumbent) {
   report_coordinator(succession::describe(incumbent));
   watch_.settled();
   note_lineage(incumbent.lineage);
@@ -211,7 +211,7 @@ void SessionVoter::informed(const succession::Incumbent& incumbent) {
 }
 
 // A job with one voter ends with its coordinator, and its nodes may go on in another one of the id.
-void SessionVoter::note_lineage(const reg::LineageId& lineage) {
+void SessionSuccession::note_lineage(const reg::LineageId& lineage) {
   if (voter_ == nullptr || keeper_ != nullptr || hosting_->is_serving()) return;
   const auto& known = voter_->incumbent();
   if (known && known->lineage != lineage && !known->is_replicated()) join_lineage(lineage);
@@ -219,7 +219,7 @@ void SessionVoter::note_lineage(const reg::LineageId& lineage) {
 
 // A machine belongs to one lineage: the next job begins with a new machine, and this node does not
 // vote again in one that it has left.
-void SessionVoter::join_lineage(const reg::LineageId& lineage) {
+void SessionSuccession::join_lineage(const reg::LineageId& lineage) {
   if (voter_ == nullptr) return;
   if (const auto& incumbent = voter_->incumbent()) former_lineages_.insert(incumbent->lineage);
   voter_->restart(lineage);
@@ -227,7 +227,7 @@ void SessionVoter::join_lineage(const reg::LineageId& lineage) {
   if (former_lineages_.contains(lineage)) retire_voter();
 }
 
-void SessionVoter::displaced(const succession::Incumbent& by) {
+void SessionSuccession::displaced(const succession::Incumbent& by) {
   if (keeper_ != nullptr) return;  // the store has one job of an id
   hosting_->displaced();
   watch_.displaced();
@@ -237,7 +237,7 @@ void SessionVoter::displaced(const succession::Incumbent& by) {
   join_lineage(by.lineage);
 }
 
-void SessionVoter::report_coordinator(CoordinatorInfo now) {
+void SessionSuccession::report_coordinator(CoordinatorInfo now) {
   if (coordinator_ != nullptr && *coordinator_ == now) return;
   const std::shared_ptr<const CoordinatorInfo> former = coordinator_;
   coordinator_ = std::make_shared<CoordinatorInfo>(std::move(now));
@@ -255,25 +255,25 @@ void SessionVoter::report_coordinator(CoordinatorInfo now) {
   sink_.coordinator(std::move(report));
 }
 
-std::string SessionVoter::sent_elsewhere(const succession::Incumbent& successor,
-                                         bool is_from_coordinator) {
+std::string SessionSuccession::sent_elsewhere(const succession::Incumbent& successor,
+                                              bool is_from_coordinator) {
   if (is_from_coordinator) watch_.handed_over(loop_->now());
   return named_.note({successor.lineage, successor.term}, successor.address, is_from_coordinator);
 }
 
-void SessionVoter::session_closed(const JobSettings& settings, Duration round_trip) {
+void SessionSuccession::session_closed(const JobSettings& settings, Duration round_trip) {
   if (voter_ == nullptr) return;
   watch_.closed(settings, round_trip, loop_->now());
   await_loss();
 }
 
-void SessionVoter::session_silent(const JobSettings& settings) {
+void SessionSuccession::session_silent(const JobSettings& settings) {
   if (voter_ == nullptr) return;
   watch_.silent(settings);
   await_loss();
 }
 
-void SessionVoter::await_loss() {
+void SessionSuccession::await_loss() {
   if (const auto due = watch_.next_deadline()) {
     loss_timer_.arm(*due);
   } else {
@@ -281,7 +281,7 @@ void SessionVoter::await_loss() {
   }
 }
 
-void SessionVoter::judge_loss() {
+void SessionSuccession::judge_loss() {
   const bool is_lost = watch_.tick(loop_->now());
   await_loss();
   if (is_lost && voter_ != nullptr && !voter_->is_coordinator()) feed(succession::IncumbentLost{});
@@ -289,7 +289,7 @@ void SessionVoter::judge_loss() {
 
 // ---- A job with one voter, whose coordinator ends.
 
-session::OpenedPorts SessionVoter::open_ports(const succession::Incumbent& coordinator) {
+session::OpenedPorts SessionSuccession::open_ports(const succession::Incumbent& coordinator) {
   const auto failed = [](std::string why) { return session::OpenedPorts{.error = std::move(why)}; };
   if (is_ending_) return failed("its agent ends, too");
   note_lineage(coordinator.lineage);
@@ -312,7 +312,7 @@ session::OpenedPorts SessionVoter::open_ports(const succession::Incumbent& coord
 
 // ---- Actions of the machine.
 
-void SessionVoter::on_action(const succession::Action& action) {
+void SessionSuccession::on_action(const succession::Action& action) {
   if (const auto* start = std::get_if<succession::StartCoordinator>(&action)) {
     start_coordinator(*start);
   } else if (const auto* follow = std::get_if<succession::Follow>(&action)) {
@@ -338,7 +338,7 @@ void SessionVoter::on_action(const succession::Action& action) {
   }
 }
 
-void SessionVoter::round_started(const RoundRecord& record, int rank) {
+void SessionSuccession::round_started(const RoundRecord& record, int rank) {
   if (keeper_ != nullptr) keeper_->set_rank(rank);
   round_.nodes = record.nodes;
   round_.min_nodes = options_.settings.min_nodes;
@@ -346,12 +346,12 @@ void SessionVoter::round_started(const RoundRecord& record, int rank) {
   log_survival(true);
 }
 
-void SessionVoter::set_spares(int spares) {
+void SessionSuccession::set_spares(int spares) {
   if (std::exchange(round_.spares, spares) != spares) log_survival(false);
 }
 
 // Every change is logged if the job has, or was configured for, several voters.
-void SessionVoter::log_survival(bool is_round) {
+void SessionSuccession::log_survival(bool is_round) {
   const bool has_others = options_.settings.max_nodes > 1;
   if (keeper_ != nullptr || !has_others || has_ended_ || coordinator_ == nullptr ||
       !hosting_->is_serving())
@@ -371,7 +371,7 @@ void SessionVoter::log_survival(bool is_round) {
   }
 }
 
-void SessionVoter::start_coordinator(const succession::StartCoordinator& start) {
+void SessionSuccession::start_coordinator(const succession::StartCoordinator& start) {
   const Status status = hosting_->succeed(start, port_.bind_host, port_.node);
   if (status.ok()) {
     feed(succession::CoordinatorStarted{hosting_->address(port_.address), false});
