@@ -45,7 +45,7 @@ class DrainMember {
   int num_running_ = 0;
   std::uint64_t proposal_ = 0;
   std::int64_t tentative_ = drain::kNoStep;  // of the last proposal
-  std::int64_t accepted_ = drain::kNoStep;   // accepted
+  std::int64_t accepted_ = drain::kNoStep;   // of the last reply, or committed
   bool is_waiting_ = false;                  // every worker waits at it
   std::optional<drain::Reply> refusal_;      // of the accepted step: a worker has passed it
   bool is_committed_ = false;
