@@ -195,8 +195,9 @@ void Guardian::adopt(std::uint32_t id, pid_t pid, const os::UniqueFd& release) {
   }
   ForkStart start = take_fork(*found);
   if (!is_child) {
-    send_event(
-        NotStartedEvent{id, Stage::kFork, ECHILD, false, sweeping_, now_, start.worker.argv0});
+    EndedEvent event = not_started(id, Stage::kFork, ECHILD, start.worker.argv0, now_);
+    event.exit.stopped_by_us = sweeping_;
+    send_event(event);
     return;
   }
   start.worker.pid = pid;
@@ -237,7 +238,9 @@ void Guardian::execute_instead(ForkStart start, const std::string& reason) {
 }
 
 void Guardian::report_stopped_start(const Worker& worker) {
-  send_event(NotStartedEvent{worker.id, Stage::kFork, ECANCELED, false, true, now_, worker.argv0});
+  EndedEvent event = not_started(worker.id, Stage::kFork, ECANCELED, worker.argv0, now_);
+  event.exit.stopped_by_us = true;
+  send_event(event);
 }
 
 void Guardian::execute_all_instead(const std::string& reason) {
@@ -260,10 +263,10 @@ void Guardian::stop_forks() {
   });
 }
 
-void Guardian::cancel_forks() {
+void Guardian::cancel_forks(Duration start_timeout) {
   if (awaits_fork()) kill_late_template();
   for (const ForkStart& start : std::exchange(forks_, {})) {
-    report_failed_start(start.worker, {Stage::kFork, ETIMEDOUT, kNoCandidate}, true);
+    report_failed_start(start.worker, {Stage::kFork, ETIMEDOUT, kNoCandidate}, start_timeout);
   }
 }
 

@@ -337,7 +337,7 @@ bool Guardian::handle(const Request& request, std::string_view payload) {
   } else if (std::holds_alternative<AwaitLeftoversRequest>(request)) {
     await_leftovers();
   } else {
-    cancel_starts();
+    cancel_starts(std::get<CancelStartsRequest>(request).start_timeout);
   }
   return true;
 }
@@ -398,7 +398,7 @@ void Guardian::signal(const SignalRequest& request) {
 
 // The killed child is reaped like an orphan. If it is in an uninterruptible wait, the sweep waits
 // for it.
-void Guardian::cancel_starts() {
+void Guardian::cancel_starts(Duration start_timeout) {
   now_ = os::monotonic_now();
   collect_starts(&workers_);
   for (Worker& worker : workers_) {
@@ -406,11 +406,11 @@ void Guardian::cancel_starts() {
     const StartProgress::Step step =
         worker.progress.valid() ? worker.progress.current() : worker.step;
     ::kill(worker.pid, SIGKILL);
-    report_failed_start(worker, {step.stage, ETIMEDOUT, step.index}, true);
+    report_failed_start(worker, {step.stage, ETIMEDOUT, step.index}, start_timeout);
     worker.pid = -1;
   }
   remove_failed_starts(&workers_);
-  cancel_forks();
+  cancel_forks(start_timeout);
 }
 
 void Guardian::sweep(bool reports_leftovers) {
@@ -502,10 +502,11 @@ bool Guardian::resolve_start(Worker* worker) {
 }
 
 void Guardian::report_failed_start(const Worker& worker, const StartFailure& failure,
-                                   bool timed_out) {
-  const std::string path = failed_path(worker, failure);
-  send_event(
-      NotStartedEvent{worker.id, failure.stage, failure.error, timed_out, false, now_, path});
+                                   std::optional<Duration> start_timeout) {
+  EndedEvent event =
+      not_started(worker.id, failure.stage, failure.error, failed_path(worker, failure), now_);
+  event.exit.start_timeout = start_timeout;
+  send_event(event);
 }
 
 void Guardian::collect_exits(std::vector<Worker>* processes) {
@@ -516,12 +517,17 @@ void Guardian::collect_exits(std::vector<Worker>* processes) {
     one.ended = true;
     if (one.awaited_signal != 0) kill_group(one.pid, one.awaited_signal);
     one.succeeded = ending->si_code == CLD_EXITED && ending->si_status == 0;
-    const ExitCause cause = ending->si_code == CLD_EXITED   ? ExitCause::kExited
-                            : ending->si_code == CLD_DUMPED ? ExitCause::kDumpedCore
-                                                            : ExitCause::kSignaled;
-    const std::int64_t last = one.channel.valid() ? one.channel.own_step() : ELASTIC_WORKER_NO_STEP;
-    send_event(ExitedEvent{one.id, cause, ending->si_status, one.stopped, one.killed, now_,
-                           stop_steps_.stop_step(one), last});
+    const bool has_exited = ending->si_code == CLD_EXITED;
+    EndedEvent event{.id = one.id, .exit = {}};
+    event.exit.kind = has_exited ? ExitKind::kExited : ExitKind::kSignaled;
+    (has_exited ? event.exit.code : event.exit.signal) = ending->si_status;
+    event.exit.core_dumped = ending->si_code == CLD_DUMPED;
+    event.exit.stopped_by_us = one.stopped;
+    event.exit.killed_by_us = one.killed;
+    event.exit.at = now_;
+    event.exit.stop_step = stop_steps_.stop_step(one);
+    if (one.channel.valid()) event.exit.last_step = one.channel.own_step();
+    send_event(event);
   }
   remove_failed_starts(processes);
 }

@@ -46,7 +46,7 @@ class Guardian {
   bool start(const StartRequest& request, std::string_view payload);
   void execute(const StartRequest& request, int stream);
   void signal(const SignalRequest& request);
-  void cancel_starts();
+  void cancel_starts(Duration start_timeout);
   void sweep(bool reports_leftovers);
   void report_leftovers();
   // The processes that have outlived the workers. `command`: the storage of the event's text.
@@ -68,7 +68,7 @@ class Guardian {
   void collect_exits(std::vector<Worker>* processes);
   bool resolve_start(Worker* worker);
   void report_failed_start(const Worker& worker, const StartFailure& failure,
-                           bool timed_out = false);
+                           std::optional<Duration> start_timeout = std::nullopt);
   void release_helpers();
   void reap_orphans();
 
@@ -106,7 +106,7 @@ class Guardian {
   void execute_all_instead(const std::string& reason);
   void report_stopped_start(const Worker& worker);
   void signal_forks(const SignalRequest& request);
-  void cancel_forks();
+  void cancel_forks(Duration start_timeout);
   void stop_forks();
   void extend_forks();
   void expire_forks();

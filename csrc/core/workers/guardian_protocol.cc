@@ -10,6 +10,13 @@ namespace elastic::guardian {
 namespace {
 
 template <typename Visitor>
+void c_string(Visitor& v, std::string& text) {
+  std::string_view view = text;
+  v.c_string(view);
+  if constexpr (!Visitor::kIsWriter) text = view;
+}
+
+template <typename Visitor>
 void strings(Visitor& v, std::vector<std::string_view>& items) {
   v.list(items, kListItemsMax, [&](std::string_view& item) { v.c_string(item); });
 }
@@ -51,7 +58,9 @@ void fields(Visitor& v, SignalRequest& request) {
 }
 
 template <typename Visitor>
-void fields(Visitor&, CancelStartsRequest&) {}
+void fields(Visitor& v, CancelStartsRequest& request) {
+  v.duration(request.start_timeout);
+}
 
 template <typename Visitor>
 void fields(Visitor& v, SweepRequest& request) {
@@ -126,26 +135,26 @@ void fields(Visitor& v, StartedEvent& event) {
 }
 
 template <typename Visitor>
-void fields(Visitor& v, NotStartedEvent& event) {
-  v.number(event.id);
-  v.choice(event.stage, Stage::kAffinity);
-  v.number(event.error);
-  v.flag(event.timed_out);
-  v.flag(event.stopped);
-  v.instant(event.at);
-  v.c_string(event.path);
+void fields(Visitor& v, WorkerExit& exit) {
+  v.choice(exit.kind, ExitKind::kSignaled);
+  v.number(exit.code);
+  v.number(exit.signal);
+  v.flag(exit.core_dumped);
+  v.flag(exit.stopped_by_us);
+  v.flag(exit.killed_by_us);
+  c_string(v, exit.stage);
+  v.number(exit.error);
+  c_string(v, exit.path);
+  v.optional(exit.start_timeout, [&](Duration& limit) { v.duration(limit); });
+  v.instant(exit.at);
+  v.number(exit.stop_step);
+  v.number(exit.last_step);
 }
 
 template <typename Visitor>
-void fields(Visitor& v, ExitedEvent& event) {
+void fields(Visitor& v, EndedEvent& event) {
   v.number(event.id);
-  v.choice(event.cause, ExitCause::kDumpedCore);
-  v.number(event.value);
-  v.flag(event.stopped);
-  v.flag(event.killed);
-  v.instant(event.at);
-  v.number(event.stop_step);
-  v.number(event.last_step);
+  fields(v, event.exit);
 }
 
 template <typename Visitor>
@@ -280,6 +289,17 @@ const char* to_string(Stage stage) {
     case Stage::kAffinity: return "set the CPU affinity of";
   }
   return "start";
+}
+
+EndedEvent not_started(std::uint32_t id, Stage stage, int error, std::string_view path,
+                       Instant at) {
+  EndedEvent event{.id = id, .exit = {}};
+  event.exit.kind = ExitKind::kNotStarted;
+  event.exit.stage = to_string(stage);
+  event.exit.error = error;
+  event.exit.path = path;
+  event.exit.at = at;
+  return event;
 }
 
 void append_start(std::string* out, std::uint32_t id, const WorkerCommand& command,

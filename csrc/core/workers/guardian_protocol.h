@@ -24,7 +24,7 @@
 
 namespace elastic::guardian {
 
-inline constexpr std::uint32_t kProtocolVersion = 19;
+inline constexpr std::uint32_t kProtocolVersion = 20;
 
 // The guardian's descriptor of the channel.
 inline constexpr int kChannelDescriptor = 3;
@@ -58,7 +58,7 @@ inline constexpr std::uint8_t kPassedStderr = 2;
 // Starts one process. Every string is followed by a NUL and contains none.
 struct StartRequest {
   // Chosen by the caller. A worker's id may be reused after the next sweep, a helper's after its
-  // ExitedEvent.
+  // WorkerExit.
   std::uint32_t id = 0;
   StartKind kind = StartKind::kExec;
   Lifetime lifetime = Lifetime::kWorker;
@@ -87,13 +87,15 @@ inline constexpr std::uint32_t kFirstHelperId = 0xffff0000;
 struct SignalRequest {
   int signal = 0;
   SignalScope scope = SignalScope::kGroup;
-  bool is_stop = false;  // marks the process as stopped: see ExitedEvent::stopped
+  bool is_stop = false;  // marks the process as stopped: see WorkerExit::stopped_by_us
   std::uint32_t id = kEveryWorker;
 };
 
-// Kills every worker that has not executed its program yet, and sends a NotStartedEvent for each,
+// Kills every worker that has not executed its program yet, and sends an EndedEvent for each,
 // with the system call in which it blocks. Workers that have executed it are not affected.
-struct CancelStartsRequest {};
+struct CancelStartsRequest {
+  Duration start_timeout{};  // that was exceeded, for WorkerExit::start_timeout
+};
 
 // Kills and reaps every descendant of the guardian, except helpers and the processes below them.
 // The guardian sends KillSentEvent, and SweptEvent when no process is left.
@@ -166,31 +168,14 @@ struct StartedEvent {
 enum class Stage : std::uint8_t { kPipe, kFork, kOpen, kChdir, kExec, kInterpreter, kAffinity };
 const char* to_string(Stage stage);  // as in WorkerExit::stage
 
-struct NotStartedEvent {
+// A worker has ended, or could not be started.
+struct EndedEvent {
   std::uint32_t id = 0;
-  Stage stage = Stage::kExec;
-  int error = 0;           // errno
-  bool timed_out = false;  // cancelled while it was in this stage
-  bool stopped = false;    // a stop ended the start
-  Instant at;
-  std::string_view path;
-  bool operator==(const NotStartedEvent&) const = default;
+  WorkerExit exit;
+  bool operator==(const EndedEvent&) const = default;
 };
-
-enum class ExitCause : std::uint8_t { kExited, kSignaled, kDumpedCore };
-
-struct ExitedEvent {
-  std::uint32_t id = 0;
-  ExitCause cause = ExitCause::kExited;
-  int value = 0;         // the code, or the signal
-  bool stopped = false;  // a stop had reached it first
-  bool killed = false;   // and it was still running when the sweep sent SIGKILL
-  Instant at;            // when the kernel reported the exit
-  // The step at which should_stop() had returned true; -1: it had not.
-  std::int64_t stop_step = -1;
-  std::int64_t last_step = -1;  // that it has reported; -1: none
-  bool operator==(const ExitedEvent&) const = default;
-};
+// The start failed at this step, before the program was executed.
+EndedEvent not_started(std::uint32_t id, Stage stage, int error, std::string_view path, Instant at);
 
 // The sweep has sent SIGKILL to every process that it found.
 struct KillSentEvent {
@@ -294,9 +279,9 @@ struct SignaturesEvent {
 };
 
 using Event =
-    std::variant<HelloEvent, StartedEvent, NotStartedEvent, ExitedEvent, KillSentEvent, SweptEvent,
-                 TemplateEvent, ProgressEvent, StacksEvent, StacksDoneEvent, drain::StopStepEvent,
-                 MarkEvent, LeftoverEvent, snapshot::HeldEvent, SignaturesEvent>;
+    std::variant<HelloEvent, StartedEvent, EndedEvent, KillSentEvent, SweptEvent, TemplateEvent,
+                 ProgressEvent, StacksEvent, StacksDoneEvent, drain::StopStepEvent, MarkEvent,
+                 LeftoverEvent, snapshot::HeldEvent, SignaturesEvent>;
 using ExtensionEvent = std::variant<drain::StopStepEvent, snapshot::HeldEvent>;
 
 // Appends a start request for a command of the public interface. The caller checks that the frame

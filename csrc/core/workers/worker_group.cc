@@ -25,7 +25,7 @@
 // (kStuck), and the machine keeps waiting.
 //
 // Whether a worker ended before or after a stop reached it is decided by the guardian, which
-// processes requests and exits one by one; ExitedEvent contains the answer.
+// processes requests and exits one by one; WorkerExit contains the answer.
 //
 // The table defines the reaction to each event in each state. It is total: an invalid event of the
 // guardian (the exit of an unknown worker) closes the link, and a late call has no effect.
@@ -167,7 +167,8 @@ void WorkerGroupMachine::worker_started(const group_event::Started& event,
 void WorkerGroupMachine::worker_ended(const group_event::Ended& event, Instant now,
                                       std::vector<GroupAction>* out) {
   const bool began = event.exit.kind != ExitKind::kNotStarted;
-  if (!in_phase(event.local_rank, began ? Phase::kRunning : Phase::kStarting)) {
+  const int local_rank = static_cast<int>(event.id);
+  if (!in_phase(local_rank, began ? Phase::kRunning : Phase::kStarting)) {
     out->emplace_back(group_action::CloseLink{});
     return;
   }
@@ -175,7 +176,7 @@ void WorkerGroupMachine::worker_ended(const group_event::Ended& event, Instant n
     return delay(event, now, out);
   }
   if (!began) leave_starting();
-  end_worker(event.local_rank, event.exit, event.at, out);
+  end_worker(local_rank, event.exit, event.exit.at, out);
   const bool sweeps = state_ == GroupState::kSweeping || state_ == GroupState::kStuck;
   if (ended_ == workers_.size() && !sweeps) last_ended(now, out);
 }
@@ -204,15 +205,15 @@ void WorkerGroupMachine::end_worker(int local_rank, const WorkerExit& exit, Inst
 // Without this, a short lack of processes on one host would cost the job a restart.
 void WorkerGroupMachine::delay(const group_event::Ended& event, Instant now,
                                std::vector<GroupAction>* out) {
-  Worker& worker = workers_[static_cast<std::size_t>(event.local_rank)];
+  Worker& worker = workers_[event.id];
   worker.phase = Phase::kDelayed;
   worker.refusal = event.exit;
   if (!retry_at_) retry_at_ = now + retry_pause_;
   if (std::exchange(delay_told_, true)) return;
-  WorkerEvent emitted = make_event(WorkerEvent::Kind::kStartDelayed, event.at);
-  emitted.local_rank = event.local_rank;
+  WorkerEvent emitted = make_event(WorkerEvent::Kind::kStartDelayed, event.exit.at);
+  emitted.local_rank = static_cast<int>(event.id);
   emitted.exit = event.exit;
-  emitted.message = "worker " + std::to_string(event.local_rank) + " " + event.exit.describe() +
+  emitted.message = "worker " + std::to_string(event.id) + " " + event.exit.describe() +
                     "; trying again until the start timeout";
   out->emplace_back(group_action::Emit{std::move(emitted)});
 }

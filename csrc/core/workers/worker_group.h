@@ -63,11 +63,7 @@ struct Started {
   int pid = 0;
   Instant at;
 };
-struct Ended {
-  int local_rank = 0;
-  Instant at;
-  WorkerExit exit;
-};
+using Ended = guardian::EndedEvent;
 struct LeftoversGone {};  // or there is none
 struct KillSent {
   int refused_pid = 0;    // a process that the guardian may not signal; 0: none

@@ -45,32 +45,6 @@ constexpr Duration kCloseTimeout = std::chrono::seconds(5);
 constexpr Duration kOrphanInterval = std::chrono::milliseconds(2);
 constexpr Duration kOrphanTimeout = std::chrono::seconds(5);
 
-WorkerExit to_exit(const guardian::ExitedEvent& event) {
-  WorkerExit exit;
-  const bool exited = event.cause == guardian::ExitCause::kExited;
-  exit.kind = exited ? ExitKind::kExited : ExitKind::kSignaled;
-  (exited ? exit.code : exit.signal) = event.value;
-  exit.core_dumped = event.cause == guardian::ExitCause::kDumpedCore;
-  exit.stopped_by_us = event.stopped;
-  exit.killed_by_us = event.killed;
-  exit.at = event.at;
-  exit.stop_step = event.stop_step;
-  exit.last_step = event.last_step;
-  return exit;
-}
-
-WorkerExit to_exit(const guardian::NotStartedEvent& event, Duration start_timeout) {
-  WorkerExit exit;
-  exit.kind = ExitKind::kNotStarted;
-  exit.stage = guardian::to_string(event.stage);
-  exit.error = event.error;
-  exit.stopped_by_us = event.stopped;
-  exit.path = event.path;
-  if (event.timed_out) exit.start_timeout = start_timeout;
-  exit.at = event.at;
-  return exit;
-}
-
 std::string pids_text(const std::vector<pid_t>& pids) {
   std::string text;
   for (const pid_t pid : pids) text += (text.empty() ? "" : ", ") + std::to_string(pid);
@@ -339,7 +313,7 @@ void Supervisor::act(const group_action::Signal& action) {
 }
 
 void Supervisor::act(const group_action::CancelStarts&) {
-  guardian::append_request(&unsent_.bytes, guardian::CancelStartsRequest{});
+  guardian::append_request(&unsent_.bytes, guardian::CancelStartsRequest{options_.start_timeout});
 }
 
 void Supervisor::act(const group_action::AwaitLeftovers&) {
@@ -413,19 +387,10 @@ void Supervisor::on_event(const guardian::StartedEvent& event) {
   step(group_event::Started{static_cast<int>(event.id), event.pid, event.at});
 }
 
-void Supervisor::on_event(const guardian::NotStartedEvent& event) {
-  if (event.id == guardian::kTemplateId) {
-    return on_template(template_.on_end(to_exit(event, options_.start_timeout)));
-  }
-  if (is_helper(event.id)) return helper_ended(event.id, to_exit(event, options_.start_timeout));
-  step(group_event::Ended{static_cast<int>(event.id), event.at,
-                          to_exit(event, options_.start_timeout)});
-}
-
-void Supervisor::on_event(const guardian::ExitedEvent& event) {
-  if (event.id == guardian::kTemplateId) return on_template(template_.on_end(to_exit(event)));
-  if (is_helper(event.id)) return helper_ended(event.id, to_exit(event));
-  step(group_event::Ended{static_cast<int>(event.id), event.at, to_exit(event)});
+void Supervisor::on_event(const guardian::EndedEvent& event) {
+  if (event.id == guardian::kTemplateId) return on_template(template_.on_end(event.exit));
+  if (is_helper(event.id)) return helper_ended(event.id, event.exit);
+  step(event);
 }
 
 void Supervisor::on_event(const guardian::KillSentEvent& event) {

@@ -117,8 +117,7 @@ class Supervisor final : private os::FdHandler {
   void read_events();
   void on_event(const guardian::HelloEvent& event);
   void on_event(const guardian::StartedEvent& event);
-  void on_event(const guardian::NotStartedEvent& event);
-  void on_event(const guardian::ExitedEvent& event);
+  void on_event(const guardian::EndedEvent& event);
   void on_event(const guardian::KillSentEvent& event);
   void on_event(const guardian::LeftoverEvent& event);
   void on_event(const guardian::SweptEvent& event);

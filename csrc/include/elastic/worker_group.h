@@ -79,6 +79,8 @@ struct WorkerExit {
   std::int64_t stop_step = -1;
   std::int64_t last_step = -1;  // that the worker has reported (elastic/worker.h); -1: none
 
+  bool operator==(const WorkerExit&) const = default;
+
   bool succeeded() const { return kind == ExitKind::kExited && code == 0; }
   // The code as in a shell's $?: the exit code, 128+n for a signal, 127 (not found) or 126.
   int shell_code() const;

@@ -122,11 +122,21 @@ TEST(GuardianProtocol, StringsOfAStartAreReadyForTheKernel) {
 
 TEST(GuardianProtocol, EventsAreDecodedAsEncoded) {
   const Instant at{Duration(123456789)};
+  EndedEvent cancelled = not_started(4, Stage::kChdir, ENOENT, "/w", at);
+  cancelled.exit.stopped_by_us = true;
+  cancelled.exit.start_timeout = std::chrono::seconds(30);
+  WorkerExit dumped;
+  dumped.kind = ExitKind::kSignaled;
+  dumped.signal = 11;
+  dumped.core_dumped = dumped.stopped_by_us = dumped.killed_by_us = true;
+  dumped.at = at;
+  dumped.stop_step = 101;
+  dumped.last_step = 99;
   const Event events[] = {
       HelloEvent{9},
       StartedEvent{3, 42, at},
-      NotStartedEvent{4, Stage::kChdir, ENOENT, true, true, at, "/w"},
-      ExitedEvent{5, ExitCause::kDumpedCore, 11, true, true, at, 101, 99},
+      cancelled,
+      EndedEvent{5, dumped},
       KillSentEvent{77, false},
       LeftoverEvent{true, 2, 78, "sleep 9"},
       SweptEvent{},

@@ -56,7 +56,7 @@ std::string describe(const GroupAction& action) {
 
 Ended exited(int rank, int code = 0) {
   Ended event;
-  event.local_rank = rank;
+  event.id = static_cast<std::uint32_t>(rank);
   event.exit.kind = ExitKind::kExited;
   event.exit.code = code;
   return event;
@@ -64,7 +64,7 @@ Ended exited(int rank, int code = 0) {
 
 Ended not_started(int rank) {
   Ended event;
-  event.local_rank = rank;
+  event.id = static_cast<std::uint32_t>(rank);
   event.exit.kind = ExitKind::kNotStarted;
   return event;
 }

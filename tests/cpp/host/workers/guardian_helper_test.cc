@@ -78,11 +78,13 @@ class Helpers : public ::testing::Test {
     if (const auto* one = std::get_if<StartedEvent>(&event)) {
       return "started " + std::to_string(one->id);
     }
-    if (const auto* one = std::get_if<ExitedEvent>(&event)) {
-      return "ended " + std::to_string(one->id) + " by " + std::to_string(one->value);
+    if (const auto* one = std::get_if<EndedEvent>(&event)) {
+      if (one->exit.kind == ExitKind::kNotStarted) return "not started";
+      const int how = one->exit.kind == ExitKind::kExited ? one->exit.code : one->exit.signal;
+      return "ended " + std::to_string(one->id) + " by " + std::to_string(how);
     }
     if (std::holds_alternative<KillSentEvent>(event)) return "kill sent";
-    return std::holds_alternative<SweptEvent>(event) ? "swept" : "not started";
+    return std::holds_alternative<SweptEvent>(event) ? "swept" : "?";
   }
 
   const ScratchDir dir_;
