@@ -252,11 +252,13 @@ void bind_failures(py::module_& module) {
       .def_readonly("rank", &WorkerFailure::rank)
       .def_readonly("pid", &WorkerFailure::pid)
       .def_readonly("exit", &WorkerFailure::exit)
-      .def_readonly("failed_at", &WorkerFailure::failed_at,
+      .def_readonly("failed_at", &WorkerFailure::at,
                     "the earliest evidence, in the time of time.monotonic()")
       .def_readonly("exit_code", &WorkerFailure::exit_code, "as the launcher reports it")
       .def_readonly("message", &WorkerFailure::message, "how it ended")
-      .def_readonly("evidence", &WorkerFailure::evidence)
+      .def_property_readonly(
+          "evidence",
+          [](const WorkerFailure& self) { return self.evidence.value_or(FailureEvidence{}); })
       .def_property_readonly("error_file", os_getter(&WorkerFailure::error_file))
       .def_property_readonly("stdout_path", os_getter(&WorkerFailure::stdout_path))
       .def_property_readonly("stderr_path", os_getter(&WorkerFailure::stderr_path))

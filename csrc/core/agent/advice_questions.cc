@@ -5,7 +5,7 @@
 
 namespace elastic::core {
 
-bool AdviceQuestions::ask(const FailureFound& found, Instant now) {
+bool AdviceQuestions::ask(const WorkerExited& found, Instant now) {
   if (limit_ == Duration::zero()) return false;
   const auto known = asked_.find(found.local_rank);
   if (known != asked_.end()) {
@@ -17,16 +17,16 @@ bool AdviceQuestions::ask(const FailureFound& found, Instant now) {
   return true;
 }
 
-std::optional<FailureFound> AdviceQuestions::answer(int local_rank,
+std::optional<WorkerExited> AdviceQuestions::answer(int local_rank,
                                                     const std::optional<FailureAdvice>& advice) {
   const auto known = asked_.find(local_rank);
   if (known == asked_.end() || !known->second) return std::nullopt;
-  std::optional<FailureFound> found = std::exchange(known->second, std::nullopt);
+  std::optional<WorkerExited> found = std::exchange(known->second, std::nullopt);
   const bool is_last = std::none_of(asked_.begin(), asked_.end(),
                                     [](const auto& one) { return one.second.has_value(); });
   if (is_last) until_.reset();
   if (!advice) return std::nullopt;
-  found->facts.advice = advice;
+  found->advice = advice;
   return found;
 }
 

@@ -20,9 +20,9 @@ class AdviceQuestions {
   explicit AdviceQuestions(Duration limit) : limit_(limit) {}
 
   // More is known about a failure. True: it is new, and to be asked about.
-  bool ask(const FailureFound& found, Instant now);
+  bool ask(const WorkerExited& found, Instant now);
   // What is known about that worker, with the answer; nullopt: it was not awaited, or says nothing.
-  std::optional<FailureFound> answer(int local_rank, const std::optional<FailureAdvice>& advice);
+  std::optional<WorkerExited> answer(int local_rank, const std::optional<FailureAdvice>& advice);
   bool is_waiting() const { return until_.has_value(); }
   std::optional<Instant> next_deadline() const { return until_; }
   // The local ranks without an answer, which are not waited for any longer.
@@ -31,7 +31,7 @@ class AdviceQuestions {
 
  private:
   const Duration limit_;
-  std::map<int, std::optional<FailureFound>> asked_;  // by local rank; nullopt: was answered
+  std::map<int, std::optional<WorkerExited>> asked_;  // by local rank; nullopt: was answered
   std::optional<Instant> until_;                      // while an answer is awaited
 };
 

@@ -10,7 +10,7 @@
 
 namespace elastic::core {
 
-void AgentMachine::ask_for_advice(const FailureFound& found) {
+void AgentMachine::ask_for_advice(const WorkerExited& found) {
   const WorkerFailure* const failure = policy_.failure_of(found.local_rank);
   const bool decides = failure != nullptr && policy_.state() == AgentState::kUnhealthy &&
                        !policy_.is_being_stopped();
@@ -23,7 +23,9 @@ void AgentMachine::ask_for_advice(const FailureFound& found) {
 
 void AgentMachine::on(const agent_event::Advised& event) {
   if (round_ == nullptr || event.round != round_->round) return;
-  if (const auto found = questions_.answer(event.local_rank, event.advice)) decide(*found);
+  if (auto found = questions_.answer(event.local_rank, event.advice)) {
+    decide(FailureFound{*std::move(found)});
+  }
   end_examined_round();
 }
 

@@ -171,7 +171,7 @@ void AgentMachine::note_exit(const WorkerExited& event) {
   const auto index = static_cast<std::size_t>(event.local_rank);
   if (index < has_ended_.size()) has_ended_[index] = true;
   snapshots_.worker_ended(event.exit.last_step);
-  note_cause(event.facts);
+  note_cause(event);
   if (event.exit.succeeded()) return note_finished(event);
   if (event.exit.stopped_by_us) return;
   is_stop_for_failure_ = true;
@@ -450,11 +450,11 @@ WorkerExit AgentMachine::explain(int local_rank, WorkerExit exit) const {
   return exit;
 }
 
-FailureFacts AgentMachine::explain(FailureFacts facts) const {
-  if (facts.evidence.hint.empty() && !stall_.empty()) {
-    facts.evidence.hint = "before this failure the job had stalled: " + stall_;
+WorkerExited AgentMachine::explain(WorkerExited failed) const {
+  if (failed.evidence.hint.empty() && !stall_.empty()) {
+    failed.evidence.hint = "before this failure the job had stalled: " + stall_;
   }
-  return facts;
+  return failed;
 }
 
 // ---- The end.

@@ -195,7 +195,7 @@ class AgentMachine {
   // The exit of a worker that this machine has killed says why.
   WorkerExit explain(int local_rank, WorkerExit exit) const;
   // A worker may fail because others did not enter a collective operation.
-  FailureFacts explain(FailureFacts facts) const;
+  WorkerExited explain(WorkerExited failed) const;
 
  private:
   void on(const PolicyEvent& event) {
@@ -211,9 +211,9 @@ class AgentMachine {
   void on(const WorkerStarted& event);
   void on(const WorkerExited& event);
   void on(const FailureFound& event) {
-    note_cause(event.facts);
+    note_cause(event.worker);
     decide(event);
-    ask_for_advice(event);
+    ask_for_advice(event.worker);
   }
   void on(const rdzv::Refused& event);
   void on(const rdzv::Restart& event);
@@ -270,8 +270,8 @@ class AgentMachine {
   void begin_round(std::shared_ptr<const RoundInfo> round);
   void abandon_start(const std::string& why);
   void start_workers();
-  void note_cause(const FailureFacts& facts) {
-    if (facts.evidence.cause == FailureCause::kOutOfMemory) snapshots_.note_out_of_memory();
+  void note_cause(const WorkerExited& event) {
+    if (event.evidence.cause == FailureCause::kOutOfMemory) snapshots_.note_out_of_memory();
   }
   void join();
   // Of snapshots.
@@ -297,7 +297,7 @@ class AgentMachine {
   bool serves_others() const;
   void leave_unfit();
   // Of advice: agent_advice.cc.
-  void ask_for_advice(const FailureFound& found);
+  void ask_for_advice(const WorkerExited& found);
   void decide_without_advice();
   void drop_questions();
   void end_examined_round();

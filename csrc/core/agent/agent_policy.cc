@@ -482,7 +482,7 @@ std::string AgentPolicy::restart_text(const RoundRecord& record, bool is_continu
     text += ", " + RestartBudget{record.restarts, settings_.max_restarts}.describe_left();
   }
   const bool is_input =
-      !failures_.empty() && cause().evidence.failure_class == FailureClass::kUserInput;
+      !failures_.empty() && cause().evidence->failure_class == FailureClass::kUserInput;
   if (is_input) text += "; the command or the script looks wrong, so a restart may not help";
   return text;
 }

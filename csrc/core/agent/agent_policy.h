@@ -57,8 +57,11 @@ struct WorkerStarted {
   int pid = -1;
   Instant at;
 };
-// What is known about a failure besides the exit.
-struct FailureFacts {
+// A worker has ended. Besides its exit: what is known about a failure.
+struct WorkerExited {
+  int local_rank = 0;
+  int pid = -1;
+  WorkerExit exit = {};
   // When the worker reported the error that ended it; nullopt: nothing precedes its exit.
   std::optional<Instant> reported_at = {};
   FailureEvidence evidence = {};
@@ -66,19 +69,10 @@ struct FailureFacts {
   std::string fingerprint = {};  // equal for failures that look the same
   std::optional<FailureAdvice> advice = {};
 };
-struct WorkerExited {
-  int local_rank = 0;
-  int pid = -1;
-  WorkerExit exit;
-  FailureFacts facts = {};  // of a failure
-};
 // More is known about a failed worker; or a worker had failed before it was stopped, and may still
 // run (its exit is kUnknown).
 struct FailureFound {
-  int local_rank = 0;
-  int pid = -1;
-  WorkerExit exit;
-  FailureFacts facts;
+  WorkerExited worker;
 };
 // The worker can continue in another round.
 struct WorkerCapable {
@@ -332,7 +326,7 @@ class AgentPolicy {
     const rdzv::Round* round = nullptr;
     const WorkerStarted* started = nullptr;
     const WorkerExited* exited = nullptr;
-    const FailureFound* found = nullptr;
+    const WorkerExited* found = nullptr;
     int local_rank = -1;  // of the worker that declared something
     std::int64_t step = -1;
     int signal = 0;         // of the stop request
@@ -447,7 +441,7 @@ class AgentPolicy {
   void await_order(Turn* turn);
   WorkerFailure take_failure(int local_rank, int pid);
   void insert_failure(WorkerFailure failure);
-  void update_failure(WorkerFailure* failure, const WorkerExit& exit, const FailureFacts& facts);
+  void update_failure(WorkerFailure* failure, const WorkerExited& event);
   int cause_rank() const;
   void send_cause_after(int changed, int before, Turn* turn);
   void send_cause(Turn* turn);

@@ -316,7 +316,7 @@ PolicyInput AgentPolicy::read(const WorkerExited& event, Turn* turn) const {
   return means_bad_node(event.exit) ? PolicyInput::kNodeBad : PolicyInput::kWorkerFailed;
 }
 PolicyInput AgentPolicy::read(const FailureFound& event, Turn* turn) const {
-  turn->found = &event;
+  turn->found = &event.worker;
   return PolicyInput::kFailureFound;
 }
 PolicyInput AgentPolicy::read(const WorkerCapable& event, Turn* turn) const {
@@ -374,8 +374,8 @@ void AgentPolicy::note_failure(Turn* turn) {
 // What is known about the worker's failure with its exit; not in the list.
 WorkerFailure AgentPolicy::failure_of(const WorkerExited& event) {
   WorkerFailure failure = take_failure(event.local_rank, event.pid);
-  failure.failed_at = std::min(failure.failed_at, event.exit.at);
-  update_failure(&failure, event.exit, event.facts);
+  failure.at = std::min(failure.at, event.exit.at);
+  update_failure(&failure, event);
   return failure;
 }
 
@@ -430,14 +430,17 @@ void AgentPolicy::leave_bad_node(Turn* turn) {
 }
 
 void AgentPolicy::add_evidence(Turn* turn) {
-  const FailureFound& event = *turn->found;
+  const WorkerExited& event = *turn->found;
   for (WorkerExited& exited : waiting_exits_) {  // reported in the next round
-    if (exited.local_rank == event.local_rank) exited.facts = event.facts;
+    if (exited.local_rank != event.local_rank) continue;
+    const WorkerExit exit = exited.exit;  // may be unknown in the event
+    exited = event;
+    exited.exit = exit;
   }
   if (!participant_.has_workers()) return;
   const int before = cause_rank();
   WorkerFailure failure = take_failure(event.local_rank, event.pid);
-  update_failure(&failure, event.exit, event.facts);
+  update_failure(&failure, event);
   insert_failure(std::move(failure));
   send_cause_after(event.local_rank, before, turn);
 }
@@ -448,7 +451,7 @@ WorkerFailure AgentPolicy::take_failure(int local_rank, int pid) {
   failure.local_rank = local_rank;
   failure.rank = round_->workers[static_cast<std::size_t>(local_rank)].rank;
   failure.pid = pid;
-  failure.failed_at = Instant::max();
+  failure.at = Instant::max();
   const auto known =
       std::find_if(failures_.begin(), failures_.end(),
                    [local_rank](const WorkerFailure& one) { return one.local_rank == local_rank; });
@@ -459,25 +462,25 @@ WorkerFailure AgentPolicy::take_failure(int local_rank, int pid) {
   return failure;
 }
 
-void AgentPolicy::update_failure(WorkerFailure* failure, const WorkerExit& exit,
-                                 const FailureFacts& facts) {
+void AgentPolicy::update_failure(WorkerFailure* failure, const WorkerExited& event) {
+  const WorkerExit& exit = event.exit;
   if (exit.kind != ExitKind::kUnknown || failure->exit.kind == ExitKind::kUnknown) {
     failure->exit = exit;
   }
-  if (exit.kind != ExitKind::kUnknown) failure->failed_at = std::min(failure->failed_at, exit.at);
-  failure->failed_at = std::min(failure->failed_at, facts.reported_at.value_or(Instant::max()));
-  failure->evidence = facts.evidence;
-  if (!facts.output.empty()) failure->stderr_tail = facts.output;
-  if (!facts.fingerprint.empty()) failure->fingerprint = facts.fingerprint;
-  if (facts.advice) failure->advice = facts.advice;
+  if (exit.kind != ExitKind::kUnknown) failure->at = std::min(failure->at, exit.at);
+  failure->at = std::min(failure->at, event.reported_at.value_or(Instant::max()));
+  failure->evidence = event.evidence;
+  if (!event.output.empty()) failure->stderr_tail = event.output;
+  if (!event.fingerprint.empty()) failure->fingerprint = event.fingerprint;
+  if (event.advice) failure->advice = event.advice;
   // An exit that our signal caused does not tell how the worker failed.
   const bool is_own_exit =
       exit.kind != ExitKind::kUnknown && !(exit.stopped_by_us && exit.kind == ExitKind::kSignaled);
   failure->exit_code = is_own_exit ? exit_code_of(exit) : 1;
   failure->message = is_own_exit ? exit.describe()
-                     : facts.evidence.error.empty()
+                     : event.evidence.error.empty()
                          ? "reported an error and was stopped before it ended"
-                         : "raised " + facts.evidence.error + ", and was stopped before it ended";
+                         : "raised " + event.evidence.error + ", and was stopped before it ended";
   failure->message += repetition_of(*failure);
 }
 
@@ -490,7 +493,7 @@ const WorkerFailure* AgentPolicy::failure_of(int local_rank) const {
 
 void AgentPolicy::insert_failure(WorkerFailure failure) {
   const auto place_of = [](const WorkerFailure& one) {
-    return failure_order(one.evidence.error, one.failed_at);
+    return failure_order(one.evidence->error, one.at);
   };
   const auto later = std::upper_bound(
       failures_.begin(), failures_.end(), failure,
@@ -518,8 +521,7 @@ std::string AgentPolicy::repetition_of(const WorkerFailure& failure) const {
   if (!is_same) return "";
   return "; the same failure in " + std::to_string(same_failures_ + 1) +
          " rounds in a row, each within " +
-         duration_text(std::max(longest_round_, failure.failed_at - round_began_)) +
-         " of its start";
+         duration_text(std::max(longest_round_, failure.at - round_began_)) + " of its start";
 }
 
 void AgentPolicy::end_streak() {
@@ -534,7 +536,7 @@ void AgentPolicy::end_streak() {
     longest_round_ = {};
   }
   ++same_failures_;
-  longest_round_ = std::max(longest_round_, failure.failed_at - round_began_);
+  longest_round_ = std::max(longest_round_, failure.at - round_began_);
 }
 
 // Neither success nor a stop.
@@ -568,18 +570,9 @@ const char* AgentPolicy::why_final(const WorkerFailure& failure) const {
 }
 
 void AgentPolicy::send_failure(const WorkerFailure& failure, Turn* turn) {
-  const std::string& how = failure.message;
   const char* final = why_final(failure);
   if (final == nullptr) {
-    turn->act(Send{rdzv::Failed{self().id,
-                                round_->round,
-                                {.local_rank = failure.local_rank,
-                                 .rank = failure.rank,
-                                 .exit_code = failure.exit_code,
-                                 .message = how,
-                                 .at = failure.failed_at,
-                                 .evidence = failure.evidence,
-                                 .advice = failure.advice}}});
+    turn->act(Send{rdzv::Failed{self().id, round_->round, FailureReport(failure)}});
     return;
   }
   JobResult result;
@@ -589,7 +582,7 @@ void AgentPolicy::send_failure(const WorkerFailure& failure, Turn* turn) {
   result.rank = failure.rank;
   result.node = self().name;
   result.evidence = failure.evidence;
-  result.message = describe_worker(failure.rank, self().name, how) + final;
+  result.message = describe_worker(failure.rank, self().name, failure.message) + final;
   turn->act(Send{rdzv::Close{self().id, std::move(result)}});
 }
 

@@ -85,7 +85,7 @@ std::string AgentResult::report() const {
   for (const WorkerFailure& failure : failures) {
     if (is_own || !message.starts_with(failure.describe())) continue;
     is_own = true;
-    append_evidence(&text, failure.evidence, failure.stderr_tail);
+    append_evidence(&text, failure.evidence.value_or(FailureEvidence{}), failure.stderr_tail);
   }
   if (!is_own && job && job->evidence) {
     append_fact(&text, "host", job->evidence->host);
@@ -94,7 +94,7 @@ std::string AgentResult::report() const {
   for (const WorkerFailure& failure : failures) {
     if (message.starts_with(failure.describe())) continue;
     text += "\nalso failed: " + failure.describe();
-    append_fact(&text, "error", failure.evidence.error);
+    if (failure.evidence) append_fact(&text, "error", failure.evidence->error);
   }
   return text;
 }

@@ -77,8 +77,8 @@ bool is_wrong_input(std::string_view error) {
   return std::find(kTypes.begin(), kTypes.end(), type) != kTypes.end();
 }
 
-FailureDiagnosis diagnose_signal(const WorkerExit& exit, const KernelEvidence& kernel) {
-  FailureDiagnosis found;
+FailureEvidence diagnose_signal(const WorkerExit& exit, const KernelEvidence& kernel) {
+  FailureEvidence found;
   found.cause = FailureCause::kSignal;
   if (exit.is_unreachable) {
     found.failure_class = FailureClass::kInfrastructure;
@@ -108,8 +108,8 @@ FailureDiagnosis diagnose_signal(const WorkerExit& exit, const KernelEvidence& k
   return found;
 }
 
-FailureDiagnosis diagnose_start(const WorkerExit& exit) {
-  FailureDiagnosis found;
+FailureEvidence diagnose_start(const WorkerExit& exit) {
+  FailureEvidence found;
   found.cause = FailureCause::kNotStarted;
   const bool is_wrong = exit.error == ENOENT || exit.error == EACCES || exit.error == ENOEXEC;
   found.failure_class = is_wrong ? FailureClass::kUserInput : FailureClass::kPlatform;
@@ -338,8 +338,7 @@ std::string mebibytes(std::uint64_t bytes) {
 }
 
 // What the kernel counted if it did not kill the worker itself.
-void add_memory_hint(const WorkerExit& exit, const KernelEvidence& kernel,
-                     FailureDiagnosis* found) {
+void add_memory_hint(const WorkerExit& exit, const KernelEvidence& kernel, FailureEvidence* found) {
   if (!found->hint.empty() || !exit.verdict.empty()) return;
   constexpr std::uint64_t kDefaultOfContainers = std::uint64_t{64} * 1024 * 1024;
   const auto has = [&](std::string_view sign) {
@@ -407,9 +406,9 @@ std::string error_file_message(std::string_view json) {
   return "";
 }
 
-FailureDiagnosis diagnose(const WorkerExit& exit, std::string_view output,
-                          std::string_view error_message, const KernelEvidence& kernel) {
-  FailureDiagnosis found;
+FailureEvidence diagnose(const WorkerExit& exit, std::string_view output,
+                         std::string_view error_message, const KernelEvidence& kernel) {
+  FailureEvidence found;
   if (exit.kind == ExitKind::kNotStarted) return diagnose_start(exit);
   std::string error(error_message);
   bool is_final = !error.empty();
@@ -443,19 +442,19 @@ FailureDiagnosis diagnose(const WorkerExit& exit, std::string_view output,
   return found;
 }
 
-std::string fingerprint_of(const WorkerExit& exit, const FailureDiagnosis& diagnosis,
+std::string fingerprint_of(const WorkerExit& exit, const FailureEvidence& evidence,
                            std::string_view output) {
   const std::string_view what =
-      diagnosis.error.empty() ? last_line(output) : std::string_view(diagnosis.error);
+      evidence.error.empty() ? last_line(output) : std::string_view(evidence.error);
   return exit.describe() + "|" + without_numbers(what);
 }
 
-std::optional<Instant> report_time(const FailureDiagnosis& diagnosis,
+std::optional<Instant> report_time(const FailureEvidence& evidence,
                                    std::optional<Instant> traceback, std::optional<Instant> file,
                                    Instant ended_at) {
   // The sockets of a process are closed before its exit is known: what others raise then is
   // earlier.
-  if (is_lost_peer(diagnosis.error)) return std::nullopt;
+  if (is_lost_peer(evidence.error)) return std::nullopt;
   if (traceback && ended_at - *traceback > kReportAgeMax) traceback.reset();
   if (!traceback || !file) return traceback ? traceback : file;
   // The file precedes the traceback by the milliseconds that it takes to write it.

@@ -44,22 +44,16 @@ struct KernelEvidence {
 };
 
 // Class, cause, error and hint of a failure; `output` are the last lines of its stderr.
-struct FailureDiagnosis {
-  FailureClass failure_class = FailureClass::kUserWorker;
-  FailureCause cause = FailureCause::kUnknown;
-  std::string error;  // an exception with its message, or what native code printed, in one line
-  std::string hint;   // what the evidence of the kernel means
-};
-FailureDiagnosis diagnose(const WorkerExit& exit, std::string_view output,
-                          std::string_view error_message, const KernelEvidence& kernel);
+FailureEvidence diagnose(const WorkerExit& exit, std::string_view output,
+                         std::string_view error_message, const KernelEvidence& kernel);
 
 // Equal for failures that look the same: numbers in the error do not matter.
-std::string fingerprint_of(const WorkerExit& exit, const FailureDiagnosis& diagnosis,
+std::string fingerprint_of(const WorkerExit& exit, const FailureEvidence& evidence,
                            std::string_view output);
 
 // When the worker reported the error that ended it, by a traceback or in its error file; nullopt:
 // nothing precedes its exit. `ended_at`: now, if it still runs.
-std::optional<Instant> report_time(const FailureDiagnosis& diagnosis,
+std::optional<Instant> report_time(const FailureEvidence& evidence,
                                    std::optional<Instant> traceback, std::optional<Instant> file,
                                    Instant ended_at);
 

@@ -167,7 +167,7 @@ AgentRunner::AgentRunner(os::EventLoop* loop, const AgentOptions& options, Sink 
       inquiry_(
           loop, &output_,
           [this](core::FailureFound found) {
-            found.facts = machine_.explain(std::move(found.facts));
+            found.worker = machine_.explain(std::move(found.worker));
             feed(found);
           },
           [this](int local_rank, const std::string& error) { report_late(local_rank, error); }),
@@ -226,7 +226,8 @@ void AgentRunner::on_worker_exit(const WorkerEvent& event) {
                             machine_.explain(event.local_rank, event.exit)};
   marks_.ended(event.exit.last_step);
   if (!event.exit.succeeded() && !event.exit.stopped_by_us) {
-    exited.facts = machine_.explain(inquiry_.facts_now(event.local_rank, exited.exit));
+    inquiry_.add_evidence(&exited);
+    exited = machine_.explain(std::move(exited));
   }
   feed(exited);
   inquiry_.worker_ended(event.local_rank, event.pid, exited.exit);

@@ -92,10 +92,6 @@ void FailureInquiry::worker_started(int local_rank, int pid) {
   workers_.at(static_cast<std::size_t>(local_rank)) = {pid, true};
 }
 
-core::FailureFacts FailureInquiry::facts_now(int local_rank, const WorkerExit& exit) {
-  return make_facts(local_rank, exit, {});
-}
-
 void FailureInquiry::worker_ended(int local_rank, int pid, const WorkerExit& exit) {
   workers_.at(static_cast<std::size_t>(local_rank)).is_running = false;
   if (exit.succeeded() || exit.kind == ExitKind::kNotStarted) return;
@@ -115,41 +111,38 @@ void FailureInquiry::examine(int local_rank, int pid, const WorkerExit& exit) {
   output_->examine(static_cast<std::size_t>(local_rank), core::is_own_exit(exit),
                    [this, round = round_, local_rank, pid, exit](const FailureFindings& findings) {
                      if (round != round_) return;
-                     core::FailureFacts facts = make_facts(local_rank, exit, findings);
-                     if (core::has_failed(exit, facts.reported_at, stopped_at_))
-                       sink_({local_rank, pid, exit, std::move(facts)});
+                     core::FailureFound found{{local_rank, pid, exit}};
+                     add_evidence(&found.worker, findings);
+                     if (core::has_failed(exit, found.worker.reported_at, stopped_at_)) {
+                       sink_(found);
+                     }
                      if (--pending_ == 0 && done_) std::exchange(done_, nullptr)();
                    });
 }
 
-core::FailureFacts FailureInquiry::make_facts(int local_rank, const WorkerExit& exit,
-                                              const FailureFindings& findings) {
-  core::FailureFacts facts;
-  OutputCapture::Tail tail = output_->tail(local_rank);
-  facts.output = std::move(tail.lines);
-  std::string lines = facts.output;
+void FailureInquiry::add_evidence(core::WorkerExited* failed, const FailureFindings& findings) {
+  const WorkerExit& exit = failed->exit;
+  OutputCapture::Tail tail = output_->tail(failed->local_rank);
+  failed->output = std::move(tail.lines);
+  std::string lines = failed->output;
   if (lines.empty()) {
     lines = core::last_lines(findings.stderr_bytes, OutputCapture::kReportLines,
                              core::OutputTail::kBytesMax);
-    facts.output = lines;
+    failed->output = lines;
   }
   std::optional<Instant> traceback_at = tail.traceback_at;
-  if (!traceback_at) traceback_at = workers_.at(static_cast<std::size_t>(local_rank)).raised_at;
+  if (!traceback_at) {
+    traceback_at = workers_.at(static_cast<std::size_t>(failed->local_rank)).raised_at;
+  }
   if (!core::is_uncaught_exception(lines)) traceback_at.reset();
   const Instant ended_at = exit.kind == ExitKind::kUnknown ? loop_->now() : exit.at;
-  const core::FailureDiagnosis diagnosis =
-      core::diagnose(exit, lines, findings.error_message, findings.kernel);
-  facts.reported_at = core::report_time(diagnosis, traceback_at, findings.reported_at, ended_at);
-  facts.fingerprint = core::fingerprint_of(exit, diagnosis, lines);
-  FailureEvidence& evidence = facts.evidence;
+  FailureEvidence& evidence = failed->evidence;
+  evidence = core::diagnose(exit, lines, findings.error_message, findings.kernel);
+  failed->reported_at = core::report_time(evidence, traceback_at, findings.reported_at, ended_at);
+  failed->fingerprint = core::fingerprint_of(exit, evidence, lines);
   evidence.host = host_name_;
-  evidence.time = os::wall_time(std::min(ended_at, facts.reported_at.value_or(ended_at)));
+  evidence.time = os::wall_time(std::min(ended_at, failed->reported_at.value_or(ended_at)));
   evidence.output = core::last_lines(lines, OutputCapture::kReportLines, kEvidenceBytesMax);
-  evidence.failure_class = diagnosis.failure_class;
-  evidence.cause = diagnosis.cause;
-  evidence.error = diagnosis.error;
-  evidence.hint = diagnosis.hint;
-  return facts;
 }
 
 void FailureInquiry::finish_round(std::function<void()> done) {

@@ -43,8 +43,8 @@ class FailureInquiry {
   void worker_started(int local_rank, int pid);
   // It reports that an exception ends its main thread; stderr has the text soon.
   void worker_raised(int local_rank, Instant at);
-  // What is known now about a worker that failed.
-  core::FailureFacts facts_now(int local_rank, const WorkerExit& exit);
+  // Adds what is known about a worker that failed.
+  void add_evidence(core::WorkerExited* failed, const FailureFindings& findings = {});
   void worker_ended(int local_rank, int pid, const WorkerExit& exit);
   // The workers are stopped; `has_failed`: because one of them, or one of another node, failed.
   void workers_stopped(bool has_failed);
@@ -60,8 +60,6 @@ class FailureInquiry {
     std::optional<Instant> raised_at = {};
   };
 
-  core::FailureFacts make_facts(int local_rank, const WorkerExit& exit,
-                                const FailureFindings& findings);
   void note_traceback(int local_rank);
   void check_tracebacks();
   void check_traceback(int local_rank);

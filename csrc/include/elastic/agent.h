@@ -78,14 +78,12 @@ struct RoundInfo {
   ResumePoint resume;               // the snapshots with which all ranks continue
 };
 
-struct WorkerFailure {
-  int local_rank = 0;
-  int rank = 0;
+// A failed worker of this node: what the other nodes receive (`at` is on the clock of this process,
+// `evidence` is always set, `message` tells whether that repeats earlier rounds), and what only
+// this node knows.
+struct WorkerFailure : FailureReport {
   int pid = -1;
-  WorkerExit exit;      // kUnknown, or stopped_by_us, if it failed and was stopped before it ended
-  Instant failed_at;    // the earliest evidence
-  int exit_code = 1;    // as the launcher reports it
-  std::string message;  // "exited with code 3", and whether that repeats earlier rounds
+  WorkerExit exit;  // kUnknown, or stopped_by_us, if it failed and was stopped before it ended
   std::string fingerprint;  // equal for failures that look the same
   std::string error_file;   // TORCHELASTIC_ERROR_FILE of the worker, which may not exist; or ""
   std::string stdout_path;  // "" unless stdout was written to a file
@@ -93,8 +91,6 @@ struct WorkerFailure {
   // The last lines of stderr, at most 50 lines and 16 KiB of UTF-8. Contains stdout too if both are
   // the same file. "" if stderr was written to a file or not captured.
   std::string stderr_tail;
-  FailureEvidence evidence;             // as it was sent to the other nodes
-  std::optional<FailureAdvice> advice;  // likewise
 
   // "rank 3 (local rank 1, pid 77) exited with code 3"
   ELASTIC_EXPORT std::string describe() const;

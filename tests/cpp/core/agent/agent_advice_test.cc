@@ -28,8 +28,8 @@ class AgentAdviceTest : public AgentMachineTest {
     find(worker, code);
   }
   void find(int worker, int code) {
-    FailureFound found{worker, 1000 + worker, exited(code), {}};
-    found.facts.evidence.error = "ValueError: " + std::to_string(code);
+    FailureFound found{{worker, 1000 + worker, exited(code)}};
+    found.worker.evidence.error = "ValueError: " + std::to_string(code);
     step(found);
   }
   void end_processes() {
@@ -70,7 +70,7 @@ TEST_F(AgentAdviceTest, TheRoundEndsWithTheAnswerWhichTheRendezvousReceivesFirst
   fail(0, 3);
   ASSERT_NE(asked(), nullptr);
   EXPECT_EQ(asked()->exit_code, 3);
-  EXPECT_EQ(asked()->evidence.error, "ValueError: 3");
+  EXPECT_EQ(asked()->evidence->error, "ValueError: 3");
   restart(rdzv::RestartCause::kWorkerFailed);
   end_processes();
   EXPECT_FALSE(has_left_round()) << "it waits for the answer";
@@ -131,8 +131,8 @@ TEST_F(AgentAdviceTest, AWorkerIsAskedAboutOnceWithTheLatestEvidence) {
   run();
   fail(0, 3);
   restart(rdzv::RestartCause::kWorkerFailed);
-  FailureFound more{0, 1000, exited(3), {}};
-  more.facts.evidence.error = "ValueError: more";
+  FailureFound more{{0, 1000, exited(3)}};
+  more.worker.evidence.error = "ValueError: more";
   step(more);
   EXPECT_EQ(asked(), nullptr);
   advise(0, FailureAdvice{.action = kStop, .from = "f"});

@@ -237,19 +237,19 @@ TEST_F(AgentMachineTest, AVerdictThatOnlyReportsKillsNobody) {
 
 TEST_F(AgentMachineTest, AFailureIsExplainedByTheStallBeforeIt) {
   run();
-  EXPECT_EQ(agent_->explain(FailureFacts{}).evidence.hint, "");
+  EXPECT_EQ(agent_->explain(WorkerExited{}).evidence.hint, "");
   hang::Verdict stalled = verdict(HangAction::kReport);
   stalled.kind = hang::Verdict::Kind::kStalled;
   step(stalled);
   EXPECT_EQ(reported(AgentEvent::Kind::kStalled), "the job hangs");
-  EXPECT_EQ(agent_->explain(FailureFacts{}).evidence.hint,
+  EXPECT_EQ(agent_->explain(WorkerExited{}).evidence.hint,
             "before this failure the job had stalled: the job hangs");
-  FailureFacts known;
+  WorkerExited known;
   known.evidence.hint = "killed by the kernel";
   EXPECT_EQ(agent_->explain(known).evidence.hint, "killed by the kernel");
   stalled.kind = hang::Verdict::Kind::kStallOver;
   step(stalled);
-  EXPECT_EQ(agent_->explain(FailureFacts{}).evidence.hint, "");
+  EXPECT_EQ(agent_->explain(WorkerExited{}).evidence.hint, "");
 }
 
 // The rank that the others wait for computes until their timeout.
@@ -259,11 +259,11 @@ TEST_F(AgentMachineTest, AFailureIsExplainedByAWaitThatWasNotReported) {
   noted.kind = hang::Verdict::Kind::kNoted;
   step(noted);
   EXPECT_FALSE(has<Report>());
-  EXPECT_EQ(agent_->explain(FailureFacts{}).evidence.hint,
+  EXPECT_EQ(agent_->explain(WorkerExited{}).evidence.hint,
             "before this failure the job had stalled: the job hangs");
   noted.text = "";
   step(noted);
-  EXPECT_EQ(agent_->explain(FailureFacts{}).evidence.hint, "");
+  EXPECT_EQ(agent_->explain(WorkerExited{}).evidence.hint, "");
 }
 
 TEST_F(AgentMachineTest, WithoutASuspectRankZeroEnds) {
@@ -444,11 +444,11 @@ TEST_F(AgentMachineTest, AFailureAfterTheAgreedStepHasTheTimeOfItsExit) {
   step(LeaveAtStep{12});
   WorkerExit late = exited(5);
   late.stop_step = 12;
-  exit(0, exited(0)).exit(1, late).step(FailureFound{1, -1, late, {}}).step(GroupGone{});
+  exit(0, exited(0)).exit(1, late).step(FailureFound{{1, -1, late}}).step(GroupGone{});
   ASSERT_TRUE(has<Finish>());
   const auto failures = one<Finish>()->result.failures;
   ASSERT_EQ(failures.size(), 1U);
-  EXPECT_EQ(failures[0].failed_at, late.at);
+  EXPECT_EQ(failures[0].at, late.at);
 }
 
 TEST_F(AgentMachineTest, ANodeLeavesAloneWhileARoundOfSeveralIsFormed) {

@@ -126,7 +126,7 @@ TEST_F(AgentSnapshotTest, MemoryIsReleasedIfAWorkerWasKilledForLackOfIt) {
   run();
   hold(5);
   FailureFound found;
-  found.facts.evidence.cause = FailureCause::kOutOfMemory;
+  found.worker.evidence.cause = FailureCause::kOutOfMemory;
   exit(0, exited(1));
   step(found);
   restart(rdzv::RestartCause::kWorkerFailed);

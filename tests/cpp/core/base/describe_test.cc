@@ -47,9 +47,9 @@ TEST(Describe, TheReportOfALauncherHasTheEvidenceOfTheFirstFailure) {
   AgentResult result;
   EXPECT_EQ(result.report(), "") << "all workers succeeded";
   result.failures = {failure(1, "exited with code 1"), failure(0, "killed by signal 6 (SIGABRT)")};
-  result.failures[0].evidence.error = "KeyError: 'x'";
+  result.failures[0].evidence.emplace().error = "KeyError: 'x'";
   result.failures[0].stderr_tail = "Traceback\nKeyError: 'x'\n";
-  result.failures[1].evidence.error = "Connection closed by peer";
+  result.failures[1].evidence.emplace().error = "Connection closed by peer";
   result.message = result.failures[0].describe() + "; none of 3 restarts is left";
   EXPECT_EQ(result.report(),
             "rank 1 (local rank 1, pid 101) exited with code 1; none of 3 restarts is left\n"

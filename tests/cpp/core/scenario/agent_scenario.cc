@@ -14,7 +14,7 @@ namespace elastic::scenario {
 namespace {
 
 using core::AgentPolicy;
-using core::FailureFacts;
+using core::WorkerExited;
 
 constexpr NodeId kAgentId{1, 2};
 
@@ -97,8 +97,8 @@ struct PolicyText {
     std::string text = std::string("finish ") + to_string(result.state) + " with " +
                        std::to_string(result.exit_code);
     for (const WorkerFailure& failure : result.failures) {
-      text += ", failure of rank " + std::to_string(failure.rank) + " at " +
-              seconds_text(failure.failed_at);
+      text +=
+          ", failure of rank " + std::to_string(failure.rank) + " at " + seconds_text(failure.at);
     }
     if (!result.job) text += ", no job result";
     return result.message.empty() ? text : text + ": " + result.message;
@@ -206,32 +206,35 @@ class AgentAdapter : public StoryAdapter<AgentAdapter> {
     }
     throw Fault("unknown signal '" + name + "'");
   }
-  static FailureFacts facts_of(Command& command) {
-    FailureFacts facts;
+  // A worker that ends so, without its rank.
+  static WorkerExited exited_of(Command& command) {
+    WorkerExited exited{.exit = exit_of(command)};
     if (int second = 0; command.get("reported", &second)) {
-      facts.reported_at = Instant{std::chrono::seconds(second)};
+      exited.reported_at = Instant{std::chrono::seconds(second)};
     }
-    command.get("raised", &facts.evidence.error);
-    command.get("fingerprint", &facts.fingerprint);
+    command.get("raised", &exited.evidence.error);
+    command.get("fingerprint", &exited.fingerprint);
     if (command.text("class", "") == "user_input") {
-      facts.evidence.failure_class = FailureClass::kUserInput;
+      exited.evidence.failure_class = FailureClass::kUserInput;
     }
-    return facts;
+    return exited;
   }
   // exit LOCAL_RANK...: each ends so.
   void exit(Command& command) {
-    const WorkerExit exit = exit_of(command);
-    const FailureFacts facts = facts_of(command);
+    WorkerExited exited = exited_of(command);
     for (const int rank : local_ranks(command)) {
-      feed(core::WorkerExited{rank, 1000 + rank, exit, facts});
+      exited.local_rank = rank;
+      exited.pid = 1000 + rank;
+      feed(exited);
     }
   }
   // More is known about a worker that has failed, or fails.
   void evidence(Command& command) {
-    const WorkerExit exit = exit_of(command);
-    const FailureFacts facts = facts_of(command);
+    core::FailureFound found{exited_of(command)};
     for (const int rank : local_ranks(command)) {
-      feed(core::FailureFound{rank, 1000 + rank, exit, facts});
+      found.worker.local_rank = rank;
+      found.worker.pid = 1000 + rank;
+      feed(found);
     }
   }
   void group_gone(Command&) { feed(core::GroupGone{}); }

@@ -167,7 +167,7 @@ TEST(ErrorFileMessage, ShowsEscapedCharacters) {
 TEST(Diagnosis, TellsWhoHasToAct) {
   const auto of = [](const WorkerExit& exit, std::string_view output = "",
                      const KernelEvidence& kernel = {}) {
-    const FailureDiagnosis found = diagnose(exit, output, "", kernel);
+    const FailureEvidence found = diagnose(exit, output, "", kernel);
     return std::string(to_string(found.failure_class)) + ": " + to_string(found.cause);
   };
   EXPECT_EQ(of(exited(3)), "user worker: exit code");
@@ -261,7 +261,7 @@ TEST(Diagnosis, ExplainsWhatLackOfMemoryDidToAHelper) {
   KernelEvidence kernel;
   kernel.oom_kills = 1;
   kernel.oom_counter = "memory.events";
-  const FailureDiagnosis found = diagnose(
+  const FailureEvidence found = diagnose(
       exited(1), "", "RuntimeError: DataLoader worker (pid(s) 7) exited unexpectedly", kernel);
   EXPECT_EQ(found.cause, FailureCause::kOutOfMemory);
   EXPECT_EQ(found.hint,

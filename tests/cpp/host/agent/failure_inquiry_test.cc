@@ -62,8 +62,8 @@ TEST(FailureInquiry, StoppedWorkerIsExaminedAgainWhenItHasEnded) {
   exit.at = group.now();
   inquiry.worker_ended(0, 77, exit);
   ASSERT_TRUE(group.await([&] { return !found.empty(); }));
-  EXPECT_EQ(found[0].local_rank, 0);
-  EXPECT_EQ(found[0].facts.evidence.error, "KeyError: 'x'");
+  EXPECT_EQ(found[0].worker.local_rank, 0);
+  EXPECT_EQ(found[0].worker.evidence.error, "KeyError: 'x'");
 }
 
 TEST(FailureInquiry, ReportsAWorkerThatStillRunsAfterItsTraceback) {
