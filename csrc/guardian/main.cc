@@ -25,13 +25,13 @@
 #include "guardian/guardian.h"
 #include "os/base/fd.h"
 #include "os/file/temporary_sweep.h"
+#include "os/process/child.h"
 
 namespace elastic::guardian {
 namespace {
 
 // The same on every architecture. The headers of an old C library, with which wheels are compiled,
-// lack them, and the kernel decides anyway.
-constexpr long kPidfdOpen = 434;   // since Linux 5.3
+// lack it, and the kernel decides anyway.
 constexpr long kCloseRange = 436;  // since Linux 5.9
 
 constexpr int kExitUsage = 2;
@@ -98,12 +98,6 @@ os::UniqueFd watch_signals() {
   return os::UniqueFd(::signalfd(-1, &child, SFD_CLOEXEC | SFD_NONBLOCK));
 }
 
-// Invalid if the kernel (before 5.3) or a seccomp filter has no pidfds. Then only end of file shows
-// that the agent died.
-os::UniqueFd watch_agent(pid_t agent) {
-  return os::UniqueFd(static_cast<int>(::syscall(kPidfdOpen, agent, 0)));
-}
-
 // The agent's directories are unlocked now that it has ended. A file system that does not respond
 // delays no other process, since no worker is left; the default action of SIGALRM ends this one.
 void remove_temporary_files() {
@@ -126,7 +120,8 @@ int run(int argc, char** argv) {
   reduce_descriptors(is_shared ? kLivenessDescriptor : kChannelDescriptor);
   reset_dispositions();
   os::UniqueFd signals = watch_signals();
-  os::UniqueFd agent_fd = watch_agent(agent);
+  // Without pidfds only end of file shows that the agent died.
+  os::UniqueFd agent_fd = os::open_pidfd(agent);
   if (::getppid() != agent) return 0;  // it died before the pidfd was made; nothing was started
   if (!signals.valid() || ::prctl(PR_SET_CHILD_SUBREAPER, 1) != 0) return kExitNoSystem;
   ::fcntl(kChannelDescriptor, F_SETFL, O_NONBLOCK);

@@ -4,7 +4,6 @@
 #include <poll.h>
 #include <signal.h>
 #include <spawn.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -17,12 +16,12 @@
 #include "os/base/posix_error.h"
 #include "os/loop/clock.h"
 #include "os/loop/wait.h"
+#include "os/process/child.h"
 
 namespace elastic::os {
 namespace {
 
 constexpr const char* kShell = "/bin/sh";
-constexpr int kPidfdOpen = 434;  // since Linux 5.3; the headers of an old C library lack it
 constexpr Duration kLookEvery = std::chrono::milliseconds(100);
 
 int spawn(const std::string& command, const std::vector<std::string>& environment, pid_t* pid) {
@@ -53,7 +52,7 @@ int spawn(const std::string& command, const std::vector<std::string>& environmen
 // False: it still runs at the limit.
 bool wait_for_end(pid_t pid, Duration limit) {
   const Instant end = monotonic_now() + limit;
-  const UniqueFd process(static_cast<int>(::syscall(kPidfdOpen, pid, 0)));
+  const UniqueFd process = open_pidfd(pid);
   if (process.valid()) return wait_ready(process.get(), POLLIN, {.deadline = end}).ok();
   while (true) {  // an older kernel
     siginfo_t info{};
@@ -63,18 +62,6 @@ bool wait_for_end(pid_t pid, Duration limit) {
     if (monotonic_now() >= end) return false;
     (void)wait_ready(-1, 0, {.deadline = std::min(end, monotonic_now() + kLookEvery)});
   }
-}
-
-std::string reap(pid_t pid) {
-  int status = 0;
-  pid_t reaped = 0;
-  do {
-    reaped = ::waitpid(pid, &status, 0);
-  } while (reaped < 0 && errno == EINTR);
-  if (reaped != pid) return "ended with an unknown status";
-  if (WIFSIGNALED(status)) return "was killed by signal " + std::to_string(WTERMSIG(status));
-  const int code = WEXITSTATUS(status);
-  return code == 0 ? "" : "exited with code " + std::to_string(code);
 }
 
 }  // namespace
@@ -99,10 +86,13 @@ std::string run_command(const std::string& command, const std::vector<std::strin
   if (const int error = spawn(command, environment, &pid); error != 0) {
     return std::string(posix_error("was not run: cannot start /bin/sh", error).message());
   }
-  if (wait_for_end(pid, limit)) return reap(pid);
+  if (wait_for_end(pid, limit)) {
+    const ChildEnd end = *reap_child(pid);
+    return end.succeeded() ? "" : end.describe();
+  }
   // It is not reaped yet, so its process group is its own.
   ::kill(-pid, SIGKILL);
-  (void)reap(pid);
+  (void)reap_child(pid);
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(limit).count();
   return "was killed after " + std::to_string(seconds) + " s";
 }

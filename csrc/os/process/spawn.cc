@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "os/base/posix_error.h"
+#include "os/process/child.h"
 
 namespace elastic::os {
 namespace {
@@ -93,17 +94,8 @@ std::optional<std::string> end_helper(pid_t pid, int how) {
   siginfo_t info{};
   constexpr int kLookOnly = WEXITED | WNOHANG | WNOWAIT;
   if (::waitid(P_PID, static_cast<id_t>(pid), &info, kLookOnly) == 0) ::kill(pid, SIGKILL);
-  int status = 0;
-  pid_t reaped = 0;
-  do {
-    reaped = ::waitpid(pid, &status, how);
-  } while (reaped < 0 && errno == EINTR);
-  if (reaped == 0) return std::nullopt;
-  if (reaped == pid && WIFEXITED(status)) {
-    return "exited with code " + std::to_string(WEXITSTATUS(status));
-  }
-  if (reaped == pid) return "was killed by signal " + std::to_string(WTERMSIG(status));
-  return "ended with an unknown status";  // the embedding program reaps every child
+  const std::optional<ChildEnd> end = reap_child(pid, how);
+  return end ? std::optional(end->describe()) : std::nullopt;
 }
 
 }  // namespace
