@@ -117,7 +117,7 @@ void DrainMachine::on(const round_event::Ended&) {
   is_incomplete_ = false;
 }
 
-void DrainMachine::on(const drain_event::Over&) {
+void DrainMachine::on(const round_event::Over&) {
   if (phase_ != DrainPhase::kOver) inform(false, "the job has ended");
   phase_ = DrainPhase::kOver;
   forget_nodes();

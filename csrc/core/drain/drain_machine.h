@@ -14,6 +14,7 @@
 #include <variant>
 #include <vector>
 
+#include "core/base/round_events.h"
 #include "core/drain/drain_types.h"
 #include "core/hang/hang_types.h"
 #include "elastic/rendezvous_types.h"
@@ -22,8 +23,6 @@
 namespace elastic::core {
 
 namespace drain_event {
-// The job is over.
-struct Over {};
 // observer: waits for an answer; 0: none does. A notice without any time left was given to an
 // earlier coordinator.
 struct Noticed {
@@ -50,10 +49,11 @@ struct GrowthDue {
 struct GrowthOff {};
 }  // namespace drain_event
 
-using DrainEvent = std::variant<round_event::Began, round_event::Ended, drain_event::Over,
-                                round_event::Left, round_event::Progressed, drain_event::Noticed,
-                                drain_event::Replied, drain_event::Idle, drain_event::GrowthDue,
-                                drain_event::GrowthOff, round_event::ClockGap, round_event::Tick>;
+using DrainEvent =
+    std::variant<round_event::Began, round_event::Ended, round_event::Over, round_event::Leaving,
+                 round_event::Left, round_event::Progressed, drain_event::Noticed,
+                 drain_event::Replied, drain_event::Idle, drain_event::GrowthDue,
+                 drain_event::GrowthOff, round_event::ClockGap, round_event::Tick>;
 
 namespace drain_action {
 struct Send {
@@ -115,11 +115,17 @@ inline constexpr Duration kDrainGrowthLimit = std::chrono::seconds(60);
 // The shortest time between two questions.
 inline constexpr Duration kDrainAskInterval = std::chrono::milliseconds(100);
 
+// A part of core::Job.
 class DrainMachine {
  public:
+  using Event = DrainEvent;
+  using Out = std::vector<DrainAction>;
+
   void step(const DrainEvent& event, Instant now, std::vector<DrainAction>* out);
   // When step(Tick{}) must be called; nullopt: never.
   std::optional<Instant> next_deadline() const;
+  // The next job of the id follows.
+  void reset() { *this = {}; }
 
   DrainPhase phase() const { return phase_; }
   // The node is to leave the job at an agreed step.
@@ -136,7 +142,8 @@ class DrainMachine {
   };
   void on(const round_event::Began& event);
   void on(const round_event::Ended& event);
-  void on(const drain_event::Over& event);
+  void on(const round_event::Over& event);
+  void on(const round_event::Leaving& event) { on(round_event::Left{event.node}); }
   void on(const round_event::Left& event);
   void on(const round_event::Progressed& event);
   void on(const drain_event::Noticed& event);

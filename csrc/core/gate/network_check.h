@@ -15,12 +15,23 @@
 #include <variant>
 #include <vector>
 
+#include "core/base/round_events.h"
 #include "core/gate/network_probe.h"
 #include "core/gate/probe_messages.h"
 #include "elastic/rendezvous_types.h"
 #include "elastic/time.h"
 
-namespace elastic::gate {
+namespace elastic {
+
+namespace core::job_event {
+// A node has measured the network between it and another one.
+struct Probed {
+  NodeId node;
+  gate::ProbeReport report;
+};
+}  // namespace core::job_event
+
+namespace gate {
 
 namespace network_action {
 struct Order {
@@ -50,7 +61,13 @@ struct ProbedNode {
 
 class NetworkCheck {
  public:
+  using Event = std::variant<core::job_event::Probed, core::round_event::Tick>;
   using Out = std::vector<NetworkAction>;
+  void step(const Event& event, Instant now, Out* out) {
+    std::visit([&](const auto& one) { on(one, now, out); }, event);
+  }
+  // The next job of the id follows.
+  void reset() { *this = {}; }
 
   // Begins a check, unless one runs. With fewer than two nodes it is over at once.
   void begin(std::vector<ProbedNode> nodes, Instant now, Out* out);
@@ -65,6 +82,11 @@ class NetworkCheck {
   std::string describe() const;
 
  private:
+  void on(const core::job_event::Probed& event, Instant now, Out* out) {
+    report(event.node, event.report, now, out);
+  }
+  void on(const core::round_event::Tick&, Instant now, Out* out) { tick(now, out); }
+
   std::optional<std::size_t> index_of(const NodeId& node) const;
   void start(const std::vector<ProbePair>& pairs, Out* out);
   void follow(Instant now, Out* out);
@@ -84,4 +106,5 @@ class NetworkCheck {
 
 std::string rate_text(double bytes_per_second);  // "9.8 GB/s"
 
-}  // namespace elastic::gate
+}  // namespace gate
+}  // namespace elastic

@@ -210,34 +210,12 @@ struct Verdict {
 
 }  // namespace elastic::hang
 
-// What both the judge of hangs and the agreed step receive of a round (HangEvent, DrainEvent).
+// Received by the judge of hangs and the agreed step, as the events of core/base/round_events.h.
 namespace elastic::core::round_event {
 
-// The node is a member of this round, or has resumed its session.
-struct Began {
-  NodeId node;
-  std::uint64_t round = 0;
-  std::string name = {};  // in messages
-  // This coordinator has not formed the round: the time in which its other nodes may still resume.
-  // Zero: it has.
-  Duration resume_limit{};
-  int nodes = 1;      // members of the round that have neither left nor been lost
-  int min_nodes = 1;  // of a round
-};
-// The round is over: its workers are being stopped.
-struct Ended {};
-struct Left {
-  NodeId node;
-  std::optional<int> nodes = {};  // as in Began, if it is known
-};
 struct Progressed {
   NodeId node;
   hang::NodeProgress progress;
 };
-// As rdzv::ClockGap.
-struct ClockGap {
-  Duration gap{};
-};
-struct Tick {};
 
 }  // namespace elastic::core::round_event

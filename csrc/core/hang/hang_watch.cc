@@ -206,13 +206,21 @@ void HangWatch::step(const HangEvent& event, Instant now, std::vector<HangAnswer
   std::visit([&](const auto& one) { on(one, now, out); }, event);
 }
 
+bool HangWatch::take_changed() {
+  Shown shown{num_stragglers(), std::nullopt, stall(), mismatch()};
+  if (hang_) shown.suspect = hang_->suspect;
+  if (shown_ == shown) return false;
+  shown_ = std::move(shown);
+  return true;
+}
+
 void HangWatch::on(const round_event::Began& event, Instant now, std::vector<HangAnswer>* out) {
   if (event.round != round_) {
     auto early = partial_exit_;
     if (early && early->round != event.round) early.reset();
     on(round_event::Ended{}, now, out);
     round_ = event.round;
-    judged_from_ = add_saturating(now, event.resume_limit);
+    judged_from_ = add_saturating(add_saturating(now, event.resume_limit), event.report_limit);
     partial_exit_ = early;
   }
   job_.add(event.node).name = event.name;

@@ -18,6 +18,7 @@
 #include <variant>
 #include <vector>
 
+#include "core/base/round_events.h"
 #include "core/hang/collective_verdict.h"
 #include "core/hang/hang_types.h"
 #include "core/hang/mismatch_watch.h"
@@ -108,9 +109,10 @@ struct Requested {
 }  // namespace hang_event
 
 using HangEvent =
-    std::variant<round_event::Began, round_event::Ended, round_event::Left, round_event::Progressed,
-                 hang_event::Finished, hang_event::StacksReceived, hang_event::SignaturesReceived,
-                 hang_event::Requested, round_event::Tick, round_event::ClockGap>;
+    std::variant<round_event::Began, round_event::Ended, round_event::Over, round_event::Leaving,
+                 round_event::Left, round_event::Progressed, hang_event::Finished,
+                 hang_event::StacksReceived, hang_event::SignaturesReceived, hang_event::Requested,
+                 round_event::Tick, round_event::ClockGap>;
 
 namespace hang_action {
 // To every member of the round.
@@ -176,8 +178,12 @@ struct Collection {
 };
 }  // namespace hang_state
 
+// A part of core::Job.
 class HangWatch {
  public:
+  using Event = HangEvent;
+  using Out = std::vector<HangAnswer>;
+
   void step(const HangEvent& event, Instant now, std::vector<HangAnswer>* out);
   // When step(Tick{}) must be called; nullopt: no worker reports steps, and none has exited.
   std::optional<Instant> next_deadline() const;
@@ -195,6 +201,8 @@ class HangWatch {
   std::optional<hang::Pace> pace() const;
   // The limit that applies now.
   Duration limit() const;
+  // What observers see has changed since the last call.
+  bool take_changed();
 
  private:
   using Node = JobProgress::Node;
@@ -203,6 +211,12 @@ class HangWatch {
 
   void on(const round_event::Began& event, Instant now, std::vector<HangAnswer>* out);
   void on(const round_event::Ended& event, Instant now, std::vector<HangAnswer>* out);
+  void on(const round_event::Over&, Instant now, std::vector<HangAnswer>* out) {
+    on(round_event::Ended{}, now, out);
+  }
+  void on(const round_event::Leaving& event, Instant now, std::vector<HangAnswer>* out) {
+    on(round_event::Left{event.node}, now, out);
+  }
   void on(const round_event::Left& event, Instant now, std::vector<HangAnswer>* out);
   void on(const round_event::Progressed& event, Instant now, std::vector<HangAnswer>* out);
   void on(const hang_event::Finished& event, Instant now, std::vector<HangAnswer>* out);
@@ -259,6 +273,15 @@ class HangWatch {
     std::int64_t step = hang::kNoStep;
   };
   std::deque<Advance> recent_advances_;  // of the round, for its pace
+  struct Shown {
+    std::size_t stragglers = 0;
+    std::optional<std::int32_t> suspect;
+    std::optional<hang::Stall> stall;
+    std::string mismatch;
+
+    bool operator==(const Shown&) const = default;
+  };
+  Shown shown_;  // to observers
 };
 
 }  // namespace elastic::core

@@ -4,7 +4,6 @@
 #include <cstddef>
 #include <iterator>
 #include <string>
-#include <type_traits>
 #include <utility>
 
 #include "core/base/earliest.h"
@@ -12,10 +11,10 @@
 #include "core/snapshot/snapshot_plan.h"
 
 // Theory of operation. An event of the rendezvous is one step of its machine. What the gate lets
-// through of the actions is sent, and tells the judge of hangs and the agreed step which nodes work
-// in which round: they know of a round what its nodes know of it, not what is still held. What
-// these two decide about the job (its end, that it does not grow, and when) are steps of the
-// rendezvous that follow in the same call, after the actions before them.
+// through of the actions is sent, and tells the parts which nodes work in which round: they know of
+// a round what its nodes know of it, not what still waits for the record. What parts decide about
+// the job (its end, that it does not grow, and when) are steps of the rendezvous that follow in the
+// same call, after the actions before them.
 
 namespace elastic::core {
 Job::Job(std::string id, JobSettings settings, Instant now, Duration start_hold)
@@ -43,8 +42,9 @@ void Job::in_force(std::uint64_t number, Instant now, std::vector<JobAction>* ou
   std::vector<RendezvousAction> actions;
   gate_.in_force(number, &actions);
   pass(std::move(actions));
-  for (; !held_.empty() && held_.front().first <= number; held_.pop_front()) {
-    out_->push_back(std::move(held_.front().second));
+  for (auto& waiting = waiting_actions_; !waiting.empty() && waiting.front().first <= number;
+       waiting.pop_front()) {
+    out_->push_back(std::move(waiting.front().second));
   }
   has_changed_ = true;
   settle();
@@ -56,7 +56,7 @@ void Job::close(JobResult result, Instant now, std::vector<JobAction>* out) {
   settle();
 }
 
-// What the judge of hangs, or the agreed step, wants of the rendezvous.
+// What parts want of the rendezvous.
 void Job::decide() {
   while (closing_ || is_growth_to_be_held_ || grows_) {
     if (std::exchange(is_growth_to_be_held_, false)) rendezvous_step(rdzv::HoldGrowth{});
@@ -82,8 +82,7 @@ std::optional<Instant> Job::next_deadline() const {
 }
 
 std::optional<Instant> Job::next_watch_deadline() const {
-  return earliest({hangs_.next_deadline(), drain_.next_deadline(), straggler_deadline(),
-                   network_.next_deadline()});
+  return earliest({earliest_deadline(parts()), straggler_deadline()});
 }
 
 void Job::on(const RendezvousEvent& event) {
@@ -92,11 +91,11 @@ void Job::on(const RendezvousEvent& event) {
     rdzv::Leave known = *leave;
     known.is_planned = drain_.is_leaving(leave->node);
     const bool is_needed = is_needed_member(leave->node);
-    feed_both(round_event::Left{leave->node});
+    feed(round_event::Leaving{leave->node});
     // The notice explains the leave, so it is no loss: every node ends with the same code.
     if (is_needed) {
-      feed_drain(drain_event::Idle{rendezvous_.name_of(leave->node) +
-                                   " left before a step was agreed on: " + leave->reason});
+      feed(drain_event::Idle{rendezvous_.name_of(leave->node) +
+                             " left before a step was agreed on: " + leave->reason});
     }
     decide();  // an end that they had only waited for precedes the leave
     rendezvous_step(known);
@@ -105,7 +104,7 @@ void Job::on(const RendezvousEvent& event) {
   }
   if (const auto* resume = std::get_if<rdzv::Resume>(&event)) note_done_member(*resume);
   if (const auto* gap = std::get_if<rdzv::ClockGap>(&event); gap && rendezvous_.is_stall(*gap)) {
-    feed_both(round_event::ClockGap{gap->gap});
+    feed(round_event::ClockGap{gap->gap});
   }
   if (std::holds_alternative<rdzv::Tick>(event)) on(job_event::WatchTick{});
 }
@@ -120,14 +119,9 @@ bool Job::is_needed_member(const NodeId& node) const {
 }
 
 void Job::on(const job_event::WatchTick&) {
-  const auto is_due = [this](std::optional<Instant> at) { return at && now_ >= *at; };
-  if (is_due(hangs_.next_deadline())) feed_hangs(round_event::Tick{});
-  if (is_due(drain_.next_deadline())) feed_drain(round_event::Tick{});
-  if (is_due(network_.next_deadline())) {
-    gate::NetworkCheck::Out actions;
-    network_.tick(now_, &actions);
-    pass_network_actions(std::move(actions));
-  }
+  for_each_receiver<round_event::Tick>(parts(), [this](auto& part) {
+    if (is_due(part, now_)) give(&part, round_event::Tick{});
+  });
   judge_stragglers();
 }
 
@@ -147,28 +141,24 @@ void Job::on(const job_event::Progressed& event) {
   const bool has_steps = event.progress.reporting > 0;
   if (has_steps && history_.progressed(event.progress.round, now_)) has_changed_ = true;
   if (event.progress.saved_step >= 0 && event.progress.round == rendezvous_.record().round) {
-    snapshots_.note(event.node, event.progress.saved_step, now_ - event.progress.saved_age);
-    snapshots_.note(event.node, event.progress.saved_memory);
+    feed(snapshot::Saved{event.node, event.progress.saved_step, now_ - event.progress.saved_age,
+                         event.progress.saved_memory});
   }
   if (has_steps && event.progress.round == rendezvous_.record().round &&
       rendezvous_.phase() == RendezvousPhase::kRunning) {
     rendezvous_.note_step(event.progress.newest);
   }
-  feed_both(round_event::Progressed{event.node, event.progress});
+  feed(round_event::Progressed{event.node, event.progress});
 }
 
 void Job::on(const job_event::Copied& event) {
   if (rendezvous_.phase() != RendezvousPhase::kRunning || !rendezvous_.has_node(event.node)) return;
   const RoundRecord& record = rendezvous_.record();
   if (event.report.round == record.round && !event.report.own.empty()) {
-    snapshots_.note(event.node, event.report.own.back().step, now_);
+    feed(snapshot::Saved{event.node, event.report.own.back().step, now_});
   }
-  const snapshot::SavedStep copied = copies_.copied();
-  snapshot::CopyPlan::Orders orders;
-  copies_.report(event.node, event.report, record.round, static_cast<std::size_t>(record.nodes),
-                 &orders);
-  if (copies_.copied() != copied) has_changed_ = true;
-  for (auto& [to, order] : orders) out_->push_back(job_action::OrderCopy{to, std::move(order)});
+  feed(snapshot::Copied{event.node, event.report, record.round,
+                        static_cast<std::size_t>(record.nodes)});
 }
 
 void Job::rendezvous_step(const RendezvousEvent& event) {
@@ -184,16 +174,14 @@ void Job::rendezvous_step(const RendezvousEvent& event) {
   pass(std::move(actions));
 }
 
-// The next job of the id knows nothing of the notice.
+// The next job of the id knows nothing of what parts know of this one.
 void Job::note_generation() {
   const std::uint32_t generation = rendezvous_.record().generation;
   if (std::exchange(generation_, generation) == generation) return;
-  feed_hangs(round_event::Ended{});
-  feed_drain(drain_event::Over{});  // the observers that wait for its answer get one
-  drain_ = {};
-  snapshots_.clear();
-  copies_ = {};
-  network_ = {};
+  feed(round_event::Over{});  // the observers that wait for an answer get one
+  for_each_part(parts(), [](auto& part) {
+    if constexpr (requires { part.reset(); }) part.reset();
+  });
   is_network_checked_ = false;
 }
 
@@ -210,83 +198,46 @@ void Job::pass(std::vector<RendezvousAction> actions) {
 }
 
 void Job::follow(const rdzv::Round& action) {
-  feed_began(began(action.to, action.record->round, action.record->nodes, {}));
+  feed(began(action.to, action.record->round, action.record->nodes, {}));
 }
 
 // A coordinator that continues from a stored state learns of the round's nodes here.
 void Job::follow(const rdzv::Resumed& action) {
   if (rendezvous_.phase() != RendezvousPhase::kRunning) return;
-  feed_began(
-      began(action.to, action.round, rendezvous_.members_left(), rendezvous_.takeover_limit()));
+  feed(began(action.to, action.round, rendezvous_.members_left(), rendezvous_.takeover_limit()));
 }
 
 void Job::follow(const rdzv::Restart& action) {
   history_.round_ends(action, now_);
-  snapshots_.clear();
-  copies_.clear();
-  feed_both(round_event::Ended{});
+  feed(round_event::Ended{});
 }
 
 void Job::follow(const rdzv::Closed&) {
   if (!is_over()) return;  // the result of the generation before, for a node of it
-  feed_hangs(round_event::Ended{});
-  feed_drain(drain_event::Over{});
+  feed(round_event::Over{});
 }
 
 void Job::follow(const rdzv::Evicted& action) {
-  snapshots_.forget(action.to);
-  copies_.forget(action.to);
-  feed_both(round_event::Left{action.to, rendezvous_.members_left()});
-}
-
-round_event::Began Job::began(const NodeId& node, std::uint64_t round, int nodes,
-                              Duration resume_limit) const {
-  return {node,         round, rendezvous_.name_of(node),
-          resume_limit, nodes, rendezvous_.settings().min_nodes};
+  feed(round_event::Left{action.to, rendezvous_.members_left()});
 }
 
 // Ranks may save their state, at a step of an earlier coordinator, for longer than the limit of a
 // hang: after a takeover nodes have time to report that step before a hang is judged.
-void Job::feed_began(const round_event::Began& event) {
-  round_event::Began judged = event;
-  if (judged.resume_limit > Duration::zero()) {
-    judged.resume_limit =
-        std::min(judged.resume_limit, Duration::max() - kDrainReplyTimeout) + kDrainReplyTimeout;
-  }
-  feed_hangs(judged);
-  feed_drain(event);
+round_event::Began Job::began(const NodeId& node, std::uint64_t round, int nodes,
+                              Duration resume_limit) const {
+  return {.node = node,
+          .round = round,
+          .name = rendezvous_.name_of(node),
+          .resume_limit = resume_limit,
+          .nodes = nodes,
+          .min_nodes = rendezvous_.settings().min_nodes,
+          .report_limit = resume_limit > Duration::zero() ? kDrainReplyTimeout : Duration::zero()};
 }
 
-void Job::feed_hangs(const HangEvent& event) {
-  std::vector<HangAnswer> answers;
-  hangs_.step(event, now_, &answers);
-  for (HangAnswer& answer : answers) {
-    std::visit(
-        [this](auto& one) {
-          if constexpr (std::is_same_v<std::decay_t<decltype(one)>, hang_action::Close>) {
-            closing_ = std::move(one.result);
-          } else {
-            out_->push_back(std::move(one));
-          }
-        },
-        answer);
-  }
-  if (auto stall = hangs_.stall(); stall_ != stall) {
-    stall_ = std::move(stall);
-    has_changed_ = true;
-  }
-  if (mismatch_ != hangs_.mismatch()) {
-    mismatch_ = hangs_.mismatch();
-    has_changed_ = true;
-  }
-  const std::size_t stragglers = hangs_.num_stragglers();
-  const auto hang = hangs_.hang();
-  const auto suspect = hang ? std::optional(hang->suspect) : std::nullopt;
-  if (stragglers_ == stragglers && suspect_ == suspect) return;
-  stragglers_ = stragglers;
-  suspect_ = suspect;
-  history_.hangs(hang ? std::optional(hang->progressed) : std::nullopt, now_);
+void Job::note_change(const HangWatch& hangs) {
   has_changed_ = true;
+  const auto hang = hangs.hang();
+  history_.hangs(hang ? std::optional(hang->progressed) : std::nullopt, now_);
 }
 
 ObservedJob describe_job(const Job* job, Instant now) {

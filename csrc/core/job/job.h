@@ -1,7 +1,7 @@
 #pragma once
 
-// One job, as its coordinator has it: the rendezvous with the gate behind it, the judge of hangs,
-// the agreed step and the history, as one machine; and what observers see of it.
+// One job, as its coordinator has it: the rendezvous with the gate behind it, and the parts that
+// extensions add, as one machine; and what observers see of it.
 //
 //   core::Job job("id", settings, now, kStartHold);
 //   std::vector<core::JobAction> actions;
@@ -19,10 +19,13 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <utility>
 #include <variant>
 #include <vector>
 
+#include "core/base/parts.h"
+#include "core/base/round_events.h"
 #include "core/drain/drain_machine.h"
 #include "core/gate/finding.h"
 #include "core/gate/host_memory.h"
@@ -65,11 +68,6 @@ struct Found {
   NodeId node;  // that reports it; it may not have joined
   gate::Finding finding;
 };
-// A node has measured the network between it and another one.
-struct Probed {
-  NodeId node;
-  gate::ProbeReport report;
-};
 // The same as Noticed by an observer, which receives a drain_action::Inform. `node`: only the nodes
 // that have this name (HOST_PID, HOST_PID_N), or are on the host of this name or address, leave.
 struct DrainRequested {
@@ -86,10 +84,7 @@ using JobEvent =
                  job_event::Found, job_event::Copied, job_event::HostRequested, job_event::Probed>;
 
 namespace job_action {
-struct OrderCopy {
-  NodeId to;
-  snapshot::CopyOrder order;
-};
+using snapshot::OrderCopy;
 }  // namespace job_action
 
 // A RendezvousAction, a drain_action::Send and an OrderCopy are messages to one node.
@@ -98,6 +93,24 @@ using JobAction =
                  drain_action::Send, drain_action::Announce, drain_action::Inform,
                  job_action::OrderCopy, gate::HostAction, gate_action::Inform, gate::NetworkAction>;
 
+// The parts, in the order in which they receive an event:
+//
+//   part          of         receives                                    asks the job for
+//   hangs_        hang       Began Ended Over Leaving Left Progressed    its end
+//                            ClockGap Tick; hang_event::*
+//   drain_        drain      Began Ended Over Leaving Left Progressed    its end, and when it grows
+//                            ClockGap Tick; drain_event::*
+//   network_      gate       Tick; job_event::Probed                     hosts_ to keep findings
+//   snapshots_    snapshot   Ended Left; snapshot::Saved
+//   copies_       snapshot   Ended Left; snapshot::Copied
+//
+// What a part asks the job for has an apply(); all other actions of a part are actions of the job.
+// A part is added with a member, its name in parts(), and its own events in JobEvent. An event that
+// needs something of the rendezvous before a part receives it, or that also has an effect on the
+// rendezvous, has an on().
+//
+// hosts_ and history_ are no parts: the rendezvous asks hosts_ who may join, and history_ records
+// rounds for observers.
 class Job {
  public:
   // As RendezvousMachine. REQUIRES: settings.validate().ok()
@@ -168,17 +181,68 @@ class Job {
   void on(const RendezvousEvent& event);
   void on(const job_event::WatchTick&);
   void on(const job_event::Progressed& event);
-  void on(const hang_event::Finished& event) { feed_hangs(event); }
-  void on(const hang_event::StacksReceived& event) { feed_hangs(event); }
-  void on(const hang_event::SignaturesReceived& event) { feed_hangs(event); }
-  void on(const hang_event::Requested& event) { feed_hangs(event); }
   void on(const job_event::Noticed& event);
   void on(const job_event::StopReplied& event);
   void on(const job_event::DrainRequested& event);
   void on(const job_event::Found& event);
   void on(const job_event::Copied& event);
   void on(const job_event::HostRequested& event);
-  void on(const job_event::Probed& event);
+  template <typename Event>  // only of parts
+  void on(const Event& event) {
+    feed(event);
+  }
+
+  // ---- The parts.
+  template <typename Self>
+  static auto parts_of(Self* job) {
+    return std::tie(job->hangs_, job->drain_, job->network_, job->snapshots_, job->copies_);
+  }
+  auto parts() { return parts_of(this); }
+  auto parts() const { return parts_of(this); }
+
+  // To each part that receives the event.
+  template <typename Event>
+  void feed(const Event& event) {
+    for_each_receiver<Event>(parts(), [&](auto& part) { give(&part, event); });
+  }
+  // To this part alone.
+  template <typename Part, typename Event>
+  void give(Part* part, const Event& event) {
+    if constexpr (requires { typename Part::Out; }) {
+      typename Part::Out actions;
+      part->step(event, now_, &actions);
+      apply_all(std::move(actions));
+    } else {
+      part->step(event, now_);
+    }
+    if constexpr (requires { part->take_changed(); }) {
+      if (part->take_changed()) note_change(*part);
+    }
+  }
+  template <typename Out>
+  void apply_all(Out actions) {
+    for (auto& action : actions) apply(std::move(action));
+    if (!findings_.empty()) remember_findings();
+  }
+  template <typename... Actions>
+  void apply(std::variant<Actions...> action) {
+    std::visit([this](auto& one) { apply(std::move(one)); }, action);
+  }
+  void apply(hang_action::Close action) { closing_ = std::move(action.result); }
+  void apply(drain_action::Close action) { closing_ = std::move(action.result); }
+  void apply(drain_action::HoldGrowth) { is_growth_to_be_held_ = true; }
+  void apply(drain_action::Grow action) { grows_ = rdzv::Grow{std::move(action.why)}; }
+  void apply(drain_action::Announce action);
+  void apply(gate::network_action::Inform action);
+  template <typename Other>
+  void apply(Other action) {
+    out_->push_back(std::move(action));
+  }
+  template <typename Part>
+  void note_change(const Part&) {
+    has_changed_ = true;
+  }
+  void note_change(const HangWatch& hangs);
 
   void begin(Instant now, std::vector<JobAction>* out);
   void decide();
@@ -198,15 +262,7 @@ class Job {
   void follow(const Other&) {}
   round_event::Began began(const NodeId& node, std::uint64_t round, int nodes,
                            Duration resume_limit) const;
-  void feed_began(const round_event::Began& event);
-  void feed_hangs(const HangEvent& event);
-  template <typename Event>
-  void feed_both(const Event& event) {
-    feed_hangs(event);
-    feed_drain(event);
-  }
   // Of the agreed step: job_drain.cc.
-  void feed_drain(const DrainEvent& event);
   bool follow_growth();
   bool follow_idle();
   void note_done_member(const rdzv::Resume& resume);
@@ -221,13 +277,13 @@ class Job {
   std::string stay_of(const std::string& host) const;
   // Of the network: job_network.cc.
   bool follow_start();
-  void pass_network_actions(std::vector<gate::NetworkAction> actions);
+  void remember_findings();
 
   std::string id_;
   std::unique_ptr<gate::HostMemory> hosts_ = std::make_unique<gate::HostMemory>();
   std::uint64_t hosts_version_ = 0;  // as last submitted
   // Until the record with the number is in force.
-  std::deque<std::pair<std::uint64_t, JobAction>> held_;
+  std::deque<std::pair<std::uint64_t, JobAction>> waiting_actions_;
   RendezvousMachine rendezvous_;
   RoundGate gate_;
   HangWatch hangs_;
@@ -237,12 +293,8 @@ class Job {
   snapshot::CopyPlan copies_;
   gate::NetworkCheck network_;
   bool is_network_checked_ = false;  // for the round that waits for it
-  std::uint32_t generation_ = 1;     // as last seen, like what follows
-  std::size_t stragglers_ = 0;
-  std::optional<std::int32_t> suspect_;
-  std::optional<hang::Stall> stall_;
-  std::string mismatch_;
-  bool is_growth_due_ = false;  // as last seen
+  std::uint32_t generation_ = 1;     // as last seen
+  bool is_growth_due_ = false;       // likewise
   bool has_changed_ = false;
 
   // During a step.
@@ -250,7 +302,8 @@ class Job {
   std::vector<JobAction>* out_ = nullptr;
   std::optional<JobResult> closing_;  // by the judge of hangs, or at the agreed step
   bool is_growth_to_be_held_ = false;
-  std::optional<rdzv::Grow> grows_;  // the round is to end for nodes that wait
+  std::optional<rdzv::Grow> grows_;      // the round is to end for nodes that wait
+  std::vector<gate::Finding> findings_;  // of the network, for hosts_
 };
 
 // The state of a job as observers see it, without the job's id, who coordinates it, and the time of

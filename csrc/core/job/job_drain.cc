@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <string>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -11,26 +10,9 @@
 
 namespace elastic::core {
 
-void Job::feed_drain(const DrainEvent& event) {
-  std::vector<DrainAction> actions;
-  drain_.step(event, now_, &actions);
-  for (DrainAction& action : actions) {
-    std::visit(
-        [this](auto& one) {
-          using Action = std::decay_t<decltype(one)>;
-          if constexpr (std::is_same_v<Action, drain_action::Announce>) has_changed_ = true;
-          if constexpr (std::is_same_v<Action, drain_action::Close>) {
-            closing_ = std::move(one.result);
-          } else if constexpr (std::is_same_v<Action, drain_action::HoldGrowth>) {
-            is_growth_to_be_held_ = true;
-          } else if constexpr (std::is_same_v<Action, drain_action::Grow>) {
-            grows_ = rdzv::Grow{std::move(one.why)};
-          } else {
-            out_->push_back(std::move(one));
-          }
-        },
-        action);
-  }
+void Job::apply(drain_action::Announce action) {
+  has_changed_ = true;
+  out_->push_back(std::move(action));
 }
 
 // A restart for a node that joins would stop ranks that are to reach the step, or save their state.
@@ -38,13 +20,13 @@ void Job::on(const job_event::Noticed& event) {
   // A node that is not of the job repeats the notice of an earlier one.
   if (is_over() || !rendezvous_.has_node(event.node)) return;
   if (!event.notice.departure) rendezvous_step(rdzv::HoldGrowth{});
-  feed_drain(drain_event::Noticed{event.notice, 0, rendezvous_.takeover_limit(), spares()});
+  feed(drain_event::Noticed{event.notice, 0, rendezvous_.takeover_limit(), spares()});
 }
 
 void Job::on(const job_event::StopReplied& event) {
-  feed_drain(drain_event::Replied{event.node, event.reply, spares()});
+  feed(drain_event::Replied{event.node, event.reply, spares()});
   // Every rank has stopped: what they do now is no progress, and no hang.
-  if (drain_.phase() == DrainPhase::kReached) feed_hangs(round_event::Ended{});
+  if (drain_.phase() == DrainPhase::kReached) give(&hangs_, round_event::Ended{});
 }
 
 void Job::on(const job_event::DrainRequested& event) {
@@ -55,14 +37,14 @@ void Job::on(const job_event::DrainRequested& event) {
   drain::Notice notice = event.notice;
   if (!event.node) {
     rendezvous_step(rdzv::HoldGrowth{});
-    return feed_drain(drain_event::Noticed{notice, event.observer, {}, 0});
+    return feed(drain_event::Noticed{notice, event.observer, {}, 0});
   }
   if (rendezvous_.settings().max_nodes == 1) {
     return refuse("the job has one node, which cannot leave alone");
   }
   notice.departure = drain::Departure{members_at(*event.node)};
   if (notice.departure->nodes.empty()) return refuse("no node of the round is " + *event.node);
-  feed_drain(drain_event::Noticed{notice, event.observer, {}, spares()});
+  feed(drain_event::Noticed{notice, event.observer, {}, spares()});
 }
 
 std::vector<NodeId> Job::members_at(const std::string& text) const {
@@ -88,9 +70,9 @@ bool Job::follow_growth() {
   const bool is_due = rendezvous_.is_growth_due();
   if (std::exchange(is_growth_due_, is_due) == is_due) return false;
   if (is_due) {
-    feed_drain(drain_event::GrowthDue{rendezvous_.waiting_nodes(), rendezvous_.replacement_text()});
+    feed(drain_event::GrowthDue{rendezvous_.waiting_nodes(), rendezvous_.replacement_text()});
   } else {
-    feed_drain(drain_event::GrowthOff{});
+    feed(drain_event::GrowthOff{});
   }
   return true;
 }
@@ -98,7 +80,7 @@ bool Job::follow_growth() {
 // A notice is given, and no rank exists that could reach a step.
 bool Job::follow_idle() {
   if (drain_.phase() != DrainPhase::kAwaitRound || !rendezvous_.is_short_of_nodes()) return false;
-  feed_drain(drain_event::Idle{"no rank was running, and the next round waited for more nodes"});
+  feed(drain_event::Idle{"no rank was running, and the next round waited for more nodes"});
   return closing_.has_value();
 }
 
@@ -113,8 +95,8 @@ void Job::note_done_member(const rdzv::Resume& resume) {
                          members[rank].id == resume.node.id &&
                          members[rank].fate == MemberFate::kPresent;
   if (!is_member) return;
-  feed_drain(began(resume.node.id, record.round, rendezvous_.members_left(),
-                   rendezvous_.takeover_limit()));
+  give(&drain_, began(resume.node.id, record.round, rendezvous_.members_left(),
+                      rendezvous_.takeover_limit()));
 }
 
 }  // namespace elastic::core

@@ -20,13 +20,15 @@ void Job::pass_host_actions() {
   }
   const std::uint64_t number = gate_.last_needed();
   if (number == 0) {
-    for (auto& [needed, action] : std::exchange(held_, {})) out_->push_back(std::move(action));
+    for (auto& waiting : std::exchange(waiting_actions_, {})) {
+      out_->push_back(std::move(waiting.second));
+    }
   }
   for (gate::HostAction& action : hosts_->take_actions()) {
     if (number == 0) {
       out_->push_back(std::move(action));
     } else {
-      held_.emplace_back(number, std::move(action));
+      waiting_actions_.emplace_back(number, std::move(action));
     }
   }
 }
@@ -77,7 +79,7 @@ void Job::on(const job_event::HostRequested& event) {
     JobAction inform = gate_action::Inform{event.observer, is_done, std::move(text)};
     const std::uint64_t number = gate_.last_needed();
     if (number == 0 || !is_done) return out_->push_back(std::move(inform));
-    held_.emplace_back(number, std::move(inform));
+    waiting_actions_.emplace_back(number, std::move(inform));
   };
   if (is_over()) return answer(false, "the job has ended");
   if (rendezvous_.settings().max_nodes == 1) {

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <string>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include "core/base/join_address.h"
@@ -35,7 +34,7 @@ bool Job::follow_start() {
     }
     network_.begin(std::move(nodes), now_, &actions);
   }
-  pass_network_actions(std::move(actions));
+  apply_all(std::move(actions));
   // Over, or it has no pair.
   if (!rendezvous_.is_start_due() || network_.is_running()) return false;
   is_network_checked_ = false;
@@ -44,22 +43,15 @@ bool Job::follow_start() {
   return true;
 }
 
-void Job::on(const job_event::Probed& event) {
-  gate::NetworkCheck::Out actions;
-  network_.report(event.node, event.report, now_, &actions);
-  pass_network_actions(std::move(actions));
+void Job::apply(gate::network_action::Inform action) {
+  if (action.finding.verdict != gate::Verdict::kGood) findings_.push_back(action.finding);
+  out_->push_back(gate::NetworkAction(std::move(action)));
 }
 
 // A node receives what was found before it is refused for it.
-void Job::pass_network_actions(std::vector<gate::NetworkAction> actions) {
-  std::vector<gate::Finding> findings;
-  for (gate::NetworkAction& action : actions) {
-    if (const auto* inform = std::get_if<gate::network_action::Inform>(&action)) {
-      if (inform->finding.verdict != gate::Verdict::kGood) findings.push_back(inform->finding);
-    }
-    out_->push_back(std::move(action));
-  }
-  if (findings.empty() || is_over()) return;
+void Job::remember_findings() {
+  const std::vector<gate::Finding> findings = std::exchange(findings_, {});
+  if (is_over()) return;
   has_changed_ = true;
   for (const gate::Finding& finding : findings) feed_hosts(finding);
 }

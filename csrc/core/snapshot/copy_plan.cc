@@ -78,8 +78,14 @@ void CopyPlan::forget(const NodeId& node) {
   buddies_.clear();
 }
 
+bool CopyPlan::take_changed() {
+  const bool has_changed = shown_ != copied_;
+  shown_ = copied_;
+  return has_changed;
+}
+
 void CopyPlan::report(const NodeId& node, const CopyReport& report, std::uint64_t round,
-                      std::size_t nodes, Orders* out) {
+                      std::size_t nodes, Out* out) {
   if (round_ != round) {
     round_ = round;
     buddies_.clear();
@@ -105,7 +111,7 @@ void CopyPlan::report(const NodeId& node, const CopyReport& report, std::uint64_
   if (target_.step < 0 || is_given_up_ || has_copied_all()) return begin_next(out);
   if (report.target == target_) return;
   const auto rank = static_cast<std::size_t>(report.group_rank);
-  out->emplace_back(node, order_for(rank, all));
+  out->push_back({node, order_for(rank, all)});
 }
 
 // By node rank; empty while a report is missing.
@@ -130,7 +136,7 @@ bool CopyPlan::has_copied_all() const {
 
 // The newest step that all nodes hold, if it is newer than all that were ordered: a node that has
 // received a later order does not keep an earlier step.
-void CopyPlan::begin_next(Orders* out) {
+void CopyPlan::begin_next(Out* out) {
   const std::vector<Member> all = members();
   if (has_copied_all()) copied_ = base_ = target_;
   const std::set<SavedStep> common = common_steps(all, &CopyReport::own);
@@ -151,14 +157,14 @@ void CopyPlan::begin_next(Orders* out) {
     if (!older.empty()) base_ = *older.rbegin();
   }
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
-    out->emplace_back(all[rank].id, order_for(rank, all));
+    out->push_back({all[rank].id, order_for(rank, all)});
   }
 }
 
 // There is no newer step that all nodes hold. If all have copied the target, the step before is not
 // kept any more, so that the ranks save into its memory; a node that does not receive that keeps
 // more. If every node has something newer, a step is held.
-void CopyPlan::settle(Orders* out) {
+void CopyPlan::settle(Out* out) {
   bool must_send =
       copied_.step >= 0 && copied_ == target_ && std::exchange(released_, target_) != target_;
   const std::vector<Member> all = members();
@@ -185,7 +191,7 @@ void CopyPlan::settle(Orders* out) {
   }
   if (!must_send) return;
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
-    out->emplace_back(all[rank].id, order_for(rank, all));
+    out->push_back({all[rank].id, order_for(rank, all)});
   }
 }
 

@@ -5,17 +5,20 @@
 // has, the next one. So there is always a step that the nodes that are left have of every rank,
 // whichever node is lost, except that two lost nodes can be one and its buddy.
 //
-// Pure: the same calls in the same order give the same orders.
+// Pure: the same calls in the same order give the same orders. A part of core::Job.
 
 #include <cstddef>
 #include <cstdint>
 #include <map>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "core/base/held_state.h"
+#include "core/base/round_events.h"
 #include "elastic/rendezvous_types.h"
+#include "elastic/time.h"
 
 namespace elastic::snapshot {
 
@@ -30,21 +33,46 @@ struct CopyPlace {
 // nodes copy within their host, and of these within their domain; of equal ones the shorter one.
 std::vector<std::size_t> assign_buddies(const std::vector<CopyPlace>& places);
 
+// A round of so many nodes runs, of which reports may have arrived before.
+struct Copied {
+  NodeId node;
+  CopyReport report;
+  std::uint64_t round = 0;  // that runs
+  std::size_t nodes = 0;    // of it
+};
+
+struct OrderCopy {
+  NodeId to;
+  CopyOrder order;
+};
+
 class CopyPlan {
  public:
-  using Orders = std::vector<std::pair<NodeId, CopyOrder>>;
+  using Event = std::variant<core::round_event::Ended, core::round_event::Left, Copied>;
+  using Out = std::vector<OrderCopy>;
+  void step(const Event& event, Instant, Out* out) {
+    std::visit([&](const auto& one) { on(one, out); }, event);
+  }
 
-  // A round of so many nodes runs, of which reports may have arrived before.
+  // The round, or the job, is over.
+  void reset() { *this = {}; }
+  // As Copied.
   void report(const NodeId& node, const CopyReport& report, std::uint64_t round, std::size_t nodes,
-              Orders* out);
-  // The round is over.
-  void clear() { *this = {}; }
+              Out* out);
   // The node is gone.
   void forget(const NodeId& node);
   // Every node of the round has copied it; step -1: none yet.
   const SavedStep& copied() const { return copied_; }
+  // It has changed since the last call.
+  bool take_changed();
 
  private:
+  void on(const core::round_event::Ended&, Out*) { reset(); }
+  void on(const core::round_event::Left& event, Out*) { forget(event.node); }
+  void on(const Copied& event, Out* out) {
+    report(event.node, event.report, event.round, event.nodes, out);
+  }
+
   static constexpr std::int64_t kMarginMin = 2;
   struct Member {
     NodeId id;
@@ -52,8 +80,8 @@ class CopyPlan {
   };
   std::vector<Member> members() const;
   bool has_copied_all() const;
-  void begin_next(Orders* out);
-  void settle(Orders* out);
+  void begin_next(Out* out);
+  void settle(Out* out);
   CopyOrder order_for(std::size_t rank, const std::vector<Member>& members) const;
 
   std::map<NodeId, CopyReport> reports_;
@@ -63,6 +91,7 @@ class CopyPlan {
   SavedStep target_;                  // that is being copied
   bool is_given_up_ = false;          // a node does not hold it any more
   SavedStep copied_;                  // the last that all nodes have copied
+  SavedStep shown_;                   // the same, at the last take_changed()
   SavedStep base_;                    // that is kept until the target is copied
   SavedStep released_;                // after whose copies the base was ordered to be the target
   std::int64_t hold_ = -1;            // that was ordered; -1: none

@@ -2,25 +2,40 @@
 
 // The newest snapshot that every rank of a round has, from what its nodes report.
 //
-// Pure.
+// Pure. A part of core::Job.
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <variant>
 
 #include "core/base/held_state.h"
+#include "core/base/round_events.h"
 #include "elastic/observer.h"
 #include "elastic/rendezvous_types.h"
 #include "elastic/time.h"
 
 namespace elastic::snapshot {
 
+// Every rank of the node has a snapshot of this step of the current round.
+struct Saved {
+  NodeId node;
+  std::int64_t step = -1;
+  Instant at;
+  MemoryUse memory = {};  // all zero: unknown
+};
+
 class SnapshotStatus {
  public:
-  // Another round begins.
-  void clear() { *this = {}; }
+  using Event = std::variant<core::round_event::Ended, core::round_event::Left, Saved>;
+  void step(const Event& event, Instant) {
+    std::visit([this](const auto& one) { on(one); }, event);
+  }
+
+  // Another round, or another job of the id, begins.
+  void reset() { *this = {}; }
   void note(const NodeId& node, std::int64_t step, Instant at) {
     if (saved_[node].step != step) saved_[node] = {step, at};
   }
@@ -42,6 +57,13 @@ class SnapshotStatus {
   }
 
  private:
+  void on(const core::round_event::Ended&) { reset(); }
+  void on(const core::round_event::Left& event) { forget(event.node); }
+  void on(const Saved& event) {
+    note(event.node, event.step, event.at);
+    note(event.node, event.memory);
+  }
+
   struct Save {
     std::int64_t step = -1;
     Instant at;

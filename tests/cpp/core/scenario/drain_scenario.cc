@@ -162,7 +162,7 @@ class DrainAdapter : public StoryAdapter<DrainAdapter> {
     step(left);
   }
   void round_ended(Command&) { step(core::round_event::Ended{}); }
-  void job_over(Command&) { step(core::drain_event::Over{}); }
+  void job_over(Command&) { step(core::round_event::Over{}); }
   void run_for(Command& command) {
     const Instant end = now_ + command.duration();
     let_time_pass(now_,

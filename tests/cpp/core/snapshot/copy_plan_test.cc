@@ -48,7 +48,7 @@ class CopyPlanTest : public ::testing::Test {
     for (const std::int64_t step : own) report.own.push_back({step, 1});
     for (const std::int64_t step : copied) report.copied.push_back({step, 1});
     if (target >= 0) report.target = {target, 1};
-    CopyPlan::Orders orders;
+    CopyPlan::Out orders;
     plan_.report(id(node), report, round_, nodes_, &orders);
     std::string text;
     for (const auto& [to, order] : orders) {

@@ -142,7 +142,7 @@ class CopySimulation {
                       .own = own_steps(index),
                       .copied = {node.copied.begin(), node.copied.end()}};
     if (node.order) report.target = node.order->step;
-    CopyPlan::Orders orders;
+    CopyPlan::Out orders;
     plan_.report(node.id, report, round_, nodes_.size(), &orders);
     for (auto& [to, order] : orders) {
       if (chance(10) == 0) continue;  // lost with its connection
@@ -402,7 +402,7 @@ class CopySimulation {
   void begin_round(std::int64_t step, const std::string& history) {
     ++round_;
     worlds_[round_] = world();
-    plan_.clear();
+    plan_.reset();
     history_ = history + "/" + std::to_string(round_) + "@" + std::to_string(step);
     steps_.assign(static_cast<std::size_t>(world()), std::max<std::int64_t>(step, 0));
     for (SimulatedNode& node : nodes_) {

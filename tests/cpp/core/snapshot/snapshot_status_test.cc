@@ -18,7 +18,7 @@ TEST(SnapshotStatus, TheNodeWithTheLeastMemoryIsNamed) {
   EXPECT_EQ(status.newest(3, Instant{})->memory, expected);
   status.forget(ids[1]);
   EXPECT_EQ(status.newest(2, Instant{})->memory->node, ids[2]);
-  status.clear();
+  status.reset();
   EXPECT_EQ(status.newest(3, Instant{}), std::nullopt);
 }
 
