@@ -7,15 +7,28 @@
 
 #include <map>
 #include <optional>
+#include <variant>
 #include <vector>
 
 #include "core/agent/agent_policy.h"
+#include "core/base/node_events.h"
 #include "elastic/time.h"
 
 namespace elastic::core {
 
+// The answers about these workers came too late.
+struct Unanswered {
+  std::vector<int> local_ranks;
+};
+
 class AdviceQuestions {
  public:
+  using Event = std::variant<node_event::RoundBegan, node_event::Tick>;
+  using Out = std::vector<Unanswered>;
+  void step(const Event& event, Instant, Out* out) {
+    std::visit([&](const auto& one) { on(one, out); }, event);
+  }
+
   // `limit`: for all answers of a round; zero: none is asked for.
   explicit AdviceQuestions(Duration limit) : limit_(limit) {}
 
@@ -30,6 +43,9 @@ class AdviceQuestions {
   void clear();
 
  private:
+  void on(const node_event::RoundBegan&, Out*) { clear(); }
+  void on(const node_event::Tick&, Out* out) { out->push_back({give_up()}); }
+
   const Duration limit_;
   std::map<int, std::optional<WorkerExited>> asked_;  // by local rank; nullopt: was answered
   std::optional<Instant> until_;                      // while an answer is awaited

@@ -29,9 +29,9 @@ void AgentMachine::on(const agent_event::Advised& event) {
   end_examined_round();
 }
 
-void AgentMachine::decide_without_advice() {
+void AgentMachine::apply(const Unanswered& action) {
   const Duration limit = advice_limit(options_.policy.settings.node_timeout);
-  for (const int local_rank : questions_.give_up()) {
+  for (const int local_rank : action.local_ranks) {
     const int rank = round_->workers[static_cast<std::size_t>(local_rank)].rank;
     report(AgentEvent::Kind::kNotice, "the policy function has not answered about rank " +
                                           std::to_string(rank) + " within " + duration_text(limit) +

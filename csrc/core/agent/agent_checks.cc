@@ -10,39 +10,13 @@
 
 namespace elastic::core {
 
-void AgentMachine::on(const agent_event::NodeStarted&) {
-  gate::NodeChecks::Out actions;
-  checks_.start(now_, &actions);
-  follow_checks(actions);
-}
-
-void AgentMachine::on(const agent_event::CheckEnded& event) {
-  gate::NodeChecks::Out actions;
-  checks_.ended(event.run, event.end, now_, &actions);
-  follow_checks(actions);
-}
-
-void AgentMachine::check_after_failure() {
-  gate::NodeChecks::Out actions;
-  checks_.worker_failed(now_, &actions);
-  follow_checks(actions);
-}
-
 void AgentMachine::end_checks() {
   unfit_.reset();
   unfit_until_.reset();
-  gate::NodeChecks::Out actions;
-  checks_.node_ended(now_, &actions);
-  follow_checks(actions);
+  feed(node_event::Ended{});
 }
 
-void AgentMachine::follow_checks(const gate::NodeChecks::Out& actions) {
-  for (const gate::CheckAction& action : actions) {
-    std::visit([this](const auto& one) { follow_check(one); }, action);
-  }
-}
-
-void AgentMachine::follow_check(const gate::check_action::Report& action) {
+void AgentMachine::apply(const gate::check_action::Report& action) {
   unsent_findings_.push_back(action.finding);
   AgentEvent event = event_of(AgentEvent::Kind::kNodeCheck, policy_.state(), now_);
   event.message = gate::describe(action.finding);
@@ -58,7 +32,7 @@ void AgentMachine::report_findings() {
   }
 }
 
-void AgentMachine::follow_check(const gate::check_action::Reject& action) {
+void AgentMachine::apply(const gate::check_action::Reject& action) {
   unfit_ = gate::describe(action.finding);
   unfit_until_ = now_ + kFindingLimit;
   if (is_reached_) report_unfit();

@@ -35,12 +35,7 @@ bool AgentMachine::can_leave_alone() const {
          !options_.policy.settings.static_ranks;
 }
 
-void AgentMachine::on(const drain::Order& order) {
-  if (!order.notice.departure) notice_.stop_all();
-  answer(drain_.on(order), order.notice.reason);
-}
-
-void AgentMachine::answer(const DrainMember::Answer& answer, const std::string& notice) {
+void AgentMachine::apply(const DrainMember::Answer& answer) {
   if (answer.reply) {
     drain::Reply reply = *answer.reply;
     if (reply.kind == drain::Reply::Kind::kSteps || reply.kind == drain::Reply::Kind::kWaiting) {
@@ -51,9 +46,9 @@ void AgentMachine::answer(const DrainMember::Answer& answer, const std::string& 
   if (answer.request) {
     agent_action::SetStopStep set{*answer.request};
     if (set.request.kind == drain::Order::Kind::kCommit) {
-      set.why =
-          StopReason{.cause = StopCause::kDrained,
-                     .text = "stopped at step " + std::to_string(set.request.step) + ": " + notice};
+      set.why = StopReason{
+          .cause = StopCause::kDrained,
+          .text = "stopped at step " + std::to_string(set.request.step) + ": " + answer.reason};
     }
     act(std::move(set));
   }

@@ -38,6 +38,25 @@ constexpr const char* kNoStepWithoutJob =
 
 }  // namespace
 
+// The deadlines of the machine itself, in the order of what follows at them, which resets the
+// deadline. The policy and the parts come before.
+struct AgentMachine::Timers {
+  using M = AgentMachine;
+  struct Row {
+    std::optional<Instant> M::*at = nullptr;
+    void (M::*run)() = nullptr;
+  };
+
+  static constexpr Row kRows[] = {
+      {.at = &M::join_at_, .run = &M::join_late},
+      {.at = &M::unfit_until_, .run = &M::leave_unfit},
+      {.at = &M::port_at_, .run = &M::open_store},
+      {.at = &M::held_until_, .run = &M::release_stop},
+      {.at = &M::examined_until_, .run = &M::end_examination},
+      {.at = &M::shutdown_at_, .run = &M::shut_down},
+  };
+};
+
 AgentMachine::AgentMachine(AgentMachineOptions options)
     : options_(std::move(options)),
       policy_(options_.policy),
@@ -54,33 +73,19 @@ void AgentMachine::step(const AgentInput& input, Instant now, std::vector<AgentA
 }
 
 std::optional<Instant> AgentMachine::next_deadline() const {
-  return earliest({policy_.next_deadline(), join_at_, port_at_, held_until_, examined_until_,
-                   notice_.next_deadline(), shutdown_at_, checks_.next_deadline(), unfit_until_,
-                   questions_.next_deadline()});
+  auto first = earliest({policy_.next_deadline(), earliest_deadline(parts())});
+  for (const Timers::Row& row : Timers::kRows) first = earliest({first, this->*row.at});
+  return first;
 }
 
 void AgentMachine::on(const PolicyTick& event) {
-  const auto is_due = [this](const std::optional<Instant>& at) { return at && now_ >= *at; };
   decide(event);
-  if (is_due(join_at_)) on(agent_event::TemplateReady{});
-  if (is_due(checks_.next_deadline())) {
-    gate::NodeChecks::Out actions;
-    checks_.tick(now_, &actions);
-    follow_checks(actions);
+  for_each_receiver<node_event::Tick>(parts(), [this](auto& part) {
+    if (is_due(part, now_)) give(&part, node_event::Tick{});
+  });
+  for (const Timers::Row& row : Timers::kRows) {
+    if (const auto at = this->*row.at; at && now_ >= *at) (this->*row.run)();
   }
-  if (is_due(unfit_until_)) leave_unfit();
-  if (is_due(port_at_)) {
-    port_at_.reset();
-    act(agent_action::OpenStore{});
-  }
-  if (is_due(held_until_)) release_stop();
-  if (is_due(examined_until_)) {
-    act(agent_action::EndExamination{});
-    on(agent_event::FailuresExamined{});
-  }
-  if (is_due(questions_.next_deadline())) decide_without_advice();
-  if (const char* const why = notice_.why_over(now_)) give_up_drain(why);
-  if (is_due(shutdown_at_)) shut_down();
 }
 
 void AgentMachine::report(AgentEvent::Kind kind, std::string message) {
@@ -116,6 +121,11 @@ void AgentMachine::join() {
   }
 }
 
+void AgentMachine::open_store() {
+  port_at_.reset();
+  act(agent_action::OpenStore{});
+}
+
 void AgentMachine::follow(Send action) {
   unsent_join_.reset();
   port_at_.reset();
@@ -125,12 +135,12 @@ void AgentMachine::follow(Send action) {
   const bool has_processes = policy_.has_processes();
   snapshot::NodeSnapshots::Out actions;
   snapshots_.join(has_processes, &actions);
-  follow_snapshots(actions);
+  apply_all(actions);
   NodeInfo& node = unsent_join_->node;
   node.held = snapshots_.holdings(has_processes);
   if (!has_processes) node.copies_address = snapshots_.copies_address();
   port_limit_ = now_ + kPortLimit;
-  act(agent_action::OpenStore{});
+  open_store();
 }
 
 // Without a free descriptor a later attempt may succeed. Also the job may have failed for good
@@ -163,20 +173,16 @@ void AgentMachine::on(const WorkerExited& event) {
   decide(event);
   const bool is_own_stop = event.exit.stop_step >= 0 && event.exit.verdict.empty();
   const bool is_failure = !event.exit.succeeded() && !event.exit.stopped_by_us && !is_own_stop;
-  if (is_failure) check_after_failure();
+  if (is_failure) feed(node_event::WorkerFailed{});
 }
 
 void AgentMachine::note_exit(const WorkerExited& event) {
-  drain_.worker_ended(event.local_rank);
+  feed(node_event::WorkerEnded{event.local_rank, event.exit});
   const auto index = static_cast<std::size_t>(event.local_rank);
   if (index < has_ended_.size()) has_ended_[index] = true;
-  snapshots_.worker_ended(event.exit.last_step);
   note_cause(event);
   if (event.exit.succeeded()) return note_finished(event);
-  if (event.exit.stopped_by_us) return;
-  is_stop_for_failure_ = true;
-  const bool is_unexplained = event.exit.kind == ExitKind::kSignaled && event.exit.verdict.empty();
-  if (is_unexplained) notice_.worker_killed(event.exit.signal, event.exit.at);
+  if (!event.exit.stopped_by_us) is_stop_for_failure_ = true;
 }
 
 // The time of the other ranks begins with the first one that exits with 0, unless it was told to.
@@ -242,18 +248,12 @@ void AgentMachine::follow(StartGroup action) {
   begin_round(action.round);
   snapshot::NodeSnapshots::Out before, after;
   snapshots_.plan(&before);
-  follow_snapshots(before);
+  apply_all(before);
   is_opening_files_ = true;
   are_files_open_ = false;
   act(std::move(action));
   snapshots_.fetch(&after);
-  follow_snapshots(after);
-}
-
-void AgentMachine::follow_snapshots(const snapshot::NodeSnapshots::Out& actions) {
-  for (const snapshot::NodeAction& action : actions) {
-    std::visit([this](const auto& one) { follow_snapshot(one); }, action);
-  }
+  apply_all(after);
 }
 
 void AgentMachine::on(const agent_event::SnapshotsFetched& event) {
@@ -315,17 +315,12 @@ void AgentMachine::follow(ContinueGroup action) {
 
 void AgentMachine::begin_round(std::shared_ptr<const RoundInfo> round) {
   round_ = std::move(round);
-  snapshots_.begin_round(round_);
+  feed(node_event::RoundBegan{round_});
   killed_.clear();
   stall_.clear();
-  notice_.begin_round();
-  questions_.clear();
   is_examined_ = false;
   has_sent_finish_ = is_stop_for_failure_ = is_stop_for_loss_ = false;
   may_hold_stop_ = options_.policy.agent.stacks_on_failure;
-  std::vector<std::int32_t> ranks;
-  for (const WorkerAssignment& worker : round_->workers) ranks.push_back(worker.rank);
-  drain_.begin_round(round_->round, std::move(ranks));
 }
 
 // ---- The stop of the workers, before which their stacks may be wanted.
@@ -364,6 +359,11 @@ void AgentMachine::on(const agent_event::ProcessesEnded&) {
   held_stop_.reset();  // nothing is left to stop
   held_until_.reset();
   examined_until_ = now_ + kExaminationTimeout;
+}
+
+void AgentMachine::end_examination() {
+  act(agent_action::EndExamination{});
+  on(agent_event::FailuresExamined{});
 }
 
 // The round is not over here before its failures are explained: the job's result may follow.

@@ -18,12 +18,15 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <variant>
 #include <vector>
 
 #include "core/agent/advice_questions.h"
 #include "core/agent/agent_policy.h"
+#include "core/base/node_events.h"
+#include "core/base/parts.h"
 #include "core/base/timings.h"
 #include "core/drain/drain_member.h"
 #include "core/drain/node_notice.h"
@@ -76,19 +79,14 @@ struct SnapshotsFetched {
 };
 // The answer to Flush.
 struct Flushed {};
-// The agent of the node runs: its checks begin. Fed once, before any other event.
-struct NodeStarted {};
+using NodeStarted = node_event::Started;
 // The answer to the event kAdviceAsked.
 struct Advised {
   std::uint64_t round = 0;
   int local_rank = 0;
   std::optional<FailureAdvice> advice;
 };
-// The answer to RunCheck.
-struct CheckEnded {
-  std::uint32_t run = 0;
-  gate::CheckEnd end;
-};
+using gate::CheckEnded;
 }  // namespace agent_event
 
 using AgentInput =
@@ -180,6 +178,18 @@ struct AgentMachineOptions {
   std::uint16_t endpoint_port = 0;  // a store there is not tested: the session reaches it
 };
 
+// The parts, in the order in which they receive an event:
+//
+//   part          of         receives
+//   drain_        drain      RoundBegan WorkerEnded; drain::Order drain::StopStepEvent
+//   snapshots_    snapshot   RoundBegan WorkerEnded; snapshot::HeldEvent snapshot::CopiesEvent
+//   checks_       gate       Started WorkerFailed Ended Tick; gate::CheckEnded
+//   questions_    launcher   RoundBegan Tick
+//   notice_       drain      RoundBegan WorkerEnded Tick; drain::Order
+//
+// What they ask for has an apply(). A part is added with a member, its name in parts(), and what it
+// receives besides in AgentInput. The policy receives each PolicyEvent; what also has an effect on
+// something else has an on() of its own.
 class AgentMachine {
  public:
   explicit AgentMachine(AgentMachineOptions options);
@@ -201,9 +211,13 @@ class AgentMachine {
   void on(const PolicyEvent& event) {
     std::visit([this](const auto& one) { on(one); }, event);
   }
-  template <typename Event>  // of the policy, and of no concern here
+  template <typename Event>  // only of the policy, or only of parts
   void on(const Event& event) {
-    decide(event);
+    if constexpr (is_alternative_of<Event, PolicyEvent>) {
+      decide(event);
+    } else {
+      feed(event);
+    }
   }
   void on(const PolicyTick& event);
   void on(const RendezvousReady& event);
@@ -221,19 +235,12 @@ class AgentMachine {
   void on(const rdzv::Closed& event);
   void on(const StopRequested& event);
   void on(const hang::Verdict& verdict);
-  void on(const drain::Order& order);
-  void on(const drain::StopStepEvent& event) { answer(drain_.on(event)); }
-  void on(const snapshot::HeldEvent& event) { snapshots_.saved(event, now_); }
-  void on(const snapshot::CopiesEvent& event) { snapshots_.copied(event); }
   void on(const agent_event::SnapshotsFetched& event);
   void on(const rdzv::Round& event) {
     snapshots_.set_sources(event.sources);
     decide(event);
   }
-  void on(const agent_event::TemplateReady&) {
-    join_at_.reset();
-    join();
-  }
+  void on(const agent_event::TemplateReady&) { join_late(); }
   void on(const agent_event::StoreOpened& event);
   void on(const agent_event::FilesOpened& event);
   void on(const agent_event::StartCancelled&);
@@ -245,9 +252,51 @@ class AgentMachine {
   void on(const agent_event::ResultFixed& event);
   void on(const rdzv::RoundOver& event);
   void on(const agent_event::Flushed&) { shutdown_at_ = now_; }
-  void on(const agent_event::NodeStarted&);
-  void on(const agent_event::CheckEnded& event);
   void on(const agent_event::Advised& event);
+
+  // ---- The parts.
+  template <typename Self>
+  static auto parts_of(Self* agent) {
+    return std::tie(agent->drain_, agent->snapshots_, agent->checks_, agent->questions_,
+                    agent->notice_);
+  }
+  auto parts() { return parts_of(this); }
+  auto parts() const { return parts_of(this); }
+
+  // To each part that receives the event.
+  template <typename Event>
+  void feed(const Event& event) {
+    for_each_receiver<Event>(parts(), [&](auto& part) { give(&part, event); });
+  }
+  template <typename Part, typename Event>
+  void give(Part* part, const Event& event) {
+    typename Part::Out actions;
+    part->step(event, now_, &actions);
+    apply_all(actions);
+  }
+  template <typename Out>
+  void apply_all(const Out& actions) {
+    for (const auto& action : actions) apply(action);
+  }
+  template <typename... Actions>
+  void apply(const std::variant<Actions...>& action) {
+    std::visit([this](const auto& one) { apply(one); }, action);
+  }
+  void apply(const DrainMember::Answer& answer);
+  void apply(const drain::GiveUp& action) { give_up_drain(action.why); }
+  void apply(const snapshot::node_action::Say& action) {
+    report(action.is_wait ? AgentEvent::Kind::kProgress : AgentEvent::Kind::kNotice,
+           action.message);
+  }
+  void apply(const snapshot::node_action::Abandon& action) { abandon_start(action.why); }
+  void apply(const gate::check_action::Report& action);
+  void apply(const gate::check_action::Admit&) { join(); }
+  void apply(const gate::check_action::Reject& action);
+  void apply(const Unanswered& action);
+  template <typename Other>
+  void apply(const Other& action) {
+    act(action);
+  }
 
   template <typename Event>
   void decide(const Event& event) {
@@ -274,23 +323,12 @@ class AgentMachine {
     if (event.evidence.cause == FailureCause::kOutOfMemory) snapshots_.note_out_of_memory();
   }
   void join();
-  // Of snapshots.
-  void follow_snapshots(const snapshot::NodeSnapshots::Out& actions);
-  void follow_snapshot(const snapshot::node_action::Keep& action) { act(action); }
-  void follow_snapshot(const snapshot::node_action::Fetch& action) { act(action); }
-  void follow_snapshot(const snapshot::node_action::Say& action) {
-    report(action.is_wait ? AgentEvent::Kind::kProgress : AgentEvent::Kind::kNotice,
-           action.message);
+  void join_late() {  // the template of the workers is ready, or is not waited for any longer
+    join_at_.reset();
+    join();
   }
-  void follow_snapshot(const snapshot::node_action::Abandon& action) { abandon_start(action.why); }
+  void open_store();
   // Of checks: agent_checks.cc.
-  void follow_checks(const gate::NodeChecks::Out& actions);
-  void follow_check(const gate::check_action::Run& action) { act(action); }
-  void follow_check(const gate::check_action::Kill& action) { act(action); }
-  void follow_check(const gate::check_action::Report& action);
-  void follow_check(const gate::check_action::Admit&) { join(); }
-  void follow_check(const gate::check_action::Reject& action);
-  void check_after_failure();
   void end_checks();
   void report_findings();
   void report_unfit();
@@ -298,11 +336,9 @@ class AgentMachine {
   void leave_unfit();
   // Of advice: agent_advice.cc.
   void ask_for_advice(const WorkerExited& found);
-  void decide_without_advice();
   void drop_questions();
   void end_examined_round();
   // Of the agreed step: agent_drain.cc.
-  void answer(const DrainMember::Answer& answer, const std::string& notice = "");
   void give_up_drain(const std::string& why);
   void end_by_notice(WorkerExited event);
   void leave_if_done();
@@ -311,6 +347,7 @@ class AgentMachine {
   void note_finished(const WorkerExited& event);
   void kill(int local_rank, std::string verdict, bool ends_job, bool is_unreachable);
   void release_stop();
+  void end_examination();
   void probe_store();
   void end_round();
   void shut_down();
@@ -320,6 +357,8 @@ class AgentMachine {
   void act(Action action) {
     out_->emplace_back(std::in_place_type<Action>, std::move(action));
   }
+
+  struct Timers;
 
   const AgentMachineOptions options_;
   AgentPolicy policy_;

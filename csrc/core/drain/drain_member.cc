@@ -8,6 +8,12 @@ using drain::kNoStep;
 using drain::Order;
 using drain::Reply;
 
+void DrainMember::on(const node_event::RoundBegan& event, Out*) {
+  std::vector<std::int32_t> ranks;
+  for (const WorkerAssignment& worker : event.round->workers) ranks.push_back(worker.rank);
+  begin_round(event.round->round, std::move(ranks));
+}
+
 void DrainMember::begin_round(std::uint64_t round, std::vector<std::int32_t> ranks) {
   *this = {};
   round_ = round;
@@ -31,7 +37,10 @@ DrainMember::Answer DrainMember::on(const Order& order) {
   if (!is_repeated) refusal_.reset();
   const bool is_departure = order.notice.departure.has_value();
   const auto kind = order.kind == Order::Kind::kRelease ? Order::Kind::kCommit : order.kind;
-  if (has_workers()) answer.request = {kind, order.proposal, order.step, is_departure};
+  if (has_workers()) {
+    answer.request = {kind, order.proposal, order.step, is_departure};
+    answer.reason = order.notice.reason;
+  }
   switch (order.kind) {
     case Order::Kind::kAsk:
       if (!has_workers()) answer.reply = reply_of(Reply::Kind::kSteps);

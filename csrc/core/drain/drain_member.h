@@ -4,13 +4,17 @@
 //
 // Between the coordinator's orders and the guardian, which alone reads and writes the workers'
 // pages. Keeps what the coordinator may ask for again: after a lost session, or as the coordinator
-// that follows a lost one, also when the workers are gone. Pure.
+// that follows a lost one, also when the workers are gone. Pure. A part of AgentMachine.
 
 #include <cstdint>
 #include <optional>
+#include <string>
+#include <variant>
 #include <vector>
 
+#include "core/base/node_events.h"
 #include "core/drain/drain_types.h"
+#include "elastic/time.h"
 
 namespace elastic::core {
 
@@ -22,7 +26,15 @@ class DrainMember {
     std::optional<drain::Reply> reply;              // to the coordinator
     // The node leaves the job at this step: its workers stop there.
     std::optional<std::int64_t> leaves_at = {};
+    std::string reason = {};  // of the notice, with a request
   };
+
+  using Event = std::variant<node_event::RoundBegan, node_event::WorkerEnded, drain::Order,
+                             drain::StopStepEvent>;
+  using Out = std::vector<Answer>;
+  void step(const Event& event, Instant, Out* out) {
+    std::visit([&](const auto& one) { on(one, out); }, event);
+  }
 
   // ranks: of the workers, by local rank.
   void begin_round(std::uint64_t round, std::vector<std::int32_t> ranks);
@@ -35,6 +47,12 @@ class DrainMember {
   bool is_reached() const { return final_ || (is_committed_ && !has_workers()); }
 
  private:
+  void on(const node_event::RoundBegan& event, Out*);
+  void on(const node_event::WorkerEnded& event, Out*) { worker_ended(event.local_rank); }
+  template <typename Event>
+  void on(const Event& event, Out* out) {
+    out->push_back(on(event));
+  }
   drain::Reply begin_waiting();
   drain::Reply reply_of(drain::Reply::Kind kind) const;
   bool has_workers() const { return num_running_ > 0; }

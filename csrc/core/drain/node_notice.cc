@@ -12,6 +12,13 @@ void NodeNotice::begin_round() {
   idle_until_.reset();
 }
 
+void NodeNotice::on(const core::node_event::WorkerEnded& event, Instant, Out*) {
+  const WorkerExit& exit = event.exit;
+  const bool is_unexplained =
+      exit.kind == ExitKind::kSignaled && exit.verdict.empty() && !exit.stopped_by_us;
+  if (is_unexplained) worker_killed(exit.signal, exit.at);
+}
+
 void NodeNotice::give(int signal, bool leaves_alone, Instant now) {
   given_ = Signalled{signal, now};
   leaves_alone_ = leaves_alone;

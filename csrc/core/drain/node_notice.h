@@ -8,7 +8,11 @@
 #include <chrono>
 #include <optional>
 #include <string>
+#include <variant>
+#include <vector>
 
+#include "core/base/node_events.h"
+#include "core/drain/drain_types.h"
 #include "elastic/time.h"
 #include "elastic/worker_group.h"
 
@@ -23,8 +27,20 @@ inline constexpr Duration kNoticeEcho = std::chrono::seconds(1);
 // this margin.
 inline constexpr Duration kDepartureMargin = std::chrono::milliseconds(500);
 
+// Nothing has come of the notice: the node stops.
+struct GiveUp {
+  std::string why;
+};
+
 class NodeNotice {
  public:
+  using Event = std::variant<core::node_event::RoundBegan, core::node_event::WorkerEnded, Order,
+                             core::node_event::Tick>;
+  using Out = std::vector<GiveUp>;
+  void step(const Event& event, Instant now, Out* out) {
+    std::visit([&](const auto& one) { on(one, now, out); }, event);
+  }
+
   void begin_round();
   // A signal that the node has not sent has killed a worker of the round.
   void worker_killed(int signal, Instant at) { last_killed_ = Signalled{signal, at}; }
@@ -51,6 +67,15 @@ class NodeNotice {
   const char* why_over(Instant now) const;
 
  private:
+  void on(const core::node_event::RoundBegan&, Instant, Out*) { begin_round(); }
+  void on(const core::node_event::WorkerEnded& event, Instant, Out*);
+  void on(const Order& order, Instant, Out*) {
+    if (!order.notice.departure) stop_all();
+  }
+  void on(const core::node_event::Tick&, Instant now, Out* out) {
+    if (const char* const why = why_over(now)) out->push_back({why});
+  }
+
   struct Signalled {
     int signal = 0;
     Instant at;

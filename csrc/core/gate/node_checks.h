@@ -15,6 +15,7 @@
 #include <variant>
 #include <vector>
 
+#include "core/base/node_events.h"
 #include "core/gate/check_result.h"
 #include "core/gate/finding.h"
 #include "elastic/time.h"
@@ -49,6 +50,12 @@ struct Reject {   // it does not join, or leaves
 using CheckAction = std::variant<check_action::Run, check_action::Kill, check_action::Report,
                                  check_action::Admit, check_action::Reject>;
 
+// The answer to check_action::Run.
+struct CheckEnded {
+  std::uint32_t run = 0;
+  CheckEnd end;
+};
+
 enum class CheckState : std::uint8_t {
   kIdle,     // no check runs
   kJoining,  // the node has not joined, and waits
@@ -75,6 +82,8 @@ struct NodeCheckOptions {
 
 class NodeChecks {
  public:
+  using Event = std::variant<core::node_event::Started, core::node_event::WorkerFailed,
+                             core::node_event::Ended, CheckEnded, core::node_event::Tick>;
   using Out = std::vector<CheckAction>;
   struct Edge {
     void (NodeChecks::*run)(Out*) = nullptr;
@@ -83,6 +92,10 @@ class NodeChecks {
   static const Edge& edge_of(CheckState state, CheckInput input);
 
   explicit NodeChecks(NodeCheckOptions options) : options_(std::move(options)) {}
+
+  void step(const Event& event, Instant now, Out* out) {
+    std::visit([&](const auto& one) { on(one, now, out); }, event);
+  }
 
   // Without checks these have no effect.
   void start(Instant now, Out* out) { step(CheckInput::kStart, now, out); }
@@ -103,6 +116,12 @@ class NodeChecks {
     std::size_t check = 0;
   };
   struct Table;
+
+  void on(const core::node_event::Started&, Instant now, Out* out) { start(now, out); }
+  void on(const core::node_event::WorkerFailed&, Instant now, Out* out) { worker_failed(now, out); }
+  void on(const core::node_event::Ended&, Instant now, Out* out) { node_ended(now, out); }
+  void on(const CheckEnded& event, Instant now, Out* out) { ended(event.run, event.end, now, out); }
+  void on(const core::node_event::Tick&, Instant now, Out* out) { tick(now, out); }
 
   void step(CheckInput input, Instant now, Out* out);
   void find(const Running& one, const CheckEnd& end, Instant now, Out* out);

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "core/base/held_state.h"
+#include "core/base/node_events.h"
 #include "core/snapshot/snapshot_types.h"
 #include "elastic/agent.h"
 #include "elastic/time.h"
@@ -46,7 +47,12 @@ using NodeAction =
 
 class NodeSnapshots {
  public:
+  using Event = std::variant<core::node_event::RoundBegan, core::node_event::WorkerEnded, HeldEvent,
+                             CopiesEvent>;
   using Out = std::vector<NodeAction>;
+  void step(const Event& event, Instant now, Out*) {
+    std::visit([&](const auto& one) { on(one, now); }, event);
+  }
 
   // What is known. The step of a worker that has ended: the last one that it had reported, or -1.
   void saved(const HeldEvent& event, Instant now);
@@ -78,6 +84,13 @@ class NodeSnapshots {
   Instant saved_at() const { return saved_at_; }
 
  private:
+  void on(const core::node_event::RoundBegan& event, Instant) { begin_round(event.round); }
+  void on(const core::node_event::WorkerEnded& event, Instant) {
+    worker_ended(event.exit.last_step);
+  }
+  void on(const HeldEvent& event, Instant now) { saved(event, now); }
+  void on(const CopiesEvent& event, Instant) { copied(event); }
+
   void release(bool has_processes, const std::string& why, Out* out);
   int num_missing() const;
 
