@@ -280,7 +280,7 @@ class AgentMachine {
   }
   template <typename... Actions>
   void apply(const std::variant<Actions...>& action) {
-    std::visit([this](const auto& one) { apply(one); }, action);
+    std::visit([this](const auto& one) { this->apply(one); }, action);
   }
   void apply(const DrainMember::Answer& answer);
   void apply(const drain::GiveUp& action) { give_up_drain(action.why); }

@@ -226,7 +226,7 @@ class Job {
   }
   template <typename... Actions>
   void apply(std::variant<Actions...> action) {
-    std::visit([this](auto& one) { apply(std::move(one)); }, action);
+    std::visit([this](auto& one) { this->apply(std::move(one)); }, action);
   }
   void apply(hang_action::Close action) { closing_ = std::move(action.result); }
   void apply(drain_action::Close action) { closing_ = std::move(action.result); }
