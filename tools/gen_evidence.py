@@ -236,9 +236,12 @@ def _added(
 def _host(machine: dict[str, str]) -> str:
     return (
         f"{machine['cpu']}, {machine['cores']} cores, Linux {machine['kernel']}, Python "
-        f"{machine['python']}, PyTorch {machine['torch']}; load average {machine['load average']} "
-        "when the command began"
+        f"{machine['python']}, PyTorch {machine['torch']}; {_load(machine)}"
     )
+
+
+def _load(machine: dict[str, str]) -> str:
+    return f"load average {machine['load average']} when the command began"
 
 
 def _when_begun(results: list[dict[str, Any]]) -> str:
@@ -277,8 +280,7 @@ def _busy(campaign: dict[str, Any] | None, alone: dict[str, Any] | None) -> str:
     is_same = alone is not None and all(
         alone["facts"]["machine"][name] == machine[name] for name in names_of_host
     )
-    load = f"load average {machine['load average']} when the command began"
-    host = f"the same machine; {load}" if is_same else _host(machine)
+    host = f"the same machine; {_load(machine)}" if is_same else _host(machine)
     return (
         "## An early, a second fault, a busy host\n\n"
         f"SIGKILL to a worker, at commit `{facts['commit']}`, {facts['machine']['date']}; {host}. "

@@ -1,5 +1,5 @@
-// The agreed step on a node, as its agent follows it: what a notice leads to, what the coordinator
-// is told, and what happens if nothing has come of it.
+// The agreed step on a node, as its agent follows it: what a notice leads to, what is sent to the
+// coordinator, and what follows if no step was agreed on in time.
 
 #include <csignal>
 #include <string>
