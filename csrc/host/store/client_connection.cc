@@ -142,7 +142,7 @@ std::string* ClientConnection::new_request() {
 
 Status ClientConnection::send(const os::WaitLimits& limits) {
   is_idle_ = false;
-  return socket_.send(request_, limits);
+  return note_if_broken(socket_.send(request_, limits));
 }
 
 Status ClientConnection::send_silent(const os::WaitLimits& limits) {
@@ -158,12 +158,23 @@ void ClientConnection::append_ping(std::string* request) const {
   wire::append_ping(request, nonce_);
 }
 
+// The call that finds the connection broken is the one that reports it.
+Status ClientConnection::note_if_broken(Status status) {
+  if (status.code() == StatusCode::kUnavailable) has_silent_requests_ = false;
+  return status;
+}
+
+void ClientConnection::abandon() {
+  is_abandoned_ = true;
+  socket_.finish_sending();
+}
+
 Status ClientConnection::fill(const os::WaitLimits& limits) {
   const auto got = socket_.receive(buffer_, limits);
   if (got.status().code() == StatusCode::kDeadlineExceeded) {
     return {StatusCode::kDeadlineExceeded, "the server does not answer"};
   }
-  if (!got.ok()) return got.status();
+  if (!got.ok()) return note_if_broken(got.status());
   // A server handles a connection's requests in order, so it has read the earlier ones.
   has_silent_requests_ = false;
   unread_ = std::string_view(buffer_.data(), *got);

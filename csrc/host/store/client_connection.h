@@ -92,8 +92,15 @@ class ClientConnection {
   void append_ping(std::string* request) const;
 
   // Whether requests without a reply were sent, and no reply has been read since: the server may
-  // not have read them yet.
+  // not have read them yet. False on a connection that is known to be broken.
   bool has_silent_requests() const { return has_silent_requests_; }
+  // For a call that ends before its replies although has_silent_requests(): no request may follow,
+  // but another call may not use another connection before confirm() is ok.
+  void abandon();
+  bool is_abandoned() const { return is_abandoned_; }
+  // Waits until the server has read the requests of an abandoned connection. kUnavailable: it may
+  // not have read them.
+  Status confirm(const os::WaitLimits& limits) { return socket_.wait_for_peer(limits); }
   // No later call may use this connection, even if all replies were read.
   void retire() { is_retired_ = true; }
   bool is_idle() const { return is_idle_ && !is_retired_ && unread_.empty(); }
@@ -106,12 +113,14 @@ class ClientConnection {
   ClientConnection(os::StreamSocket socket, std::uint32_t nonce)
       : socket_(std::move(socket)), nonce_(nonce) {}
   Status fill(const os::WaitLimits& limits);
+  Status note_if_broken(Status status);
   Status read_exactly(std::span<char> into, const os::WaitLimits& limits);
 
   os::StreamSocket socket_;
   std::uint32_t nonce_;
   bool is_idle_ = true;
   bool is_retired_ = false;
+  bool is_abandoned_ = false;
   bool has_silent_requests_ = false;
   std::string request_;
   std::string_view unread_;  // the part of buffer_ that was not read yet

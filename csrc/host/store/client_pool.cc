@@ -20,6 +20,10 @@
 // confirmation; then calls may use any connection again. A call that waits for that connection
 // waits for a write or a round trip of another call, never for a blocked call, because a call gets
 // the confirmation before it blocks (Lease::allow_other_connections).
+//
+// A call that reaches its deadline before that confirmation leaves replies that nobody will read,
+// so its connection serves no other call. But it is still the one with the silent requests: the
+// client ends its stream, and the next call first waits until the server has read it to the end.
 
 namespace elastic::host {
 namespace {
@@ -30,6 +34,17 @@ constexpr std::size_t kIdleMax = 16;
 constexpr Duration kTurnPeriod = std::chrono::milliseconds(50);
 
 Status closed_error() { return {StatusCode::kFailedPrecondition, "the client is closed"}; }
+
+Status unanswered_error() {
+  return {StatusCode::kDeadlineExceeded, "the server does not answer an earlier call"};
+}
+
+// The new request may use another connection, but earlier silent requests may be lost: the call
+// that gets this error is the first that can report it.
+Status lost_error() {
+  return {StatusCode::kUnavailable,
+          "the server closed the connection: values sent just before may be lost"};
+}
 
 }  // namespace
 
@@ -120,14 +135,16 @@ Result<std::unique_ptr<ClientConnection>> ClientPool::lease_connection(
       if (Status turn = wait_for_turn(&lock, limits); !turn.ok()) return turn;
       continue;
     }
-    if (connection && !connection->is_usable()) {
-      // The server has closed it. The new request may use another connection, but earlier silent
-      // requests may be lost: this call is the first that can report it.
+    if (connection && connection->is_abandoned()) {
+      Status confirmed = confirm_abandoned(std::move(connection), &lock, limits);
+      if (!confirmed.ok()) return confirmed;
+      continue;
+    }
+    if (connection && !connection->is_usable()) {  // the server has closed it
       if (connection.get() != unconfirmed_) continue;
       unconfirmed_ = nullptr;
       turn_.notify_all();
-      return Status(StatusCode::kUnavailable,
-                    "the server closed the connection: values sent just before may be lost");
+      return lost_error();
     }
     if (use == Use::kSilent) is_silent_leased_ = true;
     if (connection) return connection;
@@ -153,11 +170,27 @@ std::unique_ptr<ClientConnection> ClientPool::take_idle() {
   return connection;
 }
 
+// Waits, without the lock, until the server has read the silent requests of `connection`; meanwhile
+// other calls wait for their turn.
+Status ClientPool::confirm_abandoned(std::unique_ptr<ClientConnection> connection,
+                                     std::unique_lock<std::mutex>* lock,
+                                     const os::WaitLimits& limits) {
+  lock->unlock();
+  const Status confirmed = connection->confirm(limits);
+  lock->lock();
+  if (is_closed_) return closed_error();
+  turn_.notify_all();
+  if (confirmed.ok() || confirmed.code() == StatusCode::kUnavailable) {
+    unconfirmed_ = nullptr;
+    return confirmed.ok() ? Status() : lost_error();
+  }
+  idle_.push_back(std::move(connection));
+  return confirmed.code() == StatusCode::kDeadlineExceeded ? unanswered_error() : confirmed;
+}
+
 Status ClientPool::wait_for_turn(std::unique_lock<std::mutex>* lock, const os::WaitLimits& limits) {
   const Duration left = limits.deadline - os::monotonic_now();
-  if (left <= Duration::zero()) {
-    return {StatusCode::kDeadlineExceeded, "the server does not answer an earlier call"};
-  }
+  if (left <= Duration::zero()) return unanswered_error();
   turn_.wait_for(*lock, std::min(left, kTurnPeriod));
   if (!*limits.interrupted) return {};
   lock->unlock();  // the check may take another lock, such as Python's
@@ -168,12 +201,13 @@ Status ClientPool::wait_for_turn(std::unique_lock<std::mutex>* lock, const os::W
 }
 
 void ClientPool::give_back(Use use, std::unique_ptr<ClientConnection> connection) {
-  const bool is_idle = connection->is_idle();
+  if (!connection->is_idle() && connection->has_silent_requests()) connection->abandon();
+  const bool is_kept = connection->is_idle() || connection->is_abandoned();
   {
     const std::lock_guard lock(mutex_);
     if (use == Use::kSilent) is_silent_leased_ = false;
     if (unconfirmed_ == connection.get()) unconfirmed_ = nullptr;
-    if (is_idle && !is_closed_) {
+    if (is_kept && !is_closed_) {
       if (connection->has_silent_requests()) unconfirmed_ = connection.get();
       if (idle_.size() < kIdleMax || unconfirmed_ == connection.get()) {
         idle_.push_back(std::move(connection));

@@ -65,6 +65,8 @@ class ClientPool {
   Result<std::unique_ptr<ClientConnection>> open_connection(const os::WaitLimits& limits);
   Result<std::unique_ptr<ClientConnection>> lease_connection(Use use, const os::WaitLimits& limits);
   std::unique_ptr<ClientConnection> take_idle();
+  Status confirm_abandoned(std::unique_ptr<ClientConnection> connection,
+                           std::unique_lock<std::mutex>* lock, const os::WaitLimits& limits);
   Status wait_for_turn(std::unique_lock<std::mutex>* lock, const os::WaitLimits& limits);
   void give_back(Use use, std::unique_ptr<ClientConnection> connection);
   void confirm(const ClientConnection* connection);

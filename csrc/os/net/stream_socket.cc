@@ -122,6 +122,17 @@ Result<std::size_t> StreamSocket::receive(std::span<char> into, const WaitLimits
   }
 }
 
+void StreamSocket::finish_sending() { ::shutdown(fd_.get(), SHUT_WR); }
+
+Status StreamSocket::wait_for_peer(const WaitLimits& limits) {
+  while (true) {
+    if (Status waited = wait_ready(fd_.get(), POLLIN, limits); !waited.ok()) return waited;
+    char byte;
+    if (::recv(fd_.get(), &byte, 1, 0) >= 0) return {};
+    if (errno != EAGAIN && errno != EINTR) return connection_error("the connection broke", errno);
+  }
+}
+
 bool StreamSocket::is_quiet() const {
   char byte;
   return ::recv(fd_.get(), &byte, 1, MSG_PEEK) < 0 && (errno == EAGAIN || errno == EINTR);

@@ -30,6 +30,11 @@ class StreamSocket {
   // Waits for at least one byte and reads what is there, at most into.size(). kUnavailable: the
   // connection is broken or the peer has closed it.
   Result<std::size_t> receive(std::span<char> into, const WaitLimits& limits);
+  // Sends the end of the stream: nothing is sent after it.
+  void finish_sending();
+  // After finish_sending(): waits until the peer has sent bytes or its own end, which it does when
+  // it has read what was sent. kUnavailable: the connection broke before.
+  Status wait_for_peer(const WaitLimits& limits);
   // True while the connection is open and no unexpected bytes have arrived.
   bool is_quiet() const;
 

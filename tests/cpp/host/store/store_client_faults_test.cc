@@ -212,6 +212,42 @@ TEST(StoreClientFaults, NoCallOvertakesAnUnreadSet) {
   EXPECT_TRUE(waiting.get().ok());
 }
 
+// The wait reaches its deadline before the server has read the set: the next call must not overtake
+// the set on another connection.
+TEST(StoreClientFaults, NoCallOvertakesASetBehindAWaitThatTimedOut) {
+  for (const bool is_reset : {false, true}) {
+    SCOPED_TRACE(is_reset);
+    std::promise<void> overtaken;
+    ScriptedServer server([&](ScriptedPeer& peer, int number) {
+      peer.shake_hands();
+      if (number == 0) {
+        overtaken.get_future().wait();
+        if (is_reset) return peer.reset();
+      } else {
+        peer.read(1);  // NUM_KEYS
+        peer.write(bytes({7, 0, 0, 0, 0, 0, 0, 0}));
+      }
+      peer.drain();
+    });
+    auto client = connect_client(server.port());
+    ASSERT_TRUE(client.ok());
+    ASSERT_TRUE((*client)->set("k", "v").ok());
+    EXPECT_EQ((*client)->wait(kKeys, milliseconds(1)).code(), StatusCode::kDeadlineExceeded);
+    for (int i = 0; i < 2; ++i) {
+      const Status check = (*client)->check(kKeys, kTimeout).status();
+      EXPECT_EQ(check.code(), StatusCode::kDeadlineExceeded);
+      EXPECT_NE(check.message().find("an earlier call"), std::string::npos) << check.message();
+    }
+    overtaken.set_value();
+    if (is_reset) {
+      const Status lost = (*client)->num_keys().status();
+      EXPECT_EQ(lost.code(), StatusCode::kUnavailable);
+      EXPECT_NE(lost.message().find("may be lost"), std::string::npos) << lost.message();
+    }
+    EXPECT_EQ(*(*client)->num_keys(), 7);
+  }
+}
+
 TEST(StoreClientFaults, UnexpectedByteDoesNotReachTheNextCall) {
   std::promise<void> sent;
   ScriptedServer server([&](ScriptedPeer& peer, int number) {
