@@ -25,20 +25,7 @@
 // cannot be executed, since that would fail in every round; and it stops the remaining workers of a
 // failed group when no reply arrives.
 //
-// With an inplace_grace the workers of a round that is over are kept, if all of them are well and
-// have declared that they can continue. They are told to leave their collectives (a cut), and this
-// node joins the next round when the last one has left: for the rendezvous their part in the round
-// is over, as if they had ended. While they wait the state is INIT, and they are given the next
-// round instead of being started. Any doubt on the way (one fails, or does not leave in time) ends
-// in the usual stop. One that ends while it waits fails in the next round, unless it is the last:
-// then that round starts new ones. If its code says that no restart follows, or that the node is
-// bad, that does not wait for a round.
-//
-// With an inplace_prepare the workers are started before this node joins, so that no other node
-// waits for their imports. When all of them wait for their first round they are a group that is
-// kept, without a round before it, and the node joins. Any doubt on the way ends in a stop; then
-// the node joins, and starts them with its round. No event of a worker is reported before the
-// round: it has no rank.
+// Workers can be kept for another round, or started before this node joins: agent_kept.cc.
 //
 // Otherwise only GroupGone ends a round here. The exit of every worker is not enough to start the
 // next one: processes that they left behind may still hold a port or a device. The result is fixed
@@ -143,20 +130,8 @@ void AgentPolicy::update(const ParticipantEvent& event, Turn* turn) {
 
 void AgentPolicy::start_group(Turn* turn) {
   begin_round(turn);
-  capable_.assign(round_->workers.size(), false);
+  kept_.start(round_->workers.size());
   turn->act(StartGroup{round_});
-}
-
-// Exits of workers that ended while they waited are failures of this round: no rank takes their
-// place in it.
-void AgentPolicy::continue_group(Turn* turn) {
-  begin_round(turn);
-  turn->act(ContinueGroup{round_, end_reason_});
-  for (WorkerExited& exited : std::exchange(waiting_exits_, {})) {
-    const bool is_bad = is_failure(exited.exit) && means_bad_node(exited.exit);
-    turn->raised.push_back(
-        {is_bad ? PolicyInput::kWaitingNodeBad : PolicyInput::kWaitingFailed, std::move(exited)});
-  }
 }
 
 void AgentPolicy::begin_round(Turn* turn) {
@@ -470,7 +445,7 @@ StopReason AgentPolicy::own_failure() const {
 }
 
 bool AgentPolicy::all_ended() const {
-  return ended_ + waiting_exits_.size() == static_cast<std::size_t>(self().local_world_size);
+  return ended_ + kept_.num_exits() == static_cast<std::size_t>(self().local_world_size);
 }
 
 std::string AgentPolicy::restart_text(const RoundRecord& record, bool is_continued) const {
@@ -485,119 +460,6 @@ std::string AgentPolicy::restart_text(const RoundRecord& record, bool is_continu
       !failures_.empty() && cause().evidence->failure_class == FailureClass::kUserInput;
   if (is_input) text += "; the command or the script looks wrong, so a restart may not help";
   return text;
-}
-
-// ---- Workers that are kept for another round.
-
-void AgentPolicy::count_capable(Turn* turn) {
-  capable_.at(static_cast<std::size_t>(turn->local_rank)) = true;
-}
-
-void AgentPolicy::count_left(Turn* turn) {
-  left_.at(static_cast<std::size_t>(turn->local_rank)) = true;
-}
-
-bool AgentPolicy::can_cut() const {
-  const bool is_running = state_ == PolicyState::kHealthy || state_ == PolicyState::kUnhealthy ||
-                          state_ == PolicyState::kCutting;
-  const bool is_whole = is_running && participant_.state() == ParticipantState::kWorking &&
-                        failures_.empty() && ended_ == 0;
-  return agent_.inplace_grace && is_whole &&
-         std::find(capable_.begin(), capable_.end(), false) == capable_.end();
-}
-
-void AgentPolicy::cut_workers(Turn* turn) {
-  const std::string reason = follow_order(turn);
-  cut_grace_ = without_cut(*turn->order->grace);
-  left_.assign(round_->workers.size(), false);
-  deadline_ = add_saturating(turn->now, *agent_.inplace_grace);
-  turn->act(CutGroup{round_->round, stop_reason_});
-  turn->report(AgentEvent::Kind::kStopping, state(),
-               reason + "; keeping the workers, which have " +
-                   duration_text(*agent_.inplace_grace) + " to leave the round");
-}
-
-void AgentPolicy::abandon_cut(const std::string& why, Turn* turn) {
-  deadline_.reset();
-  stop_group(cut_grace_, why + "; stopping them", turn);
-}
-
-void AgentPolicy::abandon_late_cut(Turn* turn) {
-  abandon_cut("the workers did not leave the round within " + duration_text(*agent_.inplace_grace),
-              turn);
-}
-
-// The order to join again is known: it caused the cut.
-void AgentPolicy::keep_workers(Turn* turn) {
-  round_end_.kept = true;
-  rejoin(turn);
-}
-
-// One kept worker has ended, so the others are stopped; the next round starts new workers.
-void AgentPolicy::note_waiting_exit(Turn* turn) {
-  const WorkerExited& event = *turn->exited;
-  waiting_exits_.push_back(event);
-  if (round_ != nullptr && failures_.empty() && is_failure(event.exit)) {
-    WorkerFailure failure = waiting_failure_of(event);
-    if (why_final(failure) != nullptr) {
-      send_failure(failure, turn);
-      insert_failure(std::move(failure));
-    }
-  }
-  stop_group(failure_grace(), "a worker ended while it waited for the next round; stopping them",
-             turn);
-}
-
-void AgentPolicy::drop_group(Turn* turn) {
-  for (const WorkerExited& exited : std::exchange(waiting_exits_, {})) {
-    count_one_exit(exited, turn);
-  }
-  round_end_.stopped = turn->now;
-  round_end_.kept = false;
-  turn->report(AgentEvent::Kind::kNotice, state(),
-               "the workers ended while they waited for the next round, which starts new ones");
-}
-
-// ---- Workers that are started before this node joins.
-
-void AgentPolicy::prepare_group(Turn* turn) {
-  participant_.locate(turn->ready->name, turn->ready->address);
-  const auto workers = static_cast<std::size_t>(self().local_world_size);
-  capable_.assign(workers, true);  // only those wait for a round
-  left_.assign(workers, false);
-  deadline_ = add_saturating(turn->now, *agent_.inplace_prepare);
-  turn->act(PrepareGroup{self()});
-  turn->report(AgentEvent::Kind::kProgress, state(),
-               "starting the workers; this node joins when they wait for their round");
-}
-
-void AgentPolicy::note_unprepared_exit(Turn* turn) {
-  const WorkerExited& event = *turn->exited;
-  waiting_exits_.push_back(event);
-  abandon_preparation("the worker of local rank " + std::to_string(event.local_rank) + " " +
-                          event.exit.describe() + " before this node had joined",
-                      turn);
-}
-
-void AgentPolicy::abandon_preparation(const std::string& why, Turn* turn) {
-  deadline_.reset();
-  if (is_stopping(turn->from)) return;
-  if (!all_ended()) turn->act(StopGroup{SIGTERM, failure_grace()});
-  turn->report(AgentEvent::Kind::kNotice, state(),
-               why + "; the workers are started again with the round");
-}
-
-void AgentPolicy::abandon_late_preparation(Turn* turn) {
-  abandon_preparation(
-      "the workers did not wait for their round within " + duration_text(*agent_.inplace_prepare),
-      turn);
-}
-
-// What they were is forgotten: a failure that repeats is one of the round.
-void AgentPolicy::join_unprepared(Turn* turn) {
-  ended_ = 0;
-  waiting_exits_.clear();
-  request_join(turn);
 }
 
 }  // namespace core

@@ -325,11 +325,7 @@ PolicyInput AgentPolicy::read(const WorkerCapable& event, Turn* turn) const {
 }
 PolicyInput AgentPolicy::read(const WorkerLeft& event, Turn* turn) const {
   turn->local_rank = event.local_rank;
-  for (std::size_t i = 0; i < left_.size(); ++i) {
-    const bool is_left = left_[i] || i == static_cast<std::size_t>(event.local_rank);
-    if (!is_left) return PolicyInput::kWorkerLeft;
-  }
-  return PolicyInput::kAllLeft;
+  return kept_.is_last(event.local_rank) ? PolicyInput::kAllLeft : PolicyInput::kWorkerLeft;
 }
 PolicyInput AgentPolicy::read(const LeaveAtStep& event, Turn* turn) const {
   turn->step = event.step;
@@ -390,23 +386,6 @@ void AgentPolicy::add_first_failure(Turn* turn) {
   await_order(turn);
 }
 
-// The failure of a worker that ended while it waited for a round.
-WorkerFailure AgentPolicy::waiting_failure_of(const WorkerExited& event) {
-  WorkerFailure failure = failure_of(event);
-  if (failure.exit_code == 0) failure.exit_code = 1;
-  failure.message += " while it waited for the round";
-  return failure;
-}
-
-void AgentPolicy::fail_waiting(Turn* turn) {
-  count_exit(turn);
-  WorkerFailure failure = waiting_failure_of(*turn->exited);
-  const int before = cause_rank();
-  insert_failure(std::move(failure));
-  send_cause_after(turn->exited->local_rank, before, turn);
-  await_order(turn);
-}
-
 void AgentPolicy::await_order(Turn* turn) {
   end_reason_ = cause().describe();
   deadline_ = add_saturating(turn->now, kOrderTimeout);
@@ -431,12 +410,7 @@ void AgentPolicy::leave_bad_node(Turn* turn) {
 
 void AgentPolicy::add_evidence(Turn* turn) {
   const WorkerExited& event = *turn->found;
-  for (WorkerExited& exited : waiting_exits_) {  // reported in the next round
-    if (exited.local_rank != event.local_rank) continue;
-    const WorkerExit exit = exited.exit;  // may be unknown in the event
-    exited = event;
-    exited.exit = exit;
-  }
+  kept_.update_exit(event);  // of a worker that waited: reported in the next round
   if (!participant_.has_workers()) return;
   const int before = cause_rank();
   WorkerFailure failure = take_failure(event.local_rank, event.pid);
