@@ -89,15 +89,17 @@ struct Advised {
 using gate::CheckEnded;
 }  // namespace agent_event
 
-using AgentInput =
-    std::variant<PolicyEvent, rdzv::RoundOver, hang::Verdict, drain::Order, drain::StopStepEvent,
+// Each event of the policy, and what only the machine and its parts receive.
+using AgentInput = JoinedVariant<
+    PolicyEvent,
+    std::variant<rdzv::RoundOver, hang::Verdict, drain::Order, drain::StopStepEvent,
                  snapshot::HeldEvent, snapshot::CopiesEvent, agent_event::SnapshotsFetched,
                  agent_event::TemplateReady, agent_event::StoreOpened, agent_event::FilesOpened,
                  agent_event::StartCancelled, agent_event::StacksCollected,
                  agent_event::StoreUnreachable, agent_event::DrainRequested,
                  agent_event::ProcessesEnded, agent_event::FailuresExamined,
                  agent_event::ResultFixed, agent_event::Flushed, agent_event::NodeStarted,
-                 agent_event::CheckEnded, agent_event::Advised>;
+                 agent_event::CheckEnded, agent_event::Advised>>;
 
 namespace agent_action {
 struct AwaitTemplate {};  // TemplateReady follows
@@ -208,9 +210,6 @@ class AgentMachine {
   WorkerExited explain(WorkerExited failed) const;
 
  private:
-  void on(const PolicyEvent& event) {
-    std::visit([this](const auto& one) { on(one); }, event);
-  }
   template <typename Event>  // only of the policy, or only of parts
   void on(const Event& event) {
     if constexpr (is_alternative_of<Event, PolicyEvent>) {

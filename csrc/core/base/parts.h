@@ -28,6 +28,16 @@ template <typename One, typename... All>
 inline constexpr bool is_alternative_of<One, std::variant<All...>> = (std::is_same_v<One, All> ||
                                                                       ...);
 
+template <typename One, typename Other>
+struct JoinedVariants;
+template <typename... One, typename... Other>
+struct JoinedVariants<std::variant<One...>, std::variant<Other...>> {
+  using Type = std::variant<One..., Other...>;
+};
+// The alternatives of both.
+template <typename One, typename Other>
+using JoinedVariant = typename JoinedVariants<One, Other>::Type;
+
 template <typename Part, typename Event>
 concept Receives = is_alternative_of<Event, typename Part::Event>;
 

@@ -44,7 +44,7 @@ class HostileMember final : public ModelledAgent {
     std::vector<Session::Action> actions;
     session_.begin(now_, &actions);
     execute(actions);
-    agent_step(core::PolicyEvent(core::RendezvousReady{"node2", "10.0.0.2"}));
+    agent_step(core::RendezvousReady{"node2", "10.0.0.2"});
     wait(1s);
     if (!is_hostile) expect(agent_.state() == AgentState::kHealthy, "the first round runs");
     is_hostile_ = true;
@@ -125,7 +125,7 @@ class HostileMember final : public ModelledAgent {
       session_step(Session::Connected{});
     }
     session_step(Session::Tick{});
-    agent_step(core::PolicyEvent(core::PolicyTick{}));
+    agent_step(core::PolicyTick{});
     succession_step(succession::Tick{});
     run();
   }
@@ -193,11 +193,7 @@ class HostileMember final : public ModelledAgent {
           using Action = std::decay_t<decltype(one)>;
           trace("receives action " + std::to_string(core::RendezvousAction(one).index()));
           if constexpr (std::is_same_v<Action, rdzv::Round>) held_ = {*one.record, 0};
-          if constexpr (std::is_same_v<Action, rdzv::RoundOver>) {
-            agent_step(one);
-          } else if constexpr (std::is_constructible_v<core::PolicyEvent, Action>) {
-            agent_step(core::PolicyEvent(one));
-          }
+          if constexpr (core::is_alternative_of<Action, core::AgentInput>) agent_step(one);
         },
         delivered.action);
   }
@@ -208,7 +204,7 @@ class HostileMember final : public ModelledAgent {
   void execute(const Session::Lost& lost) {
     trace("lost: " + lost.message);
     is_lost_ = true;
-    agent_step(core::PolicyEvent(core::RendezvousLost{lost.exit_code, lost.message}));
+    agent_step(core::RendezvousLost{lost.exit_code, lost.message});
   }
   void execute(const Session::EndCoordinator&) { session_step(Session::EndStepDone{}); }
   void execute(const Session::ReleaseRecord&) { session_step(Session::EndStepDone{}); }

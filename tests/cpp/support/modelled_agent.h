@@ -134,15 +134,15 @@ class ModelledAgent {
   void act(const core::agent_action::StartWorkers&) {
     is_running_.assign(kWorkers, true);
     for (int rank = 0; rank < kWorkers; ++rank) {
-      later(core::PolicyEvent(core::WorkerStarted{rank, 100 + rank, now()}));
+      later(core::WorkerStarted{rank, 100 + rank, now()});
       if (!options_.policy.agent.inplace_grace) continue;
-      later(core::PolicyEvent(core::WorkerCapable{rank}));
-      if (options_.policy.agent.inplace_prepare) later(core::PolicyEvent(core::WorkerLeft{rank}));
+      later(core::WorkerCapable{rank});
+      if (options_.policy.agent.inplace_prepare) later(core::WorkerLeft{rank});
     }
   }
   void act(const core::agent_action::CancelStart&) { later(core::agent_event::StartCancelled{}); }
   void act(const core::CutGroup&) {
-    for (int rank = 0; rank < kWorkers; ++rank) later(core::PolicyEvent(core::WorkerLeft{rank}));
+    for (int rank = 0; rank < kWorkers; ++rank) later(core::WorkerLeft{rank});
   }
   void act(const core::agent_action::StopWorkers& stop) {
     for (int rank = 0; rank < kWorkers; ++rank) end_worker(rank, stop.how.signal, true);
@@ -185,7 +185,7 @@ class ModelledAgent {
     exit.signal = signal;
     exit.stopped_by_us = is_stopped;
     exit.at = now();
-    later(core::PolicyEvent(core::WorkerExited{rank, 100 + rank, agent_.explain(rank, exit)}));
+    later(core::WorkerExited{rank, 100 + rank, agent_.explain(rank, exit)});
     if (std::find(is_running_.begin(), is_running_.end(), true) != is_running_.end()) return;
     is_running_.clear();
     later(core::agent_event::ProcessesEnded{});

@@ -120,7 +120,7 @@ class Member final : public test::ModelledAgent {
     if (mode.has_token) options.token.text = kSecret;
     thread_->call([&] {
       timer_ = std::make_unique<os::Timer>(&thread_->loop(), [this] {
-        agent_step(core::PolicyEvent(core::PolicyTick{}));
+        agent_step(core::PolicyTick{});
         run();
       });
       session_ = *Session::open(&thread_->loop(), options, "job",
@@ -225,13 +225,13 @@ class Member final : public test::ModelledAgent {
     run();
   }
   void on(const MembershipReady& ready) {
-    agent_step(core::PolicyEvent(core::RendezvousReady{"node2", ready.address}));
+    agent_step(core::RendezvousReady{"node2", ready.address});
   }
   void on(const MembershipProgress& progress) { trace(progress.message); }
   void on(const MembershipLost& lost) {
     trace("lost: " + lost.message);
     is_lost_ = true;
-    agent_step(core::PolicyEvent(core::RendezvousLost{lost.exit_code, lost.message}));
+    agent_step(core::RendezvousLost{lost.exit_code, lost.message});
   }
   template <typename Event>
   void on(const Event& event) {
@@ -239,11 +239,7 @@ class Member final : public test::ModelledAgent {
     if constexpr (std::is_same_v<Event, rdzv::Evicted>) {
       if (event.is_displaced) held_ = {};
     }
-    if constexpr (std::is_constructible_v<core::PolicyEvent, Event>) {
-      agent_step(core::PolicyEvent(event));
-    } else if constexpr (std::is_constructible_v<core::AgentInput, Event>) {
-      agent_step(event);
-    }
+    if constexpr (std::is_constructible_v<core::AgentInput, Event>) agent_step(event);
   }
   void run() {
     for (int handled = 0; take_input(); ++handled) {
