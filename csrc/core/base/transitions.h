@@ -68,4 +68,23 @@ constexpr Table make_transitions(const Transition<State, Input, Run> (&rows)[kRo
   return table;
 }
 
+// A table of what is done alone: its rows name no next state. `other`: of a pair without a row.
+template <std::size_t kStates, std::size_t kInputs, typename State, typename Input, typename Run,
+          std::size_t kRows>
+constexpr auto make_responses(const Transition<State, Input, Run> (&rows)[kRows], Run other) {
+  struct Edge {
+    Run run;
+    State next;
+  };
+  const auto edges =
+      make_transitions<TransitionTable<Edge, kStates, kInputs>>(rows, [other](State state, Input) {
+        return Edge{other, state};
+      });
+  std::array<std::array<Run, kInputs>, kStates> table{};
+  for (std::size_t i = 0; i < kStates; ++i) {
+    for (std::size_t j = 0; j < kInputs; ++j) table[i][j] = edges[i][j].run;
+  }
+  return table;
+}
+
 }  // namespace elastic::core

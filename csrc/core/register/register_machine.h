@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "core/base/random.h"
+#include "core/base/transitions.h"
 #include "core/register/register_types.h"
 #include "elastic/time.h"
 
@@ -86,20 +87,46 @@ enum class Response : std::uint8_t {
   kIgnore,
 };
 
+// The messages, in the order of Body.
+enum class MessageKind : std::uint8_t {
+  kAsk,
+  kAskReply,
+  kPrepare,
+  kPromise,
+  kAccept,
+  kAccepted,
+  kInForce,
+  kHandOver,
+  kFetch,
+  kFetched,
+};
 inline constexpr std::size_t kMessages = 10;
+static_assert(static_cast<std::size_t>(MessageKind::kFetched) + 1 == kMessages);
 
-// A row for each role.
-inline constexpr std::array<std::array<Response, kMessages>, kRoles> kResponses = [] {
-  using enum Response;
-  return std::array<std::array<Response, kMessages>, kRoles>{{
-      // Ask    AskReply Prepare   Promise  Accept   Accepted InForce HandOver Fetch    Fetched
-      {kAnswer, kIgnore, kPromise, kIgnore, kAccept, kIgnore, kLearn, kStand, kSupply, kIgnore},
-      {kAnswer, kCount, kPromise, kIgnore, kAccept, kIgnore, kLearn, kStand, kSupply, kIgnore},
-      {kAnswer, kIgnore, kPromise, kCount, kAccept, kIgnore, kLearn, kStand, kSupply, kCount},
-      {kAnswer, kIgnore, kPromise, kIgnore, kAccept, kCount, kLearn, kIgnore, kSupply, kIgnore},
-      {kAnswer, kIgnore, kPromise, kIgnore, kAccept, kCount, kIgnore, kIgnore, kSupply, kIgnore},
-  }};
-}();
+struct ResponseTable {
+  using M = MessageKind;
+  using R = Response;
+  using enum Role;
+
+  static constexpr core::EnumSet<Role> kAny = {kFollower, kAsking, kPreparing, kReproposing,
+                                               kCoordinator};
+  static constexpr core::EnumSet<Role> kUnelected = {kFollower, kAsking, kPreparing};
+  // A pair without a row: kIgnore.
+  static constexpr core::Transition<Role, M, R> kRows[] = {
+      {.in = kAny, .on = {M::kAsk}, .run = R::kAnswer},
+      {.in = {kAsking}, .on = {M::kAskReply}, .run = R::kCount},
+      {.in = kAny, .on = {M::kPrepare}, .run = R::kPromise},
+      {.in = {kPreparing}, .on = {M::kPromise}, .run = R::kCount},
+      {.in = kAny, .on = {M::kAccept}, .run = R::kAccept},
+      {.in = {kReproposing, kCoordinator}, .on = {M::kAccepted}, .run = R::kCount},
+      {.in = {kFollower, kAsking, kPreparing, kReproposing}, .on = {M::kInForce}, .run = R::kLearn},
+      {.in = kUnelected, .on = {M::kHandOver}, .run = R::kStand},
+      {.in = kAny, .on = {M::kFetch}, .run = R::kSupply},
+      {.in = {kPreparing}, .on = {M::kFetched}, .run = R::kCount},
+  };
+};
+inline constexpr auto kResponses =
+    core::make_responses<kRoles, kMessages>(ResponseTable::kRows, Response::kIgnore);
 
 constexpr Response response_to(Role role, std::size_t message) {
   return kResponses[static_cast<std::size_t>(role)][message];

@@ -13,6 +13,7 @@
 #include <variant>
 
 #include "core/base/held_state.h"
+#include "core/base/transitions.h"
 #include "elastic/rendezvous_types.h"
 #include "elastic/status.h"
 #include "elastic/time.h"
@@ -315,19 +316,45 @@ enum class Response : std::uint8_t {
   kIgnore,
 };
 
+struct ResponseTable {
+  using N = NodeRow;
+  using M = NodeMessage;
+  using R = Response;
+
+  static constexpr EnumSet<N> kOfOpenJob = {N::kJoined, N::kWorking, N::kStopped, N::kDone};
+  static constexpr EnumSet<N> kPresent = {N::kJoined, N::kWorking, N::kStopped, N::kDone,
+                                          N::kPresentClosed};
+  // A pair without a row: kIgnore.
+  static constexpr Transition<N, M, R> kRows[] = {
+      {.in = {N::kAbsent, N::kAbsentClosed}, .on = {M::kJoin}, .run = R::kAdmit},
+      {.in = {N::kJoined}, .on = {M::kJoin}, .run = R::kRefresh},
+      {.in = {N::kWorking, N::kStopped}, .on = {M::kJoin}, .run = R::kEnqueue},
+      {.in = {N::kDone}, .on = {M::kJoin}, .run = R::kResend},
+      {.in = {N::kPresentClosed}, .on = {M::kJoin}, .run = R::kSendResult},
+
+      {.in = {N::kAbsent}, .on = {M::kFailed, M::kGone, M::kDone, M::kHeartbeat}, .run = R::kEvict},
+      {.in = {N::kAbsentClosed},
+       .on = {M::kFailed, M::kGone, M::kDone, M::kHeartbeat},
+       .run = R::kSendResult},
+      {.in = {N::kJoined, N::kWorking, N::kStopped}, .on = {M::kFailed}, .run = R::kFail},
+      {.in = {N::kWorking}, .on = {M::kGone}, .run = R::kStop},
+      {.in = {N::kWorking}, .on = {M::kDone}, .run = R::kFinish},
+      {.in = {N::kDone}, .on = {M::kDone}, .run = R::kResend},
+      {.in = {N::kPresentClosed}, .on = {M::kGone, M::kDone}, .run = R::kStop},
+
+      {.in = kPresent, .on = {M::kLeave}, .run = R::kLeave},
+      {.in = kPresent, .on = {M::kHeartbeat}, .run = R::kAlive},
+      {.in = kOfOpenJob, .on = {M::kClose}, .run = R::kClose},
+      {.in = {N::kAbsent}, .on = {M::kClose}, .run = R::kClose},
+      {.in = {N::kAbsentClosed, N::kPresentClosed}, .on = {M::kClose}, .run = R::kSendResult},
+      {.in = kOfOpenJob, .on = {M::kSessionLost}, .run = R::kSuspect},
+      {.in = {N::kPresentClosed}, .on = {M::kSessionLost}, .run = R::kLeave},
+      {.in = kOfOpenJob, .on = {M::kProcessEnded}, .run = R::kLose},
+  };
+};
+inline constexpr auto kResponses =
+    make_responses<kNodeRows, kNodeMessages>(ResponseTable::kRows, Response::kIgnore);
 using enum Response;
-inline constexpr std::array<std::array<Response, kNodeMessages>, kNodeRows> kResponses = {{
-    // Join     Failed      Gone        Done        Leave    Close    Heartbeat  SessionLost
-    // ProcessEnded (last column)
-    {kAdmit, kEvict, kEvict, kEvict, kIgnore, kClose, kEvict, kIgnore, kIgnore},    // absent
-    {kRefresh, kFail, kIgnore, kIgnore, kLeave, kClose, kAlive, kSuspect, kLose},   // joined
-    {kEnqueue, kFail, kStop, kFinish, kLeave, kClose, kAlive, kSuspect, kLose},     // working
-    {kEnqueue, kFail, kIgnore, kIgnore, kLeave, kClose, kAlive, kSuspect, kLose},   // stopped
-    {kResend, kIgnore, kIgnore, kResend, kLeave, kClose, kAlive, kSuspect, kLose},  // done
-    {kAdmit, kSendResult, kSendResult, kSendResult, kIgnore, kSendResult, kSendResult, kIgnore,
-     kIgnore},                                                                           // absent*
-    {kSendResult, kIgnore, kStop, kStop, kLeave, kSendResult, kAlive, kLeave, kIgnore},  // present*
-}};
 
 constexpr Response response_to(NodeRow row, NodeMessage message) {
   return kResponses[static_cast<std::size_t>(row)][static_cast<std::size_t>(message)];

@@ -5,6 +5,8 @@
 #include <csignal>
 #include <utility>
 
+#include "core/base/transitions.h"
+
 // Theory of operation. All workers of a generation start together, and the generation ends as a
 // whole: when the last worker has ended, or when the grace period of a stop is over, every process
 // below the guardian is killed ("sweep"). The generation has ended when the guardian has reaped the
@@ -51,27 +53,51 @@ bool is_temporary(const WorkerExit& exit) {
 }  // namespace
 
 static_assert(kGroupStateCount == static_cast<std::size_t>(GroupState::kLost) + 1);
-static_assert(kGroupEventCount == 10, "a new event needs a column in every row");
+static_assert(kGroupEventCount == static_cast<std::size_t>(GroupInput::kGuardianLost) + 1);
 
-constexpr GroupTable kGroupTable = {{
-    // Start, Stop, Forward, Started, Ended, LeftoversGone, KillSent, Swept, Tick, GuardianLost
-    {kBegin, kIgnore, kIgnore, kProtocolError, kProtocolError, kProtocolError, kProtocolError,
-     kProtocolError, kIgnore, kGuardianLost},  // kIdle
-    {kRefuse, kSignalAll, kForward, kRunning, kEnded, kProtocolError, kProtocolError,
-     kProtocolError, kExpire, kGuardianLost},  // kRunning
-    {kRefuse, kShorten, kForward, kRunning, kEnded, kProtocolError, kProtocolError, kProtocolError,
-     kExpire, kGuardianLost},  // kStopping
-    {kRefuse, kSweep, kForward, kProtocolError, kProtocolError, kSweep, kProtocolError,
-     kProtocolError, kExpire, kGuardianLost},  // kLeftovers
-    {kRefuse, kIgnore, kIgnore, kRunning, kEnded, kIgnore, kNoteKill, kGone, kExpire,
-     kGuardianLost},  // kSweeping
-    {kRefuse, kIgnore, kIgnore, kRunning, kEnded, kIgnore, kNoteKill, kGone, kIgnore,
-     kGuardianLost},  // kStuck
-    {kRefuse, kIgnore, kIgnore, kIgnore, kIgnore, kIgnore, kIgnore, kIgnore, kIgnore,
-     kIgnore},  // kLost
-}};
-// A missing row would be filled with zeros (kIgnore), which the last column detects.
-static_assert(kGroupTable[kGroupStateCount - 2][kGroupEventCount - 1] == kGuardianLost);
+namespace {
+
+using S = GroupState;
+using I = GroupInput;
+
+constexpr core::EnumSet<S> kBusy = {S::kRunning,  S::kStopping, S::kLeftovers,
+                                    S::kSweeping, S::kStuck,    S::kLost};
+constexpr core::EnumSet<S> kUnswept = {S::kRunning, S::kStopping, S::kLeftovers};
+constexpr core::EnumSet<S> kSwept = {S::kSweeping, S::kStuck};
+constexpr core::EnumSet<S> kUnlost = {S::kIdle,      S::kRunning,  S::kStopping,
+                                      S::kLeftovers, S::kSweeping, S::kStuck};
+
+// A pair without a row: kIgnore.
+constexpr core::Transition<S, I, GroupReaction> kRows[] = {
+    {.in = {S::kIdle}, .on = {I::kStart}, .run = kBegin},
+    {.in = kBusy, .on = {I::kStart}, .run = kRefuse},
+
+    {.in = {S::kRunning}, .on = {I::kStop}, .run = kSignalAll},
+    {.in = {S::kStopping}, .on = {I::kStop}, .run = kShorten},
+    {.in = {S::kLeftovers}, .on = {I::kStop, I::kLeftoversGone}, .run = kSweep},
+    {.in = kUnswept, .on = {I::kForward}, .run = kForward},
+
+    {.in = {S::kRunning, S::kStopping}, .on = {I::kStarted}, .run = kRunning},
+    {.in = {S::kRunning, S::kStopping}, .on = {I::kEnded}, .run = kEnded},
+    {.in = kSwept, .on = {I::kStarted}, .run = kRunning},
+    {.in = kSwept, .on = {I::kEnded}, .run = kEnded},
+    {.in = kSwept, .on = {I::kKillSent}, .run = kNoteKill},
+    {.in = kSwept, .on = {I::kSwept}, .run = kGone},
+    {.in = {S::kIdle, S::kLeftovers}, .on = {I::kStarted, I::kEnded}, .run = kProtocolError},
+    {.in = {S::kIdle, S::kRunning, S::kStopping}, .on = {I::kLeftoversGone}, .run = kProtocolError},
+    {.in = {S::kIdle, S::kRunning, S::kStopping, S::kLeftovers},
+     .on = {I::kKillSent, I::kSwept},
+     .run = kProtocolError},
+
+    {.in = kUnswept, .on = {I::kTick}, .run = kExpire},
+    {.in = {S::kSweeping}, .on = {I::kTick}, .run = kExpire},
+    {.in = kUnlost, .on = {I::kGuardianLost}, .run = kGuardianLost},
+};
+
+}  // namespace
+
+constexpr GroupTable kGroupTable =
+    core::make_responses<kGroupStateCount, kGroupEventCount>(kRows, kIgnore);
 
 bool WorkerGroupMachine::step(const GroupEvent& event, Instant now, std::vector<GroupAction>* out) {
   switch (kGroupTable[static_cast<std::size_t>(state_)][event.index()]) {

@@ -40,8 +40,7 @@ enum class GroupState : std::uint8_t {
 };
 inline constexpr std::size_t kGroupStateCount = 7;
 
-// The events of a group, from its owner and from the guardian. They are in the order of the table's
-// columns.
+// The events of a group, from its owner and from the guardian.
 namespace group_event {
 struct Start {
   int workers = 0;
@@ -125,6 +124,20 @@ enum class GroupReaction : std::uint8_t {
   kExpire,         // check the deadline
   kGuardianLost,   // the guardian has ended
   kProtocolError,  // an invalid event of the guardian: close the link
+};
+
+// The events as columns of the table, in the order of GroupEvent.
+enum class GroupInput : std::uint8_t {
+  kStart,
+  kStop,
+  kForward,
+  kStarted,
+  kEnded,
+  kLeftoversGone,
+  kKillSent,
+  kSwept,
+  kTick,
+  kGuardianLost,
 };
 
 using GroupTable = std::array<std::array<GroupReaction, kGroupEventCount>, kGroupStateCount>;
