@@ -6,20 +6,29 @@
 namespace elastic::core {
 
 void KeptReports::keep(const NodeReport& report, bool is_sent, Instant now) {
-  if (const auto* const progress = std::get_if<hang::NodeProgress>(&report)) {
-    progress_ = {*progress, now};
-    is_progress_known_ = is_sent;
-  } else if (const auto* const finished = std::get_if<hang::RankFinished>(&report)) {
-    finished_ = {*finished, now};
-  } else if (const auto* const copies = std::get_if<snapshot::CopyReport>(&report)) {
-    copies_ = *copies;
-  } else if (const auto* const notice = std::get_if<drain::Notice>(&report)) {
-    notice_ = {*notice, now};
-    is_unanswered_ = true;
-  } else if (const auto* const finding = std::get_if<gate::Finding>(&report); finding && !is_sent) {
-    if (findings_.size() == kFindingsKept) findings_.erase(findings_.begin());
-    findings_.push_back({*finding, now});
-  }
+  std::visit([&](const auto& one) { this->keep_one(one, is_sent, now); }, report);
+}
+
+void KeptReports::keep_one(const hang::NodeProgress& progress, bool is_sent, Instant now) {
+  progress_ = {progress, now};
+  is_progress_known_ = is_sent;
+}
+
+void KeptReports::keep_one(const hang::RankFinished& finished, bool, Instant now) {
+  finished_ = {finished, now};
+}
+
+void KeptReports::keep_one(const snapshot::CopyReport& copies, bool, Instant) { copies_ = copies; }
+
+void KeptReports::keep_one(const drain::Notice& notice, bool, Instant now) {
+  notice_ = {notice, now};
+  is_unanswered_ = true;
+}
+
+void KeptReports::keep_one(const gate::Finding& finding, bool is_sent, Instant now) {
+  if (is_sent) return;
+  if (findings_.size() == kFindingsKept) findings_.erase(findings_.begin());
+  findings_.push_back({finding, now});
 }
 
 void KeptReports::note(const session::AboutWorkers& message, Instant now) {

@@ -61,6 +61,13 @@ class KeptReports {
     Report report;
     Instant at;
   };
+  void keep_one(const hang::NodeProgress& progress, bool is_sent, Instant now);
+  void keep_one(const hang::RankFinished& finished, bool is_sent, Instant now);
+  void keep_one(const snapshot::CopyReport& copies, bool is_sent, Instant now);
+  void keep_one(const drain::Notice& notice, bool is_sent, Instant now);
+  void keep_one(const gate::Finding& finding, bool is_sent, Instant now);
+  template <typename Reply>
+  void keep_one(const Reply&, bool, Instant) {}
   static drain::Notice aged(const Kept<drain::Notice>& kept, Instant now);
 
   std::optional<Kept<hang::RankFinished>> finished_;

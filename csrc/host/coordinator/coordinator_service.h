@@ -103,8 +103,16 @@ class CoordinatorService {
   void store_jobs_later();
   std::string encode() const;
   void on_succession(const std::string& job_id, const succession::Action& action);
-  void turn_on(const std::string& id);
-  void stop_job(const std::string& id, const succession::StopCoordinator& stop);
+  void follow(const std::string& id, CoordinatorJob* job, const succession::TurnOn&);
+  void follow(const std::string& id, CoordinatorJob* job, const succession::InForce& action);
+  void follow(const std::string& id, CoordinatorJob* job, const succession::Inform& action);
+  void follow(const std::string& id, CoordinatorJob* job, const succession::MajorityLost&);
+  void follow(const std::string& id, CoordinatorJob* job, const succession::MajorityRegained&);
+  void follow(const std::string& id, CoordinatorJob* job, const succession::StopCoordinator& stop);
+  void follow(const std::string& id, CoordinatorJob* job, const succession::Displaced& action);
+  void follow(const std::string& id, CoordinatorJob* job, const succession::Log& action);
+  template <typename OfAnother>
+  void follow(const std::string&, CoordinatorJob*, const OfAnother&) {}
   void displace_job(const std::string& id, const succession::Incumbent& by);
 
   void adopt(os::DetachedStream connection);

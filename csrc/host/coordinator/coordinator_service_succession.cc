@@ -198,35 +198,45 @@ void CoordinatorService::on_succession(const std::string& job_id,
   const auto found = jobs_.find(job_id);
   if (found == jobs_.end()) return;
   CoordinatorJob& job = *found->second;
-  if (std::holds_alternative<succession::TurnOn>(action)) {
-    turn_on(job_id);
-  } else if (const auto* in_force = std::get_if<succession::InForce>(&action)) {
-    job.in_force(in_force->number);
-  } else if (const auto* inform = std::get_if<succession::Inform>(&action)) {
-    job.inform(inform->incumbent);
-    succession_->voters.log_survival(job_id);
-  } else if (std::holds_alternative<succession::MajorityLost>(action)) {
-    job.set_majority(false);
-  } else if (std::holds_alternative<succession::MajorityRegained>(action)) {
-    job.set_majority(true);
-  } else if (const auto* stop = std::get_if<succession::StopCoordinator>(&action)) {
-    stop_job(job_id, *stop);
-  } else if (const auto* displaced = std::get_if<succession::Displaced>(&action)) {
-    displace_job(job_id, displaced->by);
-  } else if (const auto* line = std::get_if<succession::Log>(&action)) {
-    if (options_.log && !job.is_over()) options_.log("job " + job_id + ": " + line->message);
-  }
+  std::visit([&](const auto& one) { this->follow(job_id, &job, one); }, action);
+}
+
+void CoordinatorService::follow(const std::string&, CoordinatorJob* job,
+                                const succession::InForce& action) {
+  job->in_force(action.number);
+}
+void CoordinatorService::follow(const std::string& id, CoordinatorJob* job,
+                                const succession::Inform& action) {
+  job->inform(action.incumbent);
+  succession_->voters.log_survival(id);
+}
+void CoordinatorService::follow(const std::string&, CoordinatorJob* job,
+                                const succession::MajorityLost&) {
+  job->set_majority(false);
+}
+void CoordinatorService::follow(const std::string&, CoordinatorJob* job,
+                                const succession::MajorityRegained&) {
+  job->set_majority(true);
+}
+void CoordinatorService::follow(const std::string& id, CoordinatorJob*,
+                                const succession::Displaced& action) {
+  displace_job(id, action.by);
+}
+void CoordinatorService::follow(const std::string& id, CoordinatorJob* job,
+                                const succession::Log& action) {
+  if (options_.log && !job->is_over()) options_.log("job " + id + ": " + action.message);
 }
 
 // Until the file shows it no more, the job has one voter.
-void CoordinatorService::turn_on(const std::string& id) {
+void CoordinatorService::follow(const std::string& id, CoordinatorJob*, const succession::TurnOn&) {
   if (succession_->file_keeper == nullptr) return jobs_.at(id)->turn_on_gate();
   succession_->file_keeper->release(id, [this, id] {
     if (const auto found = jobs_.find(id); found != jobs_.end()) found->second->turn_on_gate();
   });
 }
 
-void CoordinatorService::stop_job(const std::string& id, const succession::StopCoordinator& stop) {
+void CoordinatorService::follow(const std::string& id, CoordinatorJob*,
+                                const succession::StopCoordinator& stop) {
   jobs_.at(id)->observers().end(kMovedAway);  // with the last facts
   if (is_handing_over_ && stop.successor) {
     const Duration grace = std::min(jobs_.at(id)->time_to_return(), drain_limit_);

@@ -313,29 +313,38 @@ session::OpenedPorts SessionSuccession::open_ports(const succession::Incumbent& 
 // ---- Actions of the machine.
 
 void SessionSuccession::on_action(const succession::Action& action) {
-  if (const auto* start = std::get_if<succession::StartCoordinator>(&action)) {
-    start_coordinator(*start);
-  } else if (const auto* follow = std::get_if<succession::Follow>(&action)) {
-    hosting_->on_succession(action);
-    if (follow->incumbent.address.empty()) return;
-    watch_.handed_over(loop_->now());
-    sink_.move(follow->incumbent.address);
-  } else if (const auto* announce = std::get_if<succession::AnnounceAtEndpoints>(&action)) {
-    if (!has_ended_ && !is_ending_) caller_.announce(announce->incumbent, tokens_);
-  } else if (const auto* met = std::get_if<succession::Displaced>(&action)) {
-    hosting_->on_succession(action);
-    sink_.displace(met->by.address, "the job runs already, with the coordinator at " +
-                                        met->by.address + ", and continues there");
-    displaced(met->by);
-  } else if (const auto* expired = std::get_if<succession::Expired>(&action)) {
-    sink_.lost(kExitCoordinatorLost, expired->reason);
-  } else if (const auto* fault = std::get_if<succession::KeeperFault>(&action)) {
-    sink_.lost(fault->exit_code, fault->message);
-  } else if (const auto* line = std::get_if<succession::Log>(&action)) {
-    if (!has_ended_) sink_.log(line->message);
-  } else {
-    hosting_->on_succession(action);
-  }
+  std::visit([this](const auto& one) { this->follow(one); }, action);
+}
+
+void SessionSuccession::follow(const succession::Follow& action) {
+  hosting_->on_succession(action);
+  if (action.incumbent.address.empty()) return;
+  watch_.handed_over(loop_->now());
+  sink_.move(action.incumbent.address);
+}
+
+void SessionSuccession::follow(const succession::AnnounceAtEndpoints& action) {
+  if (!has_ended_ && !is_ending_) caller_.announce(action.incumbent, tokens_);
+}
+
+void SessionSuccession::follow(const succession::Displaced& action) {
+  hosting_->on_succession(action);
+  const std::string& address = action.by.address;
+  sink_.displace(address, "the job runs already, with the coordinator at " + address +
+                              ", and continues there");
+  displaced(action.by);
+}
+
+void SessionSuccession::follow(const succession::Expired& action) {
+  sink_.lost(kExitCoordinatorLost, action.reason);
+}
+
+void SessionSuccession::follow(const succession::KeeperFault& action) {
+  sink_.lost(action.exit_code, action.message);
+}
+
+void SessionSuccession::follow(const succession::Log& action) {
+  if (!has_ended_) sink_.log(action.message);
 }
 
 void SessionSuccession::round_started(const RoundRecord& record, int rank) {
@@ -371,7 +380,7 @@ void SessionSuccession::log_survival(bool is_round) {
   }
 }
 
-void SessionSuccession::start_coordinator(const succession::StartCoordinator& start) {
+void SessionSuccession::follow(const succession::StartCoordinator& start) {
   const Status status = hosting_->succeed(start, port_.bind_host, port_.node);
   if (status.ok()) {
     feed(succession::CoordinatorStarted{hosting_->address(port_.address), false});

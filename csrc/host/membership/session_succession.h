@@ -76,7 +76,17 @@ class SessionSuccession final : public SuccessionPart {
   // Before introduce(): handled by it.
   void feed(succession::Event event);
   void on_action(const succession::Action& action);
-  void start_coordinator(const succession::StartCoordinator& start);
+  void follow(const succession::StartCoordinator& start);
+  void follow(const succession::Follow& action);
+  void follow(const succession::AnnounceAtEndpoints& action);
+  void follow(const succession::Displaced& action);
+  void follow(const succession::Expired& action);
+  void follow(const succession::KeeperFault& action);
+  void follow(const succession::Log& action);
+  template <typename OfCoordinator>
+  void follow(const OfCoordinator& action) {
+    hosting_->on_succession(action);
+  }
   void judge_loss();
   void await_loss();
   Status open_voter(bool has_port);
