@@ -62,7 +62,10 @@ std::unique_ptr<os::Dialer> SessionAttempt::dial(Addresses addresses,
 void SessionAttempt::resolved(const Result<Addresses>& found) {
   lookup_.reset();
   timer_.disarm();
-  auto route = sink_.route(found);
+  Route route = [&] {
+    const core::CallGuard::Scope calling(&guard_);
+    return sink_.route(found);
+  }();
   if (auto* failure = std::get_if<Failure>(&route)) {
     end_branch(std::move(*failure));
     return;
@@ -107,6 +110,7 @@ void SessionAttempt::connected(os::Dialer::Connection connection) {
   stream_.set_deadline(deadline_);
   stream_.write(identification_.request());
   stream_.flush();
+  const core::CallGuard::Scope calling(&guard_);
   sink_.on_delay(silence_of(peer_));
 }
 
@@ -182,6 +186,7 @@ void SessionAttempt::fail(Status why, std::optional<int> exit_code) {
 void SessionAttempt::finish(std::variant<os::DetachedStream, Failure> outcome) {
   timer_.disarm();
   stream_.close();
+  const core::CallGuard::Scope calling(&guard_);
   sink_.done(std::move(outcome));
 }
 

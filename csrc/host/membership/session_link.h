@@ -14,6 +14,7 @@
 #include <variant>
 #include <vector>
 
+#include "core/base/call_guard.h"
 #include "core/session/identification.h"
 #include "core/session/session_machine.h"
 #include "core/session/session_wire.h"
@@ -86,6 +87,7 @@ class SessionAttempt final : public os::Stream::Handler {
   os::EventLoop* const loop_;
   const Options options_;
   Sink sink_;
+  core::CallGuard guard_;
   Instant deadline_;
   std::unique_ptr<os::NameLookup> lookup_;
   std::unique_ptr<os::Dialer> shortcut_;  // to the last good address

@@ -153,6 +153,7 @@ void VoterLinks::fail(const std::string& address, const Status& why) {
   if (why.code() != StatusCode::kUnavailable) {
     log_rejected("the voter port at " + address + " cannot be used: " + std::string(why.message()));
   }
+  const core::CallGuard::Scope calling(&guard_);
   if (sink_.on_lost) sink_.on_lost(address, why);
 }
 
@@ -181,6 +182,7 @@ void VoterLinks::closed(VoterLink* link, const Status& why) {
 }
 
 void VoterLinks::remove(VoterLink* link) {
+  const core::CallGuard::Scope calling(&guard_);
   if (sink_.on_ended) sink_.on_ended(link->id);
   links_.erase(link->id);
 }
@@ -293,6 +295,7 @@ void VoterLink::on_frame(std::string_view bytes) {
     reject(Status(StatusCode::kPeerViolation, kVoterFrames.no_greeting));
   } else {
     last_active = ++owner_.activity_;
+    const core::CallGuard::Scope calling(&owner_.guard_);
     owner_.sink_.on_frame(id, address, std::get<voter::Payload>(frame).bytes);
   }
 }

@@ -18,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/base/call_guard.h"
 #include "core/register/register_types.h"
 #include "core/succession/voter_wire.h"
 #include "elastic/rendezvous_options.h"
@@ -119,6 +120,7 @@ class VoterLinks {
   const std::shared_ptr<Tokens> tokens_;
   VoterLinkLimits limits_;  // constant, but for silence_max
   const Sink sink_;
+  core::CallGuard guard_;
 
   PeerGroup group_;
   PendingConnections pending_;

@@ -140,6 +140,7 @@ void LogTail::read(const std::set<FileId>& turn) {
     if (found == ReadOutcome::kEnd && file.end) {
       disarm(&file);
       files_.erase(known);
+      const core::CallGuard::Scope calling(&guard_);
       observer_->on_closed(id);
     } else if (found == ReadOutcome::kEnd && file.must_arm && file.empty_turns + 1 < kEmptyTurns) {
       ++file.empty_turns;
@@ -184,6 +185,7 @@ LogTail::ReadOutcome LogTail::read_some(FileId id, File* file) {
   if (got < 0 && errno == EINTR) return ReadOutcome::kMore;
   if (got <= 0) return got == 0 && was_truncated(file) ? ReadOutcome::kMore : ReadOutcome::kEnd;
   file->offset += static_cast<std::uint64_t>(got);
+  const core::CallGuard::Scope calling(&guard_);
   observer_->on_bytes(id, {buffer.data(), static_cast<std::size_t>(got)});
   const bool was_full = static_cast<std::size_t>(got) == buffer.size();
   return was_full || file->end ? ReadOutcome::kMore : ReadOutcome::kSome;

@@ -17,6 +17,7 @@
 #include <string>
 #include <string_view>
 
+#include "core/base/call_guard.h"
 #include "elastic/status.h"
 #include "elastic/time.h"
 #include "os/base/fd.h"
@@ -74,6 +75,7 @@ class LogTail final : private FdHandler {
 
   EventLoop* const loop_;
   Observer* const observer_;
+  core::CallGuard guard_;
   UniqueFd inotify_;
   std::map<FileId, File> files_;
   FileId last_id_ = 0;
