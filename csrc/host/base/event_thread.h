@@ -12,9 +12,8 @@
 
 #include "elastic/status.h"
 #include "elastic/time.h"
-#include "os/base/process.h"
-#include "os/loop/event_loop.h"
-#include "os/loop/thread.h"
+#include "os/loop/loop_object.h"
+#include "os/loop/registration.h"
 #include "os/loop/wait.h"
 
 namespace elastic::host {
@@ -70,49 +69,30 @@ class EventThread {
   static Result<std::unique_ptr<EventThread>> start(const char* name, const Create& create) {
     Result<os::Notifier> notifier = os::Notifier::create();
     if (!notifier.ok()) return notifier.status();
-    Result<std::unique_ptr<os::LoopThread>> thread = os::LoopThread::start(name);
-    if (!thread.ok()) return thread.status();
-    std::unique_ptr<EventThread> self(new EventThread(*std::move(notifier), *std::move(thread)));
-    Status status;
-    self->thread_->call([&] {
-      auto object = create(&self->thread_->loop(), [raw = self.get()](Event event) {
-        raw->events_.push(std::move(event));
-      });
-      if (object.ok()) {
-        self->object_ = *std::move(object);
-      } else {
-        status = object.status();
-      }
-    });
-    if (!status.ok()) return status;
+    std::unique_ptr<EventThread> self(new EventThread(*std::move(notifier)));
+    const auto sink = [raw = self.get()](Event event) { raw->events_.push(std::move(event)); };
+    auto object = os::LoopObject<Object>::start(
+        name, [&](os::EventLoop* loop) { return create(loop, sink); });
+    if (!object.ok()) return object.status();
+    self->object_ = *std::move(object);
     return self;
   }
   EventThread(const EventThread&) = delete;
   EventThread& operator=(const EventThread&) = delete;
-  ~EventThread() {
-    if (is_in_child()) {
-      // This process cannot join the thread, and guardian and workers are the parent's.
-      static_cast<void>(object_.release());
-      static_cast<void>(thread_.release());
-      return;
-    }
-    thread_->call([this] { object_.reset(); });
-  }
 
-  bool is_in_child() const { return fork_guard_.is_in_child(); }
+  bool is_in_child() const { return object_->is_in_child(); }
   // Runs work(object) on the thread, and waits for it.
   template <typename Work>
   void call(const Work& work) {
-    if (!is_in_child()) thread_->call([&] { work(*object_); });
+    object_->call(work);
   }
   // The same without waiting.
   template <typename Work>
   void post(Work work) {
-    if (is_in_child()) return;
-    thread_->loop().post([this, work = std::move(work)] { work(*object_); });
+    object_->post(std::move(work));
   }
   // For what the object never changes again.
-  const Object& object() const { return *object_; }
+  const Object& object() const { return object_->object(); }
 
   // nullopt: the deadline passed, or `interrupted` returned true.
   std::optional<Event> next_event(Instant deadline, const std::function<bool()>& interrupted) {
@@ -125,13 +105,10 @@ class EventThread {
   }
 
  private:
-  EventThread(os::Notifier notifier, std::unique_ptr<os::LoopThread> thread)
-      : events_(std::move(notifier)), thread_(std::move(thread)) {}
+  explicit EventThread(os::Notifier notifier) : events_(std::move(notifier)) {}
 
-  const os::ForkGuard fork_guard_;
   EventQueue<Event> events_;
-  std::unique_ptr<Object> object_;  // on the thread only, except for object()
-  std::unique_ptr<os::LoopThread> thread_;
+  std::unique_ptr<os::LoopObject<Object>> object_;  // set once, by start()
 };
 
 }  // namespace elastic::host
