@@ -10,15 +10,14 @@
 #include <future>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <string>
 #include <utility>
 
 #include "elastic/status.h"
 #include "elastic/time.h"
 #include "os/base/process.h"
+#include "os/loop/loop_object.h"
 #include "os/loop/registration.h"
-#include "os/loop/thread.h"
 
 namespace elastic::host {
 
@@ -29,23 +28,14 @@ class ServiceThread {
 
   template <typename Options>
   static Result<std::unique_ptr<ServiceThread>> start(const char* name, const Options& options) {
-    auto thread = os::LoopThread::start(name);
-    if (!thread.ok()) return thread.status();
-    std::optional<Result<std::unique_ptr<Service>>> service;
-    (*thread)->call([&] { service = Service::open(&(*thread)->loop(), options); });
-    if (!service->ok()) return service->status();
-    return std::unique_ptr<ServiceThread>(
-        new ServiceThread(*std::move(thread), std::move(**service)));
+    auto service = os::LoopObject<Service>::start(
+        name, [&](os::EventLoop* loop) { return Service::open(loop, options); });
+    if (!service.ok()) return service.status();
+    return std::unique_ptr<ServiceThread>(new ServiceThread(*std::move(service)));
   }
   ServiceThread(const ServiceThread&) = delete;
   ServiceThread& operator=(const ServiceThread&) = delete;
-  ~ServiceThread() {
-    close(Duration::zero());
-    if (!is_in_child()) return;
-    // They cannot be stopped and joined here.
-    static_cast<void>(service_.release());
-    static_cast<void>(thread_.release());
-  }
+  ~ServiceThread() { close(Duration::zero()); }
 
   std::uint16_t port() const { return port_; }
   const std::string& host() const { return host_; }
@@ -54,7 +44,7 @@ class ServiceThread {
   Stats stats() const {
     if (is_in_child()) return {};  // another thread of the parent may have had the lock
     const std::lock_guard lock(mutex_);
-    return service_ == nullptr ? last_stats_ : service_->stats();
+    return service_ == nullptr ? last_stats_ : service_->object().stats();
   }
 
   // Runs `question(service)` on the service's thread and returns its result; after close(), and in
@@ -64,7 +54,7 @@ class ServiceThread {
     decltype(question(std::declval<const Service&>())) answer{};
     if (is_in_child()) return answer;
     const std::lock_guard lock(mutex_);
-    if (service_ != nullptr) thread_->call([&] { answer = question(*service_); });
+    if (service_ != nullptr) answer = service_->ask(question);
     return answer;
   }
 
@@ -76,20 +66,19 @@ class ServiceThread {
       if (std::exchange(closing_, true)) return;
     }
     std::promise<void> drained;
-    thread_->call([&] { service_->drain(drain, [&drained] { drained.set_value(); }); });
+    service_->call(
+        [&](Service& service) { service.drain(drain, [&drained] { drained.set_value(); }); });
     drained.get_future().wait();
 
     const std::lock_guard lock(mutex_);
-    last_stats_ = service_->stats();
-    thread_->call([this] { service_.reset(); });
-    thread_.reset();
+    last_stats_ = service_->object().stats();
+    service_.reset();
   }
 
  private:
-  ServiceThread(std::unique_ptr<os::LoopThread> thread, std::unique_ptr<Service> service)
-      : port_(service->port()),
-        host_(service->host()),
-        thread_(std::move(thread)),
+  explicit ServiceThread(std::unique_ptr<os::LoopObject<Service>> service)
+      : port_(service->object().port()),
+        host_(service->object().host()),
         service_(std::move(service)) {}
   bool is_in_child() const { return fork_guard_.is_in_child(); }
 
@@ -101,9 +90,8 @@ class ServiceThread {
   mutable std::mutex mutex_;
   bool closing_ = false;  // guarded by mutex_
   Stats last_stats_{};    // guarded by mutex_
-  // Both guarded by mutex_ once closing_ is set; their own members keep their own rules.
-  std::unique_ptr<os::LoopThread> thread_;
-  std::unique_ptr<Service> service_;
+  // Guarded by mutex_ once closing_ is set; its own members keep their own rules.
+  std::unique_ptr<os::LoopObject<Service>> service_;
 };
 
 }  // namespace elastic::host
