@@ -29,6 +29,7 @@ class WitnessService {
   WitnessService& operator=(const WitnessService&) = delete;
   ~WitnessService() = default;
 
+  // Any thread: both are constant.
   std::uint16_t port() const { return links_.port(); }
   const std::string& host() const { return options_.host; }
 
