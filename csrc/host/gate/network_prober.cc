@@ -109,15 +109,15 @@ class NetworkProber::Worker {
   os::Timer deadline_;
 };
 
-NetworkProber::NetworkProber(os::EventLoop* loop, Sink sink, std::unique_ptr<os::LoopThread> thread)
-    : loop_(loop), sink_(std::make_shared<Sink>(std::move(sink))), thread_(std::move(thread)) {}
+NetworkProber::NetworkProber(std::shared_ptr<Sink> sink,
+                             std::unique_ptr<os::LoopObject<Worker>> worker)
+    : sink_(std::move(sink)), worker_(std::move(worker)) {}
+NetworkProber::~NetworkProber() = default;
 
 Result<std::unique_ptr<NetworkProber>> NetworkProber::open(os::EventLoop* loop, Options options,
                                                            Sink sink) {
-  auto thread = os::LoopThread::start("el-probe", loop->clock());
-  if (!thread.ok()) return thread.status();
-  std::unique_ptr<NetworkProber> made(new NetworkProber(loop, std::move(sink), *std::move(thread)));
-  const std::weak_ptr<Sink> target = made->sink_;
+  auto kept = std::make_shared<Sink>(std::move(sink));
+  const std::weak_ptr<Sink> target = kept;
   const auto log = [loop, target](const std::string& text) {
     loop->post([target, text] {
       if (const auto open = target.lock()) open->log(text);
@@ -128,26 +128,22 @@ Result<std::unique_ptr<NetworkProber>> NetworkProber::open(os::EventLoop* loop, 
       if (const auto open = target.lock()) open->report(one);
     });
   };
-  Status fault;
-  made->thread_->call([&] {
+  const auto create = [&](os::EventLoop* own) -> Result<std::unique_ptr<Worker>> {
     auto tokens = open_tokens(options.token, log);
-    fault = tokens.status();
-    if (!fault.ok()) return;
-    made->worker_ =
-        std::make_unique<Worker>(&made->thread_->loop(), options, *std::move(tokens), report, log);
-    fault = made->worker_->listen(options);
-    made->port_ = made->worker_->port();
-  });
-  if (!fault.ok()) return fault;
-  return made;
+    if (!tokens.ok()) return tokens.status();
+    auto made = std::make_unique<Worker>(own, options, *std::move(tokens), report, log);
+    if (Status status = made->listen(options); !status.ok()) return status;
+    return made;
+  };
+  auto worker = os::LoopObject<Worker>::start("el-probe", create, loop->clock());
+  if (!worker.ok()) return worker.status();
+  return std::unique_ptr<NetworkProber>(new NetworkProber(std::move(kept), *std::move(worker)));
 }
 
-NetworkProber::~NetworkProber() {
-  thread_->call([this] { worker_.reset(); });
-}
+std::uint16_t NetworkProber::port() const { return worker_->object().port(); }
 
 void NetworkProber::on_order(const gate::ProbeOrder& order) {
-  thread_->loop().post([this, order] { worker_->on_order(order); });
+  worker_->post([order](Worker& worker) { worker.on_order(order); });
 }
 
 }  // namespace elastic::host

@@ -15,7 +15,7 @@
 #include "elastic/rendezvous_options.h"
 #include "elastic/status.h"
 #include "elastic/token_options.h"
-#include "os/loop/thread.h"
+#include "os/loop/loop_object.h"
 
 namespace elastic::os {
 class EventLoop;
@@ -44,20 +44,17 @@ class NetworkProber {
   NetworkProber& operator=(const NetworkProber&) = delete;
   ~NetworkProber();  // ends what is being measured, and joins the thread
 
-  std::uint16_t port() const { return port_; }
+  std::uint16_t port() const;
   // A report follows; unless a later order replaces it.
   void on_order(const gate::ProbeOrder& order);
 
  private:
   class Worker;
 
-  NetworkProber(os::EventLoop* loop, Sink sink, std::unique_ptr<os::LoopThread> thread);
+  NetworkProber(std::shared_ptr<Sink> sink, std::unique_ptr<os::LoopObject<Worker>> worker);
 
-  os::EventLoop* const loop_;
   const std::shared_ptr<Sink> sink_;  // ends with this object, whatever is posted then
-  const std::unique_ptr<os::LoopThread> thread_;
-  std::unique_ptr<Worker> worker_;  // on the thread only
-  std::uint16_t port_ = 0;
+  const std::unique_ptr<os::LoopObject<Worker>> worker_;
 };
 
 }  // namespace elastic::host
