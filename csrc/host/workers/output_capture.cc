@@ -160,30 +160,24 @@ OutputCapture::OutputCapture(os::EventLoop* loop)
                     os::is_same_file(STDOUT_FILENO, STDERR_FILENO) &&
                     !os::is_null_device(STDERR_FILENO)) {}
 
-OutputCapture::~OutputCapture() {
-  if (thread_) thread_->call([this] { relay_.reset(); });
-}
+OutputCapture::~OutputCapture() = default;
 
 bool OutputCapture::is_captured(const WorkerTemplate& worker) const {
   return worker.stderr_target == StreamTarget::kDiscard ||
          (worker.stderr_target == StreamTarget::kInherit && takes_stderr_);
 }
 
-bool OutputCapture::start_thread() {
-  if (thread_) return true;
-  auto thread = os::LoopThread::start("elastic-output");
-  if (!thread.ok()) return false;
+bool OutputCapture::start_relay() {
+  if (relay_ != nullptr) return true;
   const auto report = [this, alive = std::weak_ptr<bool>(exists_), loop = loop_](std::size_t rank) {
     loop->post([this, alive, rank] {
       if (!alive.expired() && on_traceback_) on_traceback_(static_cast<int>(rank));
     });
   };
-  (*thread)->call([&] {
-    auto relay = Relay::create(&(*thread)->loop(), report);
-    if (relay.ok()) relay_ = *std::move(relay);
-  });
-  if (relay_ == nullptr) return false;
-  thread_ = *std::move(thread);
+  auto relay = os::LoopObject<Relay>::start(
+      "elastic-output", [&](os::EventLoop* loop) { return Relay::create(loop, report); });
+  if (!relay.ok()) return false;
+  relay_ = *std::move(relay);
   return true;
 }
 
@@ -191,16 +185,16 @@ std::vector<WorkerStream> OutputCapture::begin_round(const std::vector<WorkerTem
   std::vector<WorkerStream> taken(workers.size());
   const bool is_any_captured = std::any_of(
       workers.begin(), workers.end(), [this](const auto& worker) { return is_captured(worker); });
-  if (!is_any_captured || !start_thread()) return taken;
-  thread_->call([&] {
-    relay_->begin_round(workers.size());
+  if (!is_any_captured || !start_relay()) return taken;
+  relay_->call([&](Relay& relay) {
+    relay.begin_round(workers.size());
     for (std::size_t i = 0; i < workers.size(); ++i) {
       if (!is_captured(workers[i])) continue;
       const bool is_hidden = workers[i].stderr_target == StreamTarget::kDiscard;
       Result<os::StreamChannel> channel =
           is_hidden ? os::open_pipe_channel() : os::open_channel_like(STDERR_FILENO);
       // No descriptor or terminal is left: the other workers inherit.
-      if (!channel.ok() || !relay_->add(i, &*channel, is_hidden)) break;
+      if (!channel.ok() || !relay.add(i, &*channel, is_hidden)) break;
       taken[i].descriptor = std::move(channel->writer);
       taken[i].is_stdout =
           !is_hidden && takes_stdout_ && workers[i].stdout_target == StreamTarget::kInherit;
@@ -210,29 +204,27 @@ std::vector<WorkerStream> OutputCapture::begin_round(const std::vector<WorkerTem
 }
 
 void OutputCapture::continue_round() {
-  if (thread_) thread_->call([this] { relay_->continue_round(); });
+  if (relay_ != nullptr) relay_->call(&Relay::continue_round);
 }
 
 OutputCapture::Tail OutputCapture::tail(int local_rank) {
-  Tail tail;
-  if (thread_) {
-    thread_->call([&] { tail = relay_->tail(static_cast<std::size_t>(local_rank)); });
-  }
-  return tail;
+  if (relay_ == nullptr) return {};
+  return relay_->ask(
+      [&](Relay& relay) { return relay.tail(static_cast<std::size_t>(local_rank)); });
 }
 
 void OutputCapture::end_round() {
-  if (thread_) thread_->call([this] { relay_->end_round(); });
+  if (relay_ != nullptr) relay_->call(&Relay::end_round);
 }
 
 void OutputCapture::finish(std::function<void()> done) {
-  if (!thread_) return done();
+  if (relay_ == nullptr) return done();
   const auto answer = [this, alive = std::weak_ptr<bool>(exists_), done = std::move(done)] {
     loop_->post([alive, done] {
       if (!alive.expired()) done();
     });
   };
-  thread_->call([&] { relay_->finish(answer); });
+  relay_->call([&](Relay& relay) { relay.finish(answer); });
 }
 
 }  // namespace elastic::host

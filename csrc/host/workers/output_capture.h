@@ -20,8 +20,8 @@
 
 #include "elastic/agent_options.h"
 #include "host/workers/guardian_link.h"
+#include "os/loop/loop_object.h"
 #include "os/loop/registration.h"
-#include "os/loop/thread.h"
 
 namespace elastic::host {
 
@@ -62,18 +62,16 @@ class OutputCapture {
   class Relay;
 
   bool is_captured(const WorkerTemplate& worker) const;
-  bool start_thread();
+  bool start_relay();
 
   os::EventLoop* const loop_;
   // Evaluated once: fstat() may access a disk.
   const bool takes_stderr_;
   const bool takes_stdout_;  // with stderr, in one channel
-  // Both null until a channel was opened. Every use of the relay is on its thread, which waits for
-  // no console.
-  std::unique_ptr<os::LoopThread> thread_;
-  std::unique_ptr<Relay> relay_;
   std::function<void(int local_rank)> on_traceback_;
   const std::shared_ptr<bool> exists_ = std::make_shared<bool>(true);
+  // Null until a channel was opened. Its thread waits for no console.
+  std::unique_ptr<os::LoopObject<Relay>> relay_;
 };
 
 }  // namespace elastic::host
