@@ -23,47 +23,40 @@ std::string time_prefix() {
 }  // namespace
 
 Result<std::unique_ptr<LineWriter>> LineWriter::start(int fd) {
-  auto thread = os::LoopThread::start("elastic-lines");
-  if (!thread.ok()) return thread.status();
-  std::unique_ptr<LineWriter> self(new LineWriter(fd, *std::move(thread)));
-  Status status;
-  self->thread_->call([&status, raw = self.get()] {
-    auto writer = os::ConsoleWriter::start(&raw->thread_->loop(), kPendingMax, [] {});
-    status = writer.status();
-    if (writer.ok()) raw->writer_ = *std::move(writer);
+  auto writer = os::LoopObject<os::ConsoleWriter>::start("elastic-lines", [](os::EventLoop* loop) {
+    return os::ConsoleWriter::start(loop, kPendingMax, [] {});
   });
-  if (!status.ok()) return status;
-  return self;
+  if (!writer.ok()) return writer.status();
+  return std::unique_ptr<LineWriter>(new LineWriter(fd, *std::move(writer)));
 }
 
 LineWriter::~LineWriter() {
-  if (writer_ == nullptr) return;
   std::promise<void> written;
-  thread_->call([&] {
-    writer_->finish([&written] { written.set_value(); });
-    writer_->close_input();
+  const bool is_asked = writer_->call([&written](os::ConsoleWriter& writer) {
+    writer.finish([&written] { written.set_value(); });
+    writer.close_input();
   });
-  written.get_future().wait_for(kLastWait);
-  thread_->call([this] { writer_.reset(); });
+  if (is_asked) written.get_future().wait_for(kLastWait);
+  writer_.reset();  // before the promise, which it may set until then
 }
 
 void LineWriter::write(std::string_view line) {
   std::string text = time_prefix();
   text.append(line).push_back('\n');
-  thread_->loop().post([this, text = std::move(text)] { push(text); });
+  writer_->post([this, text = std::move(text)](os::ConsoleWriter& writer) { push(&writer, text); });
 }
 
-void LineWriter::push(const std::string& line) {
-  if (writer_->pending_bytes() + line.size() > kPendingMax) {
+void LineWriter::push(os::ConsoleWriter* writer, const std::string& line) {
+  if (writer->pending_bytes() + line.size() > kPendingMax) {
     ++dropped_lines_;
     return;
   }
   if (const std::size_t dropped = std::exchange(dropped_lines_, 0); dropped > 0) {
-    writer_->push(fd_, time_prefix() + "(" + std::to_string(dropped) +
-                           (dropped == 1 ? " line was" : " lines were") +
-                           " dropped: the output was not read)\n");
+    writer->push(fd_, time_prefix() + "(" + std::to_string(dropped) +
+                          (dropped == 1 ? " line was" : " lines were") +
+                          " dropped: the output was not read)\n");
   }
-  writer_->push(fd_, line);
+  writer->push(fd_, line);
 }
 
 }  // namespace elastic::coordinator

@@ -7,10 +7,11 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "elastic/status.h"
 #include "os/file/console_writer.h"
-#include "os/loop/thread.h"
+#include "os/loop/loop_object.h"
 
 namespace elastic::coordinator {
 
@@ -28,15 +29,13 @@ class LineWriter {
   void write(std::string_view line);
 
  private:
-  LineWriter(int fd, std::unique_ptr<os::LoopThread> thread)
-      : fd_(fd), thread_(std::move(thread)) {}
-  void push(const std::string& line);
+  LineWriter(int fd, std::unique_ptr<os::LoopObject<os::ConsoleWriter>> writer)
+      : fd_(fd), writer_(std::move(writer)) {}
+  void push(os::ConsoleWriter* writer, const std::string& line);
 
   const int fd_;
-  const std::unique_ptr<os::LoopThread> thread_;
-  // Used on the thread.
-  std::unique_ptr<os::ConsoleWriter> writer_;
-  std::size_t dropped_lines_ = 0;
+  std::unique_ptr<os::LoopObject<os::ConsoleWriter>> writer_;
+  std::size_t dropped_lines_ = 0;  // used on its thread
 };
 
 }  // namespace elastic::coordinator
