@@ -1,7 +1,6 @@
 #include "host/coordinator/hosting.h"
 
 #include <algorithm>
-#include <optional>
 #include <tuple>
 #include <utility>
 
@@ -51,9 +50,7 @@ Hosting::Hosting(os::EventLoop* loop, const RendezvousOptions& options, std::str
       note_(std::move(log_action)),
       log_(std::move(log)) {}
 
-Hosting::~Hosting() {
-  if (service_ != nullptr) thread_->call([this] { service_.reset(); });
-}
+Hosting::~Hosting() = default;
 
 std::variant<Hosting::Addresses, Hosting::Failure> Hosting::route(const Result<Addresses>& found,
                                                                   bool may_host) {
@@ -107,7 +104,7 @@ void Hosting::stand_by(const Result<Addresses>& found, std::uint16_t port, const
     const std::string host = address.host();
     const bool is_own = own.empty() ? !address.is_loopback() : host == own;
     if (service_ != nullptr || !is_own || !os::Listener::check(host, port).ok()) continue;
-    if (!open_service(host, port, true).ok()) thread_.reset();
+    static_cast<void>(open_service(host, {port, port}, true));  // else the next address
   }
   note_coordinator(coordinator_);
 }
@@ -115,9 +112,7 @@ void Hosting::stand_by(const Result<Addresses>& found, std::uint16_t port, const
 void Hosting::note_coordinator(const std::string& address) {
   coordinator_ = address;
   if (!is_standby_ || address.empty()) return;
-  thread_->loop().post([this, address] {
-    if (service_ != nullptr) service_->direct_to(address);
-  });
+  service_->post([address](CoordinatorService& service) { service.direct_to(address); });
 }
 
 // Fails if an address of the endpoint belongs to this machine and cannot be bound. Then another
@@ -170,22 +165,14 @@ Status Hosting::bind(const std::string& host) {
   const bool must_name_owner =
       options_.is_host == true && status.code() == StatusCode::kUnavailable;
   if (!status.ok() && !must_name_owner) return status;
-  status = open_service(host, options_.endpoint_port);
-  if (!status.ok()) thread_.reset();
-  return status;
+  return open_service(host, {options_.endpoint_port, options_.endpoint_port});
 }
 
-Status Hosting::open_service(const std::string& host, std::uint16_t port, bool is_standby) {
-  if (thread_ == nullptr) {
-    auto thread = os::LoopThread::start("elastic-coord", loop_->clock());
-    if (!thread.ok()) return thread.status();
-    thread_ = *std::move(thread);
-  }
-  std::optional<Result<std::unique_ptr<CoordinatorService>>> service;
-  thread_->call([&] {
+// At the first of the ports that is free.
+Status Hosting::open_service(const std::string& host, const PortRange& ports, bool is_standby) {
+  const auto create = [&](os::EventLoop* own) {
     CoordinatorOptions coordinator;
     coordinator.host = host;
-    coordinator.port = port;
     // If a store keeps a record, it is the record of this agent's job; other jobs have one voter.
     coordinator.voters = options_.backend == nullptr ? options_.voters : 1;
     coordinator.token = options_.token;
@@ -207,35 +194,36 @@ Status Hosting::open_service(const std::string& host, std::uint16_t port, bool i
         });
       };
     }
-    service = CoordinatorService::open(&thread_->loop(), coordinator, std::move(agent));
-  });
-  if (!service->ok()) return service->status();
-  service_ = std::move(**service);
+    for (std::uint32_t port = ports.first;; ++port) {
+      coordinator.port = static_cast<std::uint16_t>(port);
+      auto opened = CoordinatorService::open(own, coordinator, agent);
+      const bool is_taken = opened.status().code() == StatusCode::kUnavailable;
+      if (!is_taken || port >= ports.last) return opened;
+    }
+  };
+  auto service = os::LoopObject<CoordinatorService>::start("elastic-coord", create, loop_->clock());
+  if (!service.ok()) return service.status();
+  service_ = *std::move(service);
   is_serving_ = !is_standby;
   is_standby_ = is_standby;
-  bound_host_ = service_->host();
-  port_ = service_->port();
-  const bool is_reachable = !os::parse_address(service_->host())->is_loopback();
+  bound_host_ = service_->object().host();
+  port_ = service_->object().port();
+  const bool is_reachable = !os::parse_address(bound_host_)->is_loopback();
   if (is_reachable && !options_.token.is_set()) {
     const bool is_endpoint = options_.backend == nullptr && port_ == options_.endpoint_port;
-    const std::string where = is_endpoint ? endpoint_ : core::join_address(service_->host(), port_);
+    const std::string where = is_endpoint ? endpoint_ : core::join_address(bound_host_, port_);
     note_("warning: every process that reaches the coordinator at " + where +
           " can join or close this job: set a token on all nodes (--token-file)");
   }
-  own_ = *os::look_up(service_->host(), service_->port());
-  if (is_every_interface(own_.front())) own_ = *os::look_up("127.0.0.1", service_->port());
+  own_ = *os::look_up(bound_host_, port_);
+  if (is_every_interface(own_.front())) own_ = *os::look_up("127.0.0.1", port_);
   return {};
 }
 
 // Unless this process listens already.
 Status Hosting::open_in_range(const std::string& host, bool is_standby) {
-  Status status;
-  const PortRange& ports = options_.voter_ports;
-  for (std::uint32_t port = ports.first; service_ == nullptr && port <= ports.last; ++port) {
-    status = open_service(host, static_cast<std::uint16_t>(port), is_standby);
-    if (!status.ok() && status.code() != StatusCode::kUnavailable) return status;
-  }
-  return service_ == nullptr ? status : Status();
+  if (service_ != nullptr) return {};
+  return open_service(host, options_.voter_ports, is_standby);
 }
 
 void Hosting::set_serving(bool is_serving) {
@@ -247,7 +235,7 @@ Status Hosting::succeed(const succession::StartCoordinator& start, const std::st
                         const NodeId& self) {
   Status status = open_in_range(host);
   if (!status.ok()) return status;
-  thread_->call([&] { status = service_->succeed(start, self); });
+  service_->call([&](CoordinatorService& service) { status = service.succeed(start, self); });
   set_serving(status.ok());
   return status;
 }
@@ -263,10 +251,7 @@ void Hosting::on_succession(const succession::Action& action) {
       std::holds_alternative<succession::Displaced>(action)) {
     is_serving_ = false;
   }
-  // The service outlives the thread's loop only as an object: posted work runs before that ends.
-  thread_->loop().post([this, action] {
-    if (service_ != nullptr) service_->on_succession(action);
-  });
+  service_->post([action](CoordinatorService& service) { service.on_succession(action); });
 }
 
 Status Hosting::explain(const Status& why) const {
@@ -283,14 +268,14 @@ Status Hosting::explain(const Status& why) const {
 }
 
 void Hosting::drain(Duration limit, const CoordinatorEnd& end, std::function<void()> done) {
-  thread_->loop().post([this, limit, end, loop = loop_, alive = std::weak_ptr<bool>(alive_),
-                        done = std::move(done)] {
+  service_->post([limit, end, loop = loop_, alive = std::weak_ptr<bool>(alive_),
+                  done = std::move(done)](CoordinatorService& service) {
     const auto drained = [loop, alive, done] {
       loop->post([alive, done] {
         if (alive.lock() != nullptr) done();
       });
     };
-    service_->drain(limit, drained, end);
+    service.drain(limit, drained, end);
   });
 }
 

@@ -18,8 +18,8 @@
 #include "elastic/rendezvous_options.h"
 #include "elastic/status.h"
 #include "host/coordinator/coordinator_service.h"
+#include "os/loop/loop_object.h"
 #include "os/loop/registration.h"
-#include "os/loop/thread.h"
 #include "os/net/address.h"
 
 namespace elastic::host {
@@ -96,7 +96,7 @@ class Hosting {
   bool is_own_standby(const os::SocketAddress& address) const;
   Status try_host_everywhere(const std::string& why);
   Status bind(const std::string& host);
-  Status open_service(const std::string& host, std::uint16_t port, bool is_standby = false);
+  Status open_service(const std::string& host, const PortRange& ports, bool is_standby = false);
   Status open_in_range(const std::string& host, bool is_standby = false);
   void set_serving(bool is_serving);
 
@@ -116,8 +116,7 @@ class Hosting {
   Status bind_error_;       // for an address of this machine
   Addresses own_;           // at which this process reaches its own coordinator
   const std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
-  std::unique_ptr<os::LoopThread> thread_;
-  std::unique_ptr<CoordinatorService> service_;  // used on thread_
+  std::unique_ptr<os::LoopObject<CoordinatorService>> service_;  // null: nothing listens here
   std::string bound_host_;
   std::uint16_t port_ = 0;
   bool is_serving_ = false;
