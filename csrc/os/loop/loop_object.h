@@ -10,7 +10,6 @@
 #include "elastic/status.h"
 #include "os/base/process.h"
 #include "os/loop/clock.h"
-#include "os/loop/event_loop.h"
 #include "os/loop/thread.h"
 
 namespace elastic::os {
@@ -69,7 +68,7 @@ class LoopObject {
   template <typename Work>
   void post(Work work) {
     if (is_in_child()) return;
-    thread_->loop().post([this, work = std::move(work)] { std::invoke(work, *object_); });
+    thread_->post([this, work = std::move(work)] { std::invoke(work, *object_); });
   }
   // For what any thread may use of the object.
   Object& object() const { return *object_; }

@@ -120,4 +120,6 @@ void LoopThread::call(const std::function<void()>& work) {
   done.get_future().wait();
 }
 
+void LoopThread::post(std::function<void()> work) { loop_->post(std::move(work)); }
+
 }  // namespace elastic::os

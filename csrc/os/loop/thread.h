@@ -66,6 +66,8 @@ class LoopThread {
   EventLoop& loop() { return *loop_; }
   // Runs `work` on the loop thread and waits for it. Must not be called on the loop thread.
   void call(const std::function<void()>& work);
+  // Runs it there without waiting; from any thread.
+  void post(std::function<void()> work);
 
  private:
   explicit LoopThread(std::unique_ptr<EventLoop> loop);
