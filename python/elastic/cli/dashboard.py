@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from elastic.cli import local_jobs, stacks, subcommands
+from elastic.cli import dashboard_view, local_jobs, stacks, subcommands
 from elastic.cli.options import PROGRAM
 from elastic.errors import ConfigError, RendezvousError
 from elastic.text import is_loopback, join_endpoints, split_endpoint
@@ -99,10 +99,11 @@ class Feed:
         self.data: Any = "connecting to the job's coordinator"
         self._changed = asyncio.Condition()
         self._number = 0
+        self._message = b""  # of this publication; "": no page has asked for it yet
 
     async def publish(self, kind: str, data: Any) -> None:
         async with self._changed:
-            self.kind, self.data = kind, data
+            self.kind, self.data, self._message = kind, data, b""
             self._number += 1
             self._changed.notify_all()
 
@@ -113,7 +114,13 @@ class Feed:
             return self._number
 
     def message(self) -> bytes:
-        return f"event: {self.kind}\ndata: {json.dumps(self.data)}\n\n".encode()
+        """For the pages: a snapshot, and as ``page`` what they show of it."""
+        if not self._message:
+            data = self.data
+            if self.kind == "job":
+                data = data | {"page": dashboard_view.page(data)}
+            self._message = f"event: {self.kind}\ndata: {json.dumps(data)}\n\n".encode()
+        return self._message
 
 
 class Stacks:

@@ -178,14 +178,13 @@ class Lines:
         change = status_view.change_of(snapshot)
         step = snapshot["progress"] and snapshot["progress"]["step"]
         is_due = snapshot["time"] - self._at >= PROGRESS_LINE_S and step != self._step
-        ended = [one for one in snapshot["rounds"] if one["cause"] is not None]
+        ended = status_view.ended_rounds(snapshot)
         if is_first:
             self._write(status_view.text(snapshot))
         else:
             for one in ended:
                 if one["round"] >= self._incidents:
-                    cause = one["cause"].replace("_", " ")
-                    at = status_view.clock(one["ended"])
+                    at, cause = status_view.clock(one["ended"]), status_view.cause_text(one)
                     self._write(f"{at} round {one['round']} ended, {cause}: {one['reason']}")
             if change == self._change and not is_due:
                 return

@@ -1,4 +1,7 @@
-"""A snapshot of a job for people: as facts and tables, as plain text, and as one line."""
+"""A snapshot of a job for people: as facts and tables, as plain text, and as one line.
+
+The dashboard shows the same words: ``dashboard_view`` hands them to its page.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from elastic import _C
 from elastic.text import duration, plural
 
 SHOWN_PHASES = ("detect", "stop", "rendezvous", "first_step")
@@ -23,16 +27,33 @@ INCIDENT_HEADER = (
 )
 PIDS_MAX = 4  # workers of one node that are shown with their pids
 
+STOPPED = "being stopped"  # until the agents have done so after the job's end
+
 GOOD, BAD, WARN, PLAIN = "good", "bad", "warn", ""
 _TONES = {"running": GOOD, "succeeded": GOOD, "failed": BAD, "forming": WARN, "stopped": WARN}
 
 Rows = list[tuple[str, ...]]
+# A sentence. A number in it is a time, in seconds since 1970: each reader has a time zone.
+Words = str | tuple[str | float, ...]
 
 
 class Fact(NamedTuple):
     label: str
-    text: str
+    words: Words
     tone: str = PLAIN
+
+    @property
+    def text(self) -> str:
+        return read(self.words)
+
+
+def read(words: Words) -> str:
+    """The sentence with the times of this process's time zone."""
+    return "".join(part if isinstance(part, str) else clock(part) for part in parts(words))
+
+
+def parts(words: Words) -> tuple[str | float, ...]:
+    return (words,) if isinstance(words, str) else words
 
 
 def state_of(snapshot: dict[str, Any]) -> tuple[str, str]:
@@ -45,64 +66,71 @@ def state_of(snapshot: dict[str, Any]) -> tuple[str, str]:
 
 
 def facts(snapshot: dict[str, Any]) -> list[Fact]:
-    found = [_state(snapshot), *_hang(snapshot), *_progress(snapshot), *_saved(snapshot)]
+    found = [headline(snapshot), *_progress(snapshot), *_saved(snapshot)]
+    if snapshot["hang"] and snapshot["result"] is None:
+        found.insert(0, Fact("state", snapshot["description"]))
     if snapshot["round"] is not None:
-        text = (
-            f"{snapshot['round']}: {plural(snapshot['nodes_in_round'], 'node')}, world size "
-            f"{snapshot['world_size']}, master {snapshot['master_addr']}:{snapshot['master_port']}"
-        )
-        found.append(Fact("round", text))
-    settings = snapshot["settings"]
-    least, most = settings["min_nodes"], settings["max_nodes"]
-    wanted = f"{least} wanted" if least == most else f"{least} to {most} wanted"
-    if snapshot["phase"] == "forming":
-        joined = sum(one["state"] == "waiting" for one in snapshot["nodes"])
-        found.append(Fact("nodes", f"{wanted}, {joined} joined"))
-    else:
-        waiting = f"{snapshot['waiting_nodes']} waiting, {snapshot['spare_nodes']} spare"
-        found.append(Fact("nodes", f"{wanted}, {waiting}"))
-    changes = snapshot["membership_changes"]
-    used = f"{snapshot['restarts']} of {settings['max_restarts']} used"
-    found.append(Fact("restarts", f"{used}, {plural(changes, 'membership change')}"))
-    found.append(Fact("coordinator", _coordinator(snapshot["coordinator"])))
+        master = f"master {snapshot['master_addr']}:{snapshot['master_port']}"
+        found.append(Fact("round", f"{snapshot['round']}: {_size(snapshot)}, {master}"))
+    found.append(Fact("nodes", nodes_text(snapshot)))
+    changes = plural(snapshot["membership_changes"], "membership change")
+    found.append(Fact("restarts", f"{restarts_text(snapshot, snapshot['restarts'])}, {changes}"))
+    found.append(Fact("coordinator", coordinator_text(snapshot["coordinator"])))
     if snapshot["goodput"] is not None:
-        elapsed = snapshot["time"] - snapshot["began"]
-        text = (
-            f"{duration(round(snapshot['running_seconds'], 1))} of "
-            f"{duration(round(elapsed, 1))} since {clock(snapshot['began'])}, "
-        )
-        # Without steps the time of imports, builds and deadlocks would count as training.
-        is_known = snapshot["progress"] is not None or snapshot["result"] is not None
-        text += f"goodput {100 * snapshot['goodput']:.1f} %" if is_known else "no steps reported"
-        found.append(Fact("running", text))
-    if snapshot["stall"] is not None and snapshot["result"] is None:
-        found.append(Fact("stalled", stall_text(snapshot["stall"]), WARN))
-    if snapshot["mismatch"] is not None and snapshot["result"] is None:
-        found.append(Fact("mismatch", snapshot["mismatch"], WARN))
-    for one in snapshot["stragglers"]:
-        text = (
-            f"rank {one['rank']} on {one['node']}: at step {one['step']}, no progress for "
-            f"{duration(round(one['idle_seconds'], 1))} while other ranks advance"
-        )
-        found.append(Fact("straggling", text, WARN))
-    found += [Fact("found", text, WARN) for text in findings(snapshot)]
-    found += [Fact("excluded", excluded_text(one), WARN) for one in snapshot["excluded"]]
-    return [one for one in found if one.text]
+        elapsed = duration(round(snapshot["time"] - snapshot["began"], 1))
+        goodput = goodput_text(snapshot)
+        known = f"goodput {goodput}" if _has_goodput(snapshot) else goodput
+        since = (f"{running_text(snapshot)} of {elapsed} since ", snapshot["began"], f", {known}")
+        found.append(Fact("running", since))
+    found += warnings(snapshot)
+    return [one for one in found if one.words]
 
 
-def findings(snapshot: dict[str, Any]) -> list[str]:
+def headline(snapshot: dict[str, Any]) -> Fact:
+    """What the job does, in one sentence."""
+    result, hang = snapshot["result"], snapshot["hang"]
+    if result is not None and result["message"]:
+        text = f"{result['message']} (exit code {result['exit_code']})"
+        return Fact("result", text, state_of(snapshot)[1])
+    if result is not None or hang is None:
+        return Fact("state", snapshot["description"])
+    suspect = ""
+    if hang["rank"] is not None:
+        place = f", {hang['place']}" if hang["place"] else ""
+        suspect = f"; suspect: rank {hang['rank']}{place}"
+    idle = duration(round(hang["idle_seconds"], 1))
+    since = f", since step {hang['step']}" if hang["step"] is not None else ""
+    return Fact("hung", f"no rank has made progress for {idle}{since}{suspect}", BAD)
+
+
+def warnings(snapshot: dict[str, Any]) -> list[Fact]:
+    """What is not as usual in the job, and on which hosts."""
+    found = []
+    if snapshot["result"] is None:
+        if snapshot["stall"] is not None:
+            found.append(Fact("stalled", stall_text(snapshot["stall"]), WARN))
+        if snapshot["mismatch"] is not None:
+            found.append(Fact("mismatch", snapshot["mismatch"], WARN))
+        for one in snapshot["stragglers"]:
+            text = f"rank {one['rank']} on {one['node']}: {lag_text(one)} while other ranks advance"
+            found.append(Fact("straggling", text, WARN))
+    found += [Fact("found", words, WARN) for words in _findings(snapshot)]
+    return found + [Fact("excluded", _excluded(one), WARN) for one in snapshot["excluded"]]
+
+
+def _findings(snapshot: dict[str, Any]) -> list[Words]:
     """What was found on hosts, without why one of them is excluded."""
     known = {(one["host"], one["reason"]) for one in snapshot["excluded"]}
     return [
-        f"{one['host']} at {clock(one['time'])}: {one['text']}"
+        (f"{one['host']} at ", one["time"], f": {one['text']}")
         for one in snapshot["findings"]
         if (one["host"], one["text"]) not in known
     ]
 
 
-def excluded_text(one: dict[str, Any]) -> str:
+def _excluded(one: dict[str, Any]) -> Words:
     times = "" if one["times"] == 1 else f", {one['times']} times so far"
-    return f"{one['host']} until {clock(one['until'])}{times}: {one['reason']}"
+    return f"{one['host']} until ", one["until"], f"{times}: {one['reason']}"
 
 
 def stall_text(stall: dict[str, Any]) -> str:
@@ -111,34 +139,68 @@ def stall_text(stall: dict[str, Any]) -> str:
     return f"{stall['message']} (for {idle}){place}"
 
 
-def _state(snapshot: dict[str, Any]) -> Fact:
-    result = snapshot["result"]
-    if result is not None and result["message"]:
-        text = f"{result['message']} (exit code {result['exit_code']})"
-        return Fact("result", text, state_of(snapshot)[1])
-    return Fact("state", snapshot["description"])
+def lag_text(straggler: dict[str, Any]) -> str:
+    idle = duration(round(straggler["idle_seconds"], 1))
+    return f"at step {straggler['step']}, no progress for {idle}"
 
 
-def _hang(snapshot: dict[str, Any]) -> list[Fact]:
-    hang = snapshot["hang"]
-    if hang is None or snapshot["result"] is not None:
-        return []
-    suspect = ""
-    if hang["rank"] is not None:
-        place = f", {hang['place']}" if hang["place"] else ""
-        suspect = f"; suspect: rank {hang['rank']}{place}"
-    idle = duration(round(hang["idle_seconds"], 1))
-    since = f", since step {hang['step']}" if hang["step"] is not None else ""
-    return [Fact("hung", f"no rank has made progress for {idle}{since}{suspect}", BAD)]
+def restarts_text(snapshot: dict[str, Any], used: int) -> str:
+    return _C.describe_restarts_used(used, snapshot["settings"]["max_restarts"])
+
+
+def size_text(nodes: int, world_size: int) -> str:
+    """Of a round."""
+    return f"{plural(nodes, 'node')}, world size {world_size}"
+
+
+def _size(snapshot: dict[str, Any]) -> str:
+    return size_text(snapshot["nodes_in_round"], snapshot["world_size"])
+
+
+def nodes_text(snapshot: dict[str, Any]) -> str:
+    """How many nodes the job wants, and how many are there beside those of the round."""
+    least, most = snapshot["settings"]["min_nodes"], snapshot["settings"]["max_nodes"]
+    wanted = f"{least} wanted" if least == most else f"{least} to {most} wanted"
+    if snapshot["phase"] == "forming":
+        joined = sum(one["state"] == "waiting" for one in snapshot["nodes"])
+        return f"{wanted}, {joined} joined"
+    return f"{wanted}, {_beside(snapshot)}"
+
+
+def _beside(snapshot: dict[str, Any]) -> str:
+    return f"{snapshot['waiting_nodes']} waiting, {snapshot['spare_nodes']} spare"
+
+
+def running_text(snapshot: dict[str, Any]) -> str:
+    return duration(round(snapshot["running_seconds"], 1))
+
+
+def goodput_text(snapshot: dict[str, Any]) -> str:
+    if snapshot["goodput"] is None:
+        return "-"
+    return percent(snapshot["goodput"]) if _has_goodput(snapshot) else "no steps reported"
+
+
+def _has_goodput(snapshot: dict[str, Any]) -> bool:
+    """Without steps the time of imports, builds and deadlocks would count as training."""
+    return snapshot["progress"] is not None or _is_over(snapshot)
+
+
+def percent(part: float) -> str:
+    return f"{100 * part:.1f} %"
+
+
+def progress_of(snapshot: dict[str, Any]) -> dict[str, Any] | None:
+    """The progress to show: none of a job that has ended, and no pace of one that hangs."""
+    progress: dict[str, Any] | None = snapshot["progress"]
+    if progress is None or snapshot["result"] is not None:
+        return None
+    return progress | {"step_seconds": None} if snapshot["hang"] else progress
 
 
 def _progress(snapshot: dict[str, Any]) -> list[Fact]:
-    progress = snapshot["progress"]
-    if progress is None or snapshot["result"] is not None:
-        return []
-    if snapshot["hang"]:
-        progress = progress | {"step_seconds": None}  # the recent pace is no longer true
-    return [Fact("progress", progress_text(progress))]
+    progress = progress_of(snapshot)
+    return [] if progress is None else [Fact("progress", progress_text(progress))]
 
 
 def _saved(snapshot: dict[str, Any]) -> list[Fact]:
@@ -172,23 +234,35 @@ def _bytes(count: int) -> str:
 
 
 def progress_text(progress: dict[str, Any]) -> str:
-    text = f"step {progress['step']}"
-    slowest = progress["slowest_step"]
-    if slowest is not None and slowest < progress["step"]:
-        text += f", slowest rank at {slowest}"
+    text = f"step {step_text(progress)}"
     seconds = progress["step_seconds"]
-    if seconds:
-        per_second = 1 / seconds
-        digits = 0 if per_second >= 100 else 1 if per_second >= 10 else 2
-        text += f", {per_second:.{digits}f} steps/s, {_short_step(seconds)} per step"
-    return text
+    return f"{text}, {speed_text(seconds)}, {pace_text(seconds)} per step" if seconds else text
 
 
-def _short_step(seconds: float) -> str:
+def step_text(progress: dict[str, Any]) -> str:
+    """The newest step, and the slowest rank's."""
+    step, slowest = progress["step"], progress["slowest_step"]
+    behind = slowest is not None and slowest < step
+    return f"{step}, slowest rank at {slowest}" if behind else str(step)
+
+
+def speed_text(seconds: float | None) -> str:
+    """``seconds``: for one step; None or 0: not known."""
+    if not seconds:
+        return "-"
+    per_second = 1 / seconds
+    digits = 0 if per_second >= 100 else 1 if per_second >= 10 else 2
+    return f"{per_second:.{digits}f} steps/s"
+
+
+def pace_text(seconds: float | None) -> str:
+    """As ``speed_text``, the time for one step."""
+    if not seconds:
+        return "-"
     return duration(round(seconds, 1 if seconds >= 10 else 4 if seconds >= 0.01 else 6))
 
 
-def _coordinator(coordinator: dict[str, Any]) -> str:
+def coordinator_text(coordinator: dict[str, Any]) -> str:
     address = coordinator["address"] or ""
     where = coordinator["node"] or "a separate process, or a node outside the round"
     if address.startswith("unix:"):
@@ -200,38 +274,61 @@ def _coordinator(coordinator: dict[str, Any]) -> str:
 
 
 def node_rows(snapshot: dict[str, Any]) -> Rows:
-    rows: Rows = []
-    for node in snapshot["nodes"]:
-        state = node["state"] if node["connected"] else f"{node['state']}, disconnected"
-        rows.append(
-            (
-                "-" if node["rank"] is None else str(node["rank"]),
-                node["name"],
-                node["address"] or "-",
-                state,
-                f"{node['last_beat_seconds']:.1f} s ago",
-                workers_text(node["workers"] or (), is_over=snapshot["result"] is not None),
-            )
-        )
-    return rows
+    is_over = _is_over(snapshot)
+    return [
+        (*node_cells(snapshot, node), workers_text(node["workers"] or (), is_over=is_over))
+        for node in snapshot["nodes"]
+    ]
+
+
+def node_cells(snapshot: dict[str, Any], node: dict[str, Any]) -> tuple[str, ...]:
+    """The row of a node, without its workers."""
+    state = node_state(snapshot, node)
+    return (
+        "-" if node["rank"] is None else str(node["rank"]),
+        node["name"],
+        node["address"] or "-",
+        state if node["connected"] else f"{state}, disconnected",
+        f"{node['last_beat_seconds']:.1f} s ago",
+    )
+
+
+def _is_over(snapshot: dict[str, Any]) -> bool:
+    return snapshot["result"] is not None
+
+
+def node_state(snapshot: dict[str, Any], node: dict[str, Any]) -> str:
+    """The last report of a node may be older than the job's end: its agent stops the workers."""
+    is_stopped = _is_over(snapshot) and node["state"] == "working"
+    return STOPPED if is_stopped else str(node["state"])
+
+
+def worker_state(worker: dict[str, Any], *, is_over: bool) -> str:
+    """As ``node_state``, of a worker."""
+    is_stopped = is_over and worker["state"] in ("starting", "running")
+    return STOPPED if is_stopped else str(worker["state"])
+
+
+def exit_text(worker: dict[str, Any]) -> str:
+    """``exit code 137`` of a worker that failed, else ""."""
+    return f"exit code {worker['exit_code']}" if worker["state"] == "failed" else ""
 
 
 def workers_text(workers: Sequence[dict[str, Any]], *, is_over: bool = False) -> str:
     """``2 running (0:1201 1:1202)``; many workers without pids, but those that failed.
 
-    ``is_over``: the job has ended, so that the agents stop the workers that still run.
+    ``is_over``: the job has ended.
     """
-    parts = []
-    for state, number in Counter(one["state"] for one in workers).items():
+    counts = []
+    states = [worker_state(one, is_over=is_over) for one in workers]
+    for state, number in Counter(states).items():
         shown = [
-            f"{one['rank']}:{one['pid']}"
-            + (f" exit code {one['exit_code']}" if state == "failed" else "")
-            for one in workers
-            if one["state"] == state and (len(workers) <= PIDS_MAX or state == "failed")
+            f"{one['rank']}:{one['pid']} {exit_text(one)}".rstrip()
+            for one, its_state in zip(workers, states, strict=True)
+            if its_state == state and (len(workers) <= PIDS_MAX or state == "failed")
         ]
-        shown_state = "being stopped" if is_over and state in ("starting", "running") else state
-        parts.append(f"{number} {shown_state}" + (f" ({' '.join(shown)})" if shown else ""))
-    return ", ".join(parts) or "-"
+        counts.append(f"{number} {state}" + (f" ({' '.join(shown)})" if shown else ""))
+    return ", ".join(counts) or "-"
 
 
 def incident_rows(snapshot: dict[str, Any]) -> Rows:
@@ -239,13 +336,29 @@ def incident_rows(snapshot: dict[str, Any]) -> Rows:
         (
             str(one["round"]),
             clock(one["ended"]),
-            one["cause"].replace("_", " "),
-            *(_short(one["phases"][name]) for name in SHOWN_PHASES),
-            one["reason"] + (f"; {one['rule'].partition(' (')[0]}" if one["rule"] else ""),
+            cause_text(one),
+            *map(short, phases_of(one)),
+            reason_text(one),
         )
-        for one in snapshot["rounds"]
-        if one["cause"] is not None
+        for one in ended_rounds(snapshot)
     ]
+
+
+def ended_rounds(snapshot: dict[str, Any]) -> list[dict[str, Any]]:
+    return [one for one in snapshot["rounds"] if one["cause"] is not None]
+
+
+def cause_text(ended: dict[str, Any]) -> str:
+    return str(ended["cause"]).replace("_", " ")
+
+
+def phases_of(ended: dict[str, Any]) -> list[float | None]:
+    return [ended["phases"][name] for name in SHOWN_PHASES]
+
+
+def reason_text(ended: dict[str, Any]) -> str:
+    rule = f"; {ended['rule'].partition(' (')[0]}" if ended["rule"] else ""
+    return f"{ended['reason']}{rule}"
 
 
 def text(snapshot: dict[str, Any]) -> str:
@@ -260,18 +373,17 @@ def text(snapshot: dict[str, Any]) -> str:
 
 def line(snapshot: dict[str, Any]) -> str:
     """One line, for a log of changes."""
-    parts = [f"{clock(snapshot['time'])} {state_of(snapshot)[0]}"]
+    said = [f"{clock(snapshot['time'])} {state_of(snapshot)[0]}"]
     if snapshot["round"] is not None:
-        size = f"{plural(snapshot['nodes_in_round'], 'node')}, world size {snapshot['world_size']}"
-        parts.append(f"round {snapshot['round']} on {size}")
+        said.append(f"round {snapshot['round']} on {_size(snapshot)}")
     if snapshot["waiting_nodes"] or snapshot["spare_nodes"]:
-        parts.append(f"{snapshot['waiting_nodes']} waiting, {snapshot['spare_nodes']} spare")
+        said.append(_beside(snapshot))
     away = [one["name"] for one in snapshot["nodes"] if not one["connected"]]
     if away:
-        parts.append(f"disconnected: {', '.join(away)}")
+        said.append(f"disconnected: {', '.join(away)}")
     others = [one for one in facts(snapshot) if one.label not in _NOT_IN_LINE]
-    parts += [one.text if one.label == "progress" else f"{one.label}: {one.text}" for one in others]
-    return "; ".join(parts)
+    said += [one.text if one.label == "progress" else f"{one.label}: {one.text}" for one in others]
+    return "; ".join(said)
 
 
 _NOT_IN_LINE = ("state", "round", "nodes", "restarts", "coordinator", "running")
@@ -297,7 +409,7 @@ def table(rows: Sequence[Sequence[str]]) -> list[str]:
     ]
 
 
-def _short(seconds: float | None) -> str:
+def short(seconds: float | None) -> str:
     return "-" if seconds is None else duration(round(seconds, 3))
 
 

@@ -53,7 +53,7 @@ def test_a_job_of_one_node_is_listed_shown_and_stopped_by_its_id(tmp_path: Path)
         await_steps(job, 2)
         text = launch("status", f"--rdzv-id={run_id}").stdout
         assert f"job {run_id}: running" in text
-        assert "1 of 1 used" in text and "in the job's only agent at unix:" in text
+        assert "1 of 1 restarts used" in text and "in the job's only agent at unix:" in text
         assert "worker failed" in text and "SIGKILL" in text
 
         drained = launch("drain", run_id)

@@ -89,7 +89,7 @@ def test_the_facts_agree_with_the_nodes() -> None:
     assert "nodes        2 wanted, 1 joined\n" in status_view.text(forming)
     once = changed(membership_changes=1, began=1e9 - 14, running_seconds=0.6, goodput=0.043)
     shown = status_view.text(once)
-    assert "restarts     1 of 3 used, 1 membership change\n" in shown
+    assert "restarts     1 of 3 restarts used, 1 membership change\n" in shown
     assert "running      600 ms of 14 s since " in shown
     assert "nodes        1 wanted, 0 waiting, 0 spare\n" in shown
 

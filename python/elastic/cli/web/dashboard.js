@@ -1,204 +1,63 @@
 "use strict";
 
-const SENTENCES_MAX = 3; // about stragglers
 const INCIDENTS_MAX = 10; // the latest ones, unless all are wanted
 const NODES_MAX = 16; // those that are not as usual first
 const NUMBERS_MAX = 512; // ranks that have their number in the grid
-const ROUNDS_KEPT = 64; // by the coordinator
 const BARS_MAX = 60; // of goodput; each is one of these times, in seconds
 const BAR_SECONDS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 43200, 86400];
-const ORDINARY = ["running", "stopped", "succeeded"]; // states that only have a colour
+const ORDINARY = ["running", "being stopped", "stopped", "succeeded"]; // states that only have a colour
 
 const wanted = { incidents: false, nodes: false }; // all of them
 const opened = new Set(); // the rounds whose report is open
 let latest = null;
 
-// Every text of the job is set as textContent, so that it cannot become markup.
+// The texts are in job.page: cli/dashboard_view.py makes them. Each is set as textContent, so that it
+// cannot become markup. A state is the text of an element and its classes, too.
 
 const byId = (id) => document.getElementById(id);
 
-function element(name, text = "", className = "") {
+// A sentence: a string, or a list in which numbers are times.
+function read(words) {
+  if (typeof words === "string") return words;
+  return words.map((part) => (typeof part === "number" ? clock(part) : part)).join("");
+}
+
+function element(name, words = "", className = "") {
   const made = document.createElement(name);
-  made.textContent = text;
+  made.textContent = read(words);
   if (className) made.className = className;
   return made;
 }
 
 function clock(at) {
-  return at === null ? "-" : new Date(at * 1000).toTimeString().slice(0, 8);
+  return new Date(at * 1000).toTimeString().slice(0, 8);
 }
 
-function duration(seconds) {
-  if (seconds === null) return "-";
-  if (seconds < 0.01) return `${(seconds * 1000).toFixed(1)} ms`;
-  if (seconds < 1) return `${Math.round(seconds * 1000)} ms`;
-  if (seconds < 60) return `${seconds.toFixed(1)} s`;
-  const minutes = Math.floor(seconds / 60);
-  if (minutes < 60) return `${minutes} min ${Math.floor(seconds % 60)} s`;
-  return `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
+function showNow({ state, headline, warnings }) {
+  const lines = warnings.map((one) => element("p", one, "straggling"));
+  byId("now").replaceChildren(element("p", headline, state), ...lines);
+  byId("state").textContent = state;
+  byId("state").className = state;
 }
 
-// What the job does, in one word.
-function stateOf(job) {
-  if (job.result) return job.result.outcome;
-  return job.hang ? "hung" : job.phase;
-}
-
-function describe(job) {
-  if (job.result) return `${job.result.message} (exit code ${job.result.exit_code})`;
-  if (!job.hang) return job.description;
-  const { idle_seconds, step, rank, place } = job.hang;
-  const suspect = rank === null ? "" : `; suspect: rank ${rank}${place ? `, ${place}` : ""}`;
-  return `no rank has made progress for ${duration(idle_seconds)}, since step ${step}${suspect}`;
-}
-
-// Seconds until the next round made its first step, or was formed; null: there is no next round yet.
-function withoutTraining(round) {
-  if (round.phases.rendezvous === null) return null;
-  return Object.values(round.phases).reduce((sum, seconds) => sum + (seconds ?? 0), 0);
-}
-
-function showNow(job) {
-  const lines = [element("p", describe(job), stateOf(job))];
-  if (!job.result) {
-    if (job.stall && !job.hang) {
-      const { idle_seconds, message, place } = job.stall;
-      const text = `${message} (for ${duration(idle_seconds)})${place ? `; it is ${place}` : ""}`;
-      lines.push(element("p", text, "straggling"));
-    }
-    if (job.mismatch) lines.push(element("p", job.mismatch, "straggling"));
-    for (const one of job.stragglers.slice(0, SENTENCES_MAX)) {
-      const text =
-        `rank ${one.rank} on ${one.node}: at step ${one.step}, no progress for ` +
-        `${duration(one.idle_seconds)} while other ranks advance`;
-      lines.push(element("p", text, "straggling"));
-    }
-    const more = job.stragglers.length - SENTENCES_MAX;
-    if (more > 0) lines.push(element("p", `and ${more} ranks more`, "straggling"));
-    const reasons = job.excluded.map((one) => `${one.host}: ${one.reason}`);
-    for (const one of job.findings) {
-      if (reasons.includes(`${one.host}: ${one.text}`)) continue;
-      const text = `host ${one.host} at ${clock(one.time)}: ${one.text}`;
-      lines.push(element("p", text, "straggling"));
-    }
-    for (const one of job.excluded) {
-      const text = `host ${one.host} is excluded until ${clock(one.until)}: ${one.reason}`;
-      lines.push(element("p", text, "straggling"));
-    }
-  }
-  byId("now").replaceChildren(...lines);
-  byId("state").textContent = stateOf(job);
-  byId("state").className = stateOf(job);
-}
-
-function speed(seconds) {
-  if (!seconds) return "-";
-  const rate = 1 / seconds;
-  return `${rate.toFixed(rate >= 100 ? 0 : rate >= 10 ? 1 : 2)} steps/s`;
-}
-
-function progressFacts(job) {
-  const progress = job.result ? null : job.progress;
-  if (progress === null) return [];
-  const slowest = progress.slowest_step;
-  const behind = slowest !== null && slowest < progress.step ? `, slowest at ${slowest}` : "";
-  const recent = job.hang ? null : progress.step_seconds; // no longer true of a job that hangs
-  return [
-    ["Step", `${progress.step}${behind}`],
-    ["Speed", speed(recent)],
-    ["One step", duration(recent)],
-  ];
-}
-
-function coordinator(job) {
-  const { address, node, term } = job.coordinator;
-  if (address?.startsWith("unix:")) return "in the job's only agent";
-  return `${node ?? "outside the round"}, term ${term}`;
-}
-
-const nodesText = (count) => (count === 1 ? "1 node" : `${count} nodes`);
-
-// Without steps the time of imports, builds and deadlocks would count as training.
-function goodputText(job) {
-  if (job.goodput === null) return "-";
-  const isKnown = job.progress !== null || job.result !== null;
-  return isKnown ? percent(job.goodput) : "no steps reported";
-}
-
-function showSummary(job) {
-  const pairs = [
-    ...progressFacts(job),
-    ["Goodput", goodputText(job)],
-    ["Running", duration(job.running_seconds)],
-    ["Round", job.round === null ? "-" : `${job.round}`],
-    ["World size", `${job.world_size} on ${nodesText(job.nodes_in_round)}`],
-    ["Restarts", `${job.restarts} of ${job.settings.max_restarts}`],
-    ["Membership changes", `${job.membership_changes}`],
-    ["Waiting, spare", `${job.waiting_nodes}, ${job.spare_nodes}`],
-    ["Coordinator", coordinator(job)],
-  ];
-  byId("summary").replaceChildren(...facts(pairs).children);
-}
-
-// The rounds that were formed, the time that they span, and the parts of it in which they trained.
-// Of a job that reports steps a round trains from its first step on.
-function courseOf(job) {
-  const rounds = job.rounds.filter((round) => round.formed !== null);
-  if (rounds.length === 0) return null;
-  const begin = rounds[0].formed;
-  const ends = job.result ? rounds[rounds.length - 1].ended ?? job.time : job.time;
-  const reportsSteps = rounds.some((round) => round.first_step !== null);
-  const hungSince = stateOf(job) === "hung" ? job.time - job.hang.idle_seconds : Infinity;
-  const trained = rounds.map((round) => {
-    const until = round.ended ?? ends;
-    const from = reportsSteps ? round.first_step ?? until : round.formed;
-    return { from, until: Math.max(from, round.ended === null ? Math.min(until, hungSince) : until) };
-  });
-  return { rounds, begin, ends, trained };
-}
-
-// A segment for each round, and one for each time in which nothing was trained: between two rounds,
-// before the first step of a round that reports steps, and while the job hangs.
-function showTimeline(job, course) {
+function showTimeline(course) {
   const line = byId("timeline");
   if (course === null) {
     line.replaceChildren();
     byId("span").textContent = "no round yet";
     return;
   }
-  const { rounds, begin, ends, trained } = course;
+  const { begin, ends, segments } = course;
   const whole = Math.max(ends - begin, 1e-3);
-  const segment = (from, to, className, title) => {
-    const made = element("div", "", className);
-    made.style.left = `${(100 * (from - begin)) / whole}%`;
-    made.style.width = `${(100 * Math.max(to - from, 0)) / whole}%`;
-    made.title = title;
-    return made;
-  };
-  const segments = [];
-  const lost = [];
-  rounds.forEach((round, index) => {
-    const until = round.ended ?? ends;
-    const name = `round ${round.round}, ${clock(round.formed)}, ${duration(until - round.formed)}`;
-    segments.push(segment(round.formed, until, "round", name));
-    const stepped = trained[index].from;
-    if (stepped > round.formed) {
-      const title = `${duration(stepped - round.formed)} until the first step`;
-      lost.push(segment(round.formed, stepped, "start", title));
-    }
-    const next = rounds[index + 1];
-    if (round.ended !== null && (next || !job.result)) {
-      const restarted = next ? next.formed : ends;
-      const title = `${duration(restarted - round.ended)}: ${round.reason}`;
-      lost.push(segment(round.ended, restarted, "gap", title));
-    }
-  });
-  if (job.result && !["succeeded", "stopped"].includes(job.result.outcome)) {
-    lost.push(segment(ends, ends, "gap end", job.result.message));
-  } else if (stateOf(job) === "hung") {
-    lost.push(segment(job.time - job.hang.idle_seconds, ends, "gap", describe(job)));
-  }
-  line.replaceChildren(...segments, ...lost); // the lost time above the rounds
+  line.replaceChildren(
+    ...segments.map(({ kind, from, until, title }) => {
+      const made = element("div", "", kind);
+      made.style.left = `${(100 * (from - begin)) / whole}%`;
+      made.style.width = `${(100 * Math.max(until - from, 0)) / whole}%`;
+      made.title = read(title);
+      return made;
+    }),
+  );
   byId("span").textContent = `${clock(begin)} to ${clock(ends)}`;
 }
 
@@ -216,7 +75,7 @@ function svg(name, attributes, title = "") {
 // One of BAR_SECONDS.
 function roundTime(seconds) {
   if (seconds >= 3600) return `${seconds / 3600} h`;
-  return seconds >= 60 ? `${seconds / 60} min` : duration(seconds);
+  return seconds >= 60 ? `${seconds / 60} min` : `${seconds} s`;
 }
 
 const percent = (part) => `${(100 * part).toFixed(1)} %`;
@@ -224,7 +83,8 @@ const percent = (part) => `${(100 * part).toFixed(1)} %`;
 // A bar for each part of the time, as high as its share of training, and a line with the goodput of
 // all the time until then. Both come from the times of the rounds; the last point is the job's own
 // goodput.
-function showGoodput(job, course) {
+function showGoodput(job) {
+  const { course } = job.page;
   const chart = byId("goodput");
   const legend = byId("goodput-legend");
   if (course === null || job.began === null || job.goodput === null) {
@@ -235,7 +95,7 @@ function showGoodput(job, course) {
   const { begin, ends, trained } = course;
   const whole = Math.max(ends - begin, 1e-3);
   const trainedIn = (from, to) =>
-    trained.reduce((sum, one) => sum + Math.max(0, Math.min(one.until, to) - Math.max(one.from, from)), 0);
+    trained.reduce((sum, [begun, until]) => sum + Math.max(0, Math.min(until, to) - Math.max(begun, from)), 0);
   const least = whole / BARS_MAX;
   const wide = BAR_SECONDS.find((one) => one >= least) ?? 86400 * Math.ceil(least / 86400);
   const bars = [];
@@ -251,17 +111,8 @@ function showGoodput(job, course) {
     points.push(`${x + width},${100 * (1 - Math.min(Math.max(until, 0), 1))}`);
   }
   chart.replaceChildren(...bars, svg("polyline", { points: points.join(" ") }));
-  const parts = [
-    `bars: the share of each ${roundTime(wide)} in which the job trained`,
-    `line: goodput since ${clock(job.began)}, now ${percent(job.goodput)}`,
-  ];
-  const elsewhere = job.running_seconds - trainedIn(begin, ends);
-  if (job.rounds.length >= ROUNDS_KEPT) {
-    parts.push(`the coordinator keeps the latest ${ROUNDS_KEPT} rounds`);
-  } else if (elsewhere < -1) {
-    parts.push(`hangs that ended, ${duration(-elsewhere)} in all, are not in the bars`);
-  }
-  legend.textContent = parts.join("; ");
+  const bar = `bars: the share of each ${roundTime(wide)} in which the job trained`;
+  legend.textContent = [bar, ...course.notes.map(read)].join("; ");
 }
 
 function showRows(table, rows) {
@@ -271,7 +122,7 @@ function showRows(table, rows) {
       const row = element("tr");
       cells.forEach((cell, column) => {
         const holder = element("td");
-        holder.append(...(typeof cell === "string" ? [cell] : cell));
+        holder.append(...(Array.isArray(cell) && cell[0] instanceof Node ? cell : [read(cell)]));
         holder.dataset.title = titles[column]; // shown where the table is narrow
         row.append(holder);
       });
@@ -288,115 +139,56 @@ function limited(name, rows, limit) {
   return wanted[name] ? rows : rows.slice(0, limit);
 }
 
-// Titles and texts; those without a text are not known.
+// Titles and texts.
 function facts(pairs) {
   const list = element("dl");
-  for (const [title, text] of pairs.filter((pair) => pair[1] !== null && pair[1] !== "")) {
+  for (const [title, words] of pairs) {
     const pair = element("div");
-    pair.append(element("dt", title), element("dd", text));
+    pair.append(element("dt", title), element("dd", words));
     list.append(pair);
   }
   return list;
 }
 
-const textOf = (number) => (number === null ? null : `${number}`);
-
-function exitText(code) {
-  if (code === null) return null;
-  return code > 128 && code <= 128 + 64 ? `${code} (signal ${code - 128})` : `${code}`;
-}
-
-// The report of the failure that ended a round. Observers receive no output of workers then.
-function reportOf(job, round) {
+// The report of the failure that ended a round.
+function reportOf(incident) {
   const made = element("details");
-  made.open = opened.has(round.round);
+  made.open = opened.has(incident.round);
   made.addEventListener("toggle", () => {
-    if (made.open) opened.add(round.round);
-    else opened.delete(round.round);
+    if (made.open) opened.add(incident.round);
+    else opened.delete(incident.round);
   });
-  const ran = round.first_step ?? round.formed;
-  const next = job.rounds.find((one) => one.round > round.round);
-  const about = facts([
-    ["Rank", textOf(round.rank)],
-    ["Node", round.node],
-    ["Exit code", exitText(round.exit_code)],
-    ["Trained", ran === null || round.ended === null ? null : duration(round.ended - ran)],
-    ["Size", `${round.world_size} on ${nodesText(round.nodes)}`],
-    ["Next size", next ? `${next.world_size} on ${nodesText(next.nodes)}` : null],
-    ["Restarts", next ? `${next.restarts} of ${job.settings.max_restarts}` : null],
-  ]);
-  made.append(element("summary", round.reason), about);
-  if (round.rank !== null) {
-    const where = round.node === null ? "its node" : round.node;
-    const text = `The output of the worker is not sent to observers: see its log, or the console of ${where}.`;
-    made.append(element("p", text, "note"));
-  }
+  made.append(element("summary", incident.reason), facts(incident.facts));
+  if (incident.note) made.append(element("p", incident.note, "note"));
   return made;
 }
 
 // The report of the failure that ended the job.
-function showFailure(job) {
+function showFailure(failure) {
   const holder = byId("failure");
-  const { result } = job;
-  holder.hidden = result === null || result.outcome !== "failed";
-  if (holder.hidden) return;
-  const known = result.evidence ?? { output: "" };
-  const parts = [
-    facts([
-      ["Rank", textOf(result.rank)],
-      ["Node", result.node],
-      ["Host", known.host ?? null],
-      ["Time", known.time ? clock(known.time) : null],
-      ["Exit code", exitText(result.exit_code)],
-      ["Class", known.class ? `${known.class} (${known.cause})` : null],
-      ["Error", known.error ?? null],
-      ["Hint", known.hint ?? null],
-      ["Lost", result.lost.join(", ")],
-    ]),
-  ];
-  if (known.output) {
-    parts.push(element("h3", "Last lines of its stderr"), element("pre", known.output));
-  } else if (result.rank !== null) {
-    parts.push(element("p", "No lines of its stderr were captured.", "note"));
+  holder.hidden = failure === null;
+  if (failure === null) return;
+  const parts = [facts(failure.facts)];
+  if (failure.output) {
+    parts.push(element("h3", "Last lines of its stderr"), element("pre", failure.output));
   }
+  if (failure.note) parts.push(element("p", failure.note, "note"));
   holder.replaceChildren(...parts);
 }
 
-function showIncidents(job) {
-  const ended = job.rounds.filter((round) => round.cause !== null).reverse();
-  byId("no-incidents").hidden = ended.length > 0;
-  byId("incidents").hidden = ended.length === 0;
+function showIncidents(incidents) {
+  byId("no-incidents").hidden = incidents.length > 0;
+  byId("incidents").hidden = incidents.length === 0;
   showRows(
     "incidents",
-    limited("incidents", ended, INCIDENTS_MAX).map((round) => [
-      `${round.round}`,
-      clock(round.ended),
-      round.cause.replaceAll("_", " "),
-      duration(withoutTraining(round)),
-      duration(round.phases.detect),
-      duration(round.phases.stop),
-      duration(round.phases.rendezvous),
-      duration(round.phases.first_step),
-      [reportOf(job, round)],
-    ]),
+    limited("incidents", incidents, INCIDENTS_MAX).map((one) => [...one.cells, [reportOf(one)]]),
   );
 }
 
 // The state of each worker of a node, and what else is to be said about it.
 function workersOf(job, node) {
   return (node.workers ?? []).map((worker) => {
-    // The last report of a node may be older than the job's end.
-    const isOver = job.result !== null && ["running", "starting"].includes(worker.state);
-    const straggler = job.stragglers.find((one) => one.rank === worker.rank);
-    let state = isOver ? "stopped" : worker.state;
-    let note = "";
-    if (state === "failed") note = `exit code ${worker.exit_code}`;
-    if (!isOver && stateOf(job) === "hung" && job.hang.rank === worker.rank) {
-      state = "hung";
-    } else if (!isOver && straggler) {
-      state = "straggling";
-      note = `no progress for ${duration(straggler.idle_seconds)}, at step ${straggler.step}`;
-    }
+    const { state, note } = job.page.workers[worker.rank] ?? { state: worker.state, note: "" };
     const text = ORDINARY.includes(state) ? `${worker.rank}` : `${worker.rank} ${state}`;
     const title = [`rank ${worker.rank}: ${state}`, note, `pid ${worker.pid} on ${node.name}`];
     return { rank: worker.rank, state, text, title: title.filter((part) => part).join(", ") };
@@ -433,45 +225,38 @@ function showRanks(workers) {
 }
 
 function showNodes(job) {
-  const nodes = job.nodes.map((node) => {
+  const nodes = job.nodes.map((node, index) => {
     const workers = workersOf(job, node);
-    const isOver = job.result !== null && node.state === "working";
-    const known = isOver ? "stopped" : node.state;
+    const { state, cells } = job.page.nodes[index];
     const isUsual =
-      node.connected && known === "working" && workers.every(({ state }) => state === "running");
-    return { node, workers, known, isUsual };
+      node.connected && state === "working" && workers.every((worker) => worker.state === "running");
+    return { node, workers, state, cells, isUsual };
   });
   showRanks(nodes.flatMap(({ workers }) => workers));
   const first = [...nodes.filter((one) => !one.isUsual), ...nodes.filter((one) => one.isUsual)];
   const shown = limited("nodes", nodes.length > NODES_MAX ? first : nodes, NODES_MAX);
   showRows(
     "nodes",
-    shown.map(({ node, workers, known }) => [
-      node.rank === null ? "-" : `${node.rank}`,
-      node.name,
-      node.address ?? "-",
-      [
-        node.connected
-          ? element("span", known, known)
-          : element("span", `${known}, disconnected`, "disconnected"),
-      ],
-      `${duration(node.last_beat_seconds)} ago`,
-      workers.length ? workers.map(chip) : "-",
-    ]),
+    shown.map(({ node, workers, state, cells }) => {
+      const [rank, name, address, words, beat] = cells;
+      const tone = node.connected ? state : "disconnected";
+      const chips = workers.length ? workers.map(chip) : "-";
+      return [rank, name, address, [element("span", words, tone)], beat, chips];
+    }),
   );
 }
 
 function show(job) {
   latest = job;
-  document.title = `${job.job}: ${stateOf(job)}`;
+  const { page } = job;
+  document.title = `${job.job}: ${page.state}`;
   byId("job").textContent = `job ${job.job}`;
-  showNow(job);
-  showFailure(job);
-  showSummary(job);
-  const course = courseOf(job);
-  showTimeline(job, course);
-  showGoodput(job, course);
-  showIncidents(job);
+  showNow(page);
+  showFailure(page.failure);
+  byId("summary").replaceChildren(...facts(page.summary).children);
+  showTimeline(page.course);
+  showGoodput(job);
+  showIncidents(page.incidents);
   showNodes(job);
   byId("stacks").hidden = job.result !== null && byId("stacks-text").hidden;
   byId("collect").hidden = job.result !== null;
