@@ -24,6 +24,7 @@ from elastic.errors import ConfigError
 
 NUMBER_DIGITS_MAX = 18
 ENDPOINTS_MAX = 64  # of one job: kEndpointsMax in csrc/core/session/session_wire.h
+RANGE_MAX = 2**20  # more than the CPUs of any host
 LABEL_BYTES_MAX = 63  # of a part of a host name
 
 
@@ -186,13 +187,28 @@ def member(kind: Any, word: str, origin: str) -> Any:
     return known[word]
 
 
-def parse_ranges(text: str) -> frozenset[int]:
-    """``"0-2,4"`` as the numbers 0, 1, 2 and 4."""
+def parse_ranges(text: str, least: int = 0, most: int = RANGE_MAX) -> frozenset[int]:
+    """``"0-2,4"`` as the numbers 0, 1, 2 and 4; none for an empty text.
+
+    Raises ValueError if a part of the text is no number and no range from ``least`` to ``most``.
+    """
     numbers: set[int] = set()
-    for part in filter(None, text.strip().split(",")):
-        first, _, last = part.partition("-")
-        numbers.update(range(int(first), int(last or first) + 1))
+    for part in text.split(",") if text.strip() else ():
+        first, dash, last = part.strip().partition("-")
+        last = last if dash else first
+        if not (is_number(first) and is_number(last) and least <= int(first) <= int(last) <= most):
+            raise ValueError(f"{part!r} is no range of numbers from {least} to {most}")
+        numbers.update(range(int(first), int(last) + 1))
     return frozenset(numbers)
+
+
+def parse_exit_codes(text: str, what: str, example: str = "3,64-78") -> frozenset[int]:
+    """Exit codes of workers that failed, with ranges. ``what``: the text, for the ConfigError."""
+    try:
+        return parse_ranges(text, 1, 255)
+    except ValueError:
+        problem = f"{what}: expected exit codes from 1 to 255, as in {example}"
+        raise ConfigError(problem) from None
 
 
 def format_ranges(numbers: Iterable[int]) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from elastic.errors import ConfigError
-from elastic.text import format_ranges, parse_ranges
+from elastic.text import format_ranges, parse_exit_codes, parse_ranges
 
 RULES_MAX = 99
 TEXT_BYTES_MAX = 900  # of an error; core reads 1024 bytes for a rule
@@ -34,7 +34,6 @@ _KEYS = ("count", "do", "error", "for", "host_count", "max", "on", "same_host", 
 _PROGRESS = "stop_without_progress"
 _FUNCTION = "function"
 _FILE_KEYS = (_FUNCTION, "rule", _PROGRESS)
-_RANGE = re.compile(r"(\d{1,3})(?:-(\d{1,3}))?")
 
 
 class Policy(NamedTuple):
@@ -197,12 +196,7 @@ class _Reader:
             verb = "needs a value" if core.endswith(":") else "takes no value"
             raise ConfigError(self._fault("on", f"the condition {text!r} {verb}"))
         if name == "exit":
-            if not all(map(_is_range, value.split(","))):
-                raise ConfigError(
-                    self._fault(
-                        "on", f"{text!r}: expected exit codes from 1 to 255, as in exit 3,64-78"
-                    )
-                )
+            parse_exit_codes(value, self._fault("on", repr(text)), "exit 3,64-78")
         elif name == "signal":
             value = self._signals(value)
         elif name == "class" and value not in _CLASSES:
@@ -282,11 +276,6 @@ def _is_number(value: object, least: int) -> bool:
 
 def _is_name(value: object) -> bool:
     return isinstance(value, str) and re.fullmatch(r"[\w.-]+(:[\w.]+)?", value) is not None
-
-
-def _is_range(text: str) -> bool:
-    found = _RANGE.fullmatch(text)
-    return found is not None and 1 <= int(found[1]) <= int(found[2] or found[1]) <= 255
 
 
 def _hint(given: object, known: Iterable[str]) -> str:

@@ -19,7 +19,7 @@ from elastic.cli import command_line, entrypoint, nodes, output
 from elastic.cli.command_line import CommandLine
 from elastic.cli.config import JobConfig, NodeConfig
 from elastic.cli.options import BY_NAME, OPTIONS, USE_ENV
-from elastic.cli.values import choice, exit_codes, integer, short
+from elastic.cli.values import choice, integer, short
 from elastic.constants import (
     DEFAULT_DRAIN_TIMEOUT_S,
     DEFAULT_INPLACE_GRACE_S,
@@ -72,7 +72,7 @@ def configure(line: CommandLine, environ: Mapping[str, str]) -> JobConfig:
             error.timeout = nodes.join_timeout(line)
             raise
     node = _with_handler(_with_token(line, environ, _nodes(line)))
-    policy, policy_settings = _failure_policy(line)
+    policy, policy_settings, native = _failure_rules(line, _native_settings(line, node, environ))
     if policy_settings and node.rendezvous is not None:
         node = node._replace(rendezvous=node.rendezvous._replace(failure_policy=policy_settings))
     interpreter = _environment.interpreter(environ)
@@ -128,7 +128,7 @@ def configure(line: CommandLine, environ: Mapping[str, str]) -> JobConfig:
         name="<stdin>" if line.program == entrypoint.STDIN else line.program,
         environment=_worker_environment(line, environ, nproc, network_interface, notes),
         shutdown_timeout=_shutdown_timeout(line, environ),
-        native=_native_settings(line, node, environ),
+        native=native,
         signals=signals,
         forwarded_signals=forwarded,
         drain_signal=drain_signal,
@@ -171,18 +171,28 @@ def _without_effect(line: CommandLine, node: NodeConfig, logs: LogOptions) -> li
     return [f"{', '.join(given)} {verb} no effect with {what}"]
 
 
-def _failure_policy(line: CommandLine) -> tuple[Policy | None, dict[str, str]]:
-    """The policy of the file, and the same as settings of the job."""
+def _failure_rules(
+    line: CommandLine, native: dict[str, Any]
+) -> tuple[Policy | None, dict[str, str], dict[str, Any]]:
+    """The policy of the file, the same as settings of the job, and ``native`` beside it.
+
+    The codes of ``--no-restart-codes`` are the last rule of a policy.
+    """
+    codes = native["no_restart_codes"]
+    if both := {*native["bad_node_codes"]} & {*codes}:
+        raise ConfigError(
+            f"{min(both)} is in {line.origin('bad-node-codes')} and in "
+            f"{line.origin('no-restart-codes')}: the job either continues without the node, or ends"
+        )
     if not line.text("failure-policy"):
-        return None, {}
+        return None, {}, native
     from elastic.cli import failure_policy
 
     policy = failure_policy.read(line.text("failure-policy"), line.origin("failure-policy"))
-    if exit_codes(line, "no-restart-codes"):
-        codes = line.text("no-restart-codes").replace(" ", "")
-        rule = f"from=--no-restart-codes on=exit:{codes} do=stop"
+    if codes:
+        rule = f"from=--no-restart-codes on=exit:{format_ranges(codes)} do=stop"
         policy = policy._replace(rules=(*policy.rules, rule))
-    return policy, failure_policy.settings(policy)
+    return policy, failure_policy.settings(policy), native | {"no_restart_codes": ()}
 
 
 def _nodes(line: CommandLine) -> NodeConfig:
@@ -290,13 +300,6 @@ def _native_settings(
         and option.read is not None
         and (value := option.read(line, option.name)) is not None
     }
-    if both := {*settings["bad_node_codes"]} & {*settings["no_restart_codes"]}:
-        raise ConfigError(
-            f"{min(both)} is in {line.origin('bad-node-codes')} and in "
-            f"{line.origin('no-restart-codes')}: the job either continues without the node, or ends"
-        )
-    if line.text("failure-policy"):
-        settings["no_restart_codes"] = ()  # the last rule of the policy
     action = settings["hang_action"]
     if action != "report" and "hang_timeout" not in settings:
         raise ConfigError(

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from elastic.constants import TEXT_BYTES_MAX
 from elastic.errors import ConfigError
-from elastic.text import is_number, seconds
+from elastic.text import is_number, parse_exit_codes, seconds
 
 BUDDIES_MAX = 16  # nodes with copies of one node's snapshots
 
@@ -42,17 +42,8 @@ def given_count(line: Line, name: str) -> int | None:
 
 def exit_codes(line: Line, name: str) -> tuple[int, ...]:
     """Exit codes of workers, with ranges: ``3,64-78``."""
-    found: set[int] = set()
-    for part in line.text(name).split(",") if line.text(name) else ():
-        first, dash, last = part.strip().partition("-")
-        last = last if dash else first
-        if not (is_number(first) and is_number(last) and 1 <= int(first) <= int(last) <= 255):
-            raise ConfigError(
-                f"{line.origin(name)} is {line.text(name)!r}: expected exit codes from 1 to 255, "
-                "as in 3,64-78"
-            )
-        found.update(range(int(first), int(last) + 1))
-    return tuple(sorted(found))
+    given = line.text(name)
+    return tuple(sorted(parse_exit_codes(given, f"{line.origin(name)} is {given!r}")))
 
 
 def lines(line: Line, name: str) -> tuple[str, ...]:
