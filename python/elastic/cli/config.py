@@ -73,10 +73,8 @@ class RendezvousConfig(NamedTuple):
             node_rank=self.node_rank,
             static_ranks=self.backend == "static",
             backend=backend,
-            extra_settings={
-                **({"program": self.program} if self.program else {}),
-                **self.failure_policy,
-            },
+            failure_policy=self.failure_policy,
+            program=self.program,
             **{**self.native, "on_loss": self.loss_policy()},
         )
 

@@ -80,17 +80,17 @@ def _host(config: RendezvousConfig) -> str:
 def _rules(job: JobConfig) -> Iterator[tuple[str, str]]:
     """What follows a failure: core's own words for what it decides."""
     from elastic import _C
+    from elastic.rendezvous.native import node_options
 
     config, native = job.rendezvous, job.native
     nodes: dict[str, Any] = {}
     if config is not None:
-        nodes = {"min_nodes": config.min_nodes, "max_nodes": config.max_nodes}
-        nodes["on_loss"] = config.loss_policy()
+        nodes = {"bounds": (config.min_nodes, config.max_nodes), "on_loss": config.loss_policy()}
     first, rules, defaults = _C.describe_failure_rules(
         _C.AgentOptions(
             [],
             env={},
-            rendezvous=_C.RendezvousOptions(extra_settings=dict(job.failure_policy), **nodes),
+            rendezvous=node_options(failure_policy=job.failure_policy, **nodes),
             max_restarts=job.spec.max_restarts,
             hang_action=member(_C.HangAction, native["hang_action"], "--hang-action"),
             bad_node_codes=native["bad_node_codes"],

@@ -66,13 +66,12 @@ class Keys(NamedTuple):
         self, bounds: tuple[int, int], local_addr: str, token: Mapping[str, Any], **way: Any
     ) -> _C.RendezvousOptions:
         """The native options of a node. ``way``: how it finds the others, and its own part."""
-        from elastic import _C
+        from elastic.rendezvous.native import node_options
 
         timings: dict[str, Any] = dict(self.timings)
-        return _C.RendezvousOptions(
-            min_nodes=bounds[0],
-            max_nodes=bounds[1],
-            local_addr=local_addr,
+        return node_options(
+            bounds,
+            local_addr,
             voters=self.voters,
             voter_ports=self.voter_ports,
             witness=self.witness,

@@ -57,6 +57,7 @@ from elastic.constants import (
 from elastic.errors import ConfigError, ElasticError
 from elastic.multiprocessing import site_hook
 from elastic.multiprocessing.logs import LogOptions, ProvidesLogOptions, log_options
+from elastic.rendezvous.native import node_options
 from elastic.text import join_endpoints, member
 
 if TYPE_CHECKING:
@@ -180,8 +181,8 @@ class NativeElasticAgent:
             address = spec.master_addr or spec.local_addr or LOOPBACK
             folders = _local_jobs.directories(_environment.inherited())
             path = _local_jobs.new_path(spec.job_id(), _local_jobs.SOCKET, folders)
-            rendezvous = _C.RendezvousOptions(
-                local_addr=address, observer_socket=path, extra_settings=dict(failure_policy or {})
+            rendezvous = node_options(
+                local_addr=address, failure_policy=failure_policy, observer_socket=path
             )
         elif spec.local_addr:
             raise ConfigError(
