@@ -81,7 +81,7 @@ def main(kinds: list[str]) -> None:
     if "torch" in kinds:
         import torch.distributed.elastic.rendezvous.dynamic_rendezvous  # noqa: F401
     if set(kinds) & {"coordinator", "shared"}:
-        import elastic.rendezvous.handlers  # noqa: F401
+        import elastic.torch_compat.rendezvous.handlers  # noqa: F401
     for line in sys.stdin:
         print(json.dumps(measure(**json.loads(line))), flush=True)
 

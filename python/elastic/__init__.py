@@ -9,7 +9,6 @@ TYPE_CHECKING = False  # type checkers know the name; typing costs more than the
 if TYPE_CHECKING:
     from elastic._C import StoreClient, StoreServer, StoreServerStats, __version__
     from elastic.agent.server.api import RunResult, WorkerSpec, WorkerState
-    from elastic.agent.server.local_elastic_agent import LocalElasticAgent
     from elastic.errors import (
         ConfigError,
         ElasticError,
@@ -26,11 +25,12 @@ if TYPE_CHECKING:
     from elastic.multiprocessing.errors.evidence import ProcessFailure
     from elastic.multiprocessing.logs import LogOptions, Std
     from elastic.multiprocessing.logs_specs import DefaultLogsSpecs, LogsSpecs
+    from elastic.torch_compat.agents.local_elastic_agent import LocalElasticAgent
 
 # The modules, and the public names that each defines.
 _HOMES = {
     "elastic._C": "StoreClient StoreServer StoreServerStats __version__",
-    "elastic.agent.server.local_elastic_agent": "LocalElasticAgent",
+    "elastic.torch_compat.agents.local_elastic_agent": "LocalElasticAgent",
     "elastic.agent.server.api": "RunResult WorkerSpec WorkerState",
     "elastic.errors": (
         "ConfigError ElasticError QueueEmpty RendezvousClosed RendezvousError RendezvousTimeout "

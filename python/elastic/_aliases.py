@@ -21,6 +21,8 @@ _TORCH = "torch.distributed.elastic"
 
 # A module, with all modules below it; or the names of a module that has no file, by their home.
 ALIASES: dict[str, str | dict[str, str]] = {
+    "elastic.agent.server.health_check_server": f"{_COMPAT}.agents.health_check_server",
+    "elastic.agent.server.local_elastic_agent": f"{_COMPAT}.agents.local_elastic_agent",
     "elastic.control_plane": f"{_COMPAT}.control_plane",
     "elastic.events": f"{_COMPAT}.events",
     "elastic.metrics": f"{_COMPAT}.metrics",
@@ -31,12 +33,13 @@ ALIASES: dict[str, str | dict[str, str]] = {
     "elastic.multiprocessing.tail_log": f"{_COMPAT}.processes.tail_log",
     "elastic.numa": f"{_COMPAT}.numa",
     "elastic.rendezvous._etcd_stub": f"{_COMPAT}.rendezvous._etcd_stub",
+    "elastic.rendezvous.api": f"{_COMPAT}.rendezvous.api",
     "elastic.rendezvous.c10d_rendezvous_backend": {
         "elastic.rendezvous.backends": "C10dRendezvousBackend create_backend=create_c10d_backend",
     },
     "elastic.rendezvous.dynamic_rendezvous": {
-        "elastic.rendezvous.api": "RendezvousBackend",
-        "elastic.rendezvous.handlers": (
+        f"{_COMPAT}.rendezvous.api": "RendezvousBackend",
+        f"{_COMPAT}.rendezvous.handlers": (
             "DynamicRendezvousHandler RendezvousSettings RendezvousTimeout create_handler"
         ),
     },
@@ -47,10 +50,14 @@ ALIASES: dict[str, str | dict[str, str]] = {
     },
     "elastic.rendezvous.etcd_server": f"{_COMPAT}.rendezvous.etcd_server",
     "elastic.rendezvous.etcd_store": f"{_COMPAT}.rendezvous.etcd_store",
+    "elastic.rendezvous.registry": f"{_COMPAT}.rendezvous.registry",
     "elastic.rendezvous.static_tcp_rendezvous": f"{_COMPAT}.rendezvous.static_tcp_rendezvous",
     "elastic.rendezvous.utils": f"{_COMPAT}.rendezvous.utils",
     "elastic.timer": f"{_COMPAT}.timer",
     "elastic.utils": f"{_COMPAT}.utils",
+    # Not torch's, but former names.
+    "elastic.agent.server.watchdog": f"{_COMPAT}.agents.watchdog",
+    "elastic.rendezvous.handlers": f"{_COMPAT}.rendezvous.handlers",
     # Below an alias.
     f"{_COMPAT}.processes.subprocess_handler.handlers": f"{_COMPAT}.processes.subprocess_handler",
     f"{_COMPAT}.processes.subprocess_handler.subprocess_handler": (

@@ -28,7 +28,7 @@ DEFAULT_LINE_PREFIX = "[${role_name}${local_rank}]:"
 NUMA_MODES = ("node", "socket", "exclusive", "core-complex")
 START_METHODS = ("spawn", "fork", "forkserver")  # of functions; all of them get a new process
 
-# Variables that turn on checks of the workers (elastic.agent.server.watchdog).
+# Variables that turn on checks of the workers (elastic.torch_compat.agents.watchdog).
 TORCHELASTIC_ENABLE_FILE_TIMER = "TORCHELASTIC_ENABLE_FILE_TIMER"
 TORCHELASTIC_HEALTH_CHECK_PORT = "TORCHELASTIC_HEALTH_CHECK_PORT"
 TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT = "TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT"

@@ -46,7 +46,7 @@ from elastic.text import (
 if TYPE_CHECKING:
     from elastic.cli.config import RendezvousConfig
     from elastic.cli.failure_policy import Policy
-    from elastic.rendezvous.api import RendezvousHandler
+    from elastic.torch_compat.rendezvous.api import RendezvousHandler
 
 
 def configure(line: CommandLine, environ: Mapping[str, str]) -> JobConfig:
@@ -211,7 +211,7 @@ def _with_handler(node: NodeConfig) -> NodeConfig:
     config = node.rendezvous
     if config is None or not config.has_plug_in():
         return node
-    from elastic.rendezvous import registry
+    from elastic.torch_compat.rendezvous import registry
 
     is_handler = registry.is_plugged_in_handler(config.backend)
     return node._replace(rendezvous=config._replace(is_handler=is_handler))
@@ -219,7 +219,8 @@ def _with_handler(node: NodeConfig) -> NodeConfig:
 
 def rendezvous_handler(config: RendezvousConfig, run_id: str, local_addr: str) -> RendezvousHandler:
     """For an agent that needs one."""
-    from elastic.rendezvous import RendezvousParameters, get_rendezvous_handler, handlers
+    from elastic.rendezvous import RendezvousParameters, get_rendezvous_handler
+    from elastic.torch_compat.rendezvous import handlers
 
     bounds = config.min_nodes, config.max_nodes
     if not config.has_plug_in():

@@ -27,7 +27,6 @@ from elastic import _environment, _torch_bases
 from elastic._data import changed
 from elastic._plug_in import health_check
 from elastic.agent.server.api import WorkerSpec
-from elastic.agent.server.local_elastic_agent import LocalElasticAgent
 from elastic.constants import DEFAULT_SIGNALS, NO_RUN_ID, SIGNALS_VARIABLE
 from elastic.errors import ConfigError, ElasticError
 from elastic.multiprocessing import signals
@@ -36,10 +35,11 @@ from elastic.multiprocessing.logs import log_options
 from elastic.multiprocessing.logs_specs import DefaultLogsSpecs, LogsSpecs, is_default, of_options
 from elastic.multiprocessing.signals import SignalException
 from elastic.rendezvous import RendezvousParameters, get_rendezvous_handler
-from elastic.rendezvous.api import shut_down
-from elastic.rendezvous.handlers import DynamicRendezvousHandler, check_settings
 from elastic.text import is_only_node, own_address, shutdown_timeout, split_endpoint
 from elastic.torch_compat.agents.handler_elastic_agent import HandlerElasticAgent
+from elastic.torch_compat.agents.local_elastic_agent import LocalElasticAgent
+from elastic.torch_compat.rendezvous.api import shut_down
+from elastic.torch_compat.rendezvous.handlers import DynamicRendezvousHandler, check_settings
 
 if TYPE_CHECKING:
     from elastic.agent.server.api import RunResult

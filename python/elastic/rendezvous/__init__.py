@@ -18,7 +18,12 @@ from typing import TYPE_CHECKING
 from elastic import _lazy
 
 if TYPE_CHECKING:
-    from elastic.rendezvous.api import (
+    from elastic.rendezvous.backends import (
+        C10dRendezvousBackend,
+        create_backend,
+    )
+    from elastic.rendezvous.etcd import EtcdRendezvousBackend
+    from elastic.torch_compat.rendezvous.api import (
         RendezvousBackend,
         RendezvousClosedError,
         RendezvousConnectionError,
@@ -31,18 +36,13 @@ if TYPE_CHECKING:
         RendezvousStoreInfo,
         RendezvousTimeoutError,
     )
-    from elastic.rendezvous.backends import (
-        C10dRendezvousBackend,
-        create_backend,
-    )
-    from elastic.rendezvous.etcd import EtcdRendezvousBackend
-    from elastic.rendezvous.handlers import (
+    from elastic.torch_compat.rendezvous.handlers import (
         DynamicRendezvousHandler,
         RendezvousSettings,
         RendezvousTimeout,
         create_handler,
     )
-    from elastic.rendezvous.registry import (
+    from elastic.torch_compat.rendezvous.registry import (
         RendezvousHandlerCreator,
         RendezvousHandlerRegistry,
         get_rendezvous_handler,
@@ -52,16 +52,16 @@ if TYPE_CHECKING:
 # The modules, and the public names that each defines; loaded on first use.
 _HOMES = {
     "elastic.rendezvous.backends": "C10dRendezvousBackend create_backend",
-    "elastic.rendezvous.handlers": (
+    "elastic.torch_compat.rendezvous.handlers": (
         "DynamicRendezvousHandler RendezvousSettings RendezvousTimeout create_handler"
     ),
     "elastic.rendezvous.etcd": "EtcdRendezvousBackend",
-    "elastic.rendezvous.api": (
+    "elastic.torch_compat.rendezvous.api": (
         "RendezvousBackend RendezvousClosedError RendezvousConnectionError RendezvousError "
         "RendezvousGracefulExitError RendezvousHandler RendezvousInfo RendezvousParameters "
         "RendezvousStateError RendezvousStoreInfo RendezvousTimeoutError"
     ),
-    "elastic.rendezvous.registry": (
+    "elastic.torch_compat.rendezvous.registry": (
         "RendezvousHandlerCreator RendezvousHandlerRegistry get_rendezvous_handler "
         "rendezvous_handler_registry"
     ),

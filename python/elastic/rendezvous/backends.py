@@ -16,13 +16,13 @@ from elastic._plug_in import registered
 from elastic.constants import KEEPERS
 from elastic.errors import ConfigError, StoreError
 from elastic.rendezvous import keys
-from elastic.rendezvous.api import (
+from elastic.text import split_endpoint
+from elastic.torch_compat.rendezvous.api import (
     RendezvousBackend,
     RendezvousConnectionError,
     RendezvousParameters,
     RendezvousStateError,
 )
-from elastic.text import split_endpoint
 
 TCP_STORE_PORT = 29400
 

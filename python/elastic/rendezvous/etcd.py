@@ -13,12 +13,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from elastic.errors import ConfigError
-from elastic.rendezvous.api import (
+from elastic.text import join_endpoints, split_endpoint
+from elastic.torch_compat.rendezvous.api import (
     RendezvousBackend,
     RendezvousConnectionError,
     RendezvousStateError,
 )
-from elastic.text import join_endpoints, split_endpoint
 
 logger = logging.getLogger(__name__)
 

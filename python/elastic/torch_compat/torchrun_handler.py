@@ -38,8 +38,8 @@ def _as_torch(call: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T
 class RendezvousHandler(theirs.RendezvousHandler):
     def __init__(self, params: theirs.RendezvousParameters) -> None:
         from elastic import _torch_bases
-        from elastic.rendezvous.api import RendezvousParameters
-        from elastic.rendezvous.handlers import create
+        from elastic.torch_compat.rendezvous.api import RendezvousParameters
+        from elastic.torch_compat.rendezvous.handlers import create
 
         _torch_bases.update()
         given = dict(params.config)

@@ -29,7 +29,7 @@ from elastic.rendezvous import (
     handlers,
 )
 from elastic.rendezvous import etcd as etcd_backend
-from elastic.rendezvous.handlers import RendezvousTimeout as Timeouts
+from elastic.torch_compat.rendezvous.handlers import RendezvousTimeout as Timeouts
 
 from support.launching import clean_environment, free_port, launch
 from support.plug_ins import install

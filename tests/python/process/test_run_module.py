@@ -21,7 +21,7 @@ from elastic.launcher import elastic_launch
 from elastic.launcher.api import LaunchConfig
 from elastic.multiprocessing import ChildFailedError
 from elastic.rendezvous.keys import Keys
-from elastic.rendezvous.registry import rendezvous_handler_registry
+from elastic.torch_compat.rendezvous.registry import rendezvous_handler_registry
 
 from support.launching import free_port
 

@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 from elastic import ConfigError, timer
 from elastic.agent.server import create_healthcheck_server
-from elastic.agent.server.watchdog import Watchdog
 from elastic.multiprocessing.errors.evidence import ProcessFailure, add_timers
+from elastic.torch_compat.agents.watchdog import Watchdog
 from elastic.utils.process_state import is_uninterruptible_state, read_proc_state
 
 from support.compiling import compile_stub

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from elastic import WorkerSpec
 from elastic.agent.server import create_healthcheck_server
-from elastic.agent.server.health_check_server import PAUSE_S
+from elastic.torch_compat.agents.health_check_server import PAUSE_S
 
 from support.launching import free_port
 from support.waiting import DEADLINE_S

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from elastic.rendezvous import etcd
-from elastic.rendezvous.api import RendezvousConnectionError
+from elastic.torch_compat.rendezvous.api import RendezvousConnectionError
 
 
 class Unreachable:

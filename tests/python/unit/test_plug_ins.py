@@ -17,8 +17,8 @@ from elastic.cli.messages import log_to
 from elastic.multiprocessing import DefaultLogsSpecs, SignalException, start_processes
 from elastic.multiprocessing.errors import ErrorHandler, record
 from elastic.rendezvous import RendezvousInfo, RendezvousStoreInfo
-from elastic.rendezvous.api import shut_down
 from elastic.timer import FileTimerServer
+from elastic.torch_compat.rendezvous.api import shut_down
 
 from support.remote_agent import RemoteAgent
 

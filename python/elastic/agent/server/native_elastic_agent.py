@@ -65,9 +65,9 @@ if TYPE_CHECKING:
     from elastic.agent.server.policy_function import PolicyFunction
     from elastic.agent.server.recording import Recorder
     from elastic.agent.server.timeline import Timeline
-    from elastic.agent.server.watchdog import Watchdog
     from elastic.multiprocessing.errors.evidence import ProcessFailure
     from elastic.torch_compat.agents.torch_records import TorchRecords
+    from elastic.torch_compat.agents.watchdog import Watchdog
     from elastic.torch_compat.events import Event
 
 logger = logging.getLogger(__name__)
@@ -97,7 +97,7 @@ def watchdog(
     )
     if not state_timeout and not any(map(environment.get, names)):
         return None
-    from elastic.agent.server.watchdog import Watchdog
+    from elastic.torch_compat.agents.watchdog import Watchdog
 
     return Watchdog(environment, run_id, state_timeout)
 
@@ -667,7 +667,7 @@ class NativeElasticAgent:
 
 
 def _native_options(handler: object) -> _C.RendezvousOptions:
-    from elastic.rendezvous.handlers import DynamicRendezvousHandler
+    from elastic.torch_compat.rendezvous.handlers import DynamicRendezvousHandler
 
     if not isinstance(handler, DynamicRendezvousHandler):
         raise ConfigError(

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from elastic import _C
-from elastic.agent.server.health_check_server import pause_after_errors
 from elastic.agent.server.timeline import AgentEvent, Sink
 from elastic.errors import ConfigError
+from elastic.torch_compat.agents.health_check_server import pause_after_errors
 
 if TYPE_CHECKING:
     from elastic.agent.server.api import WorkerGroup, WorkerSpec

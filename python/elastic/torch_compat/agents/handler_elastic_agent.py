@@ -38,11 +38,11 @@ from elastic.errors import NodeFault
 from elastic.multiprocessing.errors.evidence import NOT_AVAILABLE, ProcessFailure
 from elastic.multiprocessing.logs_specs import DefaultLogsSpecs, LogsDest, LogsSpecs, destinations
 from elastic.multiprocessing.signals import SignalException
-from elastic.rendezvous.api import shut_down
 from elastic.torch_compat.agents.handler_records import HandlerRecords
 from elastic.torch_compat.agents.simple_elastic_agent import SimpleElasticAgent, log_files
 from elastic.torch_compat.processes.process_context import PContext, RunProcsResult
 from elastic.torch_compat.processes.tail_log import TailLog, tail_logs
+from elastic.torch_compat.rendezvous.api import shut_down
 
 if TYPE_CHECKING:
     from elastic.multiprocessing.calls import FunctionCalls

@@ -27,10 +27,10 @@ from elastic.constants import DEFAULT_ROLE as DEFAULT_ROLE
 from elastic.constants import DEFAULT_SHUTDOWN_TIMEOUT_S, HANDLER_EXIT_BARRIER_S
 from elastic.errors import ConfigError, ElasticError, NodeFault, fault_of
 from elastic.multiprocessing.signals import SignalException
-from elastic.rendezvous.api import RendezvousGracefulExitError
 from elastic.torch_compat.agents.torch_records import TorchRecords
 from elastic.torch_compat.events import Event
 from elastic.torch_compat.metrics import prof
+from elastic.torch_compat.rendezvous.api import RendezvousGracefulExitError
 
 logger = logging.getLogger(__name__)
 

@@ -1,1 +1,1 @@
-"""Rendezvous modules of torch elastic beside those that ``elastic.rendezvous`` has."""
+"""Rendezvous modules of torch elastic: handlers, their registry, and their parameters."""

@@ -10,9 +10,10 @@ import logging
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from elastic.rendezvous import etcd, handlers
-from elastic.rendezvous.api import RendezvousHandler, RendezvousParameters
-from elastic.rendezvous.handlers import DynamicRendezvousHandler
+from elastic.rendezvous import etcd
+from elastic.torch_compat.rendezvous import handlers
+from elastic.torch_compat.rendezvous.api import RendezvousHandler, RendezvousParameters
+from elastic.torch_compat.rendezvous.handlers import DynamicRendezvousHandler
 
 if TYPE_CHECKING:
     from etcd3gw.client import Etcd3Client

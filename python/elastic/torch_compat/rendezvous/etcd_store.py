@@ -14,8 +14,8 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from elastic.rendezvous import etcd
-from elastic.rendezvous.api import RendezvousConnectionError
 from elastic.text import plural
+from elastic.torch_compat.rendezvous.api import RendezvousConnectionError
 
 try:
     from torch.distributed import Store

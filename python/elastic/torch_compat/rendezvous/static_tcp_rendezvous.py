@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from elastic.errors import ConfigError
-from elastic.rendezvous.api import RendezvousHandler, RendezvousParameters
-from elastic.rendezvous.handlers import DynamicRendezvousHandler, create
 from elastic.text import join_endpoints
+from elastic.torch_compat.rendezvous.api import RendezvousHandler, RendezvousParameters
+from elastic.torch_compat.rendezvous.handlers import DynamicRendezvousHandler, create
 
 __all__ = ["StaticTCPRendezvous", "create_rdzv_handler"]
 

@@ -190,7 +190,7 @@ def _is_ours(handler: object, logs: object) -> bool:
     """Whether the native agent can use both."""
     from elastic.multiprocessing.logs import LogOptions
     from elastic.multiprocessing.logs_specs import LogsSpecs, is_default
-    from elastic.rendezvous.handlers import DynamicRendezvousHandler
+    from elastic.torch_compat.rendezvous.handlers import DynamicRendezvousHandler
 
     is_plug_in = isinstance(logs, LogsSpecs) and not is_default(logs)
     knows_logs = logs is None or isinstance(logs, LogOptions) or hasattr(logs, "options")
@@ -199,8 +199,8 @@ def _is_ours(handler: object, logs: object) -> bool:
 
 
 def _only_node(spec: WorkerSpec) -> Any:
-    from elastic.rendezvous.api import RendezvousParameters
-    from elastic.rendezvous.registry import get_rendezvous_handler
+    from elastic.torch_compat.rendezvous.api import RendezvousParameters
+    from elastic.torch_compat.rendezvous.registry import get_rendezvous_handler
 
     address = spec.master_addr or spec.local_addr
     return get_rendezvous_handler(

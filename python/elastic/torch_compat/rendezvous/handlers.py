@@ -17,7 +17,9 @@ from elastic._plug_in import plug_in
 from elastic.constants import COORDINATED, COORDINATOR_PORT, JOIN_TIMEOUT_S, KEEPERS
 from elastic.errors import ConfigError, RendezvousClosed
 from elastic.rendezvous import backends, token
-from elastic.rendezvous.api import (
+from elastic.rendezvous.keys import Keys, read_values
+from elastic.text import split_endpoint, split_endpoints
+from elastic.torch_compat.rendezvous.api import (
     RendezvousGracefulExitError,
     RendezvousHandler,
     RendezvousInfo,
@@ -25,8 +27,6 @@ from elastic.rendezvous.api import (
     RendezvousStoreInfo,
     ServedRound,
 )
-from elastic.rendezvous.keys import Keys, read_values
-from elastic.text import split_endpoint, split_endpoints
 
 logger = logging.getLogger(__name__)
 

@@ -86,7 +86,7 @@ class Watchdog:
                 ) from error
             self._timers.start()
         if self._port is not None:
-            from elastic.agent.server.health_check_server import create_healthcheck_server
+            from elastic.torch_compat.agents.health_check_server import create_healthcheck_server
 
             self._health_check = create_healthcheck_server(
                 self._alive, self._port, HEALTH_CHECK_TIMEOUT_S

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from elastic import _torch_bases
 from elastic._plug_in import registered
 from elastic.errors import ConfigError, RendezvousError
-from elastic.rendezvous.api import RendezvousHandler, RendezvousParameters
 from elastic.rendezvous.backends import ENTRY_POINTS, HANDLER_ENTRY_POINTS
+from elastic.torch_compat.rendezvous.api import RendezvousHandler, RendezvousParameters
 
 RendezvousHandlerCreator = Callable[[RendezvousParameters], RendezvousHandler]
 
@@ -82,7 +82,7 @@ def is_plugged_in_handler(name: str) -> bool:
 
 
 def _create_ours(parameters: RendezvousParameters) -> RendezvousHandler:
-    from elastic.rendezvous import handlers
+    from elastic.torch_compat.rendezvous import handlers
 
     return handlers.create(parameters)
 

@@ -25,7 +25,7 @@ from elastic.text import is_number, truth
 
 # torch's module of this name has these names too.
 _HOMES = {
-    "elastic.rendezvous.registry": (
+    "elastic.torch_compat.rendezvous.registry": (
         "RendezvousHandlerCreator RendezvousHandlerRegistry rendezvous_handler_registry"
     ),
 }
