@@ -35,7 +35,9 @@ ALIASES: dict[str, str | dict[str, str]] = {
     "elastic.rendezvous._etcd_stub": f"{_COMPAT}.rendezvous._etcd_stub",
     "elastic.rendezvous.api": f"{_COMPAT}.rendezvous.api",
     "elastic.rendezvous.c10d_rendezvous_backend": {
-        "elastic.rendezvous.backends": "C10dRendezvousBackend create_backend=create_c10d_backend",
+        "elastic.rendezvous.keepers.backends": (
+            "C10dRendezvousBackend create_backend=create_c10d_backend"
+        ),
     },
     "elastic.rendezvous.dynamic_rendezvous": {
         f"{_COMPAT}.rendezvous.api": "RendezvousBackend",
@@ -45,8 +47,8 @@ ALIASES: dict[str, str | dict[str, str]] = {
     },
     "elastic.rendezvous.etcd_rendezvous": f"{_COMPAT}.rendezvous.etcd_rendezvous",
     "elastic.rendezvous.etcd_rendezvous_backend": {  # the state is in etcd's v3 interface
-        "elastic.rendezvous.backends": "create_backend",
-        "elastic.rendezvous.etcd": "EtcdRendezvousBackend",
+        "elastic.rendezvous.keepers.backends": "create_backend",
+        "elastic.rendezvous.keepers.etcd": "EtcdRendezvousBackend",
     },
     "elastic.rendezvous.etcd_server": f"{_COMPAT}.rendezvous.etcd_server",
     "elastic.rendezvous.etcd_store": f"{_COMPAT}.rendezvous.etcd_store",

@@ -188,7 +188,7 @@ def find(store: str, run_id: str) -> str:
     Raises RendezvousClosed if the store has no such job, and RendezvousUnavailable if no process
     coordinates it now or the store cannot be reached.
     """
-    from elastic.rendezvous import backends
+    from elastic.rendezvous.keepers import backends
 
     name, _, endpoint = store.partition(STORE)
     if not run_id:

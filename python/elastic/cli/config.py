@@ -59,7 +59,7 @@ class RendezvousConfig(NamedTuple):
         """The agent's options. ``local_addr``: this node's address; "": its connections' source."""
         backend = None
         if self.store:
-            from elastic.rendezvous import backends
+            from elastic.rendezvous.keepers import backends
 
             backend = backends.create(self.backend, self.store, run_id, self.keys.parameters)
         return self.keys.options(

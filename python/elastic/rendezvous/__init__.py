@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING
 from elastic import _lazy
 
 if TYPE_CHECKING:
-    from elastic.rendezvous.backends import (
+    from elastic.rendezvous.keepers.backends import (
         C10dRendezvousBackend,
         create_backend,
     )
-    from elastic.rendezvous.etcd import EtcdRendezvousBackend
+    from elastic.rendezvous.keepers.etcd import EtcdRendezvousBackend
     from elastic.torch_compat.rendezvous.api import (
         RendezvousBackend,
         RendezvousClosedError,
@@ -51,11 +51,11 @@ if TYPE_CHECKING:
 
 # The modules, and the public names that each defines; loaded on first use.
 _HOMES = {
-    "elastic.rendezvous.backends": "C10dRendezvousBackend create_backend",
+    "elastic.rendezvous.keepers.backends": "C10dRendezvousBackend create_backend",
     "elastic.torch_compat.rendezvous.handlers": (
         "DynamicRendezvousHandler RendezvousSettings RendezvousTimeout create_handler"
     ),
-    "elastic.rendezvous.etcd": "EtcdRendezvousBackend",
+    "elastic.rendezvous.keepers.etcd": "EtcdRendezvousBackend",
     "elastic.torch_compat.rendezvous.api": (
         "RendezvousBackend RendezvousClosedError RendezvousConnectionError RendezvousError "
         "RendezvousGracefulExitError RendezvousHandler RendezvousInfo RendezvousParameters "

@@ -24,11 +24,11 @@ from elastic.rendezvous import (
     RendezvousConnectionError,
     RendezvousParameters,
     RendezvousStateError,
-    backends,
     c10d_rendezvous_backend,
-    handlers,
 )
-from elastic.rendezvous import etcd as etcd_backend
+from elastic.rendezvous.keepers import backends
+from elastic.rendezvous.keepers import etcd as etcd_backend
+from elastic.torch_compat.rendezvous import handlers
 from elastic.torch_compat.rendezvous.handlers import RendezvousTimeout as Timeouts
 
 from support.launching import clean_environment, free_port, launch

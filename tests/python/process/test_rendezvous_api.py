@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 from elastic import ConfigError, RendezvousError, StoreClient, StoreServer, rendezvous
-from elastic.rendezvous import RendezvousParameters, backends
+from elastic.rendezvous import RendezvousParameters
+from elastic.rendezvous.keepers import backends
 
 from support.launching import run_isolated
 from support.plug_ins import install

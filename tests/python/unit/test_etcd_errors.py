@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from elastic.rendezvous import etcd
+from elastic.rendezvous.keepers import etcd
 from elastic.torch_compat.rendezvous.api import RendezvousConnectionError
 
 

@@ -10,7 +10,7 @@ import logging
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from elastic.rendezvous import etcd
+from elastic.rendezvous.keepers import etcd
 from elastic.torch_compat.rendezvous import handlers
 from elastic.torch_compat.rendezvous.api import RendezvousHandler, RendezvousParameters
 from elastic.torch_compat.rendezvous.handlers import DynamicRendezvousHandler

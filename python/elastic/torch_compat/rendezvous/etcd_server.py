@@ -13,7 +13,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from elastic import _environment
 from elastic.errors import ConfigError
-from elastic.rendezvous import etcd
+from elastic.rendezvous.keepers import etcd
 from elastic.torch_compat.utils.api import get_socket_with_port as find_free_port
 
 if TYPE_CHECKING:

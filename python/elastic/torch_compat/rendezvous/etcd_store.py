@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from elastic.rendezvous import etcd
+from elastic.rendezvous.keepers import etcd
 from elastic.text import plural
 from elastic.torch_compat.rendezvous.api import RendezvousConnectionError
 

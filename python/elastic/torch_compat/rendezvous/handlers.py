@@ -16,7 +16,8 @@ from elastic import _C, _environment, _torch_bases
 from elastic._plug_in import plug_in
 from elastic.constants import COORDINATED, COORDINATOR_PORT, JOIN_TIMEOUT_S, KEEPERS
 from elastic.errors import ConfigError, RendezvousClosed
-from elastic.rendezvous import backends, token
+from elastic.rendezvous import token
+from elastic.rendezvous.keepers import backends
 from elastic.rendezvous.keys import Keys, read_values
 from elastic.text import split_endpoint, split_endpoints
 from elastic.torch_compat.rendezvous.api import (

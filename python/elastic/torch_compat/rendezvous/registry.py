@@ -7,7 +7,7 @@ from collections.abc import Callable
 from elastic import _torch_bases
 from elastic._plug_in import registered
 from elastic.errors import ConfigError, RendezvousError
-from elastic.rendezvous.backends import ENTRY_POINTS, HANDLER_ENTRY_POINTS
+from elastic.rendezvous.keepers.backends import ENTRY_POINTS, HANDLER_ENTRY_POINTS
 from elastic.torch_compat.rendezvous.api import RendezvousHandler, RendezvousParameters
 
 RendezvousHandlerCreator = Callable[[RendezvousParameters], RendezvousHandler]

@@ -101,7 +101,7 @@ def create(name: str, endpoint: str, run_id: str, parameters: Mapping[str, Any])
     if name == "tcpstore":
         host, port = split_endpoint(endpoint, "the rendezvous endpoint")
         return _C.store_backend(host, int(port or TCP_STORE_PORT), run_id)
-    from elastic.rendezvous.etcd import create as create_etcd
+    from elastic.rendezvous.keepers.etcd import create as create_etcd
 
     return create_etcd(name, endpoint, run_id, parameters)
 

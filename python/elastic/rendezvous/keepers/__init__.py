@@ -1,0 +1,1 @@
+"""Stores that keep the record of a job, as Python reaches them: those of programs, and etcd."""
