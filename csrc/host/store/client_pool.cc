@@ -21,7 +21,7 @@
 // waits for a write or a round trip of another call, never for a blocked call, because a call gets
 // the confirmation before it blocks (Lease::allow_other_connections).
 //
-// A call that reaches its deadline before that confirmation leaves replies that nobody will read,
+// A call that reaches its deadline before that confirmation leaves replies that no call will read,
 // so its connection serves no other call. But it is still the one with the silent requests: the
 // client ends its stream, and the next call first waits until the server has read it to the end.
 
