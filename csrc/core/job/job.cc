@@ -167,7 +167,7 @@ void Job::rendezvous_step(const RendezvousEvent& event) {
   note_generation();
   const bool is_tick = std::holds_alternative<rdzv::Tick>(event);
   pass_host_actions();
-  if (gate_.is_on()) gate_.submit(rendezvous_, is_tick ? nullptr : &event, &actions);
+  gate_.submit(rendezvous_, is_tick ? nullptr : &event, &actions);
   // A heartbeat, and a Tick, without actions change nothing.
   const bool is_quiet = is_tick || std::holds_alternative<rdzv::Heartbeat>(event);
   if (!is_quiet || !actions.empty() || rendezvous_.is_removable()) has_changed_ = true;

@@ -153,12 +153,10 @@ class Job {
 
   const RendezvousMachine& rendezvous() const { return rendezvous_; }
   bool is_over() const { return rendezvous_.phase() == RendezvousPhase::kClosed; }
-  // Voters or a store keep the record: decisions are sent when they are in force.
+  // Decisions are sent when they are in force at its keeper.
   RoundGate& gate() { return gate_; }
   const RoundGate& gate() const { return gate_; }
   std::optional<Proposal> take_proposal() { return gate_.take_proposal(rendezvous_); }
-  // The record is no longer kept: nothing is held from now on.
-  void turn_off_gate() { gate_ = RoundGate(id_); }
   // What an earlier job of the id has left. Before the first step.
   void take_hosts(gate::HostMemory hosts) {
     *hosts_ = std::move(hosts);

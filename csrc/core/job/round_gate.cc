@@ -25,20 +25,29 @@ bool reports_done(const RendezvousEvent& event, std::uint64_t round) {
 
 }  // namespace
 
-void RoundGate::turn_on(const RendezvousMachine& machine) {
-  if (is_on_) return;
-  turn_on_restored(machine);
-  is_dirty_ = true;
+void RoundGate::keep_at(RecordKeeper keeper) {
+  keeper_ = keeper;
+  open_.reset();
+  is_dirty_ = keeper != RecordKeeper::kOneVoter;
+  if (is_dirty_) return;
+  decided_ = in_force_;
+  queued_.clear();
+  leaving_.clear();
 }
 
-void RoundGate::turn_on_restored(const RendezvousMachine& machine) {
-  is_on_ = true;
+void RoundGate::restored(const RendezvousMachine& machine, RecordKeeper keeper) {
+  keeper_ = keeper;
+  note(machine);
+}
+
+void RoundGate::note(const RendezvousMachine& machine) {
   round_ = machine.record().round;
   has_result_ = machine.phase() == RendezvousPhase::kClosed;
 }
 
-void RoundGate::change_keeper() {
-  open_.reset();
+void RoundGate::decided_otherwise() {
+  if (keeper_ == RecordKeeper::kOneVoter) return;
+  decided_ = next_number();
   is_dirty_ = true;
 }
 
@@ -52,11 +61,11 @@ void RoundGate::set_voter_address(const NodeId& node, std::string address) {
 
 void RoundGate::submit(const RendezvousMachine& machine, const RendezvousEvent* event,
                        std::vector<RendezvousAction>* actions) {
-  if (!is_on_) return;
-  const bool is_closed = machine.phase() == RendezvousPhase::kClosed;
-  const bool is_decision = machine.record().round != round_ || is_closed != has_result_;
-  round_ = machine.record().round;
-  has_result_ = is_closed;
+  const std::pair known(round_, has_result_);
+  note(machine);
+  if (keeper_ == RecordKeeper::kOneVoter) return;  // it is in force
+  const bool is_closed = has_result_;
+  const bool is_decision = std::pair(round_, has_result_) != known;
   if (is_decision) decided_ = next_number();
   // The end of a closed job concerns only the node.
   const bool is_open = !is_closed && round_ > 0;

@@ -14,7 +14,14 @@
 
 namespace elastic::core {
 
-// To be passed to the succession machine, in order.
+// Who keeps a job's record for its coordinator.
+enum class RecordKeeper : std::uint8_t {
+  kOneVoter,    // the coordinator's process alone
+  kFile,        // the coordinator's state file
+  kSuccession,  // the succession machine: voters, or a store
+};
+
+// To be passed to the keeper, in order.
 struct Proposal {
   std::uint64_t number = 0;  // from 1; InForce repeats it
   reg::Content content;
@@ -28,20 +35,19 @@ struct Proposal {
 // owner passes each proposal to the succession machine (Propose), and its InForce back here. The
 // state is encoded only when a proposal is taken, however many steps it covers.
 //
-// The keeper is the succession machine, or the coordinator's state file. A gate that is off passes
-// everything: a job with one voter and without a file behaves as without a register.
+// One voter's record is the machine itself: what is decided is in force at once, and there is
+// nothing to propose and no one to read it.
 class RoundGate {
  public:
   explicit RoundGate(std::string job_id) : job_id_(std::move(job_id)) {}
 
-  // From now on decisions are held. The machine's current state is the first proposal, which the
-  // caller takes with take_proposal(). Further calls do nothing.
-  void turn_on(const RendezvousMachine& machine);
-  // The machine was restored from a record in force of this coordinator's term (Elected).
-  void turn_on_restored(const RendezvousMachine& machine);
-  bool is_on() const { return is_on_; }
-  // Another keeper has the record from now on: what is not in force is proposed to it.
-  void change_keeper();
+  // This keeper has the record from now on: the machine's current state, and what is not in force
+  // yet, is the next proposal. With one voter nothing is held any more, and what was held is
+  // dropped: no record will contain it.
+  void keep_at(RecordKeeper keeper);
+  RecordKeeper keeper() const { return keeper_; }
+  // The machine was restored from a record that is in force at this keeper.
+  void restored(const RendezvousMachine& machine, RecordKeeper keeper);
 
   // The voter ports of the job's nodes, for the next record. Empty address: it has none.
   void set_voter_address(const NodeId& node, std::string address);
@@ -54,11 +60,7 @@ class RoundGate {
               std::vector<RendezvousAction>* actions);
   // Something else than a round or a result was decided, which the step that is submitted next
   // shows: what follows is held in the same way.
-  void decided_otherwise() {
-    if (!is_on_) return;
-    decided_ = next_number();
-    is_dirty_ = true;
-  }
+  void decided_otherwise();
   // The proposal that must be in force before anything more is sent; 0: nothing is held.
   std::uint64_t last_needed() const { return decided_ > in_force_ ? decided_ : 0; }
   // The machine's state, if it has changed in a way that is recorded; at most one proposal is open
@@ -85,10 +87,12 @@ class RoundGate {
   };
 
   std::uint64_t next_number() const { return proposals_ + 1; }
+  // What is decided so far.
+  void note(const RendezvousMachine& machine);
   void acknowledge();
 
   std::string job_id_;
-  bool is_on_ = false;
+  RecordKeeper keeper_ = RecordKeeper::kOneVoter;
   std::map<NodeId, std::string> voter_addresses_;
   std::uint64_t round_ = 0;  // as last submitted
   bool has_result_ = false;

@@ -110,20 +110,20 @@ struct Send {
   std::string address;
   std::string frame;
 };
-// The job has candidates for several voters: turn the coordinator's gate on (RoundGate::turn_on),
-// and feed its first proposal. Emitted once, and again if all nodes have left before a proposal.
-struct TurnOn {};
+// The job has candidates for several voters: they keep its record from now on (RoundGate::keep_at).
+// Feed its first proposal. Emitted once, and again if all nodes have left before a proposal.
+struct BeginRecord {};
 // Open a coordinator service in this process, restore `record` with term `term`
-// (RendezvousMachine::succeed with lost_incumbent), turn its gate on (turn_on_restored, with the
-// record's voter addresses), and feed CoordinatorStarted or CoordinatorFailed.
+// (RendezvousMachine::succeed with lost_incumbent, RoundGate::restored, with the record's voter
+// addresses), and feed CoordinatorStarted or CoordinatorFailed.
 struct StartCoordinator {
   reg::LineageId lineage;
   std::uint64_t term = 0;
   JobRecord record;
   // The node whose process ran the former coordinator, which cannot resume; zero: it handed over.
   NodeId lost_incumbent = {};
-  // A store keeps the record: the gate is on from the job's first node on. Without a state nothing
-  // was decided yet.
+  // A store keeps the record, from the job's first node on. Without a state nothing was decided
+  // yet.
   bool is_kept = false;
 };
 // The coordinator in this process has lost its authority: it sends `successor` to its sessions
@@ -176,7 +176,7 @@ struct KeeperFault {
   int exit_code = 0;
   std::string message;
 };
-using Action = std::variant<Send, TurnOn, StartCoordinator, StopCoordinator, InForce, Inform,
+using Action = std::variant<Send, BeginRecord, StartCoordinator, StopCoordinator, InForce, Inform,
                             Follow, MajorityLost, MajorityRegained, AnnounceAtEndpoints, Displaced,
                             Expired, Log, KeeperFault>;
 

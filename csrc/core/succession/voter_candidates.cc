@@ -232,15 +232,15 @@ void VoterKeeper::update_candidates() {
   if (register_.known()) {
     feed(reg::CandidatesChanged{candidates()});
   } else {
-    turn_on_as_needed();
+    begin_record_as_needed();
   }
 }
 
-void VoterKeeper::turn_on_as_needed() {
+void VoterKeeper::begin_record_as_needed() {
   if (was_turned_on_) return;
   if (register_.choose(candidates(), {}).size() < kVotersNeeded) return;
   was_turned_on_ = true;
-  emit(TurnOn{});
+  emit(BeginRecord{});
 }
 
 std::optional<reg::Voter> VoterKeeper::choose_successor() const {

@@ -15,7 +15,7 @@
 //   3. The session ends and is not resumed in time -> IncumbentLost. A voter stands as a candidate;
 //      any node asks the voters until one of them names the new coordinator -> Follow.
 //   4. Elected -> StartCoordinator. The owner opens a coordinator service on a port of its own,
-//      restores the job (RendezvousMachine::succeed) with its gate on, and feeds
+//      restores the job (RendezvousMachine::succeed), and feeds
 //      CoordinatorStarted. The machine announces the address to the nodes of the record and to this
 //      node's own session.
 //   5. Another coordinator was elected -> StopCoordinator, and Follow.
@@ -23,9 +23,9 @@
 //      another job of the same id has begun, one of both dissolves (meeting.h) -> Displaced.
 //
 // The life of a hosting agent's machine, or of a separate coordinator's: CoordinatorStarted with
-// `is_first` when its service listens, Nodes whenever its nodes change. TurnOn when the job has
-// candidates for several voters: the owner turns its gate on, and feeds Propose for each of its
-// proposals. The first Propose begins the lineage.
+// `is_first` when its service listens, Nodes whenever its nodes change. BeginRecord when the
+// job has candidates for several voters: the owner feeds Propose for each proposal of its gate from
+// now on. The first Propose begins the lineage.
 
 #include <cstdint>
 #include <deque>
@@ -144,7 +144,7 @@ class VoterKeeper final : public Machine {
   void update_candidates();
   std::vector<reg::VoterCandidate> candidates() const;
   void add_former_incumbent(std::vector<reg::VoterCandidate>* all) const;
-  void turn_on_as_needed();
+  void begin_record_as_needed();
   void probe_witnesses();
   void announce_to(const JobRecord& record);
   void announce_at_endpoints();

@@ -90,8 +90,7 @@ Status CoordinatorJob::load(const core::StoredJob& stored) {
   if (Status fault = job->restore(stored.state, now); !fault.ok()) return fault;
   for (const core::StoredSecret& one : stored.secrets) credentials_[one.node].secret = one.secret;
   job_ = std::move(job);
-  job_->gate().turn_on_restored(*rendezvous());
-  is_in_file_ = true;
+  job_->gate().restored(*rendezvous(), core::RecordKeeper::kFile);
   feed_timings();
   logged_round_ = rendezvous()->record().round;
   is_result_logged_ = is_over();
@@ -163,8 +162,11 @@ Status CoordinatorJob::enter(SessionPeer* peer, Entry& entry) {
         is_kept_ ? Duration::zero() : std::max(held_until - now, Duration::zero());
     job_ = make_job(entry.settings, hold);
     feed_timings();
-    if (is_kept_) turn_on_gate();
-    if (is_in_file_ = context_.store != nullptr; is_in_file_) job_->gate().turn_on(*rendezvous());
+    if (is_kept_) {
+      begin_record();
+    } else if (context_.store) {
+      job_->gate().keep_at(core::RecordKeeper::kFile);
+    }
     pass_early_findings();
   }
   if (must_wait_for_resumes(entry)) return {};
@@ -501,7 +503,7 @@ void CoordinatorJob::publish_changes() {
   // What a store keeps is continued by the next job of the id.
   if (is_kept_ || !rendezvous()->is_removable() || (is_over() && !sessions_.empty())) return;
   // The lineage has begun, and nodes whose sessions are open belong to it.
-  if (is_gated() && !sessions_.empty()) return;
+  if (is_recorded() && !sessions_.empty()) return;
   if (sessions_.empty()) observers_.end("the job has ended: its last node has left");
   if (is_over()) {
     const core::RendezvousMachine& ended = *rendezvous();

@@ -83,8 +83,8 @@ class CoordinatorJob {
 
   // Continues the job of a coordinator that was lost or has handed it over.
   Status succeed(const succession::StartCoordinator& start, const NodeId& self);
-  // Nodes, or a store, keep the record: from now on a round is sent when it is in force there.
-  void turn_on_gate();
+  // Voters, or a store, keep the record: from now on a round is sent when it is in force there.
+  void begin_record();
   // The proposal is in force: what was held back is sent.
   void in_force(std::uint64_t number);
   void inform(const succession::Incumbent& incumbent);
@@ -112,7 +112,7 @@ class CoordinatorJob {
   bool is_resigning() const { return is_resigning_ && !is_over(); }
   bool has_succession() const { return feed_ != nullptr; }
   // Voters or a store keep the record: a state file gives no authority over the job.
-  bool is_gated() const { return job_ != nullptr && job_->gate().is_on() && !is_in_file_; }
+  bool is_recorded() const { return keeper() == core::RecordKeeper::kSuccession; }
   std::uint64_t term() const { return term_; }
 
   // Whether the hello may begin a session: the first hello of a node sets the secret that later
@@ -153,6 +153,9 @@ class CoordinatorJob {
   void begin_anew(const JobSettings& settings);
   void leave_job();
   void end_job();
+  core::RecordKeeper keeper() const {
+    return job_ == nullptr ? core::RecordKeeper::kOneVoter : job_->gate().keeper();
+  }
   std::unique_ptr<core::Job> make_job(const JobSettings& settings, Duration start_hold);
   void announce(const drain::News& news);  // to the nodes of the job
   void keep_hosts();                       // for the next job of the id
@@ -271,7 +274,6 @@ class CoordinatorJob {
   SuccessionFeed feed_;
   bool is_kept_ = false;  // a store keeps the record, from the job's first node on
   std::shared_ptr<bool> written_ = std::make_shared<bool>(true);  // of job_
-  bool is_in_file_ = false;  // the state file keeps it, until voters do
   succession::EarlyJoins early_joins_;
   os::Timer resumes_timer_;
   std::string unrecorded_;  // why the job ends as soon as a node has joined; "": it does not

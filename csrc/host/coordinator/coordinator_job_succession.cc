@@ -37,7 +37,7 @@ Status CoordinatorJob::succeed(const succession::StartCoordinator& start, const 
     voter_ports_[one.node] = {one.voter_address, succession::host_of(one.voter_address), {}};
     job_->gate().set_voter_address(one.node, one.voter_address);
   }
-  job_->gate().turn_on_restored(*rendezvous());
+  job_->gate().restored(*rendezvous(), core::RecordKeeper::kSuccession);
   const auto limit = is_kept_ ? early_joins_.begin(*rendezvous()) : std::nullopt;
   if (limit) resumes_timer_.arm(add_saturating(now, *limit));
   logged_round_ = rendezvous()->record().round;
@@ -96,26 +96,22 @@ void CoordinatorJob::begin(const succession::StartCoordinator& start, const Node
   incumbent_->address = context_.address;
 }
 
-void CoordinatorJob::turn_on_gate() {
+void CoordinatorJob::begin_record() {
   if (job_ == nullptr) return;
   // With room for the addresses of the nodes' voter ports, and for further nodes.
   const std::size_t size = rendezvous()->encode().size();
   const std::string fault = check_record(size + size / 4);
-  if (!fault.empty()) {
-    log(fault + "; it has one voter now");
-  } else {
-    is_in_file_ = false;
-  }
-  if (job_->gate().is_on()) job_->gate().change_keeper();  // the file was
-  if (fault.empty()) job_->gate().turn_on(*rendezvous());
-  if (job_->gate().is_on()) propose_later();
+  if (!fault.empty()) log(fault + "; it has one voter now");
+  job_->gate().keep_at(fault.empty() ? core::RecordKeeper::kSuccession : keeper());
+  propose_later();
 }
 
 void CoordinatorJob::propose() {
-  if (job_ == nullptr || (!feed_ && !is_in_file_)) return;
+  const bool is_in_file = keeper() == core::RecordKeeper::kFile;
+  if (job_ == nullptr || (!feed_ && !is_in_file)) return;
   if (!unrecorded_.empty()) return close_unrecorded(std::exchange(unrecorded_, {}));
   if (auto proposal = job_->take_proposal()) {
-    if (is_in_file_) {
+    if (is_in_file) {
       const std::weak_ptr<bool> is_it = written_;
       return context_.store(id_, [this, is_it, number = proposal->number] {
         if (is_it.lock() != nullptr) in_force(number);
@@ -132,7 +128,7 @@ void CoordinatorJob::propose() {
 // is in the same proposal.
 void CoordinatorJob::propose_later() {
   const bool is_due = job_->gate().has_proposal() || !unrecorded_.empty();
-  if ((feed_ || is_in_file_) && is_due && !proposal_timer_.armed()) {
+  if ((feed_ || keeper() == core::RecordKeeper::kFile) && is_due && !proposal_timer_.armed()) {
     proposal_timer_.arm(context_.loop->now() + Duration(1));
   }
 }
@@ -153,7 +149,7 @@ void CoordinatorJob::close_unrecorded(const std::string& fault) {
     unrecorded_ = fault;
     return;
   }
-  job_->turn_off_gate();
+  job_->gate().keep_at(core::RecordKeeper::kOneVoter);
   JobResult result;
   result.outcome = JobOutcome::kFailed;
   result.cause = JobCause::kRequested;
@@ -387,14 +383,14 @@ void CoordinatorJob::feed_nodes() {
 
 void CoordinatorJob::resign() {
   if (is_over() || !has_succession()) return;
-  if (!is_gated()) {
+  if (!is_recorded()) {
     // Its first node has the workers' store.
     if (rendezvous()->settings().static_ranks) return;
     if (!check_record(rendezvous()->encode().size()).empty()) {
       return log("the job's record is too large to be handed over");
     }
-    turn_on_gate();
-    if (!is_gated()) return;
+    begin_record();
+    if (!is_recorded()) return;
   }
   propose();  // what was decided is handed over, too
   is_resigning_ = true;

@@ -103,7 +103,7 @@ class CoordinatorService {
   void store_jobs_later();
   std::string encode() const;
   void on_succession(const std::string& job_id, const succession::Action& action);
-  void follow(const std::string& id, CoordinatorJob* job, const succession::TurnOn&);
+  void follow(const std::string& id, CoordinatorJob* job, const succession::BeginRecord&);
   void follow(const std::string& id, CoordinatorJob* job, const succession::InForce& action);
   void follow(const std::string& id, CoordinatorJob* job, const succession::Inform& action);
   void follow(const std::string& id, CoordinatorJob* job, const succession::MajorityLost&);

@@ -166,7 +166,7 @@ void CoordinatorService::store_jobs_later() {
 std::string CoordinatorService::encode() const {
   std::vector<core::StoredJob> stored;
   for (const auto& [id, job] : jobs_) {
-    if (job->rendezvous() == nullptr || job->is_gated()) continue;
+    if (job->rendezvous() == nullptr || job->is_recorded()) continue;
     if (succession_->file_keeper != nullptr && succession_->file_keeper->is_releasing(id)) continue;
     stored.push_back(job->stored());
   }
@@ -228,10 +228,11 @@ void CoordinatorService::follow(const std::string& id, CoordinatorJob* job,
 }
 
 // Until the file shows it no more, the job has one voter.
-void CoordinatorService::follow(const std::string& id, CoordinatorJob*, const succession::TurnOn&) {
-  if (succession_->file_keeper == nullptr) return jobs_.at(id)->turn_on_gate();
+void CoordinatorService::follow(const std::string& id, CoordinatorJob*,
+                                const succession::BeginRecord&) {
+  if (succession_->file_keeper == nullptr) return jobs_.at(id)->begin_record();
   succession_->file_keeper->release(id, [this, id] {
-    if (const auto found = jobs_.find(id); found != jobs_.end()) found->second->turn_on_gate();
+    if (const auto found = jobs_.find(id); found != jobs_.end()) found->second->begin_record();
   });
 }
 
@@ -308,7 +309,7 @@ bool CoordinatorService::is_any_handed_over() const {
 // vain end as their host does.
 bool CoordinatorService::may_hand_over(const CoordinatorJob& job) const {
   if (job.is_over()) return false;
-  if (job.is_gated()) return true;
+  if (job.is_recorded()) return true;
   if (host_job_.empty()) return false;
   return !end_.gave_up || job.id() != host_job_ || job.rendezvous()->record().round > 0;
 }

@@ -56,7 +56,7 @@ class GateWorld {
     if (dice_.chance(0.3)) rule("on=node-lost do=exclude count=0");
     job_ = make_job();
     is_kept_ = dice_.chance(0.7);
-    if (is_kept_) job_->gate().turn_on(job_->rendezvous());
+    if (is_kept_) job_->gate().keep_at(core::RecordKeeper::kSuccession);
   }
 
   SimReport play() {
@@ -193,7 +193,7 @@ class GateWorld {
     const Status fault = next->succeed(record->state, succession, now_);
     if (!fault.ok()) return broken(std::string(fault.message()));
     job_ = std::move(next);
-    job_->gate().turn_on_restored(job_->rendezvous());
+    job_->gate().restored(job_->rendezvous(), core::RecordKeeper::kSuccession);
     for (auto& [id, agent] : agents_) {
       if (!agent.is_alive) continue;
       agent.pending.clear();

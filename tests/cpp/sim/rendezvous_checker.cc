@@ -22,7 +22,7 @@ std::vector<core::RendezvousAction> held_by(const core::Job& job) {
   std::vector<core::RendezvousAction> held;
   if (job.gate().last_needed() == 0) return held;
   core::RoundGate gate = job.gate();
-  gate.change_keeper();
+  gate.keep_at(gate.keeper());
   gate.in_force(gate.take_proposal(job.rendezvous())->number, &held);
   return held;
 }

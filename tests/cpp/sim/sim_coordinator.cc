@@ -22,7 +22,7 @@ void SimCoordinator::start() {
   job_.emplace(kJobId, file_->settings, clock_->now(), core::kStartHold);
   const Status restored = job_->restore(file_->bytes, clock_->now());
   if (!restored.ok()) fault_ = std::string(restored.message());
-  job_->gate().turn_on_restored(rendezvous());
+  job_->gate().restored(rendezvous(), core::RecordKeeper::kFile);
   note(rendezvous().describe(clock_->now()));
   watch_deadline();
 }
@@ -101,7 +101,7 @@ void SimCoordinator::session_lost(const NodeId& id, const SimLink& link) {
 }
 
 void SimCoordinator::job_began() {
-  if (is_stored()) job_->gate().turn_on(rendezvous());
+  if (is_stored()) job_->gate().keep_at(core::RecordKeeper::kFile);
 }
 
 void SimCoordinator::step(const core::JobEvent& event) {

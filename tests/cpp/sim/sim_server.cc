@@ -20,7 +20,7 @@ void SimServer::keep_alone(SimFile* file) {
   world_->trace(
       SimProcesses::name(slot_) + "  coordinator: continues from its file: " +
       (restored.ok() ? rendezvous().describe(clock_->now()) : std::string(restored.message())));
-  job_->gate().turn_on_restored(rendezvous());
+  job_->gate().restored(rendezvous(), core::RecordKeeper::kFile);
   checker_->in_force(rendezvous().record());
   watch_deadline();
 }
@@ -36,7 +36,7 @@ void SimServer::succeed(const succession::StartCoordinator& start, const NodeId&
   world_->trace(
       SimProcesses::name(slot_) + "  coordinator: continues the job: " +
       (restored.ok() ? rendezvous().describe(clock_->now()) : std::string(restored.message())));
-  job_->gate().turn_on_restored(rendezvous());
+  job_->gate().restored(rendezvous(), core::RecordKeeper::kSuccession);
   checker_->in_force(rendezvous().record());
   for (const auto& node : start.record.nodes) {
     job_->gate().set_voter_address(node.node, node.voter_address);
@@ -59,7 +59,8 @@ Duration SimServer::start_hold() const {
 }
 
 void SimServer::job_began() {
-  if (kept_ || file_ != nullptr) job_->gate().turn_on(rendezvous());
+  if (file_ != nullptr) job_->gate().keep_at(core::RecordKeeper::kFile);
+  if (kept_) job_->gate().keep_at(core::RecordKeeper::kSuccession);
 }
 
 bool SimServer::must_wait_for_resumes(const core::RendezvousEvent& event) {
@@ -87,9 +88,9 @@ std::optional<succession::Incumbent> SimServer::own() const {
   return kept_ ? (informed_ ? informed_ : kept_) : processes_->incumbent(slot_);
 }
 
-void SimServer::turn_on() {
-  if (!job_) return;
-  job_->gate().turn_on(rendezvous());
+void SimServer::begin_record() {
+  if (!job_ || job_->gate().keeper() == core::RecordKeeper::kSuccession) return;
+  job_->gate().keep_at(core::RecordKeeper::kSuccession);
   propose();
 }
 
@@ -250,6 +251,9 @@ void SimServer::step(const core::JobEvent& event) {
   }
   std::vector<core::JobAction> actions;
   job_->step(event, clock_->now(), &actions);
+  if (job_->gate().keeper() == core::RecordKeeper::kOneVoter) {
+    checker_->in_force(rendezvous().record());
+  }
   carry_out(actions);
   propose();
   if (!job_) return;
@@ -276,7 +280,7 @@ void SimServer::propose() {
 }
 
 bool SimServer::send(const core::RendezvousAction& action) {
-  processes_->check(slot_, action, job_ && job_->gate().is_on(), checker_);
+  processes_->check(slot_, action, checker_);
   const bool is_removed = SimService::send(action);
   has_removed_ |= is_removed;
   return is_removed;

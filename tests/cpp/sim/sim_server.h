@@ -41,7 +41,7 @@ class SimProcesses : public SimAgentWorld {
   virtual void feed(std::size_t slot, const succession::Event& event) = 0;
   virtual const std::optional<succession::Incumbent>& incumbent(std::size_t slot) const = 0;
   // An action leaves for a node.
-  virtual void check(std::size_t slot, const core::RendezvousAction& action, bool is_gated,
+  virtual void check(std::size_t slot, const core::RendezvousAction& action,
                      SuccessionChecker* checker) = 0;
 };
 
@@ -60,7 +60,7 @@ class SimServer : public SimService {
   void keep_alone(SimFile* file);
   // Continues the job of a record.
   void succeed(const succession::StartCoordinator& start, const NodeId& self);
-  void turn_on();
+  void begin_record();
   void in_force(std::uint64_t number);
   void inform(const succession::Incumbent& incumbent);
   void set_majority(bool has_majority);

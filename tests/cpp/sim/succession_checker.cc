@@ -6,10 +6,9 @@
 
 namespace elastic::test {
 
-const RoundRecord* SuccessionChecker::check(const core::RendezvousAction& action, bool is_gated,
-                                            Instant now) {
+const RoundRecord* SuccessionChecker::check(const core::RendezvousAction& action, Instant now) {
   if (const auto* round = std::get_if<rdzv::Round>(&action)) {
-    return check_round(*round->record, is_gated, now);
+    return check_round(*round->record, now);
   }
   if (const auto* closed = std::get_if<rdzv::Closed>(&action)) {
     if (result_ && *result_ != *closed->result) violate("two results of one job were sent");
@@ -24,12 +23,11 @@ void SuccessionChecker::in_force(const RoundRecord& record) {
   if (const std::string fault = records_.in_force(record); !fault.empty()) violate(fault);
 }
 
-const RoundRecord* SuccessionChecker::check_round(const RoundRecord& record, bool is_gated,
-                                                  Instant now) {
+const RoundRecord* SuccessionChecker::check_round(const RoundRecord& record, Instant now) {
   if (const std::string fault = records_.sent(record); !fault.empty()) violate(fault);
   const auto [known, is_new] = rounds_.try_emplace(record.round, record);
   if (!is_new) return nullptr;
-  if (is_gated && !records_.is_in_force(record)) {
+  if (!records_.is_in_force(record)) {
     violate("R3: round " + std::to_string(record.round) + " was sent before it is in force");
   }
   if (result_ && record.generation <= result_generation_) violate("a round follows a result");

@@ -17,9 +17,9 @@ class SuccessionChecker {
  public:
   explicit SuccessionChecker(std::vector<std::string>* violations) : violations_(violations) {}
 
-  // An action leaves for a node. Returns the round that begins with it; null: none does.
-  // `is_gated`: a round that begins must be in force.
-  const RoundRecord* check(const core::RendezvousAction& action, bool is_gated, Instant now);
+  // An action leaves for a node. Returns the round that begins with it, which must be in force;
+  // null: none does.
+  const RoundRecord* check(const core::RendezvousAction& action, Instant now);
   // A coordinator has this record in force.
   void in_force(const RoundRecord& record);
   // When the first round after that time began; Instant::max(): none has begun.
@@ -29,7 +29,7 @@ class SuccessionChecker {
   bool has_result() const { return result_.has_value(); }
 
  private:
-  const RoundRecord* check_round(const RoundRecord& record, bool is_gated, Instant now);
+  const RoundRecord* check_round(const RoundRecord& record, Instant now);
   void violate(const std::string& what) { violations_->push_back(what); }
 
   std::vector<std::string>* violations_;

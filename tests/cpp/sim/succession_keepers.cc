@@ -108,7 +108,7 @@ void SuccessionWorld::ended(const SimAgent& agent) {
 
 void SuccessionWorld::resign(std::size_t slot) {
   if (!has_store()) {
-    if (has(kOneVoter)) processes_[slot].server->turn_on();
+    if (has(kOneVoter)) processes_[slot].server->begin_record();
     return feed(slot, succession::Resign{});
   }
   if (processes_[slot].is_alive && processes_[slot].agent->is_alive()) {

@@ -301,9 +301,9 @@ class SuccessionWorld : public SimProcesses {
                    }
                  });
   }
-  void execute(std::size_t slot, const succession::TurnOn&) {
-    trace(name(slot) + "  turns the gate on");
-    processes_[slot].server->turn_on();
+  void execute(std::size_t slot, const succession::BeginRecord&) {
+    trace(name(slot) + "  begins its record");
+    processes_[slot].server->begin_record();
   }
   void execute(std::size_t slot, const succession::StartCoordinator& action) {
     count(action.is_kept && action.record.state.empty() ? "beginnings" : "elections");
@@ -456,9 +456,9 @@ class SuccessionWorld : public SimProcesses {
     return {is_healed_ ? steps / 4 : 100 * steps, step_time};
   }
 
-  void check(std::size_t slot, const core::RendezvousAction& action, bool is_gated,
+  void check(std::size_t slot, const core::RendezvousAction& action,
              SuccessionChecker* checker) override {
-    if (const RoundRecord* begun = checker->check(action, is_gated, clock_.now())) {
+    if (const RoundRecord* begun = checker->check(action, clock_.now())) {
       trace(name(slot) + (checker == &checker_ ? "  round " : "  another job's round ") +
             std::to_string(begun->round) + " is sent, " + std::to_string(begun->nodes) +
             " nodes, term " + std::to_string(begun->term));

@@ -231,7 +231,7 @@ TEST_F(ExclusionTest, ABadFindingExcludesAndItsTimeEnds) {
 TEST_F(ExclusionTest, ItIsInTheRecordBeforeAnythingFollows) {
   Job job = make_job(nnodes(1, 3));
   for (const int one : {1, 2, 3}) (void)step(&job, join(one));
-  job.gate().turn_on(job.rendezvous());
+  job.gate().keep_at(RecordKeeper::kSuccession);
   std::vector<JobAction> actions;
   const auto begun = job.take_proposal();
   ASSERT_TRUE(begun.has_value());

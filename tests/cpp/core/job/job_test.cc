@@ -43,7 +43,7 @@ TEST_F(JobTest, ANodeReceivesItsRoundBeforeAnOrderOfIt) {
 }
 
 TEST_F(JobTest, ARoundThatIsHeldHasNoStacksAndNoSteps) {
-  job_.gate().turn_on(job_.rendezvous());
+  job_.gate().keep_at(RecordKeeper::kSuccession);
   const auto first = job_.take_proposal();
   std::vector<JobAction> actions;
   job_.in_force(first->number, now_, &actions);
@@ -59,7 +59,7 @@ TEST_F(JobTest, ARoundThatIsHeldHasNoStacksAndNoSteps) {
 
 TEST_F(JobTest, TheStopOfAJobIsHeldLikeEveryDecision) {
   (void)begin_round();
-  job_.gate().turn_on(job_.rendezvous());
+  job_.gate().keep_at(RecordKeeper::kSuccession);
   EXPECT_THAT(all<rdzv::Closed>(stop_at_a_step()), IsEmpty());
   EXPECT_TRUE(job_.is_over());
   std::vector<JobAction> actions;

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <chrono>
 #include <optional>
+#include <random>
 #include <string>
 #include <variant>
 #include <vector>
@@ -25,9 +26,9 @@ using Actions = std::vector<RendezvousAction>;
 // A job of two nodes whose actions pass a gate.
 class GatedJob {
  public:
-  GatedJob() {
+  explicit GatedJob(int max_restarts = 3) {
     settings.min_nodes = settings.max_nodes = 2;
-    settings.max_restarts = 3;
+    settings.max_restarts = max_restarts;
     settings.settle = settings.restart_backoff = 0s;
     machine = RendezvousMachine(settings, now, 0s);
   }
@@ -53,7 +54,7 @@ class GatedJob {
   void run_round() {
     join(1);
     join(2);
-    gate.turn_on(machine);
+    gate.keep_at(RecordKeeper::kSuccession);
     in_force(take()->number);
   }
   // The state that a proposal contains.
@@ -78,19 +79,83 @@ int count(const Actions& actions) {
   }));
 }
 
-TEST(RoundGate, OffItPassesEverything) {
+TEST(RoundGate, WithOneVoterADecisionIsInForceAtOnce) {
   GatedJob job;
   job.join(1);
   EXPECT_EQ(count<rdzv::Round>(job.join(2)), 2);
-  EXPECT_FALSE(job.take().has_value());
+  EXPECT_EQ(job.gate.last_needed(), 0u);
+  EXPECT_FALSE(job.take().has_value()) << "no one would read it";
+  job.step(rdzv::Leave{job.id(1), "SIGTERM"});
+  EXPECT_TRUE(job.gate.may_acknowledge(job.id(1)));
+  job.gate.decided_otherwise();
+  EXPECT_EQ(job.gate.last_needed(), 0u);
 }
 
-TEST(RoundGate, TheStateAtWhichItIsTurnedOnIsTheFirstProposal) {
+// A keeper that confirms each proposal at once, and one voter, let the same through in one order.
+TEST(RoundGate, SendsTheSameWithEveryKeeper) {
+  GatedJob alone(2000);
+  GatedJob kept(2000);
+  kept.gate.keep_at(RecordKeeper::kSuccession);
+  kept.in_force(kept.take()->number);
+  const auto sent_by = [](GatedJob* job, const RendezvousEvent& event) {
+    Actions sent = job->step(event);
+    while (const auto proposal = job->take()) {
+      for (RendezvousAction& one : job->in_force(proposal->number)) sent.push_back(std::move(one));
+    }
+    std::string text;
+    for (const RendezvousAction& one : sent) {
+      text += std::to_string(one.index()) + " to " + std::to_string(addressee(one).low) + "\n";
+    }
+    return text;
+  };
+  std::mt19937 random(7);
+  int rounds = 0;
+  for (int i = 0; i < 2000; ++i) {
+    const std::uint64_t number = random() % 3 + 1;
+    const std::uint64_t round = alone.machine.record().round;
+    NodeInfo info = support::node_info(number);
+    info.highest_round = round;
+    const std::vector<RendezvousEvent> events = {
+        rdzv::Join{info, alone.settings}, rdzv::Gone{alone.id(number), round},
+        rdzv::Failed{alone.id(number), round, {}}, rdzv::Leave{alone.id(number), "SIGTERM"},
+        rdzv::HoldGrowth{}};
+    const RendezvousEvent& event = events[random() % events.size()];
+    ASSERT_EQ(sent_by(&kept, event), sent_by(&alone, event)) << i;
+    rounds += alone.machine.record().round != round;
+  }
+  EXPECT_GT(rounds, 100);
+}
+
+TEST(RoundGate, GivenBackToOneVoterItDropsWhatWasHeld) {
+  GatedJob job;
+  job.gate.keep_at(RecordKeeper::kSuccession);
+  job.in_force(job.take()->number);
+  job.join(1);
+  EXPECT_TRUE(job.join(2).empty());
+  const auto proposal = job.take();
+  job.gate.keep_at(RecordKeeper::kOneVoter);
+  EXPECT_TRUE(job.in_force(proposal->number).empty()) << "no record will have this round";
+  EXPECT_EQ(count<rdzv::Restart>(job.step(rdzv::Failed{job.id(1), 1, {}})), 2);
+}
+
+TEST(RoundGate, AnotherKeeperIsProposedWhatWasNotInForce) {
+  GatedJob job;
+  job.gate.keep_at(RecordKeeper::kFile);
+  job.in_force(job.take()->number);
+  job.join(1);
+  job.join(2);
+  const auto at_the_file = job.take();
+  job.gate.keep_at(RecordKeeper::kSuccession);
+  EXPECT_TRUE(job.in_force(at_the_file->number).empty());
+  EXPECT_EQ(count<rdzv::Round>(job.in_force(job.take()->number)), 2);
+}
+
+TEST(RoundGate, TheStateAtWhichAKeeperIsGivenTheRecordIsTheFirstProposal) {
   GatedJob job;
   job.join(1);
   job.join(2);
-  job.gate.turn_on(job.machine);
-  job.gate.turn_on(job.machine);
+  job.gate.keep_at(RecordKeeper::kSuccession);
+  job.gate.keep_at(RecordKeeper::kSuccession);
   const auto proposal = job.take();
   ASSERT_TRUE(proposal.has_value());
   EXPECT_EQ(proposal->number, 1u);
@@ -115,7 +180,7 @@ TEST(RoundGate, TheLeaveOfAVoterIsAcknowledgedWhenItIsReplaced) {
 
 TEST(RoundGate, ARoundIsSentWhenItIsInForce) {
   GatedJob job;
-  job.gate.turn_on(job.machine);
+  job.gate.keep_at(RecordKeeper::kSuccession);
   job.in_force(job.take()->number);
   EXPECT_EQ(count<rdzv::Waiting>(job.join(1)), 1) << "no decision: nothing is held";
   EXPECT_TRUE(job.join(2).empty());
@@ -129,7 +194,7 @@ TEST(RoundGate, ARoundIsSentWhenItIsInForce) {
 
 TEST(RoundGate, AnActionThatFollowsADecisionWaitsForItToo) {
   GatedJob job;
-  job.gate.turn_on(job.machine);
+  job.gate.keep_at(RecordKeeper::kSuccession);
   job.in_force(job.take()->number);
   job.join(1);
   job.join(2);
@@ -143,7 +208,7 @@ TEST(RoundGate, AnActionThatFollowsADecisionWaitsForItToo) {
 
 TEST(RoundGate, OneProposalIsOpenAndTheNextHasTheNewestState) {
   GatedJob job;
-  job.gate.turn_on(job.machine);
+  job.gate.keep_at(RecordKeeper::kSuccession);
   const auto first = job.take();
   job.join(1);
   job.join(2);  // round 1 while the first proposal is open
@@ -191,7 +256,7 @@ TEST(RoundGate, ALeaveIsAcknowledgedWhenItIsInForce) {
 
 TEST(RoundGate, ALeaveBeforeTheFirstRoundOrAfterTheResultIsAcknowledgedAtOnce) {
   GatedJob waiting;
-  waiting.gate.turn_on(waiting.machine);
+  waiting.gate.keep_at(RecordKeeper::kSuccession);
   waiting.join(1);
   waiting.step(rdzv::Leave{waiting.id(1), "SIGTERM"});
   EXPECT_TRUE(waiting.gate.may_acknowledge(waiting.id(1)));
@@ -211,7 +276,7 @@ TEST(RoundGate, AllLeavesDuringOneProposalAreInTheNext) {
   GatedJob job;
   job.join(1);
   job.join(2);
-  job.gate.turn_on(job.machine);
+  job.gate.keep_at(RecordKeeper::kSuccession);
   const auto first = job.take();
   job.step(rdzv::Leave{job.id(1), "SIGTERM"});
   job.step(rdzv::Leave{job.id(2), "SIGTERM"});
@@ -265,8 +330,8 @@ TEST(RoundGate, ASuccessorDoesNotProposeTheRestoredState) {
   GatedJob job;
   job.join(1);
   job.join(2);
-  job.gate.turn_on_restored(job.machine);
-  EXPECT_TRUE(job.gate.is_on());
+  job.gate.restored(job.machine, RecordKeeper::kSuccession);
+  EXPECT_EQ(job.gate.keeper(), RecordKeeper::kSuccession);
   EXPECT_FALSE(job.take().has_value());
   job.step(rdzv::Gone{job.id(1), 1});
   job.step(rdzv::Gone{job.id(2), 1});
@@ -282,7 +347,7 @@ TEST(RoundGate, ARecordNamesTheVoterPortsOfTheNodes) {
   }
   job.gate.set_voter_address(job.id(2), "");
   job.gate.forget(job.id(3));
-  job.gate.turn_on(job.machine);
+  job.gate.keep_at(RecordKeeper::kSuccession);
   const auto record = succession::decode_record(job.take()->content.bytes);
   ASSERT_TRUE(record.ok());
   EXPECT_EQ(record->job_id, "job");

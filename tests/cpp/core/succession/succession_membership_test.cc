@@ -85,9 +85,9 @@ TEST(SuccessionCandidates, ANodeOfAnotherRecordFormatDoesNotVote) {
   process.receive(voter(1), ProbeReply{lineage});
   const auto refused = process.receive(voter(2), ProbeReply{lineage, record_format() + 1});
   EXPECT_EQ(those<Log>(refused).size(), 1U);
-  EXPECT_TRUE(those<TurnOn>(refused).empty());
+  EXPECT_TRUE(those<BeginRecord>(refused).empty());
   EXPECT_TRUE(process.receive(voter(2), ProbeReply{lineage, record_format() + 1}).empty());
-  EXPECT_EQ(those<TurnOn>(process.receive(voter(2), ProbeReply{lineage})).size(), 1U);
+  EXPECT_EQ(those<BeginRecord>(process.receive(voter(2), ProbeReply{lineage})).size(), 1U);
 }
 
 // ---- Lineages.

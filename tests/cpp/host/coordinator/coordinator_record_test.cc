@@ -37,7 +37,7 @@ TEST(CoordinatorRecord, ClosesTheJobWithTheReasonIfItExceedsTheLimit) {
   };
   join(1);
   nodes[0]->expect<rdzv::Round>();
-  coordinator->on_succession(succession::TurnOn{});
+  coordinator->on_succession(succession::BeginRecord{});
   group.advance(std::chrono::milliseconds(1));
   ASSERT_EQ(proposals.size(), 1U) << "the record of one node fits";
   EXPECT_LE(proposals[0].content.bytes.size(), kLimit);
