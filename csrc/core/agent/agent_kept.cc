@@ -131,8 +131,8 @@ void AgentPolicy::prepare_group(Turn* turn) {
 void AgentPolicy::note_unprepared_exit(Turn* turn) {
   const WorkerExited& event = *turn->exited;
   kept_.add_exit(event);
-  abandon_preparation("the worker of local rank " + std::to_string(event.local_rank) + " " +
-                          event.exit.describe() + " before this node had joined",
+  abandon_preparation(describe_unranked_worker(event.local_rank, event.exit.describe()) +
+                          " before this node had joined",
                       turn);
 }
 

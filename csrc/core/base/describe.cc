@@ -131,6 +131,10 @@ std::string describe_local_worker(int rank, int local_rank, int pid, std::string
   return with(who + ")", how);
 }
 
+std::string describe_unranked_worker(int local_rank, std::string_view how) {
+  return with("the worker of local rank " + std::to_string(local_rank), how);
+}
+
 std::string RestartBudget::describe_left() const {
   return std::to_string(allowed - used) + " of " + std::to_string(allowed) + " restarts left";
 }

@@ -23,6 +23,8 @@ std::string describe_worker(int rank, std::string_view how);
 std::string describe_worker(int rank, std::string_view node, std::string_view how);
 // On this node: "rank 3 (local rank 1, pid 77) exited with code 1"; `pid` <= 0: it has none.
 std::string describe_local_worker(int rank, int local_rank, int pid, std::string_view how);
+// Before its node has a rank for it: "the worker of local rank 1 exited with code 1".
+std::string describe_unranked_worker(int local_rank, std::string_view how);
 
 // The restart budget of a job.
 struct RestartBudget {

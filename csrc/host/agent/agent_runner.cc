@@ -7,6 +7,7 @@
 #include <utility>
 #include <variant>
 
+#include "core/base/describe.h"
 #include "core/base/text.h"
 #include "core/hang/collective_verdict.h"
 #include "core/hang/mismatch_watch.h"
@@ -212,7 +213,7 @@ void AgentRunner::report_message(AgentEvent::Kind kind, const std::string& messa
 void AgentRunner::report_late(int local_rank, const std::string& error) {
   const int rank = workers_.at(static_cast<std::size_t>(local_rank)).rank;
   report_message(AgentEvent::Kind::kNotice,
-                 "rank " + std::to_string(rank) + " printed " + error + ", and still runs " +
+                 core::describe_worker(rank, "printed " + error + ", and still runs ") +
                      core::duration_text(FailureInquiry::kEndTimeout) +
                      " later: if it hangs, elastic-launch stacks shows where");
 }

@@ -95,7 +95,7 @@ EXEMPT = {
     ),
     "not a message: what other programs print, names of events, and text of exits": (
         "Traceback (most recent", ", in <module>", "can't open file", "set the CPU affinity",
-        "killed by …",
+        "killed by …", "the worker of local rank",
     ),
     "a rule, as --dry-run shows it": (
         "a program that cannot be executed", "fewer than MIN left", " in a row on one host",
