@@ -144,7 +144,7 @@ class Bench {
     for (int collection = 0; collection < 3; ++collection) {
       while (!asked_ && watch_.next_deadline()) {
         now_ = std::max(now_, *watch_.next_deadline());
-        note(&verdict_, step(round_event::Tick{}));
+        note(&verdict_, step(elastic::core::PartTick{}));
       }
       if (!asked_) break;
       const std::uint64_t request = std::exchange(asked_, 0);
@@ -185,7 +185,7 @@ class Bench {
       note(&message_, step(hang_event::SignaturesReceived{id(node), std::move(signatures)}));
     }
     now_ = *watch_.next_deadline();
-    note(&verdict_, step(round_event::Tick{}));
+    note(&verdict_, step(elastic::core::PartTick{}));
     print("mismatch");
   }
 

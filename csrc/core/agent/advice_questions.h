@@ -12,6 +12,7 @@
 
 #include "core/agent/agent_policy.h"
 #include "core/base/node_events.h"
+#include "core/base/parts.h"
 #include "elastic/time.h"
 
 namespace elastic::core {
@@ -23,7 +24,7 @@ struct Unanswered {
 
 class AdviceQuestions {
  public:
-  using Event = std::variant<node_event::RoundBegan, node_event::Tick>;
+  using Event = std::variant<node_event::RoundBegan, PartTick>;
   using Out = std::vector<Unanswered>;
   void step(const Event& event, Instant, Out* out) {
     std::visit([&](const auto& one) { on(one, out); }, event);
@@ -44,7 +45,7 @@ class AdviceQuestions {
 
  private:
   void on(const node_event::RoundBegan&, Out*) { clear(); }
-  void on(const node_event::Tick&, Out* out) { out->push_back({give_up()}); }
+  void on(const PartTick&, Out* out) { out->push_back({give_up()}); }
 
   const Duration limit_;
   std::map<int, std::optional<WorkerExited>> asked_;  // by local rank; nullopt: was answered

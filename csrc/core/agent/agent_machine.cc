@@ -73,16 +73,14 @@ void AgentMachine::step(const AgentInput& input, Instant now, std::vector<AgentA
 }
 
 std::optional<Instant> AgentMachine::next_deadline() const {
-  auto first = earliest({policy_.next_deadline(), earliest_deadline(parts())});
+  auto first = earliest({policy_.next_deadline(), parts_deadline()});
   for (const Timers::Row& row : Timers::kRows) first = earliest({first, this->*row.at});
   return first;
 }
 
 void AgentMachine::on(const PolicyTick& event) {
   decide(event);
-  for_each_receiver<node_event::Tick>(parts(), [this](auto& part) {
-    if (is_due(part, now_)) give(&part, node_event::Tick{});
-  });
+  feed_ticks();
   for (const Timers::Row& row : Timers::kRows) {
     if (const auto at = this->*row.at; at && now_ >= *at) (this->*row.run)();
   }
@@ -135,7 +133,7 @@ void AgentMachine::follow(Send action) {
   const bool has_processes = policy_.has_processes();
   snapshot::NodeSnapshots::Out actions;
   snapshots_.join(has_processes, &actions);
-  apply_all(actions);
+  apply_all(std::move(actions));
   NodeInfo& node = unsent_join_->node;
   node.held = snapshots_.holdings(has_processes);
   if (!has_processes) node.copies_address = snapshots_.copies_address();
@@ -248,12 +246,12 @@ void AgentMachine::follow(StartGroup action) {
   begin_round(action.round);
   snapshot::NodeSnapshots::Out before, after;
   snapshots_.plan(&before);
-  apply_all(before);
+  apply_all(std::move(before));
   is_opening_files_ = true;
   are_files_open_ = false;
   act(std::move(action));
   snapshots_.fetch(&after);
-  apply_all(after);
+  apply_all(std::move(after));
 }
 
 void AgentMachine::on(const agent_event::SnapshotsFetched& event) {
@@ -305,7 +303,7 @@ void AgentMachine::on(const agent_event::StartCancelled&) {
 void AgentMachine::follow(ContinueGroup action) {
   begin_round(action.round);
   for (std::size_t i = 0; i < has_ended_.size(); ++i) {
-    if (has_ended_[i]) drain_.worker_ended(static_cast<int>(i));
+    if (has_ended_[i]) give(&drain_, node_event::WorkerEnded{static_cast<int>(i), {}});
   }
   act(std::move(action));
   const bool has_workers =

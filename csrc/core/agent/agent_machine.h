@@ -185,14 +185,14 @@ struct AgentMachineOptions {
 //   part          of         receives
 //   drain_        drain      RoundBegan WorkerEnded; drain::Order drain::StopStepEvent
 //   snapshots_    snapshot   RoundBegan WorkerEnded; snapshot::HeldEvent snapshot::CopiesEvent
-//   checks_       gate       Started WorkerFailed Ended Tick; gate::CheckEnded
-//   questions_    launcher   RoundBegan Tick
-//   notice_       drain      RoundBegan WorkerEnded Tick; drain::Order
+//   checks_       gate       Started WorkerFailed Ended PartTick; gate::CheckEnded
+//   questions_    launcher   RoundBegan PartTick
+//   notice_       drain      RoundBegan WorkerEnded PartTick; drain::Order
 //
-// What they ask for has an apply(). A part is added with a member, its name in parts(), and what it
-// receives besides in AgentInput. The policy receives each PolicyEvent; what also has an effect on
-// something else has an on() of its own.
-class AgentMachine {
+// What they ask for has an apply(). A part is added with a member, its name in parts_of(), and what
+// it receives besides in AgentInput. The policy receives each PolicyEvent; what also has an effect
+// on something else has an on() of its own.
+class AgentMachine : private PartOwner<AgentMachine> {
  public:
   explicit AgentMachine(AgentMachineOptions options);
 
@@ -254,32 +254,11 @@ class AgentMachine {
   void on(const agent_event::Advised& event);
 
   // ---- The parts.
+  friend class PartOwner<AgentMachine>;
   template <typename Self>
   static auto parts_of(Self* agent) {
     return std::tie(agent->drain_, agent->snapshots_, agent->checks_, agent->questions_,
                     agent->notice_);
-  }
-  auto parts() { return parts_of(this); }
-  auto parts() const { return parts_of(this); }
-
-  // To each part that receives the event.
-  template <typename Event>
-  void feed(const Event& event) {
-    for_each_receiver<Event>(parts(), [&](auto& part) { give(&part, event); });
-  }
-  template <typename Part, typename Event>
-  void give(Part* part, const Event& event) {
-    typename Part::Out actions;
-    part->step(event, now_, &actions);
-    apply_all(actions);
-  }
-  template <typename Out>
-  void apply_all(const Out& actions) {
-    for (const auto& action : actions) apply(action);
-  }
-  template <typename... Actions>
-  void apply(const std::variant<Actions...>& action) {
-    std::visit([this](const auto& one) { this->apply(one); }, action);
   }
   void apply(const DrainMember::Answer& answer);
   void apply(const drain::GiveUp& action) { give_up_drain(action.why); }
@@ -293,8 +272,8 @@ class AgentMachine {
   void apply(const gate::check_action::Reject& action);
   void apply(const Unanswered& action);
   template <typename Other>
-  void apply(const Other& action) {
-    act(action);
+  void apply(Other action) {
+    act(std::move(action));
   }
 
   template <typename Event>
@@ -411,7 +390,6 @@ class AgentMachine {
   std::optional<Instant> shutdown_at_;
 
   // During a step.
-  Instant now_;
   std::vector<AgentAction>* out_ = nullptr;
 };
 

@@ -24,7 +24,5 @@ struct WorkerEnded {
 struct WorkerFailed {};
 // This node's part in the job is over.
 struct Ended {};
-// At next_deadline() of the part.
-struct Tick {};
 
 }  // namespace elastic::core::node_event

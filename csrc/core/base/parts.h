@@ -7,9 +7,9 @@
 //   void step(const Event& event, Instant now, Out* out);
 //   std::optional<Instant> next_deadline() const;
 //
-// The last one is only of a part that receives Tick, and one that asks for nothing has no Out and a
-// step() without it. The machine returns its parts as a std::tie(): the order in which they receive
-// an event. What a part receives is what stands in its Event, and nothing that converts to it.
+// The last one is only of a part that receives PartTick, and one that asks for nothing has no Out
+// and a step() without it. What a part receives is what stands in its Event, and nothing that
+// converts to it.
 
 #include <optional>
 #include <tuple>
@@ -21,6 +21,9 @@
 #include "elastic/time.h"
 
 namespace elastic::core {
+
+// At next_deadline() of the part.
+struct PartTick {};
 
 template <typename One, typename Variant>
 inline constexpr bool is_alternative_of = false;
@@ -82,5 +85,65 @@ void for_each_receiver(const std::tuple<Parts&...>& parts, Take take) {
     if constexpr (Receives<std::decay_t<decltype(part)>, Event>) take(part);
   });
 }
+
+// The base of a machine that has parts. It befriends this class, and has
+//
+//   template <typename Self> static auto parts_of(Self* machine);  // std::tie(): their order
+//   void apply(T action);         // for each type of action that a part asks for
+//   void settled(Part* part);     // a part has received an event, and its actions were applied;
+//                                 // may be left out
+template <typename Machine>
+class PartOwner {
+ protected:
+  // To each part that receives the event.
+  template <typename Event>
+  void feed(const Event& event) {
+    for_each_receiver<Event>(parts(), [&](auto& part) { give(&part, event); });
+  }
+  // To this part alone.
+  template <typename Part, typename Event>
+  void give(Part* part, const Event& event) {
+    if constexpr (requires { typename Part::Out; }) {
+      typename Part::Out actions;
+      part->step(event, now_, &actions);
+      apply_all(std::move(actions));
+    } else {
+      part->step(event, now_);
+    }
+    machine().settled(part);
+  }
+  // To each part whose deadline has come.
+  void feed_ticks() {
+    for_each_receiver<PartTick>(parts(), [this](auto& part) {
+      if (is_due(part, now_)) give(&part, PartTick{});
+    });
+  }
+  template <typename Out>
+  void apply_all(Out actions) {
+    for (auto& action : actions) apply_one(std::move(action));
+  }
+  std::optional<Instant> parts_deadline() const { return earliest_deadline(parts()); }
+  template <typename Take>
+  void each_part(Take take) {
+    for_each_part(parts(), take);
+  }
+  template <typename Part>
+  void settled(Part*) {}
+
+  Instant now_;  // of the step
+
+ private:
+  Machine& machine() { return static_cast<Machine&>(*this); }
+  auto parts() { return Machine::parts_of(&machine()); }
+  auto parts() const { return Machine::parts_of(static_cast<const Machine*>(this)); }
+  template <typename... Actions>
+  void apply_one(std::variant<Actions...> action) {
+    std::visit([this](auto& one) { machine().apply(std::move(one)); }, action);
+  }
+  template <typename Action>
+  void apply_one(Action action) {
+    machine().apply(std::move(action));
+  }
+};
 
 }  // namespace elastic::core

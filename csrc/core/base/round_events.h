@@ -41,7 +41,5 @@ struct Left {
 struct ClockGap {
   Duration gap{};
 };
-// At next_deadline() of the part.
-struct Tick {};
 
 }  // namespace elastic::core::round_event

@@ -249,7 +249,7 @@ void DrainMachine::on(const drain_event::Replied& event) {
   }
 }
 
-void DrainMachine::on(const round_event::Tick&) {
+void DrainMachine::on(const PartTick&) {
   if (is_open() && now_ >= std::max(deadline_, no_stop_before_)) {
     std::string why;
     switch (phase_) {

@@ -14,6 +14,7 @@
 #include <variant>
 #include <vector>
 
+#include "core/base/parts.h"
 #include "core/base/round_events.h"
 #include "core/drain/drain_types.h"
 #include "core/hang/hang_types.h"
@@ -53,7 +54,7 @@ using DrainEvent =
     std::variant<round_event::Began, round_event::Ended, round_event::Over, round_event::Leaving,
                  round_event::Left, round_event::Progressed, drain_event::Noticed,
                  drain_event::Replied, drain_event::Idle, drain_event::GrowthDue,
-                 drain_event::GrowthOff, round_event::ClockGap, round_event::Tick>;
+                 drain_event::GrowthOff, round_event::ClockGap, PartTick>;
 
 namespace drain_action {
 struct Send {
@@ -152,7 +153,7 @@ class DrainMachine {
   void on(const drain_event::GrowthDue& event);
   void on(const drain_event::GrowthOff& event);
   void on(const round_event::ClockGap& event);
-  void on(const round_event::Tick& event);
+  void on(const PartTick& event);
 
   static constexpr const char* kNoMember = "the node is not a member of the round";
 

@@ -9,27 +9,21 @@ using drain::Order;
 using drain::Reply;
 
 void DrainMember::on(const node_event::RoundBegan& event, Out*) {
-  std::vector<std::int32_t> ranks;
-  for (const WorkerAssignment& worker : event.round->workers) ranks.push_back(worker.rank);
-  begin_round(event.round->round, std::move(ranks));
-}
-
-void DrainMember::begin_round(std::uint64_t round, std::vector<std::int32_t> ranks) {
   *this = {};
-  round_ = round;
-  ranks_ = std::move(ranks);
+  round_ = event.round->round;
+  for (const WorkerAssignment& worker : event.round->workers) ranks_.push_back(worker.rank);
   has_ended_.assign(ranks_.size(), false);
   num_running_ = static_cast<int>(ranks_.size());
 }
 
-void DrainMember::worker_ended(int local_rank) {
-  const auto index = static_cast<std::size_t>(local_rank);
+void DrainMember::on(const node_event::WorkerEnded& event, Out*) {
+  const auto index = static_cast<std::size_t>(event.local_rank);
   if (index >= has_ended_.size() || has_ended_[index]) return;
   has_ended_[index] = true;
   --num_running_;
 }
 
-DrainMember::Answer DrainMember::on(const Order& order) {
+DrainMember::Answer DrainMember::answer(const Order& order) {
   if (order.round != round_) return {};
   Answer answer;
   const bool is_repeated = order.proposal == proposal_;
@@ -77,7 +71,7 @@ DrainMember::Answer DrainMember::on(const Order& order) {
   return answer;
 }
 
-DrainMember::Answer DrainMember::on(const drain::StopStepEvent& event) {
+DrainMember::Answer DrainMember::answer(const drain::StopStepEvent& event) {
   const bool is_final = event.kind == Reply::Kind::kReached || event.kind == Reply::Kind::kEnded;
   // What follows a commit holds for every later proposal of the round.
   if (is_final ? !is_committed_ : event.proposal != proposal_) return {};

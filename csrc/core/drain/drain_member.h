@@ -36,30 +36,24 @@ class DrainMember {
     std::visit([&](const auto& one) { on(one, out); }, event);
   }
 
-  // ranks: of the workers, by local rank.
-  void begin_round(std::uint64_t round, std::vector<std::int32_t> ranks);
-  void worker_ended(int local_rank);
-  Answer on(const drain::Order& order);
-  Answer on(const drain::StopStepEvent& event);
-
   bool is_committed() const { return is_committed_; }
   // Every worker that takes part has stopped, or had ended before.
   bool is_reached() const { return final_ || (is_committed_ && !has_workers()); }
 
  private:
   void on(const node_event::RoundBegan& event, Out*);
-  void on(const node_event::WorkerEnded& event, Out*) { worker_ended(event.local_rank); }
-  template <typename Event>
-  void on(const Event& event, Out* out) {
-    out->push_back(on(event));
-  }
+  void on(const node_event::WorkerEnded& event, Out*);
+  void on(const drain::Order& order, Out* out) { out->push_back(answer(order)); }
+  void on(const drain::StopStepEvent& event, Out* out) { out->push_back(answer(event)); }
+  Answer answer(const drain::Order& order);
+  Answer answer(const drain::StopStepEvent& event);
   drain::Reply begin_waiting();
   drain::Reply reply_of(drain::Reply::Kind kind) const;
   bool has_workers() const { return num_running_ > 0; }
 
   std::uint64_t round_ = 0;
-  std::vector<std::int32_t> ranks_;
-  std::vector<bool> has_ended_;  // by local rank
+  std::vector<std::int32_t> ranks_;  // of the workers, by local rank
+  std::vector<bool> has_ended_;      // by local rank
   int num_running_ = 0;
   std::uint64_t proposal_ = 0;
   std::int64_t tentative_ = drain::kNoStep;  // of the last proposal

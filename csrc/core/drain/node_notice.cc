@@ -7,7 +7,7 @@
 
 namespace elastic::drain {
 
-void NodeNotice::begin_round() {
+void NodeNotice::on(const core::node_event::RoundBegan&, Instant, Out*) {
   last_killed_.reset();
   idle_until_.reset();
 }
@@ -16,7 +16,7 @@ void NodeNotice::on(const core::node_event::WorkerEnded& event, Instant, Out*) {
   const WorkerExit& exit = event.exit;
   const bool is_unexplained =
       exit.kind == ExitKind::kSignaled && exit.verdict.empty() && !exit.stopped_by_us;
-  if (is_unexplained) worker_killed(exit.signal, exit.at);
+  if (is_unexplained) last_killed_ = Signalled{exit.signal, exit.at};
 }
 
 void NodeNotice::give(int signal, bool leaves_alone, Instant now) {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/base/node_events.h"
+#include "core/base/parts.h"
 #include "core/drain/drain_types.h"
 #include "elastic/time.h"
 #include "elastic/worker_group.h"
@@ -35,23 +36,17 @@ struct GiveUp {
 class NodeNotice {
  public:
   using Event = std::variant<core::node_event::RoundBegan, core::node_event::WorkerEnded, Order,
-                             core::node_event::Tick>;
+                             core::PartTick>;
   using Out = std::vector<GiveUp>;
   void step(const Event& event, Instant now, Out* out) {
     std::visit([&](const auto& one) { on(one, now, out); }, event);
   }
-
-  void begin_round();
-  // A signal that the node has not sent has killed a worker of the round.
-  void worker_killed(int signal, Instant at) { last_killed_ = Signalled{signal, at}; }
 
   // `leaves_alone`: the job continues without this node.
   void give(int signal, bool leaves_alone, Instant now);
   // A step was requested, within `limit`. `is_idle`: no worker exists here.
   void wait(Duration limit, bool is_idle, Instant now);
   void end_wait();
-  // The whole job stops at the step.
-  void stop_all() { leaves_alone_ = false; }
 
   bool is_waiting() const { return until_.has_value(); }
   bool leaves_alone() const { return leaves_alone_; }
@@ -67,12 +62,12 @@ class NodeNotice {
   const char* why_over(Instant now) const;
 
  private:
-  void on(const core::node_event::RoundBegan&, Instant, Out*) { begin_round(); }
+  void on(const core::node_event::RoundBegan&, Instant, Out*);
   void on(const core::node_event::WorkerEnded& event, Instant, Out*);
   void on(const Order& order, Instant, Out*) {
-    if (!order.notice.departure) stop_all();
+    if (!order.notice.departure) leaves_alone_ = false;  // the whole job stops at the step
   }
-  void on(const core::node_event::Tick&, Instant now, Out* out) {
+  void on(const core::PartTick&, Instant now, Out* out) {
     if (const char* const why = why_over(now)) out->push_back({why});
   }
 

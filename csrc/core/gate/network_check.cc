@@ -71,12 +71,13 @@ std::optional<std::size_t> NetworkCheck::index_of(const NodeId& node) const {
   return static_cast<std::size_t>(found - nodes_.begin());
 }
 
-void NetworkCheck::report(const NodeId& from, const ProbeReport& report, Instant now, Out* out) {
+void NetworkCheck::on(const core::job_event::Probed& event, Instant now, Out* out) {
+  const ProbeReport& report = event.report;
   if (!is_running() || report.check != number_ ||
       report.round != static_cast<std::uint32_t>(probe_->rounds())) {
     return;
   }
-  const auto node = index_of(from);
+  const auto node = index_of(event.node);
   const auto pair = std::find_if(pairs_.begin(), pairs_.end(),
                                  [&](const ProbePair& one) { return node == one.first; });
   if (pair == pairs_.end()) return;
@@ -94,7 +95,7 @@ void NetworkCheck::lost(const NodeId& node, Instant now, Out* out) {
   follow(now, out);
 }
 
-void NetworkCheck::tick(Instant now, Out* out) {
+void NetworkCheck::on(const core::PartTick&, Instant now, Out* out) {
   if (!is_running()) return;
   probe_->tick(now);
   follow(now, out);

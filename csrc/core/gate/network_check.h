@@ -15,7 +15,7 @@
 #include <variant>
 #include <vector>
 
-#include "core/base/round_events.h"
+#include "core/base/parts.h"
 #include "core/gate/network_probe.h"
 #include "core/gate/probe_messages.h"
 #include "elastic/rendezvous_types.h"
@@ -61,7 +61,7 @@ struct ProbedNode {
 
 class NetworkCheck {
  public:
-  using Event = std::variant<core::job_event::Probed, core::round_event::Tick>;
+  using Event = std::variant<core::job_event::Probed, core::PartTick>;
   using Out = std::vector<NetworkAction>;
   void step(const Event& event, Instant now, Out* out) {
     std::visit([&](const auto& one) { on(one, now, out); }, event);
@@ -71,10 +71,8 @@ class NetworkCheck {
 
   // Begins a check, unless one runs. With fewer than two nodes it is over at once.
   void begin(std::vector<ProbedNode> nodes, Instant now, Out* out);
-  void report(const NodeId& from, const ProbeReport& report, Instant now, Out* out);
   // The node is no longer here.
   void lost(const NodeId& node, Instant now, Out* out);
-  void tick(Instant now, Out* out);
   std::optional<Instant> next_deadline() const;
   bool is_running() const { return probe_.has_value(); }
   const std::vector<ProbedNode>& nodes() const { return nodes_; }  // of the running one
@@ -82,10 +80,8 @@ class NetworkCheck {
   std::string describe() const;
 
  private:
-  void on(const core::job_event::Probed& event, Instant now, Out* out) {
-    report(event.node, event.report, now, out);
-  }
-  void on(const core::round_event::Tick&, Instant now, Out* out) { tick(now, out); }
+  void on(const core::job_event::Probed& event, Instant now, Out* out);
+  void on(const core::PartTick&, Instant now, Out* out);
 
   std::optional<std::size_t> index_of(const NodeId& node) const;
   void start(const std::vector<ProbePair>& pairs, Out* out);

@@ -42,7 +42,7 @@ const NodeChecks::Edge& NodeChecks::edge_of(CheckState state, CheckInput input) 
   return kTable[static_cast<std::size_t>(state)][static_cast<std::size_t>(input)];
 }
 
-void NodeChecks::step(CheckInput input, Instant now, Out* out) {
+void NodeChecks::decide(CheckInput input, Instant now, Out* out) {
   if (options_.checks.empty()) return;
   now_ = now;
   const Edge& edge = edge_of(state_, input);
@@ -58,16 +58,16 @@ void NodeChecks::run_all(Occasion occasion, Out* out) {
   }
 }
 
-void NodeChecks::ended(std::uint32_t run, const CheckEnd& end, Instant now, Out* out) {
+void NodeChecks::on(const CheckEnded& event, Instant now, Out* out) {
   const auto found = std::find_if(running_.begin(), running_.end(),
-                                  [run](const Running& one) { return one.run == run; });
+                                  [&](const Running& one) { return one.run == event.run; });
   if (found == running_.end()) return;
   const Running one = *found;
   running_.erase(found);
-  find(one, end, now, out);
+  find(one, event.end, now, out);
 }
 
-void NodeChecks::tick(Instant now, Out* out) {
+void NodeChecks::on(const core::PartTick&, Instant now, Out* out) {
   if (!deadline_ || now < *deadline_) return;
   deadline_.reset();
   while (!running_.empty()) {
@@ -88,7 +88,7 @@ void NodeChecks::find(const Running& one, const CheckEnd& end, Instant now, Out*
   const CheckInput input = result.verdict == Verdict::kBad ? CheckInput::kBad
                            : running_.empty()              ? CheckInput::kClear
                                                            : CheckInput::kFound;
-  step(input, now, out);
+  decide(input, now, out);
 }
 
 void NodeChecks::admit(Out* out) {

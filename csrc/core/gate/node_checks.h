@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "core/base/node_events.h"
+#include "core/base/parts.h"
 #include "core/gate/check_result.h"
 #include "core/gate/finding.h"
 #include "elastic/time.h"
@@ -83,7 +84,7 @@ struct NodeCheckOptions {
 class NodeChecks {
  public:
   using Event = std::variant<core::node_event::Started, core::node_event::WorkerFailed,
-                             core::node_event::Ended, CheckEnded, core::node_event::Tick>;
+                             core::node_event::Ended, CheckEnded, core::PartTick>;
   using Out = std::vector<CheckAction>;
   struct Edge {
     void (NodeChecks::*run)(Out*) = nullptr;
@@ -97,14 +98,6 @@ class NodeChecks {
     std::visit([&](const auto& one) { on(one, now, out); }, event);
   }
 
-  // Without checks these have no effect.
-  void start(Instant now, Out* out) { step(CheckInput::kStart, now, out); }
-  void worker_failed(Instant now, Out* out) { step(CheckInput::kFailed, now, out); }
-  // The end of another run than one that is awaited is ignored.
-  void ended(std::uint32_t run, const CheckEnd& end, Instant now, Out* out);
-  void node_ended(Instant now, Out* out) { step(CheckInput::kEnd, now, out); }
-  // At next_deadline(): what still runs is killed.
-  void tick(Instant now, Out* out);
   std::optional<Instant> next_deadline() const { return deadline_; }
 
   CheckState state() const { return state_; }
@@ -117,13 +110,22 @@ class NodeChecks {
   };
   struct Table;
 
-  void on(const core::node_event::Started&, Instant now, Out* out) { start(now, out); }
-  void on(const core::node_event::WorkerFailed&, Instant now, Out* out) { worker_failed(now, out); }
-  void on(const core::node_event::Ended&, Instant now, Out* out) { node_ended(now, out); }
-  void on(const CheckEnded& event, Instant now, Out* out) { ended(event.run, event.end, now, out); }
-  void on(const core::node_event::Tick&, Instant now, Out* out) { tick(now, out); }
+  void on(const core::node_event::Started&, Instant now, Out* out) {
+    decide(CheckInput::kStart, now, out);
+  }
+  void on(const core::node_event::WorkerFailed&, Instant now, Out* out) {
+    decide(CheckInput::kFailed, now, out);
+  }
+  void on(const core::node_event::Ended&, Instant now, Out* out) {
+    decide(CheckInput::kEnd, now, out);
+  }
+  // The end of another run than one that is awaited is ignored.
+  void on(const CheckEnded& event, Instant now, Out* out);
+  // What still runs is killed.
+  void on(const core::PartTick&, Instant now, Out* out);
 
-  void step(CheckInput input, Instant now, Out* out);
+  // Without checks nothing follows.
+  void decide(CheckInput input, Instant now, Out* out);
   void find(const Running& one, const CheckEnd& end, Instant now, Out* out);
   // The steps of the table.
   void run_before_join(Out* out) { run_all(Occasion::kJoin, out); }

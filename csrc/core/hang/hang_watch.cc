@@ -335,7 +335,7 @@ void HangWatch::on(const hang_event::Requested& event, Instant now, std::vector<
   collection_->observers.push_back(event.observer);
 }
 
-void HangWatch::on(const round_event::Tick&, Instant now, std::vector<HangAnswer>* out) {
+void HangWatch::on(const PartTick&, Instant now, std::vector<HangAnswer>* out) {
   if (collection_ && now >= collection_->deadline) finish_collection(now, out);
   find_stragglers(now, out);
   if (mismatches_.due_at() && now >= *mismatches_.due_at()) publish_mismatches(out);

@@ -18,6 +18,7 @@
 #include <variant>
 #include <vector>
 
+#include "core/base/parts.h"
 #include "core/base/round_events.h"
 #include "core/hang/collective_verdict.h"
 #include "core/hang/hang_types.h"
@@ -112,7 +113,7 @@ using HangEvent =
     std::variant<round_event::Began, round_event::Ended, round_event::Over, round_event::Leaving,
                  round_event::Left, round_event::Progressed, hang_event::Finished,
                  hang_event::StacksReceived, hang_event::SignaturesReceived, hang_event::Requested,
-                 round_event::Tick, round_event::ClockGap>;
+                 PartTick, round_event::ClockGap>;
 
 namespace hang_action {
 // To every member of the round.
@@ -223,7 +224,7 @@ class HangWatch {
   void on(const hang_event::StacksReceived& event, Instant now, std::vector<HangAnswer>* out);
   void on(const hang_event::SignaturesReceived& event, Instant now, std::vector<HangAnswer>* out);
   void on(const hang_event::Requested& event, Instant now, std::vector<HangAnswer>* out);
-  void on(const round_event::Tick& event, Instant now, std::vector<HangAnswer>* out);
+  void on(const PartTick& event, Instant now, std::vector<HangAnswer>* out);
   void on(const round_event::ClockGap& event, Instant now, std::vector<HangAnswer>* out);
 
   void collect(Purpose purpose, Duration idle, Instant now, std::vector<HangAnswer>* out);

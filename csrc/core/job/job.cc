@@ -82,7 +82,7 @@ std::optional<Instant> Job::next_deadline() const {
 }
 
 std::optional<Instant> Job::next_watch_deadline() const {
-  return earliest({earliest_deadline(parts()), straggler_deadline()});
+  return earliest({parts_deadline(), straggler_deadline()});
 }
 
 void Job::on(const RendezvousEvent& event) {
@@ -119,9 +119,7 @@ bool Job::is_needed_member(const NodeId& node) const {
 }
 
 void Job::on(const job_event::WatchTick&) {
-  for_each_receiver<round_event::Tick>(parts(), [this](auto& part) {
-    if (is_due(part, now_)) give(&part, round_event::Tick{});
-  });
+  feed_ticks();
   judge_stragglers();
 }
 
@@ -179,7 +177,7 @@ void Job::note_generation() {
   const std::uint32_t generation = rendezvous_.record().generation;
   if (std::exchange(generation_, generation) == generation) return;
   feed(round_event::Over{});  // the observers that wait for an answer get one
-  for_each_part(parts(), [](auto& part) {
+  each_part([](auto& part) {
     if constexpr (requires { part.reset(); }) part.reset();
   });
   is_network_checked_ = false;

@@ -97,21 +97,21 @@ using JobAction =
 //
 //   part          of         receives                                    asks the job for
 //   hangs_        hang       Began Ended Over Leaving Left Progressed    its end
-//                            ClockGap Tick; hang_event::*
+//                            ClockGap PartTick; hang_event::*
 //   drain_        drain      Began Ended Over Leaving Left Progressed    its end, and when it grows
-//                            ClockGap Tick; drain_event::*
-//   network_      gate       Tick; job_event::Probed                     hosts_ to keep findings
+//                            ClockGap PartTick; drain_event::*
+//   network_      gate       PartTick; job_event::Probed                 hosts_ to keep findings
 //   snapshots_    snapshot   Ended Left; snapshot::Saved
 //   copies_       snapshot   Ended Left; snapshot::Copied
 //
 // What a part asks the job for has an apply(); all other actions of a part are actions of the job.
-// A part is added with a member, its name in parts(), and its own events in JobEvent. An event that
-// needs something of the rendezvous before a part receives it, or that also has an effect on the
-// rendezvous, has an on().
+// A part is added with a member, its name in parts_of(), and its own events in JobEvent. An event
+// that needs something of the rendezvous before a part receives it, or that also has an effect on
+// the rendezvous, has an on().
 //
 // hosts_ and history_ are no parts: the rendezvous asks hosts_ who may join, and history_ records
 // rounds for observers.
-class Job {
+class Job : private PartOwner<Job> {
  public:
   // As RendezvousMachine. REQUIRES: settings.validate().ok()
   Job(std::string id, JobSettings settings, Instant now, Duration start_hold);
@@ -191,40 +191,17 @@ class Job {
   }
 
   // ---- The parts.
+  friend class PartOwner<Job>;
   template <typename Self>
   static auto parts_of(Self* job) {
     return std::tie(job->hangs_, job->drain_, job->network_, job->snapshots_, job->copies_);
   }
-  auto parts() { return parts_of(this); }
-  auto parts() const { return parts_of(this); }
-
-  // To each part that receives the event.
-  template <typename Event>
-  void feed(const Event& event) {
-    for_each_receiver<Event>(parts(), [&](auto& part) { give(&part, event); });
-  }
-  // To this part alone.
-  template <typename Part, typename Event>
-  void give(Part* part, const Event& event) {
-    if constexpr (requires { typename Part::Out; }) {
-      typename Part::Out actions;
-      part->step(event, now_, &actions);
-      apply_all(std::move(actions));
-    } else {
-      part->step(event, now_);
-    }
+  template <typename Part>
+  void settled(Part* part) {
+    if (!findings_.empty()) remember_findings();
     if constexpr (requires { part->take_changed(); }) {
       if (part->take_changed()) note_change(*part);
     }
-  }
-  template <typename Out>
-  void apply_all(Out actions) {
-    for (auto& action : actions) apply(std::move(action));
-    if (!findings_.empty()) remember_findings();
-  }
-  template <typename... Actions>
-  void apply(std::variant<Actions...> action) {
-    std::visit([this](auto& one) { this->apply(std::move(one)); }, action);
   }
   void apply(hang_action::Close action) { closing_ = std::move(action.result); }
   void apply(drain_action::Close action) { closing_ = std::move(action.result); }
@@ -296,7 +273,6 @@ class Job {
   bool has_changed_ = false;
 
   // During a step.
-  Instant now_;
   std::vector<JobAction>* out_ = nullptr;
   std::optional<JobResult> closing_;  // by the judge of hangs, or at the agreed step
   bool is_growth_to_be_held_ = false;

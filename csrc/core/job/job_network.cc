@@ -35,6 +35,7 @@ bool Job::follow_start() {
     network_.begin(std::move(nodes), now_, &actions);
   }
   apply_all(std::move(actions));
+  settled(&network_);
   // Over, or it has no pair.
   if (!rendezvous_.is_start_due() || network_.is_running()) return false;
   is_network_checked_ = false;

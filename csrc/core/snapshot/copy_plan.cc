@@ -73,8 +73,8 @@ std::vector<std::size_t> assign_buddies(const std::vector<CopyPlace>& places) {
   return shifts;
 }
 
-void CopyPlan::forget(const NodeId& node) {
-  reports_.erase(node);
+void CopyPlan::on(const core::round_event::Left& event, Out*) {
+  reports_.erase(event.node);
   buddies_.clear();
 }
 
@@ -84,19 +84,19 @@ bool CopyPlan::take_changed() {
   return has_changed;
 }
 
-void CopyPlan::report(const NodeId& node, const CopyReport& report, std::uint64_t round,
-                      std::size_t nodes, Out* out) {
-  if (round_ != round) {
-    round_ = round;
+void CopyPlan::on(const Copied& event, Out* out) {
+  const CopyReport& report = event.report;
+  if (round_ != event.round) {
+    round_ = event.round;
     buddies_.clear();
     target_ = copied_ = base_ = released_ = {};
     hold_ = -1;
     margin_ = kMarginMin;
-    std::erase_if(reports_, [&](const auto& one) { return one.second.round != round; });
+    std::erase_if(reports_, [&](const auto& one) { return one.second.round != round_; });
   }
-  nodes_ = nodes;
-  if (report.round != round) return;
-  reports_[node] = report;
+  nodes_ = event.nodes;
+  if (report.round != round_) return;
+  reports_[event.node] = report;
   const std::vector<Member> all = members();
   if (all.empty()) return;
   if (buddies_.empty()) {
@@ -111,7 +111,7 @@ void CopyPlan::report(const NodeId& node, const CopyReport& report, std::uint64_
   if (target_.step < 0 || is_given_up_ || has_copied_all()) return begin_next(out);
   if (report.target == target_) return;
   const auto rank = static_cast<std::size_t>(report.group_rank);
-  out->push_back({node, order_for(rank, all)});
+  out->push_back({event.node, order_for(rank, all)});
 }
 
 // By node rank; empty while a report is missing.

@@ -56,11 +56,6 @@ class CopyPlan {
 
   // The round, or the job, is over.
   void reset() { *this = {}; }
-  // As Copied.
-  void report(const NodeId& node, const CopyReport& report, std::uint64_t round, std::size_t nodes,
-              Out* out);
-  // The node is gone.
-  void forget(const NodeId& node);
   // Every node of the round has copied it; step -1: none yet.
   const SavedStep& copied() const { return copied_; }
   // It has changed since the last call.
@@ -68,10 +63,8 @@ class CopyPlan {
 
  private:
   void on(const core::round_event::Ended&, Out*) { reset(); }
-  void on(const core::round_event::Left& event, Out*) { forget(event.node); }
-  void on(const Copied& event, Out* out) {
-    report(event.node, event.report, event.round, event.nodes, out);
-  }
+  void on(const core::round_event::Left& event, Out*);
+  void on(const Copied& event, Out* out);
 
   static constexpr std::int64_t kMarginMin = 2;
   struct Member {

@@ -12,7 +12,7 @@
 
 namespace elastic::snapshot {
 
-void NodeSnapshots::saved(const HeldEvent& event, Instant now) {
+void NodeSnapshots::on(const HeldEvent& event, Instant now) {
   has_saved_ = true;
   saved_ = event.held;
   std::int64_t step = -1;
@@ -25,7 +25,10 @@ void NodeSnapshots::saved(const HeldEvent& event, Instant now) {
   saved_step_ = step;
 }
 
-void NodeSnapshots::worker_ended(std::int64_t step) { last_step_ = std::max(last_step_, step); }
+// The last step that it had reported, or -1.
+void NodeSnapshots::on(const core::node_event::WorkerEnded& event, Instant) {
+  last_step_ = std::max(last_step_, event.exit.last_step);
+}
 
 void NodeSnapshots::join(bool has_processes, Out* out) {
   if (std::exchange(is_out_of_memory_, false)) {

@@ -54,10 +54,6 @@ class NodeSnapshots {
     std::visit([&](const auto& one) { on(one, now); }, event);
   }
 
-  // What is known. The step of a worker that has ended: the last one that it had reported, or -1.
-  void saved(const HeldEvent& event, Instant now);
-  void copied(const CopiesEvent& event) { copies_ = event; }
-  void worker_ended(std::int64_t step);
   void note_out_of_memory() { is_out_of_memory_ = true; }  // the kernel has killed a worker
   void note_displaced() { is_displaced_ = true; }          // this node joins another job of the id
 
@@ -68,8 +64,8 @@ class NodeSnapshots {
 
   // A round of this node begins. `sources`: of the states that it does not hold.
   void set_sources(std::vector<HeldSource> sources) { sources_ = std::move(sources); }
-  void begin_round(std::shared_ptr<const RoundInfo> round) { round_ = std::move(round); }
-  // The same: its workers are to be started. plan() comes before the start, fetch() follows it.
+  // After RoundBegan, for a round whose workers are to be started. plan() comes before the start,
+  // fetch() follows it.
   void plan(Out* out);
   void fetch(Out* out);
   bool is_fetching() const { return is_fetching_; }
@@ -84,12 +80,10 @@ class NodeSnapshots {
   Instant saved_at() const { return saved_at_; }
 
  private:
-  void on(const core::node_event::RoundBegan& event, Instant) { begin_round(event.round); }
-  void on(const core::node_event::WorkerEnded& event, Instant) {
-    worker_ended(event.exit.last_step);
-  }
-  void on(const HeldEvent& event, Instant now) { saved(event, now); }
-  void on(const CopiesEvent& event, Instant) { copied(event); }
+  void on(const core::node_event::RoundBegan& event, Instant) { round_ = event.round; }
+  void on(const core::node_event::WorkerEnded& event, Instant);
+  void on(const HeldEvent& event, Instant now);
+  void on(const CopiesEvent& event, Instant) { copies_ = event; }
 
   void release(bool has_processes, const std::string& why, Out* out);
   int num_missing() const;

@@ -36,16 +36,6 @@ class SnapshotStatus {
 
   // Another round, or another job of the id, begins.
   void reset() { *this = {}; }
-  void note(const NodeId& node, std::int64_t step, Instant at) {
-    if (saved_[node].step != step) saved_[node] = {step, at};
-  }
-  void note(const NodeId& node, const MemoryUse& memory) {
-    if (memory != MemoryUse{}) memory_[node] = memory;
-  }
-  void forget(const NodeId& node) {
-    saved_.erase(node);
-    memory_.erase(node);
-  }
   // `nodes`: of the round; nullopt: one of them has none.
   std::optional<ObservedSave> newest(std::size_t nodes, Instant now) const {
     if (saved_.empty() || saved_.size() < nodes) return std::nullopt;
@@ -58,10 +48,13 @@ class SnapshotStatus {
 
  private:
   void on(const core::round_event::Ended&) { reset(); }
-  void on(const core::round_event::Left& event) { forget(event.node); }
+  void on(const core::round_event::Left& event) {
+    saved_.erase(event.node);
+    memory_.erase(event.node);
+  }
   void on(const Saved& event) {
-    note(event.node, event.step, event.at);
-    note(event.node, event.memory);
+    if (Save& known = saved_[event.node]; known.step != event.step) known = {event.step, event.at};
+    if (event.memory != MemoryUse{}) memory_[event.node] = event.memory;
   }
 
   struct Save {

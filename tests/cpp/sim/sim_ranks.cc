@@ -29,12 +29,8 @@ void SimRanks::begin(std::uint64_t round, int first_rank, int count, std::int64_
   SimNode& node = nodes_.front();
   node = {};
   node.ranks.resize(static_cast<std::size_t>(count));
-  std::vector<std::int32_t> ranks;
-  for (Rank& rank : node.ranks) {
-    rank.last_step = steps;
-    ranks.push_back(first_rank++);
-  }
-  node.member.begin_round(round, std::move(ranks));
+  for (Rank& rank : node.ranks) rank.last_step = steps;
+  begin_member(node, round, first_rank);
   for (std::size_t i = 0; i < node.ranks.size(); ++i) {
     agent_->later(world_->dice().between(0s, step_time), [this, i, era] { access(i, era); });
   }
@@ -46,7 +42,7 @@ void SimRanks::end() {
   SimNode& node = nodes_.front();
   for (std::size_t i = 0; i < node.ranks.size(); ++i) {
     node.ranks[i].has_exited = true;
-    node.member.worker_ended(static_cast<int>(i));
+    end_worker(node, i);
   }
 }
 

@@ -106,7 +106,7 @@ class LossWorld : private drain_sim::World {
     }
     now_ += milliseconds(1);
     if (const auto next = machine_.next_deadline(); next && now_ >= *next) {
-      feed(round_event::Tick{});
+      feed(PartTick{});
     }
   }
 

@@ -5,8 +5,10 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -68,11 +70,7 @@ class World {
     ++round_;
     begin_ = first_step;
     std::int32_t first_rank = 0;
-    for (SimNode& node : nodes_) {
-      std::vector<std::int32_t> ranks(node.ranks.size());
-      for (std::int32_t& rank : ranks) rank = first_rank++;
-      node.member.begin_round(round_, ranks);
-    }
+    for (SimNode& node : nodes_) first_rank = begin_member(node, round_, first_rank);
     for (SimNode& node : nodes_) began(node);
   }
 
@@ -183,7 +181,7 @@ class World {
 
   void observe_stops(SimNode& node) {
     for (std::size_t i = 0; i < node.ranks.size(); ++i) {
-      if (node.ranks[i].has_exited) node.member.worker_ended(static_cast<int>(i));
+      if (node.ranks[i].has_exited) end_worker(node, i);
     }
     drain::StopStepEvent event;
     event.proposal = node.proposal;
@@ -219,13 +217,30 @@ class World {
     if (node.orders.empty()) return;
     const Order order = node.orders.front();
     node.orders.pop_front();
-    answer(node, node.member.on(order));
+    answer(node, answer_of(node, order));
   }
   void deliver_event(SimNode& node) {
     if (node.events.empty()) return;
     const drain::StopStepEvent event = node.events.front();
     node.events.pop_front();
-    answer(node, node.member.on(event));
+    answer(node, answer_of(node, event));
+  }
+  // With a rank for each of the node's. Returns the first one of the next node.
+  static std::int32_t begin_member(SimNode& node, std::uint64_t number, std::int32_t first_rank) {
+    auto round = std::make_shared<RoundInfo>();
+    round->round = number;
+    round->workers.resize(node.ranks.size());
+    for (WorkerAssignment& worker : round->workers) worker.rank = first_rank++;
+    (void)answer_of(node, node_event::RoundBegan{std::move(round)});
+    return first_rank;
+  }
+  static void end_worker(SimNode& node, std::size_t local_rank) {
+    (void)answer_of(node, node_event::WorkerEnded{static_cast<int>(local_rank), {}});
+  }
+  static DrainMember::Answer answer_of(SimNode& node, const DrainMember::Event& event) {
+    DrainMember::Out out;
+    node.member.step(event, {}, &out);
+    return out.empty() ? DrainMember::Answer() : out.front();
   }
   static void answer(SimNode& node, const DrainMember::Answer& answer) {
     if (answer.request) node.requests.push_back(*answer.request);
@@ -399,7 +414,7 @@ class RandomSchedule : protected World {
       case 8: deliver_event(node); break;
       case 9:
         if (const auto next = machine_.next_deadline(); next && now_ >= *next) {
-          feed(round_event::Tick{});
+          feed(PartTick{});
         }
         break;
       case 10: report(node); break;

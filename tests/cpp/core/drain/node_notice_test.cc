@@ -25,6 +25,12 @@ WorkerExit killed(int signal, Instant at) {
   return exit;
 }
 
+void feed(NodeNotice* notice, const NodeNotice::Event& event) {
+  NodeNotice::Out out;
+  notice->step(event, kBegin, &out);
+  EXPECT_TRUE(out.empty());
+}
+
 TEST(NodeNotice, WaitsForTheCoordinatorUntilAMarginAfterTheLimit) {
   NodeNotice notice;
   notice.give(SIGTERM, false, kBegin);
@@ -49,7 +55,7 @@ TEST(NodeNotice, WaitsLessIfItLeavesAlone) {
   EXPECT_EQ(notice.next_deadline(), end);
   EXPECT_STREQ(notice.why_over(end),
                "this node could not leave at an agreed step in time: stopping it");
-  notice.stop_all();
+  feed(&notice, Order{});  // of a notice without a departure
   EXPECT_FALSE(notice.leaves_alone());
 }
 
@@ -60,7 +66,7 @@ TEST(NodeNotice, WaitsWithoutWorkersOnlyForTheAnswerUntilARoundBegins) {
   const Instant end = kBegin + kNoticeMargin;
   EXPECT_EQ(notice.next_deadline(), end);
   EXPECT_STREQ(notice.why_over(end), "no worker runs on this node: stopping it");
-  notice.begin_round();
+  feed(&notice, core::node_event::RoundBegan{});
   EXPECT_EQ(notice.why_over(end), nullptr);
   EXPECT_TRUE(notice.is_waiting());
 }
@@ -69,11 +75,11 @@ TEST(NodeNotice, KnowsAWorkerThatItsSignalHasEndedBeforeTheNotice) {
   for (const Duration before : {Duration(kNoticeEcho), Duration(kNoticeEcho + milliseconds(1))}) {
     for (const int signal : {SIGTERM, SIGKILL}) {
       NodeNotice notice;
-      notice.worker_killed(signal, kBegin - before);
+      feed(&notice, core::node_event::WorkerEnded{0, killed(signal, kBegin - before)});
       EXPECT_FALSE(notice.has_ended_worker());
       notice.give(SIGTERM, false, kBegin);
       EXPECT_EQ(notice.has_ended_worker(), signal == SIGTERM && before == kNoticeEcho);
-      notice.begin_round();
+      feed(&notice, core::node_event::RoundBegan{});
       EXPECT_FALSE(notice.has_ended_worker());
     }
   }

@@ -39,15 +39,16 @@ class NodeChecksTest : public ::testing::Test {
     return words;
   }
   std::vector<std::string> end(std::uint32_t run, int code, const std::string& output = "") {
-    checks_.ended(run, {.exit = core::exited(code), .output = output}, at(2), &out_);
+    const CheckEnded ended{run, {.exit = core::exited(code), .output = output}};
+    checks_.step(ended, at(2), &out_);
     return take();
   }
   std::vector<std::string> start() {
-    checks_.start(at(1), &out_);
+    checks_.step(core::node_event::Started{}, at(1), &out_);
     return take();
   }
   std::vector<std::string> fail() {
-    checks_.worker_failed(at(1), &out_);
+    checks_.step(core::node_event::WorkerFailed{}, at(1), &out_);
     return take();
   }
 
@@ -81,16 +82,16 @@ TEST_F(NodeChecksTest, TheFirstBadCheckDecides) {
 TEST_F(NodeChecksTest, AHungCheckIsKilledAndUnknown) {
   start();
   end(1, 0);
-  checks_.tick(at(60), &out_);
+  checks_.step(core::PartTick{}, at(60), &out_);
   EXPECT_TRUE(take().empty());
-  checks_.tick(at(61), &out_);
+  checks_.step(core::PartTick{}, at(61), &out_);
   EXPECT_EQ(take(), (Words{"kill 2", "disk unknown", "admit"}));
   EXPECT_TRUE(end(2, 1).empty()) << "its late end changes nothing";
 }
 
 TEST_F(NodeChecksTest, AllHungChecksAreOneWait) {
   start();
-  checks_.tick(at(61), &out_);
+  checks_.step(core::PartTick{}, at(61), &out_);
   EXPECT_EQ(take(), (Words{"kill 1", "gpu unknown", "kill 2", "disk unknown", "admit"}));
 }
 
@@ -114,7 +115,7 @@ TEST_F(NodeChecksTest, TheNextFailureIsCheckedAgain) {
 
 TEST_F(NodeChecksTest, TheEndOfTheNodeKillsThem) {
   start();
-  checks_.node_ended(at(2), &out_);
+  checks_.step(core::node_event::Ended{}, at(2), &out_);
   EXPECT_EQ(take(), (Words{"kill 1", "kill 2"}));
   EXPECT_FALSE(checks_.holds_join());
   EXPECT_EQ(checks_.next_deadline(), std::nullopt);
@@ -123,9 +124,9 @@ TEST_F(NodeChecksTest, TheEndOfTheNodeKillsThem) {
 TEST(NodeChecks, WithoutChecksNothingHappens) {
   NodeChecks none({.host = "n7", .checks = {}});
   NodeChecks::Out out;
-  none.start(at(1), &out);
-  none.worker_failed(at(1), &out);
-  none.node_ended(at(1), &out);
+  none.step(core::node_event::Started{}, at(1), &out);
+  none.step(core::node_event::WorkerFailed{}, at(1), &out);
+  none.step(core::node_event::Ended{}, at(1), &out);
   EXPECT_TRUE(out.empty());
   EXPECT_FALSE(none.holds_join());
 }

@@ -153,7 +153,7 @@ class DrainAdapter : public StoryAdapter<DrainAdapter> {
     const Duration gap = command.duration();
     now_ += gap;
     step(core::round_event::ClockGap{gap});
-    step(core::round_event::Tick{});
+    step(core::PartTick{});
   }
   void growth_off(Command&) { step(core::drain_event::GrowthOff{}); }
   void left(Command& command) {
@@ -165,8 +165,7 @@ class DrainAdapter : public StoryAdapter<DrainAdapter> {
   void job_over(Command&) { step(core::round_event::Over{}); }
   void run_for(Command& command) {
     const Instant end = now_ + command.duration();
-    let_time_pass(now_,
-                  [&] { tick_until(end, machine_, [this] { step(core::round_event::Tick{}); }); });
+    let_time_pass(now_, [&] { tick_until(end, machine_, [this] { step(core::PartTick{}); }); });
   }
   void show(Command&) {
     static constexpr const char* kPhases[] = {"idle",     "await round", "await steps", "asking",

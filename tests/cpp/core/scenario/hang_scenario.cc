@@ -184,13 +184,13 @@ class HangAdapter : public StoryAdapter<HangAdapter> {
     const Duration gap = command.duration();
     now_ += gap;
     step(core::round_event::ClockGap{gap});
-    step(core::round_event::Tick{});
+    step(core::PartTick{});
   }
   void run_for(Command& command) {
     let_time_pass(now_, [&] { pass(command.duration()); });
   }
   void pass(Duration wait) {
-    tick_until(now_ + wait, watch_, [this] { step(core::round_event::Tick{}); });
+    tick_until(now_ + wait, watch_, [this] { step(core::PartTick{}); });
   }
   void show(Command&) {
     trace_->line("limit " + core::duration_text(watch_.limit()));

@@ -49,7 +49,7 @@ class CopyPlanTest : public ::testing::Test {
     for (const std::int64_t step : copied) report.copied.push_back({step, 1});
     if (target >= 0) report.target = {target, 1};
     CopyPlan::Out orders;
-    plan_.report(id(node), report, round_, nodes_, &orders);
+    plan_.step(Copied{id(node), report, round_, nodes_}, {}, &orders);
     std::string text;
     for (const auto& [to, order] : orders) {
       for (int i = 0; i < static_cast<int>(nodes_); ++i) {

@@ -143,7 +143,7 @@ class CopySimulation {
                       .copied = {node.copied.begin(), node.copied.end()}};
     if (node.order) report.target = node.order->step;
     CopyPlan::Out orders;
-    plan_.report(node.id, report, round_, nodes_.size(), &orders);
+    plan_.step(Copied{node.id, report, round_, nodes_.size()}, {}, &orders);
     for (auto& [to, order] : orders) {
       if (chance(10) == 0) continue;  // lost with its connection
       for (SimulatedNode& one : nodes_) {
