@@ -157,10 +157,10 @@ RendezvousMachine::Description RendezvousMachine::describe_forming(Instant now,
   }
   if (round_.is_first) {
     return {text + ", and nodes of an earlier coordinator may reconnect", "begins without them",
-            round_.at(Timer::kStartHold)};
+            round_.at(Timer::kStart)};
   }
   return {text + ", waiting for members of an earlier round to rejoin", "continues without them",
-          round_.at(Timer::kStartHold)};
+          round_.at(Timer::kStart)};
 }
 
 void RendezvousMachine::send_waiting(const Node& node) const {

@@ -51,7 +51,7 @@ RendezvousMachine::RendezvousMachine(JobSettings settings, Instant now, Duration
   ELASTIC_CHECK(settings_.validate().ok());
   rules_ = core::failure_rules(settings_);
   stop_without_progress_ = stop_without_progress(settings_);
-  arm_after(Timer::kStartHold, start_hold);
+  arm_after(Timer::kStart, start_hold);
 }
 
 void RendezvousMachine::step(const RendezvousEvent& event, Instant now,

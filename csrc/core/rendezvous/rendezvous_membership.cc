@@ -220,7 +220,7 @@ void RendezvousMachine::start_generation(const JobSettings& settings) {
   restarts_ = membership_changes_ = 0;
   holds_growth_ = is_start_due_ = is_start_allowed_ = false;
   previous_result_ = std::exchange(result_, nullptr);
-  arm(Timer::kStartHold, now_);
+  arm(Timer::kStart, now_);
   for (FormerNode& node : former_nodes_) node.join_deadline = {};  // the waits of that generation
   liveness_ = Liveness(settings_.node_timeout, settings_.reconnect_grace);
   recount();

@@ -39,7 +39,7 @@ Status RendezvousMachine::take_over(std::string_view bytes, const RendezvousSucc
   succession_ = succession;
   is_one_program_ = false;  // not known
   has_resumes_ = true;
-  arm(Timer::kStartHold, hold_until);
+  arm(Timer::kStart, hold_until);
   for (auto& [id, node] : nodes_) {
     change(node, [](Node& one) { one.suspect = one.is_awaited = true; });
     liveness_.await(id, add_saturating(now_, resume_limit()));
@@ -48,7 +48,7 @@ Status RendezvousMachine::take_over(std::string_view bytes, const RendezvousSucc
 }
 
 Status RendezvousMachine::restore(std::string_view bytes, Instant now) {
-  return take_over(bytes, {}, round_.at(Timer::kStartHold), now);
+  return take_over(bytes, {}, round_.at(Timer::kStart), now);
 }
 
 Status RendezvousMachine::succeed(std::string_view bytes, const RendezvousSuccession& succession,
@@ -254,7 +254,7 @@ void RendezvousMachine::mark_host_lost() {
   const bool has_restarts =
       settings_.on_loss == LossPolicy::kReplace && restarts_ < settings_.max_restarts;
   const bool is_affordable = available_nodes() > settings_.min_nodes || has_restarts;
-  if (!is_affordable && now_ < round_.at(Timer::kStartHold)) return;
+  if (!is_affordable && now_ < round_.at(Timer::kStart)) return;
   member.fate = MemberFate::kLost;
   if (--round_.missing == 0) finish_rebuild();
   member_departed(member.name, host_of(member.name), true,

@@ -334,7 +334,7 @@ bool RendezvousMachine::may_complete() {
   }
   const bool is_full_of_newcomers =
       size == settings_.max_nodes && highest_seen_ == 0 && !has_resumes_;
-  return is_full_of_newcomers || now_ >= round_.at(Timer::kStartHold);
+  return is_full_of_newcomers || now_ >= round_.at(Timer::kStart);
 }
 
 // Once it was allowed, nodes that join until the round is complete are of it, too.
@@ -427,7 +427,7 @@ void RendezvousMachine::install_round(const std::vector<Node*>& by_rank) {
   round_.record.membership_changes = membership_changes_;
   round_.record.resume = plan_resume(by_rank);
   // A node of an earlier round that resumes now finds a newer one: no further wait for it.
-  if (now_ < round_.at(Timer::kStartHold)) arm(Timer::kStartHold, now_);
+  if (now_ < round_.at(Timer::kStart)) arm(Timer::kStart, now_);
   recount();
 }
 

@@ -84,7 +84,7 @@ enum class RoundOrigin : std::uint8_t {
 
 // Instant::max(): not armed. They are encoded in this order.
 enum class Timer : std::uint8_t {
-  kStartHold,      // no round completes before
+  kStart,          // no round completes before
   kLastCall,       // the first round completes with the nodes that have joined
   kGrowth,         // the running round is restarted to admit the waiting nodes
   kBelowMinNodes,  // fewer than min_nodes: the job fails

@@ -9,6 +9,7 @@
 #include "core/gate/node_checks.h"
 #include "core/session/node_reports.h"
 #include "host/coordinator/coordinator_job.h"
+#include "os/loop/event_loop.h"
 
 namespace elastic::host {
 

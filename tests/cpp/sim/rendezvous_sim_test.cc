@@ -554,7 +554,8 @@ TEST(RendezvousSim, KeepsTheInvariantsOfEachOfTwoJobsAtOneEndpoint) {
 
 TEST(RendezvousSim, LosesNoLiveNodeWhenTheCoordinatorContinuesFromAnOldState) {
   const Totals total = sweep(kRendezvous, "crash-points", 250);
-  if (total.can_be_judged()) EXPECT_GT(total["crashes"], 4 * total.seeds);
+  if (!total.can_be_judged()) return;
+  EXPECT_GT(total["crashes"], 4 * total.seeds);
 }
 
 TEST(RendezvousSim, RegressionSeedsPass) {

@@ -73,7 +73,8 @@ TEST(SuccessionSim, AKillDuringAHandOverOfOneVoterLeavesOneCoordinatorOrNone) {
 }
 TEST(SuccessionSim, NodesJoinWhereEveryRankWaitsWhoeverCoordinates) {
   sweep_each("growth", 80, [](const Totals& total) {
-    if (total.can_be_judged()) EXPECT_GT(total["grown at a step"], total.seeds / 2);
+    if (!total.can_be_judged()) return;
+    EXPECT_GT(total["grown at a step"], total.seeds / 2);
   });
   sweep_each("growth-faults", 80);
   sweep_each("witness-growth", 60);
@@ -97,7 +98,8 @@ TEST(SuccessionSim, ALeaveWaitsForTheFile) { sweep_each("slow-disk", 100); }
 TEST(SuccessionSim, ANodeEndsWhenTheKeeperIsLost) { sweep_each("keeper-lost", 100); }
 TEST(SuccessionSim, FaultsOfTwoNodesAndAWitnessBreakNoPromise) {
   sweep_each("witness-faults", 40, [](const Totals& total) {
-    if (total.can_be_judged()) EXPECT_GT(total["elections"], total.seeds / 4);
+    if (!total.can_be_judged()) return;
+    EXPECT_GT(total["elections"], total.seeds / 4);
   });
 }
 TEST(SuccessionSim, AReplacedHostAndNewcomersJoinTheJobThatWentOn) {
@@ -107,7 +109,8 @@ TEST(SuccessionSim, AReplacedHostAndNewcomersJoinTheJobThatWentOn) {
 }
 TEST(SuccessionSim, FaultsBreakNoPromise) {
   sweep_each("faults", 150, [](const Totals& total) {
-    if (total.can_be_judged()) EXPECT_GT(total["elections"], total.seeds / 2);
+    if (!total.can_be_judged()) return;
+    EXPECT_GT(total["elections"], total.seeds / 2);
   });
 }
 TEST(SuccessionSim, OneSeedIsOneRun) {

@@ -169,7 +169,7 @@ TEST(RendezvousTable, AnyEventIsHandledInAnyState) {
         case 8: job.step(rdzv::Gone{job.id(name), next(4)}); break;
         case 9:
           job.run(Duration(static_cast<Duration::rep>(next(9'000'000'000))), [&] {
-            for (const std::string& name : names) job.beat(name);
+            for (const std::string& one : names) job.beat(one);
           });
           break;
         case 10: job.rejoin(name); break;

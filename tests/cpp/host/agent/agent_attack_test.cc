@@ -148,8 +148,8 @@ TEST_P(AgentAttack, HalfHandshakesHaveAPartOfTheDescriptors) {
   EXPECT_TRUE(support::eventually([&] { return num_descriptors() <= before; }));
 }
 
-INSTANTIATE_TEST_SUITE_P(AndToken, AgentAttack, testing::Bool(), [](const auto& info) {
-  return std::string(info.param ? "With" : "Without");
+INSTANTIATE_TEST_SUITE_P(AndToken, AgentAttack, testing::Bool(), [](const auto& test) {
+  return std::string(test.param ? "With" : "Without");
 });
 
 }  // namespace

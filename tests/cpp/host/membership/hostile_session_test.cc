@@ -322,8 +322,8 @@ TEST_P(HostileSession, PropertyNoFrameEndsAMemberOrFillsItsMemory) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(AndToken, HostileSession, testing::Bool(), [](const auto& info) {
-  return std::string(info.param ? "With" : "Without");
+INSTANTIATE_TEST_SUITE_P(AndToken, HostileSession, testing::Bool(), [](const auto& test) {
+  return std::string(test.param ? "With" : "Without");
 });
 
 }  // namespace

@@ -87,11 +87,11 @@ char* file_of(int step) {
 }
 
 // How far a save comes before its process is killed.
-enum class Until { kPage, kAllButComplete, kCompleteWithoutMessage };
+enum class Until { kFirstWrite, kAllButComplete, kCompleteWithoutMessage };
 struct Trap {
   char* file = nullptr;
   std::size_t page = 0;  // the first write to it is not done
-  Until until = Until::kPage;
+  Until until = Until::kFirstWrite;
 };
 Trap trap;
 
@@ -117,7 +117,7 @@ void die() {
 // At a write to a page that is read-only: SIGSEGV.
 void on_write(int /*signal*/, siginfo_t* info, void* /*context*/) {
   char* const address = static_cast<char*>(info->si_addr);
-  if (trap.until == Until::kPage || address < trap.file) die();
+  if (trap.until == Until::kFirstWrite || address < trap.file) die();
   const auto page = static_cast<std::size_t>(address - trap.file) / kPage;
   if (page == trap.page && page != 0) {  // the rest of the data; then the header's state follows
     set_page(page, PROT_READ | PROT_WRITE);
@@ -226,7 +226,7 @@ TEST_F(GuardianSnapshots, AWorkerThatIsKilledAtAnyPageOfASaveLeavesTheStepBefore
   for (std::size_t page = 0; page < kFilePages; ++page) {
     SCOPED_TRACE("page " + std::to_string(page));
     snapshots_ = {};
-    EXPECT_EQ(serve([&] { return save_until(page, Until::kPage); }), kKilled);
+    EXPECT_EQ(serve([&] { return save_until(page, Until::kFirstWrite); }), kKilled);
     if (page == 0) {
       EXPECT_THAT(held(), ElementsAre(1, 2));  // the one that it was about to overwrite is whole
     } else {

@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "os/loop/event_loop.h"
 #include "support/loop_group.h"
 
 namespace elastic::os {
