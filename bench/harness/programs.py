@@ -52,10 +52,10 @@ class Programs:
         if importlib.util.find_spec(name) is None:
             raise Missing(f"{sys.executable} has no module {name}")
 
-    def redis(self) -> str:
-        path = shutil.which("redis-server")
+    def installed(self, name: str) -> str:
+        path = shutil.which(name)
         if path is None:
-            raise Missing("redis-server is not installed")
+            raise Missing(f"{name} is not installed")
         return path
 
 

@@ -55,7 +55,7 @@ def _redis(plan: Plan) -> Iterator[Server]:
         "maxclients": "20000",
         "loglevel": "warning",
     }
-    command = [plan.programs.redis()]
+    command = [plan.programs.installed("redis-server")]
     for key, value in settings.items():
         command += [f"--{key}", value]
     with running(command, terminate=True) as child:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from harness import proc
-from harness.figures import Findings
+from harness.figures import Findings, Missing
 from harness.jobs import Job, examples, free_port, job, last_ns
 from scenes import Plan
 from scenes.sessions import coordinator
@@ -36,7 +36,11 @@ def succession(plan: Plan) -> Findings:
     _host_of_two_is_killed(plan, findings, worker, "file")
     if plan.quick:
         return findings
-    _host_of_two_is_killed(plan, findings, worker, "etcd")
+    try:
+        plan.programs.installed("etcd")
+        _host_of_two_is_killed(plan, findings, worker, "etcd")
+    except Missing as missing:
+        findings.skip("etcd", missing)
     _host_is_told_to_stop(plan, findings, worker)
     _separate_coordinator_is_killed(plan, findings, worker)
     _links_go_down(plan, findings, worker, 3, 1, 1600)
