@@ -107,28 +107,26 @@ void CoordinatorJob::begin_record() {
 }
 
 void CoordinatorJob::propose() {
-  const bool is_in_file = keeper() == core::RecordKeeper::kFile;
-  if (job_ == nullptr || (!feed_ && !is_in_file)) return;
+  if (job_ == nullptr) return;
   if (!unrecorded_.empty()) return close_unrecorded(std::exchange(unrecorded_, {}));
-  if (auto proposal = job_->take_proposal()) {
-    if (is_in_file) {
-      const std::weak_ptr<bool> is_it = written_;
-      return context_.store(id_, [this, is_it, number = proposal->number] {
-        if (is_it.lock() != nullptr) in_force(number);
-      });
-    }
-    const std::string fault = check_record(proposal->content.bytes.size());
-    if (!fault.empty()) return close_unrecorded(fault);
-    feed_(
-        succession::Propose{proposal->number, std::move(proposal->content), is_kept_ ? term_ : 0});
+  auto proposal = job_->take_proposal();
+  if (!proposal) return;
+  if (keeper() == core::RecordKeeper::kFile) {
+    const std::weak_ptr<bool> is_it = written_;
+    return context_.store(id_, [this, is_it, number = proposal->number] {
+      if (is_it.lock() != nullptr) in_force(number);
+    });
   }
+  const std::string fault = check_record(proposal->content.bytes.size());
+  if (!fault.empty()) return close_unrecorded(fault);
+  feed_(succession::Propose{proposal->number, std::move(proposal->content), is_kept_ ? term_ : 0});
 }
 
 // The record has every node: it is encoded in an iteration of its own, and what happens meanwhile
 // is in the same proposal.
 void CoordinatorJob::propose_later() {
   const bool is_due = job_->gate().has_proposal() || !unrecorded_.empty();
-  if ((feed_ || keeper() == core::RecordKeeper::kFile) && is_due && !proposal_timer_.armed()) {
+  if (is_due && !proposal_timer_.armed()) {
     proposal_timer_.arm(context_.loop->now() + Duration(1));
   }
 }

@@ -50,12 +50,16 @@ class GatedJob {
     return actions;
   }
   std::optional<Proposal> take() { return gate.take_proposal(machine); }
+  // The succession machine has the record, and what was decided so far is in force there.
+  void keep() {
+    gate.keep_at(RecordKeeper::kSuccession);
+    in_force(take()->number);
+  }
   // Nothing is held, and round 1 is in force.
   void run_round() {
     join(1);
     join(2);
-    gate.keep_at(RecordKeeper::kSuccession);
-    in_force(take()->number);
+    keep();
   }
   // The state that a proposal contains.
   RendezvousMachine state_of(const Proposal& proposal) {
@@ -95,8 +99,7 @@ TEST(RoundGate, WithOneVoterADecisionIsInForceAtOnce) {
 TEST(RoundGate, SendsTheSameWithEveryKeeper) {
   GatedJob alone(2000);
   GatedJob kept(2000);
-  kept.gate.keep_at(RecordKeeper::kSuccession);
-  kept.in_force(kept.take()->number);
+  kept.keep();
   const auto sent_by = [](GatedJob* job, const RendezvousEvent& event) {
     Actions sent = job->step(event);
     while (const auto proposal = job->take()) {
@@ -128,8 +131,7 @@ TEST(RoundGate, SendsTheSameWithEveryKeeper) {
 
 TEST(RoundGate, GivenBackToOneVoterItDropsWhatWasHeld) {
   GatedJob job;
-  job.gate.keep_at(RecordKeeper::kSuccession);
-  job.in_force(job.take()->number);
+  job.keep();
   job.join(1);
   EXPECT_TRUE(job.join(2).empty());
   const auto proposal = job.take();
@@ -180,8 +182,7 @@ TEST(RoundGate, TheLeaveOfAVoterIsAcknowledgedWhenItIsReplaced) {
 
 TEST(RoundGate, ARoundIsSentWhenItIsInForce) {
   GatedJob job;
-  job.gate.keep_at(RecordKeeper::kSuccession);
-  job.in_force(job.take()->number);
+  job.keep();
   EXPECT_EQ(count<rdzv::Waiting>(job.join(1)), 1) << "no decision: nothing is held";
   EXPECT_TRUE(job.join(2).empty());
   const auto proposal = job.take();
@@ -194,8 +195,7 @@ TEST(RoundGate, ARoundIsSentWhenItIsInForce) {
 
 TEST(RoundGate, AnActionThatFollowsADecisionWaitsForItToo) {
   GatedJob job;
-  job.gate.keep_at(RecordKeeper::kSuccession);
-  job.in_force(job.take()->number);
+  job.keep();
   job.join(1);
   job.join(2);
   const auto proposal = job.take();
