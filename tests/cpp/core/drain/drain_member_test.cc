@@ -6,9 +6,9 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
-#include <memory>
 #include <optional>
-#include <utility>
+
+#include "core/drain/drain_world.h"
 
 namespace elastic::core {
 namespace {
@@ -20,19 +20,10 @@ using ::testing::IsEmpty;
 
 class DrainMemberTest : public ::testing::Test {
  protected:
-  DrainMemberTest() {
-    auto round = std::make_shared<RoundInfo>();
-    round->round = 3;
-    round->workers.resize(2);
-    round->workers[0].rank = 4;
-    round->workers[1].rank = 5;
-    (void)answer(node_event::RoundBegan{std::move(round)});
-  }
+  DrainMemberTest() { answer(drain_sim::round_began(3, 2, 4)); }
 
   DrainMember::Answer answer(const DrainMember::Event& event) {
-    DrainMember::Out out;
-    member_.step(event, {}, &out);
-    return out.empty() ? DrainMember::Answer() : out.front();
+    return drain_sim::answer_of(&member_, event);
   }
   void end_worker(int local_rank) { answer(node_event::WorkerEnded{local_rank, {}}); }
 

@@ -59,6 +59,23 @@ struct SimNode {
   bool is_connected = true;
 };
 
+// A round of this number with `ranks` of the node's own, the first of which is `first_rank`.
+inline node_event::RoundBegan round_began(std::uint64_t number, std::size_t ranks,
+                                          std::int32_t first_rank) {
+  auto round = std::make_shared<RoundInfo>();
+  round->round = number;
+  round->workers.resize(ranks);
+  for (WorkerAssignment& worker : round->workers) worker.rank = first_rank++;
+  return {std::move(round)};
+}
+
+// What the member does first about an event.
+inline DrainMember::Answer answer_of(DrainMember* member, const DrainMember::Event& event) {
+  DrainMember::Out out;
+  member->step(event, {}, &out);
+  return out.empty() ? DrainMember::Answer() : out.front();
+}
+
 class World {
  protected:
   void add_nodes(std::size_t count) {
@@ -217,30 +234,21 @@ class World {
     if (node.orders.empty()) return;
     const Order order = node.orders.front();
     node.orders.pop_front();
-    answer(node, answer_of(node, order));
+    answer(node, answer_of(&node.member, order));
   }
   void deliver_event(SimNode& node) {
     if (node.events.empty()) return;
     const drain::StopStepEvent event = node.events.front();
     node.events.pop_front();
-    answer(node, answer_of(node, event));
+    answer(node, answer_of(&node.member, event));
   }
   // With a rank for each of the node's. Returns the first one of the next node.
   static std::int32_t begin_member(SimNode& node, std::uint64_t number, std::int32_t first_rank) {
-    auto round = std::make_shared<RoundInfo>();
-    round->round = number;
-    round->workers.resize(node.ranks.size());
-    for (WorkerAssignment& worker : round->workers) worker.rank = first_rank++;
-    (void)answer_of(node, node_event::RoundBegan{std::move(round)});
-    return first_rank;
+    (void)answer_of(&node.member, round_began(number, node.ranks.size(), first_rank));
+    return first_rank + static_cast<std::int32_t>(node.ranks.size());
   }
   static void end_worker(SimNode& node, std::size_t local_rank) {
-    (void)answer_of(node, node_event::WorkerEnded{static_cast<int>(local_rank), {}});
-  }
-  static DrainMember::Answer answer_of(SimNode& node, const DrainMember::Event& event) {
-    DrainMember::Out out;
-    node.member.step(event, {}, &out);
-    return out.empty() ? DrainMember::Answer() : out.front();
+    (void)answer_of(&node.member, node_event::WorkerEnded{static_cast<int>(local_rank), {}});
   }
   static void answer(SimNode& node, const DrainMember::Answer& answer) {
     if (answer.request) node.requests.push_back(*answer.request);
