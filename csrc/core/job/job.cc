@@ -38,9 +38,9 @@ void Job::step(const JobEvent& event, Instant now, std::vector<JobAction>* out) 
 }
 
 void Job::in_force(std::uint64_t number, Instant now, std::vector<JobAction>* out) {
-  begin(now, out);
   std::vector<RendezvousAction> actions;
-  gate_.in_force(number, &actions);
+  if (!gate_.in_force(number, &actions)) return;
+  begin(now, out);
   pass(std::move(actions));
   for (auto& waiting = waiting_actions_; !waiting.empty() && waiting.front().first <= number;
        waiting.pop_front()) {

@@ -93,8 +93,8 @@ std::optional<Proposal> RoundGate::take_proposal(const RendezvousMachine& machin
   return Proposal{*open_, succession::content_of(machine, succession::encode_record(record))};
 }
 
-void RoundGate::in_force(std::uint64_t number, std::vector<RendezvousAction>* actions) {
-  if (!open_ || *open_ != number) return;
+bool RoundGate::in_force(std::uint64_t number, std::vector<RendezvousAction>* actions) {
+  if (!open_ || *open_ != number) return false;
   open_.reset();
   in_force_ = number;
   while (!queued_.empty() && queued_.front().number <= number) {
@@ -102,6 +102,7 @@ void RoundGate::in_force(std::uint64_t number, std::vector<RendezvousAction>* ac
     queued_.pop_front();
   }
   acknowledge();
+  return true;
 }
 
 void RoundGate::set_voters(std::vector<NodeId> voters) {

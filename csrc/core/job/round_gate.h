@@ -68,8 +68,9 @@ class RoundGate {
   std::optional<Proposal> take_proposal(const RendezvousMachine& machine);
   // take_proposal() would return one.
   bool has_proposal() const { return is_dirty_ && !open_; }
-  // The record with this proposal is in force: appends the actions to send now.
-  void in_force(std::uint64_t number, std::vector<RendezvousAction>* actions);
+  // The record with this proposal is in force: appends the actions to send now. False: it is not
+  // the open one, and nothing is sent.
+  bool in_force(std::uint64_t number, std::vector<RendezvousAction>* actions);
 
   // The voters of the record in force that are other nodes.
   void set_voters(std::vector<NodeId> voters);

@@ -146,7 +146,7 @@ void StoreKeeper::on(const CoordinatorFailed& event) {
 
 void StoreKeeper::on(const Propose& event) {
   // One of an earlier term of this process may arrive late.
-  if (is_coordinator() && (event.term == 0 || event.term == term_)) own_.open = event;
+  if (is_coordinator() && event.term == term_) own_.open = event;
 }
 
 void StoreKeeper::on(const LaterTermSeen& event) {

@@ -73,7 +73,7 @@ struct Nodes {
 struct Propose {
   std::uint64_t number = 0;
   reg::Content content;
-  std::uint64_t term = 0;  // of that coordinator; 0: any
+  std::uint64_t term = 0;  // of that coordinator
 };
 // A client of the coordinator in this process knows a later term of its lineage: the authority has
 // moved on (ClientHello).

@@ -258,13 +258,17 @@ void VoterKeeper::on(const CoordinatorFailed& event) {
 }
 
 void VoterKeeper::on(const Propose& event) {
+  // One of an earlier term of this process may arrive late.
+  if (register_.known() && (!incumbent_ || incumbent_->term != event.term)) return;
   own_.open = event;
-  if (!register_.known()) {
-    begin(event);
-  } else if (register_.can_propose()) {
-    feed(reg::Propose{event.content});
-  }
-  // Otherwise this process is no longer the coordinator, and StopCoordinator follows.
+  if (!register_.known()) return begin(event);
+  propose();
+}
+
+// Unless the register has a content under way: its Deliver follows. Or it has lost the authority,
+// and StopCoordinator follows.
+void VoterKeeper::propose() {
+  if (own_.open && register_.can_propose()) feed(reg::Propose{own_.open->content});
 }
 
 void VoterKeeper::begin(const Propose& event) {
@@ -391,6 +395,7 @@ void VoterKeeper::execute(const reg::Deliver& action) {
   const reg::Record& record = action.record;
   incumbent_->voters = record.voters;
   in_force(record.content);
+  propose();
   if (!incumbent_->address.empty()) inform();
 }
 

@@ -139,6 +139,7 @@ class VoterKeeper final : public Machine {
 
   // As the coordinator.
   void begin(const Propose& event);
+  void propose();
   void choose_probed();
   void probe_nodes();
   void update_candidates();

@@ -119,7 +119,7 @@ void CoordinatorJob::propose() {
   }
   const std::string fault = check_record(proposal->content.bytes.size());
   if (!fault.empty()) return close_unrecorded(fault);
-  feed_(succession::Propose{proposal->number, std::move(proposal->content), is_kept_ ? term_ : 0});
+  feed_(succession::Propose{proposal->number, std::move(proposal->content), term_});
 }
 
 // The record has every node: it is encoded in an iteration of its own, and what happens meanwhile

@@ -26,6 +26,7 @@ void SimServer::keep_alone(SimFile* file) {
 }
 
 void SimServer::succeed(const succession::StartCoordinator& start, const NodeId& self) {
+  term_ = start.term;
   if (start.is_kept) {
     kept_ = succession::Incumbent{start.lineage, start.term, self, {}, {}};
     if (start.record.state.empty()) return;  // nothing was decided yet
@@ -216,9 +217,11 @@ void SimServer::begin_next_job() {
   informed_.reset();
   alone_since_.reset();
   num_nodes_ = 0;
+  term_ = 1;
 }
 
 void SimServer::session_lost(const NodeId& id, const SimLink&) {
+  early_joins_.forget(id);
   if (job_) step(rdzv::SessionLost{id, Duration(0)});
   report_nodes();
 }
@@ -273,8 +276,7 @@ void SimServer::propose() {
         if (era == era_) in_force(number);
       });
     }
-    processes_->feed(
-        slot_, succession::Propose{number, std::move(proposal->content), kept_ ? kept_->term : 0});
+    processes_->feed(slot_, succession::Propose{number, std::move(proposal->content), term_});
     if (deleted_ == ServiceRule::kHoldDecisions) in_force(number);
   }
 }

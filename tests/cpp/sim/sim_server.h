@@ -103,6 +103,7 @@ class SimServer : public SimService {
   SimFile* file_ = nullptr;
   // Of a job whose record a store keeps: this coordinator.
   std::optional<succession::Incumbent> kept_;
+  std::uint64_t term_ = 1;
   succession::EarlyJoins early_joins_;
   std::optional<std::pair<std::uint64_t, RoundRecord>> proposed_;  // last, with its number
   std::optional<succession::Incumbent> informed_;

@@ -489,6 +489,22 @@ TEST_F(GrowingJobTest, AHostIsExcludedAtTheStepAtWhichEveryRankWaits) {
   EXPECT_EQ(all<rdzv::Round>(actions).size(), 2U);
 }
 
+TEST_F(GrowingJobTest, AnExclusionIsAnsweredWhenARecordWithItIsInForce) {
+  job_.gate().keep_at(RecordKeeper::kFile);
+  std::vector<JobAction> actions;
+  job_.in_force(job_.take_proposal()->number, now_, &actions);
+  const auto excluded = step(job_event::HostRequested{1, "node1", "ann: fan", false});
+  EXPECT_TRUE(job_.hosts().is_excluded("node1"));
+  EXPECT_THAT(all<gate_action::Inform>(excluded), IsEmpty());
+  const auto at_the_file = job_.take_proposal();
+  job_.gate().keep_at(RecordKeeper::kSuccession);
+  actions.clear();
+  job_.in_force(at_the_file->number, now_, &actions);
+  EXPECT_THAT(actions, IsEmpty()) << "that keeper has the record no more";
+  job_.in_force(job_.take_proposal()->number, now_, &actions);
+  EXPECT_EQ(all<gate_action::Inform>(actions).size(), 1U);
+}
+
 TEST_F(GrowingJobTest, AnExclusionDoesNotEndTheRoundOfRanksThatStopAtAStep) {
   (void)progress(0, 10);
   (void)progress(1, 10);

@@ -205,7 +205,9 @@ class RecordAdapter : public StoryAdapter<RecordAdapter> {
     job.state = "round " + std::to_string(round);
     const reg::Content content{
         .generation = 1, .round = round, .is_result = false, .bytes = encode_record(job)};
-    feed(process, Propose{round, content, command.get_or<std::uint64_t>("term", 0)});
+    const auto& incumbent = process.machine->incumbent();
+    const std::uint64_t term = incumbent ? incumbent->term : 0;
+    feed(process, Propose{round, content, command.get_or("term", term)});
   }
   void resign(Command& command) { feed(process_of(command.word()), Resign{}); }
 

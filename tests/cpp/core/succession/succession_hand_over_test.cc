@@ -22,7 +22,7 @@ class OneVoter {
  public:
   OneVoter() {
     process.feed(CoordinatorStarted{"10.0.0.3:29400", true});
-    process.feed(Propose{1, record_of_three().content});
+    process.feed(Propose{1, record_of_three().content, 1});
   }
   reg::LineageId lineage() { return process.machine().incumbent()->lineage; }
   void answer(const reg::Voter& node) { process.receive(node, ProbeReply{lineage()}); }

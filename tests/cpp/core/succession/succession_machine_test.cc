@@ -27,7 +27,7 @@ TEST(SuccessionMachine, ARoundBeforeTheNodesHaveResumedKeepsTheSuccessorAsAVoter
   process.feed(CoordinatorStarted{"10.0.0.3:29400", false});
   reg::Content round = record_of_three().content;
   round.round = 5;
-  for (Action& action : process.feed(Propose{1, round})) actions.push_back(std::move(action));
+  for (Action& action : process.feed(Propose{1, round, 2})) actions.push_back(std::move(action));
   // The answers of the other voter are enough.
   const auto records = proposed(actions);
   ASSERT_FALSE(records.empty());
@@ -154,11 +154,36 @@ TEST(SuccessionMachine, AResultIsNeitherAnnouncedNorDissolved) {
   start_elected(&process);
   reg::Content result = record_of_three().content;
   result.is_result = true;
-  accept_all(&process, process.feed(Propose{1, result}));
+  accept_all(&process, process.feed(Propose{1, result, 2}));
   ASSERT_TRUE(process.machine().job_register().known()->record.content.is_result);
   ASSERT_TRUE(process.machine().job_register().known()->is_in_force);
   EXPECT_TRUE(those<AnnounceAtEndpoints>(process.pass(2 * kAnnounceInterval)).empty());
   EXPECT_TRUE(those<Displaced>(process.feed(Met{of_another_job(3)})).empty());
+}
+
+reg::Content content_of_round(std::uint64_t round) {
+  reg::Content content = record_of_three().content;
+  content.round = round;
+  return content;
+}
+
+TEST(SuccessionMachine, AProposalOfAnEarlierTermOfThisProcessIsIgnored) {
+  Process process(kSelf);
+  start_elected(&process);
+  EXPECT_TRUE(proposed(process.feed(Propose{1, content_of_round(4), 1})).empty());
+  accept_all(&process, process.feed(Propose{1, content_of_round(5), 2}));
+  EXPECT_EQ(process.machine().job_register().known()->record.content.round, 5U);
+}
+
+TEST(SuccessionMachine, AProposalThatReplacesOneUnderWayFollowsIt) {
+  Process process(kSelf);
+  start_elected(&process);
+  const auto first = process.feed(Propose{1, content_of_round(4), 2});
+  EXPECT_TRUE(proposed(process.feed(Propose{2, content_of_round(5), 2})).empty());
+  accept_all(&process, first);
+  const auto& known = process.machine().job_register().known();
+  EXPECT_EQ(known->record.content.round, 5U);
+  EXPECT_TRUE(known->is_in_force);
 }
 
 TEST(SuccessionMachine, AProcessThatCoordinatesNothingMeetsNobody) {
