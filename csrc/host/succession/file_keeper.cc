@@ -77,7 +77,7 @@ void StateFile::run() {
       for (const auto& one : waiting) one();
     }
     lock.lock();
-    if (!written.ok()) waiting_.insert(waiting_.end(), waiting.begin(), waiting.end());
+    if (!written.ok()) waiting_.insert(waiting_.begin(), waiting.begin(), waiting.end());
     if (written.ok() || closing_) continue;
     const bool is_replaced =
         changed_.wait_for(lock, kRetryEvery, [this] { return next_ || closing_; });

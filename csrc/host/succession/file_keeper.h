@@ -37,7 +37,8 @@ class StateFile {
   StateFile& operator=(const StateFile&) = delete;
   ~StateFile();  // writes the newest state, in one attempt
 
-  // `written`: called on that thread when this state, or a newer one, is in the file.
+  // `written`: called on that thread when this state, or a newer one, is in the file; in the order
+  // of the calls.
   void put(std::string bytes, std::function<void()> written = {});
 
  private:

@@ -2,7 +2,9 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
+#include <future>
 #include <map>
 #include <memory>
 #include <string>
@@ -66,6 +68,26 @@ TEST_F(FileKeeperTest, AProposalOfAJobThatIsReleasedIsLeftToItsNextKeeper) {
   keeper_->propose("b", note("last"));
   loop_->run();
   EXPECT_THAT(heard_, ElementsAre("released: b=1 ", "last: b=1 "));
+}
+
+// The next state is passed while the write of the first one fails.
+TEST_F(FileKeeperTest, StatesThatCouldNotBeWrittenAreConfirmedInTheirOrder) {
+  const std::string folder = folder_.path() + "/folder";
+  std::vector<std::string> confirmed;
+  std::promise<void> last;
+  std::unique_ptr<StateFile> file;
+  file = *StateFile::open(folder + "/state", [&](const Status&) {
+    ASSERT_EQ(::mkdir(folder.c_str(), 0700), 0);
+    file->put("second", [&] {
+      confirmed.push_back("second");
+      last.set_value();
+    });
+  });
+  file->put("first", [&] { confirmed.push_back("first"); });
+  last.get_future().get();
+  file.reset();
+  EXPECT_THAT(confirmed, ElementsAre("first", "second"));
+  EXPECT_EQ(os::read_file(folder + "/state", 1000)->value(), "second");
 }
 
 TEST_F(FileKeeperTest, AFileThatCannotBeWrittenIsAnErrorOfTheStart) {
