@@ -583,6 +583,7 @@ void CoordinatorJob::add(SessionPeer* peer) {
     current->job = nullptr;  // not a lost session: the node has a newer one
     peer->name = current->name;
     current->close();
+    forget_request(peer->node);
   }
   current = peer;
   peer->job = this;
@@ -599,6 +600,7 @@ void CoordinatorJob::remove(SessionPeer* peer) {
   peer->job = nullptr;
   sessions_.erase(peer->node);
   forget_request(peer->node);
+  early_joins_.forget(peer->node);
   if (job_ != nullptr) {
     if (peer->has_joined && context_.log && !is_over()) {
       log("the session of " + peer->name + " was closed");

@@ -189,6 +189,18 @@ TEST_F(KeptCoordinatorTest, ANodeOfTheNextJobWaitsAlsoInASecondSession) {
   EXPECT_EQ(again.expect<rdzv::Round>().record->nodes, 1);
 }
 
+TEST_F(KeptCoordinatorTest, TheNextJobHasTheSettingsOfANodeThatIsStillThere) {
+  open(/*is_over=*/false);
+  auto lost = std::make_unique<SessionClient>(kept_->port(), 8);
+  lost->join(nnodes(2, 2));
+  lost->expect<rdzv::Waiting>();
+  SessionClient node(kept_->port(), 9);
+  node.join(nnodes(1, 1));
+  node.expect<rdzv::Waiting>();
+  lost.reset();
+  EXPECT_EQ(node.expect<rdzv::Round>().record->nodes, 1);
+}
+
 // Its workers stop, and it joins: the number of its round says nothing here.
 TEST_F(ElectedCoordinatorTest, ANodeOfAnotherLineageCannotResumeItsRound) {
   SessionClient stranger(service_->port(), 9);

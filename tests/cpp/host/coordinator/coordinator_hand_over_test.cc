@@ -147,6 +147,17 @@ TEST_F(CoordinatorHandOverTest, AMemberWhoseSessionBreaksIsAskedAgain) {
   again.expect<session::OpenPorts>();
 }
 
+// It has noticed the loss of its connection, and the coordinator has not.
+TEST_F(CoordinatorHandOverTest, AMemberWithANewSessionIsAskedAgain) {
+  const auto nodes = end_a_round_of(1);
+  nodes[0]->expect<session::OpenPorts>();
+  SessionClient again(coordinator->port());
+  again.be(1);
+  again.say_first(hello_of(again, 2));
+  again.resume(nnodes(1, 1), rdzv::NodePhase::kWorking, held(1, 1, 0));
+  again.expect<session::OpenPorts>();
+}
+
 // A node that leaves is in the record of the next coordinator, or its leave is not answered.
 TEST_F(CoordinatorHandOverTest, ALeaveIsAnsweredWhenTheRecordHasIt) {
   const auto nodes = end_a_round_of(2);
