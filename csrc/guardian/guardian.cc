@@ -166,6 +166,8 @@ void Guardian::wait() {
   if (std::any_of(polled_.begin() + kFixed, messages, is_ready)) {
     collect_starts(&workers_);
     collect_starts(&helpers_);
+    // A worker may have ended while the template still had its pipe open.
+    collect_exits(&workers_);
   }
   if (polled_[kTemplate].revents != 0) read_template();
   if (polled_[kSignals].revents != 0) {

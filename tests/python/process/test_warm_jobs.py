@@ -184,6 +184,25 @@ def test_stop_while_workers_wait_for_the_template(
     assert stdout == ""
 
 
+def test_stop_while_the_template_still_has_what_it_passed_to_a_worker(
+    script: Callable[..., str], tmp_path: Path
+) -> None:
+    (tmp_path / "slow.py").write_text(
+        "import time\nfrom elastic._warm.link import FORKED, Link\nsend = Link.send\n"
+        "def send_slowly(link, kind, *args, **kwargs):\n"
+        "    send(link, kind, *args, **kwargs)\n"
+        "    if kind == FORKED: time.sleep(1)\n"
+        "Link.send = send_slowly\n"
+    )
+    with launched(
+        "--standalone", "--nproc-per-node=2", "--preload=colorsys,slow", "--shutdown-timeout=3600",
+        script(WAIT), cwd=tmp_path,
+    ) as job:  # fmt: skip
+        assert "forked rank" in job.stdout.readline()
+        job.send_signal(signal.SIGTERM)
+        job.end(128 + signal.SIGTERM)
+
+
 def test_slow_template_has_five_seconds_for_each_worker(
     script: Callable[..., str], tmp_path: Path
 ) -> None:
