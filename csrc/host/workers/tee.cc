@@ -108,7 +108,12 @@ struct Tee::Stream {
 Result<std::unique_ptr<Tee>> Tee::create(os::EventLoop* loop,
                                          std::function<void(const Status&)> report) {
   std::unique_ptr<Tee> tee(new Tee(loop, std::move(report)));
-  auto writer = os::ConsoleWriter::start(loop, kPendingMax, [raw = tee.get()] { raw->resume(); });
+  auto writer = os::ConsoleWriter::start(
+      loop, kPendingMax, [raw = tee.get()] { raw->resume(); },
+      [raw = tee.get()](int console, int error) {
+        const std::string name = console == STDERR_FILENO ? "stderr" : "stdout";
+        raw->report_(os::posix_error("cannot write the lines of workers to " + name, error));
+      });
   if (!writer.ok()) return writer.status();
   auto tail = os::LogTail::create(loop, tee.get());
   if (!tail.ok()) return tail.status();

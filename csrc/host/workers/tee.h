@@ -57,7 +57,8 @@ struct TeeStream {
 
 class Tee final : private os::LogTail::Observer {
  public:
-  // `loop` outlives the tee. `report` receives errors of the files that the tee writes.
+  // `loop` outlives the tee. `report` receives errors of the files that the tee writes, and of
+  // the consoles.
   static Result<std::unique_ptr<Tee>> create(os::EventLoop* loop,
                                              std::function<void(const Status&)> report = {});
   Tee(const Tee&) = delete;

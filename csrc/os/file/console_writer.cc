@@ -73,6 +73,12 @@ class ConsoleWriter::Queue {
     has_work_.notify_one();
   }
   std::size_t pending_bytes() const { return pending_bytes_; }
+  // Those since the last call.
+  void take_errors(const OnError& take) {
+    for (auto& [fd, target] : targets_) {
+      if (const int error = target.error.exchange(0); error != 0) take(fd, error);
+    }
+  }
   // Whether all of it was written at once.
   bool push(int fd, std::string_view lines);
   void stop() {
@@ -93,6 +99,8 @@ class ConsoleWriter::Queue {
     explicit Target(int number) : fd(number) {}
     const int fd;
     std::atomic<Kind> kind{Kind::kUnknown};  // set by the thread
+    std::atomic<int> error{0};               // set by the thread, once
+    bool has_failed = false;                 // for the thread
   };
   struct Piece {
     Target* target = nullptr;
@@ -123,11 +131,12 @@ class ConsoleWriter::Queue {
 
 Result<std::unique_ptr<ConsoleWriter>> ConsoleWriter::start(EventLoop* loop,
                                                             std::size_t pending_max,
-                                                            std::function<void()> on_space) {
+                                                            std::function<void()> on_space,
+                                                            OnError on_error) {
   Result<std::shared_ptr<Queue>> queue = Queue::create();
   if (!queue.ok()) return queue.status();
   std::unique_ptr<ConsoleWriter> writer(
-      new ConsoleWriter(loop, pending_max, std::move(on_space), *queue));
+      new ConsoleWriter(loop, pending_max, std::move(on_space), std::move(on_error), *queue));
   Result<Watch> watch = loop->watch((*queue)->progress_fd(), EPOLLIN, writer.get());
   if (!watch.ok()) return watch.status();
   writer->watch_ = std::move(*watch);
@@ -140,10 +149,12 @@ Result<std::unique_ptr<ConsoleWriter>> ConsoleWriter::start(EventLoop* loop,
 }
 
 ConsoleWriter::ConsoleWriter(EventLoop* loop, std::size_t pending_max,
-                             std::function<void()> on_space, std::shared_ptr<Queue> queue)
+                             std::function<void()> on_space, OnError on_error,
+                             std::shared_ptr<Queue> queue)
     : loop_(loop),
       pending_max_(pending_max),
       on_space_(std::move(on_space)),
+      on_error_(std::move(on_error)),
       queue_(std::move(queue)),
       end_timer_(loop, [this] { std::exchange(done_, nullptr)(); }) {}
 
@@ -182,6 +193,7 @@ void ConsoleWriter::close_input() {
 
 void ConsoleWriter::on_ready(std::uint32_t) {
   queue_->clear_progress();
+  if (on_error_) queue_->take_errors(on_error_);
   if (done_) note_progress();
   if (!is_full_ || pending_bytes() > pending_max_ / 2) return;
   is_full_ = false;
@@ -273,6 +285,10 @@ bool ConsoleWriter::Queue::write_out(const Piece& piece) {
     if (is_file ? is_stopping_.load() : !wait_writable(fd)) return false;
     const ssize_t put = ::write(fd, left.data(), is_file ? left.size() : next_write(left));
     if (put < 0 && (errno == EINTR || errno == EAGAIN)) continue;
+    if (put < 0 && errno != EPIPE && !std::exchange(piece.target->has_failed, true)) {
+      piece.target->error = errno;
+      progress_.notify();
+    }
     const std::size_t gone = put < 0 ? left.size() : static_cast<std::size_t>(put);
     left.remove_prefix(gone);
     pending_bytes_ -= gone;

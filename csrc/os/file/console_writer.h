@@ -17,10 +17,13 @@ namespace elastic::os {
 
 class ConsoleWriter final : private FdHandler {
  public:
+  // Of the first write to a descriptor that failed, unless it has no reader (EPIPE).
+  using OnError = std::function<void(int fd, int error)>;
   // `on_space` is called on the loop thread when half of `pending_max` bytes or less are pending
-  // after is_full(). `loop` outlives the writer.
+  // after is_full(), and `on_error` once for a descriptor. `loop` outlives the writer.
   static Result<std::unique_ptr<ConsoleWriter>> start(EventLoop* loop, std::size_t pending_max,
-                                                      std::function<void()> on_space);
+                                                      std::function<void()> on_space,
+                                                      OnError on_error = {});
   ConsoleWriter(const ConsoleWriter&) = delete;
   ConsoleWriter& operator=(const ConsoleWriter&) = delete;
   // Drops pending lines. After a second, a write that does not return is left to its thread.
@@ -49,13 +52,14 @@ class ConsoleWriter final : private FdHandler {
   class Queue;
 
   ConsoleWriter(EventLoop* loop, std::size_t pending_max, std::function<void()> on_space,
-                std::shared_ptr<Queue> queue);
+                OnError on_error, std::shared_ptr<Queue> queue);
   void on_ready(std::uint32_t events) override;
   void note_progress();
 
   EventLoop* const loop_;
   const std::size_t pending_max_;
   const std::function<void()> on_space_;
+  const OnError on_error_;
   const std::shared_ptr<Queue> queue_;  // shared with the thread
   bool is_full_ = false;
   bool is_closed_ = false;

@@ -56,6 +56,10 @@ class TeeTest : public ::testing::Test {
     });
   }
 
+  void follow_at(int console, const std::string& name) {
+    append(name, "");
+    thread_->call([&] { ASSERT_TRUE(tee_->follow({dir_ / name, console, 0, nullptr}).ok()); });
+  }
   void follow(const std::string& name, int local_rank,
               std::shared_ptr<const LineFilter> filter = nullptr) {
     append(name, "");
@@ -210,6 +214,16 @@ TEST_F(TeeTest, AFilterDecidesAboutWholeLines) {
   }
   EXPECT_EQ(done.wait_for(std::chrono::seconds(60)), std::future_status::ready);
   EXPECT_EQ(support::read_all(dir_ / "filtered"), "loss=1\n" + line + "\nlast loss\n");
+}
+
+TEST_F(TeeTest, ReportsOnceThatAConsoleCannotBeWritten) {
+  const os::UniqueFd full(::open("/dev/full", O_WRONLY | O_CLOEXEC));
+  begin("");
+  follow_at(full.get(), "a");
+  for (const char* line : {"1\n", "2\n"}) append("a", line);
+  finish().wait();
+  EXPECT_EQ(reported_, std::vector<std::string>{
+                           "cannot write the lines of workers to stdout: No space left on device"});
 }
 
 // A file that stays unread until its writer pauses would miss the writes after the pause.
