@@ -50,20 +50,20 @@ def _replaceable(path: str) -> str:
         return ""
     # /dev/stdout is an open file: its path does not show which.
     target = os.path.realpath(path)
-    is_same = not _is_descriptor(path) and os.path.samestat(os.lstat(target), found)
+    is_same = not _descriptor_entry(path) and os.path.samestat(os.lstat(target), found)
     return target if is_same else ""
 
 
-def _is_descriptor(path: str) -> bool:
-    """Whether the path is, or links to, an entry of /proc/PID/fd."""
+def _descriptor_entry(path: str) -> str:
+    """The entry of /proc/PID/fd that the path is, or links to; "": it is none."""
     for _ in range(40):  # as many links as the kernel follows
         folder = os.path.realpath(os.path.dirname(path))
         if folder.startswith("/proc/") and folder.endswith("/fd"):
-            return True
+            return os.path.join(folder, os.path.basename(path))
         if not os.path.islink(path):
-            return False
+            return ""
         path = os.path.join(folder, os.readlink(path))
-    return False
+    return ""
 
 
 def _rename_over(path: str, data: bytes) -> None:
@@ -90,10 +90,15 @@ def _rename_over(path: str, data: bytes) -> None:
 def _write_in_place(path: str, data: bytes) -> None:
     # Without O_NONBLOCK the open of a pipe without a reader would block.
     flags = os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-    is_descriptor = _is_descriptor(path)
-    descriptor = os.open(path, flags | (os.O_APPEND if is_descriptor else 0), MODE)
+    entry = _descriptor_entry(path)
+    own = entry.removeprefix(f"/proc/{os.getpid()}/fd/")
+    if own.isdecimal() and stat.S_ISREG(os.fstat(int(own)).st_mode):
+        # Whoever has this file open continues behind what is written: they share its position.
+        descriptor = os.dup(int(own))
+    else:
+        descriptor = os.open(path, flags | (os.O_APPEND if entry else 0), MODE)
     try:
-        if stat.S_ISREG(os.fstat(descriptor).st_mode) and not is_descriptor:
+        if stat.S_ISREG(os.fstat(descriptor).st_mode) and not entry:
             os.ftruncate(descriptor, 0)
         _write_all(descriptor, data)
     finally:

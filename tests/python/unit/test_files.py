@@ -78,7 +78,8 @@ def test_an_open_file_is_appended_to(tmp_path: Path) -> None:
         (tmp_path / "stdout").symlink_to(f"/proc/self/fd/{log.fileno()}")
         _files.replace(f"/dev/fd/{log.fileno()}", b"2\n")
         _files.replace(str(tmp_path / "stdout"), b"3\n")
-    assert (tmp_path / "log").read_bytes() == b"1\n2\n3\n"
+        log.write(b"4\n")
+    assert (tmp_path / "log").read_bytes() == b"1\n2\n3\n4\n"
 
 
 @pytest.mark.parametrize("number", [errno.EBUSY, errno.EPERM, errno.EXDEV, errno.EACCES])
