@@ -201,11 +201,12 @@ def _het_problem(environ: Mapping[str, str], nodes: str, whole: int) -> str:
 def first_host(names: str) -> str:
     """The first host of a list in Slurm's form: ``gpu[03-05,7],login`` is ``gpu03``.
 
-    A name may have several brackets.
+    A name may have several brackets. "": it is not a list in this form.
     """
-    found = re.match(r"(?:[^\[,]|\[[^\]]*\])*", names)  # commas in brackets do not end it
-    first = found[0] if found else ""
-    return re.sub(r"\[([^\],-]*)[^\]]*\]", r"\1", first)
+    # Commas in brackets do not end a name.
+    found = re.match(r"((?:[^\[\],]|\[\w[^\[\]]*\])*)(?:,|$)", names)
+    first = found[1] if found else ""
+    return re.sub(r"\[(\w+)[^\]]*\]", r"\1", first)
 
 
 def _kubeflow(environ: Mapping[str, str]) -> Node:

@@ -90,6 +90,9 @@ def test_static_ranks_come_from_the_scheduler_too() -> None:
         ("rack[1-2]node[01,03],x", "rack1node01"),
         ("r[1,3]n[02-04]s[5],x", "r1n02s5"),
         ("", ""),
+        ("gpu[1-3", ""),
+        ("gpu[],x", ""),
+        ("gpu]", ""),
     ],
 )
 def test_the_first_host_of_a_list_of_slurm(names: str, first: str) -> None:
