@@ -176,11 +176,12 @@ Uncaught read_refusal(std::string_view output) {
   found.is_of_main_module = true;
   bool is_below_file = false;
   while (!output.empty()) {
-    const std::string_view line = next_line(&output);
+    std::string_view line = next_line(&output);
     const std::size_t missing = line.find(kMissing);
     if (line.starts_with("  File \"")) {
       is_below_file = true;
     } else if (missing != line.npos && line.substr(0, missing).find("python") != line.npos) {
+      if (line.ends_with(')')) line.remove_suffix(1);  // "… (ModuleNotFoundError: No module …)"
       found.error = shortened(line.substr(missing + 2));
     } else if (is_below_file && is_exception_line(line) && is_wrong_input(line)) {
       found.error = shortened(line);

@@ -25,6 +25,8 @@ RUN_AS_STDIN = (
 
 def command(line: CommandLine, interpreter: str, environ: Mapping[str, str]) -> tuple[str, ...]:
     program = line.program
+    if not program:
+        raise ConfigError("the name of the script, module or program is empty")
     is_script = line.switch("run-path")
     if line.switch("no-python") and not is_script:
         if line.switch("module"):
@@ -47,8 +49,7 @@ def command(line: CommandLine, interpreter: str, environ: Mapping[str, str]) -> 
             return (*start, program, *line.arguments)
         return (*start, "-c", RUN_AS_STDIN, _from_stdin(), *line.arguments)
     if not substitutes(program):
-        if not os.path.exists(program):
-            raise ConfigError(f"the script {program} does not exist{_hint(program)}")
+        _check_exists(program, "script")
         if os.path.isdir(program) and not os.path.exists(os.path.join(program, "__main__.py")):
             raise ConfigError(f"the script {program} is a directory without __main__.py")
         if not os.access(program, os.R_OK):
@@ -118,6 +119,16 @@ def _other_language(program: str) -> list[str]:
     ]
 
 
+def _check_exists(path: str, what: str) -> None:
+    try:
+        os.stat(path)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        hint = _hint(path) if what == "script" else ""
+        raise ConfigError(f"the {what} {path} does not exist{hint}") from error
+    except OSError as error:  # for example a directory of its path may not be searched
+        raise ConfigError(f"the {what} {path} cannot be reached: {error.strerror}") from error
+
+
 def _check_executable(program: str, environ: Mapping[str, str], what: str) -> None:
     if substitutes(program):
         return
@@ -127,8 +138,7 @@ def _check_executable(program: str, environ: Mapping[str, str], what: str) -> No
         if shutil.which(program, path=environ.get("PATH")) is None:
             raise ConfigError(f"the {what} {program} is not in PATH")
         return
-    if not os.path.exists(program):
-        raise ConfigError(f"the {what} {program} does not exist")
+    _check_exists(program, what)
     if os.path.isdir(program):
         raise ConfigError(f"the {what} {program} is a directory")
     if not os.access(program, os.X_OK):

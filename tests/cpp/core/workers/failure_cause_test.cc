@@ -103,6 +103,9 @@ TEST(LastException, IsFoundInOtherForms) {
                   "SyntaxError: invalid syntax\n"),
             "SyntaxError: invalid syntax");
   EXPECT_EQ(found("/usr/bin/python3: No module named trainer\n"), "No module named trainer");
+  EXPECT_EQ(found("/usr/bin/python3: Error while finding module specification for 'pkg.a' "
+                  "(ModuleNotFoundError: No module named 'pkg')\n"),
+            "No module named 'pkg'");
   EXPECT_EQ(found("  + Exception Group Traceback (most recent call last):\n"
                   "  |   File \"t.py\", line 1, in <module>\n"
                   "  |     raise ExceptionGroup('g', [ValueError(1)])\n"
