@@ -5,28 +5,38 @@
 
 namespace elastic::core {
 
-void KeptReports::keep(const NodeReport& report, bool is_sent, Instant now) {
-  std::visit([&](const auto& one) { this->keep_one(one, is_sent, now); }, report);
+void KeptReports::keep(const NodeReport& report, Delivery delivery, Instant now) {
+  has_held_ = has_held_ || delivery == Delivery::kHeld;
+  std::visit([&](const auto& one) { this->keep_one(one, delivery, now); }, report);
 }
 
-void KeptReports::keep_one(const hang::NodeProgress& progress, bool is_sent, Instant now) {
+template <typename Reply>
+void KeptReports::keep_one(const Reply& reply, Delivery delivery, Instant) {
+  if (delivery != Delivery::kHeld) return;
+  if (replies_.size() == kRepliesHeld) replies_.erase(replies_.begin());
+  replies_.push_back(reply);
+}
+
+void KeptReports::keep_one(const hang::NodeProgress& progress, Delivery delivery, Instant now) {
   progress_ = {progress, now};
-  is_progress_known_ = is_sent;
+  is_progress_known_ = delivery == Delivery::kSent;
 }
 
-void KeptReports::keep_one(const hang::RankFinished& finished, bool, Instant now) {
+void KeptReports::keep_one(const hang::RankFinished& finished, Delivery, Instant now) {
   finished_ = {finished, now};
 }
 
-void KeptReports::keep_one(const snapshot::CopyReport& copies, bool, Instant) { copies_ = copies; }
+void KeptReports::keep_one(const snapshot::CopyReport& copies, Delivery, Instant) {
+  copies_ = copies;
+}
 
-void KeptReports::keep_one(const drain::Notice& notice, bool, Instant now) {
+void KeptReports::keep_one(const drain::Notice& notice, Delivery, Instant now) {
   notice_ = {notice, now};
   is_unanswered_ = true;
 }
 
-void KeptReports::keep_one(const gate::Finding& finding, bool is_sent, Instant now) {
-  if (is_sent) return;
+void KeptReports::keep_one(const gate::Finding& finding, Delivery delivery, Instant now) {
+  if (delivery == Delivery::kSent) return;
   if (findings_.size() == kFindingsKept) findings_.erase(findings_.begin());
   findings_.push_back({finding, now});
 }
@@ -53,6 +63,20 @@ drain::Notice KeptReports::aged(const Kept<drain::Notice>& kept, Instant now) {
 
 void KeptReports::coordinator_replied(std::uint64_t incarnation) {
   if (std::exchange(incarnation_, incarnation) != incarnation) is_progress_known_ = false;
+}
+
+std::vector<NodeReport> KeptReports::after_silence(Instant now) {
+  if (!std::exchange(has_held_, false)) return {};
+  std::vector<NodeReport> messages = std::exchange(replies_, {});
+  for (NodeReport& one : after_resume(now)) messages.push_back(std::move(one));
+  if (auto progress = after_resumed(now)) messages.emplace_back(*std::move(progress));
+  for (gate::Finding& one : take_findings(now)) messages.emplace_back(std::move(one));
+  return messages;
+}
+
+void KeptReports::forget_held() {
+  has_held_ = false;
+  replies_.clear();
 }
 
 std::vector<NodeReport> KeptReports::after_resume(Instant now) const {

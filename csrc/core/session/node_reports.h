@@ -24,15 +24,22 @@ using NodeReport = std::variant<hang::NodeProgress, hang::NodeStacks, hang::Rank
 
 // Findings that were made while the coordinator was not reached; the oldest are dropped.
 inline constexpr std::size_t kFindingsKept = 16;
+// Replies to a coordinator that does not answer at the moment; the oldest are dropped.
+inline constexpr std::size_t kRepliesHeld = 16;
+
+enum class Delivery : std::uint8_t {
+  kSent,     // to the coordinator that said hello last
+  kHeld,     // it is silent, and the connection to it is open
+  kDropped,  // no coordinator is connected
+};
 
 // What a node reports about its workers, kept for a coordinator that follows the one to which it
 // was sent. Times of reports are relative, so that every coordinator can place them on its own
 // clock; what is sent again has aged by then.
 class KeptReports {
  public:
-  // The last report of a kind replaces the former one; replies are not kept. `is_sent`: to the
-  // coordinator that said hello last.
-  void keep(const NodeReport& report, bool is_sent, Instant now);
+  // The last report of a kind replaces the former one. Replies are kept only while they are held.
+  void keep(const NodeReport& report, Delivery delivery, Instant now);
   // The notice of an order: one for nodes that join is kept, too, and only until the next round.
   void note(const session::AboutWorkers& message, Instant now);
   void begin_round() {
@@ -43,6 +50,12 @@ class KeptReports {
   // A coordinator has replied with this incarnation. One that has another incarnation than the last
   // one knows no progress.
   void coordinator_replied(std::uint64_t incarnation);
+
+  // What follows the next message of a coordinator that was silent, and has received nothing since:
+  // no Resume follows.
+  std::vector<NodeReport> after_silence(Instant now);
+  // Another connection is used: its coordinator asks again.
+  void forget_held();
 
   // What follows a Resume. A coordinator receives these again after each reconnect.
   std::vector<NodeReport> after_resume(Instant now) const;
@@ -61,15 +74,17 @@ class KeptReports {
     Report report;
     Instant at;
   };
-  void keep_one(const hang::NodeProgress& progress, bool is_sent, Instant now);
-  void keep_one(const hang::RankFinished& finished, bool is_sent, Instant now);
-  void keep_one(const snapshot::CopyReport& copies, bool is_sent, Instant now);
-  void keep_one(const drain::Notice& notice, bool is_sent, Instant now);
-  void keep_one(const gate::Finding& finding, bool is_sent, Instant now);
+  void keep_one(const hang::NodeProgress& progress, Delivery delivery, Instant now);
+  void keep_one(const hang::RankFinished& finished, Delivery delivery, Instant now);
+  void keep_one(const snapshot::CopyReport& copies, Delivery delivery, Instant now);
+  void keep_one(const drain::Notice& notice, Delivery delivery, Instant now);
+  void keep_one(const gate::Finding& finding, Delivery delivery, Instant now);
   template <typename Reply>
-  void keep_one(const Reply&, bool, Instant) {}
+  void keep_one(const Reply& reply, Delivery delivery, Instant now);
   static drain::Notice aged(const Kept<drain::Notice>& kept, Instant now);
 
+  bool has_held_ = false;
+  std::vector<NodeReport> replies_;  // that are held
   std::optional<Kept<hang::RankFinished>> finished_;
   std::optional<snapshot::CopyReport> copies_;
   std::optional<Kept<drain::Notice>> notice_;

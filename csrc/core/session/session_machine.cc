@@ -278,7 +278,8 @@ void SessionMachine::on(const Submit& event) {
 
 void SessionMachine::on(const Report& event) {
   const bool is_sent = state() == SessionState::kReady;
-  kept_.keep(event.report, is_sent, clock_.now());
+  const Delivery otherwise = connection_.is_ready() ? Delivery::kHeld : Delivery::kDropped;
+  kept_.keep(event.report, is_sent ? Delivery::kSent : otherwise, clock_.now());
   if (is_sent) emit(SendReport{event.report});
 }
 
@@ -372,6 +373,7 @@ void SessionMachine::connect() {
 
 void SessionMachine::adopt() {
   connection_.adopted();
+  kept_.forget_held();
   holds_facts_ = false;
   clock_.reset_heartbeats();
   clock_.stop_search();
@@ -393,6 +395,8 @@ void SessionMachine::recover() {
   clock_.activity();
   cancel_search();
   if (auto message = connection_.log_recovery()) emit(Log{*std::move(message)});
+  if (!connection_.is_ready()) return;
+  for (NodeReport& report : kept_.after_silence(clock_.now())) emit(SendReport{std::move(report)});
 }
 
 void SessionMachine::send_hello() {

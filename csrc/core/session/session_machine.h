@@ -96,8 +96,8 @@ class SessionMachine {
   struct Submit {
     NodeStatement statement;
   };
-  // Sent at once, or dropped while the coordinator cannot be reached, except for what KeptReports
-  // keeps for the next one.
+  // Sent at once, or when a silent coordinator answers; dropped while none can be reached, except
+  // for what KeptReports keeps for the next one.
   struct Report {
     NodeReport report;
   };

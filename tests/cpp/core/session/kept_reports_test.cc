@@ -24,8 +24,9 @@ TEST(KeptReports, NothingIsSentThatWasNeverReported) {
 
 TEST(KeptReports, ReportsHaveAgedWithEachResume) {
   KeptReports kept;
-  kept.keep(hang::RankFinished{.round = 2, .rank = 5, .limit = seconds(60)}, true, at(10));
-  kept.keep(drain::Notice{.left = seconds(4), .reason = "SIGTERM"}, true, at(11));
+  kept.keep(hang::RankFinished{.round = 2, .rank = 5, .limit = seconds(60)}, Delivery::kSent,
+            at(10));
+  kept.keep(drain::Notice{.left = seconds(4), .reason = "SIGTERM"}, Delivery::kSent, at(11));
   for (const int now : {12, 13, 20}) {
     const auto messages = kept.after_resume(at(now));
     ASSERT_EQ(messages.size(), 2U);
@@ -36,12 +37,40 @@ TEST(KeptReports, ReportsHaveAgedWithEachResume) {
   }
 }
 
+TEST(KeptReports, WhatIsHeldFollowsTheNextMessageOfTheSameCoordinator) {
+  KeptReports kept;
+  kept.keep(drain::Notice{.left = seconds(4)}, Delivery::kHeld, at(1));
+  kept.keep(hang::NodeProgress{.round = 2}, Delivery::kHeld, at(1));
+  kept.keep(gate::Finding{.host = "a"}, Delivery::kHeld, at(1));
+  for (std::size_t i = 0; i <= kRepliesHeld; ++i) {
+    kept.keep(drain::Reply{.proposal = i}, Delivery::kHeld, at(1));
+  }
+  const auto held = kept.after_silence(at(2));
+  ASSERT_EQ(held.size(), kRepliesHeld + 3);
+  EXPECT_EQ(std::get<drain::Reply>(held.front()).proposal, 1U) << "the oldest is dropped";
+  EXPECT_EQ(std::get<drain::Notice>(held[kRepliesHeld]).left, seconds(3));
+  EXPECT_EQ(std::get<hang::NodeProgress>(held[kRepliesHeld + 1]).idle, seconds(1));
+  EXPECT_EQ(std::get<gate::Finding>(held.back()).age, seconds(1));
+  EXPECT_TRUE(kept.after_silence(at(3)).empty());
+  EXPECT_EQ(kept.after_resumed(at(3)), std::nullopt) << "it knows the progress";
+  EXPECT_EQ(kept.after_resume(at(3)).size(), 1U) << "as after each reconnect";
+}
+
+TEST(KeptReports, RepliesThatAreHeldAreNotForAnotherCoordinator) {
+  KeptReports kept;
+  kept.keep(drain::Reply{.proposal = 1}, Delivery::kHeld, at(1));
+  kept.forget_held();
+  EXPECT_TRUE(kept.after_silence(at(2)).empty());
+  kept.keep(drain::Reply{.proposal = 1}, Delivery::kDropped, at(2));
+  EXPECT_TRUE(kept.after_silence(at(3)).empty());
+}
+
 TEST(KeptReports, FindingsWaitForACoordinatorAndAreSentOnce) {
   KeptReports kept;
-  kept.keep(gate::Finding{.host = "a", .check = "sent"}, true, at(1));
+  kept.keep(gate::Finding{.host = "a", .check = "sent"}, Delivery::kSent, at(1));
   for (std::size_t i = 0; i <= kFindingsKept; ++i) {
-    kept.keep(gate::Finding{.host = "a", .check = std::to_string(i), .age = seconds(1)}, false,
-              at(2));
+    kept.keep(gate::Finding{.host = "a", .check = std::to_string(i), .age = seconds(1)},
+              Delivery::kDropped, at(2));
   }
   const auto findings = kept.take_findings(at(5));
   ASSERT_EQ(findings.size(), kFindingsKept);
@@ -54,7 +83,7 @@ TEST(KeptReports, FindingsWaitForACoordinatorAndAreSentOnce) {
 TEST(KeptReports, ANoticeThatNoOrderHasAnsweredIsSentAgainAfterAJoin) {
   KeptReports kept;
   EXPECT_EQ(kept.after_join(at(1)), std::nullopt);
-  kept.keep(drain::Notice{.left = seconds(4), .reason = "SIGTERM"}, true, at(1));
+  kept.keep(drain::Notice{.left = seconds(4), .reason = "SIGTERM"}, Delivery::kSent, at(1));
   const auto notice = kept.after_join(at(2));
   ASSERT_TRUE(notice);
   EXPECT_EQ(*notice, (drain::Notice{.left = seconds(3), .reason = "SIGTERM"}));
@@ -71,7 +100,7 @@ TEST(KeptReports, ANoticeThatNoOrderHasAnsweredIsSentAgainAfterAJoin) {
 
 TEST(KeptReports, TheStepForNodesThatJoinIsKeptBesideANoticeAndUntilTheNextRound) {
   KeptReports kept;
-  kept.keep(drain::Notice{.left = seconds(4), .reason = "SIGTERM"}, true, at(1));
+  kept.keep(drain::Notice{.left = seconds(4), .reason = "SIGTERM"}, Delivery::kSent, at(1));
   drain::Order growth;
   growth.notice.departure = drain::Departure{};
   kept.note(growth, at(1));
@@ -91,7 +120,7 @@ TEST(KeptReports, ProgressIsSentAgainOnceToANewCoordinatorAndNeverToTheSame) {
   hang::NodeProgress progress{.round = 2, .reporting = 1, .newest = 7};
   progress.idle = seconds(1);
   progress.slowest_idle = seconds(2);
-  kept.keep(progress, true, at(10));
+  kept.keep(progress, Delivery::kSent, at(10));
   kept.coordinator_replied(1);
   EXPECT_EQ(kept.after_resumed(at(11)), std::nullopt);
   kept.coordinator_replied(2);
@@ -106,7 +135,8 @@ TEST(KeptReports, ProgressIsSentAgainOnceToANewCoordinatorAndNeverToTheSame) {
 TEST(KeptReports, ProgressThatWasMadeWithoutAConnectionIsSentToAnyCoordinator) {
   KeptReports kept;
   kept.coordinator_replied(1);
-  kept.keep(hang::NodeProgress{.round = 2, .reporting = 1, .newest = 7}, false, at(10));
+  kept.keep(hang::NodeProgress{.round = 2, .reporting = 1, .newest = 7}, Delivery::kDropped,
+            at(10));
   kept.coordinator_replied(1);
   EXPECT_TRUE(kept.after_resumed(at(11)));
 }

@@ -299,6 +299,27 @@ TEST_F(SessionMachineTest, ReportsAreSentAtOnceAndFollowTheResumeAtTheNextCoordi
   EXPECT_THAT(step(resumed), IsEmpty());
 }
 
+TEST_F(SessionMachineTest, ReportsToASilentCoordinatorFollowItsNextMessage) {
+  enter_round(1);
+  after(1s);
+  EXPECT_THAT(after(1s), Contains("connect"));
+  EXPECT_THAT(step(M::Report{drain::Reply{}}), IsEmpty());
+  EXPECT_THAT(step(M::Report{drain::Notice{.left = 4s}}), IsEmpty());
+  EXPECT_THAT(step(M::Activity{}), ElementsAre("cancel attempt", "reply", "notice"));
+  EXPECT_THAT(step(M::Activity{}), IsEmpty());
+}
+
+TEST_F(SessionMachineTest, ReportsToASilentCoordinatorThatIsReplacedFollowTheResume) {
+  enter_round(1);
+  after(1s);
+  after(1s);
+  step(M::Report{drain::Reply{}});
+  step(M::Report{drain::Notice{.left = 4s}});
+  EXPECT_THAT(step(M::Connected{}),
+              ElementsAre("hello", "resume working in 1", "notice", "heartbeat"));
+  EXPECT_THAT(step(M::HelloReceived{1, now_}), IsEmpty());
+}
+
 // The healthy job that goes on would be stopped by the notice.
 TEST_F(SessionMachineTest, NothingThatIsKeptOfADissolvedJobIsSentToTheOther) {
   enter_round(1);
