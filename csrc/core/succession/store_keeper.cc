@@ -213,6 +213,7 @@ void StoreKeeper::read(const Result<std::optional<StoredState>>& answer, Instant
                        std::vector<Action>* actions) {
   run(now, actions, [&] {
     end_call();
+    if (has_given_up_) return;
     if (answer.ok()) {
       is_read_due_ = false;
       was_read_ = true;
@@ -229,6 +230,7 @@ void StoreKeeper::written(const Result<StoredWrite>& answer, Instant now,
                           std::vector<Action>* actions) {
   run(now, actions, [&] {
     end_call();
+    if (has_given_up_) return;
     if (answer.ok()) {
       // A conflict: the value is gone, or holds the other writer's bytes.
       const bool is_there = answer->was_set || !answer->now.bytes.empty();

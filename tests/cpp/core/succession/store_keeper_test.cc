@@ -90,6 +90,36 @@ TEST(StoreKeeper, ACoordinatorThatDoesNotStartIsTriedAgainAfterATimeout) {
   EXPECT_EQ(process.all<StartCoordinator>().size(), 2u);
 }
 
+// The call that had not returned for store_grace does so when the node has given up.
+TEST(StoreKeeper, ACoordinatorThatHasGivenUpIsNotStartedAgain) {
+  KeptProcess process;
+  const auto claim = process.claim();
+  ASSERT_TRUE(claim);
+  StoredState stored{claim->bytes, "claim"};
+  process.machine.written(StoredWrite{true, stored}, process.now, &process.actions);
+  process.machine.step(CoordinatorStarted{"10.0.0.1:1"}, process.now, &process.actions);
+  Instant now = process.now;
+  for (bool is_reading = false; !is_reading; now += 100ms) {
+    process.machine.step(Tick{}, now, &process.actions);
+    const auto call = process.machine.next_call();
+    if (!call) continue;
+    if (const auto* write = std::get_if<KeeperWrite>(&*call)) {
+      stored = {write->bytes, stored.token + "+"};
+      process.machine.written(StoredWrite{true, stored}, now, &process.actions);
+    } else if (std::holds_alternative<KeeperWait>(*call)) {
+      process.machine.waited(false, now, &process.actions);
+    } else {
+      is_reading = true;
+    }
+  }
+  for (const Instant end = now + 5min; now < end; now += 100ms) {
+    process.machine.step(Tick{}, now, &process.actions);
+  }
+  ASSERT_EQ(process.all<Expired>().size(), 1u);
+  process.machine.read(std::optional(stored), now, &process.actions);
+  EXPECT_EQ(process.all<StartCoordinator>().size(), 1u);
+}
+
 TEST(StoreKeeper, AnErrorThatStaysEndsTheNodeWithItsExitCode) {
   struct Case {
     StatusCode code;
