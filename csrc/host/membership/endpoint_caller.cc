@@ -28,7 +28,10 @@ EndpointCaller::EndpointCaller(os::EventLoop* loop, std::vector<Endpoint> endpoi
 }
 
 EndpointCaller::~EndpointCaller() {
-  for (const auto& call : calls_) end(call.get());
+  // Not retired: what is left of an attempt names this object until it is destroyed.
+  for (const auto& call : calls_) {
+    if (call->link != nullptr) call->link->close();
+  }
 }
 
 void EndpointCaller::announce(const succession::Incumbent& incumbent,
