@@ -247,10 +247,10 @@ void Guardian::execute_all_instead(const std::string& reason) {
   for (ForkStart& start : std::exchange(forks_, {})) execute_instead(std::move(start), reason);
 }
 
-// A worker whose request was not sent yet has nothing to stop.
+// A worker whose request was not sent yet has nothing to stop, and hears no other signal.
 void Guardian::signal_forks(const SignalRequest& request) {
   for (ForkStart& start : forks_) {
-    if (is_meant(request, start.worker.id)) start.signals.push_back(request);
+    if (start.is_sent && is_meant(request, start.worker.id)) start.signals.push_back(request);
   }
   if (request.is_stop) stop_forks();
 }

@@ -107,10 +107,6 @@ bool kill_group(pid_t leader, int signal) {
   return errno != EPERM;
 }
 
-void remove_failed_starts(std::vector<Worker>* processes) {
-  std::erase_if(*processes, [](const Worker& one) { return one.pid < 0; });
-}
-
 }  // namespace
 
 Guardian::Guardian(os::UniqueFd channel, os::UniqueFd signals, os::UniqueFd agent)
@@ -403,6 +399,7 @@ void Guardian::signal(const SignalRequest& request) {
 void Guardian::cancel_starts(Duration start_timeout) {
   now_ = os::monotonic_now();
   collect_starts(&workers_);
+  collect_exits(&workers_);  // as wait() does
   for (Worker& worker : workers_) {
     if (!worker.exec_pipe.valid()) continue;
     const StartProgress::Step step =
@@ -478,6 +475,16 @@ void Guardian::change_round(const ContinueRequest& request) {
 void Guardian::collect_starts(std::vector<Worker>* processes) {
   for (Worker& one : *processes) resolve_start(&one);
   remove_failed_starts(processes);
+}
+
+void Guardian::remove_failed_starts(std::vector<Worker>* processes) {
+  bool is_template_lost = false;
+  std::erase_if(*processes, [&](const Worker& one) {
+    if (one.pid >= 0) return false;
+    is_template_lost = is_template_lost || one.id == kTemplateId;
+    return true;
+  });
+  if (is_template_lost) template_ended();
 }
 
 // Reads the exec pipe. True if the program was executed. The pid of a failed start is cleared: its
@@ -592,9 +599,11 @@ void Guardian::sweep_once() {
   std::erase_if(children_, [this](pid_t child) { return reap(child); });
   // Ended workers can be reaped, because their groups were killed. The exits of the others must be
   // reported first.
-  std::erase_if(workers_, [](const Worker& worker) {
-    if (worker.ended) ::waitpid(worker.pid, nullptr, WNOHANG);
-    return worker.ended;
+  std::erase_if(workers_, [this](const Worker& worker) {
+    if (!worker.ended) return false;
+    ::waitpid(worker.pid, nullptr, WNOHANG);
+    killed_.erase(worker.pid);
+    return true;
   });
   if (connected_ && (!workers_.empty() || awaits_fork())) return;
   // Only when every other process has ended do cleaners begin their work.
@@ -658,7 +667,13 @@ bool Guardian::is_swept() {
   if (!connected_ && cleaners_.are_left()) return false;
   // Without /proc orphans cannot be distinguished from helpers.
   if (!helpers_.empty() || cleaners_.are_left()) {
-    return !list_swept_children() || children_.empty();
+    if (!list_swept_children()) return true;
+    // The kernel tells its former parent of the end of a helper's orphan, and not this process.
+    must_poll_again_ =
+        must_poll_again_ || std::any_of(children_.begin(), children_.end(), [this](pid_t child) {
+          return killed_.count(child) == 0 && !cleaners_.is_known(child);
+        });
+    return children_.empty();
   }
   for (int i = 0; i < kReapedAtOnce; ++i) {
     const pid_t reaped = ::waitpid(-1, nullptr, WNOHANG);

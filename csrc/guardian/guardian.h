@@ -65,6 +65,7 @@ class Guardian {
   std::optional<Instant> next_sample() const;
   int poll_timeout() const;
   void collect_starts(std::vector<Worker>* processes);
+  void remove_failed_starts(std::vector<Worker>* processes);
   void collect_exits(std::vector<Worker>* processes);
   bool resolve_start(Worker* worker);
   void report_failed_start(const Worker& worker, const StartFailure& failure,

@@ -202,7 +202,8 @@ bool signal_alone(const SignalRequest& request, Worker* worker) {
                            os::is_python_with_handler(worker->pid, request.signal);
   if (request.scope != SignalScope::kLeader && !has_handler) return false;
   if (!worker->ended) ::kill(worker->pid, request.signal);
-  if (has_handler) worker->awaited_signal = request.signal;
+  // SIGCONT follows a stop, which is what the group is owed.
+  if (has_handler && request.signal != SIGCONT) worker->awaited_signal = request.signal;
   return true;
 }
 

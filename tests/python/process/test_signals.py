@@ -199,6 +199,41 @@ def test_a_rank_that_saves_when_it_is_stopped_still_has_its_helpers(tmp_path: Pa
     assert stdout.splitlines()[:2] == ["helper asked", "saved"]
 
 
+CONTINUED = """
+import os, signal
+if os.environ["RANK"] == "1":
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+else:
+    begun = os.pipe()
+    if os.fork() == 0:
+        signal.signal(signal.SIGTERM, lambda *_: (print("helper stopped", flush=True), os._exit(0)))
+        os.write(begun[1], b"x")
+        while True:
+            signal.pause()
+    signal.signal(signal.SIGCONT, lambda *_: None)
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+    os.read(begun[0], 1)
+print("ready", os.getpid(), flush=True)
+while True:
+    signal.pause()
+"""
+
+
+def test_helpers_are_stopped_when_their_rank_has_ended_that_handles_sigcont_too(
+    tmp_path: Path,
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(CONTINUED)
+    words = ("--standalone", "--nproc-per-node=2", "--shutdown-timeout=3600", str(script))
+    with launched(*words) as process:
+        workers = wait_ready(process, 2)
+        process.terminate()
+        assert process.stdout.readline() == "helper stopped\n"
+        for worker in workers:
+            os.kill(worker, signal.SIGKILL)
+        process.end(143)
+
+
 @pytest.mark.parametrize(
     ("number", "code"), [(signal.SIGUSR1, 128 + signal.SIGUSR1), (signal.SIGUSR2, -signal.SIGUSR2)]
 )

@@ -1,11 +1,16 @@
 // Helpers: processes of the guardian that survive the generations of workers. The test acts as the
 // agent.
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+
+#include <chrono>
+#include <string>
 
 #include "core/workers/guardian_protocol.h"
 #include "host/workers/worker_group_harness.h"
@@ -83,6 +88,8 @@ class Helpers : public ::testing::Test {
       const int how = one->exit.kind == ExitKind::kExited ? one->exit.code : one->exit.signal;
       return "ended " + std::to_string(one->id) + " by " + std::to_string(how);
     }
+    if (const auto* one = std::get_if<TemplateEvent>(&event))
+      return "template: " + std::string(one->text);
     if (std::holds_alternative<KillSentEvent>(event)) return "kill sent";
     return std::holds_alternative<SweptEvent>(event) ? "swept" : "?";
   }
@@ -153,6 +160,37 @@ TEST_F(Helpers, TheGuardianEndsIfItLearnsOfTheAgentsEndWhileItSends) {
   sweep();
   const os::WaitLimits limits{.deadline = generous_deadline()};
   EXPECT_TRUE(os::wait_ready(guardian.get(), POLLIN, limits).ok());
+}
+
+TEST_F(Helpers, WorkersAreExecutedIfTheirTemplateCannotBe) {
+  WorkerCommand missing = stub({"pause"});
+  missing.argv[0] = "/nonexistent";
+  WorkerCommand worker = stub({"pause"});
+  worker.stdout_path = worker_output_.path();
+  std::string bytes;
+  append_start(&bytes, kTemplateId, missing, Lifetime::kHelper, 0, StartKind::kTemplate);
+  append_start(&bytes, 0, worker, Lifetime::kWorker, 0, StartKind::kFork, std::chrono::hours(1));
+  send(bytes);
+  EXPECT_EQ(next("failed start of the template"), "not started");
+  EXPECT_EQ(next("why the worker is executed"), "template: the template process has ended");
+  EXPECT_EQ(next("start of the worker"), "started 0");
+}
+
+TEST_F(Helpers, AWorkerHearsNoSignalThatWasForwardedBeforeItsTemplateWasReady) {
+  const std::string gate = dir_ / "gate";
+  ASSERT_EQ(::mkfifo(gate.c_str(), 0600), 0);
+  std::string bytes;
+  append_start(&bytes, kTemplateId, stub({"template", gate, "7"}), Lifetime::kHelper, 0,
+               StartKind::kTemplate);
+  append_start(&bytes, 0, stub({"pause"}), Lifetime::kWorker, 0, StartKind::kFork,
+               std::chrono::hours(1));
+  append_request(&bytes, SignalRequest{SIGUSR1, SignalScope::kGroup, false, kEveryWorker});
+  send(bytes);
+  EXPECT_EQ(next("start of the template"), "started " + std::to_string(kTemplateId));
+  ::close(::open(gate.c_str(), O_WRONLY));
+  EXPECT_EQ(next("message of the template"), "template: ");
+  EXPECT_EQ(next("start of the worker"), "started 0");
+  EXPECT_EQ(next("exit of the worker"), "ended 0 by 7");
 }
 
 TEST_F(Helpers, SecondProcessOfOneIdIsRejected) {

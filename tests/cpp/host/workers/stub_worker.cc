@@ -10,6 +10,7 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -47,6 +48,77 @@ int end_by_signal(int number) {
   ::signal(number, SIG_DFL);  // a sanitizer's runtime handles some
   ::raise(number);
   return 99;
+}
+
+// Of csrc/guardian/template.h, without text.
+void send_to_guardian(int socket, char kind, int pid, int descriptor) {
+  char packet[12] = {kind};  // id 0
+  std::memcpy(packet + 8, &pid, sizeof pid);
+  iovec data{packet, sizeof packet};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof descriptor)] = {};
+  msghdr message{};
+  message.msg_iov = &data;
+  message.msg_iovlen = 1;
+  if (descriptor >= 0) {
+    message.msg_control = control;
+    message.msg_controllen = sizeof control;
+    cmsghdr* const header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(sizeof descriptor);
+    std::memcpy(CMSG_DATA(header), &descriptor, sizeof descriptor);
+  }
+  ::sendmsg(socket, &message, 0);
+}
+
+// A child of the guardian that waits for its release. Its pid.
+int fork_orphan(int release, int released, int code) {
+  int pids[2];
+  if (::pipe(pids) != 0) return -1;
+  if (const pid_t parent = ::fork(); parent > 0) {
+    ::waitpid(parent, nullptr, 0);
+    int pid = -1;
+    return ::read(pids[0], &pid, sizeof pid) == sizeof pid ? pid : -1;
+  }
+  if (const pid_t worker = ::fork(); worker != 0) {
+    [[maybe_unused]] const ssize_t put = ::write(pids[1], &worker, sizeof worker);
+    ::_exit(0);
+  }
+  ::setsid();
+  ::close(released);
+  char byte = 0;
+  ::_exit(::read(release, &byte, 1) == 1 ? code : 1);
+}
+
+// Forks the worker 0, which exits with `code`, once a writer has opened the named pipe `gate`.
+int be_template(const char* gate, int code) {
+  constexpr int kSocket = 3;
+  constexpr char kReady = 2;
+  constexpr char kForked = 5;
+  ::close(::open(gate, O_RDONLY));
+  send_to_guardian(kSocket, kReady, 0, -1);
+  char byte = 0;
+  iovec data{&byte, 1};
+  alignas(cmsghdr) char control[CMSG_SPACE(16 * sizeof(int))];
+  msghdr message{};
+  message.msg_iov = &data;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof control;
+  if (::recvmsg(kSocket, &message, 0) != 1) return 1;
+  int release[2];
+  if (::pipe(release) != 0) return 1;
+  const int pid = fork_orphan(release[0], release[1], code);
+  send_to_guardian(kSocket, kForked, pid, release[1]);
+  const cmsghdr* const header = CMSG_FIRSTHDR(&message);
+  for (std::size_t at = CMSG_LEN(0); header != nullptr && at < header->cmsg_len;
+       at += sizeof(int)) {
+    int passed = -1;
+    std::memcpy(&passed, CMSG_DATA(header) + (at - CMSG_LEN(0)), sizeof passed);
+    ::close(passed);
+  }
+  ::close(release[1]);
+  stay();
 }
 
 int print_descriptors() {
@@ -160,6 +232,7 @@ int main(int argc, char** argv) {
   const int number = argc > 2 ? std::atoi(argv[2]) : 0;
   if (verb == "exit") return number;
   if (verb == "raise") return end_by_signal(number);
+  if (verb == "template" && argc > 3) return be_template(argv[2], std::atoi(argv[3]));
   if (verb == "descriptors") return print_descriptors();
   if (verb == "signals") return print_signals();
   if (verb == "daemon") return leave_daemon(number);
