@@ -9,8 +9,7 @@
 #include "os/loop/clock.h"
 
 // Starts until their programs are executed, or are not: the results that exec pipes bring, and
-// starts that are cancelled. Workers that a template
-// forks are in fork_starts.cc.
+// starts that are cancelled. Workers that a template forks are in fork_starts.cc.
 
 namespace elastic::guardian {
 

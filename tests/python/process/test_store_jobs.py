@@ -229,7 +229,8 @@ def test_a_start_that_failed_does_not_bind_its_id(place: Place) -> None:
 
 def test_a_job_that_was_killed_does_not_bind_its_id(tmp_path: Path) -> None:
     place = Place("file", str(tmp_path / "record"))
-    conf = "--rdzv-conf=node_timeout=1,last_call_timeout=100"
+    # Long enough that the next node joins before the former ones are taken for lost.
+    conf = "--rdzv-conf=node_timeout=4,last_call_timeout=100"
     with job(place, "2", conf, script="echo runs; cat") as nodes:
         nodes.start_nodes(2, 1)
         for node in nodes.nodes:  # so that neither learns of the other one's end
