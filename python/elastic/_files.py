@@ -93,7 +93,7 @@ def _write_in_place(path: str, data: bytes) -> None:
     entry = _descriptor_entry(path)
     own = entry.removeprefix(f"/proc/{os.getpid()}/fd/")
     if own.isdecimal() and stat.S_ISREG(os.fstat(int(own)).st_mode):
-        # Whoever has this file open continues behind what is written: they share its position.
+        # The other users of this open file share its position, and continue after these bytes.
         descriptor = os.dup(int(own))
     else:
         descriptor = os.open(path, flags | (os.O_APPEND if entry else 0), MODE)
